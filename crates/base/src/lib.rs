@@ -1,0 +1,24 @@
+//! The plain types everyone shares: CPU sets, task identities, nice values, weights, limits, topology,
+//! raw samples, observations and plans. No I/O happens here.
+//!
+//! Units live in field names (`ran_ns`, `quota_usec`, `cpu_pct`); a `_pct` is percent of ONE CPU, so two busy
+//! CPUs are 200. What is not known is `None`, never zero.
+
+pub mod change;
+pub mod cpuset;
+pub mod id;
+pub mod limit;
+pub mod observation;
+pub mod run;
+pub mod sample;
+pub mod sched;
+pub mod topology;
+
+pub use change::{Change, GroupRef, Knob, Plan, Setting, Target};
+pub use cpuset::CpuSet;
+pub use id::{BootId, TaskId};
+pub use limit::{CpuQuota, CpuShares, CpuWeight, Limit};
+pub use observation::{ContainerView, GroupView, HostView, Observation, PodView, TaskView, VmView};
+pub use sample::{CpuTimes, GroupSample, Sample, TaskSample};
+pub use sched::{Nice, SchedAttr, SchedPolicy};
+pub use topology::{Cpu, Node, Topology};

@@ -1,0 +1,173 @@
+//! What is there and how busy it was between two samples: the input of every decision and of every table.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CpuQuota, CpuSet, SchedAttr, TaskId, Topology};
+
+/// The host over one interval.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Observation {
+    /// Length of the interval, seconds.
+    pub interval_s: f64,
+    /// Wall clock at its end, nanoseconds since 1970.
+    pub wall_ns: u64,
+    /// The machine.
+    pub topology: Arc<Topology>,
+    /// Sums over the host.
+    pub host: HostView,
+    /// Threads, ordered by identity.
+    pub tasks: Vec<TaskView>,
+    /// cgroups of the cpu controller that own tasks, and their ancestors; parents before children.
+    pub groups: Vec<GroupView>,
+    /// Containers found, by runtime or by cgroup path.
+    pub containers: Vec<ContainerView>,
+    /// Pods found.
+    pub pods: Vec<PodView>,
+    /// Virtual machines found.
+    pub vms: Vec<VmView>,
+}
+
+/// The host and its CPUs over an interval.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HostView {
+    /// Online CPUs.
+    pub cpus: u32,
+    /// Sum of the CPUs' busy percentages; steal is not busy.
+    pub busy_pct: f64,
+    /// Sum of steal; `None` where the kernel does not say.
+    pub steal_pct: Option<f64>,
+    /// Each online CPU.
+    pub per_cpu: Vec<CpuView>,
+}
+
+/// One CPU over an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CpuView {
+    /// Logical number.
+    pub cpu: u32,
+    /// Busy, percent.
+    pub busy_pct: f64,
+    /// Stolen by the hypervisor, percent.
+    pub steal_pct: Option<f64>,
+}
+
+/// One thread over an interval. Indices point into the observation's own lists.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TaskView {
+    /// Who.
+    pub id: TaskId,
+    /// Parent process, 0 for none.
+    pub ppid: u32,
+    /// Name (`comm`), at most 15 bytes.
+    pub comm: String,
+    /// A kernel thread: shown, never touched.
+    pub kernel_thread: bool,
+    /// CPU it ran on last.
+    pub cpu: Option<u32>,
+    /// Where it may run; `None` when not readable or not read.
+    pub affinity: Option<CpuSet>,
+    /// Class, nice, slice; `None` when not readable or not read.
+    pub sched: Option<SchedAttr>,
+    /// Index into [`Observation::groups`].
+    pub group: Option<u32>,
+    /// Index into [`Observation::containers`].
+    pub container: Option<u32>,
+    /// Index into [`Observation::pods`].
+    pub pod: Option<u32>,
+    /// Index into [`Observation::vms`].
+    pub vm: Option<u32>,
+    /// CPU used, percent of one CPU.
+    pub cpu_pct: f64,
+    /// Time runnable but waiting (`run_delay`, throttling included), percent of the interval.
+    pub wait_pct: Option<f64>,
+    /// Voluntary switches per second.
+    pub voluntary_per_s: Option<f64>,
+    /// Involuntary switches per second.
+    pub involuntary_per_s: Option<f64>,
+}
+
+/// A cgroup of the cpu controller.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GroupView {
+    /// Path below the controller's mount point, `/` for the root.
+    pub path: String,
+    /// Index of the parent; `None` for the root.
+    pub parent: Option<u32>,
+    /// The scheduler's load weight (1024 is the default), from `cpu.weight` or `cpu.shares`.
+    pub load_weight: Option<u64>,
+    /// The number as the file has it: `cpu.weight` on v2, `cpu.shares` on v1.
+    pub raw_weight: Option<u64>,
+    /// Whether the files are those of cgroup v2.
+    pub v2: bool,
+    /// Bandwidth limit.
+    pub quota: Option<CpuQuota>,
+    /// Effective cpuset of the tasks in it.
+    pub cpuset: Option<CpuSet>,
+    /// CPU used by the group and below, percent of one CPU.
+    pub cpu_pct: Option<f64>,
+    /// Throttled time of its run queues, percent of the interval (can exceed 100: summed over CPUs).
+    pub throttled_pct: Option<f64>,
+    /// Throttled periods / periods with work over the interval.
+    pub throttled_periods: Option<(u64, u64)>,
+}
+
+/// A container.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ContainerView {
+    /// Runtime's id (full), or the cgroup's last path part.
+    pub id: String,
+    /// Name by the runtime; the id when no runtime answered.
+    pub name: String,
+    /// `docker`, `containerd`, `cri-o`, `podman`, `systemd`, ... or `cgroup` when guessed from the path.
+    pub runtime: String,
+    /// Whether a runtime answered for it.
+    pub confirmed: bool,
+    /// Labels, for goals stated on containers.
+    pub labels: Vec<(String, String)>,
+    /// Index into [`Observation::pods`].
+    pub pod: Option<u32>,
+    /// Index into [`Observation::groups`].
+    pub group: Option<u32>,
+}
+
+/// A Kubernetes pod (or a CRI sandbox).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PodView {
+    /// uid.
+    pub uid: String,
+    /// Namespace; `None` when no runtime answered.
+    pub namespace: Option<String>,
+    /// Name; the uid when no runtime answered.
+    pub name: String,
+    /// Annotations, for goals stated on pods.
+    pub annotations: Vec<(String, String)>,
+    /// Index into [`Observation::groups`].
+    pub group: Option<u32>,
+}
+
+/// A virtual machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VmView {
+    /// Name (libvirt's, or qemu's `-name`, or `qemu-PID`).
+    pub name: String,
+    /// The emulator's process.
+    pub pid: u32,
+    /// vCPU threads found, by tid.
+    pub vcpus: Vec<u32>,
+    /// Index into [`Observation::groups`].
+    pub group: Option<u32>,
+}
+
+impl Observation {
+    /// The task with this identity.
+    pub fn task(&self, id: TaskId) -> Option<&TaskView> {
+        self.tasks.binary_search_by_key(&id, |task| task.id).ok().map(|index| &self.tasks[index])
+    }
+
+    /// The group a task is in.
+    pub fn group_of(&self, task: &TaskView) -> Option<&GroupView> {
+        task.group.and_then(|index| self.groups.get(index as usize))
+    }
+}

@@ -1,0 +1,192 @@
+//! Scheduling attributes of a task: class, nice, slice.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A nice value, -20 (most CPU) to 19 (least).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Nice(i8);
+
+/// Load weight of each nice value, -20 first: the kernel's `sched_prio_to_weight` (`kernel/sched/core.c`).
+/// One step is a factor of about 1.25; nice 0 is 1024.
+pub const NICE_TO_WEIGHT: [u32; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121,
+    2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29,
+    23, 18, 15,
+];
+
+impl Nice {
+    /// Clamped to -20..=19.
+    pub fn new(value: i32) -> Self {
+        Self(value.clamp(-20, 19) as i8)
+    }
+
+    /// The number.
+    pub fn get(self) -> i32 {
+        i32::from(self.0)
+    }
+
+    /// The scheduler's load weight.
+    pub fn weight(self) -> u32 {
+        NICE_TO_WEIGHT[(self.0 + 20) as usize]
+    }
+
+    /// The nice value whose weight is nearest to `weight` by ratio.
+    pub fn nearest(weight: f64) -> Self {
+        let distance = |w: u32| (weight.max(1e-9) / f64::from(w)).ln().abs();
+        let best = NICE_TO_WEIGHT
+            .iter()
+            .enumerate()
+            .min_by(|a, b| distance(*a.1).total_cmp(&distance(*b.1)))
+            .map_or(20, |(index, _)| index);
+        Self(best as i8 - 20)
+    }
+}
+
+impl fmt::Display for Nice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Scheduling class and policy of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchedPolicy {
+    /// `SCHED_OTHER`, the default.
+    Other,
+    /// `SCHED_FIFO`.
+    Fifo,
+    /// `SCHED_RR`.
+    Rr,
+    /// `SCHED_BATCH`: like `SCHED_OTHER` but a waking task does not preempt.
+    Batch,
+    /// `SCHED_IDLE`: weight 3, preempted by every other fair task.
+    Idle,
+    /// `SCHED_DEADLINE`.
+    Deadline,
+    /// `SCHED_EXT`: handled by a BPF scheduler while one is loaded.
+    Ext,
+}
+
+impl SchedPolicy {
+    /// From the kernel's number; `None` for one not known here.
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Other,
+            1 => Self::Fifo,
+            2 => Self::Rr,
+            3 => Self::Batch,
+            5 => Self::Idle,
+            6 => Self::Deadline,
+            7 => Self::Ext,
+            _ => return None,
+        })
+    }
+
+    /// The kernel's number.
+    pub fn raw(self) -> u32 {
+        match self {
+            Self::Other => 0,
+            Self::Fifo => 1,
+            Self::Rr => 2,
+            Self::Batch => 3,
+            Self::Idle => 5,
+            Self::Deadline => 6,
+            Self::Ext => 7,
+        }
+    }
+
+    /// Real-time or deadline: never touched unless the user put them there through us.
+    pub fn is_realtime(self) -> bool {
+        matches!(self, Self::Fifo | Self::Rr | Self::Deadline)
+    }
+
+    /// Handled by the fair class, where nice, slices and weights act.
+    pub fn is_fair(self) -> bool {
+        matches!(self, Self::Other | Self::Batch | Self::Idle)
+    }
+}
+
+impl fmt::Display for SchedPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Other => "other",
+            Self::Fifo => "fifo",
+            Self::Rr => "rr",
+            Self::Batch => "batch",
+            Self::Idle => "idle",
+            Self::Deadline => "deadline",
+            Self::Ext => "ext",
+        })
+    }
+}
+
+/// What `sched_setattr(2)` sets in one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SchedAttr {
+    /// Scheduling policy.
+    pub policy: SchedPolicy,
+    /// Nice value (kept by the kernel even while real-time).
+    pub nice: Nice,
+    /// Real-time priority, 1..=99; 0 for other policies.
+    pub rt_priority: u8,
+    /// The task's own slice in nanoseconds, 0.1 to 100 ms (Linux 6.12 and later); `None` is the kernel's default.
+    pub slice_ns: Option<u64>,
+    /// `SCHED_FLAG_RESET_ON_FORK`.
+    pub reset_on_fork: bool,
+}
+
+impl SchedAttr {
+    /// What an ordinary task has.
+    pub const DEFAULT: Self = Self {
+        policy: SchedPolicy::Other,
+        nice: Nice(0),
+        rt_priority: 0,
+        slice_ns: None,
+        reset_on_fork: false,
+    };
+}
+
+impl fmt::Display for SchedAttr {
+    /// Short form: `batch nice 3 slice 100ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.policy)?;
+        if self.policy.is_realtime() {
+            write!(f, " priority {}", self.rt_priority)?;
+        }
+        write!(f, " nice {}", self.nice)?;
+        match self.slice_ns {
+            Some(ns) => write!(f, " slice {}ms", ns as f64 / 1e6),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nice_and_weight_agree_both_ways() {
+        for value in -20..=19 {
+            let nice = Nice::new(value);
+            assert_eq!(Nice::nearest(f64::from(nice.weight())), nice);
+        }
+        assert_eq!(Nice::new(0).weight(), 1024);
+        assert_eq!(Nice::nearest(0.0).get(), 19);
+        assert_eq!(Nice::nearest(f64::INFINITY).get(), -20);
+        assert_eq!(Nice::new(500).get(), 19);
+    }
+
+    #[test]
+    fn policies_survive_the_round_trip() {
+        for raw in 0..10 {
+            if let Some(policy) = SchedPolicy::from_raw(raw) {
+                assert_eq!(policy.raw(), raw);
+            }
+        }
+        assert_eq!(SchedPolicy::from_raw(4), None);
+    }
+}

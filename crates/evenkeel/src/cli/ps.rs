@@ -1,0 +1,11 @@
+//! `evenkeel ps`.
+
+use super::{Failure, Global, Outcome};
+
+/// Not written yet.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+pub fn run(_global: &Global, _args: Args) -> Outcome {
+    Err(Failure::Cannot(anyhow::anyhow!("ps is not written yet")))
+}

@@ -1,0 +1,11 @@
+//! `evenkeel restore`.
+
+use super::{Failure, Global, Outcome};
+
+/// Not written yet.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+pub fn run(_global: &Global, _args: Args) -> Outcome {
+    Err(Failure::Cannot(anyhow::anyhow!("restore is not written yet")))
+}
