@@ -1,0 +1,16 @@
+# cmdline: isolcpus=3
+# The test guest itself: if this fails, distrust the other scenarios' failures.
+. /guest.sh
+
+result online cat /sys/devices/system/cpu/online
+result nodes cat /sys/devices/system/node/online
+result isolated cat /sys/devices/system/cpu/isolated
+result controllers cat /sys/fs/cgroup/cgroup.controllers
+make_group /one
+in_group /one sleep 100
+sleeper=$!
+until_true "grep -q one /proc/$sleeper/cgroup"
+result own_group cat "/proc/$sleeper/cgroup"
+kill "$sleeper"
+result version evenkeel --version
+status wrong_usage evenkeel no-such-command

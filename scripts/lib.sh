@@ -1,0 +1,41 @@
+# shellcheck shell=sh
+# Shared by the other scripts, which source it: `. "$(dirname "$0")/lib.sh"`.
+
+# Says what happens, on stderr: stdout is for results.
+say() { printf '== %s\n' "$*" >&2; }
+
+# Ends with a message. Status 3: the host cannot or may not, as with evenkeel itself.
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 3
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+is_root() { [ "$(id -u)" = 0 ]; }
+
+# Runs a command as root: directly, or by sudo. Nothing is run if neither is possible.
+as_root() {
+    if is_root; then
+        "$@"
+    elif have sudo; then
+        sudo "$@"
+    else
+        die "root is needed for: $* (not root, and there is no sudo)"
+    fi
+}
+
+# rustup's directory is not always in PATH (cron, CI, sudo).
+if ! have cargo && [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
+    PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+fi
+# Debian keeps ip, dockerd and the like where only root's PATH looks.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+export PATH
+
+need_cargo() {
+    have cargo || die "cargo is not in PATH: install a Rust toolchain (https://rustup.rs), version 1.95 or later"
+}
+
+# Where cargo puts what it builds.
+target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$PWD/target}"; }
