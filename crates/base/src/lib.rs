@@ -6,6 +6,7 @@
 
 pub mod change;
 pub mod cpuset;
+pub mod facts;
 pub mod id;
 pub mod limit;
 pub mod observation;
@@ -16,6 +17,7 @@ pub mod topology;
 
 pub use change::{Change, GroupRef, Knob, Plan, Setting, Target};
 pub use cpuset::CpuSet;
+pub use facts::{HostFacts, Known};
 pub use id::{BootId, TaskId};
 pub use limit::{CpuQuota, CpuShares, CpuWeight, Limit};
 pub use observation::{ContainerView, GroupView, HostView, Observation, PodView, TaskView, VmView};

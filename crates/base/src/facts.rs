@@ -1,0 +1,211 @@
+//! What an audit of a host's set-up looks at beyond the topology and the rates: boot parameters, interrupts,
+//! frequency governors, pressure, autogroups, memory by node, cpusets. Plain data; a fact that could not be read
+//! says why.
+
+use serde::{Deserialize, Serialize};
+
+use crate::CpuSet;
+
+/// A fact, or the reason why it is not known (a path and the system's error).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Known<T> {
+    /// What was read.
+    Value(T),
+    /// Why nothing was read, such as `/proc/pressure/cpu: no such file (os error 2)`.
+    Unknown(String),
+}
+
+/// The reason why a fact is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unknown(pub String);
+
+impl<T> Known<T> {
+    /// The value, or the reason, for use with `?`.
+    pub fn get(&self) -> Result<&T, Unknown> {
+        match self {
+            Self::Value(value) => Ok(value),
+            Self::Unknown(reason) => Err(Unknown(reason.clone())),
+        }
+    }
+
+    /// The value, where the reason does not matter.
+    pub fn ok(&self) -> Option<&T> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self::Unknown("not read".to_owned())
+    }
+}
+
+impl<T, E: std::fmt::Display> From<Result<T, E>> for Known<T> {
+    fn from(result: Result<T, E>) -> Self {
+        match result {
+            Ok(value) => Self::Value(value),
+            Err(error) => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// Facts of one host at one instant.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Kernel release, such as `6.12.9-amd64`.
+    pub release: Known<String>,
+    /// Boot parameters.
+    pub cmdline: Known<KernelParams>,
+    /// Interrupts that have a number (`/proc/irq`); those of each CPU (timer, rescheduling) are not listed.
+    pub irqs: Known<Vec<Irq>>,
+    /// Frequency control of each CPU that has one; empty where the kernel controls none (usual in guests).
+    pub governors: Known<Vec<Governor>>,
+    /// Pressure stall information of the CPU.
+    pub pressure: Known<Pressure>,
+    /// `kernel.sched_autogroup_enabled`; `false` where the kernel is built without it.
+    pub autogroup: Known<bool>,
+    /// Autogroups of the tasks asked for.
+    pub autogroups: Known<Vec<Autogroup>>,
+    /// Memory by node of the processes asked for; empty on a host with one node.
+    pub memory: Known<Vec<TaskMemory>>,
+    /// `kernel.numa_balancing` is on.
+    pub numa_balancing: Known<bool>,
+    /// Groups of the cpuset controller, the root first.
+    pub cpusets: Known<Vec<CpusetGroup>>,
+    /// Where the controllers' files are, for the commands of a fix.
+    pub mounts: Mounts,
+    /// SMT is on and acts (`/sys/devices/system/cpu/smt/active`).
+    pub smt_active: Known<bool>,
+    /// BPF scheduler in charge (`/sys/kernel/sched_ext`): its name, `None` when none is loaded.
+    pub sched_ext: Known<Option<String>>,
+    /// `kernel.sched_rt_runtime_us`: microseconds of each second real-time tasks may use; `None` is no limit.
+    pub rt_runtime_usec: Known<Option<u64>>,
+}
+
+/// The kernel's command line.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KernelParams {
+    /// As written.
+    pub text: String,
+    /// `name=value` or `name`, in order; quotes removed.
+    pub params: Vec<(String, Option<String>)>,
+}
+
+impl KernelParams {
+    /// The value of the last parameter of this name, as the kernel takes it; `Some("")` for one without a value.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.params.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_deref().unwrap_or(""))
+    }
+}
+
+/// A numbered interrupt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Irq {
+    /// Its number.
+    pub irq: u32,
+    /// Actions registered for it (`/proc/interrupts`), such as `nvme0q3`; empty when none is.
+    pub name: String,
+    /// CPUs it may be sent to (`smp_affinity_list`).
+    pub affinity: Known<CpuSet>,
+    /// CPU(s) the hardware sends it to now (`effective_affinity_list`).
+    pub effective: Known<CpuSet>,
+    /// Interrupts served since boot, by CPU; CPUs with none are left out.
+    pub counts: Vec<(u32, u64)>,
+}
+
+impl Irq {
+    /// Interrupts served on these CPUs since boot.
+    pub fn served_on(&self, cpus: &CpuSet) -> u64 {
+        self.counts.iter().filter(|(cpu, _)| cpus.contains(*cpu)).fold(0, |sum, (_, n)| sum.saturating_add(*n))
+    }
+}
+
+/// Frequency control of one CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Governor {
+    /// Logical CPU.
+    pub cpu: u32,
+    /// `scaling_governor`, such as `schedutil`.
+    pub governor: String,
+    /// `scaling_driver`, such as `intel_pstate`.
+    pub driver: Option<String>,
+    /// `energy_performance_preference`, where the driver has one.
+    pub preference: Option<String>,
+}
+
+/// `/proc/pressure/cpu`: percent of wall time in which at least one task waited for a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// Over the last 10 seconds.
+    pub some_avg10: f64,
+    /// Over the last minute.
+    pub some_avg60: f64,
+    /// Over the last five minutes.
+    pub some_avg300: f64,
+    /// Since boot, microseconds.
+    pub some_total_usec: u64,
+}
+
+/// Autogroup of one process (`/proc/PID/autogroup`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Autogroup {
+    /// The process.
+    pub tgid: u32,
+    /// Number of its autogroup; `None` when it is in none.
+    pub group: Option<u64>,
+    /// The autogroup's own nice value.
+    pub nice: i32,
+}
+
+/// Where a process's memory is (`/proc/PID/numa_maps`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskMemory {
+    /// The process.
+    pub tgid: u32,
+    /// Bytes on each node, ascending by node, or why they could not be read.
+    pub bytes_by_node: Known<Vec<(u32, u64)>>,
+}
+
+/// One group of the cpuset controller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpusetGroup {
+    /// Path below the controller's mount point, `/` for the root.
+    pub path: String,
+    /// `cpuset.cpus` as configured; empty when it takes its parent's.
+    pub cpus: CpuSet,
+    /// CPUs its tasks may really use.
+    pub effective: Option<CpuSet>,
+    /// `cpuset.mems` as configured; empty when it takes its parent's.
+    pub mems: CpuSet,
+    /// Nodes its tasks may really take memory from.
+    pub effective_mems: Option<CpuSet>,
+    /// v1 `cpuset.memory_migrate`: memory follows when `mems` changes. v2 always does it.
+    pub memory_migrate: Option<bool>,
+    /// v2 `cpuset.cpus.partition`, such as `member`, `root`, `isolated`.
+    pub partition: Option<String>,
+    /// Whether a task is directly in it.
+    pub populated: Option<bool>,
+}
+
+/// Mount points of the hierarchies, on the host looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Mounts {
+    /// The cpu controller.
+    pub cpu: Option<Mount>,
+    /// The cpuset controller.
+    pub cpuset: Option<Mount>,
+}
+
+/// One mounted hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Directory, such as `/sys/fs/cgroup`.
+    pub path: String,
+    /// cgroup v2.
+    pub v2: bool,
+}
