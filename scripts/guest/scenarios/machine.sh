@@ -1,5 +1,7 @@
+#!/bin/sh
 # cmdline: isolcpus=3
 # The test guest itself: if this fails, distrust the other scenarios' failures.
+# shellcheck source=../guest.sh
 . /guest.sh
 
 result online cat /sys/devices/system/cpu/online

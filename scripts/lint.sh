@@ -1,0 +1,15 @@
+#!/bin/sh
+# Formatting, clippy with warnings denied, shellcheck where it is installed.
+set -eu
+. "$(dirname "$0")/lib.sh"
+cd "$(dirname "$0")/.."
+
+scripts/packages.sh build
+need_cargo
+cargo fmt --all --check
+cargo clippy --locked --workspace --all-targets -- -D warnings
+if have shellcheck; then
+    shellcheck .ci/run scripts/*.sh scripts/guest/*.sh scripts/guest/scenarios/*.sh
+else
+    say "shellcheck is not installed: shell scripts not checked"
+fi

@@ -1,0 +1,76 @@
+#!/bin/bash
+# Every test: scripts/test.sh [--only TEST_BINARY]
+#
+# Order: packages, formatting, clippy, then `cargo test` on the workspace, which holds the unit, property and fixture
+# tests, the tests on the real kernel (privileged_*.rs) and those in an emulated machine (guest.rs). All steps run,
+# also after one failed; the last line says what came of it. Whole output: target/test.log.
+#
+# Built as the user who calls; only the test programs run as root, by sudo where need be. Two runs at a time would
+# fight over the kernel's state, so the second waits.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$(dirname "$0")/.."
+
+only=
+if [ "${1:-}" = --only ]; then only=${2:?--only needs the name of a test binary}; fi
+
+started=$SECONDS
+scripts/packages.sh build test
+need_cargo
+
+target=$(target_dir)
+mkdir -p "$target"
+log=$target/test.log
+: >"$log"
+
+if ! is_root; then
+    have sudo || die "tests on the real kernel need root: run as root (there is no sudo here)"
+    say "building as $(id -un); the test programs run by sudo, for they set scheduling attributes and make cgroups"
+    host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+    export "CARGO_TARGET_${host}_RUNNER=sudo -E"
+fi
+
+lock=/tmp/evenkeel-test.lock
+[ -e "$lock" ] || : >"$lock"
+exec 9<"$lock"
+if ! flock -n 9; then
+    say "waiting for another test run on this host"
+    flock 9
+fi
+
+failed=()
+step() {
+    local name=$1
+    shift
+    say "$name: $*"
+    if ! "$@" </dev/null 9>&-; then
+        say "$name: FAILED"
+        failed+=("$name")
+    fi
+}
+
+if [ -n "$only" ]; then
+    tests=(cargo test --locked --test "$only" --no-fail-fast)
+else
+    step formatting cargo fmt --all --check
+    step clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+    tests=(cargo test --locked --workspace --no-fail-fast)
+fi
+run_tests() { "${tests[@]}" 2>&1 | tee -a "$log"; }
+say "kernel for the test guest: $(scripts/guest/kernel.sh)"
+step tests run_tests
+
+# "test result: ok. 12 passed; 0 failed; 1 ignored; .." summed over all test binaries.
+sum() { awk -v what="$1;" '/^test result: / { for (i = 2; i <= NF; i++) if ($i == what) n += $(i - 1) } END { print n + 0 }' "$log"; }
+passed=$(sum passed) bad=$(sum failed) ignored=$(sum ignored)
+if [ "$passed" = 0 ] && [ ${#failed[@]} = 0 ]; then failed+=("tests: none ran"); fi
+
+sed -n 's/^test \(.*\) \.\.\. FAILED$/     failed: \1/p' "$log"
+if [ ${#failed[@]} -gt 0 ]; then
+    outcome="FAILED ($(printf '%s, ' "${failed[@]}" | sed 's/, $//'))"
+else
+    outcome=ok
+fi
+echo "test result: $outcome. $passed passed; $bad failed; $ignored ignored; finished in $((SECONDS - started))s"
+[ "$outcome" = ok ]
