@@ -1,3 +1,19 @@
-//! What does this kernel file say? One module per file: `parse(&str)` and a read under a root directory.
+//! What does this kernel file say? One module per kind of file: `parse(&str)`, which no text makes panic, and a read
+//! under a [`Root`], so that a captured tree is read by the same code as the living host.
 
+pub mod cgroup;
+pub mod cgroupfs;
+pub mod cmdline;
+pub mod error;
+pub mod mountinfo;
+pub mod pid_stat;
+pub mod pid_status;
+pub mod pressure;
+pub mod proc_stat;
+pub mod root;
+pub mod schedstat;
 pub mod sys;
+pub mod sysfs;
+
+pub use error::{ParseError, ReadError};
+pub use root::Root;

@@ -1,0 +1,119 @@
+//! `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
+
+use crate::ParseError;
+
+const FILE: &str = "/proc/PID/stat";
+/// `PF_KTHREAD` of the flags field.
+const PF_KTHREAD: u64 = 0x0020_0000;
+/// One clock tick: `USER_HZ` is 100 on x86-64 and arm64.
+const NS_PER_TICK: u64 = 10_000_000;
+
+/// What is used of a task's `stat`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PidStat {
+    /// The number in the first field.
+    pub pid: u32,
+    /// Name: any bytes but NUL, parentheses, spaces and newlines included.
+    pub comm: String,
+    /// State letter.
+    pub state: char,
+    /// Parent process, 0 for none.
+    pub ppid: u32,
+    /// A kernel thread.
+    pub kernel_thread: bool,
+    /// Time in user and kernel mode, nanoseconds (resolution 10 ms).
+    pub cpu_ns: u64,
+    /// Number of threads of the process.
+    pub threads: u32,
+    /// Start, clock ticks since boot.
+    pub start_time: u64,
+    /// CPU it ran on last.
+    pub cpu: Option<u32>,
+}
+
+/// Reads the one line. The name ends at the last closing parenthesis: it may hold any character itself.
+///
+/// # Errors
+/// Anything the kernel would not write.
+pub fn parse(text: &str) -> Result<PidStat, ParseError> {
+    let bad = |what: &str| ParseError::expected(FILE, 1, what, text);
+    let (pid, rest) = text.split_once(" (").ok_or_else(|| bad("a number and a name in parentheses"))?;
+    let (comm, fields) = rest.rsplit_once(") ").ok_or_else(|| bad("a name that ends in `) `"))?;
+    let mut words = fields.split_ascii_whitespace();
+    // Fields are numbered as in proc(5); the state is field 3.
+    let mut next = 3;
+    let mut field = |number: usize| {
+        let word = words.nth(number - next);
+        next = number + 1;
+        word
+    };
+    let state = field(3).and_then(|w| w.chars().next()).ok_or_else(|| bad("a state letter"))?;
+    let mut number = |n: usize, what: &str| -> Result<u64, ParseError> {
+        field(n).and_then(|w| w.parse().ok()).ok_or_else(|| bad(what))
+    };
+    let ppid = number(4, "the parent as field 4")?;
+    let flags = number(9, "flags as field 9")?;
+    let utime = number(14, "utime as field 14")?;
+    let stime = number(15, "stime as field 15")?;
+    let threads = number(20, "the number of threads as field 20")?;
+    let start_time = number(22, "the start time as field 22")?;
+    Ok(PidStat {
+        pid: pid.trim().parse().map_err(|_| bad("a number first"))?,
+        comm: comm.to_owned(),
+        state,
+        ppid: u32::try_from(ppid).map_err(|_| bad("a parent below 2^32"))?,
+        kernel_thread: flags & PF_KTHREAD != 0,
+        cpu_ns: utime.saturating_add(stime).saturating_mul(NS_PER_TICK),
+        threads: u32::try_from(threads).map_err(|_| bad("threads below 2^32"))?,
+        start_time,
+        cpu: field(39).and_then(|w| w.parse().ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line(comm: &str) -> String {
+        format!(
+            "12 ({comm}) S 1 12 12 0 -1 4194560 1 0 0 0 7 5 0 0 20 0 3 0 4711 0 0 18446744073709551615 0 0 0 0 0 0 0 \
+             0 0 0 0 0 17 1 0 0 0 0 0\n"
+        )
+    }
+
+    #[test]
+    fn awkward_names_are_read_whole() {
+        for comm in ["sh", "a) S 2 (b", "x y", ")", "two\nlines", ""] {
+            let stat = parse(&line(comm)).unwrap();
+            assert_eq!((stat.comm.as_str(), stat.ppid, stat.start_time), (comm, 1, 4711));
+            assert_eq!((stat.cpu, stat.threads, stat.cpu_ns), (Some(1), 3, 120_000_000));
+            assert!(!stat.kernel_thread);
+        }
+    }
+
+    #[test]
+    fn kernel_threads_are_known_by_their_flag() {
+        assert!(parse(&line("kworker").replace("4194560", "69238880")).unwrap().kernel_thread);
+    }
+
+    #[test]
+    fn truncated_text_is_an_error() {
+        let whole = line("sh");
+        for end in 0..whole.find("4711").unwrap() {
+            assert!(parse(&whole[..end]).is_err(), "accepted {:?}", &whole[..end]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[0-9]{0,3}( \\()?\\PC{0,20}(\\) )?[0-9 ]{0,80}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn any_name_survives(comm in "[^\0]{0,15}") {
+            prop_assert_eq!(parse(&line(&comm)).unwrap().comm, comm);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `/proc/pressure/cpu` and a v2 cgroup's `cpu.pressure` (PSI).
+
+use crate::{ParseError, ReadError, Root};
+
+/// Share of time in which tasks waited for a CPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CpuPressure {
+    /// Averages over 10, 60 and 300 seconds, percent of wall time in which at least one task waited.
+    pub some_avg: [f64; 3],
+    /// Total of that, microseconds since boot.
+    pub some_total_usec: u64,
+}
+
+/// Reads the `some` line (`full` means nothing for the whole host's CPUs).
+///
+/// # Errors
+/// No such line, or not as the kernel writes it.
+pub fn parse(text: &str) -> Result<CpuPressure, ParseError> {
+    let bad = || ParseError::expected("/proc/pressure/cpu", 1, "`some avg10=.. total=..`", text);
+    let words = text.lines().find_map(|line| line.strip_prefix("some ")).ok_or_else(bad)?;
+    let value = |key: &str| words.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    let average = |key: &str| value(key).and_then(|v| v.parse().ok()).ok_or_else(bad);
+    Ok(CpuPressure {
+        some_avg: [average("avg10")?, average("avg60")?, average("avg300")?],
+        some_total_usec: value("total").and_then(|v| v.parse().ok()).ok_or_else(bad)?,
+    })
+}
+
+/// Reads the host's CPU pressure; `None` where the kernel has no PSI or has it switched off (`EOPNOTSUPP`).
+///
+/// # Errors
+/// Unreadable for another reason, or malformed.
+pub fn read(root: &Root) -> Result<Option<CpuPressure>, ReadError> {
+    match root.parse_optional("proc/pressure/cpu", parse) {
+        Err(ReadError::Io { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_with_and_without_full() {
+        let some = "some avg10=1.50 avg60=0.00 avg300=0.25 total=42\n";
+        let expected = CpuPressure { some_avg: [1.5, 0.0, 0.25], some_total_usec: 42 };
+        assert_eq!(parse(some).unwrap(), expected);
+        assert_eq!(
+            parse(&format!("{some}full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")).unwrap(),
+            expected
+        );
+        assert!(parse("some avg10=x\n").is_err() && parse("").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "(some |full |avg10=|total=|[0-9. \n]|\\PC){0,20}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `/sys/devices/system`: CPUs, caches and NUMA nodes; and the few identifying files of a kernel.
+
+use evenkeel_base::{BootId, CpuSet};
+
+use crate::cgroupfs::parse_list;
+use crate::{ParseError, ReadError, Root};
+
+/// Directory of the CPUs, relative to a root.
+pub const CPU_DIR: &str = "sys/devices/system/cpu";
+/// Directory of the NUMA nodes, relative to a root.
+pub const NODE_DIR: &str = "sys/devices/system/node";
+
+/// A CPU list file; `None` if there is none. The kernel prints `(null)` for an empty `nohz_full`, which is empty here.
+///
+/// # Errors
+/// Unreadable or malformed.
+pub fn read_list(root: &Root, relative: &str) -> Result<Option<CpuSet>, ReadError> {
+    root.parse_optional(
+        relative,
+        |text| if text.trim() == "(null)" { Ok(CpuSet::new()) } else { parse_list(text) },
+    )
+}
+
+/// A file of one number; `None` if there is none or it is negative (an unknown package or core is -1).
+///
+/// # Errors
+/// Unreadable or malformed.
+pub fn read_number(root: &Root, relative: &str) -> Result<Option<u32>, ReadError> {
+    let parse = |text: &str| {
+        text.trim()
+            .parse::<i64>()
+            .map_err(|_| ParseError::expected("a sysfs file", 1, "one number", text.trim_end()))
+    };
+    Ok(root.parse_optional(relative, parse)?.and_then(|number| u32::try_from(number).ok()))
+}
+
+/// One cache of a CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    /// 1, 2, 3, ...
+    pub level: u32,
+    /// `Data`, `Instruction` or `Unified`.
+    pub kind: String,
+    /// CPUs that share it.
+    pub shared: CpuSet,
+    /// Size as written, such as `32768K`.
+    pub size: Option<String>,
+}
+
+/// Caches of a CPU by level; empty when the kernel does not say.
+///
+/// # Errors
+/// A file that exists and is unreadable or malformed.
+pub fn read_caches(root: &Root, cpu: u32) -> Result<Vec<Cache>, ReadError> {
+    let dir = format!("{CPU_DIR}/cpu{cpu}/cache");
+    let indices = match root.numbered(&dir, "index") {
+        Ok(indices) => indices,
+        Err(error) if error.is_gone() => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut caches = Vec::new();
+    for index in indices {
+        let level = read_number(root, &format!("{dir}/index{index}/level"))?;
+        let shared = read_list(root, &format!("{dir}/index{index}/shared_cpu_list"))?;
+        let text = |name: &str| root.read_optional(format!("{dir}/index{index}/{name}"));
+        if let (Some(level), Some(shared)) = (level, shared) {
+            let kind = text("type")?.unwrap_or_default().trim().to_owned();
+            caches.push(Cache {
+                level,
+                kind,
+                shared,
+                size: text("size")?.map(|size| size.trim().to_owned()),
+            });
+        }
+    }
+    caches.sort_by_key(|cache| cache.level);
+    Ok(caches)
+}
+
+/// Memory of a node in bytes, from the `MemTotal` line of its `meminfo`.
+///
+/// # Errors
+/// No such line.
+pub fn parse_node_meminfo(text: &str) -> Result<u64, ParseError> {
+    text.lines()
+        .find_map(|line| {
+            let (_, value) = line.split_once("MemTotal:")?;
+            value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        })
+        .map(|kib| kib.saturating_mul(1024))
+        .ok_or_else(|| ParseError::new("node/meminfo", 1, "no `MemTotal: N kB` line"))
+}
+
+/// Distances of a node to all nodes, in the order of the online nodes.
+///
+/// # Errors
+/// Something that is not a number.
+pub fn parse_distances(text: &str) -> Result<Vec<u32>, ParseError> {
+    text.split_ascii_whitespace()
+        .map(|word| {
+            word.parse().map_err(|_| ParseError::expected("node/distance", 1, "numbers", text.trim_end()))
+        })
+        .collect()
+}
+
+/// This boot's identity.
+///
+/// # Errors
+/// Unreadable.
+pub fn read_boot_id(root: &Root) -> Result<BootId, ReadError> {
+    Ok(BootId(root.read("proc/sys/kernel/random/boot_id")?.trim().to_owned()))
+}
+
+/// The kernel's release, such as `6.12.3-amd64`.
+///
+/// # Errors
+/// Unreadable.
+pub fn read_release(root: &Root) -> Result<String, ReadError> {
+    Ok(root.read("proc/sys/kernel/osrelease")?.trim().to_owned())
+}
+
+/// Major and minor number of a release; `None` for text that does not start with them.
+pub fn release_version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Value of a kernel command line parameter; the last one counts, as for the kernel. Quotes are not interpreted.
+pub fn boot_parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
+    cmdline.split_ascii_whitespace().filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn node_files() {
+        assert_eq!(parse_node_meminfo("\nNode 0 MemTotal:  2 kB\nNode 0 MemFree: 1 kB\n").unwrap(), 2048);
+        assert!(parse_node_meminfo("Node 0 MemFree: 1 kB\n").is_err());
+        assert_eq!(parse_distances("10 21\n").unwrap(), [10, 21]);
+        assert!(parse_distances("10 x").is_err());
+    }
+
+    #[test]
+    fn releases_and_parameters() {
+        assert_eq!(release_version("6.12.3-amd64"), Some((6, 12)));
+        assert_eq!(release_version("5.15"), Some((5, 15)));
+        assert_eq!(release_version("next"), None);
+        assert_eq!(boot_parameter("a=1 isolcpus=2 isolcpus=3,4 isolcpusx=9", "isolcpus"), Some("3,4"));
+        assert_eq!(boot_parameter("quiet", "quiet"), None);
+    }
+
+    #[test]
+    fn lists_and_numbers_as_the_kernel_writes_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::at(dir.path());
+        for (name, text) in [("null", "  (null)\n"), ("list", "0-3\n"), ("minus", "-1\n"), ("bad", "x\n")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        assert_eq!(read_list(&root, "null").unwrap(), Some(CpuSet::new()));
+        assert_eq!(read_list(&root, "list").unwrap().unwrap().len(), 4);
+        assert_eq!(read_list(&root, "none").unwrap(), None);
+        assert_eq!(read_number(&root, "minus").unwrap(), None);
+        assert!(read_number(&root, "bad").unwrap_err().to_string().contains("bad:1: expected one number"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_them_panic(text in "(Node 0 MemTotal:)?\\PC{0,40}") {
+            let _ = (parse_node_meminfo(&text), parse_distances(&text), release_version(&text));
+            let _ = boot_parameter(&text, "isolcpus");
+        }
+    }
+}
