@@ -1,1 +1,35 @@
-//! store
+//! What happened? A bounded, crash-safe history in one SQLite file.
+//!
+//! * **Samples** are raw counters ([`evenkeel_base::Sample`]); rates are derived at reading ([`rates`]). They are kept
+//!   in compressed blocks, complete in themselves: the first sample whole, then only tasks that changed ([`block`]).
+//!   Full rate for minutes, then one sample in 10 s, then one in 60 s. Thinning keeps whole samples as they were read,
+//!   so a rate between two kept instants is what it was; a task that lived and died between two kept instants is
+//!   gone, its time is still in its cgroup's and CPU's counters.
+//! * **Runs** of the loop: stages, trial windows, changes with reason and measured effect ([`runs`]).
+//!
+//! Crash safety: the write-ahead log keeps what was committed. Samples not yet in a finished block (at most
+//! [`Limits::block_seconds`], 30 s by default) are lost by a crash; stages and changes are committed when they are
+//! told. With `synchronous = NORMAL` a power failure may lose the last commits, never the file's consistency.
+//! A damaged file is moved aside (`history.corrupt-N.db`) and a new one started: [`Store::note`] says so.
+//!
+//! An agent should use [`Recorder`], which goes on without history when there is none to be had.
+
+pub mod block;
+mod bytes;
+mod db;
+pub mod rates;
+pub mod recorder;
+mod rows;
+pub mod runs;
+mod samples;
+
+pub use block::{Infos, TaskInfo};
+pub use bytes::Damaged;
+pub use db::{Limits, SCHEMA_VERSION, Store, StoreError};
+pub use rates::{CpuRate, GroupRate, Rates, TaskRate};
+pub use recorder::Recorder;
+pub use runs::{RunId, StoredChange, StoredRun, TrialWindow};
+pub use samples::{Samples, StoredSample, Usage};
+
+/// Name of the history's file in the state directory.
+pub const FILE_NAME: &str = "history.db";

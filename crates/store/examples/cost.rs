@@ -1,0 +1,101 @@
+//! What keeping history costs: 2,000 tasks of which 50 change, one sample a second, for an hour.
+//!
+//! ```text
+//! cargo run --release -p evenkeel-store --example cost
+//! ```
+
+use std::time::Instant;
+
+use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample};
+use evenkeel_store::{Limits, Store, TaskInfo};
+use rand::{Rng, SeedableRng};
+
+const TASKS: u32 = 2000;
+const CHANGING: u32 = 50;
+const SAMPLES: u64 = 3600;
+const S: u64 = 1_000_000_000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = std::env::temp_dir().join(format!("evenkeel-store-cost-{}", std::process::id()));
+    let path = dir.join("history.db");
+    let mut random = rand_pcg::Pcg64::seed_from_u64(42);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos() as u64;
+    let mut store = Store::open(&path, Limits::default())?;
+    let mut sample = Sample {
+        monotonic_ns: 1000 * S,
+        wall_ns: now - SAMPLES * S,
+        cpus: (0..2)
+            .map(|cpu| CpuTimes { cpu, busy_ns: 0, idle_ns: 0, irq_ns: 0, steal_ns: Some(0) })
+            .collect(),
+        tasks: Vec::new(),
+        groups: (0..50)
+            .map(|n| GroupSample {
+                path: format!("/kubepods/pod{n:08x}"),
+                usage_ns: Some(random.random_range(0..S)),
+                nr_periods: Some(0),
+                nr_throttled: Some(0),
+                throttled_ns: Some(0),
+            })
+            .collect(),
+    };
+    for n in 1..=TASKS {
+        let id = TaskId { tgid: n * 7, tid: n * 7, start_time: u64::from(n) * 31 };
+        store.name_task(id, TaskInfo { comm: format!("task-{}", n % 200), ..TaskInfo::default() });
+        sample.tasks.push(TaskSample {
+            id,
+            cpu: Some(n % 2),
+            ran_ns: random.random_range(0..100 * S),
+            waited_ns: Some(random.random_range(0..100 * S)),
+            timeslices: Some(random.random_range(0..1_000_000)),
+            voluntary: Some(random.random_range(0..1_000_000)),
+            involuntary: Some(random.random_range(0..1_000_000)),
+        });
+    }
+    let mut worst = std::time::Duration::ZERO;
+    let started = Instant::now();
+    for _ in 0..SAMPLES {
+        sample.monotonic_ns += S;
+        sample.wall_ns += S;
+        for cpu in &mut sample.cpus {
+            cpu.busy_ns += random.random_range(0..S);
+            cpu.idle_ns += random.random_range(0..S);
+        }
+        for group in sample.groups.iter_mut().take(20) {
+            group.usage_ns = group.usage_ns.map(|usage| usage + random.random_range(0..S / 10));
+        }
+        for n in 0..CHANGING {
+            let task = &mut sample.tasks[(n * TASKS / CHANGING) as usize];
+            task.cpu = Some(random.random_range(0..2));
+            task.ran_ns += random.random_range(0..S / 10);
+            task.waited_ns = task.waited_ns.map(|n| n + random.random_range(0..S / 10));
+            task.timeslices = task.timeslices.map(|n| n + random.random_range(0..100));
+            task.voluntary = task.voluntary.map(|n| n + random.random_range(0..100));
+            task.involuntary = task.involuntary.map(|n| n + random.random_range(0..100));
+        }
+        let before = Instant::now();
+        store.add_sample(&sample)?;
+        worst = worst.max(before.elapsed());
+    }
+    store.flush()?;
+    let per_sample = started.elapsed() / SAMPLES as u32;
+    let usage = store.usage()?;
+    let kept: u64 = usage.samples.iter().sum();
+    println!(
+        "{TASKS} tasks, {CHANGING} of them change; {SAMPLES} samples added, {kept} kept: {:?}",
+        usage.samples
+    );
+    println!("CPU per sample: {per_sample:?} mean, {worst:?} worst (thinning included)");
+    println!(
+        "bytes: {} of samples, {} on disk; {:.2} per task and sample kept, {:.1} per changed one",
+        usage.sample_bytes,
+        usage.disk_bytes,
+        usage.sample_bytes as f64 / (kept * u64::from(TASKS)) as f64,
+        usage.sample_bytes as f64 / (kept * u64::from(CHANGING)) as f64,
+    );
+    let before = Instant::now();
+    let rates = store.rates(now - 600 * S, now)?.ok_or("no rates")?;
+    println!("rates over {} s from {} samples: {:?}", rates.seconds, rates.samples, before.elapsed());
+    drop(store);
+    std::fs::remove_dir_all(&dir)?;
+    Ok(())
+}

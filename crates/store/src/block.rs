@@ -1,0 +1,251 @@
+//! A block: some consecutive samples, complete in itself.
+//!
+//! The first sample is written whole, later ones as differences (see [`crate::rows`]), so an idle task costs nothing
+//! after the first. Names are in the block too: a damaged block costs its own minute and nothing else, old blocks can
+//! be dropped without bookkeeping, and the history of a host that forks all day does not grow a table of dead tasks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use evenkeel_base::{Sample, TaskId};
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::{self, Column, Damaged};
+use crate::rows::{Reader, Row, Writer};
+
+/// First byte of a block, before compression.
+const FORMAT: u8 = 1;
+/// A block says how large it is uncompressed; more than this is damage, not data.
+const MAX_BLOCK_BYTES: usize = 256 << 20;
+/// zstd's own default; higher levels win 5 % here for several times the CPU.
+const ZSTD_LEVEL: i32 = 3;
+
+/// What is known of a task beyond its counters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct TaskInfo {
+    /// Name (`comm`).
+    pub comm: String,
+    /// cgroup path below the cpu controller's mount.
+    pub group: Option<String>,
+    /// Container's name.
+    pub container: Option<String>,
+    /// Pod, `namespace/name`.
+    pub pod: Option<String>,
+}
+
+/// Names of tasks.
+pub type Infos = HashMap<TaskId, Arc<TaskInfo>>;
+
+/// A block being filled.
+#[derive(Debug, Default)]
+pub struct BlockWriter {
+    times: Vec<u8>,
+    cpus: Writer,
+    tasks: Writer,
+    groups: Writer,
+    appeared: Vec<TaskId>,
+    last: Sample,
+    samples: u32,
+    first_wall_ns: u64,
+    first_monotonic_ns: u64,
+}
+
+impl BlockWriter {
+    /// Adds a sample. Rows out of order are put in order; of rows with the same identity the first is kept.
+    pub fn push(&mut self, sample: &Sample) {
+        let mut next = sample.clone();
+        order(&mut next.cpus);
+        order(&mut next.tasks);
+        order(&mut next.groups);
+        if self.samples == 0 {
+            self.first_wall_ns = next.wall_ns;
+            self.first_monotonic_ns = next.monotonic_ns;
+        }
+        bytes::put_delta(&mut self.times, self.last.monotonic_ns, next.monotonic_ns);
+        bytes::put_delta(
+            &mut self.times,
+            self.last.wall_ns.wrapping_sub(self.last.monotonic_ns),
+            next.wall_ns.wrapping_sub(next.monotonic_ns),
+        );
+        self.cpus.push(&self.last.cpus, &next.cpus, |_| ());
+        let appeared = &mut self.appeared;
+        self.tasks.push(&self.last.tasks, &next.tasks, |row| appeared.push(row.id));
+        self.groups.push(&self.last.groups, &next.groups, |_| ());
+        self.last = next;
+        self.samples += 1;
+    }
+
+    /// Samples added.
+    pub fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// Wall clock of the first and last sample, nanoseconds since 1970.
+    pub fn wall_ns(&self) -> (u64, u64) {
+        (self.first_wall_ns, self.last.wall_ns)
+    }
+
+    /// Time from the first to the last sample, nanoseconds.
+    pub fn span_ns(&self) -> u64 {
+        self.last.monotonic_ns.saturating_sub(self.first_monotonic_ns)
+    }
+
+    /// The last sample added.
+    pub fn last(&self) -> &Sample {
+        &self.last
+    }
+
+    /// Bytes held, uncompressed.
+    pub fn held_bytes(&self) -> usize {
+        self.times.len() + self.cpus.len() + self.tasks.len() + self.groups.len()
+    }
+
+    /// The compressed block.
+    pub fn finish(&self, infos: &Infos) -> std::io::Result<Vec<u8>> {
+        let mut out = vec![FORMAT];
+        bytes::put(&mut out, u128::from(self.samples));
+        bytes::put(&mut out, self.times.len() as u128);
+        out.extend_from_slice(&self.times);
+        self.cpus.finish(&mut out);
+        self.tasks.finish(&mut out);
+        self.groups.finish(&mut out);
+
+        // Names: a table of texts, a table of distinct infos, and for every task that appeared its info.
+        let mut texts = Table::default();
+        let mut distinct = Table::default();
+        let mut per_task = Vec::new();
+        for id in &self.appeared {
+            let index = infos.get(id).map_or(0, |info| 1 + distinct.index(info.as_ref().clone()));
+            bytes::put(&mut per_task, index as u128);
+        }
+        let mut info_columns = Vec::new();
+        for info in &distinct.entries {
+            bytes::put(&mut info_columns, texts.index(info.comm.clone()) as u128);
+            for text in [&info.group, &info.container, &info.pod] {
+                let index = text.as_ref().map_or(0, |text| 1 + texts.index(text.clone()));
+                bytes::put(&mut info_columns, index as u128);
+            }
+        }
+        bytes::put(&mut out, texts.entries.len() as u128);
+        for text in &texts.entries {
+            bytes::put_text(&mut out, text);
+        }
+        bytes::put(&mut out, distinct.entries.len() as u128);
+        out.extend_from_slice(&info_columns);
+        bytes::put(&mut out, per_task.len() as u128);
+        out.extend_from_slice(&per_task);
+        zstd::bulk::compress(&out, ZSTD_LEVEL)
+    }
+}
+
+fn order<R: Row>(rows: &mut Vec<R>) {
+    if rows.windows(2).any(|pair| pair[0].order(&pair[1]).is_ge()) {
+        rows.sort_by(Row::order);
+        rows.dedup_by(|a, b| a.order(b).is_eq());
+    }
+}
+
+#[derive(Debug)]
+struct Table<T> {
+    entries: Vec<T>,
+    index: HashMap<T, usize>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), index: HashMap::new() }
+    }
+}
+
+impl<T: Clone + Eq + std::hash::Hash> Table<T> {
+    fn index(&mut self, entry: T) -> usize {
+        let next = self.entries.len();
+        *self.index.entry(entry).or_insert_with_key(|entry| {
+            self.entries.push(entry.clone());
+            next
+        })
+    }
+}
+
+/// A block being read, sample by sample.
+#[derive(Debug)]
+pub struct BlockReader {
+    times: Column,
+    cpus: Reader,
+    tasks: Reader,
+    groups: Reader,
+    infos: Vec<Arc<TaskInfo>>,
+    per_task: Column,
+    names: Infos,
+    sample: Sample,
+    left: u32,
+}
+
+impl BlockReader {
+    /// Opens a compressed block.
+    pub fn new(compressed: &[u8]) -> Result<Self, Damaged> {
+        let size = zstd::zstd_safe::get_frame_content_size(compressed)
+            .ok()
+            .flatten()
+            .and_then(|size| usize::try_from(size).ok())
+            .filter(|size| *size <= MAX_BLOCK_BYTES)
+            .ok_or(Damaged("its size is not credible"))?;
+        let bytes =
+            zstd::bulk::decompress(compressed, size).map_err(|_| Damaged("it cannot be decompressed"))?;
+        let mut block = Column::new(bytes);
+        if block.byte()? != FORMAT {
+            return Err(Damaged("its format is not known to this version"));
+        }
+        let left = block.small()?;
+        let times = Column::new(block.chunk()?);
+        let cpus = Reader::new(&mut block)?;
+        let tasks = Reader::new(&mut block)?;
+        let groups = Reader::new(&mut block)?;
+        const NO_TEXT: Damaged = Damaged("a name is not in its table");
+        let texts = (0..block.small()?).map(|_| block.text()).collect::<Result<Vec<_>, _>>()?;
+        let text = |index: u64| -> Result<String, Damaged> {
+            texts.get(usize::try_from(index).map_err(|_| NO_TEXT)?).cloned().ok_or(NO_TEXT)
+        };
+        let infos = (0..block.small()?)
+            .map(|_| {
+                let comm = text(block.word()?)?;
+                let mut optional = || match block.word()? {
+                    0 => Ok(None),
+                    index => text(index - 1).map(Some),
+                };
+                Ok(Arc::new(TaskInfo { comm, group: optional()?, container: optional()?, pod: optional()? }))
+            })
+            .collect::<Result<Vec<_>, Damaged>>()?;
+        let per_task = Column::new(block.chunk()?);
+        let sample = Sample::default();
+        Ok(Self { times, cpus, tasks, groups, infos, per_task, names: Infos::new(), sample, left })
+    }
+
+    /// Goes to the next sample and returns it; `None` after the last.
+    pub fn advance(&mut self) -> Result<Option<&Sample>, Damaged> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let sample = &mut self.sample;
+        let offset = sample.wall_ns.wrapping_sub(sample.monotonic_ns);
+        sample.monotonic_ns = self.times.delta(sample.monotonic_ns)?;
+        sample.wall_ns = sample.monotonic_ns.wrapping_add(self.times.delta(offset)?);
+        self.cpus.advance(&mut sample.cpus, |_| ())?;
+        let mut appeared = Vec::new();
+        self.tasks.advance(&mut sample.tasks, |row| appeared.push(row.id))?;
+        self.groups.advance(&mut sample.groups, |_| ())?;
+        for id in appeared {
+            if let Some(index) = self.per_task.small()?.checked_sub(1) {
+                let info = self.infos.get(index as usize).ok_or(Damaged("a name is not in its table"))?;
+                self.names.insert(id, Arc::clone(info));
+            }
+        }
+        Ok(Some(&self.sample))
+    }
+
+    /// Names of the tasks met so far.
+    pub fn names(&self) -> &Infos {
+        &self.names
+    }
+}
