@@ -1,1 +1,15 @@
-//! lab
+//! The laboratory: what happens when one tries?
+//!
+//! * [`workload`]: the built-in workloads, one file each; [`load`] runs one in this process and reports on it.
+//! * [`tenant`]: sets of loads started together, each a process of its own, as plain processes, in cgroups or in
+//!   containers; nothing of them is left behind, whatever happens to the starter.
+//! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress.
+//! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
+//!
+//! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
+//! *fulfilment* is CPU got / CPU wanted.
+
+pub mod burn;
+pub mod load;
+pub mod page;
+pub mod workload;

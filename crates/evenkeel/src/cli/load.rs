@@ -1,11 +1,96 @@
-//! `evenkeel load`.
+//! `evenkeel load`: runs one of the built-in workloads in this process.
 
-use super::{Failure, Global, Outcome};
+use anyhow::anyhow;
+use evenkeel_lab::load::{Common, LoadError, LoadReport, LoadSpec, run as run_load, stop_flag_on_signals};
+use evenkeel_lab::workload::Kind;
 
-/// Not written yet.
+use super::{Failure, Format, Global, Outcome};
+
+/// Run a built-in workload: a known demand for CPU time, accounted for.
+///
+/// Ends after --seconds or --events, or at SIGINT or SIGTERM, and prints what it wanted and what it got.
+///
+/// Example: evenkeel load duty --percent 20 --period 100ms --kind wall --seconds 10 -o json
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    kind: Kind,
+    #[command(flatten)]
+    common: Common,
+}
 
-pub fn run(_global: &Global, _args: Args) -> Outcome {
-    Err(Failure::Cannot(anyhow::anyhow!("load is not written yet")))
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if matches!(global.output, Format::Svg) {
+        return Err(Failure::Usage(anyhow!("load has no picture: use -o text, json or csv")));
+    }
+    let stop = stop_flag_on_signals();
+    let spec = LoadSpec { kind: args.kind, common: args.common };
+    let report = run_load(&spec, stop).map_err(|error| match error {
+        LoadError::Parameters(_) => Failure::Usage(error.into()),
+        _ => Failure::Cannot(error.into()),
+    })?;
+    match global.output {
+        Format::Json => {
+            let json = serde_json::to_string_pretty(&report).map_err(|e| Failure::Cannot(e.into()))?;
+            println!("{json}");
+        }
+        Format::Csv => print_csv(&report),
+        Format::Text | Format::Svg => print_text(&report),
+    }
+    Ok(0)
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |v| format!("{v:.3}"))
+}
+
+fn print_csv(r: &LoadReport) {
+    println!("kind,threads,wanted_pct,got_pct,real_s,cpu_s,events,events_per_s,voluntary,involuntary");
+    println!(
+        "{},{},{},{},{:.6},{:.6},{},{},{},{}",
+        r.load.name(),
+        r.threads,
+        number(r.wanted_pct),
+        number(r.got_pct),
+        r.real_s,
+        r.cpu_s,
+        r.events,
+        number(r.events_per_s),
+        r.voluntary,
+        r.involuntary
+    );
+}
+
+fn print_text(r: &LoadReport) {
+    let percent = |value: Option<f64>| value.map_or_else(|| "unknown".into(), |v| format!("{v:.2} %"));
+    let plural = if r.threads == 1 { "" } else { "s" };
+    println!("{} with {} thread{plural}, ended by {}", r.load.name(), r.threads, ended(r));
+    match r.wanted_pct {
+        Some(wanted) => println!("  wanted       {wanted:.2} % of one CPU"),
+        None => println!("  wanted       what it can get"),
+    }
+    println!("  got          {} of one CPU", percent(r.got_pct));
+    println!("  CPU time     {:.3} s in {:.3} s", r.cpu_s, r.real_s);
+    match r.events_per_s {
+        Some(rate) => println!("  events       {} ({rate:.2} a second)", r.events),
+        None => println!("  events       {}", r.events),
+    }
+    println!("  switches     {} voluntary, {} involuntary", r.voluntary, r.involuntary);
+    if r.dropped_s > 0.0 {
+        println!("  dropped      {:.3} s of work, the backlog being at its bound", r.dropped_s);
+    }
+    if let Some(late) = r.start.first_instruction_late_usec {
+        match r.start.woken_late_usec {
+            Some(woken) => println!("  start        woken {woken:.0} us late, first instruction {late:.0} us late"),
+            None => println!("  start        first instruction {late:.0} us late"),
+        }
+    }
+}
+
+fn ended(r: &LoadReport) -> &'static str {
+    match r.ended_by {
+        evenkeel_lab::load::EndedBy::Time => "time",
+        evenkeel_lab::load::EndedBy::Events => "events",
+        evenkeel_lab::load::EndedBy::Signal => "signal",
+    }
 }
