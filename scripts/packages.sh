@@ -64,7 +64,7 @@ missing() {
 install() {
     # shellcheck disable=SC2086 # a list of package names
     as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
-        apt-get install -y -q --no-install-recommends $1 </dev/null >&2
+        apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends $1 </dev/null >&2
 }
 
 if [ "${1:-}" = --list ]; then
