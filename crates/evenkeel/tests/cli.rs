@@ -23,17 +23,17 @@ fn stdout(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Every command, as its manual pages name them.
+/// Every command, as `--help` lists them.
 fn commands() -> BTreeSet<String> {
-    let dir = tempfile::tempdir().unwrap();
-    stdout(&["man", dir.path().to_str().unwrap()]);
-    std::fs::read_dir(dir.path())
-        .unwrap()
-        .filter_map(|entry| {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            Some(name.strip_prefix("evenkeel-")?.strip_suffix(".1")?.to_owned())
-        })
-        .filter(|name| !name.starts_with("help"))
+    let help = stdout(&["--help"]);
+    let list = help.split_once("\nCommands:\n").expect("a list of commands").1;
+    list.lines()
+        .take_while(|line| !line.is_empty())
+        // Continued descriptions are indented further.
+        .filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')))
+        .filter_map(|line| line.split(' ').next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
         .collect()
 }
 
@@ -105,13 +105,7 @@ fn wrong_usage_is_status_2() {
 #[test]
 fn version_and_help_go_to_stdout() {
     assert_eq!(stdout(&["--version"]), concat!("evenkeel ", env!("CARGO_PKG_VERSION"), "\n"));
-    let help = stdout(&["--help"]);
-    for command in commands() {
-        assert!(
-            help.contains(&format!("\n  {command} ")),
-            "{command} is not in the list of commands:\n{help}"
-        );
-    }
+    assert!(stdout(&["--help"]).contains("Usage: evenkeel"));
 }
 
 #[test]

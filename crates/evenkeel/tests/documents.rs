@@ -1,0 +1,54 @@
+//! The JSON documents' minimum fields, as scripts rely on them.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Runs a command with `-o json` and returns its document.
+#[track_caller]
+fn document(args: &[&str], kind: &str) -> Value {
+    let state = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(args)
+        .args(["-o", "json"])
+        .env("EVENKEEL_STATE_DIR", state.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| {
+        panic!(
+            "{args:?}: one JSON document expected: {error}\n{stdout}{}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+    });
+    assert_eq!(document["schema"], format!("evenkeel.{kind}/v1"), "{args:?}");
+    document
+}
+
+/// Fails unless every field is there; its value may be `null` where the host does not tell.
+#[track_caller]
+fn has(value: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(value.get(field).is_some(), "no field {field:?} in {value:#}");
+    }
+}
+
+/// A number that must be known.
+#[track_caller]
+fn number(value: &Value, field: &str) -> f64 {
+    value[field].as_f64().unwrap_or_else(|| panic!("{field} is not a number in {value:#}"))
+}
+
+#[test]
+fn load_tells_what_was_wanted_and_got() {
+    let load = document(&["load", "duty", "--percent", "10", "--seconds", "1"], "load");
+    has(
+        &load,
+        &["wanted_pct", "got_pct", "real_s", "cpu_s", "events", "events_per_s", "voluntary", "involuntary"],
+    );
+    assert!((number(&load, "wanted_pct") - 10.0).abs() < 1e-9);
+    // What the document says has to agree with itself; how much the load got is the host's affair.
+    let got = 100.0 * number(&load, "cpu_s") / number(&load, "real_s");
+    assert!((number(&load, "got_pct") - got).abs() < 0.5, "{load:#}");
+}
