@@ -1,1 +1,29 @@
-//! actuate
+//! Carries changes of scheduling state out, checks them, and takes them back.
+//!
+//! The interface is declarative: [`Actuator::set`] makes the host what was found plus what a plan says. Everything
+//! ever touched and not in the plan goes back to its original value, newest change first, so that
+//! `set(&Plan::default(), ..)` undoes everything. Originals are on disk before the first write; after `kill -9` at any
+//! instant, the next [`Actuator::open`] or [`restore`] puts every surviving task and cgroup back.
+//!
+//! What is promised, how, and what is not: `docs/safety.md`.
+
+pub mod actuator;
+mod adopt;
+pub mod fake;
+pub mod journal;
+pub mod kernel;
+mod ledger;
+pub mod linux;
+pub mod medium;
+pub mod outcome;
+pub mod owner;
+mod recover;
+mod undo;
+mod value;
+
+pub use actuator::{ActuateError, Actuator, Options, restore, restore_on};
+pub use kernel::{Kernel, KernelError, TaskFacts};
+pub use linux::Linux;
+pub use medium::{FileMedium, Holder, Medium, OpenError};
+pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};
+pub use value::{all_cpus, is_all_cpus};

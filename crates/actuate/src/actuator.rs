@@ -1,0 +1,534 @@
+//! [`Actuator`]: makes the host what was found plus a plan.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use evenkeel_base::{Change, Knob, Plan, SchedPolicy, Setting, Target};
+
+use crate::adopt;
+use crate::journal::Origin;
+use crate::kernel::{Kernel, KernelError, TaskFacts};
+use crate::ledger::Ledger;
+use crate::medium::{FileMedium, Medium, OpenError};
+use crate::outcome::{Applied, ChangeOutcome, Recovery, RestoreReport, SetReport, Verdict};
+use crate::recover;
+use crate::undo::{Entry, State, heal_stranger, put_back, still_there, widest};
+use crate::value::{all_cpus, normalise, same};
+
+/// Margin by which a fork may show up later than its start time says, clock ticks.
+const BIRTH_MARGIN_TICKS: u64 = 200;
+
+/// What an actuator may do.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Real-time policies (FIFO, RR) and `cpu.rt_runtime_us` may be set. Tasks found real-time stay untouched.
+    pub allow_realtime: bool,
+    /// Processes that are never touched, besides pid 1 and this one.
+    pub protected: Vec<u32>,
+}
+
+/// Why nothing can be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ActuateError {
+    /// The state directory is in use or cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The journal cannot be read or written.
+    #[error("{path}: {error}; nothing is changed without a journal")]
+    Journal {
+        /// The journal.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The journal was written by a newer evenkeel.
+    #[error("{path} has format {version}, this evenkeel knows up to {known}; restore with the evenkeel that wrote it",
+        known = crate::journal::VERSION)]
+    Version {
+        /// The journal.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// The journal a predecessor left is damaged. What is readable was put back; nothing new is written this time.
+    #[error("{path} is damaged in line {line}: what is readable was put back ({} values), the file is kept as {kept}; \
+        compare the tasks it names with your expectations, then start again",
+        recovery.report.put_back.len(),
+        kept = recovery.kept_aside.as_deref().unwrap_or(path).display())]
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// First damaged line, from 1.
+        line: usize,
+        /// What was done about it.
+        recovery: Box<Recovery>,
+    },
+    /// The kernel does not answer.
+    #[error("cannot tell which boot this is: {0}")]
+    Boot(KernelError),
+}
+
+/// Changes scheduling state, and knows how to take every change back.
+///
+/// Dropping it leaves changes and journal in place (`evenkeel restore` undoes them); [`Actuator::close`] puts
+/// everything back.
+pub struct Actuator<K: Kernel> {
+    kernel: K,
+    ledger: Ledger,
+    options: Options,
+    entries: Vec<Entry>,
+    index: HashMap<(Target, Knob), usize>,
+    births: Option<u64>,
+    scanned_ticks: u64,
+}
+
+impl<K: Kernel> Actuator<K> {
+    /// Takes the state directory's lock, puts back what a killed predecessor left, and starts a fresh journal.
+    ///
+    /// # Errors
+    /// Another agent at work (named), a state directory that cannot be written, a damaged journal.
+    pub fn open(kernel: K, state_dir: &Path, options: Options) -> Result<(Self, Recovery), ActuateError> {
+        Self::open_on(kernel, Box::new(FileMedium::open(state_dir)?), options)
+    }
+
+    /// As [`Actuator::open`], with the journal kept elsewhere.
+    ///
+    /// # Errors
+    /// As [`Actuator::open`].
+    pub fn open_on(
+        mut kernel: K,
+        mut medium: Box<dyn Medium>,
+        options: Options,
+    ) -> Result<(Self, Recovery), ActuateError> {
+        let (recovery, remaining) = recover::recover(&mut kernel, medium.as_mut())?;
+        let boot = kernel.boot_id().map_err(ActuateError::Boot)?;
+        let ledger = Ledger::start(medium, boot, &remaining)?;
+        let mut actuator = Self {
+            kernel,
+            ledger,
+            options,
+            entries: Vec::new(),
+            index: HashMap::new(),
+            births: None,
+            scanned_ticks: 0,
+        };
+        for entry in remaining {
+            actuator.insert(entry);
+        }
+        Ok((actuator, recovery))
+    }
+
+    /// The kernel, for reading.
+    pub fn kernel(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    /// Makes the host what was found plus `plan`: what was touched and is not in the plan goes back, newest first;
+    /// then the plan's changes are made in their order. Of two changes of the same property the later one counts.
+    ///
+    /// `scope` is asked for every target of the plan; what it denies is refused. Kernel threads, pid 1, this process,
+    /// [`Options::protected`] and real-time tasks are refused whatever it says.
+    pub fn set(&mut self, plan: &Plan, scope: &dyn Fn(&Target) -> bool) -> SetReport {
+        let mut report = SetReport::default();
+        self.adopt_newborn(&mut report.back);
+        let wanted: HashMap<(&Target, Knob), usize> =
+            plan.changes.iter().enumerate().map(|(i, c)| ((&c.target, c.knob()), i)).collect();
+        self.undo_others(&wanted, &mut report.back);
+        let mut steps: Vec<(usize, Step)> = Vec::with_capacity(plan.changes.len());
+        for (number, change) in plan.changes.iter().enumerate() {
+            let step = if wanted.get(&(&change.target, change.knob())) == Some(&number) {
+                self.prepare(change, scope).unwrap_or_else(Step::Done)
+            } else {
+                Step::Done(Verdict::Refused("the plan names this property again further on".to_owned()))
+            };
+            steps.push((number, step));
+        }
+        let journaled = self.journal(&steps);
+        for (number, step) in steps {
+            let verdict = match (step, &journaled) {
+                (Step::Done(verdict), _) => verdict,
+                (Step::Write(write), Ok(())) => self.commit(write, &mut report.back),
+                (Step::Write(write), Err(_)) if self.ledger.holds(&self.entries[write.entry], &write.to) => {
+                    self.commit(write, &mut report.back)
+                }
+                (Step::Write(_), Err(error)) => Verdict::Failed(error.clone()),
+            };
+            let change = &plan.changes[number];
+            report.changes.push(ChangeOutcome {
+                target: change.target.clone(),
+                knob: change.knob(),
+                to: change.to.clone(),
+                verdict,
+            });
+        }
+        self.ledger.compact_if_grown(&self.entries);
+        report
+    }
+
+    /// Everything touched so far: target, original value, and our value in force (`None`: it is back, gone or
+    /// somebody else's).
+    pub fn touched(&self) -> impl Iterator<Item = (&Target, &Setting, Option<&Setting>)> {
+        self.entries.iter().map(|entry| {
+            let ours = match &entry.state {
+                State::Ours(value) => Some(value),
+                _ => None,
+            };
+            (&entry.target, &entry.original, ours)
+        })
+    }
+
+    /// Puts everything back, descendants included, and goes on living.
+    pub fn restore_all(&mut self) -> RestoreReport {
+        let mut report = RestoreReport::default();
+        recover::put_all_back(&mut self.kernel, &mut self.entries, &mut report);
+        self.reindex();
+        self.births = None;
+        report
+    }
+
+    /// Puts everything back and removes the journal; it stays where something could not be put back.
+    pub fn close(mut self) -> RestoreReport {
+        let mut report = self.restore_all();
+        if report.failed.is_empty() {
+            if let Err(error) = self.ledger.finish() {
+                report.notes.push(format!("the journal could not be removed: {error}"));
+            }
+        } else {
+            report.notes.push("the journal is kept for what could not be put back".to_owned());
+        }
+        report
+    }
+
+    fn insert(&mut self, entry: Entry) -> usize {
+        let index = self.entries.len();
+        self.index.insert((entry.target.clone(), entry.knob), index);
+        self.entries.push(entry);
+        index
+    }
+
+    fn reindex(&mut self) {
+        self.index = self
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| ((entry.target.clone(), entry.knob), index))
+            .collect();
+    }
+
+    /// Takes tasks born of tuned ones under its wings, so that they go back unless the plan names them.
+    fn adopt_newborn(&mut self, report: &mut RestoreReport) {
+        let births = self.kernel.births();
+        let now = self.kernel.now_ticks();
+        if self.entries.is_empty() || (births.is_some() && births == self.births) {
+            return;
+        }
+        let since = self.scanned_ticks.saturating_sub(BIRTH_MARGIN_TICKS);
+        match adopt::find(&mut self.kernel, &self.entries, since.max(first_ticks(&self.entries))) {
+            Ok(found) => {
+                for entry in found {
+                    self.insert(entry);
+                }
+                (self.births, self.scanned_ticks) = (births, now);
+            }
+            Err(error) => report.notes.push(format!("descendants could not be looked for: {error}")),
+        }
+    }
+
+    fn undo_others(&mut self, wanted: &HashMap<(&Target, Knob), usize>, report: &mut RestoreReport) {
+        let mut order: Vec<usize> = (0..self.entries.len())
+            .filter(|&index| {
+                let entry = &self.entries[index];
+                matches!(entry.state, State::Ours(_) | State::Unknown)
+                    && !wanted.contains_key(&(&entry.target, entry.knob))
+            })
+            .collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(self.entries[index].sequence));
+        for index in order {
+            put_back(&mut self.kernel, &mut self.entries[index], report);
+        }
+    }
+
+    /// Everything that can be said about a change before anything is written. `Err` is a verdict already.
+    fn prepare(&mut self, change: &Change, scope: &dyn Fn(&Target) -> bool) -> Result<Step, Verdict> {
+        let knob = change.knob();
+        self.fits(change).map_err(Verdict::Refused)?;
+        if !scope(&change.target) {
+            return Err(Verdict::Refused("outside the scope".to_owned()));
+        }
+        let known = self.index.get(&(change.target.clone(), knob)).copied();
+        let facts = match &change.target {
+            Target::Task(id) => {
+                let facts = self.kernel.identity(id.tid).map_err(verdict)?;
+                if facts.id != *id {
+                    return Err(Verdict::Gone);
+                }
+                self.may_touch(&facts).map_err(Verdict::Refused)?;
+                Some(facts)
+            }
+            Target::Group(_) => None,
+        };
+        if let Some(index) = known
+            && !still_there(&mut self.kernel, &self.entries[index]).map_err(verdict)?
+        {
+            self.entries[index].state = State::Gone;
+            return Err(Verdict::Gone);
+        }
+        if let Setting::Sched(attr) = &change.to
+            && attr.slice_ns.is_some()
+            && !self.kernel.has_task_slice()
+        {
+            let why = "a task's own slice needs Linux 6.12 or later".to_owned();
+            return Err(Verdict::Failed(KernelError::Unsupported(why)));
+        }
+        let present = self.kernel.read(&change.target, knob).map_err(verdict)?;
+        let widest = widest(&mut self.kernel, &change.target, knob);
+        let v2 = matches!(&change.target, Target::Group(group) if group.v2);
+        let to = normalise(&change.to, &present, v2);
+        if same(&present, &to, widest.as_ref()) {
+            if let Some(index) = known {
+                let entry = &mut self.entries[index];
+                if entry.wrote.contains(&to) {
+                    entry.state = State::Ours(to);
+                }
+            }
+            return Err(Verdict::Unchanged);
+        }
+        let entry = match known {
+            Some(index) => {
+                let entry = &mut self.entries[index];
+                let ours = entry.wrote.iter().any(|wrote| same(&present, wrote, widest.as_ref()));
+                if !ours && !same(&present, &entry.original, widest.as_ref()) {
+                    entry.state = State::Foreign;
+                    return Err(Verdict::Conflict(present));
+                }
+                index
+            }
+            None => {
+                let original = match (&present, &widest) {
+                    (Setting::Affinity(cpus), Some(widest)) if cpus == widest => {
+                        Setting::Affinity(all_cpus())
+                    }
+                    _ => present.clone(),
+                };
+                let origin = self.origin(&change.target, knob, facts)?;
+                self.insert(Entry {
+                    target: change.target.clone(),
+                    knob,
+                    original,
+                    wrote: Vec::new(),
+                    origin,
+                    state: State::Back,
+                    sequence: 0,
+                    journaled: 0,
+                })
+            }
+        };
+        Ok(Step::Write(Write { entry, present, to }))
+    }
+
+    /// Whether the setting makes sense for this kind of target and is allowed at all.
+    fn fits(&self, change: &Change) -> Result<(), String> {
+        let is_task = matches!(change.target, Target::Task(_));
+        match (&change.to, is_task) {
+            (Setting::Affinity(_) | Setting::Sched(_), false) => {
+                return Err(format!("{} is a property of tasks", change.knob().name()));
+            }
+            (Setting::Affinity(_) | Setting::Sched(_), true) | (_, false) => {}
+            (_, true) => return Err(format!("{} is a property of cgroups", change.knob().name())),
+        }
+        match &change.to {
+            Setting::Affinity(cpus) | Setting::Cpuset(cpus) if cpus.is_empty() => {
+                return Err("an empty set of CPUs".to_owned());
+            }
+            Setting::Sched(attr) if attr.policy == SchedPolicy::Deadline => {
+                return Err("the deadline policy is never set".to_owned());
+            }
+            Setting::Sched(attr) if attr.policy.is_realtime() && !self.options.allow_realtime => {
+                return Err("real-time policies were not allowed by the user".to_owned());
+            }
+            Setting::RtRuntime(_) if !self.options.allow_realtime => {
+                return Err("real-time policies were not allowed by the user".to_owned());
+            }
+            _ => {}
+        }
+        if let Target::Group(group) = &change.target {
+            let proper = group.path.starts_with('/')
+                && group.path.len() > 1
+                && !group.path.contains('\0')
+                && group.path[1..].split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+            if !proper {
+                return Err(format!("{:?} is not a cgroup that may be changed", group.path));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tasks that are never touched, whatever a plan says.
+    fn may_touch(&self, facts: &TaskFacts) -> Result<(), String> {
+        if facts.kernel_thread {
+            return Err("a kernel thread".to_owned());
+        }
+        if facts.id.tgid == 1 {
+            return Err("pid 1".to_owned());
+        }
+        if facts.id.tgid == std::process::id() {
+            return Err("evenkeel itself".to_owned());
+        }
+        if self.options.protected.contains(&facts.id.tgid) || self.options.protected.contains(&facts.id.tid) {
+            return Err("a protected process".to_owned());
+        }
+        let Some(policy) = facts.policy else {
+            return Err("its scheduling policy is not known here".to_owned());
+        };
+        if policy.is_realtime() && !self.is_realtime_by_us(facts, policy) {
+            return Err(format!("a task found under the {policy} policy"));
+        }
+        Ok(())
+    }
+
+    fn is_realtime_by_us(&self, facts: &TaskFacts, policy: SchedPolicy) -> bool {
+        let key = (Target::Task(facts.id), Knob::Sched);
+        self.index.get(&key).is_some_and(|&index| {
+            let entry = &self.entries[index];
+            let was = matches!(&entry.original, Setting::Sched(attr) if attr.policy.is_realtime());
+            !was && entry.wrote.iter().any(|w| matches!(w, Setting::Sched(attr) if attr.policy == policy))
+        })
+    }
+
+    fn origin(&mut self, target: &Target, knob: Knob, facts: Option<TaskFacts>) -> Result<Origin, Verdict> {
+        let since_ticks = self.kernel.now_ticks();
+        Ok(match (target, facts) {
+            (Target::Group(group), _) => Origin {
+                since_ticks,
+                group_id: self.kernel.group_id(group, knob).map_err(verdict)?,
+                ..Origin::default()
+            },
+            (Target::Task(_), Some(facts)) => Origin {
+                since_ticks,
+                ancestors: adopt::ancestors(&mut self.kernel, &facts),
+                comm: facts.comm,
+                cgroup: facts.cgroup,
+                ..Origin::default()
+            },
+            (Target::Task(_), None) => return Err(Verdict::Gone),
+        })
+    }
+
+    /// Puts on disk what must be there before the writes: one append for all.
+    fn journal(&mut self, steps: &[(usize, Step)]) -> Result<(), KernelError> {
+        let writes = steps.iter().filter_map(|(_, step)| match step {
+            Step::Write(write) => Some((write.entry, &write.to)),
+            Step::Done(_) => None,
+        });
+        self.ledger.record(&mut self.entries, writes)
+    }
+
+    fn commit(&mut self, write: Write, back: &mut RestoreReport) -> Verdict {
+        let Write { entry: index, present, to } = write;
+        let (target, knob) = (self.entries[index].target.clone(), self.entries[index].knob);
+        match self.kernel.read(&target, knob) {
+            Ok(now) if now == present => {}
+            Ok(now) => {
+                self.entries[index].state = State::Foreign;
+                return Verdict::Conflict(now);
+            }
+            Err(error) => return verdict(error),
+        }
+        self.entries[index].sequence = self.ledger.next_sequence();
+        if let Err(error) = self.kernel.write(&target, &to) {
+            // A write of several files may have got half-way.
+            let untouched = self.kernel.read(&target, knob).is_ok_and(|now| now == present);
+            if !untouched {
+                self.take_back(index, back);
+            }
+            return verdict(error);
+        }
+        let read = self.kernel.read(&target, knob);
+        match still_there(&mut self.kernel, &self.entries[index]) {
+            Ok(true) => {}
+            Ok(false) => {
+                if let Target::Task(id) = &target {
+                    heal_stranger(&mut self.kernel, id.tid, &to, &present);
+                }
+                self.entries[index].state = State::Gone;
+                return Verdict::Gone;
+            }
+            Err(error) => {
+                self.take_back(index, back);
+                return Verdict::Failed(error);
+            }
+        }
+        let widest = widest(&mut self.kernel, &target, knob);
+        match read {
+            Ok(now) if same(&now, &to, widest.as_ref()) => {
+                self.entries[index].state = State::Ours(to);
+                Verdict::Applied(Applied { from: present, now })
+            }
+            Ok(now) => {
+                self.take_back(index, back);
+                Verdict::Failed(KernelError::Invalid(format!("wrote {to}, but it reads {now}; taken back")))
+            }
+            Err(error) => {
+                self.take_back(index, back);
+                verdict(error)
+            }
+        }
+    }
+
+    fn take_back(&mut self, index: usize, back: &mut RestoreReport) {
+        self.entries[index].state = State::Unknown;
+        put_back(&mut self.kernel, &mut self.entries[index], back);
+    }
+}
+
+/// When the first write was, clock ticks since boot.
+pub(crate) fn first_ticks(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| entry.origin.since_ticks).min().unwrap_or(0)
+}
+
+fn verdict(error: KernelError) -> Verdict {
+    match error {
+        KernelError::Gone => Verdict::Gone,
+        error => Verdict::Failed(error),
+    }
+}
+
+/// A change on its way.
+enum Step {
+    Done(Verdict),
+    Write(Write),
+}
+
+struct Write {
+    entry: usize,
+    present: Setting,
+    to: Setting,
+}
+
+/// Puts back what a process that is gone left, from its journal in `state_dir`, and removes the journal.
+///
+/// # Errors
+/// As [`Actuator::open`]; a directory without a journal is "nothing to do".
+pub fn restore<K: Kernel>(state_dir: &Path, mut kernel: K) -> Result<Recovery, ActuateError> {
+    match std::fs::metadata(state_dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Recovery::default()),
+        Err(error) => return Err(OpenError::Io { path: state_dir.into(), error }.into()),
+        Ok(_) => {}
+    }
+    restore_on(&mut kernel, &mut FileMedium::open_existing(state_dir)?)
+}
+
+/// As [`restore`], with the journal kept elsewhere.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_on<K: Kernel>(kernel: &mut K, medium: &mut dyn Medium) -> Result<Recovery, ActuateError> {
+    let (mut recovery, remaining) = recover::recover(kernel, medium)?;
+    if recovery.left_behind
+        && remaining.is_empty()
+        && let Err(error) = medium.remove()
+    {
+        recovery.report.notes.push(format!("the journal could not be removed: {error}"));
+    }
+    Ok(recovery)
+}

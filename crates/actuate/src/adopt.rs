@@ -1,0 +1,183 @@
+//! Descendants: what was born while a parent or a sibling thread was tuned carries our values and goes back with them.
+//!
+//! A task copies its parent's class, nice, slice and affinity at `fork`, and never afterwards: it is enough to look at
+//! each task once after its birth. It is recognised by ancestry (the chain of parents, and threads of the same
+//! process); an orphan, whose parent is now pid 1 or another ancestor of the tuned task, by the tuned task's cgroup and
+//! by carrying exactly a value that was written.
+
+use std::collections::{BTreeSet, HashMap};
+
+use evenkeel_base::{Knob, Setting, Target};
+
+use crate::journal::Origin;
+use crate::kernel::{Kernel, KernelError, TaskFacts};
+use crate::undo::{Entry, State, widest};
+use crate::value::{inherited, reverse, same};
+
+/// Properties a child inherits.
+const INHERITED: [Knob; 2] = [Knob::Affinity, Knob::Sched];
+
+/// Longest chain of parents followed.
+const MAX_CHAIN: usize = 64;
+
+/// Finds descendants among the tasks born since `since_ticks` that carry values of ours and are not among the entries.
+/// Returns new entries for them, not yet journaled, with the parent's original as theirs.
+pub(crate) fn find<K: Kernel>(
+    kernel: &mut K,
+    entries: &[Entry],
+    since_ticks: u64,
+) -> Result<Vec<Entry>, KernelError> {
+    let mut by_process: HashMap<u32, Vec<usize>> = HashMap::new();
+    let mut known = BTreeSet::new();
+    for (index, entry) in entries.iter().enumerate() {
+        if let (Target::Task(id), true) = (&entry.target, INHERITED.contains(&entry.knob)) {
+            by_process.entry(id.tgid).or_default().push(index);
+            known.insert((*id, entry.knob));
+        }
+    }
+    if by_process.is_empty() {
+        return Ok(Vec::new());
+    }
+    let processes = by_process.keys().copied().collect();
+    let mut born = kernel.tasks_born_since(since_ticks, &processes)?;
+    born.sort_by_key(|facts| (facts.id.start_time, facts.id.tid));
+    let parents: HashMap<u32, u32> =
+        born.iter().filter(|f| f.id.tid == f.id.tgid).map(|f| (f.id.tgid, f.ppid)).collect();
+    let mut search = Search { kernel, parents, by_process, found: Vec::new(), entries };
+    for facts in &born {
+        if facts.kernel_thread || facts.id.tid == 1 {
+            continue;
+        }
+        for knob in INHERITED {
+            if !known.contains(&(facts.id, knob)) {
+                search.look(facts, knob);
+            }
+        }
+    }
+    Ok(search.found)
+}
+
+struct Search<'a, K> {
+    kernel: &'a mut K,
+    parents: HashMap<u32, u32>,
+    by_process: HashMap<u32, Vec<usize>>,
+    found: Vec<Entry>,
+    entries: &'a [Entry],
+}
+
+impl<K: Kernel> Search<'_, K> {
+    fn entry(&self, index: usize) -> &Entry {
+        self.entries.get(index).unwrap_or_else(|| &self.found[index - self.entries.len()])
+    }
+
+    fn look(&mut self, facts: &TaskFacts, knob: Knob) {
+        let target = Target::Task(facts.id);
+        let Ok(present) = self.kernel.read(&target, knob) else { return };
+        let widest = widest(self.kernel, &target, knob);
+        let chain = self.chain(facts);
+        for process in &chain {
+            for index in self.by_process.get(process).cloned().unwrap_or_default() {
+                let elder = self.entry(index);
+                if elder.knob != knob || elder.origin.since_ticks > facts.id.start_time {
+                    continue;
+                }
+                let original = inherited(&elder.original);
+                let ours: Vec<Setting> = elder.wrote.iter().map(inherited).collect();
+                if same(&present, &original, widest.as_ref()) {
+                    continue;
+                }
+                if let Some(reverse) = reverse(&original, &ours, &present, widest.as_ref()) {
+                    let since_ticks = elder.origin.since_ticks;
+                    self.adopt(facts, knob, reverse.to, present, since_ticks);
+                    return;
+                }
+            }
+        }
+        self.look_for_orphan(facts, knob, present, chain.last().copied().unwrap_or(0));
+    }
+
+    /// The process's own number for a thread, then its parents, upwards as long as they themselves were born since or
+    /// are tuned; the last is the first that is neither.
+    fn chain(&mut self, facts: &TaskFacts) -> Vec<u32> {
+        let mut chain = Vec::new();
+        if facts.id.tid != facts.id.tgid {
+            chain.push(facts.id.tgid);
+        }
+        let mut next =
+            if facts.id.tid == facts.id.tgid { Some(facts.ppid) } else { self.parent(facts.id.tgid) };
+        while let Some(process) = next.filter(|&process| process > 1 && chain.len() < MAX_CHAIN) {
+            chain.push(process);
+            let young = self.parents.contains_key(&process);
+            let tuned = self.by_process.contains_key(&process);
+            if !young && !tuned {
+                return chain;
+            }
+            next = self.parent(process);
+        }
+        chain.push(1);
+        chain
+    }
+
+    fn parent(&mut self, process: u32) -> Option<u32> {
+        match self.parents.get(&process) {
+            Some(parent) => Some(*parent),
+            None => self.kernel.identity(process).ok().map(|facts| facts.ppid),
+        }
+    }
+
+    fn look_for_orphan(&mut self, facts: &TaskFacts, knob: Knob, present: Setting, top: u32) {
+        let elder = self.entries.iter().chain(&self.found).find(|elder| {
+            elder.knob == knob
+                && matches!(elder.target, Target::Task(_))
+                && elder.origin.since_ticks <= facts.id.start_time
+                && elder.origin.cgroup == facts.cgroup
+                && (top <= 1 || elder.origin.ancestors.contains(&top))
+                && present != inherited(&elder.original)
+                && elder.wrote.iter().any(|wrote| inherited(wrote) == present)
+        });
+        if let Some(elder) = elder {
+            let (original, since_ticks) = (inherited(&elder.original), elder.origin.since_ticks);
+            self.adopt(facts, knob, original, present, since_ticks);
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        facts: &TaskFacts,
+        knob: Knob,
+        original: Setting,
+        present: Setting,
+        since_ticks: u64,
+    ) {
+        let index = self.entries.len() + self.found.len();
+        self.by_process.entry(facts.id.tgid).or_default().push(index);
+        self.found.push(Entry {
+            target: Target::Task(facts.id),
+            knob,
+            original,
+            wrote: vec![present.clone()],
+            origin: Origin {
+                since_ticks,
+                comm: facts.comm.clone(),
+                cgroup: facts.cgroup.clone(),
+                ancestors: vec![facts.ppid],
+                group_id: 0,
+                descendant: true,
+            },
+            state: State::Ours(present),
+            sequence: 0,
+            journaled: 0,
+        });
+    }
+}
+
+/// Processes a task descends from, nearest first, pid 1 left out.
+pub(crate) fn ancestors<K: Kernel>(kernel: &mut K, facts: &TaskFacts) -> Vec<u32> {
+    let mut chain = Vec::new();
+    let mut next = facts.ppid;
+    while next > 1 && chain.len() < MAX_CHAIN && !chain.contains(&next) {
+        chain.push(next);
+        next = kernel.identity(next).map_or(0, |facts| facts.ppid);
+    }
+    chain
+}

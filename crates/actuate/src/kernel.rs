@@ -1,0 +1,131 @@
+//! What actuation needs of a kernel: read, write, and recognise. [`crate::Linux`] is the real one, [`crate::fake`] a
+//! scripted one for tests.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, SchedPolicy, Setting, Target, TaskId};
+
+/// Why the kernel did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    /// The task ended or the cgroup was removed. Normal.
+    #[error("gone")]
+    Gone,
+    /// Not allowed; what is missing is said.
+    #[error("not permitted: {0}")]
+    Denied(String),
+    /// This kernel, or this cgroup layout, does not have the property.
+    #[error("not supported here: {0}")]
+    Unsupported(String),
+    /// The kernel refused the value, or holds one that makes no sense here.
+    #[error("not accepted: {0}")]
+    Invalid(String),
+    /// A file could not be read or written.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file, or the system call.
+        path: String,
+        /// What the system said.
+        error: String,
+    },
+}
+
+/// What identifies a thread, and what decides whether it may be touched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskFacts {
+    /// Number, thread group and start time.
+    pub id: TaskId,
+    /// Process that is its parent now (`real_parent`'s thread group); 0 for none.
+    pub ppid: u32,
+    /// Name, at most 15 bytes.
+    pub comm: String,
+    /// A thread of the kernel (`PF_KTHREAD`).
+    pub kernel_thread: bool,
+    /// Scheduling policy; `None` for one unknown here (treated as real-time: not touched).
+    pub policy: Option<SchedPolicy>,
+    /// Its cgroup lines, as `/proc/PID/cgroup` has them; empty when not readable.
+    pub cgroup: String,
+    /// Running or in an uninterruptible wait, so possibly inside `fork`.
+    pub busy: bool,
+}
+
+/// The kernel as actuation sees it. Methods that take a task's number do not check who it is: the caller does, before
+/// and after (see [`Kernel::identity`]).
+pub trait Kernel {
+    /// Which boot this is.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    fn boot_id(&mut self) -> Result<BootId, KernelError>;
+
+    /// Time since boot in clock ticks, the clock of [`TaskId::start_time`].
+    fn now_ticks(&mut self) -> u64;
+
+    /// The present value of a property.
+    ///
+    /// # Errors
+    /// [`KernelError::Gone`] when the target is no more; [`KernelError::Unsupported`] when it has no such property.
+    fn read(&mut self, target: &Target, knob: Knob) -> Result<Setting, KernelError>;
+
+    /// Writes a property. Does not read it back.
+    ///
+    /// # Errors
+    /// As [`Kernel::read`], and [`KernelError::Invalid`] for a value the kernel refuses.
+    fn write(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError>;
+
+    /// Who has this number now.
+    ///
+    /// # Errors
+    /// [`KernelError::Gone`] when nobody has.
+    fn identity(&mut self, tid: u32) -> Result<TaskFacts, KernelError>;
+
+    /// Whether the task with this identity still exists (a zombie does: its number is not free).
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    fn is_alive(&mut self, id: TaskId) -> Result<bool, KernelError> {
+        match self.identity(id.tid) {
+            Ok(facts) => Ok(facts.id == id),
+            Err(KernelError::Gone) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A number that no other cgroup has had under the same path in this boot (the directory's inode).
+    ///
+    /// # Errors
+    /// [`KernelError::Gone`] when there is no such cgroup.
+    fn group_id(&mut self, group: &GroupRef, knob: Knob) -> Result<u64, KernelError>;
+
+    /// The widest affinity a task can have now: its effective cpuset's online CPUs.
+    ///
+    /// # Errors
+    /// [`KernelError::Gone`] when the task is no more.
+    fn widest_affinity(&mut self, id: TaskId) -> Result<CpuSet, KernelError>;
+
+    /// Whether tasks can have a slice of their own (Linux 6.12 and later).
+    fn has_task_slice(&mut self) -> bool;
+
+    /// A number that changes whenever a task is born; `None` when there is no cheap one.
+    fn births(&mut self) -> Option<u64>;
+
+    /// Threads that started at or after `since_ticks`: main threads of every process, other threads of the processes
+    /// named and of those that themselves started since.
+    ///
+    /// # Errors
+    /// When the list of processes cannot be read.
+    fn tasks_born_since(
+        &mut self,
+        since_ticks: u64,
+        processes: &BTreeSet<u32>,
+    ) -> Result<Vec<TaskFacts>, KernelError>;
+
+    /// Whether the owner of a cgroup (Docker) remembers a value written through it beyond a reboot.
+    fn outlives_boot(&mut self, _target: &Target, _knob: Knob) -> bool {
+        false
+    }
+
+    /// Waits; a fake kernel's time passes at once.
+    fn pause(&mut self, time: Duration);
+}

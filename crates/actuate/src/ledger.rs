@@ -1,0 +1,138 @@
+//! The journal as the actuator uses it: what is on disk, what must still go there, and keeping it small.
+
+use evenkeel_base::{BootId, Setting};
+
+use crate::actuator::ActuateError;
+use crate::journal::{Header, Record, VERSION, encode};
+use crate::kernel::KernelError;
+use crate::medium::{Medium, wall_seconds};
+use crate::undo::{Entry, State};
+
+/// Size from which on a journal may be rewritten, bytes.
+const COMPACT_FROM: usize = 1 << 20;
+
+/// The journal of a living actuator.
+pub(crate) struct Ledger {
+    medium: Box<dyn Medium>,
+    header: Header,
+    bytes: usize,
+    /// Size after the last rewriting.
+    compacted: usize,
+    sequence: u64,
+}
+
+impl Ledger {
+    /// Starts a journal that holds these entries, in place of the one that is there.
+    pub fn start(
+        mut medium: Box<dyn Medium>,
+        boot: BootId,
+        remaining: &[Entry],
+    ) -> Result<Self, ActuateError> {
+        let header = Header { version: VERSION, boot, pid: std::process::id(), since: wall_seconds() };
+        let bytes = snapshot(&header, remaining);
+        medium.replace(&bytes).map_err(|error| ActuateError::Journal { path: medium.name(), error })?;
+        let sequence = remaining.iter().map(|entry| entry.sequence).max().unwrap_or(0);
+        Ok(Self { medium, header, bytes: bytes.len(), compacted: bytes.len(), sequence })
+    }
+
+    /// Order of writes, for undoing the newest first.
+    pub fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// Whether this value of this entry is on disk.
+    pub fn holds(&self, entry: &Entry, to: &Setting) -> bool {
+        entry.wrote[..entry.journaled].contains(to)
+    }
+
+    /// Makes sure that the entries' originals and these values are on disk, in one append.
+    pub fn record<'a>(
+        &mut self,
+        entries: &mut [Entry],
+        writes: impl Iterator<Item = (usize, &'a Setting)>,
+    ) -> Result<(), KernelError> {
+        let mut bytes = Vec::new();
+        let mut touched = Vec::new();
+        for (index, to) in writes {
+            let Some(entry) = entries.get_mut(index) else { continue };
+            if !entry.wrote.contains(to) {
+                entry.wrote.push(to.clone());
+            }
+            if entry.journaled < entry.wrote.len() {
+                if entry.journaled == 0 {
+                    bytes.extend(encode(&found(entry)));
+                }
+                for wrote in &entry.wrote[entry.journaled..] {
+                    bytes.extend(encode(&Record::Wrote { target: entry.target.clone(), to: wrote.clone() }));
+                }
+                touched.push(index);
+            }
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let result = self.medium.append(&bytes);
+        for index in touched {
+            let entry = &mut entries[index];
+            if result.is_ok() {
+                entry.journaled = entry.wrote.len();
+            } else if !entry.origin.descendant || entry.journaled > 0 {
+                // Never to be written. What a descendant inherited stays in the list: it is there.
+                entry.wrote.truncate(entry.journaled);
+            } else {
+                entry.wrote.truncate(1);
+            }
+        }
+        match result {
+            Ok(()) => {
+                self.bytes += bytes.len();
+                Ok(())
+            }
+            Err(error) => Err(KernelError::Io {
+                path: self.medium.name().display().to_string(),
+                error: format!("{error}; not changed, because it could not be journaled"),
+            }),
+        }
+    }
+
+    /// Rewrites a journal that has grown far beyond what it needs to say. Failing is no harm.
+    pub fn compact_if_grown(&mut self, entries: &[Entry]) {
+        if self.bytes < COMPACT_FROM || self.bytes < 4 * self.compacted {
+            return;
+        }
+        let bytes = snapshot(&self.header, entries);
+        match self.medium.replace(&bytes) {
+            Ok(()) => (self.bytes, self.compacted) = (bytes.len(), bytes.len()),
+            Err(error) => {
+                tracing::warn!(%error, "the journal could not be made smaller");
+                self.compacted = self.bytes;
+            }
+        }
+    }
+
+    /// Everything is back: no journal any more.
+    pub fn finish(&mut self) -> std::io::Result<()> {
+        self.medium.remove()
+    }
+}
+
+/// A journal that says no more than these entries need.
+pub(crate) fn snapshot(header: &Header, entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = encode(&Record::Header(header.clone()));
+    for entry in entries.iter().filter(|entry| entry.journaled > 0 && entry.state != State::Gone) {
+        bytes.extend(encode(&found(entry)));
+        for wrote in &entry.wrote[..entry.journaled] {
+            bytes.extend(encode(&Record::Wrote { target: entry.target.clone(), to: wrote.clone() }));
+        }
+    }
+    bytes
+}
+
+fn found(entry: &Entry) -> Record {
+    Record::Found {
+        target: entry.target.clone(),
+        original: entry.original.clone(),
+        origin: entry.origin.clone(),
+    }
+}

@@ -1,0 +1,268 @@
+//! The real kernel.
+
+mod group;
+mod proc;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, Nice, SchedAttr, Setting, Target, TaskId};
+use evenkeel_kernfs::sys::{self, RawSchedAttr};
+
+use crate::kernel::{Kernel, KernelError, TaskFacts};
+use crate::owner::{Owners, Run, RunProgram};
+use group::Groups;
+
+/// How long the effective CPUs of a cpuset are taken as known, so that a plan of thousands of changes reads them once.
+const CPUSET_FRESH: Duration = Duration::from_millis(50);
+
+/// `PIDFD_THREAD` of `pidfd_open(2)`, Linux 6.9 and later.
+const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
+
+/// The kernel this process runs on, its cgroups included.
+pub struct Linux {
+    groups: Groups,
+    owners: Owners,
+    default_slice: Option<u64>,
+    cpusets: HashMap<String, (Instant, CpuSet)>,
+    handles: HashMap<TaskId, OwnedFd>,
+    max_handles: usize,
+}
+
+impl Linux {
+    /// Finds the cgroup mounts, what owns the cgroups, and what this kernel can do.
+    ///
+    /// # Errors
+    /// When `/proc` is not readable.
+    pub fn new() -> Result<Self, KernelError> {
+        Self::with_programs(Box::new(RunProgram))
+    }
+
+    /// As [`Linux::new`], with another way to run `systemctl` and `docker`.
+    ///
+    /// # Errors
+    /// When `/proc` is not readable.
+    pub fn with_programs(run: Box<dyn Run>) -> Result<Self, KernelError> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+        Ok(Self {
+            groups: Groups::find()?,
+            owners: Owners::find(run),
+            default_slice: sys::default_slice_ns(),
+            cpusets: HashMap::new(),
+            handles: HashMap::new(),
+            max_handles: usize::try_from(limit / 4).unwrap_or(usize::MAX).min(16_384),
+        })
+    }
+
+    fn read_sched(&self, tid: u32) -> Result<SchedAttr, KernelError> {
+        let raw = sys::sched_getattr(tid).map_err(|error| of_task(&error, "sched_getattr"))?;
+        let mut attr = raw
+            .decode(self.default_slice)
+            .ok_or_else(|| KernelError::Unsupported(format!("scheduling policy {}", raw.policy)))?;
+        if !attr.policy.is_fair() {
+            // sched_getattr does not tell it, but the kernel keeps it.
+            let pid = rustix::process::Pid::from_raw(tid as i32);
+            let nice = rustix::process::getpriority_process(pid)
+                .map_err(|error| of_task(&error.into(), "getpriority"))?;
+            attr.nice = Nice::new(nice);
+        }
+        Ok(attr)
+    }
+
+    fn handle(&mut self, id: TaskId) -> Option<OwnedFd> {
+        if self.handles.len() >= self.max_handles {
+            return None;
+        }
+        let flags = if id.tid == id.tgid { 0 } else { PIDFD_THREAD };
+        // SAFETY: the call takes two numbers and returns a new descriptor or an error.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id.tid, flags) };
+        // SAFETY: a descriptor just returned by the kernel is open and ours alone.
+        i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+impl Kernel for Linux {
+    fn boot_id(&mut self) -> Result<BootId, KernelError> {
+        let path = "/proc/sys/kernel/random/boot_id";
+        let text = std::fs::read_to_string(path).map_err(|error| of_file(&error, path))?;
+        Ok(BootId(text.trim().to_owned()))
+    }
+
+    fn now_ticks(&mut self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        // USER_HZ is 100 on every architecture supported.
+        (time.tv_sec as u64).saturating_mul(100).saturating_add(time.tv_nsec as u64 / 10_000_000)
+    }
+
+    fn read(&mut self, target: &Target, knob: Knob) -> Result<Setting, KernelError> {
+        match (target, knob) {
+            (Target::Task(id), Knob::Affinity) => sys::getaffinity(id.tid)
+                .map(Setting::Affinity)
+                .map_err(|error| of_task(&error, "sched_getaffinity")),
+            (Target::Task(id), Knob::Sched) => self.read_sched(id.tid).map(Setting::Sched),
+            (Target::Group(group), knob) => self.groups.read(group, knob),
+            (Target::Task(_), knob) => {
+                Err(KernelError::Unsupported(format!("{} is a property of cgroups", knob.name())))
+            }
+        }
+    }
+
+    fn write(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
+        match (target, to) {
+            (Target::Task(id), Setting::Affinity(cpus)) => {
+                sys::setaffinity(id.tid, cpus).map_err(|error| of_task(&error, "sched_setaffinity"))
+            }
+            (Target::Task(id), Setting::Sched(attr)) => {
+                let raw = RawSchedAttr::encode(attr);
+                sys::sched_setattr(id.tid, &raw).map_err(|error| match error.raw_os_error() {
+                    Some(libc::EPERM) if attr.policy.is_realtime() => KernelError::Denied(
+                        "sched_setattr: needs CAP_SYS_NICE, and in a v1 cpu cgroup cpu.rt_runtime_us"
+                            .to_owned(),
+                    ),
+                    _ => of_task(&error, "sched_setattr"),
+                })
+            }
+            (Target::Group(group), to) => match self.owners.write(group, to) {
+                Some(Ok(())) => {
+                    // What the owner's interface cannot express exactly is finished in the file.
+                    match self.groups.read(group, to.knob()) {
+                        Ok(now) if now != *to => self.groups.write(group, to),
+                        Ok(_) | Err(KernelError::Gone) => Ok(()),
+                        Err(error) => Err(error),
+                    }
+                }
+                Some(Err(why)) => {
+                    tracing::info!(
+                        group = group.path,
+                        why,
+                        "its owner did not take the change: writing the file"
+                    );
+                    self.groups.write(group, to)
+                }
+                None => self.groups.write(group, to),
+            },
+            (Target::Task(_), to) => {
+                Err(KernelError::Unsupported(format!("{} is a property of cgroups", to.knob().name())))
+            }
+        }
+    }
+
+    fn identity(&mut self, tid: u32) -> Result<TaskFacts, KernelError> {
+        proc::facts(tid)
+    }
+
+    fn is_alive(&mut self, id: TaskId) -> Result<bool, KernelError> {
+        if let Some(fd) = self.handles.get(&id) {
+            // SAFETY: signal 0 sends nothing; the descriptor is open, the information pointer may be null.
+            let result = unsafe {
+                libc::syscall(
+                    libc::SYS_pidfd_send_signal,
+                    fd.as_raw_fd(),
+                    0,
+                    std::ptr::null::<libc::siginfo_t>(),
+                    0,
+                )
+            };
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                _ if result == 0 => return Ok(true),
+                Some(libc::EPERM) => return Ok(true),
+                Some(libc::ESRCH) => {
+                    self.handles.remove(&id);
+                    return Ok(false);
+                }
+                _ => {
+                    self.handles.remove(&id);
+                }
+            }
+        }
+        // Opened before the look at the start time: if that is right, the handle is of this very task.
+        let handle = self.handle(id);
+        let alive = proc::start_time(id.tgid, id.tid)? == Some(id.start_time);
+        if let (true, Some(handle)) = (alive, handle) {
+            self.handles.insert(id, handle);
+        }
+        Ok(alive)
+    }
+
+    fn group_id(&mut self, group: &GroupRef, knob: Knob) -> Result<u64, KernelError> {
+        self.groups.id(group, knob)
+    }
+
+    fn widest_affinity(&mut self, id: TaskId) -> Result<CpuSet, KernelError> {
+        let path = format!("/proc/{}/task/{}/cpuset", id.tgid, id.tid);
+        let cpuset = match std::fs::read_to_string(&path) {
+            Ok(text) => text.trim_end_matches('\n').to_owned(),
+            Err(error) if !std::path::Path::new(&format!("/proc/{}/task/{}", id.tgid, id.tid)).exists() => {
+                return Err(of_task(&io::Error::from_raw_os_error(libc::ESRCH), &error.to_string()));
+            }
+            // A kernel without cpusets.
+            Err(_) => String::new(),
+        };
+        if let Some((when, cpus)) = self.cpusets.get(&cpuset)
+            && when.elapsed() < CPUSET_FRESH
+        {
+            return Ok(cpus.clone());
+        }
+        let online = proc::online_cpus()?;
+        let cpus = match self.groups.effective_cpus(&cpuset) {
+            Some(cpus) => cpus.intersection(&online),
+            None => online,
+        };
+        if self.cpusets.len() > 1000 {
+            self.cpusets.clear();
+        }
+        self.cpusets.insert(cpuset, (Instant::now(), cpus.clone()));
+        Ok(cpus)
+    }
+
+    fn has_task_slice(&mut self) -> bool {
+        self.default_slice.is_some()
+    }
+
+    fn births(&mut self) -> Option<u64> {
+        proc::last_pid()
+    }
+
+    fn tasks_born_since(
+        &mut self,
+        since_ticks: u64,
+        processes: &BTreeSet<u32>,
+    ) -> Result<Vec<TaskFacts>, KernelError> {
+        proc::born_since(since_ticks, processes)
+    }
+
+    fn outlives_boot(&mut self, target: &Target, knob: Knob) -> bool {
+        matches!(target, Target::Group(group) if self.owners.remembers(group, knob))
+    }
+
+    fn pause(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+fn of_task(error: &io::Error, call: &str) -> KernelError {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => KernelError::Gone,
+        Some(libc::EPERM | libc::EACCES) => KernelError::Denied(format!("{call}: needs CAP_SYS_NICE")),
+        Some(libc::EINVAL) => KernelError::Invalid(format!("{call}: {error}")),
+        Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::E2BIG) => {
+            KernelError::Unsupported(format!("{call}: {error}"))
+        }
+        _ => KernelError::Io { path: call.to_owned(), error: error.to_string() },
+    }
+}
+
+pub(crate) fn of_file(error: &io::Error, path: &str) -> KernelError {
+    match error.raw_os_error() {
+        Some(libc::ENODEV | libc::ESRCH) => KernelError::Gone,
+        Some(libc::EPERM | libc::EACCES | libc::EROFS) => KernelError::Denied(format!("{path}: {error}")),
+        Some(libc::EINVAL | libc::ERANGE | libc::EBUSY | libc::ENOSPC) => {
+            KernelError::Invalid(format!("{path}: {error}"))
+        }
+        Some(libc::EOPNOTSUPP) => KernelError::Unsupported(format!("{path}: {error}")),
+        _ => KernelError::Io { path: path.to_owned(), error: error.to_string() },
+    }
+}

@@ -1,0 +1,345 @@
+//! Files of cgroups, v1 and v2, found through the mount table.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use evenkeel_base::{CpuQuota, CpuSet, GroupRef, Knob, Limit, Setting};
+
+use super::of_file;
+use crate::kernel::KernelError;
+
+/// Where the cgroup hierarchies are mounted.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Groups {
+    /// The v1 hierarchy of the cpu controller.
+    cpu: Option<PathBuf>,
+    /// The v1 hierarchy of the cpuset controller.
+    cpuset: Option<PathBuf>,
+    /// The v2 hierarchy.
+    unified: Option<PathBuf>,
+}
+
+impl Groups {
+    /// Looks at this process's mount table.
+    pub fn find() -> Result<Self, KernelError> {
+        let path = "/proc/self/mountinfo";
+        let text = std::fs::read(path).map_err(|error| of_file(&error, path))?;
+        Ok(Self::parse(&String::from_utf8_lossy(&text)))
+    }
+
+    /// See `proc_pid_mountinfo(5)`. Of several mounts of a hierarchy the first counts.
+    fn parse(mountinfo: &str) -> Self {
+        let mut groups = Self::default();
+        for line in mountinfo.lines() {
+            let Some((front, back)) = line.split_once(" - ") else { continue };
+            let Some(mount) = front.split(' ').nth(4) else { continue };
+            let mut back = back.split(' ');
+            let (kind, options) = (back.next(), back.nth(1).unwrap_or(""));
+            let has = |name: &str| options.split(',').any(|option| option == name);
+            let set = |slot: &mut Option<PathBuf>| {
+                slot.get_or_insert_with(|| PathBuf::from(unescape(mount)));
+            };
+            match kind {
+                Some("cgroup2") => set(&mut groups.unified),
+                Some("cgroup") => {
+                    if has("cpu") {
+                        set(&mut groups.cpu);
+                    }
+                    if has("cpuset") {
+                        set(&mut groups.cpuset);
+                    }
+                }
+                _ => {}
+            }
+        }
+        groups
+    }
+
+    fn dir(&self, group: &GroupRef, knob: Knob) -> Result<PathBuf, KernelError> {
+        let (mount, name) = match (group.v2, knob) {
+            (true, _) => (&self.unified, "cgroup2"),
+            (false, Knob::Cpuset) => (&self.cpuset, "the cpuset controller"),
+            (false, _) => (&self.cpu, "the cpu controller"),
+        };
+        let mount =
+            mount.as_ref().ok_or_else(|| KernelError::Unsupported(format!("{name} is not mounted")))?;
+        Ok(mount.join(group.path.trim_start_matches('/')))
+    }
+
+    /// See [`crate::Kernel::group_id`].
+    pub fn id(&self, group: &GroupRef, knob: Knob) -> Result<u64, KernelError> {
+        let dir = self.dir(group, knob)?;
+        match std::fs::metadata(&dir) {
+            Ok(metadata) => Ok(metadata.ino()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(KernelError::Gone),
+            Err(error) => Err(of_file(&error, &dir.display().to_string())),
+        }
+    }
+
+    /// Effective CPUs of a cpuset, by its path as `/proc/PID/cpuset` has it; `None` when that cannot be told.
+    pub fn effective_cpus(&self, path: &str) -> Option<CpuSet> {
+        let below = path.strip_prefix('/')?;
+        let read = |file: PathBuf| std::fs::read_to_string(file).ok()?.parse().ok();
+        match &self.cpuset {
+            Some(mount) => read(mount.join(below).join("cpuset.effective_cpus")),
+            None => read(self.unified.as_ref()?.join(below).join("cpuset.cpus.effective")),
+        }
+    }
+
+    /// Reads a property.
+    pub fn read(&self, group: &GroupRef, knob: Knob) -> Result<Setting, KernelError> {
+        let dir = self.dir(group, knob)?;
+        Ok(match (knob, group.v2) {
+            (Knob::Weight, true) => Setting::Weight(number(&dir, "cpu.weight")?),
+            (Knob::Weight, false) => Setting::Weight(number(&dir, "cpu.shares")?),
+            (Knob::GroupIdle, _) => Setting::GroupIdle(number::<u8>(&dir, "cpu.idle")? != 0),
+            (Knob::Quota, v2) => Setting::Quota(quota(&dir, v2)?),
+            (Knob::Cpuset, _) => {
+                let text = text(&dir, "cpuset.cpus")?;
+                Setting::Cpuset(
+                    text.parse().map_err(|error| malformed(&dir, "cpuset.cpus", &format!("{error}")))?,
+                )
+            }
+            (Knob::RtRuntime, false) => Setting::RtRuntime(number(&dir, "cpu.rt_runtime_us")?),
+            (Knob::RtRuntime, true) => {
+                return Err(KernelError::Unsupported("cgroup v2 has no real-time budget".to_owned()));
+            }
+            (Knob::Affinity | Knob::Sched, _) => {
+                return Err(KernelError::Unsupported(format!("{} is a property of tasks", knob.name())));
+            }
+        })
+    }
+
+    /// Writes a property.
+    pub fn write(&self, group: &GroupRef, to: &Setting) -> Result<(), KernelError> {
+        let dir = self.dir(group, to.knob())?;
+        match (to, group.v2) {
+            (Setting::Weight(weight), true) => put(&dir, "cpu.weight", &weight.to_string()),
+            (Setting::Weight(shares), false) => put(&dir, "cpu.shares", &shares.to_string()),
+            (Setting::GroupIdle(idle), _) => put(&dir, "cpu.idle", if *idle { "1" } else { "0" }),
+            (Setting::Quota(to), v2) => put_quota(&dir, v2, to),
+            (Setting::Cpuset(cpus), _) => put(&dir, "cpuset.cpus", &cpus.to_string()),
+            (Setting::RtRuntime(usec), false) => put(&dir, "cpu.rt_runtime_us", &usec.to_string()),
+            (Setting::RtRuntime(_), true) => {
+                Err(KernelError::Unsupported("cgroup v2 has no real-time budget".to_owned()))
+            }
+            (Setting::Affinity(_) | Setting::Sched(_), _) => {
+                Err(KernelError::Unsupported(format!("{} is a property of tasks", to.knob().name())))
+            }
+        }
+    }
+}
+
+/// Undoes the octal escapes of the mount table.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let code = (first == b'\\')
+            .then(|| tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok()))
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => {
+                bytes.push(code);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn missing(dir: &Path, file: &str) -> KernelError {
+    if dir.exists() {
+        KernelError::Unsupported(format!("{} has no {file}", dir.display()))
+    } else {
+        KernelError::Gone
+    }
+}
+
+fn malformed(dir: &Path, file: &str, error: &str) -> KernelError {
+    KernelError::Io { path: dir.join(file).display().to_string(), error: error.to_owned() }
+}
+
+fn text(dir: &Path, file: &str) -> Result<String, KernelError> {
+    let path = dir.join(file);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing(dir, file)),
+        Err(error) => Err(of_file(&error, &path.display().to_string())),
+    }
+}
+
+fn number<T: std::str::FromStr>(dir: &Path, file: &str) -> Result<T, KernelError> {
+    let text = text(dir, file)?;
+    text.parse().map_err(|_| malformed(dir, file, &format!("expected a number, found {text:?}")))
+}
+
+/// One write, as the kernel wants it; the line end lets an empty value through.
+fn put(dir: &Path, file: &str, value: &str) -> Result<(), KernelError> {
+    let path = dir.join(file);
+    let written = OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|mut handle| handle.write_all(format!("{value}\n").as_bytes()));
+    match written {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing(dir, file)),
+        Err(error) => match of_file(&error, &path.display().to_string()) {
+            KernelError::Invalid(why) => Err(KernelError::Invalid(format!("{why} (wrote {value:?})"))),
+            other => Err(other),
+        },
+    }
+}
+
+fn quota(dir: &Path, v2: bool) -> Result<CpuQuota, KernelError> {
+    let limit = |text: &str, file: &str| match text {
+        "max" | "-1" => Ok(Limit::Max),
+        text => text
+            .parse()
+            .map(Limit::Value)
+            .map_err(|_| malformed(dir, file, &format!("expected a quota, found {text:?}"))),
+    };
+    // Linux 5.14 and later.
+    let burst = |file| match number(dir, file) {
+        Err(KernelError::Unsupported(_)) => Ok(0),
+        other => other,
+    };
+    if v2 {
+        let text = text(dir, "cpu.max")?;
+        let (quota, period) =
+            text.split_once(' ').and_then(|(quota, period)| Some((quota, period.parse().ok()?))).ok_or_else(
+                || malformed(dir, "cpu.max", &format!("expected quota and period, found {text:?}")),
+            )?;
+        Ok(CpuQuota {
+            quota_usec: limit(quota, "cpu.max")?,
+            period_usec: period,
+            burst_usec: burst("cpu.max.burst")?,
+        })
+    } else {
+        Ok(CpuQuota {
+            quota_usec: limit(&text(dir, "cpu.cfs_quota_us")?, "cpu.cfs_quota_us")?,
+            period_usec: number(dir, "cpu.cfs_period_us")?,
+            burst_usec: burst("cpu.cfs_burst_us")?,
+        })
+    }
+}
+
+/// The kernel checks every single write: the burst may not exceed the quota, and in v1 a child's share of time may not
+/// exceed its parent's nor fall below its own children's. So the burst is lowered first and raised last; of quota and
+/// period in v1 that one goes first which does not make the share pass the larger of the old and the new one.
+fn put_quota(dir: &Path, v2: bool, to: &CpuQuota) -> Result<(), KernelError> {
+    let now = quota(dir, v2)?;
+    let burst = if v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
+    if to.burst_usec != now.burst_usec && now.burst_usec > 0 {
+        put(dir, burst, "0")?;
+    }
+    let new_quota = match to.quota_usec {
+        Limit::Value(quota) => quota.to_string(),
+        Limit::Max if v2 => "max".to_owned(),
+        Limit::Max => "-1".to_owned(),
+    };
+    if v2 {
+        put(dir, "cpu.max", &format!("{new_quota} {}", to.period_usec))?;
+    } else {
+        put_v1_quota(dir, &now, to, &new_quota)?;
+    }
+    if to.burst_usec != now.burst_usec && to.burst_usec > 0 {
+        put(dir, burst, &to.burst_usec.to_string())?;
+    }
+    Ok(())
+}
+
+fn put_v1_quota(dir: &Path, now: &CpuQuota, to: &CpuQuota, quota: &str) -> Result<(), KernelError> {
+    let quota = || put(dir, "cpu.cfs_quota_us", quota);
+    let period = || put(dir, "cpu.cfs_period_us", &to.period_usec.to_string());
+    if to.period_usec == now.period_usec {
+        return quota();
+    }
+    let period_first = match (now.quota_usec, to.quota_usec) {
+        (_, Limit::Max) => false,
+        (Limit::Max, _) => true,
+        _ => to.period_usec > now.period_usec,
+    };
+    let tried = if period_first { period().and_then(|()| quota()) } else { quota().and_then(|()| period()) };
+    match tried {
+        Err(KernelError::Invalid(_)) => {
+            // Between parent and children there is room for neither order: lift the limit for a moment. The parent's
+            // still holds.
+            put(dir, "cpu.cfs_quota_us", "-1").and_then(|()| period()).and_then(|()| quota())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+34 31 0:31 / /sys/fs/cgroup/my\\040cpuset rw - cgroup cgroup rw,cpuset
+99 31 0:31 / /elsewhere rw - cgroup cgroup rw,cpuset
+41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
+broken line
+";
+
+    #[test]
+    fn hierarchies_are_found_in_the_mount_table() {
+        let groups = Groups::parse(HYBRID);
+        assert_eq!(groups.cpu, Some("/sys/fs/cgroup/cpu,cpuacct".into()));
+        assert_eq!(groups.cpuset, Some("/sys/fs/cgroup/my cpuset".into()));
+        assert_eq!(groups.unified, Some("/sys/fs/cgroup/unified".into()));
+        let v2 = Groups::parse("1 2 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        assert_eq!((v2.cpu, v2.unified), (None, Some("/sys/fs/cgroup".into())));
+    }
+
+    /// A directory that looks like a v2 cgroup.
+    fn v2(files: &[(&str, &str)]) -> (tempfile::TempDir, Groups, GroupRef) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("a")).unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join("a").join(name), text).unwrap();
+        }
+        let groups = Groups { unified: Some(dir.path().into()), ..Groups::default() };
+        (dir, groups, GroupRef { path: "/a".into(), v2: true })
+    }
+
+    #[test]
+    fn reads_v2_files() {
+        let (_dir, groups, group) = v2(&[
+            ("cpu.weight", "100\n"),
+            ("cpu.max", "max 100000\n"),
+            ("cpu.max.burst", "7\n"),
+            ("cpuset.cpus", "\n"),
+            ("cpu.idle", "x\n"),
+        ]);
+        assert_eq!(groups.read(&group, Knob::Weight), Ok(Setting::Weight(100)));
+        let quota = CpuQuota { burst_usec: 7, ..CpuQuota::UNLIMITED };
+        assert_eq!(groups.read(&group, Knob::Quota), Ok(Setting::Quota(quota)));
+        assert_eq!(groups.read(&group, Knob::Cpuset), Ok(Setting::Cpuset(CpuSet::new())));
+        assert!(matches!(groups.read(&group, Knob::GroupIdle), Err(KernelError::Io { .. })));
+        assert!(matches!(groups.read(&group, Knob::RtRuntime), Err(KernelError::Unsupported(_))));
+        let gone = GroupRef { path: "/b".into(), v2: true };
+        assert_eq!(groups.read(&gone, Knob::Weight), Err(KernelError::Gone));
+        assert_eq!(groups.id(&gone, Knob::Weight), Err(KernelError::Gone));
+    }
+
+    #[test]
+    fn a_missing_file_is_said_and_not_made() {
+        let (dir, groups, group) = v2(&[("cpu.max", "5000 100000\n")]);
+        assert!(matches!(groups.write(&group, &Setting::Weight(5)), Err(KernelError::Unsupported(_))));
+        assert!(!dir.path().join("a/cpu.weight").exists());
+        groups
+            .write(&group, &Setting::Quota(CpuQuota { period_usec: 50_000, ..CpuQuota::UNLIMITED }))
+            .unwrap();
+        assert!(std::fs::read_to_string(dir.path().join("a/cpu.max")).unwrap().starts_with("max 50000\n"));
+    }
+}

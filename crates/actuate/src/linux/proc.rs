@@ -1,0 +1,177 @@
+//! The few facts of `/proc` that say who a task is.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use evenkeel_base::{CpuSet, SchedPolicy, TaskId};
+
+use super::of_file;
+use crate::kernel::{KernelError, TaskFacts};
+
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in field 9 of `stat`.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+/// What is used of a `stat` line.
+#[derive(Debug, PartialEq)]
+struct Stat {
+    comm: String,
+    state: u8,
+    ppid: u32,
+    kernel_thread: bool,
+    start_time: u64,
+    policy: u32,
+}
+
+/// Fields are counted from the last `)`: a task's name may hold anything.
+fn parse_stat(bytes: &[u8]) -> Option<Stat> {
+    let open = bytes.iter().position(|&b| b == b'(')?;
+    let close = bytes.iter().rposition(|&b| b == b')')?;
+    let comm = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
+    let rest = std::str::from_utf8(bytes.get(close + 1..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // fields[0] is field 3 of proc(5)
+    Some(Stat {
+        comm,
+        state: *fields.first()?.as_bytes().first()?,
+        ppid: fields.get(1)?.parse().ok()?,
+        kernel_thread: fields.get(6)?.parse::<u64>().ok()? & PF_KTHREAD != 0,
+        start_time: fields.get(19)?.parse().ok()?,
+        policy: fields.get(38)?.parse().ok()?,
+    })
+}
+
+fn read_stat(path: &str) -> Result<Option<Stat>, KernelError> {
+    match read(path)? {
+        None => Ok(None),
+        Some(bytes) => parse_stat(&bytes)
+            .map(Some)
+            .ok_or_else(|| KernelError::Io { path: path.to_owned(), error: "not a stat line".to_owned() }),
+    }
+}
+
+/// `None` when the task is no more.
+fn read(path: &str) -> Result<Option<Vec<u8>>, KernelError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(error) => Err(of_file(&error, path)),
+    }
+}
+
+/// Start time of a thread; `None` when there is none of that number in that process.
+pub(super) fn start_time(tgid: u32, tid: u32) -> Result<Option<u64>, KernelError> {
+    Ok(read_stat(&format!("/proc/{tgid}/task/{tid}/stat"))?.map(|stat| stat.start_time))
+}
+
+/// Everything about the thread of this number.
+pub(super) fn facts(tid: u32) -> Result<TaskFacts, KernelError> {
+    let status = read(&format!("/proc/{tid}/status"))?.ok_or(KernelError::Gone)?;
+    let tgid = String::from_utf8_lossy(&status)
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+        .ok_or(KernelError::Gone)?;
+    facts_in(tgid, tid)?.ok_or(KernelError::Gone)
+}
+
+fn facts_in(tgid: u32, tid: u32) -> Result<Option<TaskFacts>, KernelError> {
+    let dir = format!("/proc/{tgid}/task/{tid}");
+    let Some(stat) = read_stat(&format!("{dir}/stat"))? else { return Ok(None) };
+    let cgroup = read(&format!("{dir}/cgroup")).ok().flatten().unwrap_or_default();
+    Ok(Some(TaskFacts {
+        id: TaskId { tgid, tid, start_time: stat.start_time },
+        ppid: stat.ppid,
+        comm: stat.comm,
+        kernel_thread: stat.kernel_thread,
+        policy: SchedPolicy::from_raw(stat.policy),
+        cgroup: String::from_utf8_lossy(&cgroup).into_owned(),
+        busy: matches!(stat.state, b'R' | b'D'),
+    }))
+}
+
+/// The number given to the newest task (last field of `loadavg`): it changes with every fork.
+pub(super) fn last_pid() -> Option<u64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().last()?.parse().ok()
+}
+
+pub(super) fn online_cpus() -> Result<CpuSet, KernelError> {
+    let path = "/sys/devices/system/cpu/online";
+    let text = std::fs::read_to_string(path).map_err(|error| of_file(&error, path))?;
+    text.parse().map_err(|error| KernelError::Io { path: path.to_owned(), error: format!("{error}") })
+}
+
+fn numbers(dir: &str) -> Result<Vec<u32>, KernelError> {
+    let mut found = Vec::new();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        Err(error) => return Err(of_file(&error, dir)),
+    };
+    for entry in entries {
+        // A task that ends while its directory is read cuts the listing short: what was read counts.
+        let Ok(entry) = entry else { break };
+        if let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            found.push(number);
+        }
+    }
+    Ok(found)
+}
+
+/// See [`crate::Kernel::tasks_born_since`].
+pub(super) fn born_since(since: u64, processes: &BTreeSet<u32>) -> Result<Vec<TaskFacts>, KernelError> {
+    let mut born = Vec::new();
+    for tgid in numbers("/proc")? {
+        let Ok(Some(stat)) = read_stat(&format!("/proc/{tgid}/stat")) else { continue };
+        let young = stat.start_time >= since;
+        if stat.kernel_thread || !(young || processes.contains(&tgid)) {
+            continue;
+        }
+        for tid in numbers(&format!("/proc/{tgid}/task"))? {
+            match facts_in(tgid, tid) {
+                Ok(Some(facts)) if facts.id.start_time >= since => born.push(facts),
+                _ => {}
+            }
+        }
+    }
+    Ok(born)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_lines() {
+        let good = b"42 (a) b ( c) S 7 42 42 0 -1 2097216 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 1 0 3 0 0 0\n";
+        let stat = parse_stat(good).unwrap();
+        assert_eq!(
+            (stat.comm.as_str(), stat.state, stat.ppid, stat.start_time),
+            ("a) b ( c", b'S', 7, 12345)
+        );
+        assert_eq!((stat.kernel_thread, stat.policy), (true, 3));
+        for bad in ["", "1", "1 (x", "1 (x) S", "1 )x( S 1 1 1", "1 (x) S a 1 1 1 1 1"] {
+            assert_eq!(parse_stat(bad.as_bytes()), None, "{bad}");
+        }
+        for cut in 0..90 {
+            assert_eq!(parse_stat(&good[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn the_own_thread_is_found() {
+        let own = facts(std::process::id()).unwrap();
+        assert_eq!(own.id.tgid, std::process::id());
+        assert!(!own.kernel_thread && own.ppid > 0);
+        std::thread::spawn(|| {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            let thread = facts(tid).unwrap();
+            assert_eq!((thread.id.tid, thread.id.tgid), (tid, std::process::id()));
+            assert!(thread.busy);
+            let since = thread.id.start_time;
+            assert!(born_since(since, &BTreeSet::from([std::process::id()])).unwrap().contains(&thread));
+        })
+        .join()
+        .unwrap();
+        assert_eq!(facts(u32::MAX >> 3), Err(KernelError::Gone));
+    }
+}

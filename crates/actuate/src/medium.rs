@@ -1,0 +1,315 @@
+//! Where the journal is kept: a directory on disk, with a lock that lets one process at a time change the host.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+/// What the journal is written to. [`FileMedium`] is the real one; tests use one that fails and tears on demand.
+pub trait Medium {
+    /// All bytes of the journal; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Replaces the journal by these bytes, at once and durably: after a crash either the old or the new one is there.
+    ///
+    /// # Errors
+    /// When the old journal is still in place.
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Appends durably. A failed append leaves the journal as it was.
+    ///
+    /// # Errors
+    /// When the bytes are not safely on disk (the change they announce must not be made).
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Keeps the present journal under another name; afterwards there is none.
+    ///
+    /// # Errors
+    /// When it could not be renamed.
+    fn set_aside(&mut self) -> io::Result<PathBuf>;
+
+    /// Removes the journal.
+    ///
+    /// # Errors
+    /// When it is still there.
+    fn remove(&mut self) -> io::Result<()>;
+
+    /// Name of the journal, for messages.
+    fn name(&self) -> PathBuf;
+}
+
+/// Who holds the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its pid.
+    pub pid: u32,
+    /// Wall clock when it took the lock, seconds since 1970.
+    pub since: u64,
+}
+
+/// Why the state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process holds the lock.
+    #[error("another evenkeel is at work{}; end it first (`evenkeel restore --stop`)", holder(.0))]
+    Busy(Option<Holder>),
+    /// The directory or a file in it cannot be used.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+fn holder(holder: &Option<Holder>) -> String {
+    match holder {
+        Some(holder) => format!(": pid {} (since {})", holder.pid, utc(holder.since)),
+        None => String::new(),
+    }
+}
+
+/// Seconds since 1970 as `2026-01-31T12:34:56Z` (days to civil date after Howard Hinnant's public algorithm).
+pub(crate) fn utc(seconds: u64) -> String {
+    let (days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// Seconds since 1970.
+pub(crate) fn wall_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// A state directory: `journal` and `lock`. The lock is held as long as this lives and ends with the process, however
+/// it ends.
+#[derive(Debug)]
+pub struct FileMedium {
+    dir: PathBuf,
+    journal: Option<File>,
+    _lock: File,
+}
+
+impl FileMedium {
+    /// Takes the lock of a state directory, creating the directory (mode 0700) if needed.
+    ///
+    /// # Errors
+    /// [`OpenError::Busy`] when another process has it.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|error| OpenError::Io { path: dir.into(), error })?;
+        Self::open_existing(dir)
+    }
+
+    /// Takes the lock of a state directory that is there already; works on a read-only one that has a lock file.
+    ///
+    /// # Errors
+    /// [`OpenError::Busy`] when another process has it.
+    pub fn open_existing(dir: &Path) -> Result<Self, OpenError> {
+        let path = dir.join("lock");
+        let fail = |error: io::Error| OpenError::Io { path: path.clone(), error };
+        let opened =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let (mut lock, writable) = match opened {
+            Ok(file) => (file, true),
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                (File::open(&path).map_err(|_| fail(error))?, false)
+            }
+            Err(error) => return Err(fail(error)),
+        };
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Busy(Self::holder_in(&mut lock))),
+            Err(error) => return Err(fail(error.into())),
+        }
+        if writable {
+            let holder = Holder { pid: std::process::id(), since: wall_seconds() };
+            let text = serde_json::to_vec(&holder).unwrap_or_default();
+            // A full disk does not matter here: the lock itself is held, only its note is missing.
+            let noted = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(&text));
+            if let Err(error) = noted {
+                tracing::warn!(path = %path.display(), %error, "cannot note the pid in the lock file");
+            }
+        }
+        Ok(Self { dir: dir.into(), journal: None, _lock: lock })
+    }
+
+    /// Who holds the lock of a state directory, if anybody does.
+    ///
+    /// # Errors
+    /// When the lock file is there and cannot be looked at.
+    pub fn holder(dir: &Path) -> Result<Option<Option<Holder>>, OpenError> {
+        let path = dir.join("lock");
+        let mut lock = match File::open(&path) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(OpenError::Io { path, error }),
+        };
+        match flock(&lock, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(None),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(Some(Self::holder_in(&mut lock))),
+            Err(error) => Err(OpenError::Io { path, error: error.into() }),
+        }
+    }
+
+    fn holder_in(lock: &mut File) -> Option<Holder> {
+        let mut text = String::new();
+        lock.take(1000).read_to_string(&mut text).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join("journal")
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        File::open(&self.dir)?.sync_all()
+    }
+
+    fn file(&mut self) -> io::Result<&mut File> {
+        let path = self.path();
+        match &mut self.journal {
+            Some(file) => Ok(file),
+            none => {
+                let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+                file.seek(SeekFrom::End(0))?;
+                Ok(none.insert(file))
+            }
+        }
+    }
+}
+
+impl Medium for FileMedium {
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match std::fs::read(self.path()) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let fresh = self.dir.join("journal.new");
+        let written = (|| {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&fresh)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            std::fs::rename(&fresh, self.path())?;
+            Ok(file)
+        })();
+        match written {
+            Ok(file) => {
+                self.journal = Some(file);
+                self.sync_dir()
+            }
+            Err(error) => {
+                let _ = std::fs::remove_file(&fresh);
+                Err(error)
+            }
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let file = self.file()?;
+        let end = file.stream_position()?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_data());
+        if written.is_err() {
+            // A half record followed by others would look like damage.
+            file.set_len(end)?;
+            file.seek(SeekFrom::Start(end))?;
+        }
+        written
+    }
+
+    fn set_aside(&mut self) -> io::Result<PathBuf> {
+        self.journal = None;
+        let mut stamp = wall_seconds();
+        let mut aside = self.dir.join(format!("journal.corrupt-{stamp}"));
+        while aside.exists() {
+            stamp += 1;
+            aside = self.dir.join(format!("journal.corrupt-{stamp}"));
+        }
+        std::fs::rename(self.path(), &aside)?;
+        self.sync_dir()?;
+        Ok(aside)
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        self.journal = None;
+        match std::fs::remove_file(self.path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => self.sync_dir(),
+        }
+    }
+
+    fn name(&self) -> PathBuf {
+        self.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_the_first_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(FileMedium::holder(dir.path()).unwrap().is_none());
+        let first = FileMedium::open(dir.path()).unwrap();
+        let error = FileMedium::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
+        assert_eq!(FileMedium::holder(dir.path()).unwrap().unwrap().unwrap().pid, std::process::id());
+        drop(first);
+        assert!(FileMedium::holder(dir.path()).unwrap().is_none());
+        FileMedium::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn replaced_appended_set_aside_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut medium = FileMedium::open(dir.path()).unwrap();
+        assert_eq!(medium.load().unwrap(), None);
+        medium.replace(b"one\n").unwrap();
+        medium.append(b"two\n").unwrap();
+        assert_eq!(medium.load().unwrap().unwrap(), b"one\ntwo\n");
+        medium.replace(b"three\n").unwrap();
+        medium.append(b"four\n").unwrap();
+        assert_eq!(medium.load().unwrap().unwrap(), b"three\nfour\n");
+        let aside = medium.set_aside().unwrap();
+        assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("journal.corrupt-"));
+        assert_eq!(medium.load().unwrap(), None);
+        medium.remove().unwrap();
+    }
+
+    #[test]
+    fn dates_are_civil() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_827_696), "2000-02-29T12:34:56Z");
+        assert_eq!(utc(1_798_675_200), "2026-12-31T00:00:00Z");
+    }
+}

@@ -1,0 +1,156 @@
+//! What came of setting and of putting back.
+
+use std::path::PathBuf;
+
+use evenkeel_base::{Knob, Setting, Target};
+use serde::Serialize;
+
+use crate::kernel::KernelError;
+
+/// A change that is in force.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// Value just before.
+    pub from: Setting,
+    /// Value read back afterwards; differs from the one asked for where the kernel clamps.
+    pub now: Setting,
+}
+
+/// What came of one change.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Written and read back.
+    Applied(Applied),
+    /// It had that value already; nothing was written.
+    Unchanged,
+    /// The task ended or the cgroup was removed.
+    Gone,
+    /// Not allowed, whatever the plan says.
+    Refused(String),
+    /// The kernel or the journal failed; nothing was changed, or it was taken back.
+    Failed(KernelError),
+    /// Somebody else changed it meanwhile: left as found now.
+    Conflict(Setting),
+}
+
+/// One change of a plan and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangeOutcome {
+    /// What was to be changed.
+    pub target: Target,
+    /// Which property.
+    pub knob: Knob,
+    /// The value asked for.
+    pub to: Setting,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// What [`crate::Actuator::set`] did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SetReport {
+    /// One entry for each change of the plan, in its order.
+    pub changes: Vec<ChangeOutcome>,
+    /// What went back because the plan no longer names it, descendants included.
+    pub back: RestoreReport,
+}
+
+impl SetReport {
+    /// Number of changes written.
+    pub fn applied(&self) -> usize {
+        self.count(|v| matches!(v, Verdict::Applied(_)))
+    }
+
+    /// Number of changes in force: written now or there already.
+    pub fn in_force(&self) -> usize {
+        self.count(|v| matches!(v, Verdict::Applied(_) | Verdict::Unchanged))
+    }
+
+    /// Whether every change is in force or its target gone, and everything else is back.
+    pub fn is_complete(&self) -> bool {
+        self.back.is_clean()
+            && self
+                .changes
+                .iter()
+                .all(|c| matches!(c.verdict, Verdict::Applied(_) | Verdict::Unchanged | Verdict::Gone))
+    }
+
+    /// Changes that are not in force although their target lives, each with the reason in words.
+    pub fn problems(&self) -> impl Iterator<Item = (&ChangeOutcome, String)> {
+        self.changes.iter().filter_map(|change| {
+            let why = match &change.verdict {
+                Verdict::Refused(why) => format!("refused: {why}"),
+                Verdict::Failed(error) => error.to_string(),
+                Verdict::Conflict(found) => format!("changed by somebody else to {found}"),
+                _ => return None,
+            };
+            Some((change, why))
+        })
+    }
+
+    fn count(&self, of: impl Fn(&Verdict) -> bool) -> usize {
+        self.changes.iter().filter(|c| of(&c.verdict)).count()
+    }
+}
+
+/// One property of one target, in a report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Item {
+    /// Task or cgroup.
+    pub target: Target,
+    /// Which property.
+    pub knob: Knob,
+    /// The task's name when it was first changed; `None` for a cgroup.
+    pub comm: Option<String>,
+    /// Value found when it was put back; `None` when it could not be read.
+    pub found: Option<Setting>,
+    /// The original value.
+    pub original: Setting,
+    /// It inherited our value from a tuned parent.
+    pub descendant: bool,
+    /// What went wrong or was left alone, in words.
+    pub note: Option<String>,
+}
+
+/// What was put back.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct RestoreReport {
+    /// Written back and verified.
+    pub put_back: Vec<Item>,
+    /// Already had its original value.
+    pub already: Vec<Item>,
+    /// Ended or removed meanwhile.
+    pub gone: Vec<Item>,
+    /// Changed by somebody else: left as it is. Of a task's class, nice and slice only the parts that were ours went
+    /// back.
+    pub conflicts: Vec<Item>,
+    /// Could not be put back; the journal keeps the original for the next attempt.
+    pub failed: Vec<Item>,
+    /// Remarks on the whole, such as a journal of another boot.
+    pub notes: Vec<String>,
+}
+
+impl RestoreReport {
+    /// Nothing is left that differs from what was found.
+    pub fn is_clean(&self) -> bool {
+        self.conflicts.is_empty() && self.failed.is_empty()
+    }
+
+    /// Nothing had to be looked at.
+    pub fn is_empty(&self) -> bool {
+        self.put_back.is_empty() && self.already.is_empty() && self.gone.is_empty() && self.is_clean()
+    }
+}
+
+/// What [`crate::Actuator::open`] found of a predecessor.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Recovery {
+    /// A journal was left behind: the predecessor did not end as it should.
+    pub left_behind: bool,
+    /// The predecessor's pid, where its journal says.
+    pub pid: Option<u32>,
+    /// What was put back.
+    pub report: RestoreReport,
+    /// Where an unreadable journal was kept.
+    pub kept_aside: Option<PathBuf>,
+}

@@ -1,0 +1,200 @@
+//! Putting one property of one target back, and telling whose value is there now.
+
+use std::time::Duration;
+
+use evenkeel_base::{CpuSet, Knob, Setting, Target};
+
+use crate::journal::Origin;
+use crate::kernel::{Kernel, KernelError};
+use crate::outcome::{Item, RestoreReport};
+use crate::value::{is_all_cpus, reverse, same};
+
+/// What is known of one property of one target that was ever written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub target: Target,
+    pub knob: Knob,
+    pub original: Setting,
+    /// Values of ours that are in the journal.
+    pub wrote: Vec<Setting>,
+    pub origin: Origin,
+    pub state: State,
+    /// Order of the last write, for undoing the newest first.
+    pub sequence: u64,
+    /// How many of `wrote` are on disk; 0: the original is not either.
+    pub journaled: usize,
+}
+
+/// Where an entry stands, as far as we know.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum State {
+    /// Read from a predecessor's journal, or a write failed half-way: look before saying anything.
+    Unknown,
+    /// It has its original value, or never got another.
+    Back,
+    /// It has this value of ours.
+    Ours(Setting),
+    /// Somebody else's value is there.
+    Foreign,
+    /// The target is no more.
+    Gone,
+}
+
+impl Entry {
+    pub fn item(&self, found: Option<Setting>, note: Option<String>) -> Item {
+        Item {
+            target: self.target.clone(),
+            knob: self.knob,
+            comm: matches!(self.target, Target::Task(_)).then(|| self.origin.comm.clone()),
+            found,
+            original: self.original.clone(),
+            descendant: self.origin.descendant,
+            note,
+        }
+    }
+}
+
+/// Whether the target an entry is about still exists.
+pub(crate) fn still_there<K: Kernel>(kernel: &mut K, entry: &Entry) -> Result<bool, KernelError> {
+    match &entry.target {
+        Target::Task(id) => kernel.is_alive(*id),
+        Target::Group(group) => match kernel.group_id(group, entry.knob) {
+            Ok(id) => Ok(id == entry.origin.group_id),
+            Err(KernelError::Gone) => Ok(false),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// The widest affinity, where it matters for comparing values of this knob.
+pub(crate) fn widest<K: Kernel>(kernel: &mut K, target: &Target, knob: Knob) -> Option<CpuSet> {
+    match (target, knob) {
+        (Target::Task(id), Knob::Affinity) => kernel.widest_affinity(*id).ok(),
+        _ => None,
+    }
+}
+
+/// Whether a value written had to be judged by the widest affinity and that is not known.
+fn cannot_compare(written: &Setting, widest: Option<&CpuSet>) -> bool {
+    widest.is_none() && matches!(written, Setting::Affinity(cpus) if is_all_cpus(cpus))
+}
+
+/// Puts one entry back and adds the result to the report.
+pub(crate) fn put_back<K: Kernel>(kernel: &mut K, entry: &mut Entry, report: &mut RestoreReport) {
+    let (state, result) = attempt(kernel, entry);
+    entry.state = state;
+    match result {
+        Done::Back(item) => report.put_back.push(item),
+        Done::Already(item) => report.already.push(item),
+        Done::Gone(item) => report.gone.push(item),
+        Done::Conflict(item) => report.conflicts.push(item),
+        Done::Failed(item) => report.failed.push(item),
+    }
+}
+
+enum Done {
+    Back(Item),
+    Already(Item),
+    Gone(Item),
+    Conflict(Item),
+    Failed(Item),
+}
+
+fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
+    let gone = || (State::Gone, Done::Gone(entry.item(None, None)));
+    let failed = |found: Option<Setting>, error: String| {
+        (State::Unknown, Done::Failed(entry.item(found, Some(error))))
+    };
+    match still_there(kernel, entry) {
+        Ok(true) => {}
+        Ok(false) => return gone(),
+        // A docker container that is stopped has no cgroup; its settings are remembered all the same.
+        Err(error) => return failed(None, error.to_string()),
+    }
+    let present = match kernel.read(&entry.target, entry.knob) {
+        Ok(present) => present,
+        Err(KernelError::Gone) => return gone(),
+        Err(error) => return failed(None, error.to_string()),
+    };
+    let widest = widest(kernel, &entry.target, entry.knob);
+    let Some(reverse) = reverse(&entry.original, &entry.wrote, &present, widest.as_ref()) else {
+        if same(&present, &entry.original, widest.as_ref()) {
+            return (State::Back, Done::Already(entry.item(Some(present), None)));
+        }
+        let note = "changed by somebody else; left as it is".to_owned();
+        return (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))));
+    };
+    if reverse.to == present {
+        return (State::Back, Done::Already(entry.item(Some(present), None)));
+    }
+    match kernel.write(&entry.target, &reverse.to) {
+        Ok(()) => {}
+        Err(KernelError::Gone) => return gone(),
+        Err(error) => return failed(Some(present), error.to_string()),
+    }
+    let read = kernel.read(&entry.target, entry.knob);
+    match still_there(kernel, entry) {
+        Ok(true) => {}
+        Ok(false) => {
+            if let Target::Task(id) = &entry.target {
+                heal_stranger(kernel, id.tid, &reverse.to, &present);
+            }
+            return gone();
+        }
+        Err(error) => return failed(Some(present), error.to_string()),
+    }
+    match read {
+        Ok(now)
+            if same(&now, &reverse.to, widest.as_ref()) || cannot_compare(&reverse.to, widest.as_ref()) =>
+        {
+            if reverse.partial {
+                let note = "partly changed by somebody else; only our part was put back".to_owned();
+                (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))))
+            } else {
+                (State::Back, Done::Back(entry.item(Some(present), None)))
+            }
+        }
+        Ok(now) => {
+            let note = format!("wrote {}, but it reads {now}", reverse.to);
+            failed(Some(present), note)
+        }
+        Err(KernelError::Gone) => gone(),
+        Err(error) => failed(Some(present), error.to_string()),
+    }
+}
+
+/// A task's number was reused between our look and our write, and the write may have hit the newcomer. It is so young
+/// that it still had what it inherited: its parent's (or its main thread's) value is put there.
+pub(crate) fn heal_stranger<K: Kernel>(kernel: &mut K, tid: u32, wrote: &Setting, before: &Setting) {
+    let Ok(stranger) = kernel.identity(tid) else { return };
+    let target = Target::Task(stranger.id);
+    let knob = wrote.knob();
+    let Ok(present) = kernel.read(&target, knob) else { return };
+    if present != *wrote {
+        return;
+    }
+    let elder = if stranger.id.tid == stranger.id.tgid { stranger.ppid } else { stranger.id.tgid };
+    let inherited =
+        kernel.identity(elder).ok().and_then(|elder| kernel.read(&Target::Task(elder.id), knob).ok());
+    let value = match (inherited, before) {
+        (Some(value), _) => crate::value::inherited(&value),
+        (None, before) => before.clone(),
+    };
+    tracing::warn!(tid, %value, "a task's number was reused while it was being changed; the newcomer gets its parent's value");
+    if value != present
+        && let Err(error) = kernel.write(&target, &value)
+    {
+        tracing::warn!(tid, %error, "the newcomer could not be put back");
+    }
+}
+
+/// How often descendants are looked for while putting everything back, and how long is waited in between: a `fork`
+/// under way copied its parent before the parent was put back, and shows up only when it is done.
+pub(crate) const SETTLE: [Duration; 6] = [
+    Duration::from_millis(1),
+    Duration::from_millis(4),
+    Duration::from_millis(10),
+    Duration::from_millis(20),
+    Duration::from_millis(30),
+    Duration::from_millis(60),
+];

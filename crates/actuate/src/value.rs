@@ -1,0 +1,186 @@
+//! Comparing and combining values: what is ours, what was there, what a child inherits.
+
+use evenkeel_base::{CpuSet, SchedAttr, SchedPolicy, Setting};
+
+/// Bits in an affinity mask of all ones: `CONFIG_NR_CPUS` of the largest distribution kernels. The kernel cuts a
+/// longer mask to its own size (`get_user_cpu_mask` in `kernel/sched/syscalls.c`).
+const ALL_BITS: u32 = 8192;
+
+/// The affinity of a task that was never restricted, as it is put back. Linux cannot un-set an affinity once set; all
+/// ones is the nearest: the task follows its cpuset and hotplug as before.
+pub fn all_cpus() -> CpuSet {
+    CpuSet::first_n(ALL_BITS)
+}
+
+/// Whether an affinity is [`all_cpus`].
+pub fn is_all_cpus(cpus: &CpuSet) -> bool {
+    cpus.len() >= ALL_BITS as usize
+}
+
+/// Shortest and longest slice the kernel keeps, nanoseconds (`__setparam_fair`).
+const SLICE_RANGE: (u64, u64) = (100_000, 100_000_000);
+
+/// The value as the kernel will hold it, given what is there now: clamped where it clamps silently.
+pub(crate) fn normalise(to: &Setting, now: &Setting, v2: bool) -> Setting {
+    match (to, now) {
+        (Setting::Sched(to), Setting::Sched(now)) => {
+            let mut attr = *to;
+            attr.reset_on_fork = now.reset_on_fork;
+            if attr.policy.is_realtime() {
+                // The kernel ignores nice and slice here and keeps the nice value.
+                attr.nice = now.nice;
+                attr.slice_ns = None;
+            } else {
+                attr.rt_priority = 0;
+                attr.slice_ns = attr.slice_ns.map(|ns| ns.clamp(SLICE_RANGE.0, SLICE_RANGE.1));
+            }
+            Setting::Sched(attr)
+        }
+        (Setting::Weight(weight), _) if v2 => Setting::Weight((*weight).clamp(1, 10_000)),
+        (Setting::Weight(shares), _) => Setting::Weight((*shares).clamp(2, 262_144)),
+        _ => to.clone(),
+    }
+}
+
+/// Whether a value read back is the one written; `widest` is the widest affinity possible now.
+pub(crate) fn same(read: &Setting, written: &Setting, widest: Option<&CpuSet>) -> bool {
+    match (read, written, widest) {
+        (Setting::Affinity(read), Setting::Affinity(written), Some(widest)) => {
+            let effective = written.intersection(widest);
+            read == written
+                || *read == effective
+                // The kernel falls back to the whole cpuset when nothing of the mask is left.
+                || (effective.is_empty() && read == widest)
+        }
+        _ => read == written,
+    }
+}
+
+/// What to write so that `present` loses what is ours, and whether only a part of it was.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reverse {
+    /// The value to write.
+    pub to: Setting,
+    /// Somebody else changed other parts, which stay.
+    pub partial: bool,
+}
+
+/// How `present` is cleaned of what we wrote. `None`: nothing of ours is in it.
+///
+/// Class, nice and slice of a task are one knob for us but three things for others (`renice`, `chrt`): each goes back
+/// on its own if it is what we wrote.
+pub(crate) fn reverse(
+    original: &Setting,
+    wrote: &[Setting],
+    present: &Setting,
+    widest: Option<&CpuSet>,
+) -> Option<Reverse> {
+    if wrote.iter().any(|w| same(present, w, widest)) {
+        return Some(Reverse { to: original.clone(), partial: false });
+    }
+    let (Setting::Sched(original), Setting::Sched(present)) = (original, present) else { return None };
+    let mut best: Option<(u32, SchedAttr)> = None;
+    for wrote in wrote.iter().rev() {
+        let Setting::Sched(wrote) = wrote else { continue };
+        let mut result = *present;
+        let mut parts = 0;
+        let class = |a: &SchedAttr| (a.policy, a.rt_priority);
+        if class(present) == class(wrote) && class(wrote) != class(original) {
+            (result.policy, result.rt_priority) = class(original);
+            parts += 1;
+        }
+        if present.nice == wrote.nice && wrote.nice != original.nice {
+            result.nice = original.nice;
+            parts += 1;
+        }
+        if present.slice_ns == wrote.slice_ns && wrote.slice_ns != original.slice_ns {
+            result.slice_ns = original.slice_ns;
+            parts += 1;
+        }
+        if parts > best.map_or(0, |(parts, _)| parts) {
+            best = Some((parts, result));
+        }
+    }
+    best.map(|(_, result)| Reverse { to: Setting::Sched(result), partial: true })
+}
+
+/// What a child born of a task with this value has (`sched_fork` in `kernel/sched/core.c`).
+pub(crate) fn inherited(value: &Setting) -> Setting {
+    match value {
+        Setting::Sched(attr) if attr.reset_on_fork => {
+            let mut attr = *attr;
+            attr.reset_on_fork = false;
+            attr.slice_ns = None;
+            if attr.policy.is_realtime() {
+                attr.policy = SchedPolicy::Other;
+                attr.rt_priority = 0;
+                attr.nice = evenkeel_base::Nice::new(0);
+            } else if attr.nice.get() < 0 {
+                attr.nice = evenkeel_base::Nice::new(0);
+            }
+            Setting::Sched(attr)
+        }
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_base::Nice;
+
+    fn attr(policy: SchedPolicy, nice: i32, slice_ms: u64) -> Setting {
+        Setting::Sched(SchedAttr {
+            policy,
+            nice: Nice::new(nice),
+            slice_ns: (slice_ms > 0).then_some(slice_ms * 1_000_000),
+            ..SchedAttr::DEFAULT
+        })
+    }
+
+    #[test]
+    fn only_our_parts_go_back() {
+        use SchedPolicy::{Batch, Other};
+        let original = attr(Other, 0, 0);
+        let wrote = [attr(Batch, 5, 100), attr(Batch, 0, 100)];
+        let back = |present| reverse(&original, &wrote, &present, None);
+        assert_eq!(back(attr(Batch, 5, 100)), Some(Reverse { to: original.clone(), partial: false }));
+        // reniced to 10 by somebody: class and slice go back, 10 stays
+        assert_eq!(back(attr(Batch, 10, 100)), Some(Reverse { to: attr(Other, 10, 0), partial: true }));
+        // 5 is what the first value had, and it matches better than the second
+        assert_eq!(back(attr(Other, 5, 100)), Some(Reverse { to: attr(Other, 0, 0), partial: true }));
+        assert_eq!(back(attr(Other, 3, 0)), None);
+    }
+
+    #[test]
+    fn affinity_is_recognised_behind_its_cpuset() {
+        let set = |text: &str| Setting::Affinity(text.parse().unwrap());
+        let widest: CpuSet = "0-3".parse().unwrap();
+        assert!(same(&set("2-3"), &set("2-7"), Some(&widest)));
+        assert!(same(&set("0-3"), &set("8"), Some(&widest)));
+        assert!(same(&set("0-3"), &Setting::Affinity(all_cpus()), Some(&widest)));
+        assert!(!same(&set("0-2"), &Setting::Affinity(all_cpus()), Some(&widest)));
+        assert!(!same(&set("1"), &set("2-7"), Some(&widest)));
+    }
+
+    #[test]
+    fn values_are_what_the_kernel_keeps() {
+        use SchedPolicy::{Fifo, Other};
+        let now = attr(Other, 4, 0);
+        assert_eq!(normalise(&attr(Other, 1, 5000), &now, false), attr(Other, 1, 100));
+        assert_eq!(normalise(&attr(Fifo, 9, 5), &now, false), attr(Fifo, 4, 0));
+        assert_eq!(normalise(&Setting::Weight(0), &Setting::Weight(7), true), Setting::Weight(1));
+        assert_eq!(
+            normalise(&Setting::Weight(1 << 40), &Setting::Weight(7), false),
+            Setting::Weight(262_144)
+        );
+    }
+
+    #[test]
+    fn reset_on_fork_is_followed() {
+        let Setting::Sched(mut parent) = attr(SchedPolicy::Batch, -5, 100) else { unreachable!() };
+        assert_eq!(inherited(&Setting::Sched(parent)), Setting::Sched(parent));
+        parent.reset_on_fork = true;
+        assert_eq!(inherited(&Setting::Sched(parent)), attr(SchedPolicy::Batch, 0, 0));
+    }
+}

@@ -1,0 +1,150 @@
+//! Real tasks of the kernel this runs on.
+
+mod support;
+
+use evenkeel_actuate::Kernel;
+use evenkeel_actuate::{Actuator, Linux, Options, Verdict, restore};
+use evenkeel_base::{Change, CpuSet, Knob, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target};
+use support::{Child, batch, plan, state_dir};
+
+#[test]
+fn set_toggle_and_close() {
+    let dir = state_dir();
+    let (one, two) = (Child::sleeping(), Child::sleeping());
+    let before = (one.facts(), two.facts());
+    let (mut actuator, recovery) =
+        Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    assert!(!recovery.left_behind);
+    let slow = plan(vec![
+        (one.target(), batch(5, 100)),
+        (one.target(), Setting::Affinity(CpuSet::single(0))),
+        (two.target(), batch(0, 20)),
+    ]);
+    let all = |_: &Target| true;
+    for _ in 0..3 {
+        let report = actuator.set(&slow, &all);
+        assert_eq!(report.in_force(), 3, "{report:?}");
+        assert_ne!((one.facts(), two.facts()), before);
+        let report = actuator.set(&plan(vec![(two.target(), batch(0, 20))]), &all);
+        assert_eq!(report.changes[0].verdict, Verdict::Unchanged);
+        assert_eq!(report.back.put_back.len(), 2, "{report:?}");
+        assert_eq!(one.facts(), before.0);
+    }
+    let report = actuator.close();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!((one.facts(), two.facts()), before);
+    assert!(!dir.path().join("journal").exists());
+}
+
+#[test]
+fn a_dropped_actuator_is_made_good_by_restore() {
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let before = child.facts();
+    {
+        let (mut actuator, _) =
+            Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+        let report = actuator.set(&plan(vec![(child.target(), batch(3, 50))]), &|_| true);
+        assert_eq!(report.applied(), 1, "{report:?}");
+    }
+    assert_ne!(child.facts(), before);
+    let recovery = restore(dir.path(), Linux::new().unwrap()).unwrap();
+    assert_eq!(recovery.report.put_back.len(), 1, "{recovery:?}");
+    assert_eq!(child.facts(), before);
+    assert!(!restore(dir.path(), Linux::new().unwrap()).unwrap().left_behind);
+}
+
+#[test]
+fn children_and_threads_born_meanwhile_go_back() {
+    let dir = state_dir();
+    let mut parent = Child::forking();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let report = actuator.set(&plan(vec![(parent.target(), batch(7, 100))]), &|_| true);
+    assert_eq!(report.applied(), 1, "{report:?}");
+    // a child, a grandchild that is orphaned, born while the parent is tuned
+    let born = parent.fork_and_orphan();
+    let sched = |tid| {
+        let mut kernel = Linux::new().unwrap();
+        let id = kernel.identity(tid).unwrap().id;
+        kernel.read(&Target::Task(id), Knob::Sched).unwrap()
+    };
+    for &tid in &born {
+        assert_eq!(sched(tid), batch(7, 100));
+    }
+    let report = actuator.close();
+    assert!(report.is_clean(), "{report:?}");
+    for &tid in &born {
+        assert_eq!(sched(tid), Setting::Sched(SchedAttr::DEFAULT));
+    }
+    assert_eq!(report.put_back.iter().filter(|item| item.descendant).count(), 2, "{report:?}");
+}
+
+#[test]
+fn what_must_not_be_touched_is_not() {
+    let dir = state_dir();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let child = Child::sleeping();
+    let mut kernel = Linux::new().unwrap();
+    let rt = Child::sleeping();
+    let fifo = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 3, ..SchedAttr::DEFAULT };
+    kernel.write(&rt.target(), &Setting::Sched(fifo)).unwrap();
+    let mut target = |tid| Target::Task(kernel.identity(tid).unwrap().id);
+    let refused = vec![
+        (target(1), batch(1, 0)),
+        (target(2), batch(1, 0)), // kthreadd
+        (target(std::process::id()), batch(1, 0)),
+        (rt.target(), batch(1, 0)),
+        (rt.target(), Setting::Affinity(CpuSet::single(0))),
+        (child.target(), Setting::Sched(fifo)),
+        (child.target(), Setting::Weight(3)),
+        (child.target(), Setting::Affinity(CpuSet::new())),
+    ];
+    let report = actuator.set(&plan(refused), &|_| true);
+    for change in &report.changes {
+        assert!(matches!(change.verdict, Verdict::Refused(_)), "{change:?}");
+    }
+    let report = actuator.set(&plan(vec![(child.target(), batch(1, 0))]), &|_| false);
+    assert!(matches!(report.changes[0].verdict, Verdict::Refused(_)));
+    assert_eq!(actuator.touched().count(), 0);
+}
+
+#[test]
+fn a_renice_by_somebody_else_stays_and_the_rest_goes_back() {
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    actuator.set(&plan(vec![(child.target(), batch(5, 100))]), &|_| true);
+    let pid = rustix::process::Pid::from_raw(child.id() as i32);
+    rustix::process::setpriority_process(pid, 11).unwrap();
+    let report = actuator.close();
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
+    assert_eq!(child.facts().0, Setting::Sched(SchedAttr { nice: Nice::new(11), ..SchedAttr::DEFAULT }));
+}
+
+#[test]
+fn a_vanished_task_is_normal() {
+    let dir = state_dir();
+    let (child, other) = (Child::sleeping(), Child::sleeping());
+    let (target, lost) = (child.target(), other.target());
+    drop(other);
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let report = actuator.set(&plan(vec![(target, batch(5, 100)), (lost, batch(5, 100))]), &|_| true);
+    assert_eq!(report.changes[1].verdict, Verdict::Gone);
+    assert!(report.is_complete());
+    drop(child);
+    let report = actuator.close();
+    assert!(report.is_clean() && report.gone.len() == 1, "{report:?}");
+}
+
+#[test]
+fn a_second_agent_is_refused_naming_the_first() {
+    let dir = state_dir();
+    let _first = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let Err(error) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()) else {
+        panic!("two at once");
+    };
+    assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+    let change =
+        Change { target: Target::Task(Child::sleeping().task()), to: batch(1, 0), why: String::new() };
+    assert_eq!(Plan { changes: vec![change], ..Plan::default() }.changes.len(), 1);
+}
