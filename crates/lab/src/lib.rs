@@ -12,4 +12,5 @@
 pub mod burn;
 pub mod load;
 pub mod page;
+pub mod tenant;
 pub mod workload;

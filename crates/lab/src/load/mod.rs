@@ -51,6 +51,7 @@ impl LoadError {
 
 /// Options every kind takes.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Common {
     /// End after so many seconds.
     #[arg(long, global = true, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -115,10 +116,9 @@ impl Common {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadSpec {
     /// What it does.
-    #[serde(flatten)]
     pub kind: Kind,
     /// Options every kind takes.
-    #[serde(flatten)]
+    #[serde(default)]
     pub common: Common,
 }
 

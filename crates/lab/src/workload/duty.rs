@@ -54,6 +54,7 @@ pub struct Duty {
     #[arg(long, value_name = "P")]
     pub percent: f64,
     /// Length of a period.
+    #[serde(rename = "period_s", with = "crate::burn::seconds")]
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = humantime::parse_duration)]
     pub period: Duration,
     /// How far each period is drawn from the given one, percent of it, 0 to 100.

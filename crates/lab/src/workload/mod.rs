@@ -36,7 +36,7 @@ macro_rules! kinds {
     ($($(#[$about:meta])* $name:ident($params:ty),)*) => {
         /// What a load does.
         #[derive(Debug, Clone, PartialEq, clap::Subcommand, serde::Serialize, serde::Deserialize)]
-        #[serde(tag = "kind", rename_all = "lowercase")]
+        #[serde(tag = "workload", rename_all = "lowercase")]
         pub enum Kind {
             $($(#[$about])* $name($params),)*
         }

@@ -1,0 +1,351 @@
+//! Tenants: sets of loads started together, each load a process of its own, in a place of their own.
+//!
+//! Nothing of them outlives its starter: dropping a [`Tenants`] ends its processes and removes its cgroups,
+//! containers and files. When the starter is killed (`kill -9`), the kernel kills its processes (they ask for it,
+//! `PR_SET_PDEATHSIG`), loads in containers notice that the lock on their page is free and end, and empty cgroups and
+//! containers are swept by the next start.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_base::{CpuSet, GroupRef, TaskId};
+use serde::{Deserialize, Serialize};
+
+use crate::burn::monotonic_ns;
+use crate::load::{Gauge, Known, LoadSpec};
+use crate::page::{Page, PageError, Progress};
+
+pub mod cgroup;
+mod process;
+
+use cgroup::{Hierarchies, LabGroup};
+use process::Processes;
+
+/// How long loads may take to come up before the start is given up.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Where a set of loads runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Where the starter is. With autogroup the loads share the starter's session.
+    Process,
+    /// All in one new cgroup: as processes of one pod, where `nice` acts among them.
+    OneCgroup,
+    /// Each in a new cgroup of its own: only weights act between them.
+    CgroupEach,
+}
+
+/// Why tenants could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum TenantError {
+    /// The parameters of a load make no sense.
+    #[error("load {name}: {what}")]
+    Parameters {
+        /// The load.
+        name: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The page shared with the loads.
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// A file or system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried, with the path.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// This host has no usable cgroup hierarchy with the cpu controller.
+    #[error("no cgroups for tenants: {0}")]
+    NoCgroups(String),
+    /// A load ended or hung before it was released.
+    #[error("load {name} did not come up: {what}")]
+    NotUp {
+        /// The load.
+        name: String,
+        /// What happened to it.
+        what: String,
+    },
+}
+
+impl TenantError {
+    fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::System { what: what.into(), source: source.into() }
+    }
+}
+
+/// One thread of a tenant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Start time of the thread, see [`TaskId`].
+    pub start_time: u64,
+    /// Name of the load.
+    pub name: String,
+    /// Index of the load's spec.
+    pub spec: usize,
+    /// CPU time wanted, percent of ONE CPU; `None` where it takes what it gets.
+    pub wanted_pct: Option<f64>,
+    /// The cgroup made for it, below the cpu controller's mount.
+    pub cgroup: Option<GroupRef>,
+    /// The container it runs in.
+    pub container: Option<String>,
+}
+
+impl Member {
+    /// Its identity.
+    pub fn id(&self) -> TaskId {
+        TaskId { tgid: self.pid, tid: self.tid, start_time: self.start_time }
+    }
+}
+
+/// Numbers the sets of this process, for names.
+static SETS: AtomicU32 = AtomicU32::new(0);
+
+/// A name no other set of loads has: `evenkeel-lab-<pid>-<n>`.
+fn fresh_name() -> String {
+    format!("{PREFIX}{}-{}", std::process::id(), SETS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Start of the name of everything tenants leave visible on a host.
+pub const PREFIX: &str = "evenkeel-lab-";
+
+/// The pid of the starter, from a name made by this module.
+fn owner_of(name: &str) -> Option<u32> {
+    let (pid, n) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    n.starts_with(|c: char| c.is_ascii_digit()).then(|| pid.parse().ok())?
+}
+
+/// How to start a set.
+#[derive(Debug, Clone)]
+pub struct Starter {
+    binary: PathBuf,
+    place: Place,
+    cpus: Option<CpuSet>,
+}
+
+impl Starter {
+    /// Runs `binary load KIND ...` for each load; normally the running program (`std::env::current_exe`).
+    pub fn new(binary: impl Into<PathBuf>, place: Place) -> Self {
+        Self { binary: binary.into(), place, cpus: None }
+    }
+
+    /// Confines the loads to these CPUs by affinity.
+    #[must_use]
+    pub fn on_cpus(mut self, cpus: CpuSet) -> Self {
+        self.cpus = Some(cpus);
+        self
+    }
+
+    /// Starts the processes and returns when all of them wait at the gate: none has begun its work.
+    pub fn hold(&self, specs: &[LoadSpec]) -> Result<Tenants, TenantError> {
+        let _ = sweep_stale();
+        for (index, spec) in specs.iter().enumerate() {
+            spec.kind
+                .workload()
+                .check()
+                .map_err(|what| TenantError::Parameters { name: name_of(spec, index), what })?;
+        }
+        let threads: u32 = specs.iter().map(|s| s.common.thread_count()).sum();
+        let page = Page::anonymous(threads)?;
+        let (groups, shared) = self.groups(specs.len())?;
+        let processes = Processes::start(process::Order {
+            binary: self.binary.clone(),
+            specs: specs.to_vec(),
+            groups: groups.iter().map(LabGroup::entrances).collect::<Result<_, _>>()?,
+            page: page.file().try_clone().map_err(|e| TenantError::system("the progress page", e))?,
+            cpus: self.cpus.clone(),
+        })?;
+        let mut tenants = Tenants { members: Vec::new(), processes, groups, page };
+        tenants.members = tenants.wait_until_up(specs, shared)?;
+        Ok(tenants)
+    }
+
+    /// One group for all, one each, or none.
+    fn groups(&self, loads: usize) -> Result<(Vec<LabGroup>, bool), TenantError> {
+        let count = match self.place {
+            Place::Process => return Ok((Vec::new(), true)),
+            Place::OneCgroup => 1,
+            Place::CgroupEach => loads,
+        };
+        let hierarchies = Hierarchies::find()?;
+        let groups =
+            (0..count).map(|_| LabGroup::make(&hierarchies, &fresh_name())).collect::<Result<_, _>>()?;
+        Ok((groups, self.place == Place::OneCgroup))
+    }
+}
+
+fn name_of(spec: &LoadSpec, index: usize) -> String {
+    spec.common.name.clone().unwrap_or_else(|| format!("{}-{index}", spec.kind.name()))
+}
+
+/// A running set of loads. Dropping it ends them and removes what was made for them.
+#[derive(Debug)]
+pub struct Tenants {
+    /// Every thread of every load, in the order of the specs.
+    pub members: Vec<Member>,
+    // Dropped in this order: processes first, then the groups they were in.
+    processes: Processes,
+    groups: Vec<LabGroup>,
+    page: Page,
+}
+
+impl Tenants {
+    /// Starts the loads and releases them at one instant. `binary` is what runs `load ...`.
+    pub fn spawn(binary: &Path, specs: &[LoadSpec], place: Place) -> Result<Self, TenantError> {
+        let tenants = Starter::new(binary, place).hold(specs)?;
+        tenants.release();
+        Ok(tenants)
+    }
+
+    /// Lets all loads begin, at one instant a few milliseconds from now; returns it (`CLOCK_MONOTONIC`).
+    pub fn release(&self) -> u64 {
+        let start = monotonic_ns() + 10_000_000;
+        self.page.release(start);
+        start
+    }
+
+    /// The threads whose wish for CPU time is known, for a [`Gauge`].
+    pub fn known(&self) -> Vec<Known> {
+        let known = |m: &Member| Some(Known { pid: m.pid, tid: m.tid, wanted_pct: m.wanted_pct? });
+        self.members.iter().filter_map(known).collect()
+    }
+
+    /// A gauge of all threads whose wish for CPU time is known.
+    pub fn gauge(&self) -> Gauge {
+        Gauge::new(self.known())
+    }
+
+    /// CPU time wanted by all loads whose wish is known, percent of ONE CPU.
+    pub fn wanted_pct(&self) -> f64 {
+        self.members.iter().filter_map(|m| m.wanted_pct).sum()
+    }
+
+    /// What the thread of a member last told about itself, by the member's index.
+    pub fn progress(&self, member: usize) -> Option<Progress> {
+        self.page.read(u32::try_from(member).ok()?)
+    }
+
+    /// The cgroups made for the set.
+    pub fn groups(&self) -> Vec<GroupRef> {
+        self.groups.iter().map(LabGroup::group_ref).collect()
+    }
+
+    /// Whether all processes have ended.
+    pub fn finished(&mut self) -> bool {
+        self.processes.finished()
+    }
+
+    /// Waits until all processes have ended by themselves; `false` when `timeout` passed first.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        while !self.finished() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+
+    /// Waits until every thread has said that it is there.
+    fn wait_until_up(&mut self, specs: &[LoadSpec], shared: bool) -> Result<Vec<Member>, TenantError> {
+        let until = Instant::now() + READY_WITHIN;
+        let mut members = Vec::new();
+        let mut slot = 0;
+        for (index, spec) in specs.iter().enumerate() {
+            let name = name_of(spec, index);
+            let group = self.groups.get(if shared { 0 } else { index }).map(LabGroup::group_ref);
+            for _ in 0..spec.common.thread_count() {
+                let progress = self.wait_for_slot(slot, index, &name, until)?;
+                slot += 1;
+                let gone =
+                    |what: io::Error| TenantError::NotUp { name: name.clone(), what: what.to_string() };
+                members.push(Member {
+                    pid: progress.pid,
+                    tid: progress.tid,
+                    start_time: start_time(progress.pid, progress.tid).map_err(gone)?,
+                    name: name.clone(),
+                    spec: index,
+                    wanted_pct: spec.kind.workload().wanted_pct(),
+                    cgroup: group.clone(),
+                    container: None,
+                });
+            }
+        }
+        Ok(members)
+    }
+
+    fn wait_for_slot(
+        &mut self,
+        slot: u32,
+        index: usize,
+        name: &str,
+        until: Instant,
+    ) -> Result<Progress, TenantError> {
+        loop {
+            if let Some(progress) = self.page.read(slot)
+                && progress.pid != 0
+            {
+                return Ok(progress);
+            }
+            let not_up = |what: String| TenantError::NotUp { name: name.to_owned(), what };
+            if let Some(status) = self.processes.ended(index) {
+                return Err(not_up(format!("it ended with {status}")));
+            }
+            if Instant::now() >= until {
+                return Err(not_up(format!("nothing heard of it for {READY_WITHIN:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Field 22 of a thread's `stat`.
+fn start_time(pid: u32, tid: u32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"))?;
+    // The name, in parentheses, may contain anything: fields are counted from its end.
+    let rest = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    rest.split_ascii_whitespace()
+        .nth(19)
+        .and_then(|field| field.parse().ok())
+        .ok_or_else(|| io::Error::other(format!("/proc/{pid}/task/{tid}/stat: no start time")))
+}
+
+/// Removes what starters that are dead left behind: cgroups without members. Returns how many were removed.
+pub fn sweep_stale() -> Result<usize, TenantError> {
+    Ok(Hierarchies::find()?.sweep(|name| owner_of(name).is_some_and(|pid| !is_alive(pid))))
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_their_owner() {
+        assert_eq!(owner_of(&fresh_name()), Some(std::process::id()));
+        for other in ["evenkeel-lab-", "evenkeel-lab-x-1", "evenkeel-lab-12", "evenkeel-lab-12-x", "docker"] {
+            assert_eq!(owner_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn our_own_start_time_is_found() {
+        let me = std::process::id();
+        assert!(start_time(me, me).unwrap() > 0);
+        assert!(start_time(me, 0x7fff_fff0).is_err());
+    }
+}
