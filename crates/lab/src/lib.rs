@@ -10,7 +10,9 @@
 //! *fulfilment* is CPU got / CPU wanted.
 
 pub mod burn;
+pub mod ceiling;
 pub mod load;
+pub mod mix;
 pub mod page;
 pub mod tenant;
 pub mod workload;

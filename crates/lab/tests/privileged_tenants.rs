@@ -108,32 +108,6 @@ fn what_a_load_tells_agrees_with_the_kernel() {
     assert!(fulfilment + window[0].waited_pct / 100.0 > 0.75, "{window:?}");
 }
 
-#[test]
-fn a_load_that_cannot_start_leaves_nothing() {
-    let before = lab_groups();
-    let error =
-        Tenants::spawn(Path::new("/bin/false"), &[duty(1.0, DutyKind::Wall)], Place::CgroupEach).unwrap_err();
-    assert!(error.to_string().contains("ek-lab-test"), "{error}");
-    let error = Tenants::spawn(Path::new("/no/such/file"), &[duty(1.0, DutyKind::Wall)], Place::OneCgroup)
-        .unwrap_err();
-    assert!(error.to_string().contains("/no/such/file"), "{error}");
-    let error = Tenants::spawn(&binary(), &[duty(400.0, DutyKind::Wall)], Place::OneCgroup).unwrap_err();
-    assert!(error.to_string().contains("--percent"), "{error}");
-    assert_eq!(own(&lab_groups()), own(&before));
-}
-
-/// Names of all groups made by tenants.
-fn lab_groups() -> Vec<String> {
-    let mount = Hierarchies::find().unwrap().cpu_mount().to_owned();
-    let names = fs::read_dir(mount).unwrap().filter_map(|e| e.unwrap().file_name().into_string().ok());
-    names.filter(|n| n.starts_with("evenkeel-lab-")).collect()
-}
-
-/// Those of this process, other tests' running sets excepted: they are removed when those tests end.
-fn own(groups: &[String]) -> usize {
-    groups.iter().filter(|g| g.contains("-0-")).count()
-}
-
 /// Run by the test below in a process of its own: starts tenants and says who they are.
 #[test]
 fn child_that_is_killed() {

@@ -79,6 +79,19 @@ impl Hierarchies {
         self.v2
     }
 
+    /// The path in this hierarchy, from the text of `/proc/PID/cgroup`.
+    pub fn path_in(&self, text: &str) -> Option<String> {
+        let mut lines = text.lines().filter_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            rest.split_once(':')
+        });
+        let is_ours = |controllers: &str| match self.v2 {
+            true => controllers.is_empty(),
+            false => controllers.split(',').any(|c| c == "cpu"),
+        };
+        lines.find(|(controllers, _)| is_ours(controllers)).map(|(_, path)| path.to_owned())
+    }
+
     /// Removes groups whose name `stale` accepts and that have no members; returns how many.
     pub(super) fn sweep(&self, stale: impl Fn(&str) -> bool) -> usize {
         let mut removed = 0;
@@ -241,6 +254,16 @@ mod tests {
         assert_eq!(found(unified, true), Some((vec!["/sys/fs/cgroup".to_owned()], true)));
         assert_eq!(found(unified, false), None);
         assert_eq!(found("nonsense\n - \n1 - cgroup\n", true), None);
+    }
+
+    #[test]
+    fn a_tasks_path_is_that_of_the_hierarchy() {
+        let text = "3:cpuset:/\n2:cpu,cpuacct:/docker/a:b\n0::/user.slice\n";
+        let v1 = Hierarchies { mounts: vec!["/c".into()], v2: false };
+        assert_eq!(v1.path_in(text).as_deref(), Some("/docker/a:b"));
+        let v2 = Hierarchies { mounts: vec!["/c".into()], v2: true };
+        assert_eq!(v2.path_in(text).as_deref(), Some("/user.slice"));
+        assert_eq!(v1.path_in("0::/\nnonsense"), None);
     }
 
     #[test]

@@ -1,0 +1,40 @@
+//! A set that cannot start leaves nothing behind. Alone in its process, so that every group of ours is this test's.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_lab::load::LoadSpec;
+use evenkeel_lab::tenant::cgroup::Hierarchies;
+use evenkeel_lab::tenant::{Place, Tenants};
+use evenkeel_lab::workload::Kind;
+use evenkeel_lab::workload::duty::{Duty, DutyKind};
+
+fn duty(percent: f64) -> LoadSpec {
+    let period = Duration::from_millis(20);
+    LoadSpec::new(Kind::Duty(Duty { percent, period, jitter: 0.0, kind: DutyKind::Wall, seed: 3 }))
+        .named("ek-lab-test")
+}
+
+fn own_groups() -> Vec<String> {
+    let mount = Hierarchies::find().unwrap().cpu_mount().to_owned();
+    let own = format!("evenkeel-lab-{}-", std::process::id());
+    let names = fs::read_dir(mount).unwrap().filter_map(|e| e.unwrap().file_name().into_string().ok());
+    names.filter(|n| n.starts_with(&own)).collect()
+}
+
+#[test]
+fn a_load_that_cannot_start_leaves_nothing() {
+    for (binary, percent, says) in [
+        ("/bin/false", 1.0, "ek-lab-test did not come up"),
+        ("/no/such/file", 1.0, "/no/such/file"),
+        ("/bin/true", 400.0, "--percent"),
+    ] {
+        for place in [Place::OneCgroup, Place::CgroupEach] {
+            let specs = [duty(percent), duty(percent)];
+            let error = Tenants::spawn(Path::new(binary), &specs, place).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+            assert_eq!(own_groups(), Vec::<String>::new());
+        }
+    }
+}
