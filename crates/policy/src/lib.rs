@@ -1,1 +1,10 @@
-//! policy
+//! What is wrong and what should change: pure decisions on observations, no I/O.
+
+pub mod audit;
+pub mod guard;
+pub mod levers;
+pub mod placement;
+pub mod priority;
+pub mod race;
+pub mod stats;
+pub mod window;

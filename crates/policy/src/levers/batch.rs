@@ -1,0 +1,30 @@
+//! SCHED_BATCH alone: the lever of kernels without a slice of one's own.
+
+use evenkeel_base::Change;
+
+use super::{Lever, Scene, batch_policy};
+
+/// SCHED_BATCH for everyone in the scope: a waking task does not preempt.
+pub struct Batch;
+
+impl Lever for Batch {
+    fn name(&self) -> &'static str {
+        "batch"
+    }
+
+    fn why(&self) -> &'static str {
+        "waking tasks do not preempt running ones, so work is cut into fewer pieces"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        // Where slices exist, batch alone is the weaker half of batch+slice.
+        if scene.features.task_slice {
+            return None;
+        }
+        let changes = scene
+            .tasks
+            .iter()
+            .filter_map(|s| s.sched("no wake-up preemption", |attr| attr.policy = batch_policy(attr.policy)));
+        Some(changes.collect())
+    }
+}

@@ -1,0 +1,226 @@
+//! Levers: ways in which CPU sharing can be changed on this kernel and this cgroup layout.
+//!
+//! A lever looks at an observation and proposes a [`Plan`], or nothing where it cannot act. It never decides whether
+//! the plan is good: the trial does ([`crate::race`]). To add one, write a file here with a type that implements
+//! [`Lever`] and add a line to [`LEVERS`].
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::{
+    Change, CpuSet, Nice, Observation, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskView,
+};
+
+mod batch;
+mod placement_nice;
+mod realtime;
+mod slice;
+mod slice_nice;
+mod weights;
+
+/// What the kernel offers and the user allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features {
+    /// A task may ask for its own slice (Linux 6.12 and later).
+    pub task_slice: bool,
+    /// The slice a task has by default, nanoseconds.
+    pub default_slice_ns: Option<u64>,
+    /// The user allowed real-time classes by name.
+    pub realtime: bool,
+    /// cgroup v1 with CONFIG_RT_GROUP_SCHED: a group needs `cpu.rt_runtime_us` before SCHED_FIFO is allowed in it.
+    pub rt_groups: bool,
+}
+
+/// The longest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
+pub const MAX_SLICE_NS: u64 = 100_000_000;
+
+/// Tasks below this load are left as they are: tuning them cannot matter and every change is a risk. Percent of a CPU.
+pub const MIN_LOAD_PCT: f64 = 0.3;
+
+/// What levers look at.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    /// The host.
+    pub observation: &'a Observation,
+    /// Tasks in the scope that may be changed, see [`Scene::new`].
+    pub tasks: Vec<Subject<'a>>,
+    /// What this kernel offers.
+    pub features: Features,
+}
+
+/// One task that may be changed.
+#[derive(Debug, Clone)]
+pub struct Subject<'a> {
+    /// The task as observed.
+    pub task: &'a TaskView,
+    /// What it had before evenkeel touched it.
+    pub found: SchedAttr,
+    /// Demand, percent of one CPU: what it got, scaled up by the time it waited.
+    pub load_pct: f64,
+    /// CPU time it uses between two voluntary sleeps, nanoseconds; `None` when it hardly ever sleeps.
+    pub burst_ns: Option<u64>,
+    /// CPUs it may be placed on: affinity within its effective cpuset, online, isolated ones only if it has no others.
+    pub allowed: CpuSet,
+}
+
+impl<'a> Scene<'a> {
+    /// Picks from the scope what may be changed: threads of the fair class with a known scheduling class and enough
+    /// load, never kernel threads or pid 1. `in_scope` and `found` speak of the task (`found`: attributes before
+    /// evenkeel touched it, where it did).
+    pub fn new(
+        observation: &'a Observation,
+        features: Features,
+        in_scope: impl Fn(&TaskView) -> bool,
+        found: impl Fn(&TaskView) -> Option<SchedAttr>,
+    ) -> Self {
+        let tasks = observation
+            .tasks
+            .iter()
+            .filter(|task| !task.kernel_thread && task.id.tgid != 1 && in_scope(task))
+            .filter_map(|task| {
+                let found = found(task).or(task.sched)?;
+                let waited = task.wait_pct.unwrap_or(0.0);
+                // A closed load that waits a share w of the time would run 1/(1-w) as often without waiting; more than
+                // twice what it got is a guess nobody should act on.
+                let load_pct = (task.cpu_pct / (1.0 - (waited / 100.0).clamp(0.0, 0.5))).min(100.0);
+                if !found.policy.is_fair() || load_pct < MIN_LOAD_PCT {
+                    return None;
+                }
+                let burst_ns = task
+                    .voluntary_per_s
+                    .filter(|per_s| *per_s > 0.5)
+                    .map(|per_s| (task.cpu_pct / 100.0 / per_s * 1e9) as u64);
+                Some(Subject { task, found, load_pct, burst_ns, allowed: allowed(observation, task) })
+            })
+            .collect();
+        Self { observation, tasks, features }
+    }
+
+    /// Groups that own the scene's tasks, with the indices of their tasks.
+    pub fn by_group(&self) -> BTreeMap<u32, Vec<usize>> {
+        let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (index, subject) in self.tasks.iter().enumerate() {
+            if let Some(group) = subject.task.group {
+                groups.entry(group).or_default().push(index);
+            }
+        }
+        groups
+    }
+
+    /// A slice for a task of this burst: `factor` bursts, so that a piece of work usually ends within it, between the
+    /// kernel's default and its maximum.
+    pub fn slice_for(&self, subject: &Subject<'_>, factor: f64) -> u64 {
+        let floor = self.features.default_slice_ns.unwrap_or(3_000_000).min(MAX_SLICE_NS);
+        subject.burst_ns.map_or(MAX_SLICE_NS, |ns| (ns as f64 * factor) as u64).clamp(floor, MAX_SLICE_NS)
+    }
+}
+
+impl Subject<'_> {
+    /// The change of this task's scheduling attributes made by `edit`, or `None` if it changes nothing.
+    pub fn sched(&self, why: &str, edit: impl FnOnce(&mut SchedAttr)) -> Option<Change> {
+        let mut attr = self.found;
+        edit(&mut attr);
+        (attr != self.found).then(|| Change {
+            target: Target::Task(self.task.id),
+            to: Setting::Sched(attr),
+            why: why.to_owned(),
+        })
+    }
+}
+
+/// CPUs a task may be placed on.
+fn allowed(observation: &Observation, task: &TaskView) -> CpuSet {
+    let topology = &observation.topology;
+    let mut cpus = topology.online.clone();
+    if let Some(affinity) = &task.affinity {
+        cpus = cpus.intersection(affinity);
+    }
+    if let Some(cpuset) = observation.group_of(task).and_then(|group| group.cpuset.as_ref()) {
+        cpus = cpus.intersection(cpuset);
+    }
+    let shared = cpus.difference(&topology.isolated);
+    if shared.is_empty() { cpus } else { shared }
+}
+
+/// A way to change CPU sharing.
+pub trait Lever: Sync {
+    /// Short name, such as `batch+slice`.
+    fn name(&self) -> &'static str;
+    /// What it does and why it may help.
+    fn why(&self) -> &'static str;
+    /// The changes, relative to the state as found; `None` where the lever cannot act or would change nothing.
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>>;
+}
+
+/// Every lever, in the order in which they are tried.
+pub const LEVERS: &[&dyn Lever] = &[
+    &slice::MatchedSlice,
+    &slice::LongSlice,
+    &slice_nice::SliceNice,
+    &weights::SliceWeights,
+    &weights::Weights,
+    &batch::Batch,
+    &placement_nice::Nice,
+    &placement_nice::PlacementNice,
+    &realtime::Realtime,
+];
+
+/// The published recipe's name: greedy placement, then niceness in proportion to load.
+pub const PUBLISHED_RECIPE: &str = "placement+nice";
+
+/// The plan of one lever.
+pub fn plan_of(lever: &dyn Lever, scene: &Scene<'_>) -> Option<Plan> {
+    let changes = lever.propose(scene).filter(|changes| !changes.is_empty())?;
+    Some(Plan { name: lever.name().to_owned(), why: lever.why().to_owned(), changes })
+}
+
+/// The plan of the lever with this name.
+pub fn plan_named(name: &str, scene: &Scene<'_>) -> Option<Plan> {
+    LEVERS.iter().find(|lever| lever.name() == name).and_then(|lever| plan_of(*lever, scene))
+}
+
+/// The plans of all levers that can act; plans that would set the same are listed once.
+pub fn plans(scene: &Scene<'_>) -> Vec<Plan> {
+    let mut plans: Vec<Plan> = Vec::new();
+    for lever in LEVERS {
+        if let Some(plan) = plan_of(*lever, scene) {
+            let same = |other: &Plan| {
+                other.changes.len() == plan.changes.len()
+                    && other
+                        .changes
+                        .iter()
+                        .zip(&plan.changes)
+                        .all(|(a, b)| a.target == b.target && a.to == b.to)
+            };
+            if !plans.iter().any(same) {
+                plans.push(plan);
+            }
+        }
+    }
+    plans
+}
+
+/// Niceness in proportion to load within each cgroup, in the order of the scene's tasks: between cgroups nice does not
+/// act, so each group is its own contest.
+fn nice_within_groups(scene: &Scene<'_>) -> Vec<Nice> {
+    let mut nice: Vec<Nice> = scene.tasks.iter().map(|s| s.found.nice).collect();
+    let mut contests: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
+    for (index, subject) in scene.tasks.iter().enumerate() {
+        contests.entry(subject.task.group).or_default().push(index);
+    }
+    for members in contests.into_values().filter(|m| m.len() > 1) {
+        let loads: Vec<f64> = members.iter().map(|&i| scene.tasks[i].load_pct).collect();
+        let base: Vec<Nice> = members.iter().map(|&i| nice[i]).collect();
+        for (&index, value) in members.iter().zip(crate::priority::proportional(&loads, &base)) {
+            nice[index] = value;
+        }
+    }
+    nice
+}
+
+/// SCHED_BATCH for an ordinary task; SCHED_IDLE stays what its owner made it.
+fn batch_policy(policy: SchedPolicy) -> SchedPolicy {
+    if policy == SchedPolicy::Other { SchedPolicy::Batch } else { policy }
+}
+
+#[cfg(test)]
+mod tests;

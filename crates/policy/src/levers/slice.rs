@@ -1,0 +1,61 @@
+//! A task's own slice, with SCHED_BATCH.
+//!
+//! Since Linux 6.12 `sched_setattr` takes a slice for fair tasks. EEVDF lets the running task keep the CPU until the
+//! shortest slice in its queue is used up (`set_protect_slice`), so work that fits into a slice runs to its end; and
+//! SCHED_BATCH tasks do not preempt on wake-up. Both together avoid cutting bursts into pieces.
+
+use evenkeel_base::Change;
+
+use super::{Lever, MAX_SLICE_NS, Scene, batch_policy};
+
+/// Slices matched to each task's burst: short work is served soon, long work is not cut.
+pub struct MatchedSlice;
+
+/// The longest slice for everyone.
+pub struct LongSlice;
+
+/// Bursts a matched slice holds. Bursts vary (a jitter of ±50 % is common); two of the mean cover nearly all.
+const BURSTS: f64 = 2.0;
+
+impl Lever for MatchedSlice {
+    fn name(&self) -> &'static str {
+        "batch+slice by burst"
+    }
+
+    fn why(&self) -> &'static str {
+        "each task may finish a usual piece of work before it is preempted; short pieces go first"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        slices(scene, "slice of two bursts: work runs to its end", |scene, index| {
+            scene.slice_for(&scene.tasks[index], BURSTS)
+        })
+    }
+}
+
+impl Lever for LongSlice {
+    fn name(&self) -> &'static str {
+        "batch+long slice"
+    }
+
+    fn why(&self) -> &'static str {
+        "everyone may run to the end of its work, up to the kernel's longest slice"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        slices(scene, "longest slice: work runs to its end", |_, _| MAX_SLICE_NS)
+    }
+}
+
+fn slices(scene: &Scene<'_>, why: &str, slice: impl Fn(&Scene<'_>, usize) -> u64) -> Option<Vec<Change>> {
+    scene.features.task_slice.then(|| {
+        (0..scene.tasks.len())
+            .filter_map(|index| {
+                scene.tasks[index].sched(why, |attr| {
+                    attr.policy = batch_policy(attr.policy);
+                    attr.slice_ns = Some(slice(scene, index));
+                })
+            })
+            .collect()
+    })
+}

@@ -1,0 +1,165 @@
+use std::sync::Arc;
+
+use evenkeel_base::observation::CpuView;
+use evenkeel_base::{GroupView, HostView, Observation, SchedAttr, SchedPolicy, Setting, TaskId, Topology};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A host of `cpus` CPUs; each task is (percent, bursts per second, group index).
+fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64, u32)]) -> Observation {
+    let topology = Topology::synthetic(1, 1, cpus, 1);
+    Observation {
+        interval_s: 1.0,
+        wall_ns: 0,
+        host: HostView {
+            cpus,
+            busy_pct: tasks.iter().map(|t| t.0).sum(),
+            steal_pct: Some(0.0),
+            per_cpu: (0..cpus).map(|cpu| CpuView { cpu, busy_pct: 50.0, steal_pct: Some(0.0) }).collect(),
+        },
+        tasks: tasks
+            .iter()
+            .enumerate()
+            .map(|(i, &(pct, per_s, group))| TaskView {
+                id: TaskId { tgid: 100 + i as u32, tid: 100 + i as u32, start_time: 5 },
+                ppid: 50,
+                comm: format!("t{i}"),
+                kernel_thread: false,
+                cpu: Some(0),
+                affinity: Some(topology.online.clone()),
+                sched: Some(SchedAttr::DEFAULT),
+                group: Some(group),
+                container: None,
+                pod: None,
+                vm: None,
+                cpu_pct: pct,
+                wait_pct: Some(0.0),
+                voluntary_per_s: Some(per_s),
+                involuntary_per_s: Some(0.0),
+            })
+            .collect(),
+        groups: groups
+            .iter()
+            .map(|(path, parent)| GroupView {
+                path: (*path).to_owned(),
+                parent: *parent,
+                load_weight: Some(1024),
+                raw_weight: Some(1024),
+                v2: false,
+                quota: None,
+                cpuset: None,
+                cpu_pct: None,
+                throttled_pct: None,
+                throttled_periods: None,
+            })
+            .collect(),
+        containers: vec![],
+        pods: vec![],
+        vms: vec![],
+        topology: Arc::new(topology),
+    }
+}
+
+const MODERN: Features =
+    Features { task_slice: true, default_slice_ns: Some(2_800_000), realtime: false, rt_groups: true };
+
+fn scene(observation: &Observation, features: Features) -> Scene<'_> {
+    Scene::new(observation, features, |_| true, |_| None)
+}
+
+#[test]
+fn slices_follow_bursts() {
+    // 20 % in 10 bursts a second: 20 ms each; 5 %: 5 ms; a spinner that never sleeps: the longest
+    let observation = host(2, &[("/", None)], &[(20.0, 10.0, 0), (5.0, 10.0, 0), (90.0, 0.0, 0)]);
+    let plan = plan_named("batch+slice by burst", &scene(&observation, MODERN)).unwrap();
+    let slices: Vec<u64> = plan
+        .changes
+        .iter()
+        .map(|c| match &c.to {
+            Setting::Sched(attr) if attr.policy == SchedPolicy::Batch => attr.slice_ns.unwrap(),
+            other => panic!("{other}"),
+        })
+        .collect();
+    assert_eq!(slices, [40_000_000, 10_000_000, MAX_SLICE_NS]);
+}
+
+#[test]
+fn old_kernels_get_old_levers() {
+    let old = Features::default();
+    let observation =
+        host(2, &[("/", None), ("/a", Some(0)), ("/b", Some(0))], &[(20.0, 10.0, 1), (40.0, 10.0, 2)]);
+    let names: Vec<String> = plans(&scene(&observation, old)).into_iter().map(|p| p.name).collect();
+    assert_eq!(names, ["weights", "batch", PUBLISHED_RECIPE]);
+}
+
+#[test]
+fn weights_follow_the_loads_of_sibling_groups() {
+    let observation =
+        host(2, &[("/", None), ("/a", Some(0)), ("/b", Some(0))], &[(10.0, 10.0, 1), (40.0, 10.0, 2)]);
+    let plan = plan_named("weights", &scene(&observation, Features::default())).unwrap();
+    let weights: Vec<_> = plan.changes.iter().map(|c| c.to.clone()).collect();
+    assert_eq!(weights, [Setting::Weight(512), Setting::Weight(2048)]);
+}
+
+#[test]
+fn realtime_needs_permission_and_budgets_parents_first() {
+    let observation = host(2, &[("/", None), ("/a", Some(0)), ("/a/b", Some(1))], &[(10.0, 10.0, 2)]);
+    assert!(plan_named("realtime", &scene(&observation, MODERN)).is_none());
+    let allowed = Features { realtime: true, ..MODERN };
+    let plan = plan_named("realtime", &scene(&observation, allowed)).unwrap();
+    let kinds: Vec<_> = plan.changes.iter().map(|c| c.knob().name()).collect();
+    assert_eq!(kinds, ["rt-runtime", "rt-runtime", "sched"]);
+}
+
+#[test]
+fn untouchables_are_no_subjects() {
+    let mut observation =
+        host(2, &[("/", None)], &[(20.0, 1.0, 0), (20.0, 1.0, 0), (20.0, 1.0, 0), (0.01, 1.0, 0)]);
+    observation.tasks[0].kernel_thread = true;
+    observation.tasks[1].id.tgid = 1;
+    observation.tasks[2].sched = Some(SchedAttr { policy: SchedPolicy::Fifo, ..SchedAttr::DEFAULT });
+    assert!(scene(&observation, MODERN).tasks.is_empty());
+    assert!(plans(&scene(&observation, MODERN)).is_empty());
+}
+
+proptest! {
+    /// Plans never leave the effective cpuset, never use offline or isolated CPUs, never name a task out of scope, and
+    /// set each property of a target once.
+    #[test]
+    fn plans_stay_inside(
+        tasks in proptest::collection::vec((0.0f64..100.0, 0.0f64..200.0, 0u32..3), 0..30),
+        cpuset in proptest::collection::vec(0u32..8, 1..8),
+        isolated in proptest::collection::vec(0u32..8, 0..3),
+        slice in any::<bool>(),
+        realtime in any::<bool>(),
+    ) {
+        let mut observation = host(8, &[("/", None), ("/a", Some(0)), ("/b", Some(0))], &tasks);
+        let cpuset: CpuSet = cpuset.into_iter().collect();
+        Arc::make_mut(&mut observation.topology).isolated = isolated.into_iter().collect();
+        for group in &mut observation.groups {
+            group.cpuset = Some(cpuset.clone());
+        }
+        let features = Features { task_slice: slice, realtime, ..MODERN };
+        let scene = Scene::new(&observation, features, |t| t.id.tid % 2 == 0, |_| None);
+        let isolated = observation.topology.isolated.clone();
+        for plan in plans(&scene) {
+            let mut seen = std::collections::HashSet::new();
+            for change in &plan.changes {
+                prop_assert!(seen.insert((change.target.clone(), change.knob())), "{} twice", plan.name);
+                if let Target::Task(id) = &change.target {
+                    prop_assert_eq!(id.tid % 2, 0);
+                }
+                if let Setting::Affinity(cpus) = &change.to {
+                    prop_assert!(!cpus.is_empty() && cpus.is_subset(&cpuset));
+                    let room = !cpuset.difference(&isolated).is_empty();
+                    prop_assert!(!room || !cpus.intersects(&isolated));
+                }
+                if let Setting::Sched(attr) = &change.to {
+                    prop_assert!(attr.slice_ns.is_none_or(|ns| (100_000..=MAX_SLICE_NS).contains(&ns)));
+                    prop_assert!(realtime || !attr.policy.is_realtime());
+                }
+            }
+        }
+    }
+}

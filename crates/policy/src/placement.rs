@@ -1,0 +1,247 @@
+//! Greedy placement: longest processing time first onto the least loaded CPU.
+//!
+//! Properties (tested below):
+//! - on identical CPUs without cpusets the busiest CPU carries at most 4/3 - 1/(3m) of the optimum (Graham 1969);
+//! - a task is only ever placed on a CPU it may use, never on an offline or isolated one it was not given;
+//! - the NUMA- and SMT-aware variants are used only where they do not raise the busiest CPU's load.
+
+use evenkeel_base::{CpuSet, Topology};
+
+use crate::stats;
+
+/// One thing to place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// Demand, percent of one CPU.
+    pub pct: f64,
+    /// CPUs it may use (affinity and effective cpuset).
+    pub allowed: CpuSet,
+    /// Things with the same number share memory and should share a NUMA node (a process's threads).
+    pub family: Option<u32>,
+}
+
+/// One CPU to place on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot {
+    /// Logical number.
+    pub cpu: u32,
+    /// Speed relative to the fastest CPU, in (0, 1].
+    pub speed: f64,
+    /// Load already there that cannot be moved, percent.
+    pub fixed_pct: f64,
+    /// Index into the slots of the SMT siblings' group: equal numbers share a core.
+    pub core: u32,
+    /// NUMA node.
+    pub node: u32,
+}
+
+/// Slowdown of a thread whose SMT sibling is busy: two busy threads of a core together do about 1.25 times the
+/// work of one on common server parts, so a sibling's load counts this much on top of one's own.
+const SIBLING_SHARE: f64 = 0.6;
+
+/// The slots of a topology on which `allowed` tasks may be placed: online, and not isolated unless every CPU
+/// allowed to the tasks is.
+pub fn slots(topology: &Topology, fixed_pct: impl Fn(u32) -> f64) -> Vec<Slot> {
+    let top = topology.cpus.iter().filter_map(|c| c.capacity).max().unwrap_or(1024).max(1);
+    topology
+        .cpus
+        .iter()
+        .filter(|c| c.online)
+        .map(|c| Slot {
+            cpu: c.cpu,
+            speed: f64::from(c.capacity.unwrap_or(top).clamp(1, top)) / f64::from(top),
+            fixed_pct: fixed_pct(c.cpu),
+            core: c.core.unwrap_or(c.cpu),
+            node: c.node.unwrap_or(0),
+        })
+        .collect()
+}
+
+/// Where each load goes: a CPU number, or `None` when no slot is allowed to it. Deterministic.
+pub fn place(loads: &[Load], slots: &[Slot]) -> Vec<Option<u32>> {
+    let plain = lpt(loads, slots, false);
+    let aware = slots.iter().any(|s| s.node != slots[0].node) || has_smt(slots);
+    if !aware {
+        return plain;
+    }
+    let careful = lpt(loads, slots, true);
+    if busiest(loads, slots, &careful) <= busiest(loads, slots, &plain) + 1e-9 { careful } else { plain }
+}
+
+/// Utilisation of each slot under an assignment, percent of that CPU's speed.
+pub fn utilisation(loads: &[Load], slots: &[Slot], placed: &[Option<u32>]) -> Vec<f64> {
+    let mut sums: Vec<f64> = slots.iter().map(|s| s.fixed_pct).collect();
+    for (load, cpu) in loads.iter().zip(placed) {
+        if let Some(index) = cpu.and_then(|cpu| slots.iter().position(|s| s.cpu == cpu)) {
+            sums[index] += load.pct;
+        }
+    }
+    sums.iter().zip(slots).map(|(sum, slot)| sum / slot.speed).collect()
+}
+
+/// Whether CPU utilisations (percent) differ so much that placing anew is worth a look: their variance exceeds the
+/// square of `threshold_points`.
+pub fn uneven(per_cpu_pct: &[f64], threshold_points: f64) -> bool {
+    stats::variance(per_cpu_pct) > threshold_points * threshold_points
+}
+
+fn has_smt(slots: &[Slot]) -> bool {
+    let mut cores: Vec<u32> = slots.iter().map(|s| s.core).collect();
+    cores.sort_unstable();
+    cores.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+fn busiest(loads: &[Load], slots: &[Slot], placed: &[Option<u32>]) -> f64 {
+    let index: std::collections::HashMap<u32, usize> =
+        slots.iter().enumerate().map(|(i, s)| (s.cpu, i)).collect();
+    let mut sums: Vec<f64> = slots.iter().map(|s| s.fixed_pct).collect();
+    for (load, cpu) in loads.iter().zip(placed) {
+        if let Some(&i) = cpu.and_then(|cpu| index.get(&cpu)) {
+            sums[i] += load.pct;
+        }
+    }
+    sums.iter().zip(slots).map(|(sum, slot)| sum / slot.speed).fold(0.0, f64::max)
+}
+
+/// Longest processing time first. `careful` also counts the load of SMT siblings and prefers the node on which a
+/// load's family already sits.
+fn lpt(loads: &[Load], slots: &[Slot], careful: bool) -> Vec<Option<u32>> {
+    let mut order: Vec<usize> = (0..loads.len()).collect();
+    order.sort_by(|&a, &b| loads[b].pct.total_cmp(&loads[a].pct).then(a.cmp(&b)));
+    let mut sums: Vec<f64> = slots.iter().map(|s| s.fixed_pct).collect();
+    let mut core_sums = std::collections::HashMap::new();
+    if careful {
+        for slot in slots {
+            *core_sums.entry(slot.core).or_insert(0.0) += slot.fixed_pct;
+        }
+    }
+    let mut homes: std::collections::HashMap<u32, u32> = std::collections::HashMap::new();
+    let mut placed = vec![None; loads.len()];
+    for index in order {
+        let load = &loads[index];
+        let home = load.family.and_then(|family| homes.get(&family).copied());
+        let cost = |i: usize, sums: &[f64], cores: &std::collections::HashMap<u32, f64>| {
+            let slot = &slots[i];
+            let mut own = (sums[i] + load.pct) / slot.speed;
+            if careful {
+                let siblings = cores.get(&slot.core).copied().unwrap_or(0.0) - sums[i];
+                own += SIBLING_SHARE * siblings.max(0.0) / slot.speed;
+                // Off the family's node costs as much as its own remote share would: a fifth of its demand.
+                if home.is_some_and(|node| node != slot.node) {
+                    own += 0.2 * load.pct;
+                }
+            }
+            own
+        };
+        let best = (0..slots.len())
+            .filter(|&i| load.allowed.contains(slots[i].cpu))
+            .map(|i| (cost(i, &sums, &core_sums), i))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        if let Some((_, i)) = best {
+            sums[i] += load.pct;
+            if careful {
+                *core_sums.entry(slots[i].core).or_insert(0.0) += load.pct;
+                if let Some(family) = load.family {
+                    homes.entry(family).or_insert(slots[i].node);
+                }
+            }
+            placed[index] = Some(slots[i].cpu);
+        }
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn identical(n: u32) -> Vec<Slot> {
+        (0..n).map(|cpu| Slot { cpu, speed: 1.0, fixed_pct: 0.0, core: cpu, node: 0 }).collect()
+    }
+
+    fn free(pcts: &[f64], n: u32) -> Vec<Load> {
+        pcts.iter().map(|&pct| Load { pct, allowed: CpuSet::first_n(n), family: None }).collect()
+    }
+
+    #[test]
+    fn the_published_mix_is_spread_evenly() {
+        // five each of 5,10,15,20,25 on 5 CPUs: 375 / 5 = 75 on each
+        let pcts: Vec<f64> = [5.0, 10.0, 15.0, 20.0, 25.0].repeat(5);
+        let loads = free(&pcts, 5);
+        let slots = identical(5);
+        let used = utilisation(&loads, &slots, &place(&loads, &slots));
+        assert!(used.iter().all(|u| (u - 75.0).abs() < 1e-9), "{used:?}");
+    }
+
+    #[test]
+    fn siblings_are_filled_last_and_families_stay_together() {
+        let topology = Topology::synthetic(2, 1, 2, 2);
+        let slots = slots(&topology, |_| 0.0);
+        let mut loads = free(&[40.0; 4], 8);
+        for (i, load) in loads.iter_mut().enumerate() {
+            load.family = Some(i as u32 / 2);
+        }
+        let placed = place(&loads, &slots);
+        let cores: std::collections::HashSet<_> =
+            placed.iter().map(|c| topology.cpu(c.unwrap()).unwrap().core).collect();
+        assert_eq!(cores.len(), 4, "each on its own core: {placed:?}");
+        let node = |i: usize| topology.cpu(placed[i].unwrap()).unwrap().node;
+        assert_eq!(node(0), node(1));
+        assert_eq!(node(2), node(3));
+    }
+
+    #[test]
+    fn nothing_allowed_means_not_placed() {
+        let mut loads = free(&[10.0], 2);
+        loads[0].allowed = CpuSet::single(7);
+        assert_eq!(place(&loads, &identical(2)), [None]);
+        assert_eq!(place(&free(&[10.0], 2), &[]), [None]);
+    }
+
+    /// Optimal makespan by exhaustive search; small cases only.
+    fn optimum(pcts: &[f64], bins: &mut Vec<f64>) -> f64 {
+        match pcts.split_first() {
+            None => bins.iter().copied().fold(0.0, f64::max),
+            Some((first, rest)) => (0..bins.len())
+                .map(|i| {
+                    bins[i] += first;
+                    let best = optimum(rest, bins);
+                    bins[i] -= first;
+                    best
+                })
+                .fold(f64::INFINITY, f64::min),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_worse_than_four_thirds_of_the_optimum(
+            pcts in proptest::collection::vec(0.1f64..100.0, 1..8), m in 1u32..4
+        ) {
+            let loads = free(&pcts, m);
+            let slots = identical(m);
+            let worst = busiest(&loads, &slots, &place(&loads, &slots));
+            let best = optimum(&pcts, &mut vec![0.0; m as usize]);
+            prop_assert!(worst <= best * (4.0 / 3.0 - 1.0 / (3.0 * f64::from(m))) + 1e-6, "{worst} against {best}");
+        }
+
+        #[test]
+        fn only_allowed_cpus_are_used(
+            items in proptest::collection::vec((0.0f64..100.0, proptest::collection::vec(0u32..20, 0..6), 0u32..5), 0..40)
+        ) {
+            let topology = Topology::synthetic(2, 1, 4, 2);
+            let loads: Vec<Load> = items
+                .into_iter()
+                .map(|(pct, cpus, family)| Load { pct, allowed: cpus.into_iter().collect(), family: Some(family) })
+                .collect();
+            let slots = slots(&topology, |_| 0.0);
+            for (load, cpu) in loads.iter().zip(place(&loads, &slots)) {
+                match cpu {
+                    Some(cpu) => prop_assert!(load.allowed.contains(cpu) && topology.online.contains(cpu)),
+                    None => prop_assert!(!load.allowed.intersects(&topology.online)),
+                }
+            }
+        }
+    }
+}

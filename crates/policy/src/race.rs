@@ -1,0 +1,421 @@
+//! Choosing settings by trial: candidates take turns in interleaved measurement windows; losers drop out early; what
+//! stays must beat the present state beyond its interval and hurt nobody beyond the guard.
+//!
+//! Candidate 0 is always the present state. The race is pure: the caller applies the candidate that
+//! [`Race::up`] names, measures a window, and hands it to [`Race::record`].
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg32;
+use serde::{Deserialize, Serialize};
+
+use evenkeel_base::run::Estimate;
+
+use crate::guard::{self, GuardLimits, Harm, Victim, Violation};
+use crate::stats::{self, estimate};
+use crate::window::Summary;
+
+/// How a race is run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RaceRules {
+    /// Rounds before anything is concluded.
+    pub min_rounds: usize,
+    /// Rounds after which the race ends whatever is known.
+    pub max_rounds: usize,
+    /// CPU the scope must gain to count as better, as a ratio (0.005 is half a percent): below it a change is not
+    /// worth its risk even if it is real.
+    pub min_gain: f64,
+    /// Fall of the scope's wait per unit of work that counts as better where CPU got is the same (0.1 is a tenth).
+    pub min_wait_gain: f64,
+    /// Limits of the guard.
+    pub guard: GuardLimits,
+    /// Seed of the order in which candidates take turns.
+    pub seed: u64,
+}
+
+impl Default for RaceRules {
+    fn default() -> Self {
+        Self {
+            min_rounds: 4,
+            max_rounds: 12,
+            min_gain: 0.005,
+            min_wait_gain: 0.10,
+            guard: GuardLimits::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// What became of one candidate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Windows measured.
+    pub windows: usize,
+    /// CPU got by the scope, percent of one CPU.
+    pub got_pct: Option<Estimate>,
+    /// Gain of CPU got over the present state, percent of one CPU (paired by round).
+    pub gain_pct: Option<Estimate>,
+    /// Seconds waited per second of work, over all windows.
+    pub wait_per_ran: Option<Estimate>,
+    /// Estimated fulfilment (a label).
+    pub fulfilment: Option<Estimate>,
+    /// Limits of the guard it passed.
+    pub violations: Vec<Violation>,
+    /// Whether it was chosen.
+    pub kept: bool,
+    /// In words.
+    pub why: String,
+}
+
+/// Outcome of a race.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Index of the chosen candidate; 0 is "leave as it is".
+    pub winner: usize,
+    /// One per candidate.
+    pub verdicts: Vec<Verdict>,
+    /// Rounds completed.
+    pub rounds: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    windows: Vec<Summary>,
+    out: Option<String>,
+}
+
+/// A race between candidates.
+#[derive(Debug)]
+pub struct Race {
+    rules: RaceRules,
+    entries: Vec<Entry>,
+    turn: Vec<usize>,
+    rng: Pcg32,
+    rounds: usize,
+}
+
+impl Race {
+    /// A race of the present state (0) against `challengers` others.
+    pub fn new(challengers: usize, rules: RaceRules) -> Self {
+        let mut race = Self {
+            rules,
+            entries: vec![Entry::default(); challengers + 1],
+            turn: Vec::new(),
+            rng: Pcg32::seed_from_u64(rules.seed),
+            rounds: 0,
+        };
+        race.deal();
+        race
+    }
+
+    /// The candidate whose settings are to be in force for the next window; `None` when the race is over.
+    pub fn up(&self) -> Option<usize> {
+        self.turn.last().copied()
+    }
+
+    /// Takes in a window measured under the candidate that [`Self::up`] named.
+    pub fn record(&mut self, summary: Summary) {
+        let Some(candidate) = self.turn.pop() else { return };
+        self.entries[candidate].windows.push(summary);
+        if self.turn.is_empty() {
+            self.rounds += 1;
+            self.drop_losers();
+            if !self.over() {
+                self.deal();
+            }
+        }
+    }
+
+    /// Takes a candidate out, for instance because its settings could not be applied.
+    pub fn withdraw(&mut self, candidate: usize, why: String) {
+        if candidate == 0 || candidate >= self.entries.len() {
+            return;
+        }
+        self.entries[candidate].out.get_or_insert(why);
+        self.turn.retain(|c| *c != candidate);
+        if self.over() {
+            self.turn.clear();
+        } else if self.turn.is_empty() {
+            self.deal();
+        }
+    }
+
+    /// Rounds completed.
+    pub fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    /// Candidates still in the race, the present state included.
+    pub fn alive(&self) -> Vec<usize> {
+        (0..self.entries.len()).filter(|&c| self.entries[c].out.is_none()).collect()
+    }
+
+    /// What is known now. Can be asked at any time; a race stopped early keeps the present state unless a challenger
+    /// already is ahead beyond its interval.
+    pub fn decide(&self) -> Decision {
+        let mut verdicts: Vec<Verdict> = (0..self.entries.len()).map(|c| self.verdict(c)).collect();
+        let eligible: Vec<usize> = (1..self.entries.len())
+            .filter(|&c| self.entries[c].out.is_none() && self.better(c, &verdicts[c]))
+            .collect();
+        let winner = self.favourite(&eligible, &verdicts).unwrap_or(0);
+        for (candidate, verdict) in verdicts.iter_mut().enumerate() {
+            verdict.kept = candidate == winner;
+            verdict.why = self.explain(candidate, winner, verdict);
+        }
+        Decision { winner, verdicts, rounds: self.rounds }
+    }
+
+    fn over(&self) -> bool {
+        if self.rounds >= self.rules.max_rounds || self.alive().len() < 2 {
+            return true;
+        }
+        if self.rounds < self.rules.min_rounds {
+            return false;
+        }
+        // Settled when every challenger left is already known to be better: which of them is then a matter of taste.
+        self.alive().into_iter().filter(|&c| c != 0).all(|c| self.better(c, &self.verdict(c)))
+    }
+
+    fn deal(&mut self) {
+        self.turn = self.alive();
+        self.turn.shuffle(&mut self.rng);
+    }
+
+    fn drop_losers(&mut self) {
+        if self.rounds < 2 {
+            return;
+        }
+        let alive = self.alive();
+        let mean_got = |c: usize| stats::mean(&self.got(c)).unwrap_or(0.0);
+        let Some(best) = alive.iter().copied().max_by(|&a, &b| mean_got(a).total_cmp(&mean_got(b))) else {
+            return;
+        };
+        let mut out = Vec::new();
+        for candidate in alive.into_iter().filter(|&c| c != 0) {
+            let verdict = self.verdict(candidate);
+            let certain = verdict.violations.iter().find(|v| v.certain);
+            if let (Some(violation), true) = (certain, self.rounds >= 3) {
+                out.push((candidate, describe(violation)));
+            } else if candidate != best && self.clearly_below(candidate, best) {
+                out.push((candidate, "another candidate gets clearly more CPU".to_owned()));
+            } else if self.rounds >= self.rules.min_rounds && verdict.gain_pct.is_some_and(|g| g.high < 0.0) {
+                out.push((candidate, "gets less CPU than the present state".to_owned()));
+            }
+        }
+        for (candidate, why) in out {
+            self.entries[candidate].out = Some(why);
+        }
+    }
+
+    /// One-sided 95 % test on the rounds both took part in.
+    fn clearly_below(&self, candidate: usize, best: usize) -> bool {
+        let differences = self.paired(best, candidate);
+        match (stats::mean(&differences), stats::standard_error(&differences)) {
+            (Some(mean), Some(error)) => mean > stats::t_factor(differences.len(), 0.05) * error,
+            _ => false,
+        }
+    }
+
+    fn got(&self, candidate: usize) -> Vec<f64> {
+        self.entries[candidate].windows.iter().map(|w| w.got_pct).collect()
+    }
+
+    /// Differences of CPU got, round by round: `a` less `b`.
+    fn paired(&self, a: usize, b: usize) -> Vec<f64> {
+        self.got(a).iter().zip(self.got(b)).map(|(a, b)| a - b).collect()
+    }
+
+    fn verdict(&self, candidate: usize) -> Verdict {
+        let windows = &self.entries[candidate].windows;
+        let present = &self.entries[0].windows;
+        let column =
+            |f: &dyn Fn(&Summary) -> Option<f64>| estimate(&windows.iter().filter_map(f).collect::<Vec<_>>());
+        Verdict {
+            windows: windows.len(),
+            got_pct: estimate(&self.got(candidate)),
+            gain_pct: (candidate != 0).then(|| estimate(&self.paired(candidate, 0))).flatten(),
+            wait_per_ran: column(&|w| w.wait_per_ran()),
+            fulfilment: column(&|w| w.fulfilment),
+            violations: if candidate == 0 {
+                Vec::new()
+            } else {
+                guard::violations(&self.rules.guard, present, windows)
+            },
+            kept: false,
+            why: String::new(),
+        }
+    }
+
+    /// More CPU beyond the interval; or no less CPU and waits that fell beyond theirs. Never with certain harm.
+    fn better(&self, candidate: usize, verdict: &Verdict) -> bool {
+        let (Some(gain), Some(base)) = (verdict.gain_pct, stats::mean(&self.got(0))) else { return false };
+        if verdict.violations.iter().any(|v| v.certain) {
+            return false;
+        }
+        if gain.low > 0.0 && gain.value >= self.rules.min_gain * base {
+            return true;
+        }
+        let no_less = gain.value >= -0.25 * self.rules.min_gain * base && gain.high >= 0.0;
+        no_less && self.waits_fell(candidate)
+    }
+
+    fn waits_fell(&self, candidate: usize) -> bool {
+        let share = 1.0 - self.rules.min_wait_gain;
+        let differences: Vec<f64> = self.entries[0]
+            .windows
+            .iter()
+            .zip(&self.entries[candidate].windows)
+            .filter_map(|(present, new)| Some(share * present.wait_per_ran()? - new.wait_per_ran()?))
+            .collect();
+        estimate(&differences).is_some_and(|e| e.low > 0.0)
+    }
+
+    /// The winner among candidates known to be better: of those that cannot be told from the one with most CPU, the
+    /// one that brings nobody near the guard's limits and lets the scope wait least.
+    fn favourite(&self, eligible: &[usize], verdicts: &[Verdict]) -> Option<usize> {
+        let got = |c: usize| stats::mean(&self.got(c)).unwrap_or(0.0);
+        let best = eligible.iter().copied().max_by(|&a, &b| got(a).total_cmp(&got(b)))?;
+        let near: Vec<usize> = eligible
+            .iter()
+            .copied()
+            .filter(|&c| {
+                c == best
+                    || estimate(&self.paired(best, c))
+                        .is_none_or(|d| d.low <= 0.0 && d.value <= 0.02 * got(best))
+            })
+            .collect();
+        let wait = |c: usize| verdicts[c].wait_per_ran.map_or(f64::INFINITY, |e| e.value);
+        near.into_iter().min_by(|&a, &b| {
+            verdicts[a]
+                .violations
+                .len()
+                .cmp(&verdicts[b].violations.len())
+                .then(wait(a).total_cmp(&wait(b)))
+                .then(a.cmp(&b))
+        })
+    }
+
+    fn explain(&self, candidate: usize, winner: usize, verdict: &Verdict) -> String {
+        if let Some(out) = &self.entries[candidate].out {
+            return format!("taken back: {out}");
+        }
+        if candidate == 0 {
+            return if winner == 0 {
+                "kept: nothing tried beats it beyond its interval".to_owned()
+            } else {
+                "the present state, for comparison".to_owned()
+            };
+        }
+        let gain = verdict.gain_pct.map_or_else(
+            || "no paired windows".to_owned(),
+            |g| format!("{:+.1} points of CPU ({:+.1} to {:+.1})", g.value, g.low, g.high),
+        );
+        if candidate == winner {
+            format!("kept: {gain}")
+        } else if self.better(candidate, verdict) {
+            format!("taken back: {gain}, but another is as good and lets tasks wait less")
+        } else if let Some(violation) = verdict.violations.iter().find(|v| v.certain) {
+            format!("taken back: {}", describe(violation))
+        } else {
+            format!("taken back: {gain}, not beyond its interval")
+        }
+    }
+}
+
+fn describe(violation: &Violation) -> String {
+    let who = match violation.victim {
+        Victim::Task(id) => format!("task {id}"),
+        Victim::Outside => "the rest of the host".to_owned(),
+    };
+    match violation.harm {
+        Harm::Cpu => format!("{who} falls from {:.1} to {:.1} % CPU", violation.before, violation.after),
+        Harm::Wait => format!(
+            "{who} waits {:.2} s per second of work instead of {:.2} s",
+            violation.after, violation.before
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::Rates;
+    use evenkeel_base::TaskId;
+    use proptest::prelude::*;
+    use rand::Rng;
+
+    fn summary(got: f64, waited: f64) -> Summary {
+        let id = TaskId { tgid: 1, tid: 1, start_time: 1 };
+        Summary {
+            seconds: 1.0,
+            got_pct: got,
+            waited_pct: waited,
+            fulfilment: Some(got / (got + waited)),
+            tasks: [(id, Rates { got_pct: got, waited_pct: Some(waited), in_scope: true })].into(),
+            outside_pct: None,
+        }
+    }
+
+    /// Runs a race in which candidate `c` gets `truth[c]` (got, waited) with uniform noise of +-`noise`.
+    fn run(truth: &[(f64, f64)], noise: f64, seed: u64) -> Decision {
+        let mut rng = Pcg32::seed_from_u64(seed);
+        let mut race = Race::new(truth.len() - 1, RaceRules { seed, ..RaceRules::default() });
+        while let Some(c) = race.up() {
+            let jitter = rng.random_range(-noise..=noise);
+            race.record(summary(truth[c].0 + jitter, truth[c].1));
+        }
+        race.decide()
+    }
+
+    #[test]
+    fn the_clear_winner_wins_and_the_recipe_that_hurts_is_taken_back() {
+        let decision = run(&[(120.0, 30.0), (105.0, 40.0), (146.0, 20.0)], 2.0, 1);
+        assert_eq!(decision.winner, 2, "{decision:?}");
+        assert!(decision.verdicts[1].why.starts_with("taken back"));
+    }
+
+    #[test]
+    fn doing_nothing_wins_when_nothing_helps() {
+        let decision = run(&[(150.0, 30.0), (150.0, 30.0), (149.0, 31.0)], 3.0, 2);
+        assert_eq!(decision.winner, 0, "{decision:?}");
+        assert!(decision.verdicts[0].why.contains("nothing tried beats it"));
+    }
+
+    #[test]
+    fn equal_cpu_with_much_shorter_waits_is_better() {
+        let decision = run(&[(50.0, 30.0), (50.0, 10.0)], 0.2, 3);
+        assert_eq!(decision.winner, 1, "{decision:?}");
+    }
+
+    #[test]
+    fn more_cpu_for_all_is_refused_when_one_waits_thrice_as_long() {
+        let decision = run(&[(50.0, 10.0), (60.0, 40.0)], 0.5, 4);
+        assert_eq!(decision.winner, 0, "{decision:?}");
+        assert!(decision.verdicts[1].why.contains("waits"), "{}", decision.verdicts[1].why);
+    }
+
+    #[test]
+    fn a_withdrawn_candidate_never_wins() {
+        let mut race = Race::new(1, RaceRules::default());
+        race.withdraw(1, "permission denied".into());
+        assert_eq!(race.up(), None);
+        assert_eq!(race.decide().winner, 0);
+    }
+
+    proptest! {
+        /// Among equals the present state must nearly always stay: at most the few false alarms the intervals allow,
+        /// and a false alarm harms nobody, for it is among equals.
+        #[test]
+        fn a_worse_candidate_is_never_kept(seed in 0u64..300, loss in 3.0f64..30.0) {
+            let decision = run(&[(150.0, 30.0), (150.0 - loss, 30.0)], 2.0, seed);
+            prop_assert_eq!(decision.winner, 0);
+        }
+
+        #[test]
+        fn a_race_always_ends(n in 1usize..6, seed in 0u64..50) {
+            let decision = run(&vec![(100.0, 10.0); n], 1.0, seed);
+            prop_assert!(decision.rounds <= RaceRules::default().max_rounds);
+        }
+    }
+}

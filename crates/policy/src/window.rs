@@ -1,0 +1,134 @@
+//! What one measurement window saw, and its summary.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::TaskId;
+
+/// Counters of one task over one window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TaskWindow {
+    /// Who.
+    pub id: TaskId,
+    /// Whether the settings on trial are meant for it.
+    pub in_scope: bool,
+    /// CPU time got, seconds.
+    pub ran_s: f64,
+    /// Time runnable without a CPU, seconds; `None` where the kernel does not count it.
+    pub waited_s: Option<f64>,
+}
+
+/// One window under one candidate's settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Window {
+    /// Length, seconds.
+    pub seconds: f64,
+    /// Tasks alive at its end that ran or waited in it.
+    pub tasks: Vec<TaskWindow>,
+    /// CPU time of everything on the host outside the scope, short-lived tasks included, seconds; `None` if unknown.
+    pub outside_ran_s: Option<f64>,
+}
+
+/// Rates of one task in one window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// CPU got, percent of one CPU.
+    pub got_pct: f64,
+    /// Time waiting, percent of the window.
+    pub waited_pct: Option<f64>,
+    /// See [`TaskWindow::in_scope`].
+    pub in_scope: bool,
+}
+
+/// A window as decisions use it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Length, seconds.
+    pub seconds: f64,
+    /// CPU got by the scope, percent of one CPU.
+    pub got_pct: f64,
+    /// Time the scope waited, percent of the window summed over tasks.
+    pub waited_pct: f64,
+    /// Estimated fulfilment: sum got / sum (got / (1 - waited fraction)). A label, never a verdict.
+    pub fulfilment: Option<f64>,
+    /// Every task.
+    pub tasks: BTreeMap<TaskId, Rates>,
+    /// CPU of everything outside the scope, percent of one CPU.
+    pub outside_pct: Option<f64>,
+}
+
+impl Summary {
+    /// Summarises a window; `None` for one without length.
+    pub fn of(window: &Window) -> Option<Self> {
+        let seconds = window.seconds;
+        if !(seconds.is_finite() && seconds > 0.0) {
+            return None;
+        }
+        let pct = |s: f64| 100.0 * s / seconds;
+        let mut summary = Self {
+            seconds,
+            got_pct: 0.0,
+            waited_pct: 0.0,
+            fulfilment: None,
+            tasks: BTreeMap::new(),
+            outside_pct: window.outside_ran_s.map(pct),
+        };
+        let mut wanted = 0.0;
+        for task in &window.tasks {
+            let rates = Rates {
+                got_pct: pct(task.ran_s),
+                waited_pct: task.waited_s.map(pct),
+                in_scope: task.in_scope,
+            };
+            if task.in_scope {
+                summary.got_pct += rates.got_pct;
+                summary.waited_pct += rates.waited_pct.unwrap_or(0.0);
+                let waiting = (rates.waited_pct.unwrap_or(0.0) / 100.0).clamp(0.0, 0.99);
+                wanted += rates.got_pct / (1.0 - waiting);
+            }
+            summary.tasks.insert(task.id, rates);
+        }
+        summary.fulfilment = (wanted > 0.0).then(|| summary.got_pct / wanted);
+        Some(summary)
+    }
+
+    /// Waiting per unit of work of the scope; `None` when it did nothing.
+    pub fn wait_per_ran(&self) -> Option<f64> {
+        (self.got_pct > 0.0).then(|| self.waited_pct / self.got_pct)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(tid: u32, ran_s: f64, waited_s: f64) -> TaskWindow {
+        TaskWindow {
+            id: TaskId { tgid: tid, tid, start_time: 1 },
+            in_scope: tid < 100,
+            ran_s,
+            waited_s: Some(waited_s),
+        }
+    }
+
+    #[test]
+    fn sums_only_the_scope() {
+        let window = Window {
+            seconds: 2.0,
+            tasks: vec![task(1, 0.5, 0.5), task(2, 0.5, 0.0), task(100, 1.0, 0.0)],
+            outside_ran_s: Some(1.0),
+        };
+        let s = Summary::of(&window).unwrap();
+        assert!((s.got_pct - 50.0).abs() < 1e-9);
+        assert!((s.wait_per_ran().unwrap() - 0.5).abs() < 1e-9);
+        // wanted: 25 / (1 - 0.25) + 25
+        assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
+        assert_eq!(s.outside_pct, Some(50.0));
+    }
+
+    #[test]
+    fn no_length_no_summary() {
+        for seconds in [0.0, -1.0, f64::NAN] {
+            assert_eq!(Summary::of(&Window { seconds, tasks: vec![], outside_ran_s: None }), None);
+        }
+    }
+}
