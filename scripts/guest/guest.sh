@@ -63,3 +63,21 @@ in_group() {
     shift
     sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "/sys/fs/cgroup$group" "$@" &
 }
+
+# Prints the scheduling state of everything in a cgroup (v2) and below, one line each, to be compared with another
+# time's: threads (nice, real-time priority, policy, allowed CPUs) and the cgroups' own files: `snapshot /PATH`.
+snapshot() {
+    find "/sys/fs/cgroup$1" -name cgroup.procs | sort | while read -r procs; do
+        dir=$(dirname "$procs")
+        for file in cpu.weight cpu.idle cpu.max cpuset.cpus; do
+            [ ! -e "$dir/$file" ] || echo "$dir/$file: $(cat "$dir/$file")"
+        done
+        sort -n "$procs" | while read -r pid; do
+            for task in "/proc/$pid/task/"*; do
+                # After the name, which ends with the last ")": field 1 is the state, nice the 17th.
+                echo "$task: $(sed 's/.*) //' "$task/stat" | cut -d ' ' -f 17,38,39)" \
+                    "$(sed -n 's/^Cpus_allowed_list:[[:space:]]*/cpus /p' "$task/status")"
+            done
+        done
+    done
+}

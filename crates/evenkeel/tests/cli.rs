@@ -1,5 +1,7 @@
 //! What every command promises, whatever it does: help with an example, exit statuses, where output goes.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 

@@ -4,6 +4,8 @@
 //! results back, and the `#[test]` here judges them. `scripts/guest/run.sh NAME` runs one by hand. The processor is
 //! emulated, so nothing here judges how long something took.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -79,4 +81,7 @@ fn the_machine_is_what_the_scenario_asked_for() {
     assert!(machine.text("controllers").split(' ').any(|controller| controller == "cpu"));
     assert_eq!(machine.text("wrong_usage"), "2");
     assert!(machine.text("version").starts_with("evenkeel "));
+    let load = machine.json("load");
+    assert_eq!(load["schema"], "evenkeel.load/v1");
+    assert_eq!(load["wanted_pct"], 10.0);
 }

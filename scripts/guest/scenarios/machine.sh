@@ -16,3 +16,4 @@ result own_group cat "/proc/$sleeper/cgroup"
 kill "$sleeper"
 result version evenkeel --version
 status wrong_usage evenkeel no-such-command
+result load evenkeel load duty --percent 10 --seconds 1 -o json
