@@ -1,1 +1,12 @@
-//! report
+//! How is it shown? One table of fields feeds every output; documents, pictures and pages for people.
+//!
+//! Output only: nothing here reads the host or decides.
+
+pub mod demo;
+pub mod html;
+pub mod run;
+pub mod svg;
+pub mod table;
+pub mod time;
+
+pub use table::{Field, Table, Value};

@@ -1,5 +1,7 @@
 //! The history as its users see it: kept exactly, thinned honestly, bounded, and surviving bad luck.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
@@ -389,7 +391,7 @@ fn a_killed_writer_loses_only_the_open_block() {
         let after = Store::open(&copy, Limits::default()).unwrap();
         assert_eq!(after.note(), None, "cut {cut}");
         let samples = read_all(&after);
-        assert!(samples.len() % 10 == 0 && samples.len() <= 20, "cut {cut}: {}", samples.len());
+        assert!(samples.len().is_multiple_of(10) && samples.len() <= 20, "cut {cut}: {}", samples.len());
         if cut == 0 {
             assert_eq!((samples.len(), after.last_run().unwrap().unwrap().record.stages.len()), (20, 1));
         }

@@ -1,0 +1,475 @@
+//! The result of `evenkeel demo`: the document `evenkeel.demo/v1`, and the table that ends it on the terminal.
+
+use evenkeel_base::run::Estimate;
+use serde::{Deserialize, Serialize};
+
+use crate::time;
+
+/// Name of the document's form.
+pub const SCHEMA: &str = "evenkeel.demo/v1";
+
+/// How the loads of a run are arranged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scene {
+    /// All in one cgroup, equal fixed periods: the published case; it flatters.
+    #[default]
+    OneCgroupFixed,
+    /// All in one cgroup, every period drawn within ±50 %: the honest case.
+    OneCgroupJittered,
+    /// One cgroup or container a load: only weights act between them.
+    CgroupEach,
+}
+
+impl Scene {
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::OneCgroupFixed => "One cgroup, fixed periods",
+            Self::OneCgroupJittered => "One cgroup, jittered periods",
+            Self::CgroupEach => "One cgroup per load",
+        }
+    }
+
+    /// What this scene shows, in a sentence.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::OneCgroupFixed => {
+                "All loads are processes of one pod and wake at equal, fixed periods. This is the case the published \
+                 recipe was made for. Equal periods fall into step, which flatters every setting."
+            }
+            Self::OneCgroupJittered => {
+                "The same loads, but every period is drawn anew within ±50 %. This is the honest case: demands \
+                 collide at random, and even a real-time class cannot give everyone all of it."
+            }
+            Self::CgroupEach => {
+                "Each load is in a cgroup or container of its own, as on a container host. Nice values do not act \
+                 between cgroups; only weights and the tasks' own slices do."
+            }
+        }
+    }
+}
+
+/// What the loads do when they have to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Each period needs a fixed amount of CPU time; waiting stretches the period.
+    #[default]
+    Closed,
+    /// Each period computes until a wall-clock deadline; time lost to others is lost.
+    Wall,
+}
+
+impl Kind {
+    /// As in the document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Wall => "wall",
+        }
+    }
+}
+
+/// What a stage is there for; decides its colour and whether it appears in summaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The kernel's default settings.
+    Default,
+    /// The published recipe: greedy placement and nice in proportion to load.
+    Recipe,
+    /// Settings on trial.
+    #[default]
+    Trial,
+    /// The settings evenkeel chose, held.
+    Final,
+    /// SCHED_FIFO: the ceiling to compare with.
+    Ceiling,
+}
+
+impl Role {
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Default => "kernel default",
+            Self::Recipe => "published recipe",
+            Self::Trial => "trial",
+            Self::Final => "evenkeel",
+            Self::Ceiling => "real-time ceiling",
+        }
+    }
+}
+
+/// The whole demonstration.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DemoReport {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Start, RFC 3339.
+    pub started: Option<String>,
+    /// Length, seconds.
+    pub seconds: Option<f64>,
+    /// evenkeel's version.
+    pub version: String,
+    /// CPUs used.
+    pub cpus: u32,
+    /// The host.
+    pub host: HostFacts,
+    /// Scenes in order, each with each kind of load.
+    pub runs: Vec<DemoRun>,
+    /// Whether the host is as it was.
+    pub put_back: PutBack,
+    /// What the results may not be taken for: steal seen, frequency changed, a requirement unmet. Empty is good.
+    pub missed: Vec<String>,
+    /// Path of the HTML report.
+    pub report: Option<String>,
+}
+
+/// The host, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostFacts {
+    /// Kernel release.
+    pub kernel: String,
+    /// `cfs`, `eevdf` or `scx`.
+    pub scheduler: String,
+    /// `v1`, `v2` or `hybrid`.
+    pub cgroup: String,
+    /// CPU model.
+    pub model: Option<String>,
+    /// Sockets, nodes, cores, threads in words.
+    pub topology: Option<String>,
+    /// Container runtime used for containers, if any.
+    pub runtime: Option<String>,
+    /// More facts, name and value.
+    pub more: Vec<(String, String)>,
+}
+
+/// Putting back at the end.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PutBack {
+    /// Changes made on the host in all.
+    pub changes: u64,
+    /// Changes put back and verified by reading.
+    pub verified: u64,
+    /// What could not be put back, in words.
+    pub left: Vec<String>,
+}
+
+/// One scene with one kind of load.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DemoRun {
+    /// Arrangement.
+    pub scene: Scene,
+    /// Kind of load.
+    pub kind: Kind,
+    /// CPU wanted by all loads together, percent of one CPU.
+    pub wanted_pct: f64,
+    /// Stages in the order they ran.
+    pub stages: Vec<DemoStage>,
+    /// Fulfilment (CPU got / CPU wanted, all loads) under the kernel's default.
+    pub default_fulfilment: Option<f64>,
+    /// 95 % interval of it.
+    pub default_interval: Option<[f64; 2]>,
+    /// Fulfilment under the published recipe.
+    pub published_recipe_fulfilment: Option<f64>,
+    /// 95 % interval of it.
+    pub published_recipe_interval: Option<[f64; 2]>,
+    /// Fulfilment under evenkeel's choice.
+    pub final_fulfilment: Option<f64>,
+    /// 95 % interval of it.
+    pub final_interval: Option<[f64; 2]>,
+    /// Fulfilment under SCHED_FIFO.
+    pub realtime_ceiling: Option<f64>,
+    /// 95 % interval of it.
+    pub realtime_ceiling_interval: Option<[f64; 2]>,
+    /// (final - default) / (ceiling - default); `None` when there was no gap to close.
+    pub gap_closed: Option<f64>,
+    /// From the loop's start to its final choice.
+    pub seconds_to_settle: Option<f64>,
+    /// Name of the settings chosen.
+    pub choice: String,
+    /// Why, in words.
+    pub why: String,
+    /// Utilisation over time.
+    pub timeline: Vec<Moment>,
+    /// The loads.
+    pub tasks: Vec<DemoTask>,
+    /// Where each load ran, before and after.
+    pub core_map: Option<CoreMap>,
+    /// Changes made in this run, in force at its end.
+    pub changes: Vec<DemoChange>,
+    /// As [`DemoReport::missed`], of this run.
+    pub missed: Vec<String>,
+}
+
+/// A stage of a run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DemoStage {
+    /// Such as `kernel default`, `trial batch+slice`.
+    pub name: String,
+    /// What it is there for.
+    pub role: Role,
+    /// Start on the timeline's clock, seconds.
+    pub start_s: f64,
+    /// Length, seconds.
+    pub seconds: f64,
+    /// CPU got / CPU wanted.
+    pub fulfilment: Option<f64>,
+    /// 95 % interval of it.
+    pub fulfilment_interval: Option<[f64; 2]>,
+    /// CPU got by all loads, percent of one CPU.
+    pub cpu_pct: Option<f64>,
+    /// Whether the settings were kept; `None` where nothing was to be decided.
+    pub kept: Option<bool>,
+    /// What happened, in words.
+    pub note: String,
+}
+
+/// Utilisation at a moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Moment {
+    /// Seconds since the run's start: end of the interval the percentages are for.
+    pub t_s: f64,
+    /// All CPUs together, percent of one CPU.
+    pub total_pct: f64,
+    /// Each CPU, percent.
+    pub per_cpu_pct: Vec<f64>,
+}
+
+/// One load.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DemoTask {
+    /// Name, such as `duty 15 %`.
+    pub name: String,
+    /// CPU wanted, percent.
+    pub wanted_pct: f64,
+    /// CPU got in each stage, percent, in the order of [`DemoRun::stages`].
+    pub got_pct: Vec<Option<f64>>,
+}
+
+/// Share of each task's CPU time on each CPU.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CoreMap {
+    /// CPU numbers, the columns.
+    pub cpus: Vec<u32>,
+    /// Before, a row for each of [`DemoRun::tasks`]: percent of the task's own time; `None` for a task that did not
+    /// run.
+    pub before: Vec<Vec<Option<f64>>>,
+    /// After, likewise.
+    pub after: Vec<Vec<Option<f64>>>,
+}
+
+/// A change in force at a run's end.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DemoChange {
+    /// Task or cgroup, in words.
+    pub target: String,
+    /// Property.
+    pub knob: String,
+    /// Before.
+    pub from: String,
+    /// After.
+    pub to: String,
+    /// Reason.
+    pub why: String,
+    /// Measured effect in words.
+    pub effect: Option<String>,
+}
+
+/// Splits an estimate into the document's two fields.
+pub fn split(estimate: Option<Estimate>) -> (Option<f64>, Option<[f64; 2]>) {
+    (estimate.map(|e| e.value), estimate.map(|e| [e.low, e.high]))
+}
+
+/// (now - default) / (ceiling - default); `None` when something is unknown or the gap is below 0.002, which is noise.
+pub fn gap_closed(default: Option<f64>, now: Option<f64>, ceiling: Option<f64>) -> Option<f64> {
+    let (default, now, ceiling) = (default?, now?, ceiling?);
+    let gap = ceiling - default;
+    (gap >= 0.002).then(|| (now - default) / gap)
+}
+
+impl DemoReport {
+    /// Default with the schema's name and this program's version.
+    pub fn new() -> Self {
+        Self { schema: SCHEMA.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), ..Self::default() }
+    }
+
+    /// The document.
+    pub fn json(&self) -> serde_json::Value {
+        let mut document = serde_json::to_value(self).unwrap_or_default();
+        document["schema"] = SCHEMA.into();
+        document
+    }
+
+    /// The answer in one sentence.
+    pub fn answer(&self) -> String {
+        let runs: Vec<_> =
+            self.runs.iter().filter_map(|r| Some((r.default_fulfilment?, r.final_fulfilment?))).collect();
+        if runs.is_empty() {
+            return "No run was completed.".to_owned();
+        }
+        let default = median(runs.iter().map(|run| run.0));
+        let now = median(runs.iter().map(|run| run.1));
+        let recipe = self.runs.iter().filter_map(|run| run.published_recipe_fulfilment);
+        let recipe = median(recipe)
+            .map_or_else(String::new, |value| format!("; the published recipe gave {value:.3}"));
+        let worse = self.runs.iter().filter(|run| run.verdict() == Verdict::Worse).count();
+        let better = self.runs.iter().filter(|run| run.verdict() == Verdict::Better).count();
+        let unclear = runs.len().saturating_sub(better + worse);
+        let counts = match (better, unclear, worse) {
+            (_, 0, 0) => "better in every run".to_owned(),
+            (0, _, 0) => "no difference beyond the intervals".to_owned(),
+            _ => format!("better in {better} of {} runs, unclear in {unclear}, worse in {worse}", runs.len()),
+        };
+        format!(
+            "With evenkeel the loads got {:.3} of the CPU they wanted, with the kernel's default {:.3}{recipe} \
+             (medians of {} runs; {counts}).",
+            now.unwrap_or(f64::NAN),
+            default.unwrap_or(f64::NAN),
+            runs.len(),
+        )
+    }
+}
+
+/// How a run's end compares with its kernel default, by their intervals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The intervals are apart, upwards.
+    Better,
+    /// They overlap, or one is unknown.
+    Unclear,
+    /// They are apart, downwards.
+    Worse,
+}
+
+impl DemoRun {
+    /// See [`Verdict`].
+    pub fn verdict(&self) -> Verdict {
+        match (self.default_interval, self.final_interval) {
+            (Some(before), Some(after)) if after[0] > before[1] => Verdict::Better,
+            (Some(before), Some(after)) if after[1] < before[0] => Verdict::Worse,
+            _ => Verdict::Unclear,
+        }
+    }
+
+    /// Scene and kind.
+    pub fn title(&self) -> String {
+        format!("{}, {} loads", self.scene.title(), self.kind.name())
+    }
+
+    /// Index of the last stage of a role.
+    pub fn stage(&self, role: Role) -> Option<usize> {
+        self.stages.iter().rposition(|stage| stage.role == role)
+    }
+}
+
+/// The median; `None` of nothing.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+/// `0.939 ±.004`, or `?`; the half width is that of the 95 % interval's longer side.
+fn measured(value: Option<f64>, interval: Option<[f64; 2]>) -> String {
+    match (value, interval) {
+        (None, _) => "?".to_owned(),
+        (Some(value), None) => format!("{value:.3}"),
+        (Some(value), Some([low, high])) => {
+            let half = format!("{:.3}", (high - value).max(value - low).max(0.0));
+            format!("{value:.3} ±{}", half.strip_prefix('0').unwrap_or(&half))
+        }
+    }
+}
+
+/// The before/after table for a terminal, at most 100 columns wide, with the answer below it.
+pub fn text_table(report: &DemoReport) -> String {
+    let mut text = format!(
+        "{:<19}{:<7}{:>7}  {:>11}  {:>11}  {:>11}  {:>9}{:>7}{:>8}\n",
+        "fulfilment (got/", "", "wanted", "kernel", "published", "", "real-time", "gap", ""
+    );
+    text.push_str(&format!(
+        "{:<19}{:<7}{:>7}  {:>11}  {:>11}  {:>11}  {:>9}{:>7}{:>8}\n",
+        "wanted), ±95 %", "loads", "% CPU", "default", "recipe", "evenkeel", "ceiling", "closed", "settled"
+    ));
+    for run in &report.runs {
+        let scene = match run.scene {
+            Scene::OneCgroupFixed => "one cgroup, fixed",
+            Scene::OneCgroupJittered => "one cgroup, jitter",
+            Scene::CgroupEach => "a cgroup each",
+        };
+        text.push_str(&format!(
+            "{scene:<19}{:<7}{:>7.0}  {:>11}  {:>11}  {:>11}  {:>9}{:>7}{:>8}\n",
+            run.kind.name(),
+            run.wanted_pct,
+            measured(run.default_fulfilment, run.default_interval),
+            measured(run.published_recipe_fulfilment, run.published_recipe_interval),
+            measured(run.final_fulfilment, run.final_interval),
+            run.realtime_ceiling.map_or_else(|| "?".to_owned(), |value| format!("{value:.3}")),
+            run.gap_closed.map_or_else(|| "-".to_owned(), |gap| format!("{:.0} %", 100.0 * gap)),
+            run.seconds_to_settle.map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.0} s")),
+        ));
+    }
+    text.push('\n');
+    text.push_str(&wrap(&report.answer(), 98));
+    for missed in report.missed.iter().chain(report.runs.iter().flat_map(|run| &run.missed)) {
+        text.push_str(&wrap(&format!("Note: {missed}"), 98));
+    }
+    text.push_str(&wrap(&report.put_back.sentence(), 98));
+    text
+}
+
+impl PutBack {
+    /// In one sentence.
+    pub fn sentence(&self) -> String {
+        match (self.changes, self.left.len()) {
+            (0, 0) => "Nothing was changed on the host.".to_owned(),
+            (changes, 0) if self.verified >= changes => {
+                format!("All {changes} changes were put back and verified by reading.")
+            }
+            (changes, 0) => format!("{} of {changes} changes were verified as put back.", self.verified),
+            (changes, left) => {
+                format!("{left} of {changes} changes could NOT be put back: {}.", self.left.join("; "))
+            }
+        }
+    }
+}
+
+/// Breaks words into lines of at most `width` characters.
+pub(crate) fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let len = word.chars().count();
+        if column > 0 && column + 1 + len > width {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += len;
+    }
+    out.push('\n');
+    out
+}
+
+/// For captions: length of the whole.
+pub(crate) fn took(report: &DemoReport) -> Option<String> {
+    report.seconds.map(time::length)
+}

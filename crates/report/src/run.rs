@@ -1,0 +1,231 @@
+//! What a run of the loop did, as document, text and page: `plan`, `run` and `status` share all of it.
+
+use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, Stage};
+use serde_json::{Value as Json, json};
+
+use crate::table::{Field, Table, Value};
+use crate::time;
+
+/// Which command speaks: the document is `evenkeel.<kind>/v1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DocumentKind {
+    /// What would be done.
+    Plan,
+    /// What was done.
+    Run,
+    /// What is in force.
+    Status,
+}
+
+impl DocumentKind {
+    /// The schema's name.
+    pub fn schema(self) -> &'static str {
+        match self {
+            Self::Plan => "evenkeel.plan/v1",
+            Self::Run => "evenkeel.run/v1",
+            Self::Status => "evenkeel.status/v1",
+        }
+    }
+}
+
+fn value(estimate: Option<Estimate>) -> Json {
+    estimate.map_or(Json::Null, |e| json!(e.value))
+}
+
+fn interval(estimate: Option<Estimate>) -> Json {
+    estimate.map_or(Json::Null, |e| json!([e.low, e.high]))
+}
+
+/// The document of `plan`, `run` and `status`. Callers add fields of their own (`agent`, `dry_run`, ...).
+pub fn document(record: &RunRecord, kind: DocumentKind) -> Json {
+    json!({
+        "schema": kind.schema(),
+        "scope": record.scope,
+        "pid": (record.pid != 0).then_some(record.pid),
+        "started": (record.started_ns != 0).then(|| time::rfc3339(record.started_ns)).flatten(),
+        "settings": record.settings,
+        "fulfilment": {
+            "baseline": value(record.baseline),
+            "now": value(record.now),
+            "interval": { "baseline": interval(record.baseline), "now": interval(record.now) },
+        },
+        "stages": record.stages.iter().map(stage_json).collect::<Vec<_>>(),
+        "changes": change_table(false).json(&record.changes),
+        "self": { "cpu_pct": record.own_cost.cpu_pct, "rss_bytes": record.own_cost.rss_bytes },
+    })
+}
+
+fn stage_json(stage: &Stage) -> Json {
+    json!({
+        "name": stage.name,
+        "started": time::rfc3339(stage.started_ns),
+        "seconds": stage.seconds,
+        "fulfilment": value(stage.fulfilment),
+        "fulfilment_estimated": stage.fulfilment_estimated,
+        "cpu_pct": value(stage.cpu_pct),
+        "wait_per_ran": value(stage.wait_per_ran),
+        "interval": {
+            "fulfilment": interval(stage.fulfilment),
+            "cpu_pct": interval(stage.cpu_pct),
+            "wait_per_ran": interval(stage.wait_per_ran),
+        },
+        "kept": stage.kept,
+        "why": stage.why,
+    })
+}
+
+/// `0.951 [0.947, 0.955]`, or `?`.
+pub fn estimate(estimate: Option<Estimate>, decimals: usize) -> String {
+    estimate.map_or_else(
+        || "?".to_owned(),
+        |e| format!("{:.decimals$} [{:.decimals$}, {:.decimals$}]", e.value, e.low, e.high),
+    )
+}
+
+/// The columns of stages.
+pub fn stage_table() -> Table<Stage> {
+    let low = |pick: fn(&Stage) -> Option<Estimate>| move |s: &Stage| pick(s).map(|e| e.low);
+    let high = |pick: fn(&Stage) -> Option<Estimate>| move |s: &Stage| pick(s).map(|e| e.high);
+    Table::new(vec![
+        Field::new("started", "STARTED (UTC)", |s: &Stage| time::rfc3339(s.started_ns).into())
+            .documents_only(),
+        Field::text("name", "STAGE", |s: &Stage| s.name.clone()),
+        Field::number("seconds", "SECONDS", 1, |s: &Stage| Some(s.seconds)),
+        Field::number("cpu_pct", "CPU %", 1, |s: &Stage| s.cpu_pct.map(|e| e.value)),
+        Field::number("cpu_pct_low", "LOW", 1, low(|s| s.cpu_pct)),
+        Field::number("cpu_pct_high", "HIGH", 1, high(|s| s.cpu_pct)),
+        Field::number("wait_per_ran", "WAIT/RAN", 3, |s: &Stage| s.wait_per_ran.map(|e| e.value)),
+        Field::number("wait_per_ran_low", "LOW", 3, low(|s| s.wait_per_ran)).documents_only(),
+        Field::number("wait_per_ran_high", "HIGH", 3, high(|s| s.wait_per_ran)).documents_only(),
+        Field::number("fulfilment", "FULFILMENT", 3, |s: &Stage| s.fulfilment.map(|e| e.value)),
+        Field::number("fulfilment_low", "LOW", 3, low(|s| s.fulfilment)),
+        Field::number("fulfilment_high", "HIGH", 3, high(|s| s.fulfilment)),
+        Field::new("fulfilment_estimated", "ESTIMATED", |s: &Stage| Value::Bool(s.fulfilment_estimated))
+            .documents_only(),
+        Field::new("kept", "KEPT", |s: &Stage| s.kept.map_or(Value::Absent, Value::Bool)),
+        Field::text("why", "WHY", |s: &Stage| s.why.clone()),
+    ])
+}
+
+/// The columns of changes; `when` adds the time of the write in text (documents always have it).
+pub fn change_table(when: bool) -> Table<ChangeRecord> {
+    let number = |name, pick: fn(&ChangeRecord) -> Option<i64>| {
+        Field::new(name, name, move |c: &ChangeRecord| pick(c).map_or(Value::Absent, Value::Integer))
+            .documents_only()
+    };
+    let at = Field::new("at", "AT (UTC)", |c: &ChangeRecord| time::rfc3339(c.at_ns).into());
+    Table::new(vec![
+        if when { at } else { at.documents_only() },
+        number("tgid", |c| c.task.map(|t| i64::from(t.tgid))),
+        number("tid", |c| c.task.map(|t| i64::from(t.tid))),
+        number("start_time", |c| c.task.and_then(|t| i64::try_from(t.start_time).ok())),
+        Field::text("comm", "COMMAND", |c: &ChangeRecord| c.comm.clone()).documents_only(),
+        Field::text("group", "CGROUP", |c: &ChangeRecord| c.group.clone()).documents_only(),
+        Field::text("target", "TARGET", target),
+        Field::text("knob", "KNOB", |c: &ChangeRecord| c.knob.clone()),
+        Field::text("from", "FROM", |c: &ChangeRecord| c.from.clone()),
+        Field::text("to", "TO", |c: &ChangeRecord| c.to.clone()),
+        Field::text("why", "WHY", |c: &ChangeRecord| c.why.clone()),
+        Field::new("effect", "EFFECT", |c: &ChangeRecord| {
+            c.effect.clone().map_or(Value::Unknown, Value::Text)
+        }),
+    ])
+}
+
+/// Task or cgroup, in words.
+pub fn target(change: &ChangeRecord) -> String {
+    match (&change.task, &change.comm, &change.group) {
+        (Some(task), Some(comm), _) => format!("{task} {comm}"),
+        (Some(task), None, _) => task.to_string(),
+        (None, _, Some(group)) => group.clone(),
+        (None, _, None) => "?".to_owned(),
+    }
+}
+
+/// A run's state for a terminal: settings, fulfilment before and now, stages, changes in force, own cost.
+pub fn text(record: &RunRecord, width: Option<u16>) -> String {
+    let mut out = summary(record);
+    if !record.stages.is_empty() {
+        out.push('\n');
+        out.push_str(&stage_table().text(&record.stages, width));
+    }
+    out.push('\n');
+    if record.changes.is_empty() {
+        out.push_str("No changes in force: everything is as it was found.\n");
+    } else {
+        out.push_str(&change_table(false).text(&record.changes, width));
+    }
+    out
+}
+
+/// The heading lines of [`text`].
+pub fn summary(record: &RunRecord) -> String {
+    let estimated = record.stages.last().is_some_and(|stage| stage.fulfilment_estimated);
+    let label = if estimated { " (estimated: got / (1 - waited))" } else { "" };
+    let cpu = record.own_cost.cpu_pct.map_or_else(|| "?".to_owned(), |pct| format!("{pct:.2} %"));
+    let rss = record.own_cost.rss_bytes.map_or_else(|| "?".to_owned(), time::bytes);
+    let scope = if record.scope.is_empty() { "?".to_owned() } else { record.scope.join(" ") };
+    format!(
+        "scope       {}\nsettings    {}\nfulfilment  baseline {} -> now {}{label}\nown cost    {cpu} of one CPU, {rss}\n",
+        crate::table::printable(&scope),
+        if record.settings.is_empty() { "kernel default" } else { &record.settings },
+        estimate(record.baseline, 3),
+        estimate(record.now, 3),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_base::TaskId;
+
+    #[test]
+    fn the_document_has_the_promised_fields() {
+        let low_high = Estimate { value: 0.95, low: 0.94, high: 0.96 };
+        let record = RunRecord {
+            scope: vec!["all".into()],
+            pid: 7,
+            started_ns: 1_763_759_045_000_000_000,
+            baseline: Some(low_high),
+            stages: vec![Stage {
+                name: "kernel default".into(),
+                started_ns: 1_763_759_045_000_000_000,
+                seconds: 3.0,
+                cpu_pct: None,
+                wait_per_ran: None,
+                fulfilment: Some(low_high),
+                fulfilment_estimated: false,
+                kept: None,
+                why: "baseline".into(),
+            }],
+            changes: vec![ChangeRecord {
+                task: Some(TaskId { tgid: 1, tid: 2, start_time: 3 }),
+                comm: None,
+                group: None,
+                knob: "sched".into(),
+                from: "a".into(),
+                to: "b".into(),
+                why: "c".into(),
+                effect: None,
+                at_ns: 0,
+            }],
+            ..RunRecord::default()
+        };
+        let document = document(&record, DocumentKind::Status);
+        assert_eq!(document["schema"], "evenkeel.status/v1");
+        assert_eq!(document["fulfilment"]["baseline"], 0.95);
+        assert_eq!(document["fulfilment"]["interval"]["baseline"], json!([0.94, 0.96]));
+        assert_eq!(document["fulfilment"]["now"], Json::Null);
+        let stage = &document["stages"][0];
+        assert_eq!(stage["started"], "2025-11-21T21:04:05.000Z");
+        assert_eq!((&stage["fulfilment"], &stage["kept"]), (&json!(0.95), &Json::Null));
+        let change = &document["changes"][0];
+        assert_eq!(
+            (&change["tgid"], &change["tid"], &change["start_time"]),
+            (&json!(1), &json!(2), &json!(3))
+        );
+        assert_eq!(change["effect"], Json::Null);
+        assert_eq!(document["self"], json!({ "cpu_pct": null, "rss_bytes": null }));
+        assert!(text(&record, Some(120)).contains("0.950 [0.940, 0.960]"));
+    }
+}
