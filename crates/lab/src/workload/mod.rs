@@ -5,7 +5,13 @@ use std::fmt::Debug;
 use crate::load::{Context, LoadError};
 
 pub mod duty;
+pub mod flops;
+pub mod idle;
+pub mod primes;
+pub mod rr;
+pub mod sieve;
 pub mod spin;
+pub mod stream;
 
 /// A workload: parameters, and what each of its threads does.
 pub trait Workload: Debug + Send + Sync {
@@ -65,4 +71,110 @@ kinds! {
     Duty(duty::Duty),
     /// Takes all the CPU time it is given.
     Spin(spin::Spin),
+    /// Counts primes by trial division: the events of `sysbench cpu`.
+    Primes(primes::Primes),
+    /// Tests numbers from one shared counter, with or without a read() in each step.
+    Sieve(sieve::Sieve),
+    /// Solves linear equations in floating point, as linpack does.
+    Flops(flops::Flops),
+    /// Moves memory: the STREAM triad.
+    Stream(stream::Stream),
+    /// One-byte requests and responses over TCP: server or client.
+    Rr(rr::Rr),
+    /// Does nothing.
+    Idle(idle::Idle),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Common, LoadSpec, StartAt};
+    use clap::Parser;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(subcommand)]
+        kind: Kind,
+        #[command(flatten)]
+        common: Common,
+    }
+
+    fn parse(arguments: &[String]) -> Result<LoadSpec, clap::Error> {
+        let arguments = std::iter::once("load").chain(arguments.iter().map(String::as_str));
+        Cli::try_parse_from(arguments).map(|cli| LoadSpec { kind: cli.kind, common: cli.common })
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(Into::into).collect()
+    }
+
+    /// The arguments given, and the document, give back the same spec.
+    fn survives(spec: &LoadSpec) {
+        assert_eq!(parse(&spec.arguments()).unwrap(), *spec);
+        let json = serde_json::to_string(spec).unwrap();
+        assert_eq!(serde_json::from_str::<LoadSpec>(&json).unwrap(), *spec, "{json}");
+    }
+
+    #[test]
+    fn every_kind_survives_being_passed_on() {
+        for line in [
+            "duty --percent 20",
+            "duty --percent 12.5 --period 1s --jitter 0 --kind open --seed 9 --seconds 2",
+            "spin --threads 3",
+            "primes --max-prime 500 --events 3",
+            "sieve --from 5 --to 9 --read same --shared-fd --dir /x",
+            "flops --size 10",
+            "stream --memory 3",
+            "rr server --address [::1]:99",
+            "rr client --flows 7 --start-at @5.25",
+            "idle --name x",
+        ] {
+            survives(&parse(&words(line)).unwrap());
+        }
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused() {
+        for line in [
+            "duty",
+            "duty --percent x",
+            "duty --percent 5 --kind sometimes",
+            "duty --percent 5 --period 3",
+            "spin --seconds 0",
+            "spin --seconds -1",
+            "spin --seconds nan",
+            "spin --events 0",
+            "spin --threads 0",
+            "spin --start-at noon",
+            "spin --slot 1",
+            "rr",
+            "primes --max-prime 1",
+            "whatever",
+        ] {
+            assert!(parse(&words(line)).is_err(), "{line} was accepted");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn duty_specs_survive_being_passed_on(
+            percent in 0.01f64..100.0,
+            period_us in 100u64..1_000_000_000,
+            jitter in 0.0f64..100.0,
+            kind in proptest::sample::select(vec![duty::DutyKind::Wall, duty::DutyKind::Closed, duty::DutyKind::Open]),
+            seed in any::<u64>(),
+            seconds in proptest::option::of(0.001f64..1e6),
+            threads in proptest::option::of(1u32..99),
+            start in proptest::option::of(any::<u64>()),
+        ) {
+            let period = Duration::from_micros(period_us);
+            let mut spec = LoadSpec::new(Kind::Duty(duty::Duty { percent, period, jitter, kind, seed }));
+            spec.common.seconds = seconds;
+            spec.common.threads = threads;
+            spec.common.start_at = start.map(StartAt);
+            prop_assert_eq!(parse(&spec.arguments()).unwrap(), spec);
+        }
+    }
 }
