@@ -23,11 +23,11 @@ pub struct RaceRules {
     pub min_rounds: usize,
     /// Rounds after which the race ends whatever is known.
     pub max_rounds: usize,
-    /// CPU the scope must gain to count as better, as a ratio (0.005 is half a percent): below it a change is not
-    /// worth its risk even if it is real.
+    /// Gain of the score that counts as better, as a ratio to the CPU got (0.005 is half a percent): below it a change
+    /// is not worth its risk even if it is real.
     pub min_gain: f64,
-    /// Fall of the scope's wait per unit of work that counts as better where CPU got is the same (0.1 is a tenth).
-    pub min_wait_gain: f64,
+    /// Points of CPU that a point of waiting is worth in the score, see [`Summary::score`].
+    pub wait_price: f64,
     /// Limits of the guard.
     pub guard: GuardLimits,
     /// Seed of the order in which candidates take turns.
@@ -40,7 +40,7 @@ impl Default for RaceRules {
             min_rounds: 4,
             max_rounds: 12,
             min_gain: 0.005,
-            min_wait_gain: 0.10,
+            wait_price: 0.2,
             guard: GuardLimits::default(),
             seed: 1,
         }
@@ -54,8 +54,10 @@ pub struct Verdict {
     pub windows: usize,
     /// CPU got by the scope, percent of one CPU.
     pub got_pct: Option<Estimate>,
-    /// Gain of CPU got over the present state, percent of one CPU (paired by round).
+    /// Gain of CPU got over the present state, percent of one CPU.
     pub gain_pct: Option<Estimate>,
+    /// Gain of the score (CPU got and waits together) over the present state, points of CPU.
+    pub score_gain: Option<Estimate>,
     /// Seconds waited per second of work, over all windows.
     pub wait_per_ran: Option<Estimate>,
     /// Estimated fulfilment (a label).
@@ -156,7 +158,7 @@ impl Race {
     pub fn decide(&self) -> Decision {
         let mut verdicts: Vec<Verdict> = (0..self.entries.len()).map(|c| self.verdict(c)).collect();
         let eligible: Vec<usize> = (1..self.entries.len())
-            .filter(|&c| self.entries[c].out.is_none() && self.better(c, &verdicts[c]))
+            .filter(|&c| self.entries[c].out.is_none() && self.better(&verdicts[c]))
             .collect();
         let winner = self.favourite(&eligible, &verdicts).unwrap_or(0);
         for (candidate, verdict) in verdicts.iter_mut().enumerate() {
@@ -174,7 +176,7 @@ impl Race {
             return false;
         }
         // Settled when every challenger left is already known to be better: which of them is then a matter of taste.
-        self.alive().into_iter().filter(|&c| c != 0).all(|c| self.better(c, &self.verdict(c)))
+        self.alive().into_iter().filter(|&c| c != 0).all(|c| self.better(&self.verdict(c)))
     }
 
     fn deal(&mut self) {
@@ -198,9 +200,10 @@ impl Race {
             if let (Some(violation), true) = (certain, self.rounds >= 3) {
                 out.push((candidate, describe(violation)));
             } else if candidate != best && self.clearly_below(candidate, best) {
-                out.push((candidate, "another candidate gets clearly more CPU".to_owned()));
-            } else if self.rounds >= self.rules.min_rounds && verdict.gain_pct.is_some_and(|g| g.high < 0.0) {
-                out.push((candidate, "gets less CPU than the present state".to_owned()));
+                out.push((candidate, "another candidate is clearly better".to_owned()));
+            } else if self.rounds >= self.rules.min_rounds && verdict.score_gain.is_some_and(|g| g.high < 0.0)
+            {
+                out.push((candidate, "worse than the present state".to_owned()));
             }
         }
         for (candidate, why) in out {
@@ -208,22 +211,17 @@ impl Race {
         }
     }
 
-    /// One-sided 95 % test on the rounds both took part in.
+    /// Whether the score of one is below another's beyond a 90 % interval (one-sided 95 %).
     fn clearly_below(&self, candidate: usize, best: usize) -> bool {
-        let differences = self.paired(best, candidate);
-        match (stats::mean(&differences), stats::standard_error(&differences)) {
-            (Some(mean), Some(error)) => mean > stats::t_factor(differences.len(), 0.05) * error,
-            _ => false,
-        }
+        stats::difference(&self.scores(best), &self.scores(candidate), 0.10).is_some_and(|d| d.low > 0.0)
     }
 
     fn got(&self, candidate: usize) -> Vec<f64> {
         self.entries[candidate].windows.iter().map(|w| w.got_pct).collect()
     }
 
-    /// Differences of CPU got, round by round: `a` less `b`.
-    fn paired(&self, a: usize, b: usize) -> Vec<f64> {
-        self.got(a).iter().zip(self.got(b)).map(|(a, b)| a - b).collect()
+    fn scores(&self, candidate: usize) -> Vec<f64> {
+        self.entries[candidate].windows.iter().map(|w| w.score(self.rules.wait_price)).collect()
     }
 
     fn verdict(&self, candidate: usize) -> Verdict {
@@ -234,7 +232,9 @@ impl Race {
         Verdict {
             windows: windows.len(),
             got_pct: estimate(&self.got(candidate)),
-            gain_pct: (candidate != 0).then(|| estimate(&self.paired(candidate, 0))).flatten(),
+            gain_pct: stats::difference(&self.got(candidate), &self.got(0), 0.05).filter(|_| candidate != 0),
+            score_gain: stats::difference(&self.scores(candidate), &self.scores(0), 0.05)
+                .filter(|_| candidate != 0),
             wait_per_ran: column(&|w| w.wait_per_ran()),
             fulfilment: column(&|w| w.fulfilment),
             violations: if candidate == 0 {
@@ -247,53 +247,57 @@ impl Race {
         }
     }
 
-    /// More CPU beyond the interval; or no less CPU and waits that fell beyond theirs. Never with certain harm.
-    fn better(&self, candidate: usize, verdict: &Verdict) -> bool {
-        let (Some(gain), Some(base)) = (verdict.gain_pct, stats::mean(&self.got(0))) else { return false };
-        if verdict.violations.iter().any(|v| v.certain) {
+    /// A score above the present state's beyond the interval, with no less CPU and no certain harm to anyone.
+    fn better(&self, verdict: &Verdict) -> bool {
+        let (Some(score), Some(gain), Some(base)) =
+            (verdict.score_gain, verdict.gain_pct, stats::mean(&self.got(0)))
+        else {
             return false;
-        }
-        if gain.low > 0.0 && gain.value >= self.rules.min_gain * base {
-            return true;
-        }
-        let no_less = gain.value >= -0.25 * self.rules.min_gain * base && gain.high >= 0.0;
-        no_less && self.waits_fell(candidate)
-    }
-
-    fn waits_fell(&self, candidate: usize) -> bool {
-        let share = 1.0 - self.rules.min_wait_gain;
-        let differences: Vec<f64> = self.entries[0]
-            .windows
-            .iter()
-            .zip(&self.entries[candidate].windows)
-            .filter_map(|(present, new)| Some(share * present.wait_per_ran()? - new.wait_per_ran()?))
-            .collect();
-        estimate(&differences).is_some_and(|e| e.low > 0.0)
+        };
+        let worth = self.rules.min_gain * base;
+        score.low > 0.0
+            && score.value >= worth
+            && gain.value >= -0.25 * worth
+            && !verdict.violations.iter().any(|v| v.certain)
     }
 
     /// The winner among candidates known to be better: of those that cannot be told from the one with most CPU, the
     /// one that brings nobody near the guard's limits and lets the scope wait least.
     fn favourite(&self, eligible: &[usize], verdicts: &[Verdict]) -> Option<usize> {
-        let got = |c: usize| stats::mean(&self.got(c)).unwrap_or(0.0);
-        let best = eligible.iter().copied().max_by(|&a, &b| got(a).total_cmp(&got(b)))?;
-        let near: Vec<usize> = eligible
-            .iter()
-            .copied()
-            .filter(|&c| {
-                c == best
-                    || estimate(&self.paired(best, c))
-                        .is_none_or(|d| d.low <= 0.0 && d.value <= 0.02 * got(best))
-            })
-            .collect();
-        let wait = |c: usize| verdicts[c].wait_per_ran.map_or(f64::INFINITY, |e| e.value);
-        near.into_iter().min_by(|&a, &b| {
-            verdicts[a]
-                .violations
-                .len()
-                .cmp(&verdicts[b].violations.len())
-                .then(wait(a).total_cmp(&wait(b)))
-                .then(a.cmp(&b))
+        let score = |c: usize| stats::mean(&self.scores(c)).unwrap_or(f64::NEG_INFINITY);
+        let best = eligible.iter().copied().max_by(|&a, &b| score(a).total_cmp(&score(b)))?;
+        let near = eligible.iter().copied().filter(|&c| c == best || !self.clearly_below(c, best));
+        near.min_by(|&a, &b| {
+            let harm = |c: usize| verdicts[c].violations.len();
+            harm(a).cmp(&harm(b)).then(score(b).total_cmp(&score(a))).then(a.cmp(&b))
         })
+    }
+
+    /// The challenger most worth a closer look when nothing could be decided: ahead by the best estimate, without
+    /// certain harm.
+    pub fn promising(&self) -> Option<usize> {
+        let base = stats::mean(&self.got(0))?;
+        (1..self.entries.len())
+            .filter(|&c| self.entries[c].out.is_none())
+            .filter_map(|c| {
+                let verdict = self.verdict(c);
+                let score = verdict.score_gain?.value;
+                let harmless = !verdict.violations.iter().any(|v| v.certain);
+                (harmless && score >= self.rules.min_gain * base).then_some((c, score))
+            })
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(c, _)| c)
+    }
+
+    /// How waits changed, in words.
+    fn waits(&self, verdict: &Verdict) -> String {
+        let present: Vec<f64> = self.entries[0].windows.iter().filter_map(Summary::wait_per_ran).collect();
+        match (stats::mean(&present), verdict.wait_per_ran) {
+            (Some(before), Some(after)) => {
+                format!(", waits {before:.2} -> {:.2} s per second of work", after.value)
+            }
+            _ => String::new(),
+        }
     }
 
     fn explain(&self, candidate: usize, winner: usize, verdict: &Verdict) -> String {
@@ -310,11 +314,11 @@ impl Race {
         let gain = verdict.gain_pct.map_or_else(
             || "no paired windows".to_owned(),
             |g| format!("{:+.1} points of CPU ({:+.1} to {:+.1})", g.value, g.low, g.high),
-        );
+        ) + &self.waits(verdict);
         if candidate == winner {
             format!("kept: {gain}")
-        } else if self.better(candidate, verdict) {
-            format!("taken back: {gain}, but another is as good and lets tasks wait less")
+        } else if self.better(verdict) {
+            format!("taken back: {gain}, but another is at least as good")
         } else if let Some(violation) = verdict.violations.iter().find(|v| v.certain) {
             format!("taken back: {}", describe(violation))
         } else {

@@ -44,6 +44,26 @@ pub fn estimate_at(values: &[f64], alpha: f64) -> Option<Estimate> {
     Some(Estimate { value, low: value - margin, high: value + margin })
 }
 
+/// Difference of two means, `a` less `b`, with its two-sided interval at error probability `alpha`, for samples whose
+/// spreads differ (Welch 1947, with Satterthwaite's degrees of freedom). Unbounded when either has fewer than two
+/// values; `None` when either has none.
+pub fn difference(a: &[f64], b: &[f64], alpha: f64) -> Option<Estimate> {
+    let value = mean(a)? - mean(b)?;
+    let (Some(ea), Some(eb)) = (standard_error(a), standard_error(b)) else {
+        return Some(Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY });
+    };
+    let (va, vb) = (ea * ea, eb * eb);
+    let spread = va + vb;
+    if spread <= 0.0 {
+        return Some(Estimate { value, low: value, high: value });
+    }
+    let freedom = spread * spread / (va * va / (a.len() - 1) as f64 + vb * vb / (b.len() - 1) as f64);
+    let factor = StudentsT::new(0.0, 1.0, freedom.max(1.0))
+        .map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - alpha.clamp(1e-9, 1.0) / 2.0));
+    let margin = factor * spread.sqrt();
+    Some(Estimate { value, low: value - margin, high: value + margin })
+}
+
 /// Population variance of the values, 0 for none.
 pub fn variance(values: &[f64]) -> f64 {
     mean(values).map_or(0.0, |m| values.iter().map(|v| (v - m).powi(2)).sum::<f64>() / values.len() as f64)
@@ -58,6 +78,18 @@ mod tests {
         // two-sided 95 % with 5 values: t(0.975, 4) = 2.776
         assert!((t_factor(5, 0.025) - 2.776).abs() < 0.001);
         assert_eq!(t_factor(1, 0.025), f64::INFINITY);
+    }
+
+    #[test]
+    fn welch_matches_a_worked_example() {
+        // equal spreads and sizes give the pooled test: df = 8, t(0.975, 8) = 2.306
+        let a = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let b = [3.0, 4.0, 5.0, 6.0, 7.0];
+        let d = difference(&b, &a, 0.05).unwrap();
+        assert!((d.value - 2.0).abs() < 1e-12);
+        assert!((d.high - 2.0 - 2.306).abs() < 0.01, "{d:?}");
+        assert!(difference(&[1.0], &a, 0.05).unwrap().low.is_infinite());
+        assert_eq!(difference(&[], &a, 0.05), None);
     }
 
     #[test]

@@ -91,6 +91,13 @@ impl Summary {
         Some(summary)
     }
 
+    /// CPU got and waits together, in points of CPU: what the scope got, less `wait_price` for each point it waited.
+    /// A window in which tasks happen to want more has more of both, so the difference also varies less by chance than
+    /// CPU got alone.
+    pub fn score(&self, wait_price: f64) -> f64 {
+        self.got_pct - wait_price * self.waited_pct
+    }
+
     /// Waiting per unit of work of the scope; `None` when it did nothing.
     pub fn wait_per_ran(&self) -> Option<f64> {
         (self.got_pct > 0.0).then(|| self.waited_pct / self.got_pct)
