@@ -121,7 +121,10 @@ pub struct Irq {
 impl Irq {
     /// Interrupts served on these CPUs since boot.
     pub fn served_on(&self, cpus: &CpuSet) -> u64 {
-        self.counts.iter().filter(|(cpu, _)| cpus.contains(*cpu)).fold(0, |sum, (_, n)| sum.saturating_add(*n))
+        self.counts
+            .iter()
+            .filter(|(cpu, _)| cpus.contains(*cpu))
+            .fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 }
 
@@ -188,8 +191,6 @@ pub struct CpusetGroup {
     pub memory_migrate: Option<bool>,
     /// v2 `cpuset.cpus.partition`, such as `member`, `root`, `isolated`.
     pub partition: Option<String>,
-    /// Whether a task is directly in it.
-    pub populated: Option<bool>,
 }
 
 /// Mount points of the hierarchies, on the host looked at.

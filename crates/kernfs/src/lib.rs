@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod cgroupfs;
 pub mod cmdline;
 pub mod error;
+pub mod facts;
 pub mod mountinfo;
 pub mod pid_stat;
 pub mod pid_status;

@@ -1,0 +1,213 @@
+//! The commands of a fix: through the interface of whoever owns the group (systemd, Docker, Kubernetes), else the
+//! kernel's file.
+
+use evenkeel_base::{CpuSet, Observation};
+
+use super::Input;
+
+/// `word`, quoted for a POSIX shell where it has to be.
+pub fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Who changes a group's limits.
+enum Owner {
+    Docker(String),
+    Podman(String),
+    Pod { namespace: String, pod: String, container: String },
+    Unit(String),
+    File { directory: String, v2: bool },
+}
+
+fn owner(input: &Input<'_>, group: u32) -> Owner {
+    let observation = input.observation;
+    if let Some(container) = observation.containers.iter().find(|c| c.group == Some(group)) {
+        if let Some(pod) = container.pod.and_then(|i| observation.pods.get(i as usize)) {
+            if let Some(namespace) = &pod.namespace {
+                return Owner::Pod {
+                    namespace: quote(namespace),
+                    pod: quote(&pod.name),
+                    container: container.name.clone(),
+                };
+            }
+        } else if container.runtime == "docker" {
+            return Owner::Docker(quote(&container.name));
+        } else if container.runtime == "podman" {
+            return Owner::Podman(quote(&container.name));
+        }
+    }
+    let (path, v2) =
+        observation.groups.get(group as usize).map_or(("/", true), |view| (view.path.as_str(), view.v2));
+    let last = path.rsplit('/').next().unwrap_or_default();
+    // A scope's or slice's unit name is the directory's; systemd escapes it the same way.
+    if [".service", ".scope", ".slice"].iter().any(|end| last.ends_with(end)) {
+        return Owner::Unit(quote(last));
+    }
+    let mount = match &input.facts.mounts.cpu {
+        Some(mount) => mount.path.trim_end_matches('/').to_owned(),
+        None if v2 => "/sys/fs/cgroup".to_owned(),
+        None => "/sys/fs/cgroup/cpu".to_owned(),
+    };
+    Owner::File { directory: format!("{mount}{}", path.trim_end_matches('/')), v2 }
+}
+
+/// Limits a group to `pct` percent of one CPU, per 100 ms.
+pub fn set_quota(input: &Input<'_>, group: u32, pct: f64) -> String {
+    const PERIOD_USEC: f64 = 100_000.0;
+    let pct = pct.clamp(1.0, 1e7).ceil();
+    let usec = (pct / 100.0 * PERIOD_USEC) as u64;
+    match owner(input, group) {
+        Owner::Docker(name) => format!("docker update --cpu-period 100000 --cpu-quota {usec} {name}"),
+        Owner::Podman(name) => format!("podman update --cpu-period 100000 --cpu-quota {usec} {name}"),
+        Owner::Pod { namespace, pod, container } => pod_resize(
+            &namespace,
+            &pod,
+            &format!(
+                r#"{{"spec":{{"containers":[{{"name":"{container}","resources":{{"limits":{{"cpu":"{}m"}}}}}}]}}}}"#,
+                (pct * 10.0) as u64
+            ),
+        ),
+        Owner::Unit(unit) => format!("systemctl set-property {unit} CPUQuota={pct}% CPUQuotaPeriodSec=100ms"),
+        Owner::File { directory, v2: true } => {
+            format!("echo '{usec} 100000' > {}", quote(&format!("{directory}/cpu.max")))
+        }
+        // The quota is lifted first: the kernel refuses a period that would put the group above its parent for a
+        // moment.
+        Owner::File { directory, v2: false } => format!(
+            "echo -1 > {quota}; echo 100000 > {period}; echo {usec} > {quota}",
+            quota = quote(&format!("{directory}/cpu.cfs_quota_us")),
+            period = quote(&format!("{directory}/cpu.cfs_period_us")),
+        ),
+    }
+}
+
+/// Lets a group save up to one quota of unused time for a burst (Linux 5.14 and later).
+pub fn set_burst(input: &Input<'_>, group: u32, usec: u64) -> String {
+    match owner(input, group) {
+        Owner::File { directory, v2 } => {
+            let file = if v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
+            format!("echo {usec} > {}", quote(&format!("{directory}/{file}")))
+        }
+        _ => {
+            let (path, v2) = input
+                .observation
+                .groups
+                .get(group as usize)
+                .map_or(("/", true), |view| (view.path.as_str(), view.v2));
+            let mount = match &input.facts.mounts.cpu {
+                Some(mount) => mount.path.as_str(),
+                None if v2 => "/sys/fs/cgroup",
+                None => "/sys/fs/cgroup/cpu",
+            };
+            let file = if v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
+            format!(
+                "echo {usec} > {}   # its manager has no setting for this",
+                quote(&format!("{mount}{path}/{file}"))
+            )
+        }
+    }
+}
+
+/// Gives a group a weight: `load_weight` is the scheduler's (1024 the default).
+pub fn set_weight(input: &Input<'_>, group: u32, load_weight: f64) -> String {
+    let shares = load_weight.round().clamp(2.0, 262_144.0) as u64;
+    let weight = (load_weight * 100.0 / 1024.0).round().clamp(1.0, 10_000.0) as u64;
+    match owner(input, group) {
+        Owner::Docker(name) => format!("docker update --cpu-shares {shares} {name}"),
+        Owner::Podman(name) => format!("podman update --cpu-shares {shares} {name}"),
+        Owner::Pod { namespace, pod, container } => pod_resize(
+            &namespace,
+            &pod,
+            &format!(
+                r#"{{"spec":{{"containers":[{{"name":"{container}","resources":{{"requests":{{"cpu":"{}m"}}}}}}]}}}}"#,
+                (load_weight * 1000.0 / 1024.0).round().max(1.0) as u64
+            ),
+        ),
+        Owner::Unit(unit) => format!("systemctl set-property {unit} CPUWeight={weight}"),
+        Owner::File { directory, v2: true } => {
+            format!("echo {weight} > {}", quote(&format!("{directory}/cpu.weight")))
+        }
+        Owner::File { directory, v2: false } => {
+            format!("echo {shares} > {}", quote(&format!("{directory}/cpu.shares")))
+        }
+    }
+}
+
+fn pod_resize(namespace: &str, pod: &str, patch: &str) -> String {
+    format!(
+        "# lasting: in the pod's template; at once (Kubernetes 1.33 and later):\n\
+         kubectl -n {namespace} patch pod {pod} --subresource resize --patch {}",
+        quote(patch)
+    )
+}
+
+/// Gives the cpuset group at `path` other CPUs.
+pub fn set_cpuset(input: &Input<'_>, path: &str, cpus: &CpuSet) -> String {
+    set_cpuset_file(input, path, "cpuset.cpus", "AllowedCPUs", "--cpuset-cpus", cpus)
+}
+
+/// Gives the cpuset group at `path` other memory nodes.
+pub fn set_mems(input: &Input<'_>, path: &str, nodes: &CpuSet) -> String {
+    set_cpuset_file(input, path, "cpuset.mems", "AllowedMemoryNodes", "--cpuset-mems", nodes)
+}
+
+fn set_cpuset_file(
+    input: &Input<'_>,
+    path: &str,
+    file: &str,
+    property: &str,
+    option: &str,
+    set: &CpuSet,
+) -> String {
+    let observation = input.observation;
+    let last = path.rsplit('/').next().unwrap_or_default();
+    if let Some(name) = docker_name(observation, path) {
+        return format!("docker update {option}={set} {}", quote(name));
+    }
+    // systemd manages cpusets on v2 only.
+    let v2 = input.facts.mounts.cpuset.as_ref().is_none_or(|mount| mount.v2);
+    if v2 && [".service", ".scope", ".slice"].iter().any(|end| last.ends_with(end)) {
+        return format!("systemctl set-property {} {property}={set}", quote(last));
+    }
+    let mount =
+        input.facts.mounts.cpuset.as_ref().map_or("/sys/fs/cgroup/cpuset", |mount| mount.path.as_str());
+    let file = format!("{}{}/{file}", mount.trim_end_matches('/'), path.trim_end_matches('/'));
+    format!("echo {set} > {}", quote(&file))
+}
+
+fn docker_name<'a>(observation: &'a Observation, path: &str) -> Option<&'a str> {
+    let container = observation
+        .containers
+        .iter()
+        .find(|c| c.runtime == "docker" && c.pod.is_none() && c.id.len() >= 12 && path.contains(&c.id));
+    container.map(|c| c.name.as_str())
+}
+
+/// Adds kernel parameters for the next boot.
+pub fn boot_with(parameters: &str) -> String {
+    format!(
+        "# Debian, Ubuntu:\n\
+         echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {parameters}\"' > /etc/default/grub.d/zz-cpu.cfg && update-grub && reboot\n\
+         # Fedora, RHEL, SUSE:\n\
+         grubby --update-kernel=ALL --args='{parameters}' && reboot"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quote;
+
+    #[test]
+    fn words_survive_a_shell() {
+        assert_eq!(quote("/sys/fs/cgroup/a-b.slice/cpu.max"), "/sys/fs/cgroup/a-b.slice/cpu.max");
+        assert_eq!(quote("a b"), "'a b'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
+        assert_eq!(quote(r"dev-disk\x2d1.device"), r"'dev-disk\x2d1.device'");
+        assert_eq!(quote(""), "''");
+    }
+}

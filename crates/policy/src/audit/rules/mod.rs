@@ -1,0 +1,59 @@
+//! The rules, one file each. To add one: write its file with a `pub(super) const RULE`, name the module here and
+//! register it in [`RULES`].
+
+use super::Rule;
+
+mod cpuset_mems;
+mod cpuset_offline;
+mod governor;
+mod isolated_as_expected;
+mod isolated_irq;
+mod isolated_pileup;
+mod isolated_sibling;
+mod isolated_task;
+mod isolcpus_housekeeping;
+mod kernel_features;
+mod nice_ineffective;
+mod nohz_rcu;
+mod numa_services;
+mod numa_task;
+mod pressure;
+mod quota_period;
+mod quota_threads;
+mod quota_throttled;
+mod realtime_unlimited;
+mod shares_conversion;
+mod smt_pinned;
+mod steal;
+mod weight_ineffective;
+mod weights_flat;
+mod weights_spread;
+
+/// Every rule, in the order of the report.
+pub const RULES: &[Rule] = &[
+    isolated_as_expected::RULE,
+    isolated_task::RULE,
+    isolated_irq::RULE,
+    isolated_sibling::RULE,
+    isolated_pileup::RULE,
+    isolcpus_housekeeping::RULE,
+    nohz_rcu::RULE,
+    numa_task::RULE,
+    numa_services::RULE,
+    cpuset_offline::RULE,
+    cpuset_mems::RULE,
+    nice_ineffective::RULE,
+    quota_throttled::RULE,
+    quota_threads::RULE,
+    quota_period::RULE,
+    weights_flat::RULE,
+    weights_spread::RULE,
+    weight_ineffective::RULE,
+    shares_conversion::RULE,
+    steal::RULE,
+    pressure::RULE,
+    governor::RULE,
+    smt_pinned::RULE,
+    realtime_unlimited::RULE,
+    kernel_features::RULE,
+];
