@@ -70,6 +70,16 @@ pub fn parse(text: &str) -> Result<PidStat, ParseError> {
     })
 }
 
+/// Name and CPU alone, without allocating: for the tasks whose CPU is refreshed with every sample.
+pub fn comm_and_cpu(text: &[u8]) -> Option<(&[u8], u32)> {
+    let open = text.iter().position(|&b| b == b'(')?;
+    let close = text.iter().rposition(|&b| b == b')').filter(|&close| close > open)?;
+    // The state, field 3, is the first word after the parenthesis; the CPU is field 39.
+    let word =
+        text[close + 1..].split(|b| b.is_ascii_whitespace()).filter(|word| !word.is_empty()).nth(39 - 3)?;
+    Some((&text[open + 1..close], std::str::from_utf8(word).ok()?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +99,7 @@ mod tests {
             assert_eq!((stat.comm.as_str(), stat.ppid, stat.start_time), (comm, 1, 4711));
             assert_eq!((stat.cpu, stat.threads, stat.cpu_ns), (Some(1), 3, 120_000_000));
             assert!(!stat.kernel_thread);
+            assert_eq!(comm_and_cpu(line(comm).as_bytes()), Some((comm.as_bytes(), 1)));
         }
     }
 
@@ -108,7 +119,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "[0-9]{0,3}( \\()?\\PC{0,20}(\\) )?[0-9 ]{0,80}") {
-            let _ = parse(&text);
+            let _ = (parse(&text), comm_and_cpu(text.as_bytes()));
         }
 
         #[test]

@@ -50,6 +50,16 @@ pub fn parse(text: &str) -> Result<PidStatus, ParseError> {
     Ok(status)
 }
 
+/// Voluntary and involuntary switches alone, without allocating; they are the last lines.
+pub fn switches(text: &[u8]) -> Option<(u64, u64)> {
+    let value = |key: &[u8]| {
+        let start = text.windows(key.len()).rposition(|window| window == key)? + key.len();
+        let digits = text[start..].split(|b| *b == b'\n').next()?;
+        std::str::from_utf8(digits).ok()?.trim().parse().ok()
+    };
+    Some((value(b"\nvoluntary_ctxt_switches:")?, value(b"\nnonvoluntary_ctxt_switches:")?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +72,8 @@ mod tests {
         assert_eq!(status.cpus_allowed.unwrap().to_string(), "0-1,5");
         assert_eq!((status.tgid, status.voluntary, status.involuntary), (Some(7), Some(3), None));
         assert_eq!(status.rss_bytes, Some(12 * 1024));
+        let text = format!("{text}nonvoluntary_ctxt_switches:\t44\n");
+        assert_eq!(switches(text.as_bytes()), Some((3, 44)));
     }
 
     #[test]
@@ -72,7 +84,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "((Tgid|Cpus_allowed_list|VmRSS):\t)?\\PC{0,40}") {
-            let _ = parse(&text);
+            let _ = (parse(&text), switches(text.as_bytes()));
         }
     }
 }

@@ -1,1 +1,28 @@
-//! observe
+//! What is there and how busy is it? The machine ([`read_topology`]), raw samples ([`Sampler`]), and rates with
+//! ownership between two samples ([`Observer`]).
+//!
+//! Sampling costs about a microsecond a task: descriptors of `/proc/PID/task/TID/schedstat` stay open between
+//! samples, and slow files are read only for new tasks and tasks asked for. A descriptor of a dead task answers
+//! `ESRCH`, whoever has its number now, so counters of two tasks are never mixed.
+
+pub mod error;
+pub mod facts;
+mod groups;
+pub mod kernel;
+mod observer;
+mod owners;
+pub mod ownership;
+mod place;
+mod process;
+pub mod runtimes;
+pub mod sampler;
+mod slow;
+pub mod topology;
+mod vm;
+
+pub use error::ObserveError;
+pub use kernel::{Features, KernelFacts, Scheduler, read_kernel};
+pub use observer::{Detail, Observer, ObserverOptions};
+pub use runtimes::Endpoints;
+pub use sampler::{Sampler, Select};
+pub use topology::read_topology;

@@ -1,0 +1,22 @@
+//! Why a host could not be observed.
+
+use evenkeel_kernfs::ReadError;
+
+/// What went wrong; a vanished task or cgroup never is.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// A kernel file is unreadable or malformed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// No `/proc` to read.
+    #[error(
+        "{dir} has no process in its proc directory: is /proc mounted (or is this a tree made by `evenkeel capture`)?"
+    )]
+    NoProc {
+        /// The root asked for.
+        dir: String,
+    },
+    /// `/proc` hides other users' processes (`hidepid`), or another limit of the view; not fatal where it is returned.
+    #[error("{0}")]
+    Other(String),
+}

@@ -1,0 +1,394 @@
+//! Rates and ownership between two samples.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_base::observation::CpuView;
+use evenkeel_base::{
+    CpuTimes, GroupSample, GroupView, HostView, Observation, Sample, TaskId, TaskSample, TaskView, Topology,
+};
+use evenkeel_kernfs::mountinfo::Hierarchies;
+use evenkeel_kernfs::{Root, sys};
+
+use crate::ObserveError;
+use crate::groups::{Groups, with_ancestors};
+use crate::owners::Owners;
+use crate::place::Place;
+use crate::runtimes::{Endpoints, Runtimes};
+use crate::sampler::{Sampler, Select};
+use crate::slow::{Slow, SlowFacts};
+use crate::topology::read_topology;
+
+/// For which tasks the slow facts (affinity, class, nice, slice) and fresh limits of groups are read.
+pub type Detail = Select;
+
+/// The machine is read again this often, and when a CPU came or went.
+const TOPOLOGY_AGE: Duration = Duration::from_secs(60);
+/// The kernel's default slice changes with the number of CPUs: it is asked for again this often.
+const SLICE_AGE: Duration = Duration::from_secs(30);
+
+/// How to observe.
+#[derive(Debug, Clone)]
+pub struct ObserverOptions {
+    /// Tasks whose context switches are read with each [`Observer::sample`] (slow); none by default.
+    pub switches: Select,
+    /// Whether cgroups' counters are read with each sample.
+    pub groups: bool,
+    /// Container runtimes to ask, in the background; [`Endpoints::none`] asks nobody.
+    pub runtimes: Endpoints,
+}
+
+impl Default for ObserverOptions {
+    fn default() -> Self {
+        Self { switches: Select::None, groups: true, runtimes: Endpoints::well_known() }
+    }
+}
+
+/// Takes samples and turns two of them into rates with their owners.
+#[derive(Debug)]
+pub struct Observer {
+    root: Root,
+    options: ObserverOptions,
+    sampler: Sampler,
+    groups: Groups,
+    owners: Owners,
+    slow: Slow,
+    topology: Arc<Topology>,
+    topology_read: Instant,
+    default_slice: Option<u64>,
+    default_slice_read: Instant,
+}
+
+impl Observer {
+    /// Reads the machine and prepares to sample; asks the runtimes in the background from now on.
+    ///
+    /// # Errors
+    /// No `/proc`, or kernel files that make no sense.
+    pub fn new(root: &Root, options: ObserverOptions) -> Result<Self, ObserveError> {
+        let sampler = Sampler::new(root)?;
+        let now = Instant::now();
+        Ok(Self {
+            root: root.clone(),
+            groups: Groups::default(),
+            owners: Owners::new(Runtimes::start(root, &options.runtimes)),
+            slow: Slow::new(root),
+            topology: Arc::new(read_topology(root)?),
+            topology_read: now,
+            default_slice: root.is_live().then(sys::default_slice_ns).flatten(),
+            default_slice_read: now,
+            sampler,
+            options,
+        })
+    }
+
+    /// The machine as last read.
+    pub fn topology(&self) -> Arc<Topology> {
+        self.topology.clone()
+    }
+
+    /// Where the cgroup hierarchies are; `None` on a host without.
+    pub fn hierarchies(&self) -> Option<&Hierarchies> {
+        self.sampler.hierarchies()
+    }
+
+    /// Waits until every runtime has answered or failed once, at most this long; for one-shot commands.
+    pub fn wait_for_runtimes(&self, at_most: Duration) {
+        self.owners.wait(at_most);
+    }
+
+    /// systemd's unit a task is in, by its cgroup.
+    pub fn unit(&self, id: TaskId) -> Option<&str> {
+        self.sampler.meta(id)?.place.owner.unit.as_deref()
+    }
+
+    /// Counters of the host, all tasks and their groups.
+    ///
+    /// # Errors
+    /// `/proc` unreadable or malformed.
+    pub fn sample(&mut self) -> Result<Sample, ObserveError> {
+        let switches = self.options.switches.clone();
+        self.sample_of(&Select::All, &switches)
+    }
+
+    /// Counters of the host, of the tasks selected and of all known groups; context switches of those in `switches`.
+    ///
+    /// # Errors
+    /// As [`Observer::sample`].
+    pub fn sample_of(&mut self, tasks: &Select, switches: &Select) -> Result<Sample, ObserveError> {
+        let mut sample = self.sampler.sample(tasks, switches)?;
+        if *tasks == Select::All {
+            let metas = sample.tasks.iter().filter_map(|task| self.sampler.meta(task.id));
+            let mut places: Vec<&Arc<Place>> = metas.map(|meta| &meta.place).collect();
+            places.sort_unstable_by_key(|place| Arc::as_ptr(place));
+            places.dedup_by_key(|place| Arc::as_ptr(place));
+            self.groups.set(places.iter().filter_map(|place| {
+                Some((place.cpu.as_deref()?, place.cpuset.as_deref(), place.cpuacct.as_deref()))
+            }));
+        }
+        if self.options.groups
+            && let Some(hierarchies) = self.sampler.hierarchies()
+        {
+            sample.groups = self.groups.sample(&self.root, hierarchies);
+        }
+        Ok(sample)
+    }
+
+    /// Rates between two samples, with owners. A task is in it when the later sample has it and the earlier has it
+    /// or it was born in between; one whose counters ran backwards (its number now means another, or a thread took
+    /// over its process by `exec`) is left out of this interval.
+    ///
+    /// # Errors
+    /// The machine, when it has to be read again.
+    pub fn observe(
+        &mut self,
+        before: &Sample,
+        after: &Sample,
+        detail: &Detail,
+    ) -> Result<Observation, ObserveError> {
+        self.refresh(after)?;
+        let interval_ns = after.monotonic_ns.saturating_sub(before.monotonic_ns).max(1);
+        let joined = join(before, after);
+        let metas: Vec<_> = joined.iter().map(|(_, task)| self.sampler.meta(task.id).cloned()).collect();
+        let paths = with_ancestors(metas.iter().flatten().filter_map(|meta| meta.place.cpu.as_deref()));
+        let index: HashMap<&str, u32> = paths.iter().zip(0..).map(|(path, n)| (*path, n)).collect();
+        let fresh = with_ancestors(
+            joined
+                .iter()
+                .zip(&metas)
+                .filter(|((_, task), _)| detail.has(task.id))
+                .filter_map(|(_, meta)| meta.as_ref()?.place.cpu.as_deref()),
+        );
+        let mut groups = Vec::with_capacity(paths.len());
+        for path in &paths {
+            let fresh = *detail == Detail::All || fresh.contains(path);
+            groups.push(self.group_view(path, &index, before, after, interval_ns, fresh));
+        }
+        let mut tasks = Vec::with_capacity(joined.len());
+        for ((old, new), meta) in joined.iter().zip(&metas) {
+            let slow = if detail.has(new.id) { self.slow_facts(new.id) } else { SlowFacts::default() };
+            tasks.push(rates(old.as_ref(), new, interval_ns, slow).with(meta.as_ref(), &index));
+        }
+        let owned = self.owners.assign(&self.root, &mut tasks, &metas, &index);
+        Ok(Observation {
+            interval_s: interval_ns as f64 / 1e9,
+            wall_ns: after.wall_ns,
+            topology: self.topology.clone(),
+            host: host_view(&before.cpus, &after.cpus),
+            tasks,
+            groups,
+            containers: owned.containers,
+            pods: owned.pods,
+            vms: owned.vms,
+        })
+    }
+
+    fn slow_facts(&mut self, id: TaskId) -> SlowFacts {
+        let facts = self.slow.read(id, self.default_slice);
+        // The calls took a number: only if it still means this task afterwards, they were about it.
+        if self.root.is_live() && !self.sampler.is_alive(id) {
+            return SlowFacts::default();
+        }
+        facts
+    }
+
+    fn refresh(&mut self, after: &Sample) -> Result<(), ObserveError> {
+        if !self.root.is_live() {
+            return Ok(());
+        }
+        let online = after.cpus.iter().map(|times| times.cpu).collect();
+        if self.topology_read.elapsed() > TOPOLOGY_AGE || self.topology.online != online {
+            let topology = read_topology(&self.root)?;
+            if *self.topology != topology {
+                self.topology = Arc::new(topology);
+            }
+            self.topology_read = Instant::now();
+        }
+        if self.default_slice_read.elapsed() > SLICE_AGE {
+            self.default_slice = sys::default_slice_ns();
+            self.default_slice_read = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn group_view(
+        &mut self,
+        path: &str,
+        index: &HashMap<&str, u32>,
+        before: &Sample,
+        after: &Sample,
+        interval_ns: u64,
+        fresh: bool,
+    ) -> GroupView {
+        let (limits, v2) = match self.sampler.hierarchies() {
+            Some(hierarchies) => {
+                let v2 = hierarchies.cpu.as_ref().is_some_and(|cpu| cpu.v2);
+                (self.groups.limits(&self.root, hierarchies, path, fresh), v2)
+            }
+            None => Default::default(),
+        };
+        let (old, new) = (group_sample(before, path), group_sample(after, path));
+        let change = |field: fn(&GroupSample) -> Option<u64>| -> Option<u64> {
+            field(new?)?.checked_sub(field(old?)?)
+        };
+        let percent = |ns: u64| 100.0 * ns as f64 / interval_ns as f64;
+        GroupView {
+            path: path.to_owned(),
+            parent: evenkeel_kernfs::cgroupfs::parent(path).and_then(|parent| index.get(parent).copied()),
+            load_weight: limits.load_weight,
+            raw_weight: limits.raw_weight,
+            v2,
+            quota: limits.quota,
+            cpuset: limits.cpuset,
+            cpu_pct: change(|group| group.usage_ns).map(percent),
+            throttled_pct: change(|group| group.throttled_ns).map(percent),
+            throttled_periods: change(|group| group.nr_throttled).zip(change(|group| group.nr_periods)),
+        }
+    }
+}
+
+fn group_sample<'a>(sample: &'a Sample, path: &str) -> Option<&'a GroupSample> {
+    let at = sample.groups.binary_search_by(|group| group.path.as_str().cmp(path)).ok()?;
+    sample.groups.get(at)
+}
+
+/// Pairs of a task's two samples; the first is missing when it was born in between.
+fn join<'a>(before: &'a Sample, after: &'a Sample) -> Vec<(Option<TaskSample>, &'a TaskSample)> {
+    // Start times count ticks of 10 ms since boot, which CLOCK_MONOTONIC does too but for time suspended: such a
+    // host's new tasks seem born later, which is on the safe side (start times only grow).
+    let born_after = before.monotonic_ns / 10_000_000;
+    let complete = !before.tasks.is_empty();
+    after
+        .tasks
+        .iter()
+        .filter_map(|task| match before.tasks.binary_search_by_key(&task.id, |old| old.id) {
+            Ok(at) => {
+                let old = before.tasks[at];
+                (task.ran_ns >= old.ran_ns).then_some((Some(old), task))
+            }
+            Err(_) => (complete && task.id.start_time + 1 >= born_after).then_some((None, task)),
+        })
+        .collect()
+}
+
+struct Rates(TaskView);
+
+fn rates(old: Option<&TaskSample>, new: &TaskSample, interval_ns: u64, slow: SlowFacts) -> Rates {
+    let since = |field: fn(&TaskSample) -> Option<u64>| -> Option<u64> {
+        match old {
+            Some(old) => field(new)?.checked_sub(field(old)?),
+            None => field(new),
+        }
+    };
+    let percent = |ns: u64| 100.0 * ns as f64 / interval_ns as f64;
+    let per_second = |count: u64| count as f64 * 1e9 / interval_ns as f64;
+    Rates(TaskView {
+        id: new.id,
+        ppid: 0,
+        comm: String::new(),
+        kernel_thread: false,
+        cpu: new.cpu,
+        affinity: slow.affinity,
+        sched: slow.sched,
+        group: None,
+        container: None,
+        pod: None,
+        vm: None,
+        cpu_pct: percent(since(|task| Some(task.ran_ns)).unwrap_or(0)),
+        wait_pct: since(|task| task.waited_ns).map(percent),
+        voluntary_per_s: since(|task| task.voluntary).map(per_second),
+        involuntary_per_s: since(|task| task.involuntary).map(per_second),
+    })
+}
+
+impl Rates {
+    fn with(self, meta: Option<&crate::process::TaskMeta>, groups: &HashMap<&str, u32>) -> TaskView {
+        let mut view = self.0;
+        match meta {
+            Some(meta) => {
+                view.comm = meta.comm.to_string();
+                view.ppid = meta.ppid;
+                view.kernel_thread = meta.kernel_thread;
+                view.group = meta.place.cpu.as_deref().and_then(|path| groups.get(path).copied());
+            }
+            None => view.comm = "?".to_owned(),
+        }
+        view
+    }
+}
+
+/// CPUs between two samples. Busy is a share of busy, idle and stolen time together: the kernel accounts in ticks, so
+/// their sum is not exactly the interval. A CPU whose busy counter ran backwards, or that was off, is left out.
+fn host_view(before: &[CpuTimes], after: &[CpuTimes]) -> HostView {
+    let mut per_cpu = Vec::with_capacity(after.len());
+    for new in after {
+        let Ok(at) = before.binary_search_by_key(&new.cpu, |old| old.cpu) else { continue };
+        let old = &before[at];
+        let Some(busy) = new.busy_ns.checked_sub(old.busy_ns) else { continue };
+        // iowait is known to run backwards a little: that is no idle time.
+        let idle = new.idle_ns.saturating_sub(old.idle_ns);
+        let steal = new.steal_ns.zip(old.steal_ns).and_then(|(new, old)| new.checked_sub(old));
+        let total = (busy + idle + steal.unwrap_or(0)).max(1) as f64;
+        per_cpu.push(CpuView {
+            cpu: new.cpu,
+            busy_pct: 100.0 * busy as f64 / total,
+            steal_pct: steal.map(|steal| 100.0 * steal as f64 / total),
+        });
+    }
+    HostView {
+        cpus: after.len() as u32,
+        busy_pct: per_cpu.iter().map(|cpu| cpu.busy_pct).sum(),
+        steal_pct: per_cpu.iter().map(|cpu| cpu.steal_pct).sum(),
+        per_cpu,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(tid: u32, start_time: u64, ran_ns: u64) -> TaskSample {
+        TaskSample {
+            id: TaskId { tgid: tid, tid, start_time },
+            cpu: Some(0),
+            ran_ns,
+            waited_ns: Some(ran_ns / 2),
+            timeslices: None,
+            voluntary: None,
+            involuntary: None,
+        }
+    }
+
+    fn at(seconds: u64, tasks: Vec<TaskSample>) -> Sample {
+        Sample { monotonic_ns: seconds * 1_000_000_000, tasks, ..Sample::default() }
+    }
+
+    #[test]
+    fn a_reused_number_is_a_new_task_and_backward_counters_are_unknown() {
+        let before = at(10, vec![task(1, 5, 100), task(2, 5, 100), task(3, 5, 900)]);
+        let after = at(11, vec![task(1, 5, 400), task(2, 1050, 70), task(3, 5, 20), task(4, 5, 1)]);
+        let seen: Vec<_> = join(&before, &after)
+            .into_iter()
+            .map(|(old, new)| (new.id.tid, old.map(|old| old.ran_ns)))
+            .collect();
+        // 2 was born at 10.5 s; 3 ran backwards; 4 is old but was not looked at before.
+        assert_eq!(seen, [(1, Some(100)), (2, None)]);
+    }
+
+    #[test]
+    fn rates_are_percent_of_one_cpu() {
+        let (old, new) = (task(1, 5, 0), task(1, 5, 500_000_000));
+        let view = rates(Some(&old), &new, 2_000_000_000, SlowFacts::default()).0;
+        assert_eq!((view.cpu_pct, view.wait_pct, view.voluntary_per_s), (25.0, Some(12.5), None));
+    }
+
+    #[test]
+    fn steal_is_neither_busy_nor_idle() {
+        let cpu = |busy_ns, idle_ns, steal_ns| CpuTimes { cpu: 3, busy_ns, idle_ns, irq_ns: 0, steal_ns };
+        let view = host_view(&[cpu(0, 0, Some(0))], &[cpu(50, 25, Some(25))]);
+        assert_eq!((view.busy_pct, view.steal_pct), (50.0, Some(25.0)));
+        assert_eq!(host_view(&[cpu(0, 0, None)], &[cpu(1, 1, None)]).steal_pct, None);
+        assert!(host_view(&[cpu(9, 0, None)], &[cpu(1, 1, None)]).per_cpu.is_empty());
+        assert!(host_view(&[], &[cpu(1, 1, None)]).per_cpu.is_empty());
+    }
+}

@@ -1,0 +1,196 @@
+//! Gives tasks their containers, pods and virtual machines: by cgroup path, confirmed and named by the runtimes.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use evenkeel_base::{ContainerView, PodView, TaskView, VmView};
+use evenkeel_kernfs::{Root, cmdline};
+
+use crate::process::TaskMeta;
+use crate::runtimes::{RuntimeFacts, Runtimes};
+use crate::vm;
+
+/// The owners found.
+#[derive(Debug, Default)]
+pub(crate) struct Owned {
+    pub containers: Vec<ContainerView>,
+    pub pods: Vec<PodView>,
+    pub vms: Vec<VmView>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Owners {
+    runtimes: Runtimes,
+    /// Emulators by main thread: tgid and start time; `None` for what only looked like one.
+    emulators: HashMap<(u32, u64), Option<String>>,
+}
+
+impl Owners {
+    pub(crate) fn new(runtimes: Runtimes) -> Self {
+        Self { runtimes, emulators: HashMap::new() }
+    }
+
+    pub(crate) fn wait(&self, at_most: Duration) {
+        self.runtimes.wait(at_most);
+    }
+
+    /// Fills in the owners of the tasks (`metas` in the same order) and returns them.
+    pub(crate) fn assign(
+        &mut self,
+        root: &Root,
+        tasks: &mut [TaskView],
+        metas: &[Option<TaskMeta>],
+        groups: &HashMap<&str, u32>,
+    ) -> Owned {
+        let facts = self.runtimes.facts();
+        let mut building = Building {
+            facts: &facts,
+            groups,
+            owned: Owned::default(),
+            containers: HashMap::new(),
+            pods: HashMap::new(),
+        };
+        for (task, meta) in tasks.iter_mut().zip(metas) {
+            let Some(meta) = meta else { continue };
+            let owner = &meta.place.owner;
+            let own_group =
+                |path: &str| if meta.place.owner_in_cpu { groups.get(path).copied() } else { task.group };
+            let by_path = owner.pod.as_ref().map(|pod| (pod.uid.as_str(), own_group(&pod.path)));
+            if let Some(container) = &owner.container {
+                let group = own_group(&container.path);
+                task.container = Some(building.container(&container.id, &container.runtime, group, by_path));
+            }
+            task.pod = match task.container.and_then(|at| building.owned.containers[at as usize].pod) {
+                Some(pod) => Some(pod),
+                None => by_path.map(|(uid, group)| building.pod(uid, group)),
+            };
+        }
+        let unknown = building.owned.containers.iter().any(|container| !container.confirmed);
+        let mut owned = building.owned;
+        self.virtual_machines(root, tasks, metas, &mut owned);
+        self.runtimes.want(unknown);
+        owned
+    }
+
+    fn virtual_machines(
+        &mut self,
+        root: &Root,
+        tasks: &mut [TaskView],
+        metas: &[Option<TaskMeta>],
+        owned: &mut Owned,
+    ) {
+        let mut by_process: HashMap<u32, u32> = HashMap::new();
+        let mut seen = HashMap::new();
+        for (task, meta) in tasks.iter().zip(metas) {
+            let machine = meta.as_ref().and_then(|meta| meta.place.owner.machine.as_deref());
+            let main = task.id.tid == task.id.tgid;
+            if !main || task.kernel_thread || !(vm::may_be_emulator(&task.comm) || machine.is_some()) {
+                continue;
+            }
+            let key = (task.id.tgid, task.id.start_time);
+            let name = match self.emulators.remove(&key) {
+                Some(name) => name,
+                None => emulator_name(root, task.id.tgid, machine),
+            };
+            if let Some(name) = &name {
+                by_process.insert(task.id.tgid, owned.vms.len() as u32);
+                owned.vms.push(VmView {
+                    name: name.clone(),
+                    pid: task.id.tgid,
+                    vcpus: Vec::new(),
+                    group: task.group,
+                });
+            }
+            seen.insert(key, name);
+        }
+        self.emulators = seen;
+        for task in tasks {
+            let Some(&at) = by_process.get(&task.id.tgid) else { continue };
+            task.vm = Some(at);
+            if vm::vcpu_number(&task.comm).is_some() {
+                owned.vms[at as usize].vcpus.push(task.id.tid);
+            }
+        }
+    }
+}
+
+fn emulator_name(root: &Root, pid: u32, machine: Option<&str>) -> Option<String> {
+    let args = cmdline::parse(&root.read(format!("proc/{pid}/cmdline")).ok()?);
+    if !vm::is_emulator(&args) {
+        return None;
+    }
+    Some(
+        machine.map(str::to_owned).or_else(|| vm::guest_name(&args)).unwrap_or_else(|| format!("qemu-{pid}")),
+    )
+}
+
+struct Building<'a> {
+    facts: &'a RuntimeFacts,
+    groups: &'a HashMap<&'a str, u32>,
+    owned: Owned,
+    containers: HashMap<String, u32>,
+    pods: HashMap<String, u32>,
+}
+
+impl Building<'_> {
+    fn container(
+        &mut self,
+        id: &str,
+        runtime: &str,
+        group: Option<u32>,
+        pod_by_path: Option<(&str, Option<u32>)>,
+    ) -> u32 {
+        if let Some(&at) = self.containers.get(id) {
+            return at;
+        }
+        let facts = self.facts.containers.get(id);
+        let pod = match (facts.and_then(|facts| facts.pod.as_deref()), pod_by_path) {
+            (_, Some((uid, group))) => Some(self.pod(uid, group)),
+            (Some(uid), None) => Some(self.pod(uid, None)),
+            (None, None) => None,
+        };
+        let view = match facts {
+            Some(facts) => ContainerView {
+                id: id.to_owned(),
+                name: facts.name.clone(),
+                runtime: facts.runtime.clone(),
+                confirmed: true,
+                labels: facts.labels.clone(),
+                pod,
+                group,
+            },
+            None => ContainerView {
+                id: id.to_owned(),
+                name: id.to_owned(),
+                runtime: runtime.to_owned(),
+                confirmed: false,
+                labels: Vec::new(),
+                pod,
+                group,
+            },
+        };
+        let at = self.owned.containers.len() as u32;
+        self.owned.containers.push(view);
+        self.containers.insert(id.to_owned(), at);
+        at
+    }
+
+    fn pod(&mut self, uid: &str, group: Option<u32>) -> u32 {
+        if let Some(&at) = self.pods.get(uid) {
+            return at;
+        }
+        // A CRI pod made without the kubelet has a cgroup of its own choosing.
+        debug_assert!(group.is_none_or(|group| (group as usize) < self.groups.len()));
+        let facts = self.facts.pods.get(uid);
+        let at = self.owned.pods.len() as u32;
+        self.owned.pods.push(PodView {
+            uid: uid.to_owned(),
+            namespace: facts.map(|facts| facts.namespace.clone()),
+            name: facts.map_or_else(|| uid.to_owned(), |facts| facts.name.clone()),
+            annotations: facts.map(|facts| facts.annotations.clone()).unwrap_or_default(),
+            group,
+        });
+        self.pods.insert(uid.to_owned(), at);
+        at
+    }
+}

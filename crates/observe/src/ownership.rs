@@ -1,0 +1,249 @@
+//! Whose a cgroup is, by its path alone: the patterns of Docker, containerd, CRI-O, Podman, Kubernetes (both cgroup
+//! drivers), LXC, systemd-nspawn, libvirt and systemd units.
+
+use serde::{Deserialize, Serialize};
+
+/// A container recognised in a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ContainerPath {
+    /// The runtime's id, or the name where the path holds one (LXC, nspawn).
+    pub id: String,
+    /// `docker`, `containerd`, `cri-o`, `podman`, `lxc`, `systemd`, or `cgroup` when only the form of the id tells.
+    pub runtime: String,
+    /// The container's own group: the path down to the part that was recognised.
+    pub path: String,
+}
+
+/// A pod recognised in a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PodPath {
+    /// uid, with dashes.
+    pub uid: String,
+    /// The pod's own group.
+    pub path: String,
+}
+
+/// Whose a path is; the innermost of each kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Owner {
+    /// Container.
+    pub container: Option<ContainerPath>,
+    /// Kubernetes pod.
+    pub pod: Option<PodPath>,
+    /// systemd unit (`ssh.service`, `session-3.scope`, `user.slice`).
+    pub unit: Option<String>,
+    /// libvirt's name of a virtual machine.
+    pub machine: Option<String>,
+}
+
+/// Reads a cgroup path.
+///
+/// ```
+/// use evenkeel_observe::ownership::classify;
+/// let id = "4f".repeat(32);
+/// let owner = classify(&format!("/system.slice/docker-{id}.scope"));
+/// assert_eq!(owner.container.unwrap().id, id);
+/// assert_eq!(classify("/system.slice/ssh.service").unit.as_deref(), Some("ssh.service"));
+/// ```
+pub fn classify(path: &str) -> Owner {
+    let mut owner = Owner::default();
+    let mut end = 0;
+    let mut parent = "";
+    for part in path.split('/') {
+        end += part.len();
+        let upto = || path[..end.min(path.len())].to_owned();
+        if let Some(uid) = pod_uid(part) {
+            owner.pod = Some(PodPath { uid, path: upto() });
+        } else if let Some(name) = machine(part) {
+            owner.machine = Some(name);
+        } else if let Some((runtime, id)) = container(part, parent, owner.pod.is_some()) {
+            owner.container = Some(ContainerPath { id, runtime: runtime.to_owned(), path: upto() });
+        }
+        if [".service", ".scope", ".slice"].iter().any(|suffix| part.ends_with(suffix)) {
+            owner.unit = Some(part.to_owned());
+        }
+        parent = part;
+        end += 1;
+    }
+    owner
+}
+
+/// 64 lower-case hexadecimal digits, as all runtimes draw them.
+fn is_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// Scopes are `PREFIX-ID.scope` with the systemd driver; with cgroupfs the part is the id or `PREFIX-ID`.
+fn container(part: &str, parent: &str, in_pod: bool) -> Option<(&'static str, String)> {
+    const PREFIXES: [(&str, &str); 6] = [
+        ("docker-", "docker"),
+        ("cri-containerd-", "containerd"),
+        ("nerdctl-", "containerd"),
+        ("crio-", "cri-o"),
+        ("libpod-", "podman"),
+        ("cri-dockerd-", "docker"),
+    ];
+    let name = part.strip_suffix(".scope").unwrap_or(part);
+    for (prefix, runtime) in PREFIXES {
+        // `crio-conmon-ID` and `libpod-conmon-ID` are the monitors: what follows the prefix is no id.
+        if let Some(id) = name.strip_prefix(prefix).filter(|id| is_id(id)) {
+            return Some((runtime, id.to_owned()));
+        }
+    }
+    if is_id(name) {
+        let runtime = match parent {
+            "docker" => "docker",
+            "libpod_parent" => "podman",
+            _ if in_pod => "containerd",
+            _ => "cgroup",
+        };
+        return Some((runtime, name.to_owned()));
+    }
+    // systemd's CRI form with cgroupfs paths: `kubepods-...slice:cri-containerd:ID`.
+    if let Some((rest, id)) = name.rsplit_once(':').filter(|(_, id)| is_id(id)) {
+        return Some((if rest.contains("crio") { "cri-o" } else { "containerd" }, id.to_owned()));
+    }
+    if let Some(name) = name.strip_prefix("lxc.payload.").filter(|name| !name.is_empty()) {
+        return Some(("lxc", name.to_owned()));
+    }
+    if matches!(parent, "lxc" | "lxc.payload") && !part.is_empty() {
+        return Some(("lxc", part.to_owned()));
+    }
+    if let Some(name) = part.strip_prefix("machine-").and_then(|name| name.strip_suffix(".scope")) {
+        return Some(("systemd", unescape(name)));
+    }
+    let nspawn = part.strip_prefix("systemd-nspawn@").and_then(|name| name.strip_suffix(".service"))?;
+    Some(("systemd", unescape(nspawn)))
+}
+
+/// `podUID` (cgroupfs driver) or `kubepods-...-podUID.slice` with underscores (systemd driver). A static pod's uid is
+/// 32 digits without dashes.
+fn pod_uid(part: &str) -> Option<String> {
+    let name = match part.strip_suffix(".slice") {
+        Some(slice) => slice.rsplit_once("-pod")?.1,
+        None => part.strip_prefix("pod")?,
+    };
+    let uid = name.replace('_', "-");
+    let digits = uid.bytes().filter(u8::is_ascii_hexdigit).count();
+    let dashes = uid.bytes().filter(|b| *b == b'-').count();
+    (digits == 32 && digits + dashes == uid.len() && matches!(dashes, 0 | 4)).then_some(uid)
+}
+
+/// libvirt's groups: `machine-qemu\x2d3\x2dNAME.scope` with systemd, `qemu-3-NAME.libvirt-qemu` without.
+fn machine(part: &str) -> Option<String> {
+    let scope = part.strip_prefix("machine-").and_then(|rest| rest.strip_suffix(".scope")).map(unescape);
+    let name = scope.or_else(|| part.strip_suffix(".libvirt-qemu").map(str::to_owned))?;
+    let (number, name) = name.strip_prefix("qemu-")?.split_once('-')?;
+    (number.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty()).then(|| name.to_owned())
+}
+
+/// systemd's `\xNN` in unit names.
+fn unescape(text: &str) -> String {
+    let mut parts = text.split("\\x");
+    let mut bytes = parts.next().unwrap_or("").as_bytes().to_vec();
+    for part in parts {
+        match part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend(&part.as_bytes()[2..]);
+            }
+            None => {
+                bytes.extend(b"\\x");
+                bytes.extend(part.as_bytes());
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const UID: &str = "5f3c2a10-9b1e-4c57-8d34-0a1b2c3d4e5f";
+
+    #[rstest]
+    #[case("/docker/ID", "docker", "/docker/ID")]
+    #[case("/system.slice/docker-ID.scope/init.scope", "docker", "/system.slice/docker-ID.scope")]
+    #[case("/kubepods/burstable/podUID/ID", "containerd", "/kubepods/burstable/podUID/ID")]
+    #[case("/kubepods.slice/kubepods-podUNDER.slice/cri-containerd-ID.scope", "containerd", "")]
+    #[case(
+        "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podUNDER.slice/crio-ID.scope",
+        "cri-o",
+        ""
+    )]
+    #[case("/kubepods/podUID/crio-ID", "cri-o", "")]
+    #[case("/machine.slice/libpod-ID.scope/container", "podman", "/machine.slice/libpod-ID.scope")]
+    #[case("/libpod_parent/libpod-ID", "podman", "")]
+    #[case(
+        "/system.slice/containerd.service/kubepods-burstable-podUNDER.slice:cri-containerd:ID",
+        "containerd",
+        ""
+    )]
+    #[case("/somewhere/ID", "cgroup", "")]
+    #[case(
+        "/docker/1111111111111111111111111111111111111111111111111111111111111111/docker/ID",
+        "docker",
+        ""
+    )]
+    fn containers_by_path(#[case] path: &str, #[case] runtime: &str, #[case] own: &str) {
+        let fill =
+            |text: &str| text.replace("UNDER", &UID.replace('-', "_")).replace("UID", UID).replace("ID", ID);
+        let owner = classify(&fill(path));
+        let container = owner.container.unwrap();
+        assert_eq!((container.id.as_str(), container.runtime.as_str()), (ID, runtime));
+        if !own.is_empty() {
+            assert_eq!(container.path, fill(own));
+        }
+        let in_pod = path.contains("/pod") || path.contains("podUNDER.slice/");
+        assert_eq!(owner.pod.is_some(), in_pod, "{path}");
+        assert!(owner.pod.is_none_or(|pod| pod.uid == UID));
+    }
+
+    #[rstest]
+    #[case("/lxc/web", "web", "lxc")]
+    #[case("/lxc.payload.web/system.slice/x.service", "web", "lxc")]
+    #[case("/machine.slice/machine-deb\\x2d12.scope", "deb-12", "systemd")]
+    fn named_containers(#[case] path: &str, #[case] id: &str, #[case] runtime: &str) {
+        let container = classify(path).container.unwrap();
+        assert_eq!((container.id.as_str(), container.runtime.as_str()), (id, runtime));
+    }
+
+    #[rstest]
+    #[case("/machine.slice/machine-qemu\\x2d3\\x2dweb\\x2d1.scope/libvirt/vcpu0", "web-1")]
+    #[case("/machine/qemu-1-db.libvirt-qemu/emulator", "db")]
+    fn machines(#[case] path: &str, #[case] name: &str) {
+        let owner = classify(path);
+        assert_eq!((owner.machine.as_deref(), owner.container), (Some(name), None));
+    }
+
+    #[rstest]
+    #[case("/")]
+    #[case("/user.slice/user-0.slice/session-1.scope")]
+    #[case("/system.slice/docker.service")]
+    #[case(
+        "/system.slice/crio-conmon-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope"
+    )]
+    #[case("/kubepods/burstable")]
+    #[case("/podium")]
+    fn not_containers(#[case] path: &str) {
+        let owner = classify(path);
+        assert_eq!((owner.container, owner.pod), (None, None));
+    }
+
+    #[test]
+    fn the_innermost_unit_is_told() {
+        let unit = classify("/user.slice/user-0.slice/session-1.scope").unit;
+        assert_eq!(unit.as_deref(), Some("session-1.scope"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_makes_it_panic(path in "(/(pod|docker-|crio-|machine-|lxc)?[a-f0-9_\\\\x-]{0,66}(\\.scope|\\.slice)?|\\PC){0,4}") {
+            let _ = classify(&path);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Where tasks are in the cgroup hierarchies: one entry per distinct text of `/proc/PID/cgroup`, shared by all tasks
+//! that have it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_kernfs::{Root, cgroup, root::read_file};
+
+use crate::ownership::{Owner, classify};
+
+/// A place in all hierarchies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Group of the cpu controller, below its mount; the nearest ancestor that has the controller on v2.
+    pub cpu: Option<String>,
+    /// Group of the cpuset controller, below its mount.
+    pub cpuset: Option<String>,
+    /// Group of v1 cpuacct, below its mount.
+    pub cpuacct: Option<String>,
+    /// Whose it is, by the path.
+    pub owner: Owner,
+    /// Whether the owner's paths are those of the cpu hierarchy.
+    pub owner_in_cpu: bool,
+}
+
+/// The places seen.
+#[derive(Debug)]
+pub(crate) struct Places {
+    root: Root,
+    hierarchies: Option<Hierarchies>,
+    known: HashMap<Box<str>, Arc<Place>>,
+    nowhere: Arc<Place>,
+}
+
+/// Number of distinct places kept before unused ones are dropped.
+const KEEP: usize = 4096;
+
+impl Places {
+    pub(crate) fn new(root: Root, hierarchies: Option<Hierarchies>) -> Self {
+        Self { root, hierarchies, known: HashMap::new(), nowhere: Arc::default() }
+    }
+
+    pub(crate) fn hierarchies(&self) -> Option<&Hierarchies> {
+        self.hierarchies.as_ref()
+    }
+
+    /// The place a `/proc/.../cgroup` file tells; nowhere when it cannot be read (the task is gone, or it is a tree
+    /// without it).
+    pub(crate) fn read(&mut self, file: &Path) -> Arc<Place> {
+        let Ok(text) = read_file(file) else { return self.nowhere.clone() };
+        if let Some(place) = self.known.get(text.as_str()) {
+            return place.clone();
+        }
+        if self.known.len() >= KEEP {
+            self.known.retain(|_, place| Arc::strong_count(place) > 1);
+        }
+        let place = match cgroup::parse(&text) {
+            Ok(memberships) => Arc::new(self.place(&memberships)),
+            Err(error) => {
+                tracing::warn!("{}", error.at(file));
+                self.nowhere.clone()
+            }
+        };
+        self.known.insert(text.into(), place.clone());
+        place
+    }
+
+    fn place(&self, memberships: &cgroup::Memberships) -> Place {
+        let hierarchies = self.hierarchies.as_ref();
+        let path_in = |hierarchy: Option<&Hierarchy>, controller: &str| -> Option<String> {
+            let hierarchy = hierarchy?;
+            let path = if hierarchy.v2 { memberships.v2() } else { memberships.v1(controller) };
+            path.map(|path| hierarchy.below(path).to_owned())
+        };
+        let cpu_full = path_in(hierarchies.and_then(|h| h.cpu.as_ref()), "cpu");
+        let cpu = match hierarchies.and_then(|h| h.cpu.as_ref()) {
+            Some(hierarchy) if hierarchy.v2 => {
+                cpu_full.as_deref().map(|path| self.with_controller(hierarchy, path))
+            }
+            _ => cpu_full.clone(),
+        };
+        let in_cpu = cpu_full.as_deref().map(classify).unwrap_or_default();
+        let (owner, owner_in_cpu) = if in_cpu.container.is_some() || in_cpu.pod.is_some() {
+            (in_cpu, true)
+        } else {
+            // Another hierarchy may tell more: systemd's own, when CPU accounting is off.
+            let others = memberships.0.iter().map(|m| classify(&m.path));
+            let best = others.max_by_key(|o| (o.container.is_some(), o.pod.is_some(), o.unit.is_some()));
+            match best {
+                Some(best) if best != Owner::default() && in_cpu.unit.is_none() => (best, false),
+                Some(best) if best.container.is_some() => (best, false),
+                _ => (in_cpu, true),
+            }
+        };
+        Place {
+            cpu,
+            cpuset: path_in(hierarchies.and_then(|h| h.cpuset.as_ref()), "cpuset"),
+            cpuacct: path_in(hierarchies.and_then(|h| h.cpuacct.as_ref()), "cpuacct"),
+            owner,
+            owner_in_cpu,
+        }
+    }
+
+    /// The nearest group, upwards, for which the v2 cpu controller is enabled: tasks below it compete in it.
+    fn with_controller(&self, hierarchy: &Hierarchy, path: &str) -> String {
+        let mut at = path;
+        while at != "/" {
+            if self.root.path(format!("{}/cpu.weight", hierarchy.dir(at))).exists() {
+                return at.to_owned();
+            }
+            match evenkeel_kernfs::cgroupfs::parent(at) {
+                Some(parent) => at = parent,
+                None => break,
+            }
+        }
+        "/".to_owned()
+    }
+}

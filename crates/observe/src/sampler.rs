@@ -1,0 +1,281 @@
+//! Raw counters of every thread, by `/proc`, about a microsecond each.
+//!
+//! What keeps it cheap: descriptors stay open; nobody is looked for while the kernel's count of forks (`/proc/stat`)
+//! stands still; the threads of a process are listed again only when the link count of its `task` directory changed
+//! or one of them is gone; the last CPU and the name are read again only for tasks that ran.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use evenkeel_base::{Sample, TaskId, TaskSample};
+use evenkeel_kernfs::mountinfo::Hierarchies;
+use evenkeel_kernfs::{Root, proc_stat, sys};
+
+use crate::ObserveError;
+use crate::kernel::schedstat_counts;
+use crate::place::Places;
+use crate::process::{Budget, Counters, Pass, Process, TaskMeta, Thread};
+use crate::topology::hierarchies;
+
+/// Samples for which the facts of a vanished task are remembered, so that intervals ending before can be explained.
+const REMEMBER_SAMPLES: u64 = 8;
+/// Vanished tasks remembered at most.
+const REMEMBER_TASKS: usize = 8192;
+/// Every so many samples each task's cgroup has been read again.
+const PLACE_ROUND: u64 = 30;
+/// Text of `/proc/PID/stat` is below 1 KiB even with the longest name and numbers.
+const BUFFER: usize = 4096;
+
+/// Which tasks are looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Select {
+    /// None.
+    None,
+    /// Every thread of the host.
+    #[default]
+    All,
+    /// These threads; ones not seen in an earlier sample of all or of their process are looked for.
+    Tasks(BTreeSet<TaskId>),
+    /// All threads of these processes, new ones included.
+    Processes(BTreeSet<u32>),
+}
+
+impl Select {
+    /// Whether a task is among them.
+    pub fn has(&self, id: TaskId) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Tasks(tasks) => tasks.contains(&id),
+            Self::Processes(processes) => processes.contains(&id.tgid),
+        }
+    }
+}
+
+/// The table of tasks and the descriptors that stay open between samples.
+#[derive(Debug)]
+pub struct Sampler {
+    root: Root,
+    processes: BTreeMap<u32, Process>,
+    places: Places,
+    budget: Budget,
+    schedstat: bool,
+    forks: Option<u64>,
+    number: u64,
+    /// Facts of tasks that are gone, with the sample in which that was noticed.
+    gone: HashMap<TaskId, (TaskMeta, u64)>,
+    buffer: Vec<u8>,
+}
+
+impl Sampler {
+    /// Prepares to sample a host or a tree. Raises this process's limit of descriptors to the hard limit; three
+    /// quarters of it are used at most, tasks beyond are read by opening their files each time.
+    ///
+    /// # Errors
+    /// No `/proc` there, or the list of mounts is unreadable.
+    pub fn new(root: &Root) -> Result<Self, ObserveError> {
+        if !root.path("proc/stat").exists() {
+            return Err(ObserveError::NoProc { dir: root.dir().display().to_string() });
+        }
+        let budget = if root.is_live() { sys::raise_descriptor_limit() / 4 * 3 } else { 0 };
+        Ok(Self {
+            root: root.clone(),
+            processes: BTreeMap::new(),
+            places: Places::new(root.clone(), hierarchies(root)?),
+            budget: Budget::new(budget),
+            schedstat: schedstat_counts(root).unwrap_or(false),
+            forks: None,
+            number: 0,
+            gone: HashMap::new(),
+            buffer: vec![0; BUFFER],
+        })
+    }
+
+    /// Where the cgroup hierarchies are; `None` on a host without.
+    pub fn hierarchies(&self) -> Option<&Hierarchies> {
+        self.places.hierarchies()
+    }
+
+    /// Reads the counters of the CPUs and of the tasks selected; for tasks in `switches` the context switches too
+    /// (slow, about 15 us a task). [`Sample::groups`] is left empty, see [`crate::Observer`].
+    ///
+    /// # Errors
+    /// `/proc` itself unreadable or `/proc/stat` malformed. Tasks that vanish are left out.
+    pub fn sample(&mut self, select: &Select, switches: &Select) -> Result<Sample, ObserveError> {
+        self.number += 1;
+        let (monotonic_ns, wall_ns) = crate::kernel::instant(&self.root);
+        let stat = proc_stat::read(&self.root)?;
+        // Forks counted before the listing: whoever is born later makes the count differ next time.
+        let quiet = self.root.is_live() && stat.forks.is_some() && stat.forks == self.forks;
+        let (refresh, mut wanted): (bool, Vec<u32>) = match select {
+            Select::None => (false, Vec::new()),
+            Select::All => (!quiet, Vec::new()),
+            Select::Tasks(tasks) => (false, tasks.iter().map(|id| id.tgid).collect()),
+            Select::Processes(processes) => (false, processes.iter().copied().collect()),
+        };
+        wanted.dedup();
+        if refresh {
+            self.refresh_processes()?;
+            self.forks = stat.forks;
+        }
+        let mut processes = std::mem::take(&mut self.processes);
+        let mut pass = Pass {
+            root: &self.root,
+            buffer: &mut self.buffer,
+            budget: &mut self.budget,
+            places: &mut self.places,
+            number: self.number,
+            schedstat: self.schedstat,
+        };
+        for tgid in &wanted {
+            if !processes.contains_key(tgid)
+                && let Some(process) = Process::open(*tgid, &mut pass)
+            {
+                processes.insert(*tgid, process);
+            }
+        }
+        let mut tasks = Vec::with_capacity(processes.values().map(|process| process.threads.len()).sum());
+        let mut gone = Vec::new();
+        let reader = Reader { select, switches, quiet };
+        if matches!(select, Select::All) {
+            for process in processes.values_mut() {
+                reader.read(process, &mut pass, &mut tasks, &mut gone);
+            }
+        } else {
+            for tgid in wanted {
+                if let Some(process) = processes.get_mut(&tgid) {
+                    reader.read(process, &mut pass, &mut tasks, &mut gone);
+                }
+            }
+        }
+        processes.retain(|_, process| !process.threads.is_empty());
+        self.processes = processes;
+        tasks.sort_unstable_by_key(|task: &TaskSample| task.id);
+        self.remember(gone);
+        Ok(Sample { monotonic_ns, wall_ns, cpus: stat.cpus, tasks, groups: Vec::new() })
+    }
+
+    /// Compares the table with the processes there are.
+    fn refresh_processes(&mut self) -> Result<(), ObserveError> {
+        let pids = self.root.numbers("proc")?;
+        let mut old = std::mem::take(&mut self.processes);
+        let mut gone = Vec::new();
+        let mut pass = Pass {
+            root: &self.root,
+            buffer: &mut self.buffer,
+            budget: &mut self.budget,
+            places: &mut self.places,
+            number: self.number,
+            schedstat: self.schedstat,
+        };
+        for pid in pids {
+            let mut process = old.remove(&pid);
+            if let Some(known) = &mut process
+                && known.changed()
+            {
+                gone.extend(known.relist(&mut pass));
+            }
+            // Nothing left of the one we knew: the number belongs to somebody new.
+            if process.as_ref().is_none_or(|known| known.threads.is_empty()) {
+                if let Some(dead) = process {
+                    gone.extend(dead.close(pass.budget));
+                }
+                process = Process::open(pid, &mut pass);
+            }
+            self.processes.extend(process.map(|process| (pid, process)));
+        }
+        for (_, dead) in old {
+            gone.extend(dead.close(&mut self.budget));
+        }
+        self.remember(gone);
+        Ok(())
+    }
+
+    fn remember(&mut self, gone: Vec<Thread>) {
+        let number = self.number;
+        self.gone.retain(|_, (_, since)| *since + REMEMBER_SAMPLES > number);
+        let room = REMEMBER_TASKS.saturating_sub(self.gone.len());
+        self.gone.extend(gone.into_iter().take(room).map(|thread| (thread.id, (thread.meta, number))));
+    }
+
+    fn thread(&self, id: TaskId) -> Option<&Thread> {
+        let threads = &self.processes.get(&id.tgid)?.threads;
+        let thread = &threads[threads.binary_search_by_key(&id.tid, |thread| thread.id.tid).ok()?];
+        (thread.id == id).then_some(thread)
+    }
+
+    /// What is known of a task, also shortly after its end.
+    pub(crate) fn meta(&self, id: TaskId) -> Option<&TaskMeta> {
+        self.thread(id).map(|thread| &thread.meta).or_else(|| self.gone.get(&id).map(|(meta, _)| meta))
+    }
+
+    /// Whether the task's numbers still mean it, right now.
+    pub(crate) fn is_alive(&mut self, id: TaskId) -> bool {
+        let processes = std::mem::take(&mut self.processes);
+        let mut pass = Pass {
+            root: &self.root,
+            buffer: &mut self.buffer,
+            budget: &mut self.budget,
+            places: &mut self.places,
+            number: self.number,
+            schedstat: self.schedstat,
+        };
+        let thread = processes.get(&id.tgid).and_then(|process| {
+            let at = process.threads.binary_search_by_key(&id.tid, |thread| thread.id.tid).ok()?;
+            Some(&process.threads[at])
+        });
+        let alive = thread.is_some_and(|thread| thread.id == id && thread.still_there(&mut pass));
+        self.processes = processes;
+        alive
+    }
+}
+
+/// What one sample reads of each process.
+struct Reader<'a> {
+    select: &'a Select,
+    switches: &'a Select,
+    /// Nobody was born since the last sample of all.
+    quiet: bool,
+}
+
+impl Reader<'_> {
+    fn read(
+        &self,
+        process: &mut Process,
+        pass: &mut Pass<'_>,
+        tasks: &mut Vec<TaskSample>,
+        gone: &mut Vec<Thread>,
+    ) {
+        // A sample of all was preceded by a look at every process; one of some processes looks here.
+        if !self.quiet && !matches!(self.select, Select::All) && process.changed() {
+            gone.extend(process.relist(pass));
+        }
+        let mut lost = false;
+        for thread in &mut process.threads {
+            if !self.select.has(thread.id) {
+                continue;
+            }
+            let asked = self.switches.has(thread.id);
+            let Counters::Read { ran_ns, waited_ns, timeslices } = thread.counters(asked, pass) else {
+                lost = true;
+                continue;
+            };
+            // A process moved between cgroups does not tell: look again now and then.
+            if pass.root.is_live() && (u64::from(thread.id.tid) + pass.number) % PLACE_ROUND == 0 {
+                thread.refresh_place(pass);
+            }
+            let switches = if asked { thread.switches(pass) } else { None };
+            tasks.push(TaskSample {
+                id: thread.id,
+                cpu: thread.cpu,
+                ran_ns,
+                waited_ns,
+                timeslices,
+                voluntary: switches.map(|(voluntary, _)| voluntary),
+                involuntary: switches.map(|(_, involuntary)| involuntary),
+            });
+        }
+        if lost {
+            gone.extend(process.relist(pass));
+        }
+    }
+}
