@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use evenkeel_base::{Change, Knob, Plan, SchedPolicy, Setting, Target};
+use evenkeel_base::{Change, Knob, Plan, Setting, Target, TaskId};
 
 use crate::adopt;
+use crate::guard;
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
 use crate::ledger::Ledger;
@@ -13,7 +14,7 @@ use crate::medium::{FileMedium, Medium, OpenError};
 use crate::outcome::{Applied, ChangeOutcome, Recovery, RestoreReport, SetReport, Verdict};
 use crate::recover;
 use crate::undo::{Entry, State, heal_stranger, put_back, still_there, widest};
-use crate::value::{all_cpus, normalise, same};
+use crate::value::{all_cpus, idle_weight, normalise, same};
 
 /// Margin by which a fork may show up later than its start time says, clock ticks.
 const BIRTH_MARGIN_TICKS: u64 = 200;
@@ -238,8 +239,11 @@ impl<K: Kernel> Actuator<K> {
         let mut order: Vec<usize> = (0..self.entries.len())
             .filter(|&index| {
                 let entry = &self.entries[index];
+                let idle_wanted =
+                    entry.knob == Knob::Weight && wanted.contains_key(&(&entry.target, Knob::GroupIdle));
                 matches!(entry.state, State::Ours(_) | State::Unknown)
                     && !wanted.contains_key(&(&entry.target, entry.knob))
+                    && !idle_wanted
             })
             .collect();
         order.sort_by_key(|&index| std::cmp::Reverse(self.entries[index].sequence));
@@ -251,20 +255,13 @@ impl<K: Kernel> Actuator<K> {
     /// Everything that can be said about a change before anything is written. `Err` is a verdict already.
     fn prepare(&mut self, change: &Change, scope: &dyn Fn(&Target) -> bool) -> Result<Step, Verdict> {
         let knob = change.knob();
-        self.fits(change).map_err(Verdict::Refused)?;
+        guard::change(change, &self.options).map_err(Verdict::Refused)?;
         if !scope(&change.target) {
             return Err(Verdict::Refused("outside the scope".to_owned()));
         }
         let known = self.index.get(&(change.target.clone(), knob)).copied();
         let facts = match &change.target {
-            Target::Task(id) => {
-                let facts = self.kernel.identity(id.tid).map_err(verdict)?;
-                if facts.id != *id {
-                    return Err(Verdict::Gone);
-                }
-                self.may_touch(&facts).map_err(Verdict::Refused)?;
-                Some(facts)
-            }
+            Target::Task(id) => self.admit(*id)?,
             Target::Group(_) => None,
         };
         if let Some(index) = known
@@ -311,88 +308,64 @@ impl<K: Kernel> Actuator<K> {
                     _ => present.clone(),
                 };
                 let origin = self.origin(&change.target, knob, facts)?;
-                self.insert(Entry {
-                    target: change.target.clone(),
-                    knob,
-                    original,
-                    wrote: Vec::new(),
-                    origin,
-                    state: State::Back,
-                    sequence: 0,
-                    journaled: 0,
-                })
+                self.insert(Entry::new(change.target.clone(), original, origin))
             }
         };
-        Ok(Step::Write(Write { entry, present, to }))
+        let companion = self.weight_behind(change, &to)?;
+        Ok(Step::Write(Write { entry, present, to, companion }))
     }
 
-    /// Whether the setting makes sense for this kind of target and is allowed at all.
-    fn fits(&self, change: &Change) -> Result<(), String> {
-        let is_task = matches!(change.target, Target::Task(_));
-        match (&change.to, is_task) {
-            (Setting::Affinity(_) | Setting::Sched(_), false) => {
-                return Err(format!("{} is a property of tasks", change.knob().name()));
+    /// Who a task is, once it is known that it may be touched; `None` when that was found out before.
+    fn admit(&mut self, id: TaskId) -> Result<Option<TaskFacts>, Verdict> {
+        let target = Target::Task(id);
+        let sched = self.index.get(&(target.clone(), Knob::Sched)).copied();
+        let known = sched.is_some() || self.index.contains_key(&(target.clone(), Knob::Affinity));
+        let (facts, policy) = if known {
+            // Its identity was looked at when it was first touched: now a cheaper look is enough.
+            guard::process(id, &self.options).map_err(Verdict::Refused)?;
+            if !self.kernel.is_alive(id).map_err(verdict)? {
+                return Err(Verdict::Gone);
             }
-            (Setting::Affinity(_) | Setting::Sched(_), true) | (_, false) => {}
-            (_, true) => return Err(format!("{} is a property of cgroups", change.knob().name())),
-        }
-        match &change.to {
-            Setting::Affinity(cpus) | Setting::Cpuset(cpus) if cpus.is_empty() => {
-                return Err("an empty set of CPUs".to_owned());
+            match self.kernel.read(&target, Knob::Sched).map_err(verdict)? {
+                Setting::Sched(attr) => (None, Some(attr.policy)),
+                _ => (None, None),
             }
-            Setting::Sched(attr) if attr.policy == SchedPolicy::Deadline => {
-                return Err("the deadline policy is never set".to_owned());
+        } else {
+            let facts = self.kernel.identity(id.tid).map_err(verdict)?;
+            if facts.id != id {
+                return Err(Verdict::Gone);
             }
-            Setting::Sched(attr) if attr.policy.is_realtime() && !self.options.allow_realtime => {
-                return Err("real-time policies were not allowed by the user".to_owned());
+            guard::process(id, &self.options).map_err(Verdict::Refused)?;
+            if facts.kernel_thread {
+                return Err(Verdict::Refused("a kernel thread".to_owned()));
             }
-            Setting::RtRuntime(_) if !self.options.allow_realtime => {
-                return Err("real-time policies were not allowed by the user".to_owned());
-            }
-            _ => {}
-        }
-        if let Target::Group(group) = &change.target {
-            let proper = group.path.starts_with('/')
-                && group.path.len() > 1
-                && !group.path.contains('\0')
-                && group.path[1..].split('/').all(|part| !part.is_empty() && part != "." && part != "..");
-            if !proper {
-                return Err(format!("{:?} is not a cgroup that may be changed", group.path));
-            }
-        }
-        Ok(())
-    }
-
-    /// The tasks that are never touched, whatever a plan says.
-    fn may_touch(&self, facts: &TaskFacts) -> Result<(), String> {
-        if facts.kernel_thread {
-            return Err("a kernel thread".to_owned());
-        }
-        if facts.id.tgid == 1 {
-            return Err("pid 1".to_owned());
-        }
-        if facts.id.tgid == std::process::id() {
-            return Err("evenkeel itself".to_owned());
-        }
-        if self.options.protected.contains(&facts.id.tgid) || self.options.protected.contains(&facts.id.tid) {
-            return Err("a protected process".to_owned());
-        }
-        let Some(policy) = facts.policy else {
-            return Err("its scheduling policy is not known here".to_owned());
+            let policy = facts.policy;
+            (Some(facts), policy)
         };
-        if policy.is_realtime() && !self.is_realtime_by_us(facts, policy) {
-            return Err(format!("a task found under the {policy} policy"));
-        }
-        Ok(())
+        let entry = sched.map(|index| &self.entries[index]);
+        guard::policy(policy, entry).map_err(Verdict::Refused)?;
+        Ok(facts)
     }
 
-    fn is_realtime_by_us(&self, facts: &TaskFacts, policy: SchedPolicy) -> bool {
-        let key = (Target::Task(facts.id), Knob::Sched);
-        self.index.get(&key).is_some_and(|&index| {
-            let entry = &self.entries[index];
-            let was = matches!(&entry.original, Setting::Sched(attr) if attr.policy.is_realtime());
-            !was && entry.wrote.iter().any(|w| matches!(w, Setting::Sched(attr) if attr.policy == policy))
-        })
+    /// Writing `cpu.idle` loses the group's weight, so that is remembered too.
+    fn weight_behind(&mut self, change: &Change, to: &Setting) -> Result<Option<usize>, Verdict> {
+        let (Setting::GroupIdle(_), Target::Group(group)) = (to, &change.target) else { return Ok(None) };
+        let key = (change.target.clone(), Knob::Weight);
+        let index = match self.index.get(&key) {
+            Some(&index) => index,
+            None => {
+                let weight = self.kernel.read(&change.target, Knob::Weight).map_err(verdict)?;
+                let origin = self.origin(&change.target, Knob::Weight, None)?;
+                self.insert(Entry::new(change.target.clone(), weight, origin))
+            }
+        };
+        for idle in [true, false] {
+            let weight = Setting::Weight(idle_weight(idle, group.v2));
+            if !self.entries[index].wrote.contains(&weight) {
+                self.entries[index].wrote.push(weight);
+            }
+        }
+        Ok(Some(index))
     }
 
     fn origin(&mut self, target: &Target, knob: Knob, facts: Option<TaskFacts>) -> Result<Origin, Verdict> {
@@ -410,21 +383,31 @@ impl<K: Kernel> Actuator<K> {
                 cgroup: facts.cgroup,
                 ..Origin::default()
             },
-            (Target::Task(_), None) => return Err(Verdict::Gone),
+            // Touched before by its other property.
+            (Target::Task(_), None) => {
+                let other = if knob == Knob::Sched { Knob::Affinity } else { Knob::Sched };
+                let known =
+                    self.index.get(&(target.clone(), other)).map(|&index| &self.entries[index].origin);
+                Origin { since_ticks, descendant: false, ..known.cloned().unwrap_or_default() }
+            }
         })
     }
 
     /// Puts on disk what must be there before the writes: one append for all.
     fn journal(&mut self, steps: &[(usize, Step)]) -> Result<(), KernelError> {
-        let writes = steps.iter().filter_map(|(_, step)| match step {
-            Step::Write(write) => Some((write.entry, &write.to)),
-            Step::Done(_) => None,
-        });
-        self.ledger.record(&mut self.entries, writes)
+        let mut writes = Vec::new();
+        for (_, step) in steps {
+            if let Step::Write(write) = step {
+                // Before the idle flag, so that it goes back after it.
+                writes.extend(write.companion.map(|index| (index, None)));
+                writes.push((write.entry, Some(&write.to)));
+            }
+        }
+        self.ledger.record(&mut self.entries, &writes)
     }
 
     fn commit(&mut self, write: Write, back: &mut RestoreReport) -> Verdict {
-        let Write { entry: index, present, to } = write;
+        let Write { entry: index, present, to, companion } = write;
         let (target, knob) = (self.entries[index].target.clone(), self.entries[index].knob);
         match self.kernel.read(&target, knob) {
             Ok(now) if now == present => {}
@@ -433,6 +416,10 @@ impl<K: Kernel> Actuator<K> {
                 return Verdict::Conflict(now);
             }
             Err(error) => return verdict(error),
+        }
+        if let Some(companion) = companion {
+            self.entries[companion].sequence = self.ledger.next_sequence();
+            self.entries[companion].state = State::Unknown;
         }
         self.entries[index].sequence = self.ledger.next_sequence();
         if let Err(error) = self.kernel.write(&target, &to) {
@@ -503,6 +490,8 @@ struct Write {
     entry: usize,
     present: Setting,
     to: Setting,
+    /// The group's weight, lost by writing `cpu.idle`.
+    companion: Option<usize>,
 }
 
 /// Puts back what a process that is gone left, from its journal in `state_dir`, and removes the journal.

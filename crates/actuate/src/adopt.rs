@@ -88,7 +88,7 @@ impl<K: Kernel> Search<'_, K> {
                 }
                 if let Some(reverse) = reverse(&original, &ours, &present, widest.as_ref()) {
                     let since_ticks = elder.origin.since_ticks;
-                    self.adopt(facts, knob, reverse.to, present, since_ticks);
+                    self.adopt(facts, reverse.to, present, since_ticks);
                     return;
                 }
             }
@@ -137,37 +137,23 @@ impl<K: Kernel> Search<'_, K> {
         });
         if let Some(elder) = elder {
             let (original, since_ticks) = (inherited(&elder.original), elder.origin.since_ticks);
-            self.adopt(facts, knob, original, present, since_ticks);
+            self.adopt(facts, original, present, since_ticks);
         }
     }
 
-    fn adopt(
-        &mut self,
-        facts: &TaskFacts,
-        knob: Knob,
-        original: Setting,
-        present: Setting,
-        since_ticks: u64,
-    ) {
+    fn adopt(&mut self, facts: &TaskFacts, original: Setting, present: Setting, since_ticks: u64) {
         let index = self.entries.len() + self.found.len();
         self.by_process.entry(facts.id.tgid).or_default().push(index);
-        self.found.push(Entry {
-            target: Target::Task(facts.id),
-            knob,
-            original,
-            wrote: vec![present.clone()],
-            origin: Origin {
-                since_ticks,
-                comm: facts.comm.clone(),
-                cgroup: facts.cgroup.clone(),
-                ancestors: vec![facts.ppid],
-                group_id: 0,
-                descendant: true,
-            },
-            state: State::Ours(present),
-            sequence: 0,
-            journaled: 0,
-        });
+        let origin = Origin {
+            since_ticks,
+            comm: facts.comm.clone(),
+            cgroup: facts.cgroup.clone(),
+            ancestors: vec![facts.ppid],
+            group_id: 0,
+            descendant: true,
+        };
+        let entry = Entry::new(Target::Task(facts.id), original, origin);
+        self.found.push(Entry { wrote: vec![present.clone()], state: State::Ours(present), ..entry });
     }
 }
 

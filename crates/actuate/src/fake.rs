@@ -1,1 +1,482 @@
-//! fake
+//! A kernel and a disk in memory that fail, lose tasks, reuse numbers, are meddled with, fork and crash at any
+//! operation one names. For tests, here and in the crates above.
+//!
+//! ```
+//! use evenkeel_actuate::fake::{FakeKernel, FakeMedium, World};
+//! use evenkeel_actuate::{Actuator, Options};
+//! use evenkeel_base::{Change, Nice, Plan, SchedAttr, Setting, Target};
+//!
+//! let world = World::new(4);
+//! let task = world.add_task(10, 1);
+//! let (mut actuator, _) =
+//!     Actuator::open_on(FakeKernel(world.clone()), Box::new(FakeMedium(world.clone())), Options::default()).unwrap();
+//! let to = Setting::Sched(SchedAttr { nice: Nice::new(5), ..SchedAttr::DEFAULT });
+//! let change = Change { target: Target::Task(task), to: to.clone(), why: "a try".into() };
+//! let plan = Plan { changes: vec![change], ..Plan::default() };
+//! assert_eq!(actuator.set(&plan, &|_| true).applied(), 1);
+//! assert_eq!(world.sched(task), Some(to));
+//! actuator.set(&Plan::default(), &|_| true);
+//! assert_eq!(world.sched(task), Some(Setting::Sched(SchedAttr::DEFAULT)));
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, SchedAttr, Setting, Target, TaskId};
+
+use crate::kernel::{Kernel, KernelError, TaskFacts};
+use crate::medium::Medium;
+use crate::value::inherited;
+
+/// What unwinds through the actuator when the world stops: catch it with `std::panic::catch_unwind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crashed;
+
+/// What happens just before the operation it is planned for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The process ends, as by `kill -9`; an append under way is left half-done.
+    Crash,
+    /// The operation fails.
+    Fail(KernelError),
+    /// A task ends.
+    Vanish(u32),
+    /// A task ends and its number goes to a newcomer, a child of pid 1 in another cgroup.
+    Reuse(u32),
+    /// Another manager sets a value, if the target is there.
+    Meddle(Target, Setting),
+    /// A task has a child of this number.
+    Fork {
+        /// The parent; nothing happens when it is not there.
+        parent: u32,
+        /// The child's number.
+        child: u32,
+        /// The child is reparented to pid 1 at once.
+        orphan: bool,
+    },
+    /// A cgroup is removed, and perhaps made again under the same name.
+    RemoveGroup(GroupRef, bool),
+    /// Nothing can be written to the disk from now on.
+    DiskFull,
+}
+
+#[derive(Debug, Clone)]
+struct Task {
+    facts: TaskFacts,
+    sched: SchedAttr,
+    affinity: CpuSet,
+    cpuset: CpuSet,
+}
+
+impl Task {
+    fn effective(&self) -> CpuSet {
+        let cpus = self.affinity.intersection(&self.cpuset);
+        if cpus.is_empty() { self.cpuset.clone() } else { cpus }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    boot: String,
+    ticks: u64,
+    cpus: CpuSet,
+    tasks: BTreeMap<u32, Task>,
+    groups: BTreeMap<GroupRef, (u64, BTreeMap<Knob, Setting>)>,
+    journal: Option<Vec<u8>>,
+    aside: Vec<Vec<u8>>,
+    operations: u64,
+    events: BTreeMap<u64, Vec<Event>>,
+    disk_full: bool,
+    births: u64,
+    written: Vec<(Target, Setting)>,
+    ended: BTreeSet<TaskId>,
+}
+
+/// Everything there is; clones are the same world. It outlives the actuator.
+#[derive(Debug, Clone)]
+pub struct World(Arc<Mutex<State>>);
+
+/// The world's kernel.
+#[derive(Debug, Clone)]
+pub struct FakeKernel(pub World);
+
+/// The world's disk, which holds one journal.
+#[derive(Debug, Clone)]
+pub struct FakeMedium(pub World);
+
+impl World {
+    /// A host with that many CPUs, pid 1 and nothing else.
+    pub fn new(cpus: u32) -> Self {
+        let state =
+            State { boot: "boot-1".into(), ticks: 1000, cpus: CpuSet::first_n(cpus), ..State::default() };
+        let world = Self(Arc::new(Mutex::new(state)));
+        world.add_task(1, 0);
+        world
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a process of this number, with default values, in the cgroup `/PPID`.
+    pub fn add_task(&self, tid: u32, ppid: u32) -> TaskId {
+        self.add_thread(tid, tid, ppid)
+    }
+
+    /// Adds a thread.
+    pub fn add_thread(&self, tgid: u32, tid: u32, ppid: u32) -> TaskId {
+        let mut state = self.lock();
+        state.ticks += 1;
+        let id = TaskId { tgid, tid, start_time: state.ticks };
+        let facts = TaskFacts {
+            id,
+            ppid,
+            comm: format!("task-{tid}"),
+            kernel_thread: false,
+            policy: None,
+            cgroup: format!("0::/{ppid}\n"),
+            busy: false,
+        };
+        let cpuset = state.cpus.clone();
+        let task = Task { facts, sched: SchedAttr::DEFAULT, affinity: crate::all_cpus(), cpuset };
+        state.tasks.insert(tid, task);
+        id
+    }
+
+    /// Makes a task a thread of the kernel.
+    pub fn make_kernel_thread(&self, tid: u32) {
+        if let Some(task) = self.lock().tasks.get_mut(&tid) {
+            task.facts.kernel_thread = true;
+        }
+    }
+
+    /// Restricts the cpuset of a task.
+    pub fn set_cpuset(&self, tid: u32, cpus: CpuSet) {
+        if let Some(task) = self.lock().tasks.get_mut(&tid) {
+            task.cpuset = cpus;
+        }
+    }
+
+    /// Adds a cgroup with these values.
+    pub fn add_group(&self, path: &str, v2: bool, values: &[Setting]) -> GroupRef {
+        let group = GroupRef { path: path.into(), v2 };
+        let mut state = self.lock();
+        state.ticks += 1;
+        let id = state.ticks;
+        let values = values.iter().map(|value| (value.knob(), value.clone())).collect();
+        state.groups.insert(group.clone(), (id, values));
+        group
+    }
+
+    /// Sets a value as the world's own doing, unrecorded.
+    pub fn put(&self, target: &Target, to: &Setting) {
+        let _ = self.lock().store(target, to);
+    }
+
+    /// Plans an event for an operation, counted from the world's beginning.
+    pub fn at(&self, operation: u64, event: Event) {
+        self.lock().events.entry(operation).or_default().push(event);
+    }
+
+    /// Forgets planned events; the disk has room again.
+    pub fn calm(&self) {
+        let mut state = self.lock();
+        state.events.clear();
+        state.disk_full = false;
+    }
+
+    /// Operations so far.
+    pub fn operations(&self) -> u64 {
+        self.lock().operations
+    }
+
+    /// Starts another boot: same tasks and values, by chance.
+    pub fn reboot(&self) {
+        self.lock().boot.push('+');
+    }
+
+    /// Everything the actuator wrote.
+    pub fn written(&self) -> Vec<(Target, Setting)> {
+        self.lock().written.clone()
+    }
+
+    /// The journal's bytes.
+    pub fn journal(&self) -> Option<Vec<u8>> {
+        self.lock().journal.clone()
+    }
+
+    /// Puts other bytes in place of the journal.
+    pub fn set_journal(&self, bytes: Option<Vec<u8>>) {
+        self.lock().journal = bytes;
+    }
+
+    /// Journals set aside.
+    pub fn set_aside(&self) -> Vec<Vec<u8>> {
+        self.lock().aside.clone()
+    }
+
+    /// Class, nice and slice of a task; `None` when it is gone.
+    pub fn sched(&self, id: TaskId) -> Option<Setting> {
+        let state = self.lock();
+        state.tasks.get(&id.tid).filter(|t| t.facts.id == id).map(|t| Setting::Sched(t.sched))
+    }
+
+    /// All values of all tasks and cgroups; affinities as the mask asked for, so that all ones are told from a list.
+    pub fn values(&self) -> BTreeMap<(Target, Knob), Setting> {
+        let state = self.lock();
+        let mut values = BTreeMap::new();
+        for task in state.tasks.values() {
+            let target = Target::Task(task.facts.id);
+            values.insert((target.clone(), Knob::Sched), Setting::Sched(task.sched));
+            values.insert((target, Knob::Affinity), Setting::Affinity(task.affinity.clone()));
+        }
+        for (group, (_, settings)) in &state.groups {
+            for (knob, value) in settings {
+                values.insert((Target::Group(group.clone()), *knob), value.clone());
+            }
+        }
+        values
+    }
+}
+
+impl State {
+    fn store(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
+        match (target, to) {
+            (Target::Task(id), Setting::Sched(attr)) => {
+                let task = self.tasks.get_mut(&id.tid).ok_or(KernelError::Gone)?;
+                let nice = if attr.policy.is_realtime() { task.sched.nice } else { attr.nice };
+                task.sched = SchedAttr { nice, ..*attr };
+            }
+            (Target::Task(id), Setting::Affinity(cpus)) => {
+                let task = self.tasks.get_mut(&id.tid).ok_or(KernelError::Gone)?;
+                if !cpus.intersects(&task.cpuset) {
+                    return Err(KernelError::Invalid("no such CPU".into()));
+                }
+                task.affinity = cpus.clone();
+            }
+            (Target::Group(group), to) => {
+                let (_, values) = self.groups.get_mut(group).ok_or(KernelError::Gone)?;
+                values.insert(to.knob(), to.clone());
+                // sched_group_set_idle() in kernel/sched/fair.c: the weight is lost.
+                if let Setting::GroupIdle(idle) = to {
+                    let weight = crate::value::idle_weight(*idle, group.v2);
+                    values.insert(Knob::Weight, Setting::Weight(weight));
+                }
+            }
+            (Target::Task(_), _) => return Err(KernelError::Invalid("not a property of tasks".into())),
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) {
+        self.ticks += 1;
+        match event {
+            Event::Vanish(tid) => {
+                if let Some(task) = self.tasks.remove(&tid) {
+                    self.ended.insert(task.facts.id);
+                }
+            }
+            Event::Reuse(tid) => {
+                if let Some(mut task) = self.tasks.remove(&tid) {
+                    self.ended.insert(task.facts.id);
+                    task.facts.id = TaskId { tgid: tid, tid, start_time: self.ticks };
+                    task.facts.ppid = 1;
+                    task.facts.cgroup = "0::/stranger\n".into();
+                    (task.sched, task.affinity) = (SchedAttr::DEFAULT, crate::all_cpus());
+                    self.births += 1;
+                    self.tasks.insert(tid, task);
+                }
+            }
+            Event::Meddle(target, to) => {
+                let _ = self.store(&target, &to);
+            }
+            Event::Fork { parent, child, orphan } => {
+                let Some(mut task) = self.tasks.get(&parent).cloned() else { return };
+                task.facts.ppid = if orphan { 1 } else { task.facts.id.tgid };
+                task.facts.id = TaskId { tgid: child, tid: child, start_time: self.ticks };
+                if let Setting::Sched(attr) = inherited(&Setting::Sched(task.sched)) {
+                    task.sched = attr;
+                }
+                self.births += 1;
+                self.tasks.insert(child, task);
+            }
+            Event::RemoveGroup(group, again) => {
+                if let Some((_, values)) = self.groups.remove(&group)
+                    && again
+                {
+                    self.groups.insert(group, (self.ticks, values));
+                }
+            }
+            Event::DiskFull => self.disk_full = true,
+            Event::Crash | Event::Fail(_) => {}
+        }
+    }
+
+    /// One operation begins. `Err` when it is to fail; the flag says that it is the last.
+    fn step(&mut self) -> (Result<(), KernelError>, bool) {
+        let number = self.operations;
+        self.operations += 1;
+        self.ticks += 1;
+        let mut result = Ok(());
+        let mut crash = false;
+        for event in self.events.get(&number).cloned().unwrap_or_default() {
+            match event {
+                Event::Fail(error) => result = Err(error),
+                Event::Crash => crash = true,
+                event => self.happen(event),
+            }
+        }
+        (result, crash)
+    }
+}
+
+fn stop() -> ! {
+    std::panic::resume_unwind(Box::new(Crashed))
+}
+
+impl FakeKernel {
+    fn begin(&self) -> Result<MutexGuard<'_, State>, KernelError> {
+        let mut state = self.0.lock();
+        let (result, crash) = state.step();
+        if crash {
+            drop(state);
+            stop();
+        }
+        result.map(|()| state)
+    }
+}
+
+impl Kernel for FakeKernel {
+    fn boot_id(&mut self) -> Result<BootId, KernelError> {
+        Ok(BootId(self.0.lock().boot.clone()))
+    }
+
+    fn now_ticks(&mut self) -> u64 {
+        self.0.lock().ticks
+    }
+
+    fn read(&mut self, target: &Target, knob: Knob) -> Result<Setting, KernelError> {
+        let state = self.begin()?;
+        match (target, knob) {
+            (Target::Task(id), Knob::Sched) => {
+                state.tasks.get(&id.tid).map(|t| Setting::Sched(t.sched)).ok_or(KernelError::Gone)
+            }
+            (Target::Task(id), Knob::Affinity) => {
+                state.tasks.get(&id.tid).map(|t| Setting::Affinity(t.effective())).ok_or(KernelError::Gone)
+            }
+            (Target::Group(group), knob) => {
+                let (_, values) = state.groups.get(group).ok_or(KernelError::Gone)?;
+                values.get(&knob).cloned().ok_or_else(|| KernelError::Unsupported(knob.name().into()))
+            }
+            _ => Err(KernelError::Unsupported(knob.name().into())),
+        }
+    }
+
+    fn write(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
+        let mut state = self.begin()?;
+        let hit = match target {
+            Target::Task(id) => Target::Task(state.tasks.get(&id.tid).ok_or(KernelError::Gone)?.facts.id),
+            group => group.clone(),
+        };
+        state.store(target, to)?;
+        state.written.push((hit, to.clone()));
+        Ok(())
+    }
+
+    fn identity(&mut self, tid: u32) -> Result<TaskFacts, KernelError> {
+        let state = self.begin()?;
+        let task = state.tasks.get(&tid).ok_or(KernelError::Gone)?;
+        Ok(TaskFacts { policy: Some(task.sched.policy), ..task.facts.clone() })
+    }
+
+    fn group_id(&mut self, group: &GroupRef, _knob: Knob) -> Result<u64, KernelError> {
+        let state = self.begin()?;
+        state.groups.get(group).map(|(id, _)| *id).ok_or(KernelError::Gone)
+    }
+
+    fn widest_affinity(&mut self, id: TaskId) -> Result<CpuSet, KernelError> {
+        let state = self.begin()?;
+        state.tasks.get(&id.tid).map(|t| t.cpuset.clone()).ok_or(KernelError::Gone)
+    }
+
+    fn has_task_slice(&mut self) -> bool {
+        true
+    }
+
+    fn births(&mut self) -> Option<u64> {
+        Some(self.0.lock().births)
+    }
+
+    fn tasks_born_since(
+        &mut self,
+        since_ticks: u64,
+        _processes: &BTreeSet<u32>,
+    ) -> Result<Vec<TaskFacts>, KernelError> {
+        let state = self.begin()?;
+        let young = state.tasks.values().filter(|t| t.facts.id.start_time >= since_ticks);
+        Ok(young.map(|t| TaskFacts { policy: Some(t.sched.policy), ..t.facts.clone() }).collect())
+    }
+
+    fn pause(&mut self, _time: Duration) {}
+}
+
+impl FakeMedium {
+    /// Begins an operation; a crash stops after `half` has been done.
+    fn begin(&self, half: impl FnOnce(&mut State)) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.0.lock();
+        let (result, crash) = state.step();
+        if crash {
+            half(&mut state);
+            drop(state);
+            stop();
+        }
+        match result {
+            Ok(()) => Ok(state),
+            Err(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
+        }
+    }
+
+    fn writable(&self, half: impl FnOnce(&mut State)) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.begin(half)?;
+        if state.disk_full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(state) }
+    }
+}
+
+impl Medium for FakeMedium {
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.begin(|_| {})?.journal.clone())
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writable(|_| {})?.journal = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let half = |state: &mut State| {
+            let half = &bytes[..bytes.len() * 2 / 3];
+            state.journal.get_or_insert_default().extend_from_slice(half);
+        };
+        self.writable(half)?.journal.get_or_insert_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn set_aside(&mut self) -> io::Result<PathBuf> {
+        let mut state = self.begin(|_| {})?;
+        let journal = state.journal.take().unwrap_or_default();
+        state.aside.push(journal);
+        Ok(PathBuf::from(format!("journal.corrupt-{}", state.aside.len())))
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        self.begin(|_| {})?.journal = None;
+        Ok(())
+    }
+
+    fn name(&self) -> PathBuf {
+        "journal".into()
+    }
+}

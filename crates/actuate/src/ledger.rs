@@ -46,17 +46,17 @@ impl Ledger {
         entry.wrote[..entry.journaled].contains(to)
     }
 
-    /// Makes sure that the entries' originals and these values are on disk, in one append.
-    pub fn record<'a>(
+    /// Makes sure that these entries' originals, their values of ours and the value given are on disk, in one append.
+    pub fn record(
         &mut self,
         entries: &mut [Entry],
-        writes: impl Iterator<Item = (usize, &'a Setting)>,
+        writes: &[(usize, Option<&Setting>)],
     ) -> Result<(), KernelError> {
         let mut bytes = Vec::new();
         let mut touched = Vec::new();
-        for (index, to) in writes {
+        for &(index, to) in writes {
             let Some(entry) = entries.get_mut(index) else { continue };
-            if !entry.wrote.contains(to) {
+            if let Some(to) = to.filter(|to| !entry.wrote.contains(to)) {
                 entry.wrote.push(to.clone());
             }
             if entry.journaled < entry.wrote.len() {

@@ -10,6 +10,7 @@
 pub mod actuator;
 mod adopt;
 pub mod fake;
+mod guard;
 pub mod journal;
 pub mod kernel;
 mod ledger;

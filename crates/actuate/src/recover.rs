@@ -63,18 +63,9 @@ fn entries(contents: &Contents, report: &mut RestoreReport) -> Vec<Entry> {
         match record {
             Record::Header(_) => {}
             Record::Found { target, original, origin } => {
-                let knob = original.knob();
-                index.entry((target.clone(), knob)).or_insert_with(|| {
-                    entries.push(Entry {
-                        target: target.clone(),
-                        knob,
-                        original: original.clone(),
-                        wrote: Vec::new(),
-                        origin: origin.clone(),
-                        state: State::Unknown,
-                        sequence: 0,
-                        journaled: 0,
-                    });
+                index.entry((target.clone(), original.knob())).or_insert_with(|| {
+                    let entry = Entry::new(target.clone(), original.clone(), origin.clone());
+                    entries.push(Entry { state: State::Unknown, ..entry });
                     entries.len() - 1
                 });
             }

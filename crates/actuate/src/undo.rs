@@ -41,6 +41,20 @@ pub(crate) enum State {
 }
 
 impl Entry {
+    /// A property about to be touched for the first time.
+    pub fn new(target: Target, original: Setting, origin: Origin) -> Self {
+        Self {
+            target,
+            knob: original.knob(),
+            original,
+            wrote: Vec::new(),
+            origin,
+            state: State::Back,
+            sequence: 0,
+            journaled: 0,
+        }
+    }
+
     pub fn item(&self, found: Option<Setting>, note: Option<String>) -> Item {
         Item {
             target: self.target.clone(),

@@ -104,6 +104,17 @@ pub(crate) fn reverse(
     best.map(|(_, result)| Reverse { to: Setting::Sched(result), partial: true })
 }
 
+/// The weight file's number after `cpu.idle` was written: `sched_group_set_idle` in `kernel/sched/fair.c` forgets the
+/// weight the group had (`WEIGHT_IDLEPRIO` while idle, the default afterwards).
+pub(crate) fn idle_weight(idle: bool, v2: bool) -> u64 {
+    match (idle, v2) {
+        (true, true) => 0,
+        (true, false) => 3,
+        (false, true) => 100,
+        (false, false) => 1024,
+    }
+}
+
 /// What a child born of a task with this value has (`sched_fork` in `kernel/sched/core.c`).
 pub(crate) fn inherited(value: &Setting) -> Setting {
     match value {

@@ -4,7 +4,7 @@ mod support;
 
 use evenkeel_actuate::Kernel;
 use evenkeel_actuate::{Actuator, Linux, Options, Verdict, restore};
-use evenkeel_base::{Change, CpuSet, Knob, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target};
+use evenkeel_base::{CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
 use support::{Child, batch, plan, state_dir};
 
 #[test]
@@ -76,7 +76,14 @@ fn children_and_threads_born_meanwhile_go_back() {
     for &tid in &born {
         assert_eq!(sched(tid), Setting::Sched(SchedAttr::DEFAULT));
     }
-    assert_eq!(report.put_back.iter().filter(|item| item.descendant).count(), 2, "{report:?}");
+    let descendants = report.put_back.iter().filter(|item| item.descendant);
+    let descendants: Vec<_> = descendants.map(|item| item.target.clone()).collect();
+    for &tid in &born {
+        assert!(
+            descendants.iter().any(|t| matches!(t, Target::Task(id) if id.tid == tid)),
+            "{descendants:?}"
+        );
+    }
 }
 
 #[test]
@@ -144,7 +151,4 @@ fn a_second_agent_is_refused_naming_the_first() {
         panic!("two at once");
     };
     assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
-    let change =
-        Change { target: Target::Task(Child::sleeping().task()), to: batch(1, 0), why: String::new() };
-    assert_eq!(Plan { changes: vec![change], ..Plan::default() }.changes.len(), 1);
 }

@@ -1,0 +1,75 @@
+//! What is never touched, whatever a plan or its author's scope says.
+
+use evenkeel_base::{Change, SchedPolicy, Setting, Target, TaskId};
+
+use crate::actuator::Options;
+use crate::undo::Entry;
+
+/// Whether a setting makes sense for its kind of target and is allowed at all.
+pub(crate) fn change(change: &Change, options: &Options) -> Result<(), String> {
+    let name = change.knob().name();
+    match (&change.to, &change.target) {
+        (Setting::Affinity(_) | Setting::Sched(_), Target::Task(_)) => {}
+        (Setting::Affinity(_) | Setting::Sched(_), Target::Group(_)) => {
+            return Err(format!("{name} is a property of tasks"));
+        }
+        (_, Target::Group(_)) => {}
+        (_, Target::Task(_)) => return Err(format!("{name} is a property of cgroups")),
+    }
+    match &change.to {
+        Setting::Affinity(cpus) | Setting::Cpuset(cpus) if cpus.is_empty() => {
+            return Err("an empty set of CPUs".to_owned());
+        }
+        Setting::Sched(attr) if attr.policy == SchedPolicy::Deadline => {
+            return Err("the deadline policy is never set".to_owned());
+        }
+        Setting::Sched(attr) if attr.policy.is_realtime() && !options.allow_realtime => {
+            return Err("real-time policies were not allowed by the user".to_owned());
+        }
+        Setting::RtRuntime(_) if !options.allow_realtime => {
+            return Err("real-time policies were not allowed by the user".to_owned());
+        }
+        _ => {}
+    }
+    match &change.target {
+        Target::Group(group) if !is_proper_path(&group.path) => {
+            Err(format!("{:?} is not a cgroup that may be changed", group.path))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Below the root of the hierarchy, and nowhere else.
+fn is_proper_path(path: &str) -> bool {
+    path.strip_prefix('/').is_some_and(|below| {
+        !below.contains('\0') && below.split('/').all(|part| !matches!(part, "" | "." | ".."))
+    })
+}
+
+/// Processes that are never touched.
+pub(crate) fn process(id: TaskId, options: &Options) -> Result<(), String> {
+    if id.tgid <= 1 || id.tid <= 1 {
+        return Err("pid 1".to_owned());
+    }
+    if id.tgid == std::process::id() {
+        return Err("evenkeel itself".to_owned());
+    }
+    if options.protected.contains(&id.tgid) || options.protected.contains(&id.tid) {
+        return Err("a protected process".to_owned());
+    }
+    Ok(())
+}
+
+/// Tasks found real-time or deadline, or under a policy not known here. `entry` is what we know of the task's class,
+/// if it was ever touched: a policy of ours is no obstacle.
+pub(crate) fn policy(policy: Option<SchedPolicy>, entry: Option<&Entry>) -> Result<(), String> {
+    let Some(policy) = policy else {
+        return Err("its scheduling policy is not known here".to_owned());
+    };
+    let is = |setting: &Setting| matches!(setting, Setting::Sched(attr) if attr.policy == policy);
+    let by_us = entry.is_some_and(|entry| !is(&entry.original) && entry.wrote.iter().any(is));
+    if policy.is_realtime() && !by_us {
+        return Err(format!("a task found under the {policy} policy"));
+    }
+    Ok(())
+}

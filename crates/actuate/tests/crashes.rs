@@ -1,0 +1,506 @@
+//! Random plans, random bad luck, a crash at every operation: afterwards everything is as found.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use evenkeel_actuate::fake::{Crashed, Event, FakeKernel, FakeMedium, World};
+use evenkeel_actuate::{
+    ActuateError, Actuator, KernelError, Options, Recovery, RestoreReport, SetReport, Verdict, all_cpus,
+    restore_on,
+};
+use evenkeel_base::{
+    Change, CpuQuota, CpuSet, GroupRef, Knob, Limit, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target,
+    TaskId,
+};
+use proptest::prelude::*;
+
+type Values = BTreeMap<(Target, Knob), Setting>;
+
+const TASKS: [u32; 6] = [10, 11, 12, 13, 14, 15];
+
+struct Host {
+    world: World,
+    tasks: Vec<TaskId>,
+    groups: Vec<GroupRef>,
+    /// Never to be written: kernel thread, real-time, out of scope, pid 1.
+    forbidden: Vec<Target>,
+}
+
+fn host() -> Host {
+    let world = World::new(4);
+    let mut tasks = vec![world.add_task(10, 1), world.add_task(11, 1), world.add_task(12, 10)];
+    tasks.extend([world.add_thread(10, 13, 1), world.add_task(14, 11), world.add_task(15, 12)]);
+    // 11 was restricted by its user, 14 reniced, 15 sits in a cpuset
+    world.put(&Target::Task(tasks[1]), &Setting::Affinity("0-2".parse().unwrap()));
+    let reniced = SchedAttr { nice: Nice::new(3), slice_ns: Some(7_000_000), ..SchedAttr::DEFAULT };
+    world.put(&Target::Task(tasks[4]), &Setting::Sched(reniced));
+    world.set_cpuset(15, "2-3".parse().unwrap());
+    let kthread = world.add_task(20, 0);
+    world.make_kernel_thread(20);
+    let fifo = world.add_task(21, 1);
+    let realtime = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 5, ..SchedAttr::DEFAULT };
+    world.put(&Target::Task(fifo), &Setting::Sched(realtime));
+    let outsider = world.add_task(22, 1);
+    let init = TaskId { tgid: 1, tid: 1, start_time: 1001 };
+    let v1 = [Setting::Weight(512), Setting::GroupIdle(false), Setting::Quota(CpuQuota::UNLIMITED)];
+    let v2 = [Setting::Weight(100), Setting::GroupIdle(false), Setting::Cpuset(CpuSet::new())];
+    let groups = vec![world.add_group("/a", false, &v1), world.add_group("/b", true, &v2)];
+    let fenced = world.add_group("/out", false, &v1);
+    let mut forbidden: Vec<Target> = [kthread, fifo, outsider, init].map(Target::Task).to_vec();
+    forbidden.push(Target::Group(fenced));
+    Host { world, tasks, groups, forbidden }
+}
+
+impl Host {
+    fn open(&self) -> Result<(Actuator<FakeKernel>, Recovery), ActuateError> {
+        let medium = Box::new(FakeMedium(self.world.clone()));
+        Actuator::open_on(
+            FakeKernel(self.world.clone()),
+            medium,
+            Options { allow_realtime: true, protected: vec![] },
+        )
+    }
+
+    fn restore(&self) -> Result<Recovery, ActuateError> {
+        restore_on(&mut FakeKernel(self.world.clone()), &mut FakeMedium(self.world.clone()))
+    }
+
+    fn in_scope(target: &Target) -> bool {
+        !matches!(target, Target::Task(id) if id.tid == 22)
+            && !matches!(target, Target::Group(group) if group.path == "/out")
+    }
+
+    /// Opens, sets the plans one after the other, closes. The restore report if it came that far.
+    fn live(&self, plans: &[Plan]) -> Result<(Vec<SetReport>, RestoreReport), Crashed> {
+        catch_unwind(AssertUnwindSafe(|| match self.open() {
+            Ok((mut actuator, _)) => {
+                let sets = plans.iter().map(|plan| actuator.set(plan, &Self::in_scope)).collect();
+                (sets, actuator.close())
+            }
+            Err(_) => (Vec::new(), RestoreReport::default()),
+        }))
+        .map_err(|payload| *payload.downcast::<Crashed>().expect("only crashes unwind"))
+    }
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let policy = prop_oneof![
+        4 => Just(SchedPolicy::Batch), 2 => Just(SchedPolicy::Other), 1 => Just(SchedPolicy::Idle),
+        1 => Just(SchedPolicy::Fifo)
+    ];
+    let sched =
+        (policy, -3..8i32, prop_oneof![Just(None), Just(Some(100_000_000)), Just(Some(5_000_000_000))])
+            .prop_map(|(policy, nice, slice_ns)| {
+                let rt_priority = if policy.is_realtime() { 10 } else { 0 };
+                Setting::Sched(SchedAttr {
+                    policy,
+                    nice: Nice::new(nice),
+                    slice_ns,
+                    rt_priority,
+                    reset_on_fork: false,
+                })
+            });
+    let cpus = prop_oneof![Just("0"), Just("1"), Just("2-3"), Just("0-3"), Just("0-1"), Just("")];
+    let quota = (1..5u64).prop_map(|n| {
+        Setting::Quota(CpuQuota { quota_usec: Limit::Value(n * 10_000), ..CpuQuota::UNLIMITED })
+    });
+    prop_oneof![
+        4 => sched,
+        3 => cpus.clone().prop_map(|c| Setting::Affinity(c.parse().unwrap())),
+        1 => cpus.prop_map(|c| Setting::Cpuset(c.parse().unwrap())),
+        2 => prop_oneof![Just(0u64), Just(50), Just(900)].prop_map(Setting::Weight),
+        1 => any::<bool>().prop_map(Setting::GroupIdle),
+        1 => quota,
+    ]
+}
+
+/// Changes name targets by number: tasks, groups, forbidden ones.
+fn plans() -> impl Strategy<Value = Vec<Vec<(usize, Setting)>>> {
+    prop::collection::vec(prop::collection::vec((0..13usize, setting()), 0..7), 1..5)
+}
+
+fn resolve(host: &Host, plans: &[Vec<(usize, Setting)>]) -> Vec<Plan> {
+    let targets: Vec<Target> = host
+        .tasks
+        .iter()
+        .map(|id| Target::Task(*id))
+        .chain(host.groups.iter().map(|group| Target::Group(group.clone())))
+        .chain(host.forbidden.iter().cloned())
+        .collect();
+    let change = |(number, to): &(usize, Setting)| Change {
+        target: targets[number % targets.len()].clone(),
+        to: to.clone(),
+        why: String::new(),
+    };
+    plans.iter().map(|plan| Plan { changes: plan.iter().map(change).collect(), ..Plan::default() }).collect()
+}
+
+#[derive(Debug, Clone)]
+enum Luck {
+    Fail,
+    Denied,
+    Vanish(usize),
+    Fork(usize, bool),
+    ForkOfChild,
+    Renice(usize),
+    Repin(usize),
+    Reweigh(usize),
+    RemoveGroup(usize, bool),
+    DiskFull,
+}
+
+fn luck() -> impl Strategy<Value = Luck> {
+    let task = 0..TASKS.len();
+    prop_oneof![
+        2 => Just(Luck::Fail),
+        1 => Just(Luck::Denied),
+        2 => task.clone().prop_map(Luck::Vanish),
+        4 => (task.clone(), any::<bool>()).prop_map(|(t, o)| Luck::Fork(t, o)),
+        1 => Just(Luck::ForkOfChild),
+        2 => task.clone().prop_map(Luck::Renice),
+        1 => task.prop_map(Luck::Repin),
+        1 => (0..2usize).prop_map(Luck::Reweigh),
+        1 => (0..2usize, any::<bool>()).prop_map(|(g, again)| Luck::RemoveGroup(g, again)),
+        1 => Just(Luck::DiskFull),
+    ]
+}
+
+const NICE: i32 = 17;
+
+fn event(host: &Host, luck: &Luck, number: usize) -> Event {
+    let child = 100 + number as u32;
+    match luck {
+        Luck::Fail => Event::Fail(KernelError::Io { path: "x".into(), error: "bad luck".into() }),
+        Luck::Denied => Event::Fail(KernelError::Denied("bad luck".into())),
+        Luck::Vanish(task) => Event::Vanish(TASKS[*task]),
+        Luck::Fork(task, orphan) => Event::Fork { parent: TASKS[*task], child, orphan: *orphan },
+        Luck::ForkOfChild => Event::Fork { parent: child - 1, child, orphan: false },
+        Luck::Renice(task) => {
+            let attr = SchedAttr { nice: Nice::new(NICE), ..SchedAttr::DEFAULT };
+            Event::Meddle(Target::Task(host.tasks[*task]), Setting::Sched(attr))
+        }
+        Luck::Repin(task) => {
+            Event::Meddle(Target::Task(host.tasks[*task]), Setting::Affinity("1-3".parse().unwrap()))
+        }
+        Luck::Reweigh(group) => {
+            Event::Meddle(Target::Group(host.groups[*group].clone()), Setting::Weight(777))
+        }
+        Luck::RemoveGroup(group, again) => Event::RemoveGroup(host.groups[*group].clone(), *again),
+        Luck::DiskFull => Event::DiskFull,
+    }
+}
+
+/// What may be found at the end, besides the original.
+fn meddled(lucks: &[(u64, Luck)], host: &Host) -> Vec<(Target, Knob)> {
+    lucks
+        .iter()
+        .filter_map(|(_, luck)| match event(host, luck, 0) {
+            Event::Meddle(target, to) => Some((target, to.knob())),
+            // A group made again by somebody else has that one's values.
+            Event::RemoveGroup(group, _) => Some((Target::Group(group), Knob::Weight)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn removed(lucks: &[(u64, Luck)], host: &Host, target: &Target) -> bool {
+    lucks.iter().any(|(_, luck)| {
+        matches!(event(host, luck, 0), Event::RemoveGroup(group, _) if *target == Target::Group(group.clone()))
+    })
+}
+
+/// Compares with what was found; tasks born meanwhile with what they would have inherited.
+fn check(host: &Host, found: &Values, lucks: &[(u64, Luck)]) -> Result<(), TestCaseError> {
+    let now = host.world.values();
+    let skip = meddled(lucks, host);
+    let mut parents: BTreeMap<u32, TaskId> = host.tasks.iter().map(|id| (id.tid, *id)).collect();
+    let mut roots: BTreeMap<u32, u32> = TASKS.iter().map(|tid| (*tid, *tid)).collect();
+    for (number, (_, luck)) in lucks.iter().enumerate() {
+        if let Event::Fork { parent, child, .. } = event(host, luck, number)
+            && let Some(root) = roots.get(&parent).copied()
+        {
+            roots.insert(child, root);
+        }
+    }
+    for ((target, knob), value) in &now {
+        if skip.contains(&(target.clone(), *knob)) || removed(lucks, host, target) {
+            continue;
+        }
+        let original = match found.get(&(target.clone(), *knob)) {
+            Some(original) => original,
+            None => {
+                let Target::Task(id) = target else { continue };
+                let Some(root) = roots.get(&id.tid).and_then(|root| parents.get(root)) else { continue };
+                if skip.contains(&(Target::Task(*root), *knob)) {
+                    continue;
+                }
+                &found[&(Target::Task(*root), *knob)]
+            }
+        };
+        prop_assert_eq!(value, original, "{:?} {:?}", target, knob);
+    }
+    parents.clear();
+    for (target, to) in host.world.written() {
+        prop_assert!(!host.forbidden.contains(&target), "wrote {} to {:?}", to, target);
+    }
+    Ok(())
+}
+
+/// Runs once without a crash to count the operations, then once for each, crashing there.
+fn trial(plans: &[Vec<(usize, Setting)>], lucks: &[(u64, Luck)]) -> Result<(), TestCaseError> {
+    let prepare = || {
+        let host = host();
+        let found = host.world.values();
+        for (number, (at, luck)) in lucks.iter().enumerate() {
+            host.world.at(*at, event(&host, luck, number));
+        }
+        let plans = resolve(&host, plans);
+        (host, found, plans)
+    };
+    let (host, found, resolved) = prepare();
+    let (_, report) = host.live(&resolved).expect("no crash was planned");
+    if report.is_clean() && !lucks.iter().any(|(_, luck)| matches!(luck, Luck::Fail | Luck::Denied)) {
+        check(&host, &found, lucks)?;
+    }
+    let operations = host.world.operations();
+    host.world.calm();
+    host.restore().map_err(|error| TestCaseError::fail(error.to_string()))?;
+    check(&host, &found, lucks)?;
+    for crash in 0..operations {
+        let (host, found, resolved) = prepare();
+        host.world.at(crash, Event::Crash);
+        prop_assert!(host.live(&resolved).is_err(), "operation {} of {} was not reached", crash, operations);
+        host.world.calm();
+        // The one that clears up crashes, too.
+        host.world.at(host.world.operations() + crash % 17, Event::Crash);
+        let _ = catch_unwind(AssertUnwindSafe(|| host.restore().map(|_| ())));
+        host.world.calm();
+        let recovery = host.restore().map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert!(recovery.report.failed.is_empty(), "{:?}", recovery);
+        check(&host, &found, lucks)
+            .map_err(|error| TestCaseError::fail(format!("crash at {crash}: {error}")))?;
+        // Again: nothing to do, nothing written.
+        let written = host.world.written().len();
+        prop_assert!(!host.restore().unwrap().left_behind);
+        prop_assert_eq!(host.world.written().len(), written);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn everything_is_as_found_after_a_crash_anywhere(
+        plans in plans(),
+        lucks in prop::collection::vec((0..160u64, luck()), 0..5),
+    ) {
+        trial(&plans, &lucks)?;
+    }
+
+    /// Left in peace, the host is what was found plus the last plan, nothing else.
+    #[test]
+    fn the_host_is_what_was_found_plus_the_plan(plans in plans()) {
+        let host = host();
+        let mut expected = host.world.values();
+        let resolved = resolve(&host, &plans);
+        let (mut actuator, _) = host.open().unwrap();
+        for plan in &resolved[..resolved.len() - 1] {
+            actuator.set(plan, &Host::in_scope);
+        }
+        let last = resolved.last().unwrap();
+        let report = actuator.set(last, &Host::in_scope);
+        prop_assert!(report.back.is_clean(), "{:?}", report);
+        let mut idle = false;
+        for change in &report.changes {
+            idle |= change.knob == Knob::GroupIdle;
+            match &change.verdict {
+                Verdict::Applied(applied) => {
+                    prop_assert!(!host.forbidden.contains(&change.target));
+                    let now = if let Setting::Affinity(_) = change.to { change.to.clone() } else { applied.now.clone() };
+                    expected.insert((change.target.clone(), change.knob), now);
+                }
+                // It had it, or an earlier plan's is still in force.
+                Verdict::Unchanged => {
+                    let now = host.world.values()[&(change.target.clone(), change.knob)].clone();
+                    expected.insert((change.target.clone(), change.knob), now);
+                }
+                Verdict::Refused(_) => {}
+                Verdict::Failed(KernelError::Unsupported(_) | KernelError::Invalid(_)) => {}
+                other => prop_assert!(false, "{:?}: {:?}", change, other),
+            }
+        }
+        let strip = |values: Values| -> Values {
+            // cpu.idle takes the weight along while it is in force
+            values.into_iter().filter(|((_, knob), _)| !(idle && *knob == Knob::Weight)).collect()
+        };
+        prop_assert_eq!(strip(host.world.values()), strip(expected));
+    }
+
+    /// Replaying a journal any number of times, whole or torn anywhere, gives the same.
+    #[test]
+    fn replaying_is_idempotent(plans in plans(), crash in 20..120u64, cut in 0..400usize) {
+        let host = host();
+        let found = host.world.values();
+        host.world.at(crash, Event::Crash);
+        if host.live(&resolve(&host, &plans)).is_ok() {
+            return Ok(());
+        }
+        host.world.calm();
+        let journal = host.world.journal();
+        host.restore().unwrap();
+        let once = host.world.values();
+        let tear = |bytes: Vec<u8>| { let keep = bytes.len().saturating_sub(cut); bytes[..keep].to_vec() };
+        for bytes in [journal.clone(), journal.clone().map(tear), journal] {
+            host.world.set_journal(bytes);
+            host.restore().unwrap();
+            prop_assert_eq!(host.world.values(), once.clone());
+        }
+        prop_assert_eq!(once, found);
+    }
+}
+
+fn batch(nice: i32) -> Setting {
+    Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
+}
+
+fn plan(changes: Vec<(Target, Setting)>) -> Plan {
+    let change = |(target, to)| Change { target, to, why: String::new() };
+    Plan { changes: changes.into_iter().map(change).collect(), ..Plan::default() }
+}
+
+#[test]
+fn a_reused_number_never_keeps_what_was_meant_for_another() {
+    let target = Target::Task(host().tasks[0]);
+    let wanted = [plan(vec![(target.clone(), batch(5))]), plan(vec![])];
+    let quiet = host();
+    quiet.live(&wanted).unwrap();
+    let mut hit = 0;
+    for at in 0..quiet.world.operations() {
+        let host = host();
+        host.world.at(at, Event::Reuse(10));
+        host.live(&wanted).unwrap();
+        let stranger = host.world.values().into_iter().filter(|((t, _), _)| {
+            matches!(t, Target::Task(id) if id.tid == 10 && id.start_time != host.tasks[0].start_time)
+        });
+        let stranger: Vec<_> = stranger.map(|(_, value)| value).collect();
+        assert_eq!(stranger.len(), 2, "reused at {at}");
+        assert!(stranger.contains(&Setting::Sched(SchedAttr::DEFAULT)), "reused at {at}: {stranger:?}");
+        assert!(stranger.contains(&Setting::Affinity(all_cpus())), "reused at {at}: {stranger:?}");
+        hit += usize::from(host.world.written().iter().any(|(t, to)| {
+            matches!(t, Target::Task(id) if id.tid == 10 && id.start_time != host.tasks[0].start_time)
+                && *to == batch(5)
+        }));
+    }
+    assert!(hit > 0, "the race was never provoked");
+}
+
+#[test]
+fn a_full_disk_means_no_change() {
+    let host = host();
+    let (mut actuator, _) = host.open().unwrap();
+    let (first, second) = (Target::Task(host.tasks[0]), Target::Task(host.tasks[1]));
+    assert_eq!(actuator.set(&plan(vec![(first.clone(), batch(5))]), &|_| true).applied(), 1);
+    host.world.at(host.world.operations(), Event::DiskFull);
+    let report = actuator.set(&plan(vec![(first.clone(), batch(6)), (second, batch(5))]), &|_| true);
+    for change in &report.changes {
+        assert!(matches!(change.verdict, Verdict::Failed(KernelError::Io { .. })), "{change:?}");
+    }
+    assert_eq!(host.world.sched(host.tasks[1]), Some(Setting::Sched(SchedAttr::DEFAULT)));
+    // what is journaled already can be toggled, and undone, without any room
+    assert_eq!(actuator.set(&plan(vec![(first.clone(), batch(5))]), &|_| true).in_force(), 1);
+    assert!(actuator.set(&plan(vec![]), &|_| true).back.is_clean());
+    assert_eq!(actuator.set(&plan(vec![(first, batch(5))]), &|_| true).applied(), 1);
+    let report = actuator.close();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(host.world.sched(host.tasks[0]), Some(Setting::Sched(SchedAttr::DEFAULT)));
+}
+
+#[test]
+fn toggling_needs_no_journal() {
+    let host = host();
+    let (mut actuator, _) = host.open().unwrap();
+    let target = Target::Task(host.tasks[0]);
+    let (one, two) = (plan(vec![(target.clone(), batch(5))]), plan(vec![(target, batch(6))]));
+    actuator.set(&one, &|_| true);
+    actuator.set(&two, &|_| true);
+    let journal = host.world.journal();
+    for _ in 0..5 {
+        actuator.set(&one, &|_| true);
+        actuator.set(&plan(vec![]), &|_| true);
+        actuator.set(&two, &|_| true);
+    }
+    assert_eq!(host.world.journal(), journal);
+    assert!(actuator.close().is_clean());
+    assert_eq!(host.world.journal(), None);
+}
+
+#[test]
+fn a_damaged_journal_is_kept_aside_and_its_readable_part_put_back() {
+    let host = host();
+    let found = host.world.values();
+    let changes = (0..4).map(|n| (Target::Task(host.tasks[n]), batch(5))).collect();
+    let (mut actuator, _) = host.open().unwrap();
+    assert_eq!(actuator.set(&plan(changes), &|_| true).applied(), 4);
+    drop(actuator);
+    let mut bytes = host.world.journal().unwrap();
+    // a byte of the second task's original
+    let lines: Vec<usize> = bytes.iter().enumerate().filter(|b| *b.1 == b'\n').map(|b| b.0).collect();
+    bytes[lines[2] + 20] ^= 1;
+    host.world.set_journal(Some(bytes.clone()));
+    let Err(ActuateError::Damaged { line, recovery, .. }) = host.open() else { panic!("not refused") };
+    assert_eq!((line, recovery.report.put_back.len()), (4, 3));
+    assert!(recovery.report.notes.iter().any(|note| note.contains("damaged")), "{recovery:?}");
+    assert_eq!(host.world.set_aside(), [bytes]);
+    for number in [0, 2, 3] {
+        let key = (Target::Task(host.tasks[number]), Knob::Sched);
+        assert_eq!(host.world.values()[&key], found[&key]);
+    }
+    assert!(host.open().is_ok(), "the next start is free to go on");
+}
+
+#[test]
+fn a_journal_of_another_boot_says_nothing() {
+    let host = host();
+    let (mut actuator, _) = host.open().unwrap();
+    let target = Target::Task(host.tasks[0]);
+    actuator.set(&plan(vec![(target, batch(5))]), &|_| true);
+    drop(actuator);
+    host.world.reboot();
+    let written = host.world.written().len();
+    let recovery = host.restore().unwrap();
+    assert!(recovery.left_behind && recovery.report.is_empty(), "{recovery:?}");
+    assert!(recovery.report.notes[0].contains("earlier boot"));
+    assert_eq!(host.world.written().len(), written);
+    assert_eq!(host.world.journal(), None);
+}
+
+#[test]
+fn what_somebody_else_changed_is_left_and_reported() {
+    let host = host();
+    let group = Target::Group(host.groups[0].clone());
+    let (mut actuator, _) = host.open().unwrap();
+    assert_eq!(actuator.set(&plan(vec![(group.clone(), Setting::Weight(50))]), &|_| true).applied(), 1);
+    host.world.put(&group, &Setting::Weight(777));
+    let report = actuator.set(&plan(vec![(group.clone(), Setting::Weight(900))]), &|_| true);
+    assert_eq!(report.changes[0].verdict, Verdict::Conflict(Setting::Weight(777)));
+    let report = actuator.close();
+    assert!(report.put_back.is_empty(), "{report:?}");
+    assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(777));
+}
+
+#[test]
+fn an_idle_group_gets_its_weight_back() {
+    let host = host();
+    let found = host.world.values();
+    let group = Target::Group(host.groups[0].clone());
+    let (mut actuator, _) = host.open().unwrap();
+    let idle = plan(vec![(group.clone(), Setting::GroupIdle(true))]);
+    assert_eq!(actuator.set(&idle, &|_| true).applied(), 1);
+    assert_eq!(actuator.set(&idle, &|_| true).in_force(), 1);
+    assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(3));
+    drop(actuator);
+    let report = host.restore().unwrap().report;
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(host.world.values(), found);
+}
