@@ -1,11 +1,343 @@
-//! `evenkeel check`.
+//! `evenkeel check`: what is wrong with the host's set-up.
 
-use super::{Failure, Global, Outcome};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Not written yet.
+use anyhow::{Context, anyhow};
+use evenkeel_base::facts::HostFacts;
+use evenkeel_base::{Observation, Sample};
+use evenkeel_kernfs::Root;
+use evenkeel_observe::facts::{FactsOptions, read_facts};
+use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions};
+use evenkeel_policy::audit::{self, Expectations, Finding, Input, Report, Severity, Status};
+use serde::Serialize;
+
+use super::{Failure, Format, Global, Outcome};
+
+/// Look for what is wrong with the set-up: findings with evidence, consequence and the exact fix.
+///
+/// Changes nothing. Exit status: 1 if a finding failed with severity warning or error, 0 otherwise, 2 for a bad
+/// policy file, 3 if the host cannot be read. Unknown (unreadable) facts do not fail a check. Rules and the policy
+/// file: docs/check.md.
+///
+/// Example: evenkeel check --policy host.toml
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// What you expect of this host (TOML): isolated CPUs, services on one NUMA node, findings to ignore.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// How long to look.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    interval: Duration,
+    /// Show what passed, too.
+    #[arg(long)]
+    all: bool,
+    /// List the rules and end.
+    #[arg(long)]
+    list: bool,
+}
 
-pub fn run(_global: &Global, _args: Args) -> Outcome {
-    Err(Failure::Cannot(anyhow::anyhow!("check is not written yet")))
+/// Shortest interval that shows anything: a quota's period is 100 ms, /proc/stat counts in 10 ms.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Processes whose memory is read on a NUMA host: the walk costs some 10 ms a gigabyte.
+const MEMORY_OF: usize = 16;
+
+/// Processes whose autogroup is read.
+const AUTOGROUPS_OF: usize = 4096;
+
+/// How long container runtimes may take to answer.
+const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if args.list {
+        return list(global.output);
+    }
+    if args.interval < MIN_INTERVAL {
+        return Err(Failure::Usage(anyhow!("--interval {:?}: at least 100ms", args.interval)));
+    }
+    if global.output == Format::Svg {
+        return Err(Failure::Usage(anyhow!("--output svg is for `topology`; use text, json or csv")));
+    }
+    let expectations = match &args.policy {
+        Some(path) => read_policy(path).map_err(Failure::Usage)?,
+        None => Expectations::default(),
+    };
+    let root = global.root.as_ref().map_or_else(Root::host, Root::at);
+    let observation = observe(&root, args.interval).map_err(Failure::Cannot)?;
+    let facts = read_facts(&root, &facts_wanted(&observation));
+    let report =
+        audit::audit(&Input { facts: &facts, observation: &observation, expectations: &expectations });
+    for stale in &report.stale_ignores {
+        eprintln!("evenkeel: [[ignore]] {stale} matches no finding");
+    }
+    let out = match global.output {
+        Format::Json => json(&report, &observation).map_err(Failure::Cannot)?,
+        Format::Csv => csv(&report),
+        Format::Text | Format::Svg => {
+            text(&report, &observation, &facts, args.all, std::io::stdout().is_terminal())
+        }
+    };
+    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    Ok(u8::from(report.failed()))
+}
+
+fn read_policy(path: &Path) -> anyhow::Result<Expectations> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Expectations::parse(path, &text)?)
+}
+
+fn observe(root: &Root, interval: Duration) -> anyhow::Result<Observation> {
+    let mut options = ObserverOptions::default();
+    if !root.is_live() {
+        options.runtimes = Endpoints::none();
+    }
+    let mut observer = Observer::new(root, options)?;
+    let before: Sample;
+    if root.is_live() {
+        before = observer.sample()?;
+        observer.wait_for_runtimes(RUNTIMES_WAIT.min(interval));
+        let spent =
+            Duration::from_nanos(evenkeel_kernfs::sys::monotonic_ns().saturating_sub(before.monotonic_ns));
+        std::thread::sleep(interval.saturating_sub(spent));
+    } else {
+        // A captured tree: its earlier sample, or none, in which case nothing has a rate.
+        before = match root.earlier() {
+            Some(earlier) => Observer::new(
+                &earlier,
+                ObserverOptions { runtimes: Endpoints::none(), ..ObserverOptions::default() },
+            )?
+            .sample()?,
+            None => observer.sample()?,
+        };
+    }
+    let after = observer.sample()?;
+    Ok(observer.observe(&before, &after, &Detail::All)?)
+}
+
+/// The costly facts, only for processes that matter: active ones, those with a nice value first.
+fn facts_wanted(observation: &Observation) -> FactsOptions {
+    let mut active: Vec<(f64, u32)> = observation
+        .tasks
+        .iter()
+        .filter(|task| !task.kernel_thread)
+        .map(|task| {
+            let niced = task.sched.is_some_and(|sched| sched.nice.get() != 0);
+            let demand = task.cpu_pct + task.wait_pct.unwrap_or(0.0);
+            (if niced { demand + 1000.0 } else { demand }, task.id.tgid)
+        })
+        .filter(|(demand, _)| *demand > 0.0)
+        .collect();
+    active.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut seen = BTreeSet::new();
+    active.retain(|(_, tgid)| seen.insert(*tgid));
+    let mut by_cpu = std::collections::BTreeMap::<u32, f64>::new();
+    for task in observation.tasks.iter().filter(|task| !task.kernel_thread) {
+        *by_cpu.entry(task.id.tgid).or_default() += task.cpu_pct;
+    }
+    let mut busiest: Vec<(f64, u32)> = by_cpu.into_iter().map(|(tgid, pct)| (pct, tgid)).collect();
+    busiest.sort_by(|a, b| b.0.total_cmp(&a.0));
+    FactsOptions {
+        autogroups_of: active.into_iter().map(|(_, tgid)| tgid).take(AUTOGROUPS_OF).collect(),
+        memory_of: busiest.into_iter().map(|(_, tgid)| tgid).take(MEMORY_OF).collect(),
+    }
+}
+
+/// The document `evenkeel.check/v1`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    interval_s: f64,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+fn json(report: &Report, observation: &Observation) -> anyhow::Result<String> {
+    let document = Document { schema: "evenkeel.check/v1", interval_s: observation.interval_s, report };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// One line a finding. Text is quoted as RFC 4180 says.
+fn csv(report: &Report) -> String {
+    let quote = |text: &str| {
+        if text.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        } else {
+            text.to_owned()
+        }
+    };
+    let mut out = String::from("rule,status,severity,subject,evidence,consequence,fix,ignored\n");
+    for finding in &report.findings {
+        let cells = [
+            &finding.rule,
+            status_name(finding.status),
+            severity_name(finding.severity),
+            &finding.subject,
+            &finding.evidence,
+            finding.consequence.as_deref().unwrap_or_default(),
+            finding.fix.as_deref().unwrap_or_default(),
+            finding.ignored.as_deref().unwrap_or_default(),
+        ];
+        let _ = writeln!(out, "{}", cells.map(quote).join(","));
+    }
+    out
+}
+
+fn status_name(status: Status) -> &'static str {
+    match status {
+        Status::Pass => "pass",
+        Status::Fail => "fail",
+        Status::Unknown => "unknown",
+    }
+}
+
+fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    }
+}
+
+/// Colours, where they are wanted.
+struct Paint(bool);
+
+impl Paint {
+    fn with(&self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Findings, the worst first, grouped by rule; then what is unknown, then sums.
+fn text(report: &Report, observation: &Observation, facts: &HostFacts, all: bool, colour: bool) -> String {
+    let paint = Paint(colour);
+    let mut out = String::new();
+    let release = facts.release.ok().map_or("unknown release", String::as_str);
+    let _ = writeln!(
+        out,
+        "{} CPUs, Linux {release}, looked at {} tasks in {} cgroups for {:.1} s",
+        observation.host.cpus,
+        observation.tasks.len(),
+        observation.groups.len(),
+        observation.interval_s
+    );
+    let mut failed: Vec<&Finding> =
+        report.findings.iter().filter(|f| f.status == Status::Fail && f.ignored.is_none()).collect();
+    // Stable: within a severity, in the order of the rules.
+    failed.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    for finding in failed {
+        let (name, code) = match finding.severity {
+            Severity::Error => ("ERROR", "1;31"),
+            Severity::Warning => ("WARNING", "1;33"),
+            Severity::Info => ("info", "36"),
+        };
+        let _ = writeln!(
+            out,
+            "\n{}  {}  {}",
+            paint.with(code, &format!("{name:<7}")),
+            paint.with("1", &finding.subject),
+            paint.with("2", &format!("[{}]", finding.rule))
+        );
+        let _ = writeln!(out, "  evidence     {}", wrap(&finding.evidence));
+        if let Some(consequence) = &finding.consequence {
+            let _ = writeln!(out, "  consequence  {}", wrap(consequence));
+        }
+        for (index, line) in finding.fix.iter().flat_map(|fix| fix.lines()).enumerate() {
+            let label = if index == 0 { "fix" } else { "" };
+            let line = if line.starts_with('#') { paint.with("2", line) } else { paint.with("32", line) };
+            let _ = writeln!(out, "  {label:<11}  {line}");
+        }
+    }
+    section(&mut out, &paint, "unknown", report, |f| f.status == Status::Unknown && f.ignored.is_none());
+    section(&mut out, &paint, "ignored", report, |f| f.ignored.is_some());
+    if all {
+        section(&mut out, &paint, "passed", report, |f| f.status == Status::Pass);
+    }
+    let sums = report.summary;
+    let worst = |severity| report.findings.iter().filter(|f| f.counts() && f.severity == severity).count();
+    let (errors, warnings) = (worst(Severity::Error), worst(Severity::Warning));
+    let _ = write!(
+        out,
+        "\n{} passed, {} failed ({errors} errors, {warnings} warnings, {} info), {} unknown",
+        sums.pass,
+        sums.fail,
+        sums.fail.saturating_sub(errors + warnings),
+        sums.unknown
+    );
+    if sums.ignored > 0 {
+        let _ = write!(out, ", {} ignored", sums.ignored);
+    }
+    out.push_str(if all { "\n" } else { "; --all shows what passed\n" });
+    out
+}
+
+/// A list of findings of one line each.
+fn section(out: &mut String, paint: &Paint, title: &str, report: &Report, which: impl Fn(&Finding) -> bool) {
+    let mut findings = report.findings.iter().filter(|finding| which(finding)).peekable();
+    if findings.peek().is_none() {
+        return;
+    }
+    let _ = writeln!(out, "\n{}", paint.with("1", title));
+    for finding in findings {
+        let subject =
+            if finding.subject == "host" { String::new() } else { format!("{}: ", finding.subject) };
+        let reason = finding.ignored.as_ref().map_or(String::new(), |reason| format!(" (ignored: {reason})"));
+        let _ = writeln!(out, "  {:<22} {subject}{}{reason}", finding.rule, finding.evidence);
+    }
+}
+
+/// Breaks prose at 96 columns, continued under its beginning.
+fn wrap(text: &str) -> String {
+    const COLUMNS: usize = 96;
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > COLUMNS {
+            out.push_str("\n               ");
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width;
+    }
+    out
+}
+
+fn list(format: Format) -> Outcome {
+    let mut out = String::new();
+    match format {
+        Format::Json => {
+            let rules: Vec<_> = audit::RULES
+                .iter()
+                .map(|rule| serde_json::json!({"rule": rule.name, "severity": rule.severity, "about": rule.about}))
+                .collect();
+            let _ = writeln!(out, "{:#}", serde_json::json!({"schema": "evenkeel.rules/v1", "rules": rules}));
+        }
+        _ => {
+            for rule in audit::RULES {
+                let _ = writeln!(out, "{:<22} {:<8} {}", rule.name, severity_name(rule.severity), rule.about);
+            }
+        }
+    }
+    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_prose_is_broken_and_nothing_is_lost() {
+        let long = "word ".repeat(60);
+        let wrapped = wrap(long.trim());
+        assert!(wrapped.lines().count() > 1);
+        assert!(wrapped.lines().all(|line| line.trim().len() <= 96));
+        assert_eq!(wrapped.split_whitespace().count(), 60);
+    }
 }
