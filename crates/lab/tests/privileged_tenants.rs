@@ -1,5 +1,7 @@
 //! Tenants on the real kernel: released together, in cgroups of their own, nothing left behind.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -19,9 +19,11 @@ use crate::load::{Gauge, Known, LoadSpec};
 use crate::page::{Page, PageError, Progress};
 
 pub mod cgroup;
+mod container;
 mod process;
 
 use cgroup::{Hierarchies, LabGroup};
+use container::Containers;
 use process::Processes;
 
 /// How long loads may take to come up before the start is given up.
@@ -68,6 +70,9 @@ pub enum TenantError {
     /// This host has no usable cgroup hierarchy with the cpu controller.
     #[error("no cgroups for tenants: {0}")]
     NoCgroups(String),
+    /// No Docker Engine answers, or it refused.
+    #[error("no containers for tenants: {0}")]
+    NoContainers(String),
     /// A load ended or hung before it was released.
     #[error("load {name} did not come up: {what}")]
     NotUp {
@@ -99,7 +104,7 @@ pub struct Member {
     pub spec: usize,
     /// CPU time wanted, percent of ONE CPU; `None` where it takes what it gets.
     pub wanted_pct: Option<f64>,
-    /// The cgroup made for it, below the cpu controller's mount.
+    /// The cgroup it was put in, below the cpu controller's mount; `None` for [`Place::Process`].
     pub cgroup: Option<GroupRef>,
     /// The container it runs in.
     pub container: Option<String>,
@@ -135,18 +140,26 @@ pub struct Starter {
     binary: PathBuf,
     place: Place,
     cpus: Option<CpuSet>,
+    engine: Option<PathBuf>,
 }
 
 impl Starter {
     /// Runs `binary load KIND ...` for each load; normally the running program (`std::env::current_exe`).
     pub fn new(binary: impl Into<PathBuf>, place: Place) -> Self {
-        Self { binary: binary.into(), place, cpus: None }
+        Self { binary: binary.into(), place, cpus: None, engine: None }
     }
 
     /// Confines the loads to these CPUs by affinity.
     #[must_use]
     pub fn on_cpus(mut self, cpus: CpuSet) -> Self {
         self.cpus = Some(cpus);
+        self
+    }
+
+    /// Uses the Docker Engine behind this socket instead of the usual one.
+    #[must_use]
+    pub fn engine(mut self, socket: impl Into<PathBuf>) -> Self {
+        self.engine = Some(socket.into());
         self
     }
 
@@ -159,35 +172,73 @@ impl Starter {
                 .check()
                 .map_err(|what| TenantError::Parameters { name: name_of(spec, index), what })?;
         }
+        if specs.is_empty() {
+            return Err(TenantError::Parameters { name: "(none)".into(), what: "no load was given".into() });
+        }
         let threads: u32 = specs.iter().map(|s| s.common.thread_count()).sum();
-        let page = Page::anonymous(threads)?;
-        let (groups, shared) = self.groups(specs.len())?;
-        let processes = Processes::start(process::Order {
-            binary: self.binary.clone(),
-            specs: specs.to_vec(),
-            groups: groups.iter().map(LabGroup::entrances).collect::<Result<_, _>>()?,
-            page: page.file().try_clone().map_err(|e| TenantError::system("the progress page", e))?,
-            cpus: self.cpus.clone(),
-        })?;
-        let mut tenants = Tenants { members: Vec::new(), processes, groups, page };
-        tenants.members = tenants.wait_until_up(specs, shared)?;
+        let (running, groups, page) = match self.place {
+            Place::OneContainer | Place::ContainerEach => {
+                let order = container::Order {
+                    binary: &self.binary,
+                    specs,
+                    one: self.place == Place::OneContainer,
+                    cpus: self.cpus.as_ref(),
+                    engine: self.engine.as_deref(),
+                };
+                let (containers, page) = Containers::start(&order, threads)?;
+                (Running::Containers(containers), Vec::new(), page)
+            }
+            Place::Process | Place::OneCgroup | Place::CgroupEach => {
+                let page = Page::anonymous(threads)?;
+                let groups = self.groups(specs.len())?;
+                let processes = Processes::start(process::Order {
+                    binary: self.binary.clone(),
+                    specs: specs.to_vec(),
+                    groups: groups.iter().map(LabGroup::entrances).collect::<Result<_, _>>()?,
+                    page: page.file().try_clone().map_err(|e| TenantError::system("the progress page", e))?,
+                    cpus: self.cpus.clone(),
+                })?;
+                (Running::Processes(processes), groups, page)
+            }
+        };
+        let mut tenants = Tenants { members: Vec::new(), running, groups, page };
+        tenants.members = tenants.wait_until_up(specs, self.place != Place::CgroupEach)?;
         Ok(tenants)
     }
 
     /// One group for all, one each, or none.
-    fn groups(&self, loads: usize) -> Result<(Vec<LabGroup>, bool), TenantError> {
+    fn groups(&self, loads: usize) -> Result<Vec<LabGroup>, TenantError> {
         let count = match self.place {
-            Place::Process => return Ok((Vec::new(), true)),
             Place::OneCgroup => 1,
             Place::CgroupEach => loads,
-            Place::OneContainer | Place::ContainerEach => {
-                return Err(TenantError::NoCgroups("containers are not written yet".into()));
-            }
+            Place::Process | Place::OneContainer | Place::ContainerEach => return Ok(Vec::new()),
         };
         let hierarchies = Hierarchies::find()?;
-        let groups =
-            (0..count).map(|_| LabGroup::make(&hierarchies, &fresh_name())).collect::<Result<_, _>>()?;
-        Ok((groups, self.place == Place::OneCgroup))
+        (0..count).map(|_| LabGroup::make(&hierarchies, &fresh_name())).collect()
+    }
+}
+
+/// What was started.
+#[derive(Debug)]
+enum Running {
+    Processes(Processes),
+    Containers(Containers),
+}
+
+impl Running {
+    /// How a load ended, if it has.
+    fn ended(&mut self, index: usize) -> Option<String> {
+        match self {
+            Self::Processes(processes) => processes.ended(index).map(|status| status.to_string()),
+            Self::Containers(containers) => containers.ended(index),
+        }
+    }
+
+    fn finished(&mut self) -> bool {
+        match self {
+            Self::Processes(processes) => processes.finished(),
+            Self::Containers(containers) => containers.finished(),
+        }
     }
 }
 
@@ -201,7 +252,7 @@ pub struct Tenants {
     /// Every thread of every load, in the order of the specs.
     pub members: Vec<Member>,
     // Dropped in this order: processes first, then the groups they were in.
-    processes: Processes,
+    running: Running,
     groups: Vec<LabGroup>,
     page: Page,
 }
@@ -249,7 +300,7 @@ impl Tenants {
 
     /// Whether all processes have ended.
     pub fn finished(&mut self) -> bool {
-        self.processes.finished()
+        self.running.finished()
     }
 
     /// Waits until all processes have ended by themselves; `false` when `timeout` passed first.
@@ -277,19 +328,37 @@ impl Tenants {
                 slot += 1;
                 let gone =
                     |what: io::Error| TenantError::NotUp { name: name.clone(), what: what.to_string() };
+                let (pid, tid, container) = self.locate(index, &progress).map_err(gone)?;
+                let group = match &container {
+                    None => group.clone(),
+                    Some(_) => cgroup_of(pid),
+                };
                 members.push(Member {
-                    pid: progress.pid,
-                    tid: progress.tid,
-                    start_time: start_time(progress.pid, progress.tid).map_err(gone)?,
+                    pid,
+                    tid,
+                    start_time: start_time(pid, tid).map_err(gone)?,
                     name: name.clone(),
                     spec: index,
                     wanted_pct: spec.kind.workload().wanted_pct(),
-                    cgroup: group.clone(),
-                    container: None,
+                    cgroup: group,
+                    container,
                 });
             }
         }
         Ok(members)
+    }
+
+    /// Pid and tid as seen from here, and the container.
+    fn locate(&self, spec: usize, progress: &Progress) -> io::Result<(u32, u32, Option<String>)> {
+        match &self.running {
+            Running::Processes(_) => Ok((progress.pid, progress.tid, None)),
+            Running::Containers(containers) => {
+                let (pid, tid) = containers
+                    .host_ids(spec, progress)
+                    .ok_or_else(|| io::Error::other("not found among the processes of its container"))?;
+                Ok((pid, tid, containers.id(spec)))
+            }
+        }
     }
 
     fn wait_for_slot(
@@ -306,7 +375,7 @@ impl Tenants {
                 return Ok(progress);
             }
             let not_up = |what: String| TenantError::NotUp { name: name.to_owned(), what };
-            if let Some(status) = self.processes.ended(index) {
+            if let Some(status) = self.running.ended(index) {
                 return Err(not_up(format!("it ended with {status}")));
             }
             if Instant::now() >= until {
@@ -315,6 +384,13 @@ impl Tenants {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// The cgroup a process is in, in the hierarchy with the cpu controller.
+fn cgroup_of(pid: u32) -> Option<GroupRef> {
+    let hierarchies = Hierarchies::find().ok()?;
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    Some(GroupRef { path: hierarchies.path_in(&text)?, v2: hierarchies.is_v2() })
 }
 
 /// Field 22 of a thread's `stat`.
@@ -328,9 +404,20 @@ pub(crate) fn start_time(pid: u32, tid: u32) -> io::Result<u64> {
         .ok_or_else(|| io::Error::other(format!("/proc/{pid}/task/{tid}/stat: no start time")))
 }
 
-/// Removes what starters that are dead left behind: cgroups without members. Returns how many were removed.
+/// Removes what starters that are dead left behind: cgroups without members, and pages. Returns how many were removed.
+/// (Containers are swept when containers are started.)
 pub fn sweep_stale() -> Result<usize, TenantError> {
-    Ok(Hierarchies::find()?.sweep(|name| owner_of(name).is_some_and(|pid| !is_alive(pid))))
+    let mut removed = 0;
+    for entry in fs::read_dir(container::PAGE_DIR).into_iter().flatten().flatten() {
+        let stale = entry.file_name().to_str().is_some_and(is_stale);
+        removed += usize::from(stale && fs::remove_file(entry.path()).is_ok());
+    }
+    Ok(removed + Hierarchies::find()?.sweep(is_stale))
+}
+
+/// Whether a name was given by a starter that is dead.
+fn is_stale(name: &str) -> bool {
+    owner_of(name).is_some_and(|pid| !is_alive(pid))
 }
 
 fn is_alive(pid: u32) -> bool {

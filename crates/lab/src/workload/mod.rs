@@ -6,6 +6,7 @@ use crate::load::{Context, LoadError};
 
 pub mod duty;
 pub mod flops;
+pub mod group;
 pub mod idle;
 pub mod primes;
 pub mod rr;
@@ -83,6 +84,9 @@ kinds! {
     Rr(rr::Rr),
     /// Does nothing.
     Idle(idle::Idle),
+    /// Runs several loads as its children: the first process of a container with many.
+    #[command(hide = true)]
+    Group(group::Group),
 }
 
 #[cfg(test)]
@@ -130,6 +134,7 @@ mod tests {
             "rr server --address [::1]:99",
             "rr client --flows 7 --start-at @5.25",
             "idle --name x",
+            "group --member=[\"spin\",\"--threads=2\"] --member=[\"idle\"]",
         ] {
             survives(&parse(&words(line)).unwrap());
         }

@@ -79,7 +79,7 @@ fn is_prime(
 ) -> Result<Option<bool>, LoadError> {
     for divisor in 2..n / 2 {
         step()?;
-        if black_box(n) % divisor == 0 {
+        if black_box(n).is_multiple_of(divisor) {
             return Ok(Some(false));
         }
         if divisor % STEPS == 0 && stop() {
