@@ -1,1 +1,17 @@
-//! agent
+//! The closed loop as a library: observe → decide → apply → verify → record, with recovery at the start. The binary, the
+//! laboratory and tests drive it alike.
+
+mod agent;
+mod as_found;
+pub mod config;
+mod cost;
+mod events;
+mod measure;
+pub mod scope;
+mod trial;
+mod watch;
+
+pub use agent::{Agent, AgentError, Measured};
+pub use config::Config;
+pub use events::{Event, Quiet, Watcher};
+pub use scope::{Scope, ScopeError};

@@ -1,0 +1,374 @@
+//! The agent: its parts, and the steps that the loop, the demonstration and tests are made of.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, SetReport};
+use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
+use evenkeel_base::{Knob, Observation, Plan, Sample, Setting, Target, TaskId};
+use evenkeel_kernfs::Root;
+use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
+use evenkeel_policy::levers::{self, Features, Scene};
+use evenkeel_policy::stats;
+use evenkeel_policy::window::Summary;
+use evenkeel_store::{Limits, Recorder};
+
+use crate::as_found::as_found;
+use crate::config::Config;
+use crate::cost::OwnCost;
+use crate::events::{Event, Watcher};
+use crate::measure::window;
+
+/// Name of the settings when nothing of ours is in force.
+pub const KERNEL_DEFAULT: &str = "kernel default";
+
+/// Longest nap between two looks at whether to stop.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Why the loop cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The host cannot be observed.
+    #[error("cannot observe this host: {0}")]
+    Observe(#[from] ObserveError),
+    /// Nothing can be changed.
+    #[error(transparent)]
+    Actuate(#[from] ActuateError),
+    /// The kernel does not let itself be changed at all.
+    #[error("cannot change scheduling on this host: {0}")]
+    Kernel(#[from] evenkeel_actuate::KernelError),
+}
+
+/// One measured window and what was seen in it.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// What decisions use.
+    pub summary: Summary,
+    /// What people are shown.
+    pub observation: Observation,
+    /// Fulfilment: exact for known loads, else the estimate.
+    pub fulfilment: Option<f64>,
+}
+
+/// The closed loop and its parts.
+pub struct Agent {
+    pub(crate) config: Config,
+    observer: Observer,
+    actuator: Option<Actuator<Linux>>,
+    pub(crate) recorder: Recorder,
+    pub(crate) record: RunRecord,
+    features: Features,
+    pub(crate) plan: Plan,
+    pub(crate) began: Instant,
+    cost: OwnCost,
+    pub(crate) trials: u32,
+}
+
+impl Agent {
+    /// Prepares to observe and, where the configuration allows changes, to act: takes the lock and puts back what a
+    /// killed predecessor left.
+    ///
+    /// # Errors
+    /// The host cannot be observed, another agent is at work, or the journal cannot be written.
+    pub fn new(config: Config, watcher: &mut dyn Watcher) -> Result<Self, AgentError> {
+        let root = Root::host();
+        let observer = Observer::new(&root, ObserverOptions::default())?;
+        let kernel = read_kernel(&root);
+        let actuator = if config.apply {
+            let options = Options { allow_realtime: config.realtime, protected: Vec::new() };
+            let (actuator, recovery) = Actuator::open(Linux::new()?, &config.state_dir, options)?;
+            if recovery.left_behind {
+                watcher.event(&Event::Recovered(&recovery));
+            }
+            Some(actuator)
+        } else {
+            None
+        };
+        let recorder = if config.history && config.apply {
+            Recorder::open(&config.state_dir.join("history.db"), Limits::default())
+        } else {
+            Recorder::off()
+        };
+        let features = Features {
+            task_slice: kernel.features.task_slice == Some(true),
+            default_slice_ns: evenkeel_kernfs::sys::default_slice_ns(),
+            realtime: config.realtime,
+            rt_groups: observer.hierarchies().and_then(|h| h.cpu.as_ref()).is_some_and(|cpu| !cpu.v2),
+        };
+        let record = RunRecord {
+            scope: config.scope.texts().to_vec(),
+            pid: std::process::id(),
+            started_ns: wall_ns(),
+            settings: KERNEL_DEFAULT.to_owned(),
+            ..RunRecord::default()
+        };
+        let mut agent = Self {
+            config,
+            observer,
+            actuator,
+            recorder,
+            record,
+            features,
+            plan: default_plan(),
+            began: Instant::now(),
+            cost: OwnCost::start(),
+            trials: 0,
+        };
+        if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
+            agent.observer.wait_for_runtimes(Duration::from_secs(2));
+        }
+        agent.recorder.begin_run(&agent.record);
+        agent.tell_notes(watcher);
+        Ok(agent)
+    }
+
+    /// What was done so far.
+    pub fn record(&self) -> &RunRecord {
+        &self.record
+    }
+
+    /// What the kernel offers and the user allows.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// The settings in force.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Seconds since the run began.
+    pub fn elapsed_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Waits; true when it was cut short because the watcher wants to stop.
+    pub fn pause(&self, time: Duration, watcher: &dyn Watcher) -> bool {
+        let until = Instant::now() + time;
+        loop {
+            if watcher.stopping() {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+
+    /// Measures one window of this length under the settings in force. `None` when it was cut short.
+    ///
+    /// # Errors
+    /// The host cannot be observed.
+    pub fn measure(&mut self, time: Duration, watcher: &mut dyn Watcher) -> Result<Option<Measured>, AgentError> {
+        let before = self.observer.sample_of(&Select::All, &Select::None)?;
+        if self.pause(time, watcher) {
+            return Ok(None);
+        }
+        let after = self.observer.sample_of(&Select::All, &Select::None)?;
+        self.measured(&before, &after, &Detail::None, watcher)
+    }
+
+    pub(crate) fn measured(
+        &mut self,
+        before: &Sample,
+        after: &Sample,
+        detail: &Detail,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Measured>, AgentError> {
+        let observation = self.observer.observe(before, after, detail)?;
+        let Some(summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
+            return Ok(None);
+        };
+        let fulfilment = self.known_fulfilment(&summary).or(summary.fulfilment);
+        watcher.event(&Event::Observed {
+            observation: &observation,
+            settings: &self.plan.name,
+            at_s: self.elapsed_s(),
+        });
+        Ok(Some(Measured { summary, observation, fulfilment }))
+    }
+
+    /// A sample of every task, context switches of none.
+    pub(crate) fn sample(&mut self) -> Result<Sample, AgentError> {
+        Ok(self.observer.sample_of(&Select::All, &Select::None)?)
+    }
+
+    /// Exact fulfilment where every task of the scope is a known load.
+    fn known_fulfilment(&self, summary: &Summary) -> Option<f64> {
+        let wanted: f64 = self.config.known.values().sum();
+        if wanted <= 0.0 {
+            return None;
+        }
+        let got: f64 = summary
+            .tasks
+            .iter()
+            .filter(|(id, _)| self.config.known.contains_key(&id.tid))
+            .map(|(_, rates)| rates.got_pct)
+            .sum();
+        Some(got / wanted)
+    }
+
+    /// Observes for a while with the slow facts (class, nice, slice, affinity, switches) of the tasks in the scope: what
+    /// levers compute from. `None` when it was cut short.
+    ///
+    /// # Errors
+    /// The host cannot be observed.
+    pub fn study(&mut self, time: Duration, watcher: &mut dyn Watcher) -> Result<Option<Measured>, AgentError> {
+        // Who is in the scope is known from ownership alone; reading everybody's switches would cost more than the rest.
+        let first = self.sample()?;
+        let glance = self.observer.observe(&first, &first, &Detail::None)?;
+        let scope: std::collections::BTreeSet<TaskId> =
+            glance.tasks.iter().filter(|t| self.config.scope.has(t, &glance)).map(|t| t.id).collect();
+        let scope = Select::Tasks(scope);
+        let before = self.observer.sample_of(&Select::All, &scope)?;
+        if self.pause(time, watcher) {
+            return Ok(None);
+        }
+        let after = self.observer.sample_of(&Select::All, &scope)?;
+        self.measured(&before, &after, &scope, watcher)
+    }
+
+    /// The plans that the levers propose for what was studied; each relative to the host as found.
+    pub fn propose(&self, observation: &Observation) -> Vec<Plan> {
+        let found = self.found(observation.clone());
+        let scene = self.scene(&found);
+        levers::plans(&scene)
+            .into_iter()
+            .filter(|plan| self.config.levers.is_empty() || self.config.levers.contains(&plan.name))
+            .collect()
+    }
+
+    /// The plan of one lever by name, whatever the configuration allows.
+    pub fn propose_named(&self, name: &str, observation: &Observation) -> Option<Plan> {
+        let found = self.found(observation.clone());
+        levers::plan_named(name, &self.scene(&found))
+    }
+
+    pub(crate) fn found(&self, observation: Observation) -> Observation {
+        match &self.actuator {
+            Some(actuator) => as_found(observation, actuator.touched()),
+            None => observation,
+        }
+    }
+
+    pub(crate) fn scene<'a>(&self, found: &'a Observation) -> Scene<'a> {
+        Scene::new(found, self.features, |task| self.config.scope.has(task, found), |_| None)
+    }
+
+    /// Makes the host what was found plus this plan. Does nothing where changes are not allowed.
+    pub fn set(&mut self, plan: &Plan) -> SetReport {
+        let Some(actuator) = &mut self.actuator else { return SetReport::default() };
+        // The plan was computed from the scope; what it names beyond tasks of the scope are their cgroups.
+        let named: std::collections::HashSet<Target> = plan.changes.iter().map(|c| c.target.clone()).collect();
+        let report = actuator.set(plan, &|target| named.contains(target));
+        self.plan = plan.clone();
+        report
+    }
+
+    /// Puts everything back and removes the journal.
+    pub fn close(mut self, outcome: &str) -> RestoreReport {
+        let report = match self.actuator.take() {
+            Some(actuator) => actuator.close(),
+            None => RestoreReport::default(),
+        };
+        self.record.settings = KERNEL_DEFAULT.to_owned();
+        self.record.changes.clear();
+        self.record.own_cost = self.cost.read();
+        self.recorder.set_changes(&[]);
+        self.recorder.finish_run(&self.record, outcome);
+        self.recorder.flush();
+        report
+    }
+
+    /// Adds a stage to the record and the history.
+    pub(crate) fn add_stage(&mut self, stage: Stage, watcher: &mut dyn Watcher) {
+        watcher.event(&Event::Stage(&stage));
+        self.recorder.add_stage(&stage);
+        self.record.stages.push(stage);
+    }
+
+    /// Brings the record up to date with the settings in force.
+    pub(crate) fn note_settings(&mut self, effect: Option<&str>, observation: &Observation) {
+        self.record.settings = self.plan.name.clone();
+        let names: std::collections::HashMap<TaskId, &str> =
+            observation.tasks.iter().map(|t| (t.id, t.comm.as_str())).collect();
+        let at_ns = wall_ns();
+        let touched: Vec<_> = match &self.actuator {
+            Some(actuator) => actuator.touched().filter_map(|(t, from, now)| Some((t, from, now?))).collect(),
+            None => Vec::new(),
+        };
+        self.record.changes = touched
+            .into_iter()
+            .map(|(target, from, now)| {
+                let why = self.plan.changes.iter().find(|c| c.target == *target && c.knob() == now.knob());
+                let (task, group) = match target {
+                    Target::Task(id) => (Some(*id), None),
+                    Target::Group(group) => (None, Some(group.path.clone())),
+                };
+                ChangeRecord {
+                    task,
+                    comm: task.and_then(|id| names.get(&id)).map(|comm| (*comm).to_owned()),
+                    group,
+                    knob: now.knob().name().to_owned(),
+                    from: from.to_string(),
+                    to: now.to_string(),
+                    why: why.map_or_else(String::new, |change| change.why.clone()),
+                    effect: effect.map(str::to_owned),
+                    at_ns,
+                }
+            })
+            .collect();
+        self.record.own_cost = self.cost.read();
+        self.recorder.set_changes(&self.record.changes);
+        self.recorder.update_run(&self.record);
+    }
+
+    /// Keeps the record's own cost fresh.
+    pub(crate) fn note_cost(&mut self) {
+        self.record.own_cost = self.cost.read();
+        self.recorder.update_run(&self.record);
+    }
+
+    pub(crate) fn tell_notes(&mut self, watcher: &mut dyn Watcher) {
+        for note in self.recorder.take_notes() {
+            watcher.event(&Event::Note(&note));
+        }
+    }
+
+    /// Variance of the online CPUs' utilisation passes the threshold at which placing anew is worth a look.
+    pub(crate) fn uneven(observation: &Observation, threshold_points: f64) -> bool {
+        let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
+        stats::variance(&busy) > threshold_points * threshold_points
+    }
+}
+
+/// The empty plan: everything as found.
+pub(crate) fn default_plan() -> Plan {
+    Plan {
+        name: KERNEL_DEFAULT.to_owned(),
+        why: "everything as found".to_owned(),
+        changes: Vec::new(),
+    }
+}
+
+/// Tasks a plan changes.
+pub(crate) fn tasks_of(plan: &Plan) -> std::collections::HashSet<TaskId> {
+    plan.changes
+        .iter()
+        .filter_map(|change| match &change.target {
+            Target::Task(id) => Some(*id),
+            Target::Group(_) => None,
+        })
+        .collect()
+}
+
+/// Whether a plan pins tasks, so that placement has to be watched.
+pub(crate) fn pins(plan: &Plan) -> bool {
+    plan.changes.iter().any(|c| c.knob() == Knob::Affinity && matches!(c.to, Setting::Affinity(_)))
+}
+
+/// Wall clock, nanoseconds since 1970.
+pub(crate) fn wall_ns() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}

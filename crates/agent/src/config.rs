@@ -1,0 +1,62 @@
+//! How the loop is to be run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel_policy::race::RaceRules;
+
+use crate::scope::Scope;
+
+/// Settings of one run of the loop.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Whose CPU sharing is evened out.
+    pub scope: Scope,
+    /// Where journal and history are kept.
+    pub state_dir: PathBuf,
+    /// Whether anything is written; otherwise the loop observes and proposes only.
+    pub apply: bool,
+    /// Time between observations while nothing is on trial.
+    pub interval: Duration,
+    /// Time within which the first decision is to fall.
+    pub decide_within: Duration,
+    /// Time spent on a closer look at a promising candidate that the first trial could neither keep nor dismiss.
+    pub closer_look: Duration,
+    /// Time after which settings in force are put to the test again; doubles each time they pass, up to sixteenfold.
+    pub recheck: Duration,
+    /// Real-time classes may be used.
+    pub realtime: bool,
+    /// Names of the levers that may be used; empty means all.
+    pub levers: Vec<String>,
+    /// Demand of tasks that are known to want so much (percent of one CPU by thread id): built-in loads. Used to show
+    /// exact fulfilment, never to decide.
+    pub known: BTreeMap<u32, f64>,
+    /// Rules of trials, the guard's limits among them.
+    pub rules: RaceRules,
+    /// Whether the history is written.
+    pub history: bool,
+    /// End after the first decision instead of watching on.
+    pub once: bool,
+}
+
+impl Config {
+    /// The defaults for a scope.
+    pub fn new(scope: Scope, state_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            scope,
+            state_dir: state_dir.into(),
+            apply: true,
+            interval: Duration::from_secs(1),
+            decide_within: Duration::from_secs(18),
+            closer_look: Duration::from_secs(40),
+            recheck: Duration::from_secs(60),
+            realtime: false,
+            levers: Vec::new(),
+            known: BTreeMap::new(),
+            rules: RaceRules::default(),
+            history: true,
+            once: false,
+        }
+    }
+}

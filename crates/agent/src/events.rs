@@ -1,0 +1,71 @@
+//! What the loop tells whoever drives it.
+
+use evenkeel_actuate::Recovery;
+use evenkeel_base::run::Stage;
+use evenkeel_base::{Observation, Plan};
+use evenkeel_policy::race::Decision;
+use evenkeel_policy::window::Summary;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A remark for people, such as history that cannot be written.
+    Note(&'a str),
+    /// A predecessor had left changes behind; they were put back.
+    Recovered(&'a Recovery),
+    /// The host was observed with some settings in force.
+    Observed {
+        /// What was seen.
+        observation: &'a Observation,
+        /// Name of the settings in force.
+        settings: &'a str,
+        /// Seconds since the run began.
+        at_s: f64,
+    },
+    /// A trial begins; candidate 0 is the present state.
+    TrialBegins {
+        /// Candidates.
+        candidates: &'a [Plan],
+        /// Rounds at most.
+        rounds: usize,
+        /// Seconds a round takes at first.
+        round_s: f64,
+    },
+    /// A window was measured.
+    Window {
+        /// Rounds completed so far.
+        round: usize,
+        /// Whose settings were in force.
+        settings: &'a str,
+        /// What was measured.
+        summary: &'a Summary,
+        /// Fulfilment: exact for known loads, else the estimate.
+        fulfilment: Option<f64>,
+    },
+    /// A trial was decided.
+    Decided {
+        /// The outcome.
+        decision: &'a Decision,
+        /// Candidates, in its order.
+        candidates: &'a [Plan],
+    },
+    /// A stage ended.
+    Stage(&'a Stage),
+}
+
+/// Whoever drives the loop.
+pub trait Watcher {
+    /// Something happened.
+    fn event(&mut self, _event: &Event<'_>) {}
+
+    /// Whether the loop should end; asked several times a second.
+    fn stopping(&self) -> bool {
+        false
+    }
+}
+
+/// A watcher that looks away.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Quiet;
+
+impl Watcher for Quiet {}

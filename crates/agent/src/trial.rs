@@ -1,0 +1,259 @@
+//! Carrying out a trial: candidates take turns, windows are measured, the winner is put in force.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_base::run::{Estimate, Stage};
+use evenkeel_base::{Observation, Plan};
+use evenkeel_policy::levers::Scene;
+use evenkeel_policy::race::{Decision, Race, RaceRules};
+use evenkeel_policy::stats;
+use evenkeel_store::TrialWindow;
+
+use crate::agent::{Agent, AgentError, default_plan, wall_ns};
+use crate::events::{Event, Watcher};
+
+/// Windows are between these lengths, seconds: shorter ones see too little of a cycle, longer ones too few turns.
+const WINDOW_S: (f64, f64) = (0.6, 2.0);
+/// Cycles of a usual task that a window should hold.
+const CYCLES: f64 = 8.0;
+/// Time given to settings to take hold before a window, in cycles, and its limits in seconds.
+const SETTLE_CYCLES: f64 = 1.0;
+const SETTLE_S: (f64, f64) = (0.05, 0.3);
+/// Waiting below this many seconds per second of work is as good as none: nothing to win.
+const CALM: f64 = 0.02;
+/// Rounds of the first trial.
+const ROUNDS: (usize, usize) = (3, 12);
+
+/// Lengths of a trial's parts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rhythm {
+    window: Duration,
+    settle: Duration,
+}
+
+impl Rhythm {
+    /// By how often the scope's tasks go to sleep, weighted by load.
+    pub(crate) fn of(scene: &Scene<'_>) -> Self {
+        let mut weighted = 0.0;
+        let mut weight = 0.0;
+        for subject in &scene.tasks {
+            let per_s = subject.task.voluntary_per_s.unwrap_or(0.0);
+            let cycle = if per_s > 0.1 { 1.0 / per_s } else { 0.1 };
+            weighted += subject.load_pct * cycle.min(1.0);
+            weight += subject.load_pct;
+        }
+        let cycle = if weight > 0.0 { weighted / weight } else { 0.1 };
+        Self {
+            window: Duration::from_secs_f64((CYCLES * cycle).clamp(WINDOW_S.0, WINDOW_S.1)),
+            settle: Duration::from_secs_f64((SETTLE_CYCLES * cycle).clamp(SETTLE_S.0, SETTLE_S.1)),
+        }
+    }
+
+    fn turn_s(&self) -> f64 {
+        (self.window + self.settle).as_secs_f64()
+    }
+
+    /// Rounds of this many candidates that fit into a time.
+    fn rounds(&self, candidates: usize, time: Duration) -> usize {
+        (time.as_secs_f64() / (self.turn_s() * candidates as f64)) as usize
+    }
+}
+
+/// Why no trial was held.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NoTrial {
+    /// Nobody of the scope runs.
+    Idle,
+    /// Nobody waits worth mentioning.
+    Calm(f64),
+    /// No lever can act here.
+    NoLever,
+    /// The watcher wants to stop.
+    Stopped,
+}
+
+impl NoTrial {
+    /// For people.
+    pub fn why(&self) -> String {
+        match self {
+            Self::Idle => "nothing to do: no task of the scope is running".to_owned(),
+            Self::Calm(wait) => format!(
+                "nothing to do: tasks wait {:.1} ms per second of work, there is nothing to gain",
+                wait * 1000.0
+            ),
+            Self::NoLever => "nothing to do: no lever can act on these tasks".to_owned(),
+            Self::Stopped => "stopped".to_owned(),
+        }
+    }
+}
+
+impl Agent {
+    /// Studies the scope, lets every lever propose, holds a trial and puts the winner in force. The time for the whole
+    /// is [`crate::Config::decide_within`], plus [`crate::Config::closer_look`] where a promising candidate could
+    /// neither be kept nor dismissed.
+    ///
+    /// # Errors
+    /// The host cannot be observed.
+    pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
+        let until = Instant::now() + self.config.decide_within;
+        let Some(studied) = self.study(Duration::from_secs(1), watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+        let found = self.found(studied.observation);
+        let scene = self.scene(&found);
+        if scene.tasks.is_empty() {
+            return Ok(Err(NoTrial::Idle));
+        }
+        if self.plan.changes.is_empty()
+            && let Some(wait) = studied.summary.wait_per_ran().filter(|wait| *wait < CALM)
+        {
+            return Ok(Err(NoTrial::Calm(wait)));
+        }
+        let rhythm = Rhythm::of(&scene);
+        let mut candidates = vec![self.plan.clone()];
+        if !self.plan.changes.is_empty() {
+            candidates.push(default_plan());
+        }
+        candidates.extend(self.propose(&found));
+        if candidates.len() < 2 {
+            return Ok(Err(NoTrial::NoLever));
+        }
+        let first = self.hold_trial(&candidates, rhythm, until, &found, watcher)?;
+        if first.0.winner != 0 || watcher.stopping() {
+            return Ok(Ok(first.0));
+        }
+        let Some(promising) = first.1 else { return Ok(Ok(first.0)) };
+        let closer = [candidates[0].clone(), candidates[promising].clone()];
+        let until = Instant::now() + self.config.closer_look;
+        Ok(Ok(self.hold_trial(&closer, rhythm, until, &found, watcher)?.0))
+    }
+
+    /// Puts the settings in force to the test against the kernel's default.
+    ///
+    /// # Errors
+    /// The host cannot be observed.
+    pub(crate) fn recheck(&mut self, watcher: &mut dyn Watcher) -> Result<Option<Decision>, AgentError> {
+        let Some(studied) = self.study(Duration::from_secs(1), watcher)? else { return Ok(None) };
+        let found = self.found(studied.observation);
+        let rhythm = Rhythm::of(&self.scene(&found));
+        let candidates = [self.plan.clone(), default_plan()];
+        let until = Instant::now() + Duration::from_secs_f64(rhythm.turn_s() * 10.0);
+        Ok(Some(self.hold_trial(&candidates, rhythm, until, &found, watcher)?.0))
+    }
+
+    /// One race; the winner is in force afterwards. Also names the most promising challenger when the present state
+    /// stayed for want of evidence.
+    fn hold_trial(
+        &mut self,
+        candidates: &[Plan],
+        rhythm: Rhythm,
+        until: Instant,
+        observation: &Observation,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(Decision, Option<usize>), AgentError> {
+        self.trials += 1;
+        let started_ns = wall_ns();
+        let left = until.saturating_duration_since(Instant::now());
+        // Losers drop out early, so more rounds than would fit with everybody may be held; the clock decides.
+        let rounds = rhythm.rounds(2, left).clamp(ROUNDS.0, 10 * ROUNDS.1);
+        let full = rhythm.rounds(candidates.len(), left).clamp(ROUNDS.0, ROUNDS.1);
+        let rules = RaceRules {
+            max_rounds: rounds,
+            min_rounds: self.config.rules.min_rounds.min(full),
+            seed: self.config.rules.seed.wrapping_add(u64::from(self.trials)),
+            ..self.config.rules
+        };
+        watcher.event(&Event::TrialBegins {
+            candidates,
+            rounds: full,
+            round_s: rhythm.turn_s() * candidates.len() as f64,
+        });
+        let mut race = Race::new(candidates.len() - 1, rules);
+        let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
+        while let Some(turn) = race.up() {
+            let late = Instant::now() >= until && race.rounds() >= ROUNDS.0;
+            if late || watcher.stopping() {
+                break;
+            }
+            if let Some(why) = self.take_turn(&candidates[turn]) {
+                race.withdraw(turn, why);
+                continue;
+            }
+            if self.pause(rhythm.settle, watcher) {
+                break;
+            }
+            let at_ns = wall_ns();
+            let Some(measured) = self.measure(rhythm.window, watcher)? else { break };
+            self.recorder.add_trial(&TrialWindow {
+                trial: self.trials,
+                settings: candidates[turn].name.clone(),
+                started_ns: at_ns,
+                seconds: measured.summary.seconds,
+                cpu_pct: measured.summary.got_pct,
+                wait_per_ran: measured.summary.wait_per_ran(),
+                fulfilment: measured.fulfilment,
+                steal_pct: measured.observation.host.steal_pct,
+            });
+            watcher.event(&Event::Window {
+                round: race.rounds(),
+                settings: &candidates[turn].name,
+                summary: &measured.summary,
+                fulfilment: measured.fulfilment,
+            });
+            fulfilments[turn].extend(measured.fulfilment);
+            race.record(measured.summary);
+        }
+        let decision = race.decide();
+        let promising = if decision.winner == 0 { race.promising() } else { None };
+        self.set(&candidates[decision.winner]);
+        self.note_trial(&decision, candidates, &fulfilments, started_ns, rhythm, watcher);
+        self.note_settings(Some(&decision.verdicts[decision.winner].why), observation);
+        watcher.event(&Event::Decided { decision: &decision, candidates });
+        Ok((decision, promising))
+    }
+
+    /// Puts a candidate in force; says why if that is not possible.
+    fn take_turn(&mut self, plan: &Plan) -> Option<String> {
+        let report = self.set(plan);
+        if plan.changes.is_empty() {
+            return None;
+        }
+        let problems: Vec<String> = report.problems().map(|(_, why)| why).collect();
+        let lost = problems.len() as f64 / plan.changes.len() as f64;
+        // A few tasks that refuse are measured along; a plan that mostly cannot be carried out is no candidate.
+        (lost > 0.2).then(|| {
+            format!("{} of {} changes not possible: {}", problems.len(), plan.changes.len(), problems[0])
+        })
+    }
+
+    /// Records a stage for each candidate.
+    fn note_trial(
+        &mut self,
+        decision: &Decision,
+        candidates: &[Plan],
+        fulfilments: &[Vec<f64>],
+        started_ns: u64,
+        rhythm: Rhythm,
+        watcher: &mut dyn Watcher,
+    ) {
+        let bounded = |e: Option<Estimate>| e.filter(|e| e.low.is_finite() && e.high.is_finite());
+        let fulfilment = |c: usize| bounded(stats::estimate(&fulfilments[c]));
+        let first = self.record.baseline.is_none();
+        if first && candidates[0].changes.is_empty() {
+            self.record.baseline = fulfilment(0);
+        }
+        self.record.now = fulfilment(decision.winner);
+        for (index, (plan, verdict)) in candidates.iter().zip(&decision.verdicts).enumerate() {
+            let stage = Stage {
+                name: format!("trial {}", plan.name),
+                started_ns,
+                seconds: verdict.windows as f64 * rhythm.window.as_secs_f64(),
+                cpu_pct: bounded(verdict.got_pct),
+                wait_per_ran: bounded(verdict.wait_per_ran),
+                fulfilment: fulfilment(index),
+                fulfilment_estimated: self.config.known.is_empty(),
+                kept: Some(verdict.kept),
+                why: verdict.why.clone(),
+            };
+            self.add_stage(stage, watcher);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The loop itself: decide, then watch on: drift, new and ended tasks, hotplug, and whether what was kept still helps.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_base::{CpuSet, Observation};
+
+use crate::agent::{Agent, AgentError, pins, tasks_of};
+use crate::events::{Event, Watcher};
+
+/// A scope's load has drifted when it differs by this ratio from what the settings were chosen for ...
+const LOAD_DRIFT: f64 = 0.3;
+/// ... or when tasks the settings do not know carry this share of it.
+const STRANGERS: f64 = 0.2;
+/// Drift must last this many observations: work comes and goes.
+const LASTING: u32 = 3;
+/// Settings that pin tasks are looked at again when CPU utilisations differ by this many points (standard deviation).
+const UNEVEN_POINTS: f64 = 15.0;
+/// Longest wait for a re-check, in multiples of the configured one.
+const RECHECK_MAX: u32 = 16;
+
+/// What the settings in force were chosen for.
+#[derive(Debug)]
+struct Basis {
+    load_pct: f64,
+    online: CpuSet,
+    idle: bool,
+}
+
+impl Agent {
+    /// Runs the loop until the time is over or the watcher wants to stop; without an end if `time` is `None`. What was
+    /// changed stays in force until [`Agent::close`].
+    ///
+    /// # Errors
+    /// The host cannot be observed.
+    pub fn run(&mut self, time: Option<Duration>, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
+        let end = time.map(|time| Instant::now() + time);
+        let over = |watcher: &dyn Watcher| watcher.stopping() || end.is_some_and(|end| Instant::now() >= end);
+        let mut basis = self.decide_and_tell(watcher)?;
+        if self.config.once {
+            return Ok(());
+        }
+        let mut recheck_every = self.config.recheck;
+        let mut recheck_at = Instant::now() + recheck_every;
+        let mut drifting = 0;
+        let mut before = self.sample()?;
+        let mut cost_noted = Instant::now();
+        while !over(watcher) {
+            let nap = end.map_or(self.config.interval, |end| {
+                self.config.interval.min(end.saturating_duration_since(Instant::now()))
+            });
+            if self.pause(nap, watcher) {
+                break;
+            }
+            let after = self.sample()?;
+            let Some(measured) = self.measured(&before, &after, &evenkeel_observe::Detail::None, watcher)? else {
+                before = after;
+                continue;
+            };
+            self.recorder.add_sample(&after, Some(&measured.observation));
+            before = after;
+            self.tell_notes(watcher);
+            if cost_noted.elapsed() > Duration::from_secs(10) {
+                self.note_cost();
+                cost_noted = Instant::now();
+            }
+            drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
+            let hotplug = measured.observation.topology.online != basis.online;
+            if hotplug || drifting >= LASTING {
+                let why = if hotplug { "CPUs came or went" } else { "the load has changed" };
+                watcher.event(&Event::Note(&format!("{why}: deciding anew")));
+                basis = self.decide_and_tell(watcher)?;
+                recheck_every = self.config.recheck;
+                recheck_at = Instant::now() + recheck_every;
+                drifting = 0;
+                before = self.sample()?;
+            } else if !self.plan.changes.is_empty() && Instant::now() >= recheck_at {
+                let passed = self.recheck(watcher)?.is_none_or(|decision| decision.winner == 0);
+                // Settings that fail their re-check are gone already; what else could help is then decided anew.
+                if passed {
+                    recheck_every = (recheck_every * 2).min(self.config.recheck * RECHECK_MAX);
+                } else {
+                    recheck_every = self.config.recheck;
+                    basis = self.decide_and_tell(watcher)?;
+                }
+                recheck_at = Instant::now() + recheck_every;
+                before = self.sample()?;
+            }
+        }
+        self.note_cost();
+        self.recorder.flush();
+        Ok(())
+    }
+
+    fn decide_and_tell(&mut self, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
+        let outcome = self.decide(watcher)?;
+        let idle = match &outcome {
+            Ok(_) => false,
+            Err(no) => {
+                watcher.event(&Event::Note(&no.why()));
+                true
+            }
+        };
+        // What the loop compares with later is the scope under the settings now in force.
+        let measured = self.measure(Duration::from_secs(1), watcher)?;
+        let (load_pct, online) = measured.map_or((0.0, CpuSet::new()), |m| {
+            (self.scope_load(&m.observation), m.observation.topology.online.clone())
+        });
+        Ok(Basis { load_pct, online, idle })
+    }
+
+    fn scope_load(&self, observation: &Observation) -> f64 {
+        observation.tasks.iter().filter(|t| self.config.scope.has(t, observation)).map(|t| t.cpu_pct).sum()
+    }
+
+    fn has_drifted(&self, basis: &Basis, observation: &Observation) -> bool {
+        let load = self.scope_load(observation);
+        // Where there was nothing to do, only waiting can give something to do.
+        if basis.idle {
+            let waiting: f64 = observation
+                .tasks
+                .iter()
+                .filter(|t| self.config.scope.has(t, observation))
+                .filter_map(|t| t.wait_pct)
+                .sum();
+            return load > 5.0 && waiting > 0.05 * load;
+        }
+        if (load - basis.load_pct).abs() > LOAD_DRIFT * basis.load_pct.max(10.0) {
+            return true;
+        }
+        if self.plan.changes.is_empty() {
+            return false;
+        }
+        let known = tasks_of(&self.plan);
+        let strangers: f64 = observation
+            .tasks
+            .iter()
+            .filter(|t| self.config.scope.has(t, observation) && !known.contains(&t.id))
+            .map(|t| t.cpu_pct)
+            .sum();
+        let strange = !known.is_empty() && strangers > STRANGERS * load.max(5.0);
+        strange || (pins(&self.plan) && Self::uneven(observation, UNEVEN_POINTS))
+    }
+}
