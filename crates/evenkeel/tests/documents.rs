@@ -54,3 +54,22 @@ fn load_tells_what_was_wanted_and_got() {
     let got = 100.0 * number(&load, "cpu_s") / number(&load, "real_s");
     assert!((number(&load, "got_pct") - got).abs() < 0.5, "{load:#}");
 }
+
+#[test]
+fn check_has_evidence_and_a_fix_for_each_failure() {
+    let check = document(&["check"], "check");
+    let findings = check["findings"].as_array().unwrap();
+    assert!(!findings.is_empty());
+    for finding in findings {
+        has(finding, &["rule", "status", "severity", "subject", "evidence", "fix"]);
+        assert!(["pass", "fail", "unknown"].contains(&finding["status"].as_str().unwrap()), "{finding:#}");
+        assert!(["info", "warning", "error"].contains(&finding["severity"].as_str().unwrap()), "{finding:#}");
+        if finding["status"] == "fail" {
+            assert!(finding["evidence"].is_string() && finding["fix"].is_string(), "{finding:#}");
+        }
+    }
+    for status in ["pass", "fail", "unknown"] {
+        let count = findings.iter().filter(|f| f["status"] == status).count();
+        assert_eq!(number(&check["summary"], status) as usize, count, "{status}: {:#}", check["summary"]);
+    }
+}

@@ -85,3 +85,38 @@ fn the_machine_is_what_the_scenario_asked_for() {
     assert_eq!(load["schema"], "evenkeel.load/v1");
     assert_eq!(load["wanted_pct"], 10.0);
 }
+
+/// Subjects of the findings of a rule that have a status.
+fn subjects<'a>(check: &'a serde_json::Value, rule: &str, status: &str) -> Vec<&'a str> {
+    let findings = check["findings"].as_array().unwrap().iter();
+    findings
+        .filter(|f| f["rule"] == rule && f["status"] == status)
+        .map(|f| f["subject"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn check_names_what_is_wrong_and_falls_silent_when_it_is_mended() {
+    let results = scenario("check");
+    let wrong = results.json("wrong");
+    assert_eq!(results.text("wrong_status"), "1");
+    let rogue = results.text("rogue");
+    let found = subjects(&wrong, "isolated-task", "fail");
+    assert!(found.iter().any(|subject| subject.contains(rogue)), "task {rogue} on CPU 3: {wrong:#}");
+    assert_eq!(subjects(&wrong, "quota-throttled", "fail"), ["cgroup /tight"], "{wrong:#}");
+    assert_eq!(subjects(&wrong, "quota-threads", "fail"), ["cgroup /tight"], "{wrong:#}");
+    for finding in wrong["findings"].as_array().unwrap().iter().filter(|f| f["status"] == "fail") {
+        assert!(finding["evidence"].is_string() && finding["fix"].is_string(), "{finding:#}");
+    }
+
+    // Without a policy nothing is expected of the isolated CPUs; with one, they have to be those.
+    assert_eq!(subjects(&wrong, "isolated-as-expected", "fail"), Vec::<&str>::new());
+    assert_eq!(subjects(&results.json("expected"), "isolated-as-expected", "fail").len(), 1);
+    assert_eq!(results.text("bad_policy"), "2");
+
+    let mended = results.json("mended");
+    for rule in ["isolated-task", "quota-throttled", "quota-threads"] {
+        assert_eq!(subjects(&mended, rule, "fail"), Vec::<&str>::new(), "{rule}: {mended:#}");
+        assert_ne!(subjects(&mended, rule, "pass"), Vec::<&str>::new(), "{rule}: {mended:#}");
+    }
+}
