@@ -15,7 +15,7 @@ const STYLE: &str = "
 body{margin:0 auto;max-width:1200px;padding:28px 24px 60px;background:var(--bg);color:var(--ink);
 font:15px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
 h1{font-size:25px;line-height:1.3;margin:0 0 4px}h2{font-size:20px;margin:46px 0 6px;padding-top:14px;border-top:1px solid var(--line)}
-h3{font-size:15.5px;margin:24px 0 4px}p{margin:6px 0;max-width:86ch}.sub{color:var(--dim)}
+h3{font-size:15.5px;margin:24px 0 4px}p{margin:6px 0;max-width:86ch}.sub{color:var(--dim);max-width:none}
 .answer{font-size:17.5px;line-height:1.5;background:var(--card);border-left:4px solid var(--final);padding:14px 18px;margin:18px 0;max-width:none}
 figure{margin:10px 0 22px}figcaption{color:var(--dim);font-size:13.5px;max-width:100ch;margin-bottom:4px}
 .wide{overflow-x:auto}

@@ -232,10 +232,11 @@ impl<T> Table<T> {
                 column.set_padding((0, if index == last { 0 } else { 2 }));
                 if field.right {
                     column.set_cell_alignment(CellAlignment::Right);
-                    // Numbers are never wrapped.
-                    column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(
-                        field.heading.len().max(6) as u16 + 2,
-                    )));
+                    if width.is_some() {
+                        // Numbers are never wrapped.
+                        let least = field.heading.len().max(6) as u16 + 2;
+                        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+                    }
                 }
             }
         }

@@ -1,11 +1,141 @@
 //! `evenkeel status`.
 
-use super::{Failure, Global, Outcome};
+use std::io::{IsTerminal, Write};
 
-/// Not written yet.
+use anyhow::{Context, anyhow};
+use evenkeel_actuate::{FileMedium, Holder};
+use evenkeel_base::run::RunRecord;
+use evenkeel_report::run::{self, DocumentKind};
+use evenkeel_report::{table, time};
+use evenkeel_store::{Store, StoredRun};
+use serde_json::json;
+
+use super::{Failure, Format, Global, Outcome};
+
+/// Show whether an agent is at work, and what the last run did: settings and changes in force, fulfilment before and
+/// now, the agent's own cost.
+///
+/// Exit status: 0 whether or not an agent runs (see `agent` in the JSON), 3 if the state directory cannot be read.
+///
+/// Example: evenkeel status -o json
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
-pub fn run(_global: &Global, _args: Args) -> Outcome {
-    Err(Failure::Cannot(anyhow::anyhow!("status is not written yet")))
+/// How the last run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Its agent is at work.
+    Running,
+    /// It ended by itself or was stopped.
+    Ended,
+    /// It did not end, but its agent is gone.
+    Killed,
+    /// There is none.
+    None,
+}
+
+impl State {
+    fn of(run: Option<&StoredRun>, agent: Option<&Agent>) -> Self {
+        match run {
+            None => Self::None,
+            Some(run) if run.ended_ns.is_some() => Self::Ended,
+            // Without a legible pid in the lock, the newest run is taken to be the agent's.
+            Some(run) => match agent {
+                Some(Agent(Some(holder))) if holder.pid != run.record.pid => Self::Killed,
+                Some(_) => Self::Running,
+                None => Self::Killed,
+            },
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Ended => "ended",
+            Self::Killed => "killed",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The process that holds the state directory's lock, as far as the lock tells.
+#[derive(Debug)]
+struct Agent(Option<Holder>);
+
+pub fn run(global: &Global, _args: Args) -> Outcome {
+    if global.output == Format::Svg {
+        return Err(Failure::Usage(anyhow!("--output svg is for `topology`; use text, json or csv")));
+    }
+    if global.root.is_some() {
+        return Err(Failure::Usage(anyhow!("a captured tree has no status; name a --state-dir instead")));
+    }
+    let agent = FileMedium::holder(&global.state_dir)
+        .context("cannot tell whether an agent is running (run as root)")
+        .map_err(Failure::Cannot)?
+        .map(Agent);
+    let path = global.state_dir.join(evenkeel_store::FILE_NAME);
+    let last = Store::open_read_only(&path)
+        .and_then(|store| store.map_or(Ok(None), |store| store.last_run()))
+        .map_err(anyhow::Error::from)
+        .map_err(Failure::Cannot)?;
+    let state = State::of(last.as_ref(), agent.as_ref());
+    let out = match global.output {
+        Format::Json => json(last.as_ref(), agent.as_ref(), state).map_err(Failure::Cannot)?,
+        Format::Csv => {
+            let changes = last.as_ref().map(|run| run.record.changes.as_slice()).unwrap_or_default();
+            run::change_table(true).csv(changes)
+        }
+        Format::Text | Format::Svg => text(global, last.as_ref(), agent.as_ref(), state),
+    };
+    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    Ok(0)
+}
+
+fn json(last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> anyhow::Result<String> {
+    let empty = RunRecord::default();
+    let mut document = run::document(last.map_or(&empty, |run| &run.record), DocumentKind::Status);
+    document["agent"] = match agent {
+        None => serde_json::Value::Null,
+        Some(Agent(None)) => json!({ "pid": null, "since": null }),
+        Some(Agent(Some(holder))) => {
+            json!({ "pid": holder.pid, "since": time::rfc3339(holder.since.saturating_mul(1_000_000_000)) })
+        }
+    };
+    document["state"] = state.name().into();
+    document["run"] = last.map_or(serde_json::Value::Null, |run| json!(run.id));
+    document["ended"] = json!(last.and_then(|run| run.ended_ns).and_then(time::rfc3339));
+    document["outcome"] = json!(last.and_then(|run| run.outcome.as_deref()));
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn text(global: &Global, last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> String {
+    let agent = match agent {
+        None => "No agent is running.".to_owned(),
+        Some(Agent(None)) => "An agent is running (its pid is not known).".to_owned(),
+        Some(Agent(Some(holder))) => format!(
+            "An agent is running: pid {}, since {} UTC.",
+            holder.pid,
+            time::short(holder.since.saturating_mul(1_000_000_000))
+        ),
+    };
+    let Some(last) = last else {
+        return format!("{agent}\nNothing recorded in {}.\n", global.state_dir.display());
+    };
+    let started = time::short(last.record.started_ns);
+    let headline = match state {
+        State::Running | State::None => format!("Run {}, started {started} UTC:", last.id.0),
+        State::Ended => format!(
+            "Last run: {}, started {started} UTC, ended {} UTC ({}).",
+            last.id.0,
+            last.ended_ns.map_or_else(|| "?".to_owned(), time::short),
+            last.outcome.as_deref().unwrap_or("?")
+        ),
+        State::Killed => format!(
+            "Last run: {}, started {started} UTC, did not end by itself. `evenkeel restore` puts back what it may \
+             have left.",
+            last.id.0
+        ),
+    };
+    let width = table::width(std::io::stdout().is_terminal());
+    format!("{agent}\n{headline}\n\n{}", run::text(&last.record, width))
 }

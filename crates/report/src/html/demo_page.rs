@@ -3,8 +3,11 @@
 use maud::{Markup, html};
 
 use super::{figure, measured, page};
-use crate::demo::{DemoReport, DemoRun, DemoStage, Role, Verdict, took};
+use crate::demo::{CoreMap, DemoReport, DemoRun, DemoStage, Role, Verdict, took};
 use crate::svg::{self, Band, Mark, SummaryRow, TaskBars, Timeline};
+
+/// Loads shown in a picture; with more, rows could not be read.
+const MAX_TASKS: usize = 50;
 
 /// The page of a demonstration.
 pub fn demo(report: &DemoReport) -> String {
@@ -99,6 +102,12 @@ fn scene(index: usize, run: &DemoRun) -> Markup {
         wanted_pct: Some(run.wanted_pct),
         cpus,
     });
+    let shown = spread(run.tasks.len(), MAX_TASKS);
+    let some = if shown.len() < run.tasks.len() {
+        format!(" Shown are {} of the {} loads, evenly picked.", shown.len(), run.tasks.len())
+    } else {
+        String::new()
+    };
     html! {
         h2 id={ "run-" (index + 1) } { (index + 1) ". " (run.title()) }
         p { (run.scene.about()) }
@@ -108,18 +117,30 @@ fn scene(index: usize, run: &DemoRun) -> Markup {
                  bands are the stages.", &timeline))
         (stages(&run.stages))
         @if !run.tasks.is_empty() {
-            (figure("What each load wanted (pale) and got (bars) under each setting.", &svg::task_bars(&bars(run))))
+            (figure(&format!("What each load wanted (pale) and got (bars) under each setting.{some}"), &svg::task_bars(&bars(run, &shown))))
         }
         @if let Some(map) = &run.core_map {
-            (figure("Where each load ran: the darker, the more of its own CPU time on that CPU.",
-                &svg::core_map(map, &run.tasks.iter().map(|task| task.name.clone()).collect::<Vec<_>>(),
+            (figure(&format!("Where each load ran: the darker, the more of its own CPU time on that CPU.{some}"),
+                &svg::core_map(&pick(map, &shown), &shown.iter().map(|&task| run.tasks[task].name.clone()).collect::<Vec<_>>(),
                     ["Before: kernel default", &format!("After: {}", run.choice)])))
         }
     }
 }
 
+/// `most` of `0..count`, evenly spread.
+fn spread(count: usize, most: usize) -> Vec<usize> {
+    if count <= most { (0..count).collect() } else { (0..most).map(|n| n * count / most).collect() }
+}
+
+fn pick(map: &CoreMap, tasks: &[usize]) -> CoreMap {
+    let rows = |rows: &[Vec<Option<f64>>]| {
+        tasks.iter().map(|&task| rows.get(task).cloned().unwrap_or_default()).collect()
+    };
+    CoreMap { cpus: map.cpus.clone(), before: rows(&map.before), after: rows(&map.after) }
+}
+
 /// Bars for the stages worth comparing: the last of each role, trials left out.
-fn bars(run: &DemoRun) -> TaskBars {
+fn bars(run: &DemoRun, tasks: &[usize]) -> TaskBars {
     let shown: Vec<usize> =
         [Role::Default, Role::Recipe, Role::Final].into_iter().filter_map(|role| run.stage(role)).collect();
     TaskBars {
@@ -131,9 +152,9 @@ fn bars(run: &DemoRun) -> TaskBars {
                 role => (role.title().to_owned(), role),
             })
             .collect(),
-        tasks: run
-            .tasks
+        tasks: tasks
             .iter()
+            .filter_map(|&task| run.tasks.get(task))
             .map(|task| {
                 let got = shown.iter().map(|&stage| task.got_pct.get(stage).copied().flatten()).collect();
                 (task.name.clone(), Some(task.wanted_pct), got)

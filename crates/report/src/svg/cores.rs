@@ -1,10 +1,12 @@
 //! Where each task ran: tasks by CPUs, before and after side by side.
 
-use super::{Anchor, Canvas, WIDTH, short};
+use super::{Anchor, Canvas, Cells, WIDTH, short};
 use crate::demo::CoreMap;
 
 const LEFT: f64 = 150.0;
 const GAP: f64 = 40.0;
+/// Cells at least this wide carry their number.
+const NUMBERED: f64 = 26.0;
 
 /// Draws two maps, each row's shades the shares of that task's own CPU time; `titles` head them.
 pub fn core_map(map: &CoreMap, tasks: &[String], titles: [&str; 2]) -> String {
@@ -17,54 +19,65 @@ pub fn core_map(map: &CoreMap, tasks: &[String], titles: [&str; 2]) -> String {
     // CPU numbers are thinned where columns are narrow.
     let every = (20.0 / cell).ceil().max(1.0) as usize;
     let second = LEFT + (cell * cpus as f64).max(260.0).min(each) + GAP;
-    for (side, (left, rows)) in [(LEFT, &map.before), (second, &map.after)].into_iter().enumerate() {
-        canvas.text("head", (left, 16.0), Anchor::Start, &short(titles[side], 70));
+    let sides = [(LEFT, &map.before, titles[0]), (second, &map.after, titles[1])];
+    let mut cells = Cells::new();
+    for (left, rows, title) in sides {
+        canvas.text("head", (left, 16.0), Anchor::Start, &short(title, 70));
         canvas.text("dim small", (left, 32.0), Anchor::Start, "CPU");
         for (column, cpu) in map.cpus.iter().enumerate().filter(|(column, _)| column.is_multiple_of(every)) {
             let x = left + cell * (column as f64 + 0.5);
             canvas.text("dim tiny num", (x, top - 6.0), Anchor::Middle, &cpu.to_string());
         }
+        for index in 0..tasks.len() {
+            let y = top + row * index as f64;
+            for column in 0..map.cpus.len() {
+                let gap = if cell > 12.0 { 1.0 } else { 0.4 };
+                let area = [left + cell * column as f64, y, cell - gap, row - 1.0];
+                match share(rows, index, column) {
+                    Some(share) => cells.add(share / 100.0, area),
+                    None => canvas.rect("unknown", area, None),
+                }
+            }
+        }
+    }
+    cells.draw(&mut canvas);
+    for (side, (left, rows, _)) in sides.into_iter().enumerate() {
         for (index, name) in tasks.iter().enumerate() {
             let y = top + row * index as f64;
             if side == 0 {
                 canvas.text("small", (LEFT - 10.0, y + row / 2.0 + 4.0), Anchor::End, &short(name, 21));
             }
-            for column in 0..map.cpus.len() {
-                let share = rows.get(index).and_then(|row| row.get(column)).copied().flatten();
-                let x = left + cell * column as f64;
-                let gap = if cell > 12.0 { 1.0 } else { 0.4 };
-                let area = [x, y, cell - gap, row - 1.0];
-                let Some(share) = share else {
-                    canvas.rect("unknown", area, Some(&format!("{name}: did not run, or not known")));
-                    continue;
-                };
-                let v = (share / 100.0).clamp(0.0, 1.0);
-                let title = format!("{name} on CPU {}: {share:.0} % of its time", map.cpus[column]);
-                canvas.rect_styled("cell", &format!("--v:{v:.2}"), area, Some(&title));
-                if cell >= 26.0 {
-                    let class = if v > 0.55 { "tiny num on" } else { "tiny num" };
-                    canvas.text(
-                        class,
-                        (x + cell / 2.0, y + row / 2.0 + 3.0),
-                        Anchor::Middle,
-                        &format!("{share:.0}"),
-                    );
-                }
+            for column in (0..map.cpus.len()).filter(|_| cell >= NUMBERED) {
+                let Some(share) = share(rows, index, column) else { continue };
+                let class = if share > 55.0 { "tiny num on" } else { "tiny num" };
+                let at = (left + cell * (column as f64 + 0.5), y + row / 2.0 + 3.0);
+                canvas.text(class, at, Anchor::Middle, &format!("{share:.0}"));
             }
+            // One tooltip a row: where the task mostly was.
+            let most = (0..map.cpus.len())
+                .filter_map(|column| Some((column, share(rows, index, column)?)))
+                .max_by(|a, b| a.1.total_cmp(&b.1));
+            let title = match most {
+                Some((column, share)) => {
+                    format!("{name}: {share:.0} % of its time on CPU {}", map.cpus[column])
+                }
+                None => format!("{name}: did not run, or not known"),
+            };
+            canvas.rect("clear", [left, y, cell * cpus as f64, row], Some(&title));
         }
     }
     let bottom = top + row * tasks.len() as f64;
     let y = bottom + 14.0;
     canvas.text("dim small", (LEFT, y + 10.0), Anchor::Start, "share of the task's own CPU time:");
+    let mut legend = Cells::new();
     for step in 0..=10 {
-        let v = f64::from(step) / 10.0;
-        canvas.rect_styled(
-            "cell",
-            &format!("--v:{v}"),
-            [LEFT + 200.0 + 16.0 * f64::from(step), y, 15.0, 12.0],
-            None,
-        );
+        legend.add(f64::from(step) / 10.0, [LEFT + 200.0 + 16.0 * f64::from(step), y, 15.0, 12.0]);
     }
+    legend.draw(&mut canvas);
     canvas.text("dim small", (LEFT + 382.0, y + 10.0), Anchor::Start, "0 to 100 %");
     canvas.finish(bottom + 34.0, "Share of each task's CPU time on each CPU, before and after")
+}
+
+fn share(rows: &[Vec<Option<f64>>], task: usize, cpu: usize) -> Option<f64> {
+    rows.get(task)?.get(cpu).copied().flatten()
 }

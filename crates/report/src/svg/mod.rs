@@ -25,23 +25,23 @@ pub const WIDTH: f64 = 1120.0;
 pub const STYLE: &str = "
 :root{--ink:#1b1f24;--dim:#57606a;--line:#d0d7de;--grid:#e7ebef;--bg:#fff;--card:#f6f8fa;
 --default:#7a828a;--recipe:#d98200;--trial:#9ccbe8;--final:#0072b2;--ceiling:#b5578f;--good:#00795a;--bad:#b8430b;
---area:#cfe3f1;--heat-l:96%;--heat-d:-58%}
+--heat-l:96%;--heat-d:-58%}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--dim:#9aa4af;--line:#3b434c;--grid:#262c33;--bg:#0f1317;
 --card:#171c22;--default:#9aa4af;--recipe:#f0a63a;--trial:#35617f;--final:#58b0e6;--ceiling:#dc8cbc;--good:#3fbf95;
---bad:#f0803c;--area:#17384d;--heat-l:14%;--heat-d:58%}}
+--bad:#f0803c;--heat-l:14%;--heat-d:58%}}
 svg.ek{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
 .ek text{fill:var(--ink)}.ek .dim{fill:var(--dim)}.ek .small{font-size:11px}.ek .tiny{font-size:9.5px}
 .ek .head{font-weight:600}.ek .num{font-variant-numeric:tabular-nums}
 .ek .grid{stroke:var(--grid);stroke-width:1}.ek .axis{stroke:var(--dim);stroke-width:1}
 .ek .wanted{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:5 4;fill:none}
-.ek .area{fill:var(--area)}.ek .curve{fill:none;stroke:var(--final);stroke-width:1.6;stroke-linejoin:round}
+.ek .area{fill:var(--final);fill-opacity:.2}.ek .curve{fill:none;stroke:var(--final);stroke-width:1.6;stroke-linejoin:round}
 .ek .frame{fill:none;stroke:var(--line)}.ek .unknown{fill:var(--grid)}
-.ek .trough{fill:var(--grid)}
+.ek .clear{fill:transparent}.ek .trough{fill:var(--grid)}
 .ek .f-default{fill:var(--default)}.ek .f-recipe{fill:var(--recipe)}.ek .f-trial{fill:var(--trial)}
 .ek .f-final{fill:var(--final)}.ek .f-ceiling{fill:var(--ceiling)}
 .ek .s-default{stroke:var(--default)}.ek .s-recipe{stroke:var(--recipe)}.ek .s-trial{stroke:var(--trial)}
 .ek .s-final{stroke:var(--final)}.ek .s-ceiling{stroke:var(--ceiling)}
-.ek .band{opacity:.16}.ek .bar{stroke-width:2.5;stroke-linecap:round}
+.ek .band{opacity:.2}.ek .halo{paint-order:stroke;stroke:var(--bg);stroke-width:4px;stroke-linejoin:round}.ek .bar{stroke-width:2.5;stroke-linecap:round}
 .ek .cell{fill:hsl(205 75% calc(var(--heat-l) + var(--heat-d)*var(--v)))}
 .ek text.on{fill:#fff}@media(prefers-color-scheme:dark){.ek text.on{fill:#06121b}}
 ";
@@ -120,13 +120,8 @@ impl Canvas {
     }
 
     pub fn rect(&mut self, class: &str, [x, y, w, h]: [f64; 4], title: Option<&str>) {
-        self.rect_styled(class, "", [x, y, w, h], title);
-    }
-
-    pub fn rect_styled(&mut self, class: &str, style: &str, [x, y, w, h]: [f64; 4], title: Option<&str>) {
-        let style = if style.is_empty() { String::new() } else { format!(" style=\"{style}\"") };
         let (x, y, w, h) = (n(x), n(y), n(w.max(0.0)), n(h.max(0.0)));
-        let open = format!("<rect class=\"{class}\"{style} x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"");
+        let open = format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"");
         match title {
             Some(title) => self.raw(format_args!("{open}><title>{}</title></rect>", escape(title))),
             None => self.raw(format_args!("{open}/>")),
@@ -184,6 +179,38 @@ impl Canvas {
     }
 }
 
+/// Cells of a heat map, many of them: one path a shade keeps a page of tens of thousands of cells small.
+#[derive(Debug)]
+pub(crate) struct Cells {
+    paths: [String; Self::SHADES + 1],
+}
+
+impl Cells {
+    const SHADES: usize = 20;
+
+    pub fn new() -> Self {
+        Self { paths: std::array::from_fn(|_| String::new()) }
+    }
+
+    /// The shade of a share of 0 to 1.
+    pub fn shade(v: f64) -> usize {
+        (v.clamp(0.0, 1.0) * Self::SHADES as f64).round() as usize
+    }
+
+    pub fn add(&mut self, v: f64, [x, y, w, h]: [f64; 4]) {
+        if let Some(path) = self.paths.get_mut(Self::shade(v)) {
+            let _ = write!(path, "M{} {}h{}v{}h{}z", n(x), n(y), n(w), n(h), n(-w));
+        }
+    }
+
+    pub fn draw(&self, canvas: &mut Canvas) {
+        for (shade, path) in self.paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
+            let v = shade as f64 / Self::SHADES as f64;
+            canvas.raw(format_args!("<path class=\"cell\" style=\"--v:{v}\" d=\"{path}\"/>"));
+        }
+    }
+}
+
 /// A linear map from values to pixels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
@@ -224,7 +251,11 @@ pub(crate) fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
 /// A tick's label with as many decimals as its step needs.
 pub(crate) fn tick_label(value: f64, ticks: &[f64]) -> String {
     let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
-    let decimals = (0..4).find(|d| (step * 10f64.powi(*d)).fract().abs() < 1e-6).unwrap_or(3) as usize;
+    let whole = |d: &i32| {
+        let scaled = step * 10f64.powi(*d);
+        (scaled - scaled.round()).abs() < 1e-6
+    };
+    let decimals = (0..4).find(whole).unwrap_or(3) as usize;
     format!("{value:.decimals$}")
 }
 

@@ -1,6 +1,6 @@
 //! Utilisation over time, with the stages as bands.
 
-use super::{Anchor, Canvas, Scale, WIDTH, role_class, short, tick_label, ticks};
+use super::{Anchor, Canvas, Cells, Scale, WIDTH, role_class, short, tick_label, ticks};
 use crate::demo::{Moment, Role};
 
 /// A stage on the time axis.
@@ -107,6 +107,7 @@ pub fn timeline(data: &Timeline<'_>) -> String {
     if cpus > 0 {
         canvas.text("dim small", (LEFT, per_cpu_top - 8.0), Anchor::Start, "each CPU, 0 to 100 %");
     }
+    let mut cells = Cells::new();
     for cpu in 0..cpus {
         let number = data.cpus.get(cpu).copied().unwrap_or(cpu as u32);
         let low = per_cpu_top + row * (cpu + 1) as f64;
@@ -127,9 +128,11 @@ pub fn timeline(data: &Timeline<'_>) -> String {
             if cpu.is_multiple_of(every.max(1)) {
                 canvas.text("dim tiny num", (LEFT - 8.0, low - row / 2.0 + 3.5), Anchor::End, &label());
             }
-            heat_row(&mut canvas, data.moments, cpu, &x, first, [low - row, row - 0.6]);
+            heat_row(&mut cells, data.moments, cpu, &x, first, [low - row, row - 0.6]);
         }
     }
+
+    cells.draw(&mut canvas);
 
     let marks = ticks(first, last, 12);
     for mark in &marks {
@@ -171,33 +174,20 @@ fn area(canvas: &mut Canvas, points: &[(f64, f64)], floor: f64) {
     }
 }
 
-/// One CPU as a row of cells; neighbours of nearly the same shade are merged, which keeps the page small.
-fn heat_row(
-    canvas: &mut Canvas,
-    moments: &[Moment],
-    cpu: usize,
-    x: &Scale,
-    first: f64,
-    [y, height]: [f64; 2],
-) {
+/// One CPU as a row of cells; neighbours of the same shade are merged.
+fn heat_row(cells: &mut Cells, moments: &[Moment], cpu: usize, x: &Scale, first: f64, [y, height]: [f64; 2]) {
     let mut from = first;
-    let mut cells: Vec<(f64, f64, u32)> = Vec::new();
+    let mut merged: Vec<(f64, f64, f64)> = Vec::new();
     for moment in moments {
-        let shade =
-            moment.per_cpu_pct.get(cpu).map_or(0.0, |pct| (pct / 10.0).round().clamp(0.0, 10.0)) as u32;
-        match cells.last_mut() {
-            Some((_, end, last)) if *last == shade => *end = moment.t_s,
-            _ => cells.push((from, moment.t_s, shade)),
+        let share = moment.per_cpu_pct.get(cpu).map_or(0.0, |pct| pct / 100.0);
+        match merged.last_mut() {
+            Some((_, end, last)) if Cells::shade(*last) == Cells::shade(share) => *end = moment.t_s,
+            _ => merged.push((from, moment.t_s, share)),
         }
         from = moment.t_s;
     }
-    for (from, to, shade) in cells {
+    for (from, to, share) in merged {
         let (left, right) = (x.at(from), x.at(to));
-        canvas.rect_styled(
-            "cell",
-            &format!("--v:{}", f64::from(shade) / 10.0),
-            [left, y, right - left, height],
-            None,
-        );
+        cells.add(share, [left, y, right - left, height]);
     }
 }
