@@ -5,10 +5,12 @@ DESTDIR ?=
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 # Arguments for the demo, such as DEMO_ARGS="--seconds 20".
 DEMO_ARGS ?=
+# Rounds of `make test-kill`.
+KILLS ?= 200
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench test-vm install uninstall clean
+.PHONY: help demo test test-vm test-kill lint bench static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -24,6 +26,9 @@ test: ## formatting, lints, and every test: unit, property, fixtures, real kerne
 test-vm: ## only the tests in an emulated machine (cgroup v2, NUMA, isolated CPUs)
 	@scripts/test.sh --only guest
 
+test-kill: ## only `kill -9` at KILLS random instants (200), each followed by a check that all is as found
+	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only privileged_kill
+
 lint: ## formatting, clippy with warnings denied, shellcheck where installed
 	@scripts/lint.sh
 
@@ -31,10 +36,16 @@ bench: ## benchmarks (planning 10,000 tasks on 256 CPUs, and others)
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo bench --locked --workspace --bench '*'
 
+static: ## one file without shared libraries, to copy to another host of the same architecture
+	@scripts/static.sh
+
 install: ## build, then install to PREFIX (/usr/local): binary, man pages, completions, systemd unit
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
-uninstall: ## remove what `make install` installed
+unstatic: ## one file without shared libraries, to copy to another host of the same architecture
+	@scripts/static.sh
+
+install: ## remove what `make install` installed
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh --remove
 
 clean: ## remove what was built and downloaded

@@ -39,3 +39,6 @@ need_cargo() {
 
 # Where cargo puts what it builds.
 target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$PWD/target}"; }
+
+# The host's target triple, such as x86_64-unknown-linux-gnu.
+host_triple() { rustc -vV | sed -n 's/^host: //p'; }

@@ -27,7 +27,7 @@ log=$target/test.log
 if ! is_root; then
     have sudo || die "tests on the real kernel need root: run as root (there is no sudo here)"
     say "building as $(id -un); the test programs run by sudo, for they set scheduling attributes and make cgroups"
-    host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+    host=$(host_triple | tr 'a-z-' 'A-Z_')
     export "CARGO_TARGET_${host}_RUNNER=sudo -E"
 fi
 
