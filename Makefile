@@ -42,10 +42,7 @@ static: ## one file without shared libraries, to copy to another host of the sam
 install: ## build, then install to PREFIX (/usr/local): binary, man pages, completions, systemd unit
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
-unstatic: ## one file without shared libraries, to copy to another host of the same architecture
-	@scripts/static.sh
-
-install: ## remove what `make install` installed
+uninstall: ## remove what `make install` installed
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh --remove
 
 clean: ## remove what was built and downloaded
