@@ -379,6 +379,8 @@ impl<K: Kernel> Actuator<K> {
             (Target::Task(_), Some(facts)) => Origin {
                 since_ticks,
                 ancestors: adopt::ancestors(&mut self.kernel, &facts),
+                process_group: facts.process_group,
+                session: facts.session,
                 comm: facts.comm,
                 cgroup: facts.cgroup,
                 ..Origin::default()

@@ -3,7 +3,7 @@
 //! A task copies its parent's class, nice, slice and affinity at `fork`, and never afterwards: it is enough to look at
 //! each task once after its birth. It is recognised by ancestry (the chain of parents, and threads of the same
 //! process); an orphan, whose parent is now pid 1 or another ancestor of the tuned task, by the tuned task's cgroup and
-//! by carrying exactly a value that was written.
+//! by carrying exactly a value that was written; where several tuned tasks fit, process group, session and name decide.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -126,7 +126,7 @@ impl<K: Kernel> Search<'_, K> {
     }
 
     fn look_for_orphan(&mut self, facts: &TaskFacts, knob: Knob, present: Setting, top: u32) {
-        let elder = self.entries.iter().chain(&self.found).find(|elder| {
+        let fits = |elder: &&Entry| {
             elder.knob == knob
                 && matches!(elder.target, Target::Task(_))
                 && elder.origin.since_ticks <= facts.id.start_time
@@ -134,7 +134,17 @@ impl<K: Kernel> Search<'_, K> {
                 && (top <= 1 || elder.origin.ancestors.contains(&top))
                 && present != inherited(&elder.original)
                 && elder.wrote.iter().any(|wrote| inherited(wrote) == present)
-        });
+        };
+        // Several tuned tasks may have had the same value: the closest relation counts.
+        let closeness = |elder: &&Entry| {
+            let origin = &elder.origin;
+            (
+                origin.process_group == facts.process_group,
+                origin.session == facts.session,
+                origin.comm == facts.comm,
+            )
+        };
+        let elder = self.entries.iter().chain(&self.found).filter(fits).max_by_key(closeness);
         if let Some(elder) = elder {
             let (original, since_ticks) = (inherited(&elder.original), elder.origin.since_ticks);
             self.adopt(facts, original, present, since_ticks);
@@ -146,6 +156,8 @@ impl<K: Kernel> Search<'_, K> {
         self.by_process.entry(facts.id.tgid).or_default().push(index);
         let origin = Origin {
             since_ticks,
+            process_group: facts.process_group,
+            session: facts.session,
             comm: facts.comm.clone(),
             cgroup: facts.cgroup.clone(),
             ancestors: vec![facts.ppid],

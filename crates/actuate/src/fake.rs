@@ -134,6 +134,8 @@ impl World {
         let facts = TaskFacts {
             id,
             ppid,
+            process_group: tgid,
+            session: 1,
             comm: format!("task-{tid}"),
             kernel_thread: false,
             policy: None,

@@ -30,6 +30,10 @@ pub struct Origin {
     pub since_ticks: u64,
     /// Name of the task; empty for a cgroup.
     pub comm: String,
+    /// Its process group; 0 for a cgroup.
+    pub process_group: u32,
+    /// Its session; 0 for a cgroup.
+    pub session: u32,
     /// Its cgroup lines; empty for a cgroup or when unknown.
     pub cgroup: String,
     /// Processes it descends from, nearest first: where its orphans are reparented to.

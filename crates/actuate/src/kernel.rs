@@ -38,6 +38,10 @@ pub struct TaskFacts {
     pub id: TaskId,
     /// Process that is its parent now (`real_parent`'s thread group); 0 for none.
     pub ppid: u32,
+    /// Process group, which children share until they leave it.
+    pub process_group: u32,
+    /// Session, which children share until they leave it.
+    pub session: u32,
     /// Name, at most 15 bytes.
     pub comm: String,
     /// A thread of the kernel (`PF_KTHREAD`).

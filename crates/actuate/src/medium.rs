@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -136,10 +136,18 @@ impl FileMedium {
             }
             Err(error) => return Err(fail(error)),
         };
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Busy(Self::holder_in(&mut lock))),
-            Err(error) => return Err(fail(error.into())),
+        // Somebody only asking who holds it (`holder`) has it for an instant.
+        for patience in (0..5).rev() {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if patience > 0 => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(OpenError::Busy(Self::holder_in(&mut lock)));
+                }
+                Err(error) => return Err(fail(error.into())),
+            }
         }
         if writable {
             let holder = Holder { pid: std::process::id(), since: wall_seconds() };

@@ -17,6 +17,8 @@ struct Stat {
     comm: String,
     state: u8,
     ppid: u32,
+    process_group: u32,
+    session: u32,
     kernel_thread: bool,
     start_time: u64,
     policy: u32,
@@ -34,6 +36,9 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         comm,
         state: *fields.first()?.as_bytes().first()?,
         ppid: fields.get(1)?.parse().ok()?,
+        // Those of another pid namespace are shown as 0, or negative where none.
+        process_group: fields.get(2)?.parse::<i32>().ok()?.max(0) as u32,
+        session: fields.get(3)?.parse::<i32>().ok()?.max(0) as u32,
         kernel_thread: fields.get(6)?.parse::<u64>().ok()? & PF_KTHREAD != 0,
         start_time: fields.get(19)?.parse().ok()?,
         policy: fields.get(38)?.parse().ok()?,
@@ -81,6 +86,8 @@ fn facts_in(tgid: u32, tid: u32) -> Result<Option<TaskFacts>, KernelError> {
     Ok(Some(TaskFacts {
         id: TaskId { tgid, tid, start_time: stat.start_time },
         ppid: stat.ppid,
+        process_group: stat.process_group,
+        session: stat.session,
         comm: stat.comm,
         kernel_thread: stat.kernel_thread,
         policy: SchedPolicy::from_raw(stat.policy),
@@ -149,7 +156,8 @@ mod tests {
             ("a) b ( c", b'S', 7, 12345)
         );
         assert_eq!((stat.kernel_thread, stat.policy), (true, 3));
-        for bad in ["", "1", "1 (x", "1 (x) S", "1 )x( S 1 1 1", "1 (x) S a 1 1 1 1 1"] {
+        for bad in ["", "1", "1 (x", "1 (x) S", "1 )x( S 1 1 1", "1 (x) S a 1 1 1 1 1", "1 (x) S 1 a 1 1 1 1"]
+        {
             assert_eq!(parse_stat(bad.as_bytes()), None, "{bad}");
         }
         for cut in 0..90 {
