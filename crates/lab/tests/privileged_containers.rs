@@ -33,6 +33,7 @@ impl Dockerd {
             .args(["--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-masq=false"])
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
             .args(["--host", &format!("unix://{}", at("socket"))])
+            .args(["--cgroup-parent", &Self::cgroup_parent()])
             .stdout(Stdio::null())
             .stderr(fs::File::create(at("log")).unwrap())
             .spawn()
@@ -45,6 +46,11 @@ impl Dockerd {
             std::thread::sleep(Duration::from_millis(200));
         }
         dockerd
+    }
+
+    /// Not the usual `/docker`, which stays behind when the daemon ends and may be somebody's.
+    fn cgroup_parent() -> String {
+        format!("/evenkeel-lab-test-{}", std::process::id())
     }
 
     fn socket(&self) -> PathBuf {
@@ -64,6 +70,11 @@ impl Drop for Dockerd {
         // SAFETY: signals a child that was not waited for yet.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
         let _ = self.child.wait();
+        let name = Self::cgroup_parent();
+        let mounts = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+        for mount in mounts.chain([PathBuf::from("/sys/fs/cgroup")]) {
+            let _ = fs::remove_dir(mount.join(name.trim_start_matches('/')));
+        }
     }
 }
 
