@@ -1,0 +1,270 @@
+//! `history` and `status` on histories made here, and real samples of this host through the store.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, SelfCost, Stage};
+use evenkeel_base::{CpuTimes, Sample, TaskId, TaskSample};
+use evenkeel_kernfs::Root;
+use evenkeel_observe::{Endpoints, Observer, ObserverOptions};
+use evenkeel_store::{Limits, Store, TaskInfo};
+use serde_json::Value;
+
+const S: u64 = 1_000_000_000;
+
+fn evenkeel(state: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(args)
+        .env("EVENKEEL_STATE_DIR", state)
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn ok(state: &Path, args: &[&str]) -> String {
+    let output = evenkeel(state, args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.as_ref()), (Some(0), ""), "{args:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn document(state: &Path, args: &[&str]) -> Value {
+    serde_json::from_str(&ok(state, &[args, &["-o", "json"]].concat())).unwrap()
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+fn stage(name: &str, started_ns: u64, fulfilment: f64, kept: Option<bool>) -> Stage {
+    let near = |value: f64| Some(Estimate { value, low: value - 0.01, high: value + 0.01 });
+    Stage {
+        name: name.into(),
+        started_ns,
+        seconds: 20.0,
+        cpu_pct: near(150.0 * fulfilment),
+        wait_per_ran: near(0.2),
+        fulfilment: near(fulfilment),
+        fulfilment_estimated: true,
+        kept,
+        why: "measured".into(),
+    }
+}
+
+/// A minute of one run: two CPUs, three threads of two processes, one of them in a container.
+fn recorded(state: &Path) -> u64 {
+    let start = now_ns() - 70 * S;
+    let mut store = Store::open(&state.join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
+    let ids = [(10, 10), (10, 11), (20, 20)].map(|(tgid, tid)| TaskId { tgid, tid, start_time: 5 });
+    for (id, comm, container) in
+        [(ids[0], "make", None), (ids[1], "worker", None), (ids[2], "redis", Some("cache"))]
+    {
+        let container = container.map(str::to_owned);
+        store.name_task(id, TaskInfo { comm: comm.into(), container, ..TaskInfo::default() });
+    }
+    let record = RunRecord {
+        scope: vec!["container:cache".into()],
+        pid: u32::MAX,
+        started_ns: start,
+        settings: "kernel default".into(),
+        ..RunRecord::default()
+    };
+    let run = store.begin_run(&record).unwrap();
+    for at in 0..=60 {
+        let task = |id, ms: u64| TaskSample {
+            id,
+            cpu: Some(0),
+            ran_ns: at * ms * 1_000_000,
+            waited_ns: Some(at * 10_000_000),
+            timeslices: Some(at),
+            voluntary: None,
+            involuntary: Some(at * 5),
+        };
+        let cpu = |cpu| CpuTimes { cpu, busy_ns: at * 600_000_000, idle_ns: 0, irq_ns: 0, steal_ns: Some(0) };
+        let sample = Sample {
+            monotonic_ns: 1000 * S + at * S,
+            wall_ns: start + at * S,
+            cpus: vec![cpu(0), cpu(1)],
+            tasks: vec![task(ids[0], 100), task(ids[1], 300), task(ids[2], 250)],
+            groups: Vec::new(),
+        };
+        store.add_sample(&sample).unwrap();
+    }
+    store.flush().unwrap();
+    store.add_stage(run, &stage("kernel default", start, 0.93, None)).unwrap();
+    store.add_stage(run, &stage("trial batch", start + 20 * S, 0.99, Some(true))).unwrap();
+    let change = ChangeRecord {
+        task: Some(ids[2]),
+        comm: Some("redis".into()),
+        group: None,
+        knob: "sched".into(),
+        from: "other nice 0".into(),
+        to: "batch nice 0".into(),
+        why: "fewer switches".into(),
+        effect: Some("+0.06".into()),
+        at_ns: start + 20 * S,
+    };
+    store.set_changes(run, &[change]).unwrap();
+    let record = RunRecord {
+        settings: "batch".into(),
+        baseline: Some(Estimate { value: 0.93, low: 0.92, high: 0.94 }),
+        now: Some(Estimate { value: 0.99, low: 0.98, high: 1.0 }),
+        own_cost: SelfCost { cpu_pct: Some(0.5), rss_bytes: Some(12 << 20) },
+        ..record
+    };
+    store.update_run(run, &record).unwrap();
+    start
+}
+
+#[test]
+fn without_history_both_say_so() {
+    let state = tempfile::tempdir().unwrap();
+    assert!(ok(state.path(), &["history"]).contains("Nothing recorded"));
+    assert_eq!(document(state.path(), &["history"])["runs"], Value::Array(Vec::new()));
+    assert!(ok(state.path(), &["status"]).contains("No agent is running"));
+    let status = document(state.path(), &["status"]);
+    assert_eq!((&status["schema"], &status["agent"]), (&"evenkeel.status/v1".into(), &Value::Null));
+    assert_eq!(status["state"], "none");
+    // A state directory that was never made is the same.
+    assert!(ok(&state.path().join("none"), &["status"]).contains("Nothing recorded"));
+    let output = evenkeel(state.path(), &["history", "--run", "3"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn runs_are_listed_and_shown() {
+    let state = tempfile::tempdir().unwrap();
+    recorded(state.path());
+    let list = ok(state.path(), &["history"]);
+    assert!(
+        list.contains("container:cache") && list.contains("0.990") && list.contains("61 at full rate"),
+        "{list}"
+    );
+    let csv = ok(state.path(), &["history", "-o", "csv"]);
+    assert_eq!((csv.lines().count(), csv.starts_with("run,started,")), (2, true));
+    let run = document(state.path(), &["history", "--run", "last"]);
+    assert_eq!(run["schema"], "evenkeel.run/v1");
+    assert_eq!(run["fulfilment"]["now"], 0.99);
+    assert_eq!(run["stages"].as_array().unwrap().len(), 2);
+    assert_eq!(run["stages"][1]["kept"], true);
+    assert_eq!(run["changes"][0]["tgid"], 20);
+    assert_eq!(run["changes"][0]["undone"], Value::Null);
+    assert_eq!(document(state.path(), &["history", "--run", "1"]), run);
+    let text = ok(state.path(), &["history", "--run", "1"]);
+    assert!(text.contains("Changes in force") && text.contains("20 redis"), "{text}");
+    let stages = ok(state.path(), &["history", "--run", "1", "-o", "csv"]);
+    assert_eq!(stages.lines().count(), 3);
+    let changes = ok(state.path(), &["history", "--run", "1", "--changes", "-o", "csv"]);
+    assert_eq!(changes.lines().count(), 2);
+    let output = evenkeel(state.path(), &["history", "--run", "99"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no run 99"));
+}
+
+#[test]
+fn rates_come_from_stored_counters() {
+    let state = tempfile::tempdir().unwrap();
+    recorded(state.path());
+    let rows = |by: &str| {
+        let document = document(state.path(), &["history", "--since", "10m", "--by", by]);
+        assert_eq!(
+            (&document["rates"]["covered_s"], &document["rates"]["samples"]),
+            (&60.0.into(), &61.into())
+        );
+        document["rates"]["rows"].as_array().unwrap().clone()
+    };
+    let processes = rows("process");
+    assert_eq!(processes.len(), 2);
+    // make: 100 ms and 300 ms of each second; its name is the main thread's.
+    assert_eq!((&processes[0]["comm"], &processes[0]["tgid"]), (&"make".into(), &10.into()));
+    assert!((processes[0]["cpu_pct"].as_f64().unwrap() - 40.0).abs() < 1e-6);
+    assert!((processes[0]["wait_pct"].as_f64().unwrap() - 2.0).abs() < 1e-6);
+    assert_eq!(processes[0]["voluntary_per_s"], Value::Null, "not counted is not zero");
+    assert_eq!(rows("thread").len(), 3);
+    let containers = rows("container");
+    assert_eq!((containers.len(), &containers[0]["container"]), (1, &"cache".into()));
+    let cpus = rows("cpu");
+    assert_eq!((cpus.len(), &cpus[0]["cpu_pct"], &cpus[0]["steal_pct"]), (2, &60.0.into(), &0.0.into()));
+    // Older than asked for: nothing.
+    let document = document(state.path(), &["history", "--since", "5s"]);
+    assert_eq!(document["rates"], Value::Null);
+}
+
+#[test]
+fn a_runs_page_stands_alone() {
+    let state = tempfile::tempdir().unwrap();
+    recorded(state.path());
+    let file = state.path().join("run.html");
+    let said = ok(state.path(), &["history", "--html", file.to_str().unwrap()]);
+    assert_eq!(said.trim(), file.to_str().unwrap());
+    let page = std::fs::read_to_string(&file).unwrap();
+    assert!(page.contains("Better: fulfilment went from 0.930 to 0.990 with batch."));
+    assert_eq!(page.matches("<svg class=\"ek\"").count(), 2);
+    assert!(page.contains("20 redis") && !page.contains("http-equiv") && page.len() < 1 << 20);
+    let output = evenkeel(state.path(), &["history", "--html", "/no/such/dir/x.html"]);
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn status_knows_a_killed_run_from_a_living_agent() {
+    let state = tempfile::tempdir().unwrap();
+    recorded(state.path());
+    let status = document(state.path(), &["status"]);
+    assert_eq!((&status["state"], &status["agent"]), (&"killed".into(), &Value::Null));
+    assert_eq!(status["self"]["rss_bytes"], 12 << 20);
+    assert_eq!(status["changes"].as_array().unwrap().len(), 1);
+    assert!(ok(state.path(), &["status"]).contains("evenkeel restore"));
+
+    // This process takes the lock, as an agent would, and records a run of its own.
+    let lock = evenkeel_actuate::FileMedium::open(state.path()).unwrap();
+    let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
+    let record = RunRecord { pid: std::process::id(), started_ns: now_ns(), ..RunRecord::default() };
+    let run = store.begin_run(&record).unwrap();
+    let status = document(state.path(), &["status"]);
+    assert_eq!((&status["state"], &status["agent"]["pid"]), (&"running".into(), &std::process::id().into()));
+    assert_eq!(status["fulfilment"]["now"], Value::Null);
+    assert!(ok(state.path(), &["status"]).contains(&format!("pid {}", std::process::id())));
+    store.finish_run(run, &record, "done").unwrap();
+    drop(lock);
+    let status = document(state.path(), &["status"]);
+    assert_eq!((&status["state"], &status["outcome"]), (&"ended".into(), &"done".into()));
+}
+
+#[test]
+fn a_damaged_history_is_an_answer_not_a_panic() {
+    let state = tempfile::tempdir().unwrap();
+    std::fs::write(state.path().join(evenkeel_store::FILE_NAME), vec![b'x'; 8192]).unwrap();
+    for command in ["history", "status"] {
+        let output = evenkeel(state.path(), &[command]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains("damaged") && stderr.contains("moves it aside"), "{stderr}");
+    }
+}
+
+#[test]
+fn real_samples_of_this_host_come_back_as_they_were() {
+    let state = tempfile::tempdir().unwrap();
+    let options = ObserverOptions { runtimes: Endpoints::none(), ..ObserverOptions::default() };
+    let mut observer = Observer::new(&Root::host(), options).unwrap();
+    let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..5 {
+        let sample = observer.sample().unwrap();
+        store.add_sample(&sample).unwrap();
+        taken.push(sample);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    store.flush().unwrap();
+    let kept: Vec<_> = store.samples(0, u64::MAX).unwrap().map(|s| s.unwrap().sample).collect();
+    assert!(taken[0].tasks.len() > 5);
+    assert_eq!(kept, taken);
+    let rates = store.rates(0, u64::MAX).unwrap().unwrap();
+    let busy: f64 = rates.cpus.iter().map(|cpu| cpu.busy_pct).sum();
+    assert!(busy >= 0.0 && busy <= 101.0 * rates.cpus.len() as f64 + 30.0, "{busy}");
+}
