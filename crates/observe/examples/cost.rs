@@ -52,7 +52,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         _ => {}
     }
-    let number = |index: usize, default: u64| args.get(index).and_then(|arg| arg.parse().ok()).unwrap_or(default);
+    let number =
+        |index: usize, default: u64| args.get(index).and_then(|arg| arg.parse().ok()).unwrap_or(default);
     let (sleeping, busy, seconds, forks) = (number(0, 1950), number(1, 50), number(2, 10), number(3, 2));
     let mut children = Children(Vec::new());
     for n in 0..sleeping + busy {

@@ -73,7 +73,6 @@ impl Groups {
         }
     }
 
-
     /// Reads the counters. A group that vanished meanwhile has none.
     pub(crate) fn sample(&mut self, root: &Root, hierarchies: &Hierarchies) -> Vec<GroupSample> {
         let Some(cpu) = &hierarchies.cpu else { return Vec::new() };

@@ -1,7 +1,7 @@
 //! Gives tasks their containers, pods and virtual machines: by cgroup path, confirmed and named by the runtimes.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_base::{ContainerView, PodView, TaskView, VmView};
 use evenkeel_kernfs::{Root, cmdline};
@@ -9,6 +9,9 @@ use evenkeel_kernfs::{Root, cmdline};
 use crate::process::TaskMeta;
 use crate::runtimes::{RuntimeFacts, Runtimes};
 use crate::vm;
+
+/// How long after its appearance a container's name is asked for.
+const ASK_FOR: Duration = Duration::from_secs(10);
 
 /// The owners found.
 #[derive(Debug, Default)]
@@ -23,11 +26,13 @@ pub(crate) struct Owners {
     runtimes: Runtimes,
     /// Emulators by main thread: tgid and start time; `None` for what only looked like one.
     emulators: HashMap<(u32, u64), Option<String>>,
+    /// Containers nobody has named, with the time they were first seen.
+    unnamed: HashMap<String, Instant>,
 }
 
 impl Owners {
     pub(crate) fn new(runtimes: Runtimes) -> Self {
-        Self { runtimes, emulators: HashMap::new() }
+        Self { runtimes, emulators: HashMap::new(), unnamed: HashMap::new() }
     }
 
     pub(crate) fn wait(&self, at_most: Duration) {
@@ -65,11 +70,21 @@ impl Owners {
                 None => by_path.map(|(uid, group)| building.pod(uid, group)),
             };
         }
-        let unknown = building.owned.containers.iter().any(|container| !container.confirmed);
         let mut owned = building.owned;
         self.virtual_machines(root, tasks, metas, &mut owned);
-        self.runtimes.want(unknown);
+        self.ask_for_names(&owned);
         owned
+    }
+
+    /// Asks the runtimes again while a container without a name is new: a daemon lists it a moment after its cgroup
+    /// appears. One that stays unnamed is nobody's.
+    fn ask_for_names(&mut self, owned: &Owned) {
+        let now = Instant::now();
+        let nameless = owned.containers.iter().filter(|container| !container.confirmed);
+        self.unnamed = nameless
+            .map(|container| (container.id.clone(), *self.unnamed.get(&container.id).unwrap_or(&now)))
+            .collect();
+        self.runtimes.want(self.unnamed.values().any(|since| now.duration_since(*since) < ASK_FOR));
     }
 
     fn virtual_machines(

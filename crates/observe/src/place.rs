@@ -19,6 +19,8 @@ pub(crate) struct Place {
     pub cpuset: Option<String>,
     /// Group of v1 cpuacct, below its mount.
     pub cpuacct: Option<String>,
+    /// Group of the v2 hierarchy, with or without controllers, below its mount.
+    pub unified: Option<String>,
     /// Whose it is, by the path.
     pub owner: Owner,
     /// Whether the owner's paths are those of the cpu hierarchy.
@@ -98,6 +100,7 @@ impl Places {
             cpu,
             cpuset: path_in(hierarchies.and_then(|h| h.cpuset.as_ref()), "cpuset"),
             cpuacct: path_in(hierarchies.and_then(|h| h.cpuacct.as_ref()), "cpuacct"),
+            unified: path_in(hierarchies.and_then(|h| h.unified.as_ref()), ""),
             owner,
             owner_in_cpu,
         }

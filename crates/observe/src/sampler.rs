@@ -5,6 +5,7 @@
 //! or one of them is gone; the last CPU and the name are read again only for tasks that ran.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use evenkeel_base::{Sample, TaskId, TaskSample};
 use evenkeel_kernfs::mountinfo::Hierarchies;
@@ -208,6 +209,32 @@ impl Sampler {
         self.thread(id).map(|thread| &thread.meta).or_else(|| self.gone.get(&id).map(|(meta, _)| meta))
     }
 
+    /// Directories, relative to the root, of all groups of the cpu, cpuset, cpuacct and v2 hierarchies that own a task
+    /// of the last sample, and of their ancestors.
+    pub(crate) fn group_dirs(&self, hierarchies: &Hierarchies) -> Vec<String> {
+        let threads = self.processes.values().flat_map(|process| &process.threads);
+        let mut places: Vec<_> = threads.map(|thread| &thread.meta.place).collect();
+        places.sort_unstable_by_key(|place| Arc::as_ptr(place));
+        places.dedup_by_key(|place| Arc::as_ptr(place));
+        let mut dirs = Vec::new();
+        for place in places {
+            let ways = [
+                (&hierarchies.cpu, &place.cpu),
+                (&hierarchies.cpuset, &place.cpuset),
+                (&hierarchies.cpuacct, &place.cpuacct),
+                (&hierarchies.unified, &place.unified),
+            ];
+            for (hierarchy, path) in ways {
+                let (Some(hierarchy), Some(path)) = (hierarchy, path) else { continue };
+                // Paths here are below the mount already.
+                let mount = hierarchy.mount_point.trim_end_matches('/');
+                let all = crate::groups::with_ancestors(std::iter::once(path.as_str()));
+                dirs.extend(all.into_iter().map(|path| format!("{mount}{}", path.trim_end_matches('/'))));
+            }
+        }
+        dirs
+    }
+
     /// Whether the task's numbers still mean it, right now.
     pub(crate) fn is_alive(&mut self, id: TaskId) -> bool {
         let processes = std::mem::take(&mut self.processes);
@@ -260,7 +287,7 @@ impl Reader<'_> {
                 continue;
             };
             // A process moved between cgroups does not tell: look again now and then.
-            if pass.root.is_live() && (u64::from(thread.id.tid) + pass.number) % PLACE_ROUND == 0 {
+            if pass.root.is_live() && (u64::from(thread.id.tid) + pass.number).is_multiple_of(PLACE_ROUND) {
                 thread.refresh_place(pass);
             }
             let switches = if asked { thread.switches(pass) } else { None };

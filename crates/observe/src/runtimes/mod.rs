@@ -1,14 +1,29 @@
 //! Container runtimes: who is asked, and what they said.
+//!
+//! A thread of its own asks, so that a slow or dead daemon never delays a sample: at once at the start, when a
+//! container appears that nobody named (at most once a second), and every half minute for changed labels.
 
+mod cri;
+mod docker;
 pub mod facts;
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use evenkeel_kernfs::Root;
 
 pub use facts::{ContainerFacts, PodFacts, RuntimeFacts};
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-
-use evenkeel_kernfs::Root;
+/// A runtime that has not answered by then is taken as not answering.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Least time between two rounds.
+const LEAST: Duration = Duration::from_secs(1);
+/// Time between two rounds when nothing unknown shows up.
+const EVERY: Duration = Duration::from_secs(30);
+/// File of a captured tree with what the runtimes said.
+pub(crate) const FACTS_FILE: &str = "evenkeel/runtimes.json";
 
 /// Sockets of container runtimes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,9 +40,10 @@ impl Endpoints {
         Self::default()
     }
 
-    /// Where the runtimes listen by default.
+    /// Where the runtimes listen by default, and where `DOCKER_HOST` and `CONTAINER_RUNTIME_ENDPOINT` point when
+    /// they name a local socket.
     pub fn well_known() -> Self {
-        Self {
+        let mut endpoints = Self {
             docker: vec![
                 ("docker".into(), "/run/docker.sock".into()),
                 ("podman".into(), "/run/podman/podman.sock".into()),
@@ -36,29 +52,149 @@ impl Endpoints {
                 "/run/containerd/containerd.sock",
                 "/run/crio/crio.sock",
                 "/run/k3s/containerd/containerd.sock",
+                "/run/k0s/containerd.sock",
+                "/run/cri-dockerd.sock",
             ]
             .map(PathBuf::from)
             .into(),
+        };
+        let socket = |name: &str| {
+            let value = std::env::var(name).ok()?;
+            value.strip_prefix("unix://").map(PathBuf::from)
+        };
+        if let Some(path) =
+            socket("DOCKER_HOST").filter(|path| endpoints.docker.iter().all(|(_, p)| p != path))
+        {
+            endpoints.docker.push(("docker".into(), path));
         }
+        if let Some(path) = socket("CONTAINER_RUNTIME_ENDPOINT").filter(|path| !endpoints.cri.contains(path))
+        {
+            endpoints.cri.push(path);
+        }
+        endpoints
+    }
+
+    /// Those whose socket exists.
+    fn present(&self) -> Self {
+        let docker = self.docker.iter().filter(|(_, path)| path.exists()).cloned().collect();
+        Self { docker, cri: self.cri.iter().filter(|path| path.exists()).cloned().collect() }
     }
 }
 
-/// The runtimes asked in the background.
+/// Asks every runtime whose socket exists, once, in the calling thread; at most about two seconds. Those that do not
+/// answer are told on stderr at level info and left out: `None` when none answered.
+pub fn ask_once(endpoints: &Endpoints) -> Option<RuntimeFacts> {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    executor.block_on(ask(&endpoints.present()))
+}
+
+async fn ask(endpoints: &Endpoints) -> Option<RuntimeFacts> {
+    let mut all: Option<RuntimeFacts> = None;
+    let mut take = |what: &std::path::Path, answer: Result<Result<RuntimeFacts, String>, _>| match answer {
+        Ok(Ok(facts)) => all.get_or_insert_default().merge(facts),
+        Ok(Err(error)) => tracing::info!("{}: {error}", what.display()),
+        Err(tokio::time::error::Elapsed { .. }) => {
+            tracing::info!("{}: no answer in {TIMEOUT:?}", what.display())
+        }
+    };
+    for (runtime, socket) in &endpoints.docker {
+        take(socket, tokio::time::timeout(TIMEOUT, docker::ask(runtime, socket, TIMEOUT)).await);
+    }
+    for socket in &endpoints.cri {
+        take(socket, tokio::time::timeout(TIMEOUT, cri::ask(socket)).await);
+    }
+    all
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    facts: Mutex<(Arc<RuntimeFacts>, u64)>,
+    answered: Condvar,
+}
+
+/// The runtimes asked in the background; dropping it ends the asking.
 #[derive(Debug)]
 pub(crate) struct Runtimes {
-    facts: Arc<RuntimeFacts>,
+    shared: Arc<Shared>,
+    /// `None` when nobody is asked: a captured tree, or no endpoints.
+    wake: Option<Sender<()>>,
 }
 
 impl Runtimes {
-    pub(crate) fn start(_root: &Root, _endpoints: &Endpoints) -> Self {
-        Self { facts: Arc::default() }
+    pub(crate) fn start(root: &Root, endpoints: &Endpoints) -> Self {
+        let shared = Arc::<Shared>::default();
+        if !root.is_live() {
+            let text = root.read_optional(FACTS_FILE).ok().flatten();
+            let facts = text.and_then(|text| match serde_json::from_str(&text) {
+                Ok(facts) => Some(facts),
+                Err(error) => {
+                    tracing::warn!("{}: {error}", root.path(FACTS_FILE).display());
+                    None
+                }
+            });
+            shared.publish(facts);
+            return Self { shared, wake: None };
+        }
+        if *endpoints == Endpoints::none() {
+            return Self { shared, wake: None };
+        }
+        let (wake, woken) = channel();
+        let (for_thread, endpoints) = (shared.clone(), endpoints.clone());
+        let thread = std::thread::Builder::new().name("runtimes".into()).stack_size(512 << 10);
+        let started = thread.spawn(move || keep_asking(&endpoints, &for_thread, &woken));
+        Self { shared, wake: started.ok().map(|_| wake) }
     }
 
     pub(crate) fn facts(&self) -> Arc<RuntimeFacts> {
-        self.facts.clone()
+        self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    pub(crate) fn want(&self, _unknown: bool) {}
+    /// Says that a container showed up that nobody has named.
+    pub(crate) fn want(&self, unknown: bool) {
+        if let Some(wake) = self.wake.as_ref().filter(|_| unknown) {
+            let _ = wake.send(());
+        }
+    }
 
-    pub(crate) fn wait(&self, _at_most: Duration) {}
+    /// Waits for the first round to end.
+    pub(crate) fn wait(&self, at_most: Duration) {
+        if self.wake.is_none() {
+            return;
+        }
+        let facts = self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.shared.answered.wait_timeout_while(facts, at_most, |(_, rounds)| *rounds == 0));
+    }
+}
+
+impl Shared {
+    /// A round in which nobody answered leaves what was known: a daemon that restarts still has its containers.
+    fn publish(&self, facts: Option<RuntimeFacts>) {
+        let mut shared = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(facts) = facts {
+            shared.0 = Arc::new(facts);
+        }
+        shared.1 += 1;
+        self.answered.notify_all();
+    }
+}
+
+fn keep_asking(endpoints: &Endpoints, shared: &Shared, woken: &Receiver<()>) {
+    let Ok(executor) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    loop {
+        let start = Instant::now();
+        shared.publish(executor.block_on(ask(&endpoints.present())));
+        match woken.recv_timeout(EVERY) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        // Not more often than this, whatever shows up; requests meanwhile are one request.
+        std::thread::sleep(LEAST.saturating_sub(start.elapsed()));
+        loop {
+            match woken.try_recv() {
+                Ok(()) => {}
+                Err(std::sync::mpsc::TryRecvError::Empty) => break,
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+            }
+        }
+    }
 }

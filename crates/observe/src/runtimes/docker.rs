@@ -1,0 +1,40 @@
+//! The Docker Engine API, spoken by Docker and Podman.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bollard::{API_DEFAULT_VERSION, Docker};
+
+use super::facts::{ContainerFacts, PodFacts, RuntimeFacts, sorted};
+
+/// Labels the kubelet's Docker shim puts on its containers.
+const POD_UID: &str = "io.kubernetes.pod.uid";
+const POD_NAME: &str = "io.kubernetes.pod.name";
+const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+
+/// The running containers of the daemon at a socket.
+pub(super) async fn ask(runtime: &str, socket: &Path, timeout: Duration) -> Result<RuntimeFacts, String> {
+    let path = socket.to_str().ok_or("the socket's path is not UTF-8")?;
+    let docker = Docker::connect_with_unix(path, timeout.as_secs().max(1), API_DEFAULT_VERSION);
+    let docker = docker.map_err(|error| error.to_string())?;
+    // An older daemon refuses a newer client's version: agree on one first.
+    let docker = docker.negotiate_version().await.map_err(|error| error.to_string())?;
+    let list = docker.list_containers(None).await.map_err(|error| error.to_string())?;
+    let mut facts = RuntimeFacts::default();
+    for container in list {
+        let Some(id) = container.id else { continue };
+        let labels = container.labels.unwrap_or_default();
+        let pod = labels.get(POD_UID).cloned();
+        if let (Some(uid), Some(name), Some(namespace)) =
+            (&pod, labels.get(POD_NAME), labels.get(POD_NAMESPACE))
+        {
+            let pod = PodFacts { namespace: namespace.clone(), name: name.clone(), annotations: Vec::new() };
+            facts.pods.insert(uid.clone(), pod);
+        }
+        let name = container.names.unwrap_or_default().into_iter().next();
+        let name = name.map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned());
+        let labels = sorted(labels);
+        facts.containers.insert(id, ContainerFacts { name, runtime: runtime.to_owned(), labels, pod });
+    }
+    Ok(facts)
+}
