@@ -26,7 +26,7 @@ fi
 
 completions="share/bash-completion/completions/evenkeel share/zsh/site-functions/_evenkeel share/fish/vendor_completions.d/evenkeel.fish"
 if [ "${1:-}" = --remove ]; then
-    for file in bin/evenkeel $completions share/man/man1/evenkeel.1 share/man/man1/evenkeel-*.1; do
+    for file in bin/evenkeel $completions share/man/man1/evenkeel.1; do
         as_needed rm -f "$root/$file"
     done
     for page in "$root"/share/man/man1/evenkeel-*.1; do as_needed rm -f "$page"; done
@@ -48,7 +48,9 @@ for shell in bash zsh fish; do "$binary" completions "$shell" >"$made/$shell"; d
 sed "s#/usr/local/bin/#$prefix/bin/#" packaging/evenkeel.service >"$made/unit"
 
 put() { as_needed install -D -m "$1" "$2" "$3"; }
-put 755 "$binary" "$root/bin/evenkeel"
+cp "$binary" "$made/evenkeel"
+if have strip; then strip --strip-debug "$made/evenkeel"; fi
+put 755 "$made/evenkeel" "$root/bin/evenkeel"
 for page in "$made"/man/*.1; do put 644 "$page" "$root/share/man/man1/$(basename "$page")"; done
 put 644 "$made/bash" "$root/share/bash-completion/completions/evenkeel"
 put 644 "$made/zsh" "$root/share/zsh/site-functions/_evenkeel"
