@@ -111,7 +111,13 @@ fn observe(root: &Root, interval: Duration) -> anyhow::Result<Observation> {
                 ObserverOptions { runtimes: Endpoints::none(), ..ObserverOptions::default() },
             )?
             .sample()?,
-            None => observer.sample()?,
+            None => {
+                eprintln!(
+                    "evenkeel: {} holds one sample: CPU use, waits and throttling read as none",
+                    root.dir().display()
+                );
+                observer.sample()?
+            }
         };
     }
     let after = observer.sample()?;

@@ -5,6 +5,11 @@ use evenkeel_base::{CpuSet, Observation};
 
 use super::Input;
 
+/// Periods of a quota that need no correction, microseconds: runtime is handed to CPUs in slices of 5 ms
+/// (`kernel.sched_cfs_bandwidth_slice_us`) and counted at the tick, 1 to 10 ms apart, so shorter ones are kept badly;
+/// after its quota a group stands still until the period ends, so longer ones are felt.
+pub const SENSIBLE_PERIODS_USEC: std::ops::RangeInclusive<u64> = 10_000..=500_000;
+
 /// `word`, quoted for a POSIX shell where it has to be.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
@@ -56,14 +61,33 @@ fn owner(input: &Input<'_>, group: u32) -> Owner {
     Owner::File { directory: format!("{mount}{}", path.trim_end_matches('/')), v2 }
 }
 
-/// Limits a group to `pct` percent of one CPU, per 100 ms.
+/// Limits a group to `pct` percent of one CPU. The period stays as it is if it is a sensible one, else it becomes
+/// 100 ms. Ancestors limited to less are raised first: v1 refuses a child above its parent, v2 ignores it.
 pub fn set_quota(input: &Input<'_>, group: u32, pct: f64) -> String {
-    const PERIOD_USEC: f64 = 100_000.0;
+    let groups = &input.observation.groups;
+    let mut commands: Vec<String> = super::view::ancestors(groups, group)
+        .skip(1)
+        .filter(|&above| {
+            let quota = groups.get(above as usize).and_then(|view| view.quota);
+            quota.and_then(|quota| quota.pct()).is_some_and(|limit| limit < pct)
+        })
+        .map(|above| set_own_quota(input, above, pct))
+        .collect();
+    commands.reverse();
+    commands.push(set_own_quota(input, group, pct));
+    commands.join("\n")
+}
+
+fn set_own_quota(input: &Input<'_>, group: u32, pct: f64) -> String {
+    const DEFAULT_PERIOD_USEC: u64 = 100_000;
     let pct = pct.clamp(1.0, 1e7).ceil();
-    let usec = (pct / 100.0 * PERIOD_USEC) as u64;
+    let now = input.observation.groups.get(group as usize).and_then(|view| view.quota);
+    let kept = now.map(|quota| quota.period_usec).filter(|period| SENSIBLE_PERIODS_USEC.contains(period));
+    let period = kept.unwrap_or(DEFAULT_PERIOD_USEC);
+    let usec = (pct / 100.0 * period as f64).round() as u64;
     match owner(input, group) {
-        Owner::Docker(name) => format!("docker update --cpu-period 100000 --cpu-quota {usec} {name}"),
-        Owner::Podman(name) => format!("podman update --cpu-period 100000 --cpu-quota {usec} {name}"),
+        Owner::Docker(name) => format!("docker update --cpu-period {period} --cpu-quota {usec} {name}"),
+        Owner::Podman(name) => format!("podman update --cpu-period {period} --cpu-quota {usec} {name}"),
         Owner::Pod { namespace, pod, container } => pod_resize(
             &namespace,
             &pod,
@@ -72,17 +96,22 @@ pub fn set_quota(input: &Input<'_>, group: u32, pct: f64) -> String {
                 (pct * 10.0) as u64
             ),
         ),
-        Owner::Unit(unit) => format!("systemctl set-property {unit} CPUQuota={pct}% CPUQuotaPeriodSec=100ms"),
-        Owner::File { directory, v2: true } => {
-            format!("echo '{usec} 100000' > {}", quote(&format!("{directory}/cpu.max")))
+        Owner::Unit(unit) => {
+            format!("systemctl set-property {unit} CPUQuota={pct}% CPUQuotaPeriodSec={}ms", period / 1000)
         }
-        // The quota is lifted first: the kernel refuses a period that would put the group above its parent for a
-        // moment.
-        Owner::File { directory, v2: false } => format!(
-            "echo -1 > {quota}; echo 100000 > {period}; echo {usec} > {quota}",
-            quota = quote(&format!("{directory}/cpu.cfs_quota_us")),
-            period = quote(&format!("{directory}/cpu.cfs_period_us")),
-        ),
+        Owner::File { directory, v2: true } => {
+            format!("echo '{usec} {period}' > {}", quote(&format!("{directory}/cpu.max")))
+        }
+        Owner::File { directory, v2: false } => {
+            let quota = quote(&format!("{directory}/cpu.cfs_quota_us"));
+            if kept.is_some() {
+                return format!("echo {usec} > {quota}");
+            }
+            // The quota is lifted first: with the old quota and the new period the group could be above its parent
+            // for a moment, which the kernel refuses.
+            let file = quote(&format!("{directory}/cpu.cfs_period_us"));
+            format!("echo -1 > {quota}; echo {period} > {file}; echo {usec} > {quota}")
+        }
     }
 }
 

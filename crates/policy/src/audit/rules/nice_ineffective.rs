@@ -91,10 +91,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         if reached || among {
             continue;
         }
-        let beyond: Vec<&TaskView> = rivals
+        let mut beyond: Vec<&TaskView> = rivals
             .into_iter()
             .filter(|other| place(other).is_some_and(|place| !nice_reaches(observation, own, place)))
             .collect();
+        beyond.sort_by(|a, b| demand_pct(b).total_cmp(&demand_pct(a)));
         let waits = |task: &TaskView| task.wait_pct.unwrap_or(0.0);
         let contended = tasks.iter().any(|t| waits(t) >= CONTENDED_PCT)
             && beyond.iter().any(|t| demand_pct(t) >= CONTENDED_PCT);

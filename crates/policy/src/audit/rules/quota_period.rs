@@ -2,6 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
+use crate::audit::fix::SENSIBLE_PERIODS_USEC;
 use crate::audit::view::group_name;
 use crate::audit::{Finding, Input, Rule, Severity, fix};
 
@@ -11,13 +12,6 @@ pub(super) const RULE: Rule = Rule {
     about: "quotas have periods long enough for the kernel to keep them",
     check,
 };
-
-/// Shortest period that is kept well: runtime is handed to CPUs in slices of 5 ms
-/// (`kernel.sched_cfs_bandwidth_slice_us`) and counted at the tick, 1 to 10 ms apart.
-const MIN_PERIOD_USEC: u64 = 10_000;
-
-/// Longest period that is not felt: after its quota a group stands still for up to this long.
-const MAX_PERIOD_USEC: u64 = 500_000;
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
@@ -33,9 +27,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let (Some(pct), Some(usec)) = (quota.pct(), quota.quota_usec.value()) else { continue };
         limited += 1;
         let evidence = format!("quota {usec} us each {} us ({pct:.1} % of one CPU)", quota.period_usec);
-        let consequence = if quota.period_usec < MIN_PERIOD_USEC {
-            "with periods of a few milliseconds the timer's cost is felt, and the share kept is off by slices of 5 ms"
-        } else if quota.period_usec > MAX_PERIOD_USEC {
+        let consequence = if quota.period_usec < *SENSIBLE_PERIODS_USEC.start() {
+            "the kernel hands out runtime in slices of 5 ms and counts at the tick: so short a period costs timer interrupts and is kept badly"
+        } else if quota.period_usec > *SENSIBLE_PERIODS_USEC.end() {
             "once its quota is used up, the group stands still for most of the long period"
         } else {
             continue;

@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::audit::view::{HUNGRY_PCT, demand_pct, group_name, tasks_in};
+use crate::audit::view::{HUNGRY_PCT, demand_pct, group_cpu_pct, group_name, tasks_in};
 use crate::audit::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -33,7 +33,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let hungry = tasks.iter().filter(|task| demand_pct(task) >= HUNGRY_PCT).count();
         let cpus = group.cpuset.as_ref().map_or(usize::MAX, |cpus| cpus.len()).max(1);
         let at_once = hungry.min(cpus).min(observation.host.cpus.max(1) as usize);
-        let near = group.cpu_pct.is_none_or(|pct| pct >= NEAR * quota_pct);
+        let near = group_cpu_pct(observation, index) >= NEAR * quota_pct;
         if at_once == 0 || quota_pct >= 100.0 * at_once as f64 || !near {
             continue;
         }
@@ -42,22 +42,30 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let covers = (quota_pct / 100.0).floor() as usize;
         let fewer = if covers >= 1 {
             format!(
-                "# or run {covers} thread(s): GOMAXPROCS={covers}, OMP_NUM_THREADS={covers}, -XX:ActiveProcessorCount={covers}, worker_processes {covers};\n# or"
+                "# or run {covers} thread(s): GOMAXPROCS={covers}, OMP_NUM_THREADS={covers}, \
+                 -XX:ActiveProcessorCount={covers}, worker_processes {covers};\n"
             )
         } else {
-            "# or".to_owned()
+            String::new()
+        };
+        let consequence = if hungry == 1 {
+            format!(
+                "it uses up each period's quota in {run_ms:.0} ms and then stands still for {stop_ms:.0} ms, locks held included"
+            )
+        } else {
+            format!(
+                "together they use up each period's quota in {run_ms:.0} ms and then all stand still for {stop_ms:.0} ms, locks held included"
+            )
         };
         let finding = rule.fail(
             subject,
             format!(
-                "{hungry} busy thread(s), {at_once} can run at once, under a quota of {quota_pct:.0} % of one CPU \
-                 (covers {covers})"
+                "{hungry} busy thread{}, {at_once} can run at once; the quota is {quota_pct:.0} % of one CPU",
+                if hungry == 1 { "" } else { "s" }
             ),
+            consequence,
             format!(
-                "together they use up each period's quota in {run_ms:.0} ms and then all stand still for {stop_ms:.0} ms, locks held included"
-            ),
-            format!(
-                "{}\n{fewer} use a weight instead of a quota, so that idle CPUs are not wasted",
+                "{}\n{fewer}# or a weight instead of a quota, so that idle CPUs are not wasted",
                 fix::set_quota(input, index, 100.0 * at_once as f64)
             ),
         );

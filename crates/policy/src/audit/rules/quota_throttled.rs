@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::audit::view::{ACTIVE_PCT, group_demand_pct, group_name};
+use crate::audit::view::{ACTIVE_PCT, group_cpu_pct, group_demand_pct, group_name};
 use crate::audit::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -43,11 +43,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             continue;
         }
         let share = throttled as f64 / periods as f64;
-        let used = group.cpu_pct.map_or("CPU used unknown".to_owned(), |pct| format!("used {pct:.1} %"));
-        let time = group.throttled_pct.map_or(String::new(), |pct| {
-            format!("; its run queues stood still {pct:.0} % of the time (summed over CPUs)")
-        });
-        let bursty = group.cpu_pct.is_some_and(|pct| pct < BURSTY * quota_pct);
+        let used_pct = group_cpu_pct(observation, index);
+        let time = group
+            .throttled_pct
+            .map_or(String::new(), |pct| format!("; stood still {pct:.0} % of the time (summed over CPUs)"));
+        let bursty = used_pct < BURSTY * quota_pct;
         let cap = 100.0 * f64::from(observation.host.cpus.max(1));
         let demand = group_demand_pct(observation, index).max(quota_pct * 1.25);
         let pct = ((demand / STEP_PCT).ceil() * STEP_PCT).min(cap.max(quota_pct * 1.25));
@@ -62,7 +62,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             subject,
             format!(
                 "throttled in {throttled} of {periods} periods ({:.0} %), quota {quota_pct:.1} % of one CPU \
-                 ({} us each {} us), {used}{time}",
+                 ({} us each {} us), used {used_pct:.1} %{time}",
                 100.0 * share,
                 quota.quota_usec,
                 quota.period_usec,

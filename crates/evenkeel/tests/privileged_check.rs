@@ -1,0 +1,219 @@
+//! `evenkeel check` on the real kernel: a throttled group and nice values that cannot act are found, with the right
+//! numbers, and the fixes it prints put them right.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_kernfs::Root;
+use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
+use serde_json::Value;
+
+/// A cgroup of the cpu controller, removed at the end.
+struct Group {
+    dir: PathBuf,
+    path: String,
+    v2: bool,
+}
+
+impl Group {
+    fn new(name: &str) -> Self {
+        let cpu: Hierarchy = Hierarchies::read(&Root::host())
+            .unwrap()
+            .cpu
+            .expect("a mounted cgroup hierarchy with the cpu controller");
+        let path = format!("/evenkeel-check-{name}-{}", std::process::id());
+        let dir = Path::new(&cpu.mount_point).join(&path[1..]);
+        if cpu.v2 {
+            fs::write(Path::new(&cpu.mount_point).join("cgroup.subtree_control"), "+cpu").unwrap();
+        }
+        fs::create_dir(&dir).unwrap();
+        Self { dir, path, v2: cpu.v2 }
+    }
+
+    fn limit_to_a_tenth(&self) {
+        if self.v2 {
+            fs::write(self.dir.join("cpu.max"), "10000 100000").unwrap();
+        } else {
+            fs::write(self.dir.join("cpu.cfs_quota_us"), "10000").unwrap();
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The kernel lets go of a dead task a moment after it was waited for.
+        for _ in 0..200 {
+            if fs::remove_dir(&self.dir).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        eprintln!("{} could not be removed", self.dir.display());
+    }
+}
+
+/// A process that only burns CPU, ended at the end.
+struct Spinner(Child);
+
+impl Spinner {
+    /// With a nice value, on one CPU, in a group, or as the first of a session (an autogroup) of its own.
+    fn start(nice: i32, cpu: u32, group: Option<&Group>) -> Self {
+        let mut command = Command::new("taskset");
+        command.args([
+            "-c",
+            &cpu.to_string(),
+            "nice",
+            "-n",
+            &nice.to_string(),
+            "sh",
+            "-c",
+            "while :; do :; done",
+        ]);
+        command.stdin(Stdio::null());
+        let procs = group.map(|group| group.dir.join("cgroup.procs"));
+        // SAFETY: setsid is async-signal-safe and touches only the child.
+        unsafe {
+            command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
+        }
+        let child = Self(command.spawn().unwrap());
+        if let Some(procs) = procs {
+            fs::write(procs, child.0.id().to_string()).unwrap();
+        }
+        child
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn check() -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(["check", "--interval", "1s", "-o", "json"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Looks until the finding is there; other tests may take the CPUs for a while.
+fn find(rule: &str, about: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let document = check();
+        let findings = document["findings"].as_array().unwrap();
+        let found = findings.iter().find(|f| f["rule"] == rule && f["status"] == "fail" && about(f));
+        match found {
+            Some(found) => return found.clone(),
+            None if Instant::now() > end => panic!("no such finding of {rule} in {findings:#?}"),
+            None => {}
+        }
+    }
+}
+
+/// Runs the commands of a fix, as the reader would.
+fn apply(finding: &Value, first_line_only: bool) {
+    let fix = finding["fix"].as_str().unwrap();
+    let commands = if first_line_only { fix.lines().next().unwrap() } else { fix };
+    let output = Command::new("sh").args(["-ec", commands]).output().unwrap();
+    assert!(output.status.success(), "{commands}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_throttled_group_is_found_and_its_fix_ends_it() {
+    let group = Group::new("quota");
+    group.limit_to_a_tenth();
+    let _spinner = Spinner::start(0, 0, Some(&group));
+    let subject = format!("cgroup {}", group.path);
+    let found = find("quota-throttled", |f| f["subject"] == subject.as_str());
+    assert_eq!(found["severity"], "warning");
+    let evidence = found["evidence"].as_str().unwrap();
+    assert!(evidence.contains("quota 10.0 % of one CPU (10000 us each 100000 us)"), "{evidence}");
+    // It spins, so it is stopped in every period it runs in.
+    let (throttled, rest) = evidence.strip_prefix("throttled in ").unwrap().split_once(" of ").unwrap();
+    let periods: u64 = rest.split_once(' ').unwrap().0.parse().unwrap();
+    let throttled: u64 = throttled.parse().unwrap();
+    assert!(periods > 0 && throttled * 2 > periods, "{evidence}");
+    let used: f64 = evidence.split_once("used ").unwrap().1.split_once(' ').unwrap().0.parse().unwrap();
+    assert!(used > 0.0 && used < 30.0, "{evidence}");
+
+    find("quota-threads", |f| f["subject"] == subject.as_str());
+    apply(&found, false);
+    let document = check();
+    let findings = document["findings"].as_array().unwrap();
+    let still = findings.iter().find(|f| {
+        f["rule"] == "quota-throttled" && f["subject"] == subject.as_str() && f["severity"] == "warning"
+    });
+    assert!(still.is_none(), "the fix did not help: {still:#?}");
+}
+
+#[test]
+fn nice_in_a_cgroup_of_its_own_is_found_and_the_weight_of_the_fix_is_taken() {
+    let (niced, other) = (Group::new("nice"), Group::new("other"));
+    let spinner = Spinner::start(10, 0, Some(&niced));
+    let _rival = Spinner::start(0, 0, Some(&other));
+    let about = format!("task {} ", spinner.pid());
+    let found = find("nice-ineffective", |f| f["subject"].as_str().unwrap().starts_with(&about));
+    let evidence = found["evidence"].as_str().unwrap();
+    assert!(evidence.starts_with("nice 10, waits "), "{evidence}");
+    assert!(evidence.contains(&format!("alone in cgroup {}", niced.path)), "{evidence}");
+    assert!(evidence.contains(&format!("in cgroup {}", other.path)), "{evidence}");
+    apply(&found, false);
+    // Nice 10 weighs 110 of 1024.
+    let (file, weight) = if niced.v2 { ("cpu.weight", "11") } else { ("cpu.shares", "110") };
+    assert_eq!(fs::read_to_string(niced.dir.join(file)).unwrap().trim(), weight);
+}
+
+/// Turns autogroups on for a test, and back.
+struct Autogroups(String);
+
+const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
+
+impl Autogroups {
+    fn on() -> Self {
+        let before = fs::read_to_string(AUTOGROUP).expect("a kernel with CONFIG_SCHED_AUTOGROUP");
+        fs::write(AUTOGROUP, "1").unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for Autogroups {
+    fn drop(&mut self) {
+        let _ = fs::write(AUTOGROUP, &self.0);
+    }
+}
+
+#[test]
+fn nice_in_an_autogroup_of_its_own_is_found_and_the_fix_is_taken() {
+    let _on = Autogroups::on();
+    let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap();
+    assert!(
+        cgroup
+            .lines()
+            .any(|line| line.ends_with("cpu:/") || line.contains(":cpu,cpuacct:/\n") || line == "0::/"),
+        "run this test in the root cgroup of the cpu controller: autogroups act only there\n{cgroup}"
+    );
+    let spinner = Spinner::start(7, 0, None);
+    let rival = Spinner::start(0, 0, None);
+    let about = format!("task {} ", spinner.pid());
+    let found = find("nice-ineffective", |f| f["subject"].as_str().unwrap().starts_with(&about));
+    let evidence = found["evidence"].as_str().unwrap();
+    assert!(evidence.contains("alone in autogroup "), "{evidence}");
+    assert!(evidence.contains(&format!("{} (sh) in autogroup ", rival.pid())), "{evidence}");
+    apply(&found, true);
+    let autogroup = fs::read_to_string(format!("/proc/{}/autogroup", spinner.pid())).unwrap();
+    assert!(autogroup.trim().ends_with(" nice 7"), "{autogroup}");
+}
