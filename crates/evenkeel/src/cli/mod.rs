@@ -15,6 +15,8 @@ mod plan;
 mod ps;
 mod restore;
 mod run;
+mod show;
+mod settings;
 mod status;
 mod topology;
 

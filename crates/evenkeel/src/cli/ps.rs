@@ -1,11 +1,95 @@
-//! `evenkeel ps`.
+//! `evenkeel ps`: who uses the CPU, one shot.
 
-use super::{Failure, Global, Outcome};
+mod fields;
+mod text;
 
-/// Not written yet.
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use evenkeel_base::Observation;
+use evenkeel_observe::capture::replay;
+use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
+
+use super::{Failure, Format, Global, Outcome, show};
+
+/// Show who uses the CPU and who waits for it, over an interval.
+///
+/// Percent is of ONE CPU. WAIT is the time runnable but not running, throttling included. `?` is unknown, `-` is none.
+/// A pod's or container's view nests what is inside, with the core each process ran on last; `--by cpu` goes the
+/// other way: each core's tasks and whose they are.
+///
+/// Example: evenkeel ps --by pod --interval 5s
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// What a line is.
+    #[arg(long, value_enum, default_value_t = By::Process)]
+    by: By,
+    /// How long to look.
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    interval: Duration,
+    /// Show what used no CPU and did not wait, too (text only; documents have everything).
+    #[arg(long)]
+    all: bool,
+    /// Lines at most (text only).
+    #[arg(long, short = 'n', value_name = "N")]
+    lines: Option<usize>,
+}
 
-pub fn run(_global: &Global, _args: Args) -> Outcome {
-    Err(Failure::Cannot(anyhow::anyhow!("ps is not written yet")))
+/// Grouping of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Threads.
+    Task,
+    /// Processes, their threads added up.
+    Process,
+    /// Containers and the processes in them.
+    Container,
+    /// Pods, their containers and processes.
+    Pod,
+    /// Virtual machines and their vCPU threads.
+    Vm,
+    /// CPUs and the tasks that ran there.
+    Cpu,
+}
+
+/// Shortest interval that shows anything: `/proc/stat` counts in 10 ms.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// How long runtimes may take to answer before names are left out.
+const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if args.interval < MIN_INTERVAL {
+        return Err(Failure::Usage(anyhow!("--interval {:?}: at least 100ms", args.interval)));
+    }
+    let (observation, observer) = observe(global, args.interval)?;
+    let view = fields::View::new(&observation, &observer);
+    match global.output {
+        Format::Json => println!("{:#}", view.document()),
+        Format::Csv => print!("{}", view.csv(args.by)),
+        Format::Text => print!("{}", text::render(&view, &args)),
+        Format::Svg => return Err(show::no_such_output(Format::Svg, "ps")),
+    }
+    Ok(0)
+}
+
+/// Two samples an interval apart, of this host or from a tree.
+fn observe(global: &Global, interval: Duration) -> Result<(Observation, Observer), Failure> {
+    let root = show::root(global)?;
+    let observing = || -> Result<_, evenkeel_observe::ObserveError> {
+        let (mut observer, before, after) = if root.is_live() {
+            let options = ObserverOptions { switches: Select::All, ..ObserverOptions::default() };
+            let mut observer = Observer::new(&root, options)?;
+            let before = observer.sample()?;
+            std::thread::sleep(interval);
+            let after = observer.sample()?;
+            observer.wait_for_runtimes(RUNTIMES_WAIT);
+            (observer, before, after)
+        } else {
+            replay(&root)?
+        };
+        let observation = observer.observe(&before, &after, &Detail::All)?;
+        Ok((observation, observer))
+    };
+    observing().map_err(|error| Failure::Cannot(error.into()))
 }

@@ -1,0 +1,290 @@
+//! `ps` for people: a table of tasks or processes, or a tree of owners with what is inside.
+
+use std::fmt::Write as _;
+
+use evenkeel_base::{GroupView, TaskView};
+use evenkeel_report::table::printable;
+use evenkeel_report::{Field, Table, Value};
+
+use super::fields::{Row, View};
+use super::{Args, By};
+use crate::cli::show;
+
+/// Lines shown when the user does not say how many.
+const LINES: usize = 40;
+
+/// A line of a tree: numbers of whatever it is.
+struct Line {
+    depth: usize,
+    name: String,
+    core: Value,
+    cpu_pct: f64,
+    wait_pct: Option<f64>,
+    throttled_pct: Value,
+    limits: String,
+}
+
+pub fn render(view: &View<'_>, args: &Args) -> String {
+    let host = &view.observation.host;
+    let steal = host.steal_pct.map_or_else(|| "unknown".to_owned(), |pct| format!("{pct:.1} %"));
+    let mut out = format!(
+        "{} CPUs, busy {:.1} % of {} %, steal {steal}, over {:.2} s\n",
+        host.cpus,
+        host.busy_pct,
+        100 * host.cpus,
+        view.observation.interval_s
+    );
+    let elsewhere = view.unattributed_pct();
+    if elsewhere >= 5.0 {
+        let _ = writeln!(out, "{elsewhere:.1} % were used by tasks that ended meanwhile, or by interrupts");
+    }
+    out.push('\n');
+    let limit = args.lines.unwrap_or(if args.all { usize::MAX } else { LINES });
+    let (body, shown, total) = match args.by {
+        By::Task | By::Process => flat(view, args, limit),
+        By::Container | By::Pod | By::Vm => tree(view, args, limit),
+        By::Cpu => by_cpu(view, args, limit),
+    };
+    out.push_str(&body);
+    if total == 0 {
+        let what = match args.by {
+            By::Container => "no containers found",
+            By::Pod => "no pods found",
+            By::Vm => "no virtual machines found",
+            _ => "nothing ran or waited",
+        };
+        let _ = writeln!(out, "{what}");
+    } else if shown < total {
+        let _ = writeln!(out, "… {} more lines (-n {total} shows them)", total - shown);
+    }
+    out
+}
+
+fn flat(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
+    let rows = if args.by == By::Task { &view.tasks } else { &view.processes };
+    let rows: Vec<&Row> = rows.iter().filter(|row| args.all || row.busy()).collect();
+    let shown = &rows[..rows.len().min(limit)];
+    if shown.is_empty() {
+        return (String::new(), 0, 0);
+    }
+    let mut fields =
+        vec![Field::new("pid", "PID", |row: &&Row| Value::Integer(row.task.id.tgid.into())).right()];
+    if args.by == By::Task {
+        fields.push(Field::new("tid", "TID", |row: &&Row| Value::Integer(row.task.id.tid.into())).right());
+    }
+    fields.extend([
+        Field::text("name", "NAME", |row: &&Row| show::cut(&row.task.comm, 16)),
+        Field::new("core", "CORE", |row: &&Row| core(&row.task)).right(),
+        Field::number("cpu_pct", "CPU %", 1, |row: &&Row| Some(row.task.cpu_pct)),
+        Field::number("wait_pct", "WAIT %", 1, |row: &&Row| row.task.wait_pct),
+        Field::number("throttled_pct", "THR %", 1, |row: &&Row| row.throttled_pct),
+        Field::number("voluntary", "VOL/s", 0, |row: &&Row| row.task.voluntary_per_s),
+        Field::number("involuntary", "INV/s", 0, |row: &&Row| row.task.involuntary_per_s),
+        Field::new("sched", "CLASS", |row: &&Row| {
+            row.task.sched.map_or(Value::Unknown, |s| Value::Text(class(&s)))
+        }),
+        Field::new("owner", "WHOSE", |row: &&Row| match row.owner() {
+            Value::Text(owner) => Value::Text(show::cut(&owner, 26)),
+            other => other,
+        }),
+    ]);
+    (Table::new(fields).text(shown, show::width()), shown.len(), rows.len())
+}
+
+/// `other`, `other 5`, `batch 0 100ms`: class, nice where it is not 0, own slice.
+fn class(sched: &evenkeel_base::SchedAttr) -> String {
+    let mut text = sched.policy.to_string();
+    if sched.policy.is_realtime() {
+        let _ = write!(text, " {}", sched.rt_priority);
+    } else if sched.nice.get() != 0 {
+        let _ = write!(text, " {}", sched.nice);
+    }
+    if let Some(ns) = sched.slice_ns {
+        let _ = write!(text, " {}ms", ns as f64 / 1e6);
+    }
+    text
+}
+
+fn core(task: &TaskView) -> Value {
+    task.cpu.map_or(Value::Unknown, |cpu| Value::Integer(cpu.into()))
+}
+
+fn limits(group: Option<&GroupView>) -> String {
+    let Some(group) = group else { return String::new() };
+    let mut parts = Vec::new();
+    if let Some(weight) = group.raw_weight {
+        parts.push(format!("{} {weight}", if group.v2 { "weight" } else { "shares" }));
+    }
+    if let Some(pct) = group.quota.and_then(|quota| quota.pct()) {
+        parts.push(format!("quota {pct:.0} %"));
+    }
+    if let Some(cpus) = &group.cpuset {
+        parts.push(format!("cpus {cpus}"));
+    }
+    parts.join(", ")
+}
+
+fn throttled(group: Option<&GroupView>) -> Value {
+    group.and_then(|group| group.throttled_pct).map_or(Value::Unknown, Value::Number)
+}
+
+fn process(row: &Row, depth: usize) -> Line {
+    let threads = if row.threads > 1 { format!(" ({} threads)", row.threads) } else { String::new() };
+    Line {
+        depth,
+        name: format!("{} {}{threads}", row.task.id.tgid, row.task.comm),
+        core: core(&row.task),
+        cpu_pct: row.task.cpu_pct,
+        wait_pct: row.task.wait_pct,
+        throttled_pct: row.throttled_pct.map_or(Value::Unknown, Value::Number),
+        limits: String::new(),
+    }
+}
+
+fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
+    let mut lines = Vec::new();
+    let processes = |lines: &mut Vec<Line>, depth: usize, of: &dyn Fn(&TaskView) -> bool| {
+        lines.extend(view.processes.iter().filter(|row| of(&row.task)).map(|row| process(row, depth)));
+    };
+    let container = |lines: &mut Vec<Line>, at: usize, depth: usize| {
+        let containers = view.containers();
+        let sum = &containers[at];
+        lines.push(Line {
+            depth,
+            name: format!("{} ({})", show::cut(&sum.name, 32), sum.what.runtime),
+            core: Value::Text(String::new()),
+            cpu_pct: sum.cpu_pct,
+            wait_pct: sum.wait_pct,
+            throttled_pct: throttled(sum.group),
+            limits: limits(sum.group),
+        });
+        processes(lines, depth + 1, &|task| task.container == Some(at as u32));
+    };
+    match args.by {
+        By::Container => {
+            let sums = view.containers();
+            for at in order(sums.iter().map(|sum| sum.cpu_pct)) {
+                container(&mut lines, at, 0);
+            }
+        }
+        By::Pod => {
+            let sums = view.pods();
+            for at in order(sums.iter().map(|sum| sum.cpu_pct)) {
+                let sum = &sums[at];
+                lines.push(Line {
+                    depth: 0,
+                    name: sum.name.clone(),
+                    core: Value::Text(String::new()),
+                    cpu_pct: sum.cpu_pct,
+                    wait_pct: sum.wait_pct,
+                    throttled_pct: throttled(sum.group),
+                    limits: limits(sum.group),
+                });
+                for (inside, what) in view.observation.containers.iter().enumerate() {
+                    if what.pod == Some(at as u32) {
+                        container(&mut lines, inside, 1);
+                    }
+                }
+                processes(&mut lines, 1, &|task| task.pod == Some(at as u32) && task.container.is_none());
+            }
+        }
+        _ => {
+            let sums = view.vms();
+            for at in order(sums.iter().map(|sum| sum.cpu_pct)) {
+                let sum = &sums[at];
+                lines.push(Line {
+                    depth: 0,
+                    name: format!("{} (pid {})", sum.name, sum.what.pid),
+                    core: Value::Text(String::new()),
+                    cpu_pct: sum.cpu_pct,
+                    wait_pct: sum.wait_pct,
+                    throttled_pct: throttled(sum.group),
+                    limits: limits(sum.group),
+                });
+                let threads = view.tasks.iter().filter(|row| row.task.vm == Some(at as u32));
+                let threads =
+                    threads.filter(|row| args.all || row.busy() || sum.what.vcpus.contains(&row.task.id.tid));
+                lines.extend(threads.map(|row| Line {
+                    name: format!("{} {}", row.task.id.tid, row.task.comm),
+                    ..process(row, 1)
+                }));
+            }
+        }
+    }
+    let total = lines.len();
+    lines.truncate(limit);
+    if lines.is_empty() {
+        return (String::new(), 0, total);
+    }
+    let table = Table::new(vec![
+        Field::text("name", "NAME", |line: &Line| {
+            format!("{}{}", "· ".repeat(line.depth), printable(&line.name))
+        }),
+        Field::new("core", "CORE", |line: &Line| line.core.clone()).right(),
+        Field::number("cpu_pct", "CPU %", 1, |line: &Line| Some(line.cpu_pct)),
+        Field::number("wait_pct", "WAIT %", 1, |line: &Line| line.wait_pct),
+        Field::number("throttled_pct", "THR %", 1, |line: &Line| match line.throttled_pct {
+            Value::Number(pct) => Some(pct),
+            _ => None,
+        }),
+        Field::text("limits", "LIMITS", |line: &Line| line.limits.clone()),
+    ]);
+    (table.text(&lines, show::width()), lines.len(), total)
+}
+
+/// Indices by falling value.
+fn order(values: impl Iterator<Item = f64>) -> Vec<usize> {
+    let mut order: Vec<(usize, f64)> = values.enumerate().collect();
+    order.sort_by(|a, b| b.1.total_cmp(&a.1));
+    order.into_iter().map(|(at, _)| at).collect()
+}
+
+fn by_cpu(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
+    let mut lines: Vec<(String, Option<Row>)> = Vec::new();
+    for cpu in &view.observation.host.per_cpu {
+        let place = view.observation.topology.cpu(cpu.cpu);
+        let star = if place.is_some_and(|cpu| cpu.isolated) { "*" } else { "" };
+        let steal = cpu.steal_pct.map_or_else(|| "unknown".to_owned(), |pct| format!("{pct:.1} %"));
+        let node = place.and_then(|cpu| cpu.node).map_or(String::new(), |node| format!(", node {node}"));
+        lines.push((format!("CPU {}{star}: busy {:.1} %, steal {steal}{node}", cpu.cpu, cpu.busy_pct), None));
+        let on = view.on_cpu(cpu.cpu).into_iter().filter(|row| args.all || row.task.cpu_pct >= 0.05);
+        lines.extend(on.map(|row| (String::new(), Some(row.clone()))));
+    }
+    let total = lines.len();
+    lines.truncate(limit);
+    let shown = lines.len();
+    let mut out = String::new();
+    let mut rows: Vec<Row> = Vec::new();
+    let flush = |rows: &mut Vec<Row>, out: &mut String| {
+        if !rows.is_empty() {
+            for line in cpu_tasks().text(&*rows, show::width().map(|width| width.saturating_sub(2))).lines() {
+                let _ = writeln!(out, "  {line}");
+            }
+            rows.clear();
+        }
+    };
+    for (title, row) in lines {
+        match row {
+            Some(row) => rows.push(row),
+            None => {
+                flush(&mut rows, &mut out);
+                let _ = writeln!(out, "{title}");
+            }
+        }
+    }
+    flush(&mut rows, &mut out);
+    (out, shown, total)
+}
+
+fn cpu_tasks() -> Table<Row> {
+    Table::new(vec![
+        Field::new("tid", "TID", |row: &Row| Value::Integer(row.task.id.tid.into())).right(),
+        Field::text("name", "NAME", |row: &Row| show::cut(&row.task.comm, 16)),
+        Field::number("cpu_pct", "CPU %", 1, |row: &Row| Some(row.task.cpu_pct)),
+        Field::number("wait_pct", "WAIT %", 1, |row: &Row| row.task.wait_pct),
+        Field::new("may run on", "MAY RUN ON", |row: &Row| {
+            row.task.affinity.as_ref().map_or(Value::Unknown, |cpus| Value::Text(cpus.to_string()))
+        }),
+        Field::new("owner", "WHOSE", Row::owner),
+    ])
+}

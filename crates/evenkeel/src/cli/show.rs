@@ -1,0 +1,48 @@
+//! What the commands that show the host share.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use anyhow::anyhow;
+use evenkeel_kernfs::Root;
+
+use super::{Failure, Format, Global};
+
+/// The host, or the tree named by `--root`.
+pub fn root(global: &Global) -> Result<Root, Failure> {
+    match &global.root {
+        None => Ok(Root::host()),
+        Some(dir) => {
+            let root = Root::at(dir);
+            let there = |name: &str| Path::is_dir(&root.path(name));
+            if there("proc") || there("sys") {
+                Ok(root)
+            } else {
+                let why = "holds neither proc nor sys; name a directory written by `evenkeel capture`";
+                Err(Failure::Usage(anyhow!("--root {}: {why}", dir.display())))
+            }
+        }
+    }
+}
+
+/// Complains about a form of output a command does not have.
+pub fn no_such_output(format: Format, command: &str) -> Failure {
+    let name = clap::ValueEnum::to_possible_value(&format).map(|value| value.get_name().to_owned());
+    Failure::Usage(anyhow!("{command} has no output {}", name.unwrap_or_default()))
+}
+
+/// Columns of the terminal, at most 100 elsewhere.
+pub fn width() -> Option<u16> {
+    let terminal = std::io::stdout().is_terminal();
+    if terminal { evenkeel_report::table::width(true) } else { Some(100) }
+}
+
+/// Text cut to a number of characters, with an ellipsis.
+pub fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
