@@ -37,7 +37,7 @@ impl Ceiling {
         for member in members {
             let failed = |what: &str, e: io::Error| TenantError::System {
                 what: format!("{what} of {} ({})", member.tid, member.name),
-                source: e,
+                error: e,
             };
             if !is_same(member) {
                 continue;

@@ -81,7 +81,9 @@ fn print_text(r: &LoadReport) {
     }
     if let Some(late) = r.start.first_instruction_late_usec {
         match r.start.woken_late_usec {
-            Some(woken) => println!("  start        woken {woken:.0} us late, first instruction {late:.0} us late"),
+            Some(woken) => {
+                println!("  start        woken {woken:.0} us late, first instruction {late:.0} us late")
+            }
             None => println!("  start        first instruction {late:.0} us late"),
         }
     }

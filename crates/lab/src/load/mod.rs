@@ -30,12 +30,12 @@ pub enum LoadError {
     #[error(transparent)]
     Page(#[from] PageError),
     /// The kernel refused something the load needs.
-    #[error("{what}: {source}")]
+    #[error("{what}: {error}")]
     System {
         /// What was tried.
         what: String,
         /// The kernel's answer.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The starter vanished before the load was released.
     #[error("the process that started this load is gone")]
@@ -45,7 +45,7 @@ pub enum LoadError {
 impl LoadError {
     /// An error of the operating system with what was tried.
     pub fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
-        Self::System { what: what.into(), source: source.into() }
+        Self::System { what: what.into(), error: source.into() }
     }
 }
 

@@ -60,12 +60,12 @@ pub enum TenantError {
     #[error(transparent)]
     Page(#[from] PageError),
     /// A file or system call failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {error}")]
     System {
         /// What was tried, with the path.
         what: String,
         /// The kernel's answer.
-        source: io::Error,
+        error: io::Error,
     },
     /// This host has no usable cgroup hierarchy with the cpu controller.
     #[error("no cgroups for tenants: {0}")]
@@ -85,7 +85,7 @@ pub enum TenantError {
 
 impl TenantError {
     fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Self::System { what: what.into(), source: source.into() }
+        Self::System { what: what.into(), error: source.into() }
     }
 }
 
