@@ -203,7 +203,7 @@ fn a_runs_page_stands_alone() {
     let said = ok(state.path(), &["history", "--html", file.to_str().unwrap()]);
     assert_eq!(said.trim(), file.to_str().unwrap());
     let page = std::fs::read_to_string(&file).unwrap();
-    assert!(page.contains("Better: fulfilment went from 0.930 to 0.990 with batch."));
+    assert!(page.contains("went from 0.930 [0.920, 0.940] to 0.990 [0.980, 1.000] with batch."));
     assert_eq!(page.matches("<svg class=\"ek\"").count(), 2);
     assert!(page.contains("20 redis") && !page.contains("http-equiv") && page.len() < 1 << 20);
     let output = evenkeel(state.path(), &["history", "--html", "/no/such/dir/x.html"]);

@@ -154,7 +154,7 @@ fn run_table() -> Table<StoredRun> {
     Table::new(vec![
         Field::integer("run", "RUN", |run: &StoredRun| Some(run.id.0)),
         Field::text("started", "STARTED (UTC)", |run: &StoredRun| time::rfc3339(run.record.started_ns)),
-        Field::new("seconds", "LASTED", |run: &StoredRun| {
+        Field::new("seconds", "SECONDS", |run: &StoredRun| {
             let seconds = run.ended_ns.map(|end| end.saturating_sub(run.record.started_ns) as f64 / 1e9);
             seconds.map_or(Value::Unknown, Value::Number)
         })

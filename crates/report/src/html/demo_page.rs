@@ -120,7 +120,7 @@ fn scene(index: usize, run: &DemoRun) -> Markup {
             (figure(&format!("What each load wanted (pale) and got (bars) under each setting.{some}"), &svg::task_bars(&bars(run, &shown))))
         }
         @if let Some(map) = &run.core_map {
-            (figure(&format!("Where each load ran: the darker, the more of its own CPU time on that CPU.{some}"),
+            (figure(&format!("Where each load ran: the stronger the colour, the more of its own CPU time on that CPU.{some}"),
                 &svg::core_map(&pick(map, &shown), &shown.iter().map(|&task| run.tasks[task].name.clone()).collect::<Vec<_>>(),
                     ["Before: kernel default", &format!("After: {}", run.choice)])))
         }

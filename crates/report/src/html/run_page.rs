@@ -36,7 +36,16 @@ pub struct RunPage {
 pub fn run(data: &RunPage) -> String {
     let record = &data.record;
     let title = data.run.map_or_else(|| "evenkeel run".to_owned(), |run| format!("evenkeel run {run}"));
+    // An estimate of what was wanted is a label, never a verdict: it can flatter.
+    let estimated = record.stages.iter().any(|stage| stage.fulfilment_estimated);
     let answer = match (record.baseline, record.now) {
+        (Some(before), Some(now)) if estimated => format!(
+            "Estimated fulfilment, got / (1 - waited), went from {} to {} with {}. What was kept was decided by CPU \
+             got and by waits, see the stages.",
+            estimate(Some(before), 3),
+            estimate(Some(now), 3),
+            record.settings
+        ),
         (Some(before), Some(now)) if now.low > before.high => {
             format!(
                 "Better: fulfilment went from {:.3} to {:.3} with {}.",

@@ -30,9 +30,12 @@ pub fn task_bars(data: &TaskBars) -> String {
     let x = Scale::new((0.0, most), (LEFT, RIGHT));
 
     let mut legend = LEFT;
-    canvas.rect("trough", [legend, 6.0, 22.0, 10.0], None);
-    canvas.text("small", (legend + 28.0, 15.0), Anchor::Start, "wanted");
-    legend += 90.0;
+    let any_wanted = data.tasks.iter().any(|(_, wanted, _)| wanted.is_some());
+    if any_wanted {
+        canvas.rect("trough", [legend, 6.0, 22.0, 10.0], None);
+        canvas.text("small", (legend + 28.0, 15.0), Anchor::Start, "wanted");
+        legend += 90.0;
+    }
     for (name, role) in &data.stages {
         canvas.rect(&format!("f-{}", role_class(*role)), [legend, 6.0, 22.0, 10.0], None);
         let name = short(name, 34);
@@ -42,7 +45,9 @@ pub fn task_bars(data: &TaskBars) -> String {
 
     let top = 30.0;
     let bottom = top + row * data.tasks.len() as f64;
-    canvas.text("dim small", (RIGHT + 12.0, top - 5.0), Anchor::Start, "got / wanted, first and last");
+    if any_wanted {
+        canvas.text("dim small", (RIGHT + 12.0, top - 5.0), Anchor::Start, "got / wanted, first and last");
+    }
     let marks = ticks(0.0, most, 8);
     for mark in &marks {
         canvas.line("grid", [x.at(*mark), top, x.at(*mark), bottom]);

@@ -105,7 +105,16 @@ pub fn timeline(data: &Timeline<'_>) -> String {
     canvas.line("axis", [LEFT, total_bottom, RIGHT, total_bottom]);
 
     if cpus > 0 {
-        canvas.text("dim small", (LEFT, per_cpu_top - 8.0), Anchor::Start, "each CPU, 0 to 100 %");
+        canvas.text(
+            "dim small",
+            (LEFT, per_cpu_top - 8.0),
+            Anchor::Start,
+            if cpus <= MAX_CURVES {
+                "each CPU, 0 to 100 %"
+            } else {
+                "each CPU; the stronger the colour, the busier (0 to 100 %)"
+            },
+        );
     }
     let mut cells = Cells::new();
     for cpu in 0..cpus {
