@@ -96,7 +96,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             .filter(|other| place(other).is_some_and(|place| !nice_reaches(observation, own, place)))
             .collect();
         beyond.sort_by(|a, b| demand_pct(b).total_cmp(&demand_pct(a)));
-        let waits = |task: &TaskView| task.wait_pct.unwrap_or(0.0);
+        let waits = |task: &TaskView| task.wait_pct.unwrap_or(0.0).min(100.0);
         let contended = tasks.iter().any(|t| waits(t) >= CONTENDED_PCT)
             && beyond.iter().any(|t| demand_pct(t) >= CONTENDED_PCT);
         if beyond.is_empty() || !contended {

@@ -16,7 +16,10 @@ pub(super) const RULE: Rule = Rule {
 /// waits at wake-ups make some percent on any busy host.
 const SUSTAINED_PCT: f64 = 20.0;
 
-/// The same over ten seconds: a burst, worth knowing.
+/// Over the last ten seconds, below which pressure of the last minute is over by now.
+const OVER_PCT: f64 = 10.0;
+
+/// Over ten seconds alone: a burst, worth knowing.
 const BURST_PCT: f64 = 20.0;
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
@@ -25,9 +28,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         "some task waited for a CPU {:.1} % of the last 10 s, {:.1} % of the last minute, {:.1} % of the last 5 minutes",
         psi.some_avg10, psi.some_avg60, psi.some_avg300
     );
-    let severity = if psi.some_avg60 >= SUSTAINED_PCT {
+    let severity = if psi.some_avg60 >= SUSTAINED_PCT && psi.some_avg10 >= OVER_PCT {
         Severity::Warning
-    } else if psi.some_avg10 >= BURST_PCT {
+    } else if psi.some_avg60 >= SUSTAINED_PCT || psi.some_avg10 >= BURST_PCT {
         Severity::Info
     } else {
         return Ok(vec![rule.pass("host", evidence)]);
@@ -36,7 +39,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         .observation
         .tasks
         .iter()
-        .filter_map(|task| task.wait_pct.filter(|pct| *pct >= ACTIVE_PCT).map(|pct| (pct, task)))
+        // A wait is counted when it ends, so an interval can hold part of a wait from before it.
+        .filter_map(|task| task.wait_pct.filter(|pct| *pct >= ACTIVE_PCT).map(|pct| (pct.min(100.0), task)))
         .collect();
     waiting.sort_by(|a, b| b.0.total_cmp(&a.0));
     let who: Vec<String> =
@@ -73,6 +77,8 @@ mod tests {
         assert_eq!(world.only("pressure").status, Status::Pass);
         world.pressure(60.0, 5.0);
         assert_eq!(world.only("pressure").severity, Severity::Info);
+        world.pressure(2.0, 55.0);
+        assert_eq!(world.only("pressure").severity, Severity::Info, "it is over");
         world.pressure(60.0, 55.0);
         world.task("redis", 40.0).wait(50.0);
         let finding = world.only("pressure");
