@@ -128,7 +128,8 @@ impl<K: Kernel> Actuator<K> {
     /// then the plan's changes are made in their order. Of two changes of the same property the later one counts.
     ///
     /// `scope` is asked for every target of the plan; what it denies is refused. Kernel threads, pid 1, this process,
-    /// [`Options::protected`] and real-time tasks are refused whatever it says.
+    /// [`Options::protected`] and real-time tasks are refused whatever it says. A property whose change is refused or
+    /// fails has its original value afterwards.
     pub fn set(&mut self, plan: &Plan, scope: &dyn Fn(&Target) -> bool) -> SetReport {
         let mut report = SetReport::default();
         self.adopt_newborn(&mut report.back);
@@ -137,10 +138,13 @@ impl<K: Kernel> Actuator<K> {
         self.undo_others(&wanted, &mut report.back);
         let mut steps: Vec<(usize, Step)> = Vec::with_capacity(plan.changes.len());
         for (number, change) in plan.changes.iter().enumerate() {
-            let step = if wanted.get(&(&change.target, change.knob())) == Some(&number) {
-                self.prepare(change, scope).unwrap_or_else(Step::Done)
-            } else {
+            let idle = wanted.get(&(&change.target, Knob::GroupIdle)).map(|&number| &plan.changes[number].to);
+            let step = if wanted.get(&(&change.target, change.knob())) != Some(&number) {
                 Step::Done(Verdict::Refused("the plan names this property again further on".to_owned()))
+            } else if change.knob() == Knob::Weight && idle == Some(&Setting::GroupIdle(true)) {
+                Step::Done(Verdict::Refused("an idle group has no weight".to_owned()))
+            } else {
+                self.prepare(change, scope).unwrap_or_else(Step::Done)
             };
             steps.push((number, step));
         }
@@ -155,6 +159,7 @@ impl<K: Kernel> Actuator<K> {
                 (Step::Write(_), Err(error)) => Verdict::Failed(error.clone()),
             };
             let change = &plan.changes[number];
+            self.drop_if_refused(change, &wanted, number, &verdict, &mut report.back);
             report.changes.push(ChangeOutcome {
                 target: change.target.clone(),
                 knob: change.knob(),
@@ -461,6 +466,26 @@ impl<K: Kernel> Actuator<K> {
                 self.take_back(index, back);
                 verdict(error)
             }
+        }
+    }
+
+    /// What an earlier plan put there does not stay when this one's change is refused or fails.
+    fn drop_if_refused(
+        &mut self,
+        change: &Change,
+        wanted: &HashMap<(&Target, Knob), usize>,
+        number: usize,
+        verdict: &Verdict,
+        back: &mut RestoreReport,
+    ) {
+        let refused = matches!(verdict, Verdict::Refused(_) | Verdict::Failed(_));
+        if !refused || wanted.get(&(&change.target, change.knob())) != Some(&number) {
+            return;
+        }
+        if let Some(&index) = self.index.get(&(change.target.clone(), change.knob()))
+            && matches!(self.entries[index].state, State::Ours(_))
+        {
+            self.take_back(index, back);
         }
     }
 

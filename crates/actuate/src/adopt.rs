@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use evenkeel_base::{Knob, Setting, Target};
+use evenkeel_base::{Knob, SchedAttr, Setting, Target};
 
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
@@ -93,7 +93,15 @@ impl<K: Kernel> Search<'_, K> {
                 }
             }
         }
-        self.look_for_orphan(facts, knob, present, chain.last().copied().unwrap_or(0));
+        // What every task has by default says nothing about where it comes from.
+        let ordinary = match &present {
+            Setting::Affinity(cpus) => widest.as_ref().is_none_or(|widest| cpus == widest),
+            Setting::Sched(attr) => *attr == SchedAttr::DEFAULT,
+            _ => true,
+        };
+        if !ordinary {
+            self.look_for_orphan(facts, knob, present, chain.last().copied().unwrap_or(0));
+        }
     }
 
     /// The process's own number for a thread, then its parents, upwards as long as they themselves were born since or

@@ -93,6 +93,8 @@ struct State {
     births: u64,
     written: Vec<(Target, Setting)>,
     ended: BTreeSet<TaskId>,
+    /// Cgroups whose owner remembers what is written.
+    owned: BTreeMap<GroupRef, BTreeMap<Knob, Setting>>,
 }
 
 /// Everything there is; clones are the same world. It outlives the actuator.
@@ -195,6 +197,16 @@ impl World {
         self.lock().operations
     }
 
+    /// Gives a cgroup an owner that remembers what is written, as Docker does.
+    pub fn own(&self, group: &GroupRef) {
+        self.lock().owned.insert(group.clone(), BTreeMap::new());
+    }
+
+    /// What the owner of a cgroup remembers.
+    pub fn remembered(&self, group: &GroupRef, knob: Knob) -> Option<Setting> {
+        self.lock().owned.get(group)?.get(&knob).cloned()
+    }
+
     /// Starts another boot: same tasks and values, by chance.
     pub fn reboot(&self) {
         self.lock().boot.push('+');
@@ -261,6 +273,10 @@ impl State {
             }
             (Target::Group(group), to) => {
                 let (_, values) = self.groups.get_mut(group).ok_or(KernelError::Gone)?;
+                let idle = values.get(&Knob::GroupIdle) == Some(&Setting::GroupIdle(true));
+                if idle && to.knob() == Knob::Weight {
+                    return Err(KernelError::Invalid("an idle group has no weight".into()));
+                }
                 values.insert(to.knob(), to.clone());
                 // sched_group_set_idle() in kernel/sched/fair.c: the weight is lost.
                 if let Setting::GroupIdle(idle) = to {
@@ -383,7 +399,15 @@ impl Kernel for FakeKernel {
             Target::Task(id) => Target::Task(state.tasks.get(&id.tid).ok_or(KernelError::Gone)?.facts.id),
             group => group.clone(),
         };
-        state.store(target, to)?;
+        let owner = match target {
+            Target::Group(group) => state.owned.get_mut(group),
+            Target::Task(_) => None,
+        };
+        let is_owned = owner.map(|memory| memory.insert(to.knob(), to.clone())).is_some();
+        match state.store(target, to) {
+            Err(KernelError::Gone) if is_owned => {}
+            other => other?,
+        }
         state.written.push((hit, to.clone()));
         Ok(())
     }
@@ -420,6 +444,10 @@ impl Kernel for FakeKernel {
         let state = self.begin()?;
         let young = state.tasks.values().filter(|t| t.facts.id.start_time >= since_ticks);
         Ok(young.map(|t| TaskFacts { policy: Some(t.sched.policy), ..t.facts.clone() }).collect())
+    }
+
+    fn outlives_boot(&mut self, target: &Target, _knob: Knob) -> bool {
+        matches!(target, Target::Group(group) if self.0.lock().owned.contains_key(group))
     }
 
     fn pause(&mut self, _time: Duration) {}

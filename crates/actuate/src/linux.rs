@@ -18,6 +18,9 @@ use group::Groups;
 /// How long the effective CPUs of a cpuset are taken as known, so that a plan of thousands of changes reads them once.
 const CPUSET_FRESH: Duration = Duration::from_millis(50);
 
+/// How long systemd may take to bring about what it agreed to: it answers first and acts in its next turn.
+const OWNER_DELAY: Duration = Duration::from_millis(100);
+
 /// `PIDFD_THREAD` of `pidfd_open(2)`, Linux 6.9 and later.
 const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
 
@@ -69,6 +72,22 @@ impl Linux {
             attr.nice = Nice::new(nice);
         }
         Ok(attr)
+    }
+
+    /// After the owner said yes: what it has not brought about a little later, because its interface rounds or has no
+    /// word for it (a burst), is written to the file.
+    fn complete(&self, group: &GroupRef, to: &Setting) -> Result<(), KernelError> {
+        let until = Instant::now() + OWNER_DELAY;
+        loop {
+            match self.groups.read(group, to.knob()) {
+                Ok(now) if now == *to => return Ok(()),
+                // A container that is not running has no cgroup; its owner has taken note.
+                Err(KernelError::Gone) => return Ok(()),
+                Ok(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                Ok(_) => return self.groups.write(group, to),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn handle(&mut self, id: TaskId) -> Option<OwnedFd> {
@@ -125,14 +144,7 @@ impl Kernel for Linux {
                 })
             }
             (Target::Group(group), to) => match self.owners.write(group, to) {
-                Some(Ok(())) => {
-                    // What the owner's interface cannot express exactly is finished in the file.
-                    match self.groups.read(group, to.knob()) {
-                        Ok(now) if now != *to => self.groups.write(group, to),
-                        Ok(_) | Err(KernelError::Gone) => Ok(()),
-                        Err(error) => Err(error),
-                    }
-                }
+                Some(Ok(())) => self.complete(group, to),
                 Some(Err(why)) => {
                     tracing::info!(
                         group = group.path,

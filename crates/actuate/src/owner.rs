@@ -1,11 +1,20 @@
-//! Cgroups that somebody manages: Docker's containers and systemd's units are changed through their own interface, so
-//! that the owner knows and does not write over it.
+//! Cgroups that somebody manages: systemd's units and Docker's containers are changed through their own interface, so
+//! that the owner knows and does not write over it. Where it has no word for a value, or does not answer, the file is
+//! written instead.
 
-use evenkeel_base::{GroupRef, Knob, Setting};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// Runs a program and waits for it; `Err` is what it said. Replaced in tests.
+use evenkeel_base::{GroupRef, Knob, Limit, Setting};
+
+/// How long an owner may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs a program and waits for it. Replaced in tests.
 pub trait Run: Send {
-    /// Whether the program is there.
+    /// Whether the program is there and its service answers on this host.
     fn has(&self, program: &str) -> bool;
 
     /// Runs it.
@@ -20,31 +29,254 @@ pub trait Run: Send {
 pub struct RunProgram;
 
 impl Run for RunProgram {
-    fn has(&self, _program: &str) -> bool {
-        false
+    fn has(&self, program: &str) -> bool {
+        // What makes the program useful: sd_booted(3), and the engine's default socket.
+        let service = match program {
+            "systemctl" => "/run/systemd/system",
+            "docker" => "/var/run/docker.sock",
+            _ => return false,
+        };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Path::new(service).exists() && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
     }
 
-    fn run(&self, _program: &str, _args: &[String]) -> Result<(), String> {
-        Err("not run".to_owned())
+    fn run(&self, program: &str, args: &[String]) -> Result<(), String> {
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{program}: {error}"))?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => {
+                    let mut said = String::new();
+                    if let Some(stderr) = child.stderr.take() {
+                        let _ = stderr.take(1000).read_to_string(&mut said);
+                    }
+                    return Err(format!("{program}: {} ({status})", said.trim()));
+                }
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+                _ => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(format!("{program}: no answer within {} s", PATIENCE.as_secs()));
+                }
+            }
+        }
     }
 }
 
 /// The owners present on this host.
 pub(crate) struct Owners {
-    #[allow(dead_code)]
     run: Box<dyn Run>,
+    docker: bool,
+    systemd: bool,
 }
 
 impl Owners {
     pub fn find(run: Box<dyn Run>) -> Self {
-        Self { run }
+        let (docker, systemd) = (run.has("docker"), run.has("systemctl"));
+        Self { run, docker, systemd }
     }
 
-    pub fn write(&self, _group: &GroupRef, _to: &Setting) -> Option<Result<(), String>> {
+    /// Has the owner make the change. `None`: nobody owns the cgroup, or its owner has no word for the value. The
+    /// owner may round the value or take a moment: the caller looks at the file.
+    pub fn write(&self, group: &GroupRef, to: &Setting) -> Option<Result<(), String>> {
+        let (program, args) = self.command(group, to)?;
+        Some(self.run.run(program, &args))
+    }
+
+    /// Whether the owner keeps the value beyond a reboot: Docker writes it to the container's configuration, systemd
+    /// is told `--runtime`.
+    pub fn remembers(&self, group: &GroupRef, knob: Knob) -> bool {
+        let expressible = matches!((knob, group.v2), (Knob::Weight, false) | (Knob::Quota | Knob::Cpuset, _));
+        self.docker && expressible && container(group).is_some()
+    }
+
+    fn command(&self, group: &GroupRef, to: &Setting) -> Option<(&'static str, Vec<String>)> {
+        if self.docker
+            && let Some(id) = container(group)
+        {
+            let mut args = vec!["update".to_owned()];
+            args.extend(docker_options(to, group.v2)?);
+            args.push(id.to_owned());
+            return Some(("docker", args));
+        }
+        if self.systemd
+            && let Some(unit) = unit(group)
+        {
+            let mut args = ["set-property", "--runtime", "--", unit].map(str::to_owned).to_vec();
+            args.extend(unit_properties(to, group.v2)?);
+            return Some(("systemctl", args));
+        }
         None
     }
+}
 
-    pub fn remembers(&self, _group: &GroupRef, _knob: Knob) -> bool {
-        false
+/// The container whose own cgroup this is: `/docker/ID` (cgroupfs driver) or `.../docker-ID.scope` (systemd driver).
+fn container(group: &GroupRef) -> Option<&str> {
+    let (parent, last) = group.path.rsplit_once('/')?;
+    let id = match last.strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope")) {
+        Some(id) => id,
+        None if parent.rsplit('/').next() == Some("docker") => last,
+        None => return None,
+    };
+    (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then_some(id)
+}
+
+/// The unit of the system's manager whose cgroup this is. Units of users' managers are not its own.
+fn unit(group: &GroupRef) -> Option<&str> {
+    let (parent, last) = group.path.rsplit_once('/')?;
+    let is_unit = [".service", ".scope", ".slice"].iter().any(|kind| last.ends_with(kind));
+    let of_user = parent.split('/').any(|part| part.starts_with("user@") && part.ends_with(".service"));
+    (is_unit && !of_user && !last.starts_with('-') && !last.starts_with('_')).then_some(last)
+}
+
+fn docker_options(to: &Setting, v2: bool) -> Option<Vec<String>> {
+    let options = match to {
+        // On v2 Docker takes v1 shares only and converts them: no exact weight can be said.
+        Setting::Weight(shares) if !v2 => vec!["--cpu-shares".to_owned(), shares.to_string()],
+        Setting::Quota(quota) => {
+            let limit = quota.quota_usec.value().map_or("-1".to_owned(), |usec| usec.to_string());
+            vec!["--cpu-period".to_owned(), quota.period_usec.to_string(), "--cpu-quota".to_owned(), limit]
+        }
+        Setting::Cpuset(cpus) if !cpus.is_empty() => vec!["--cpuset-cpus".to_owned(), cpus.to_string()],
+        _ => return None,
+    };
+    Some(options)
+}
+
+/// See systemd.resource-control(5). An empty value takes the setting back to the default.
+fn unit_properties(to: &Setting, v2: bool) -> Option<Vec<String>> {
+    let properties = match (to, v2) {
+        (Setting::Weight(100), true) => vec!["CPUWeight=".to_owned()],
+        (Setting::Weight(weight), true) => vec![format!("CPUWeight={weight}")],
+        (Setting::Weight(1024), false) => vec!["CPUShares=".to_owned()],
+        (Setting::Weight(shares), false) => vec![format!("CPUShares={shares}")],
+        (Setting::GroupIdle(true), true) => vec!["CPUWeight=idle".to_owned()],
+        (Setting::GroupIdle(false), true) => vec!["CPUWeight=".to_owned()],
+        (Setting::Quota(quota), _) => {
+            let limit = match quota.quota_usec {
+                Limit::Max => "CPUQuota=".to_owned(),
+                Limit::Value(_) => format!("CPUQuota={:.2}%", quota.pct().unwrap_or(100.0)),
+            };
+            let period = match quota.period_usec {
+                100_000 => "CPUQuotaPeriodSec=".to_owned(),
+                usec => format!("CPUQuotaPeriodSec={usec}us"),
+            };
+            vec![limit, period]
+        }
+        (Setting::Cpuset(cpus), true) => vec![format!("AllowedCPUs={cpus}")],
+        _ => return None,
+    };
+    Some(properties)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use evenkeel_base::CpuQuota;
+
+    type Calls = Arc<Mutex<Vec<String>>>;
+
+    struct Recorder {
+        calls: Calls,
+        fail: bool,
+    }
+
+    impl Run for Recorder {
+        fn has(&self, _program: &str) -> bool {
+            true
+        }
+
+        fn run(&self, program: &str, args: &[String]) -> Result<(), String> {
+            self.calls.lock().unwrap().push(format!("{program} {}", args.join(" ")));
+            if self.fail { Err("no such container".to_owned()) } else { Ok(()) }
+        }
+    }
+
+    fn owners(fail: bool) -> (Owners, Calls) {
+        let calls = Calls::default();
+        (Owners::find(Box::new(Recorder { calls: calls.clone(), fail })), calls)
+    }
+
+    fn group(path: &str, v2: bool) -> GroupRef {
+        GroupRef { path: path.into(), v2 }
+    }
+
+    #[test]
+    fn each_owner_is_asked_in_its_own_words() {
+        let id = "0123456789abcdef".repeat(4);
+        let (plain, scope) = (format!("/docker/{id}"), format!("/system.slice/docker-{id}.scope"));
+        let quota =
+            Setting::Quota(CpuQuota { quota_usec: Limit::Value(12_345), period_usec: 50_000, burst_usec: 0 });
+        let cases = [
+            (&plain, false, Setting::Weight(512), format!("docker update --cpu-shares 512 {id}")),
+            (&scope, true, quota.clone(), format!("docker update --cpu-period 50000 --cpu-quota 12345 {id}")),
+            (
+                &plain,
+                false,
+                Setting::Quota(CpuQuota::UNLIMITED),
+                format!("docker update --cpu-period 100000 --cpu-quota -1 {id}"),
+            ),
+            (
+                &plain,
+                true,
+                Setting::Cpuset("0,2".parse().unwrap()),
+                format!("docker update --cpuset-cpus 0,2 {id}"),
+            ),
+        ];
+        for (path, v2, to, expected) in cases {
+            let (owners, calls) = owners(false);
+            assert_eq!(owners.write(&group(path, v2), &to), Some(Ok(())));
+            assert_eq!(*calls.lock().unwrap(), [expected]);
+        }
+        let unit = "/system.slice/web.service";
+        let cases = [
+            (true, Setting::Weight(50), "CPUWeight=50"),
+            (true, Setting::Weight(100), "CPUWeight="),
+            (false, Setting::Weight(1024), "CPUShares="),
+            (true, quota, "CPUQuota=24.69% CPUQuotaPeriodSec=50000us"),
+            (true, Setting::Quota(CpuQuota::UNLIMITED), "CPUQuota= CPUQuotaPeriodSec="),
+            (true, Setting::GroupIdle(true), "CPUWeight=idle"),
+        ];
+        for (v2, to, expected) in cases {
+            let (owners, calls) = owners(false);
+            assert_eq!(owners.write(&group(unit, v2), &to), Some(Ok(())));
+            let expected = format!("systemctl set-property --runtime -- web.service {expected}");
+            assert_eq!(*calls.lock().unwrap(), [expected]);
+        }
+    }
+
+    #[test]
+    fn what_nobody_owns_or_can_express_is_left_to_the_files() {
+        let (owners, calls) = owners(false);
+        let id = "0123456789abcdef".repeat(4);
+        for path in
+            ["/a", "/docker/short", "/user.slice/user@1000.service/app.slice", "/docker", "/x/-.slice"]
+        {
+            assert_eq!(owners.write(&group(path, true), &Setting::Weight(5)), None, "{path}");
+        }
+        assert_eq!(owners.write(&group(&format!("/docker/{id}"), true), &Setting::Weight(5)), None);
+        assert_eq!(owners.write(&group("/a.service", false), &Setting::RtRuntime(5)), None);
+        assert!(calls.lock().unwrap().is_empty());
+        assert!(owners.remembers(&group(&format!("/docker/{id}"), true), Knob::Quota));
+        assert!(!owners.remembers(&group("/a.service", true), Knob::Quota));
+    }
+
+    #[test]
+    fn an_owner_that_refuses_is_heard() {
+        let (owners, _) = owners(true);
+        let refused = owners.write(&group("/a.service", true), &Setting::Weight(5));
+        assert_eq!(refused, Some(Err("no such container".to_owned())));
+        let said = RunProgram.run("sh", &["-c".into(), "echo why >&2; exit 3".into()]).unwrap_err();
+        assert!(said.contains("why") && said.contains('3'), "{said}");
+        assert!(RunProgram.run("/nonexistent/program", &[]).is_err());
     }
 }

@@ -121,8 +121,10 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
     };
     match still_there(kernel, entry) {
         Ok(true) => {}
+        Ok(false) if kernel.outlives_boot(&entry.target, entry.knob) => {
+            return put_back_remembered(kernel, entry);
+        }
         Ok(false) => return gone(),
-        // A docker container that is stopped has no cgroup; its settings are remembered all the same.
         Err(error) => return failed(None, error.to_string()),
     }
     let present = match kernel.read(&entry.target, entry.knob) {
@@ -174,6 +176,31 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
         }
         Err(KernelError::Gone) => gone(),
         Err(error) => failed(Some(present), error.to_string()),
+    }
+}
+
+/// Puts back what the owner of a cgroup remembers although the cgroup is not the same any more: its container was
+/// started again or does not run at present, or the host was booted.
+fn put_back_remembered<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
+    let present = match kernel.read(&entry.target, entry.knob) {
+        Ok(present) => Some(present),
+        Err(KernelError::Gone) => None,
+        Err(error) => return (State::Unknown, Done::Failed(entry.item(None, Some(error.to_string())))),
+    };
+    if let Some(present) = present.clone().filter(|present| !entry.wrote.contains(present)) {
+        if present == entry.original {
+            return (State::Back, Done::Already(entry.item(Some(present), None)));
+        }
+        let note = "changed by somebody else; left as it is".to_owned();
+        return (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))));
+    }
+    match kernel.write(&entry.target, &entry.original) {
+        Ok(()) => {
+            let note = "its owner had remembered our value".to_owned();
+            (State::Back, Done::Back(entry.item(present, Some(note))))
+        }
+        Err(KernelError::Gone) => (State::Gone, Done::Gone(entry.item(None, None))),
+        Err(error) => (State::Unknown, Done::Failed(entry.item(present, Some(error.to_string())))),
     }
 }
 
