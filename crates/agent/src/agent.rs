@@ -95,7 +95,10 @@ impl Agent {
             rt_groups: observer.hierarchies().and_then(|h| h.cpu.as_ref()).is_some_and(|cpu| !cpu.v2),
         };
         let record = RunRecord {
-            scope: config.scope.texts().to_vec(),
+            scope: match config.scope.texts() {
+                [] => vec!["all containers and virtual machines".to_owned()],
+                texts => texts.to_vec(),
+            },
             pid: std::process::id(),
             started_ns: wall_ns(),
             settings: KERNEL_DEFAULT.to_owned(),
@@ -160,7 +163,11 @@ impl Agent {
     ///
     /// # Errors
     /// The host cannot be observed.
-    pub fn measure(&mut self, time: Duration, watcher: &mut dyn Watcher) -> Result<Option<Measured>, AgentError> {
+    pub fn measure(
+        &mut self,
+        time: Duration,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Measured>, AgentError> {
         let before = self.observer.sample_of(&Select::All, &Select::None)?;
         if self.pause(time, watcher) {
             return Ok(None);
@@ -214,7 +221,11 @@ impl Agent {
     ///
     /// # Errors
     /// The host cannot be observed.
-    pub fn study(&mut self, time: Duration, watcher: &mut dyn Watcher) -> Result<Option<Measured>, AgentError> {
+    pub fn study(
+        &mut self,
+        time: Duration,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Measured>, AgentError> {
         // Who is in the scope is known from ownership alone; reading everybody's switches would cost more than the rest.
         let first = self.sample()?;
         let glance = self.observer.observe(&first, &first, &Detail::None)?;
@@ -260,7 +271,8 @@ impl Agent {
     pub fn set(&mut self, plan: &Plan) -> SetReport {
         let Some(actuator) = &mut self.actuator else { return SetReport::default() };
         // The plan was computed from the scope; what it names beyond tasks of the scope are their cgroups.
-        let named: std::collections::HashSet<Target> = plan.changes.iter().map(|c| c.target.clone()).collect();
+        let named: std::collections::HashSet<Target> =
+            plan.changes.iter().map(|c| c.target.clone()).collect();
         let report = actuator.set(plan, &|target| named.contains(target));
         self.plan = plan.clone();
         report
@@ -345,11 +357,7 @@ impl Agent {
 
 /// The empty plan: everything as found.
 pub(crate) fn default_plan() -> Plan {
-    Plan {
-        name: KERNEL_DEFAULT.to_owned(),
-        why: "everything as found".to_owned(),
-        changes: Vec::new(),
-    }
+    Plan { name: KERNEL_DEFAULT.to_owned(), why: "everything as found".to_owned(), changes: Vec::new() }
 }
 
 /// Tasks a plan changes.

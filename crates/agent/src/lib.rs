@@ -15,3 +15,4 @@ pub use agent::{Agent, AgentError, Measured};
 pub use config::Config;
 pub use events::{Event, Quiet, Watcher};
 pub use scope::{Scope, ScopeError};
+pub use trial::NoTrial;

@@ -27,7 +27,12 @@ pub fn window(before: &Sample, after: &Sample, observation: &Observation, scope:
             ours_ran += ran_s;
         }
         if ran_ns > 0 || waited_ns.is_some_and(|ns| ns > 0) {
-            tasks.push(TaskWindow { id: view.id, in_scope, ran_s, waited_s: waited_ns.map(|ns| ns as f64 / 1e9) });
+            tasks.push(TaskWindow {
+                id: view.id,
+                in_scope,
+                ran_s,
+                waited_s: waited_ns.map(|ns| ns as f64 / 1e9),
+            });
         }
     }
     let outside_ran_s = (!observation.host.per_cpu.is_empty())

@@ -95,7 +95,11 @@ impl Term {
         }
         Ok(match kind {
             "pid" => Self::Pid(
-                value.parse().ok().filter(|pid| *pid > 0).ok_or_else(|| error(format!("{value:?} is no process id")))?,
+                value
+                    .parse()
+                    .ok()
+                    .filter(|pid| *pid > 0)
+                    .ok_or_else(|| error(format!("{value:?} is no process id")))?,
             ),
             "comm" => Self::Comm(Regex::new(value).map_err(|e| error(e.to_string().replace('\n', " ")))?),
             "cgroup" => {
@@ -123,14 +127,20 @@ impl Term {
             Self::Pid(pid) => task.id.tgid == *pid,
             Self::Comm(regex) => regex.is_match(&task.comm),
             Self::Cgroup(path) => observation.group_of(task).is_some_and(|group| {
-                group.path.strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                group
+                    .path
+                    .strip_prefix(path.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }),
-            Self::Container(name) => task.container.and_then(|i| observation.containers.get(i as usize)).is_some_and(
-                |container| container.name == *name || (name.len() >= 6 && container.id.starts_with(name.as_str())),
-            ),
+            Self::Container(name) => {
+                task.container.and_then(|i| observation.containers.get(i as usize)).is_some_and(|container| {
+                    container.name == *name || (name.len() >= 6 && container.id.starts_with(name.as_str()))
+                })
+            }
             Self::Pod(namespace, name) => {
                 task.pod.and_then(|i| observation.pods.get(i as usize)).is_some_and(|pod| {
-                    (pod.name == *name || pod.uid == *name) && (namespace.is_none() || pod.namespace == *namespace)
+                    (pod.name == *name || pod.uid == *name)
+                        && (namespace.is_none() || pod.namespace == *namespace)
                 })
             }
             Self::Vm(name) => {
@@ -213,7 +223,9 @@ mod tests {
         assert!(has(&["cgroup:/a"], &t) && has(&["cgroup:/a/b/"], &t));
         assert!(!has(&["cgroup:/a"], &task(7, "x", 3, None)), "/ab is not below /a");
         assert!(has(&["cgroup:/"], &t));
-        assert!(has(&["container:web"], &t) && has(&["container:012345"], &t) && !has(&["container:0123"], &t));
+        assert!(
+            has(&["container:web"], &t) && has(&["container:012345"], &t) && !has(&["container:0123"], &t)
+        );
         assert!(has(&["all"], &t) && !has(&["all", "!comm:nginx"], &t));
     }
 
@@ -233,7 +245,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for bad in ["", "web", "pid:x", "pid:0", "comm:(", "cgroup:a", "pod:ns/", "volume:x", "container:", "!"] {
+        for bad in
+            ["", "web", "pid:x", "pid:0", "comm:(", "cgroup:a", "pod:ns/", "volume:x", "container:", "!"]
+        {
             let error = Scope::parse(&[bad]).unwrap_err().to_string();
             assert!(error.contains("expected pid:N"), "{bad}: {error}");
         }

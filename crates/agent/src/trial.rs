@@ -96,7 +96,9 @@ impl Agent {
     /// The host cannot be observed.
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         let until = Instant::now() + self.config.decide_within;
-        let Some(studied) = self.study(Duration::from_secs(1), watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+        let Some(studied) = self.study(Duration::from_secs(1), watcher)? else {
+            return Ok(Err(NoTrial::Stopped));
+        };
         let found = self.found(studied.observation);
         let scene = self.scene(&found);
         if scene.tasks.is_empty() {

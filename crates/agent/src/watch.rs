@@ -52,7 +52,8 @@ impl Agent {
                 break;
             }
             let after = self.sample()?;
-            let Some(measured) = self.measured(&before, &after, &evenkeel_observe::Detail::None, watcher)? else {
+            let Some(measured) = self.measured(&before, &after, &evenkeel_observe::Detail::None, watcher)?
+            else {
                 before = after;
                 continue;
             };

@@ -1,11 +1,537 @@
-//! `evenkeel demo`.
+//! `evenkeel demo`: the whole story on this host.
 
-use super::{Failure, Global, Outcome};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-/// Not written yet.
+use anyhow::{Context, anyhow};
+use evenkeel_agent::{Event, Watcher};
+use evenkeel_base::run::Estimate;
+use evenkeel_kernfs::Root;
+use evenkeel_lab::load::LoadSpec;
+use evenkeel_lab::tenant::{Place, Starter};
+use evenkeel_lab::workload::Kind as LoadKind;
+use evenkeel_lab::workload::duty::{Duty, DutyKind};
+use evenkeel_policy::levers::PUBLISHED_RECIPE;
+use evenkeel_report::demo::{
+    CoreMap, DemoChange, DemoReport, DemoRun, DemoStage, DemoTask, HostFacts, Kind, Moment, Role, Scene,
+    gap_closed, split, text_table,
+};
+use evenkeel_report::{html, time};
+
+use super::known::{Known, StageResult};
+use super::run::Teller;
+use super::{Failure, Format, Global, Outcome};
+
+/// Show the whole story on this host in about three and a half minutes: the kernel's default, the published recipe
+/// and evenkeel's choice, on loads whose demand is known, with a report.
+///
+/// Starts its own loads (5, 10, 15, 20 and 25 % of a CPU, five per CPU), changes only them, leaves nothing behind. Needs
+/// root. Exit status: 0 done, 3 if the host does not allow it.
+///
+/// Example: evenkeel demo --report demo.html
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Where the HTML report goes.
+    #[arg(long, value_name = "FILE", default_value = "evenkeel-demo.html")]
+    report: PathBuf,
+    /// Repeat everything so many times and state medians.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Only this scene; repeatable.
+    #[arg(long, value_name = "SCENE", value_parser = ["one-cgroup-fixed", "one-cgroup-jittered", "cgroup-each"])]
+    scene: Vec<String>,
+    /// Only this kind of load.
+    #[arg(long, value_name = "KIND", value_parser = ["closed", "wall"])]
+    kind: Option<String>,
+    /// Let evenkeel use SCHED_FIFO, too.
+    #[arg(long, value_name = "WHAT", value_parser = ["realtime"])]
+    allow: Option<String>,
+}
 
-pub fn run(_global: &Global, _args: Args) -> Outcome {
-    Err(Failure::Cannot(anyhow::anyhow!("demo is not written yet")))
+/// Loads of one CPU, percent: the published case, 75 % in all.
+const LOADS_PCT: [f64; 5] = [5.0, 10.0, 15.0, 20.0, 25.0];
+/// Length of a period.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Jitter of the honest scenes.
+const JITTER: f64 = 0.5;
+/// Lengths of the stages.
+const DEFAULT_STAGE: Duration = Duration::from_secs(4);
+const RECIPE_STAGE: Duration = Duration::from_secs(3);
+const DECIDE: Duration = Duration::from_secs(14);
+const CLOSER_LOOK: Duration = Duration::from_secs(8);
+const HOLD: Duration = Duration::from_secs(6);
+const CEILING_STAGE: Duration = Duration::from_secs(4);
+/// Time for settings to take hold before a stage is measured.
+const SETTLE: Duration = Duration::from_millis(700);
+/// Steal above this many percent of one CPU during a stage is said in the report.
+const STEAL_SEEN: f64 = 2.0;
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if global.root.is_some() {
+        return Err(Failure::Usage(anyhow!("the demo runs on this host; leave out --root")));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::Cannot(anyhow!(
+            "the demo makes cgroups and sets priorities of its loads: run it as root"
+        )));
+    }
+    let began = Instant::now();
+    let topology = evenkeel_observe::read_topology(&Root::host()).context("cannot read the machine")?;
+    let cpus = topology.online.intersection(&topology.allowed).len() as u32;
+    let containers = containers_work();
+    let mut report = DemoReport::new();
+    report.started = time::rfc3339(evenkeel_kernfs::sys::wall_ns());
+    report.cpus = cpus;
+    report.host = host_facts(&topology, containers);
+    let scenes = [Scene::OneCgroupFixed, Scene::OneCgroupJittered, Scene::CgroupEach];
+    let wanted = |scene: &Scene| {
+        args.scene.is_empty()
+            || args.scene.iter().any(|name| serde_json::to_value(scene).is_ok_and(|v| v == name.as_str()))
+    };
+    let kinds = [Kind::Closed, Kind::Wall];
+    let chosen: Vec<(Scene, Kind)> = (0..args.repeat)
+        .flat_map(|_| scenes.iter().copied().filter(wanted))
+        .flat_map(|scene| kinds.iter().map(move |kind| (scene, *kind)))
+        .filter(|(_, kind)| args.kind.as_deref().is_none_or(|k| k == kind.name()))
+        .collect();
+    let mut watcher = Live::new(Teller::new()?, chosen.len());
+    for (number, (scene, kind)) in chosen.iter().enumerate() {
+        watcher.begin(number, *scene, *kind);
+        let place = place_of(*scene, containers);
+        let run = one_run(
+            *scene,
+            *kind,
+            place,
+            cpus,
+            args.allow.is_some(),
+            number as u64,
+            &mut watcher,
+            &mut report,
+        )?;
+        if watcher.stopping() {
+            return Err(Failure::Cannot(anyhow!("stopped; the loads are gone and nothing is left changed")));
+        }
+        report.runs.push(run);
+    }
+    report.seconds = Some(began.elapsed().as_secs_f64());
+    report.missed.extend(missed_by_all(&mut report.runs));
+    finish(global, &args, report)
+}
+
+fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Outcome {
+    let path = std::path::absolute(&args.report).unwrap_or_else(|_| args.report.clone());
+    report.report = Some(path.display().to_string());
+    std::fs::write(&path, html::demo(&report)).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut out = std::io::stdout().lock();
+    match global.output {
+        Format::Json => writeln!(out, "{:#}", report.json()).context("cannot write to stdout")?,
+        Format::Csv => return Err(Failure::Usage(anyhow!("the demo's result is text or json"))),
+        Format::Text | Format::Svg => {
+            let mut text = text_table(&report);
+            if args.repeat > 1 {
+                text.push_str(&medians(&report));
+            }
+            write!(out, "{text}").context("cannot write to stdout")?;
+        }
+    }
+    Ok(0)
+}
+
+/// Loads of a scene, five per CPU.
+fn specs(scene: Scene, kind: Kind, cpus: u32, seed: u64) -> Vec<LoadSpec> {
+    let jitter = if scene == Scene::OneCgroupFixed { 0.0 } else { JITTER };
+    (0..cpus)
+        .flat_map(|cpu| LOADS_PCT.iter().enumerate().map(move |(i, pct)| (cpu, i as u64, *pct)))
+        .map(|(cpu, i, percent)| {
+            let duty = Duty {
+                percent,
+                period: PERIOD,
+                jitter,
+                kind: if kind == Kind::Wall { DutyKind::Wall } else { DutyKind::Closed },
+                seed: seed * 1000 + u64::from(cpu) * 10 + i,
+            };
+            LoadSpec::new(LoadKind::Duty(duty)).named(format!("{percent:.0}%-{cpu}"))
+        })
+        .collect()
+}
+
+fn place_of(scene: Scene, containers: bool) -> Place {
+    match (scene, containers) {
+        (Scene::OneCgroupFixed | Scene::OneCgroupJittered, _) => Place::OneCgroup,
+        (Scene::CgroupEach, true) => Place::ContainerEach,
+        (Scene::CgroupEach, false) => Place::CgroupEach,
+    }
+}
+
+/// Whether real containers can be started here; tried once with a small one.
+fn containers_work() -> bool {
+    let Ok(binary) = std::env::current_exe() else { return false };
+    let duty = Duty { percent: 1.0, period: PERIOD, jitter: 0.0, kind: DutyKind::Closed, seed: 1 };
+    Starter::new(binary, Place::ContainerEach).hold(&[LoadSpec::new(LoadKind::Duty(duty))]).is_ok()
+}
+
+#[expect(clippy::too_many_arguments, reason = "one call; a struct would only rename them")]
+fn one_run(
+    scene: Scene,
+    kind: Kind,
+    place: Place,
+    cpus: u32,
+    realtime: bool,
+    seed: u64,
+    watcher: &mut Live,
+    report: &mut DemoReport,
+) -> Result<DemoRun, Failure> {
+    let specs = specs(scene, kind, cpus, seed + 1);
+    let edit = |config: &mut evenkeel_agent::Config| {
+        config.decide_within = DECIDE;
+        config.closer_look = CLOSER_LOOK;
+        config.realtime = realtime;
+        config.rules.seed = seed + 1;
+    };
+    let mut known = Known::start(&specs, place, edit, watcher)?;
+    let mut run = DemoRun { scene, kind, wanted_pct: known.tenants.wanted_pct(), ..DemoRun::default() };
+    run.tasks = known
+        .tenants
+        .members
+        .iter()
+        .map(|m| DemoTask { name: m.name.clone(), wanted_pct: m.wanted_pct.unwrap_or(0.0), got_pct: vec![] })
+        .collect();
+    watcher.start_clock();
+    known.settle(SETTLE, watcher);
+    let before = stage(&mut known, &mut run, "kernel default", Role::Default, DEFAULT_STAGE, watcher)?;
+
+    // The recipe is computed from what is seen under the kernel's default, as its authors do.
+    let studied = known.agent.study(Duration::from_secs(1), watcher).map_err(super::run::failure)?;
+    if let Some(plan) = studied.and_then(|s| known.agent.propose_named(PUBLISHED_RECIPE, &s.observation)) {
+        known.agent.set(&plan);
+        known.settle(SETTLE, watcher);
+        let recipe = stage(&mut known, &mut run, "published recipe", Role::Recipe, RECIPE_STAGE, watcher)?;
+        (run.published_recipe_fulfilment, run.published_recipe_interval) = split(recipe.estimate());
+        known.agent.set(&evenkeel_base::Plan::default());
+        known.settle(SETTLE, watcher);
+    }
+
+    let trial_from = watcher.clock_s();
+    let outcome = known.agent.decide(watcher).map_err(super::run::failure)?;
+    run.seconds_to_settle = Some(watcher.clock_s() - trial_from);
+    note_trial(&known, &mut run, &outcome, trial_from, watcher);
+    known.settle(SETTLE, watcher);
+    let choice = run.choice.clone();
+    let kept = stage(&mut known, &mut run, &choice, Role::Final, HOLD, watcher)?;
+    run.changes = changes(&known);
+    report.put_back.changes += run.changes.len() as u64;
+    known.agent.set(&evenkeel_base::Plan::default());
+    known.settle(SETTLE, watcher);
+    let again = stage(&mut known, &mut run, "kernel default again", Role::Default, DEFAULT_STAGE, watcher)?;
+
+    let from = watcher.clock_s();
+    watcher.stage("real-time ceiling");
+    let ceiling = known.ceiling(SETTLE, CEILING_STAGE, watcher)?;
+    push_stage(&mut run, "real-time ceiling", Role::Ceiling, from + SETTLE.as_secs_f64(), &ceiling);
+
+    let default = together(&before, &again);
+    (run.default_fulfilment, run.default_interval) = split(default);
+    (run.final_fulfilment, run.final_interval) = split(kept.estimate());
+    (run.realtime_ceiling, run.realtime_ceiling_interval) = split(ceiling.estimate());
+    run.gap_closed = gap_closed(run.default_fulfilment, run.final_fulfilment, run.realtime_ceiling);
+    run.core_map = Some(core_map(&before, &kept));
+    run.timeline = watcher.take_timeline();
+    let steal = [&before, &kept, &again, &ceiling].iter().map(|s| s.steal_pct).fold(0.0, f64::max);
+    if steal > STEAL_SEEN {
+        run.missed.push(format!("the hypervisor stole up to {steal:.0} % of a CPU during this run"));
+    }
+    let Known { agent, tenants, .. } = known;
+    let back = agent.close("demo");
+    drop(tenants);
+    report.put_back.verified += run.changes.len() as u64 - (back.failed.len() + back.conflicts.len()) as u64;
+    report.put_back.left.extend(back.failed.iter().chain(&back.conflicts).map(|item| {
+        format!("{:?} {}: {}", item.target, item.knob.name(), item.note.clone().unwrap_or_default())
+    }));
+    Ok(run)
+}
+
+/// Measures a stage and adds it to the run.
+fn stage(
+    known: &mut Known,
+    run: &mut DemoRun,
+    name: &str,
+    role: Role,
+    time: Duration,
+    watcher: &mut Live,
+) -> Result<StageResult, Failure> {
+    watcher.stage(name);
+    let from = watcher.clock_s();
+    let result = known.stage(time, watcher)?;
+    push_stage(run, name, role, from, &result);
+    Ok(result)
+}
+
+fn push_stage(run: &mut DemoRun, name: &str, role: Role, start_s: f64, result: &StageResult) {
+    let (fulfilment, fulfilment_interval) = split(result.estimate());
+    run.stages.push(DemoStage {
+        name: name.to_owned(),
+        role,
+        start_s,
+        seconds: result.seconds,
+        fulfilment: fulfilment.or(result.fulfilment),
+        fulfilment_interval,
+        cpu_pct: Some(result.cpu_pct),
+        kept: None,
+        note: String::new(),
+    });
+    for (task, got) in run.tasks.iter_mut().zip(&result.got_pct) {
+        task.got_pct.push(*got);
+    }
+}
+
+/// Adds the trial as one stage, and what was chosen and why.
+fn note_trial(
+    known: &Known,
+    run: &mut DemoRun,
+    outcome: &Result<evenkeel_policy::race::Decision, evenkeel_agent::NoTrial>,
+    from: f64,
+    watcher: &Live,
+) {
+    run.choice = known.agent.plan().name.clone();
+    let verdicts: Vec<String> = known
+        .agent
+        .record()
+        .stages
+        .iter()
+        .map(|s| format!("{}: {}", s.name.trim_start_matches("trial "), s.why))
+        .collect();
+    run.why = match outcome {
+        Ok(decision) => decision.verdicts[decision.winner].why.clone(),
+        Err(no) => no.why(),
+    };
+    run.stages.push(DemoStage {
+        name: "trial".to_owned(),
+        role: Role::Trial,
+        start_s: from,
+        seconds: watcher.clock_s() - from,
+        kept: Some(outcome.as_ref().is_ok_and(|d| d.winner != 0)),
+        note: verdicts.join("; "),
+        ..DemoStage::default()
+    });
+    for task in &mut run.tasks {
+        task.got_pct.push(None);
+    }
+}
+
+/// The default measured before and after, as one.
+fn together(a: &StageResult, b: &StageResult) -> Option<Estimate> {
+    let seconds = a.seconds + b.seconds;
+    let value = (a.fulfilment? * a.seconds + b.fulfilment? * b.seconds) / seconds;
+    let windows: Vec<f64> = a.windows.iter().chain(&b.windows).copied().collect();
+    let margin = evenkeel_policy::stats::estimate(&windows).map(|e| e.high - e.value)?;
+    margin.is_finite().then_some(Estimate { value, low: value - margin, high: value + margin })
+}
+
+fn changes(known: &Known) -> Vec<DemoChange> {
+    let names: BTreeMap<u32, &str> = known.tenants.members.iter().map(|m| (m.tid, m.name.as_str())).collect();
+    known
+        .agent
+        .record()
+        .changes
+        .iter()
+        .map(|change| DemoChange {
+            target: match (change.task, &change.group) {
+                (Some(id), _) => names.get(&id.tid).map_or_else(|| id.to_string(), |name| (*name).to_owned()),
+                (None, Some(group)) => group.clone(),
+                (None, None) => String::new(),
+            },
+            knob: change.knob.clone(),
+            from: change.from.clone(),
+            to: change.to.clone(),
+            why: change.why.clone(),
+            effect: change.effect.clone(),
+        })
+        .collect()
+}
+
+fn core_map(before: &StageResult, after: &StageResult) -> CoreMap {
+    let mut cpus: Vec<u32> =
+        before.on_cpu.iter().chain(&after.on_cpu).flat_map(|m| m.keys().copied()).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let rows = |stage: &StageResult| {
+        stage
+            .on_cpu
+            .iter()
+            .map(|times| {
+                let sum: f64 = times.values().sum();
+                cpus.iter()
+                    .map(|cpu| (sum > 0.0).then(|| 100.0 * times.get(cpu).copied().unwrap_or(0.0) / sum))
+                    .collect()
+            })
+            .collect()
+    };
+    CoreMap { before: rows(before), after: rows(after), cpus }
+}
+
+/// A remark that every run shares is made once for all.
+fn missed_by_all(runs: &mut [DemoRun]) -> Vec<String> {
+    let Some(first) = runs.first() else { return Vec::new() };
+    let shared: Vec<String> =
+        first.missed.iter().filter(|m| runs.iter().all(|run| run.missed.contains(m))).cloned().collect();
+    for run in runs {
+        run.missed.retain(|m| !shared.contains(m));
+    }
+    shared
+}
+
+fn host_facts(topology: &evenkeel_base::Topology, containers: bool) -> HostFacts {
+    let kernel = evenkeel_observe::read_kernel(&Root::host());
+    let scheduler = kernel.scheduler.and_then(|s| serde_json::to_value(s).ok());
+    let model = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+        text.lines()
+            .find(|l| l.starts_with("model name"))
+            .and_then(|l| Some(l.split_once(':')?.1.trim().to_owned()))
+    });
+    HostFacts {
+        kernel: kernel.release.unwrap_or_default(),
+        scheduler: scheduler.and_then(|s| s.as_str().map(str::to_owned)).unwrap_or_default(),
+        cgroup: kernel.cgroup.unwrap_or_default(),
+        model,
+        topology: Some(format!(
+            "{} CPUs online, {} cores, {} NUMA nodes",
+            topology.online.len(),
+            topology.cores(),
+            topology.nodes.len()
+        )),
+        runtime: containers.then(|| "Docker Engine".to_owned()),
+        more: Vec::new(),
+    }
+}
+
+/// Medians over repetitions, scene by scene.
+fn medians(report: &DemoReport) -> String {
+    let mut groups: BTreeMap<String, Vec<&DemoRun>> = BTreeMap::new();
+    for run in &report.runs {
+        groups.entry(run.title()).or_default().push(run);
+    }
+    let mut out = String::from("\nMedians (lowest to highest):\n");
+    for (title, runs) in groups {
+        out.push_str(&format!("  {title}, {} runs\n", runs.len()));
+        type Get = fn(&DemoRun) -> Option<f64>;
+        let rows: [(&str, Get); 6] = [
+            ("kernel default", |r| r.default_fulfilment),
+            ("published recipe", |r| r.published_recipe_fulfilment),
+            ("evenkeel", |r| r.final_fulfilment),
+            ("real-time ceiling", |r| r.realtime_ceiling),
+            ("gap closed", |r| r.gap_closed),
+            ("seconds to settle", |r| r.seconds_to_settle),
+        ];
+        for (name, get) in rows {
+            let mut values: Vec<f64> = runs.iter().filter_map(|r| get(r)).collect();
+            values.sort_by(f64::total_cmp);
+            if let (Some(low), Some(high)) = (values.first(), values.last()) {
+                let n = values.len();
+                let median = (values[(n - 1) / 2] + values[n / 2]) / 2.0;
+                out.push_str(&format!("    {name:<18} {median:.3} ({low:.3} to {high:.3})\n"));
+            }
+        }
+    }
+    out
+}
+
+/// Live progress, and the timeline for the report.
+struct Live {
+    teller: Teller,
+    runs: usize,
+    heading: String,
+    stage: String,
+    clock: Instant,
+    timeline: Vec<Moment>,
+    pending: Vec<(f64, Vec<f64>)>,
+}
+
+/// Moments of the timeline are this long at least, seconds: `/proc/stat` counts in steps of 10 ms.
+const MOMENT_S: f64 = 0.5;
+
+impl Live {
+    fn new(teller: Teller, runs: usize) -> Self {
+        Self {
+            teller,
+            runs,
+            heading: String::new(),
+            stage: String::new(),
+            clock: Instant::now(),
+            timeline: Vec::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, number: usize, scene: Scene, kind: Kind) {
+        self.heading = format!("{}/{} {}, {}", number + 1, self.runs, scene.title(), kind.name());
+        if std::io::stderr().is_terminal() {
+            self.teller.lasting(&self.heading.clone());
+        }
+    }
+
+    fn start_clock(&mut self) {
+        self.clock = Instant::now();
+        self.timeline.clear();
+        self.pending.clear();
+    }
+
+    fn clock_s(&self) -> f64 {
+        self.clock.elapsed().as_secs_f64()
+    }
+
+    fn stage(&mut self, name: &str) {
+        self.stage = name.to_owned();
+    }
+
+    fn take_timeline(&mut self) -> Vec<Moment> {
+        std::mem::take(&mut self.timeline)
+    }
+
+    fn moment(&mut self, seconds: f64, per_cpu: Vec<f64>) {
+        self.pending.push((seconds, per_cpu));
+        let total: f64 = self.pending.iter().map(|p| p.0).sum();
+        if total < MOMENT_S {
+            return;
+        }
+        let cpus = self.pending.iter().map(|p| p.1.len()).min().unwrap_or(0);
+        let per_cpu_pct: Vec<f64> =
+            (0..cpus).map(|i| self.pending.iter().map(|(s, c)| s * c[i]).sum::<f64>() / total).collect();
+        self.pending.clear();
+        let t_s = self.clock_s();
+        self.timeline.push(Moment { t_s, total_pct: per_cpu_pct.iter().sum(), per_cpu_pct });
+    }
+}
+
+impl Watcher for Live {
+    fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Observed { observation, .. } => {
+                let per_cpu: Vec<f64> = observation.host.per_cpu.iter().map(|c| c.busy_pct).collect();
+                let bars: Vec<String> = per_cpu.iter().take(8).map(|pct| bar(*pct)).collect();
+                self.moment(observation.interval_s, per_cpu);
+                let text = format!("  {:>4.0} s  {:<28} {}", self.clock_s(), self.stage, bars.join(" "));
+                self.teller.passing(&text);
+            }
+            Event::Window { settings, .. } => self.stage = format!("trial: {settings}"),
+            Event::Decided { decision, candidates } => {
+                let verdict = &decision.verdicts[decision.winner];
+                let text = format!("  {} {}", candidates[decision.winner].name, verdict.why);
+                self.teller.lasting(&text);
+            }
+            Event::Note(_) | Event::Recovered(_) => self.teller.event(event),
+            Event::TrialBegins { .. } | Event::Stage(_) => {}
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.teller.stopping()
+    }
+}
+
+/// A CPU's use as a small bar.
+fn bar(pct: f64) -> String {
+    let full = (pct / 10.0).round().clamp(0.0, 10.0) as usize;
+    format!("{}{} {pct:3.0}%", "█".repeat(full), "░".repeat(10 - full))
 }

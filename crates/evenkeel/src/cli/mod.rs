@@ -10,6 +10,7 @@ mod check;
 mod completions;
 mod demo;
 mod history;
+mod known;
 mod load;
 mod plan;
 mod ps;

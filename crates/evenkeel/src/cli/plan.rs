@@ -1,11 +1,143 @@
-//! `evenkeel plan`.
+//! `evenkeel plan`: what `run` would try.
 
-use super::{Failure, Global, Outcome};
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
-/// Not written yet.
+use anyhow::Context;
+use evenkeel_agent::{Agent, Config, Quiet};
+use evenkeel_base::{Observation, Plan, Setting, Target};
+use evenkeel_policy::placement;
+use evenkeel_report::table::{Field, Table, width};
+use serde_json::json;
+
+use super::settings::{LoopArgs, config};
+use super::{Format, Global, Outcome};
+
+/// Show what `run` would try on a scope: each lever's changes with reasons. Writes nothing.
+///
+/// Which of them helps is not assumed but measured by `run`, in a trial against the present state.
+///
+/// Example: evenkeel plan --scope cgroup:/mygroup
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(flatten)]
+    scope: LoopArgs,
+}
 
-pub fn run(_global: &Global, _args: Args) -> Outcome {
-    Err(Failure::Cannot(anyhow::anyhow!("plan is not written yet")))
+pub fn run(global: &Global, args: Args) -> Outcome {
+    propose(global, config(global, &args.scope)?)
+}
+
+/// One change as shown.
+struct Row {
+    plan: String,
+    target: String,
+    task: Option<evenkeel_base::TaskId>,
+    knob: &'static str,
+    from: Option<String>,
+    to: String,
+    why: String,
+}
+
+fn table() -> Table<Row> {
+    Table::new(vec![
+        Field::text("plan", "lever", |r: &Row| r.plan.clone()),
+        Field::text("target", "target", |r: &Row| r.target.clone()),
+        Field::text("knob", "knob", |r: &Row| r.knob),
+        Field::text("from", "from", |r: &Row| r.from.clone().unwrap_or_else(|| "?".to_owned())),
+        Field::text("to", "to", |r: &Row| r.to.clone()),
+        Field::text("why", "why", |r: &Row| r.why.clone()),
+    ])
+}
+
+/// Studies the scope for a second and prints the proposals.
+pub fn propose(global: &Global, mut config: Config) -> Outcome {
+    config.apply = false;
+    let mut agent = Agent::new(config, &mut Quiet).map_err(super::run::failure)?;
+    let studied = agent
+        .study(Duration::from_secs(1), &mut Quiet)
+        .map_err(super::run::failure)?
+        .context("the host's clock stood still")?;
+    let plans = agent.propose(&studied.observation);
+    let rows: Vec<Row> = plans
+        .iter()
+        .flat_map(|plan| plan.changes.iter().map(|c| row(plan, c, &studied.observation)))
+        .collect();
+    let mut out = std::io::stdout().lock();
+    match global.output {
+        Format::Json => {
+            let changes: Vec<_> = rows
+                .iter()
+                .map(|r| {
+                    json!({
+                        "plan": r.plan, "tgid": r.task.map(|t| t.tgid), "tid": r.task.map(|t| t.tid),
+                        "start_time": r.task.map(|t| t.start_time), "target": r.target, "knob": r.knob,
+                        "from": r.from, "to": r.to, "why": r.why, "effect": null,
+                    })
+                })
+                .collect();
+            let mut document =
+                evenkeel_report::run::document(agent.record(), evenkeel_report::run::DocumentKind::Plan);
+            document["changes"] = json!(changes);
+            document["plans"] =
+                json!(plans.iter().map(|p| json!({"name": p.name, "why": p.why})).collect::<Vec<_>>());
+            document["fulfilment"]["now"] = json!(studied.fulfilment);
+            document["dry_run"] = json!(true);
+            writeln!(out, "{document:#}").context("cannot write to stdout")?;
+        }
+        Format::Csv => write!(out, "{}", table().csv(&rows)).context("cannot write to stdout")?,
+        Format::Text | Format::Svg => {
+            let text = text(&plans, &rows, &studied.observation, out.is_terminal());
+            write!(out, "{text}").context("cannot write to stdout")?;
+        }
+    }
+    Ok(0)
+}
+
+fn row(plan: &Plan, change: &evenkeel_base::Change, observation: &Observation) -> Row {
+    let (task, target, from) = match &change.target {
+        Target::Task(id) => {
+            let view = observation.task(*id);
+            let name = view.map_or_else(String::new, |t| format!(" {}", t.comm));
+            let from = view.and_then(|t| match &change.to {
+                Setting::Affinity(_) => t.affinity.as_ref().map(|cpus| format!("cpus {cpus}")),
+                _ => t.sched.map(|attr| attr.to_string()),
+            });
+            (Some(*id), format!("{id}{name}"), from)
+        }
+        Target::Group(group) => {
+            let view = observation.groups.iter().find(|g| g.path == group.path);
+            (None, group.path.clone(), view.and_then(|g| g.raw_weight).map(|w| format!("weight {w}")))
+        }
+    };
+    Row {
+        plan: plan.name.clone(),
+        target,
+        task,
+        knob: change.knob().name(),
+        from,
+        to: change.to.to_string(),
+        why: change.why.clone(),
+    }
+}
+
+fn text(plans: &[Plan], rows: &[Row], observation: &Observation, terminal: bool) -> String {
+    if plans.is_empty() {
+        return "Nothing to do: no lever can act on the tasks of this scope that are running now.\n"
+            .to_owned();
+    }
+    let busy: Vec<f64> = observation.host.per_cpu.iter().map(|c| c.busy_pct).collect();
+    let mut out = String::new();
+    for plan in plans {
+        out.push_str(&format!("{}: {} changes; {}\n", plan.name, plan.changes.len(), plan.why));
+    }
+    if placement::uneven(&busy, 15.0) {
+        out.push_str(
+            "CPU utilisations differ by more than 15 points (standard deviation): placement may help.\n",
+        );
+    }
+    out.push('\n');
+    out.push_str(&table().text(rows, width(terminal)));
+    out.push_str("\n`run` tries these against the present state and keeps only what measurably helps.\n");
+    out
 }

@@ -1,11 +1,311 @@
-//! `evenkeel restore`.
+//! `evenkeel restore`: put back what a run changed.
 
-use super::{Failure, Global, Outcome};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// Not written yet.
+use anyhow::{Context, anyhow};
+use evenkeel_actuate::{
+    ActuateError, FileMedium, Holder, Item, Linux, OpenError, Recovery, RestoreReport, is_all_cpus, restore,
+};
+use evenkeel_base::{Setting, Target};
+use serde::Serialize;
+
+use super::{Failure, Format, Global, Outcome};
+
+/// Put back everything a run changed and did not take back itself, such as after `kill -9`.
+///
+/// Every surviving task and cgroup gets the value it was found with; what somebody else changed meanwhile is left
+/// alone and reported. Nothing to do is no error. Exit status 1: conflicts or failures remain, or a run is at work.
+///
+/// Example: evenkeel restore --stop
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// If a run is at work, ask it to end (SIGTERM; it puts its changes back itself) and wait for it first.
+    #[arg(long)]
+    stop: bool,
+    /// How long --stop waits.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    wait: Duration,
+}
 
-pub fn run(_global: &Global, _args: Args) -> Outcome {
-    Err(Failure::Cannot(anyhow::anyhow!("restore is not written yet")))
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if global.root.is_some() {
+        return Err(Failure::Usage(anyhow!("restore changes this host: --root does not go with it")));
+    }
+    if global.output == Format::Svg {
+        return Err(Failure::Usage(anyhow!("restore has no picture: use -o text, json or csv")));
+    }
+    let dir = &global.state_dir;
+    if args.stop {
+        stop(dir, args.wait)?;
+    }
+    let kernel = Linux::new().context("cannot look at the kernel")?;
+    let (recovery, damage) = match restore(dir, kernel) {
+        Ok(recovery) => (recovery, None),
+        Err(ActuateError::Damaged { path, line, recovery }) => {
+            let kept = recovery.kept_aside.clone().unwrap_or_else(|| path.clone());
+            let damage = format!(
+                "{} was damaged in line {line}: what is readable was put back; the file is kept as {}",
+                path.display(),
+                kept.display()
+            );
+            (*recovery, Some(damage))
+        }
+        Err(error @ ActuateError::Open(OpenError::Busy(_))) => return Err(Failure::No(error.into())),
+        Err(error) => return Err(cannot(error, dir)),
+    };
+    show(global.output, &recovery).context("cannot write the result")?;
+    if let Some(damage) = damage {
+        return Err(Failure::No(anyhow!(damage)));
+    }
+    let failed = &recovery.report.failed;
+    if !failed.is_empty() && failed.iter().all(|item| is_denied(item)) {
+        return Err(Failure::Cannot(anyhow!(
+            "{} values could not be put back for lack of privilege: run as root (CAP_SYS_NICE, and write access to \
+             the cgroups); the journal is kept",
+            failed.len()
+        )));
+    }
+    Ok(u8::from(!recovery.report.is_clean()))
+}
+
+fn is_denied(item: &Item) -> bool {
+    item.note.as_deref().is_some_and(|note| note.starts_with("not permitted"))
+}
+
+fn cannot(error: ActuateError, dir: &Path) -> Failure {
+    let denied = matches!(&error, ActuateError::Open(OpenError::Io { error, .. }) | ActuateError::Journal { error, .. }
+        if error.kind() == io::ErrorKind::PermissionDenied);
+    let error = anyhow::Error::from(error);
+    Failure::Cannot(if denied {
+        error.context(format!("no access to {}: run as root", dir.display()))
+    } else {
+        error
+    })
+}
+
+/// Asks the run at work to end, and waits until it has.
+fn stop(dir: &Path, wait: Duration) -> Result<(), Failure> {
+    let holder = |dir| FileMedium::holder(dir).map_err(|error| cannot(error.into(), dir));
+    let Some(held) = holder(dir)? else { return Ok(()) };
+    let Some(Holder { pid, .. }) = held else {
+        return Err(Failure::Cannot(anyhow!(
+            "a run is at work, but {} does not say which: end it yourself",
+            dir.join("lock").display()
+        )));
+    };
+    let number = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let Some(number) = number.filter(|_| pid > 1) else {
+        return Err(Failure::Cannot(anyhow!("{} names no process: {pid}", dir.join("lock").display())));
+    };
+    eprintln!("asking the run with pid {pid} to end");
+    match rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
+        Ok(handle) => {
+            // Still the holder after the handle was opened: the number was not passed on in between.
+            if holder(dir)? == Some(held) {
+                match rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::TERM) {
+                    Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                    Err(error) => {
+                        return Err(Failure::Cannot(
+                            anyhow::Error::from(error)
+                                .context(format!("cannot signal pid {pid}: run as root")),
+                        ));
+                    }
+                }
+            }
+        }
+        Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => return Err(Failure::Cannot(anyhow::Error::from(error).context(format!("pid {pid}")))),
+    }
+    let until = Instant::now() + wait;
+    while holder(dir)?.is_some() {
+        if Instant::now() > until {
+            let wait = humantime::format_duration(wait);
+            return Err(Failure::No(anyhow!(
+                "pid {pid} has not ended within {wait}; its changes are in place"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// One line of the result. `from` is what was found now, `to` the original.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    outcome: &'static str,
+    tgid: Option<u32>,
+    tid: Option<u32>,
+    start_time: Option<u64>,
+    group: Option<&'a str>,
+    comm: Option<&'a str>,
+    knob: &'static str,
+    from: Option<String>,
+    to: String,
+    descendant: bool,
+    note: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    /// A journal was there.
+    left_behind: bool,
+    /// Process that wrote it.
+    pid: Option<u32>,
+    items: Vec<Row<'a>>,
+    notes: &'a [String],
+}
+
+fn rows(report: &RestoreReport) -> Vec<Row<'_>> {
+    let kinds = [
+        ("put back", &report.put_back),
+        ("already back", &report.already),
+        ("gone", &report.gone),
+        ("conflict", &report.conflicts),
+        ("failed", &report.failed),
+    ];
+    kinds.into_iter().flat_map(|(outcome, items)| items.iter().map(move |item| row(outcome, item))).collect()
+}
+
+fn row<'a>(outcome: &'static str, item: &'a Item) -> Row<'a> {
+    let (task, group) = match &item.target {
+        Target::Task(id) => (Some(id), None),
+        Target::Group(group) => (None, Some(group.path.as_str())),
+    };
+    Row {
+        outcome,
+        tgid: task.map(|id| id.tgid),
+        tid: task.map(|id| id.tid),
+        start_time: task.map(|id| id.start_time),
+        group,
+        comm: item.comm.as_deref(),
+        knob: item.knob.name(),
+        from: item.found.as_ref().map(words),
+        to: words(&item.original),
+        descendant: item.descendant,
+        note: item.note.as_deref(),
+    }
+}
+
+fn words(setting: &Setting) -> String {
+    match setting {
+        Setting::Affinity(cpus) if is_all_cpus(cpus) => "all cpus".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn show(format: Format, recovery: &Recovery) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let rows = rows(&recovery.report);
+    match format {
+        Format::Json => {
+            let document = Document {
+                schema: "evenkeel.restore/v1",
+                left_behind: recovery.left_behind,
+                pid: recovery.pid,
+                items: rows,
+                notes: &recovery.report.notes,
+            };
+            serde_json::to_writer_pretty(&mut out, &document)?;
+            writeln!(out)
+        }
+        Format::Csv => {
+            writeln!(out, "outcome,tgid,tid,start_time,group,comm,knob,from,to,descendant,note")?;
+            for row in &rows {
+                let number = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
+                let fields = [
+                    row.outcome.to_owned(),
+                    number(row.tgid.map(u64::from)),
+                    number(row.tid.map(u64::from)),
+                    number(row.start_time),
+                    row.group.unwrap_or_default().to_owned(),
+                    row.comm.unwrap_or_default().to_owned(),
+                    row.knob.to_owned(),
+                    row.from.clone().unwrap_or_default(),
+                    row.to.clone(),
+                    row.descendant.to_string(),
+                    row.note.unwrap_or_default().to_owned(),
+                ];
+                writeln!(out, "{}", fields.map(quoted).join(","))?;
+            }
+            Ok(())
+        }
+        Format::Text | Format::Svg => text(&mut out, recovery, &rows),
+    }
+}
+
+/// A CSV field after RFC 4180.
+fn quoted(field: String) -> String {
+    if field.contains([',', '"', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field }
+}
+
+fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Result<()> {
+    if !recovery.left_behind {
+        writeln!(out, "nothing to do: no run left changes behind")?;
+    }
+    let lines: Vec<[String; 5]> = rows
+        .iter()
+        .map(|row| {
+            let who = match (row.group, row.tgid, row.tid) {
+                (Some(group), ..) => group.to_owned(),
+                (None, Some(tgid), Some(tid)) if tgid != tid => format!("{tgid}/{tid}"),
+                (None, Some(tgid), _) => tgid.to_string(),
+                _ => String::new(),
+            };
+            let name = row.comm.map_or(String::new(), |comm| format!(" {}", printable(comm)));
+            let change = match (&row.from, row.outcome) {
+                (Some(from), "put back") => format!("{from} -> {}", row.to),
+                (Some(from), "conflict" | "failed") => format!("is {from}, was {}", row.to),
+                _ => row.to.clone(),
+            };
+            let remark = if row.descendant { "inherited from its parent" } else { "" };
+            let remark = row.note.unwrap_or(remark).to_owned();
+            [row.outcome.to_owned(), format!("{who}{name}"), row.knob.to_owned(), change, remark]
+        })
+        .collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3].map(width);
+    for line in &lines {
+        let mut text = String::new();
+        for (field, width) in line.iter().zip(widths) {
+            text.push_str(&format!("{field:<width$}  "));
+        }
+        text.push_str(&line[4]);
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    for note in &recovery.report.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    if recovery.left_behind {
+        let report = &recovery.report;
+        writeln!(
+            out,
+            "{} put back, {} already back, {} gone, {} conflicts, {} failed",
+            report.put_back.len(),
+            report.already.len(),
+            report.gone.len(),
+            report.conflicts.len(),
+            report.failed.len()
+        )?;
+    }
+    Ok(())
+}
+
+/// A task's name may hold anything; a terminal must not act on it.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_when_needed() {
+        assert_eq!(quoted("a b".into()), "a b");
+        assert_eq!(quoted("a,\"b\"".into()), "\"a,\"\"b\"\"\"");
+        assert_eq!(printable("a\u{1b}[31m"), "a?[31m");
+    }
 }

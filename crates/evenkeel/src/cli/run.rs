@@ -1,11 +1,195 @@
-//! `evenkeel run`.
+//! `evenkeel run`: the closed loop.
 
-use super::{Failure, Global, Outcome};
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-/// Not written yet.
+use anyhow::{Context, anyhow};
+use evenkeel_agent::{Agent, AgentError, Event, Watcher};
+use evenkeel_report::run::{self, DocumentKind};
+use evenkeel_report::table;
+
+use super::settings::{LoopArgs, config};
+use super::{Failure, Format, Global, Outcome};
+
+/// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
+/// keep what measurably helps and hurts nobody, watch on, put everything back at the end.
+///
+/// The scope `all` is only planned for unless --apply is given. Exit status: 0 done (leaving everything as it is
+/// counts), 3 without the right or the kernel features to act.
+///
+/// Example: evenkeel run --scope container:web --scope container:batch --for 10m
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(flatten)]
+    scope: LoopArgs,
+    /// Write nothing; show what would be tried.
+    #[arg(long)]
+    dry_run: bool,
+    /// Really act on the scope `all`.
+    #[arg(long)]
+    apply: bool,
+    /// End after this time; without it, on SIGTERM or Ctrl-C.
+    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// End after the first decision (its settings are put back, as always at the end).
+    #[arg(long)]
+    once: bool,
+}
 
-pub fn run(_global: &Global, _args: Args) -> Outcome {
-    Err(Failure::Cannot(anyhow::anyhow!("run is not written yet")))
+pub fn run(global: &Global, args: Args) -> Outcome {
+    let mut config = config(global, &args.scope)?;
+    if args.dry_run || (config.scope.is_all() && !args.apply) {
+        if config.scope.is_all() && !args.dry_run {
+            eprintln!("evenkeel: the scope is the whole host, so nothing is written; --apply acts on it");
+        }
+        return super::plan::propose(global, config);
+    }
+    config.once = args.once;
+    let mut teller = Teller::new()?;
+    let mut agent = Agent::new(config, &mut teller).map_err(failure)?;
+    let ran = agent.run(args.time, &mut teller);
+    let outcome = match &ran {
+        Ok(()) if teller.stopping() => "stopped".to_owned(),
+        Ok(()) => "done".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    // What is shown is what was in force before it goes back.
+    let record = agent.record().clone();
+    let back = agent.close(&outcome);
+    ran.map_err(failure)?;
+    let mut out = std::io::stdout().lock();
+    match global.output {
+        Format::Json => {
+            let mut document = run::document(&record, DocumentKind::Run);
+            document["restored"] = serde_json::json!({
+                "put_back": back.put_back.len(), "already": back.already.len(), "gone": back.gone.len(),
+                "conflicts": back.conflicts.len(), "failed": back.failed.len(), "notes": back.notes,
+            });
+            writeln!(out, "{document:#}").context("cannot write to stdout")?;
+        }
+        Format::Csv => {
+            write!(out, "{}", run::stage_table().csv(&record.stages)).context("cannot write to stdout")?;
+        }
+        Format::Text | Format::Svg => {
+            let width = table::width(out.is_terminal());
+            write!(out, "{}", run::text(&record, width)).context("cannot write to stdout")?;
+            writeln!(out, "{}", back_sentence(&back)).context("cannot write to stdout")?;
+        }
+    }
+    if back.is_clean() {
+        return Ok(0);
+    }
+    Err(Failure::No(anyhow!("not everything could be put back; `evenkeel restore` tries again")))
+}
+
+/// What went back, in a sentence.
+pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
+    if back.is_empty() {
+        return "Nothing had been changed.".to_owned();
+    }
+    let mut text = format!("Put back: {} values", back.put_back.len() + back.already.len());
+    for (count, what) in [
+        (back.gone.len(), "of ended tasks"),
+        (back.conflicts.len(), "changed by somebody else and left alone"),
+        (back.failed.len(), "could NOT be put back"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    text.push('.');
+    text
+}
+
+/// Which exit status an agent's failure means.
+pub fn failure(error: AgentError) -> Failure {
+    let error = anyhow::Error::from(error);
+    if rustix::process::geteuid().is_root() {
+        Failure::Cannot(error)
+    } else {
+        Failure::Cannot(error.context("the loop needs root (or CAP_SYS_NICE and a writable --state-dir)"))
+    }
+}
+
+/// Tells the terminal what happens, on stderr, and stops on signals.
+#[derive(Debug)]
+pub struct Teller {
+    stop: Arc<AtomicBool>,
+    terminal: bool,
+    line: bool,
+}
+
+impl Teller {
+    /// Listens to SIGINT and SIGTERM from now on; a second signal ends the program at once.
+    pub fn new() -> Result<Self, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
+            signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())
+                .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+                .context("cannot listen to signals")?;
+        }
+        Ok(Self { stop, terminal: std::io::stderr().is_terminal(), line: false })
+    }
+
+    /// A line that the next one replaces; terminals only.
+    pub fn passing(&mut self, text: &str) {
+        if self.terminal {
+            eprint!("\r\x1b[K{text}");
+            self.line = true;
+        }
+    }
+
+    /// A line that stays.
+    pub fn lasting(&mut self, text: &str) {
+        if std::mem::take(&mut self.line) {
+            eprint!("\r\x1b[K");
+        }
+        eprintln!("{text}");
+    }
+}
+
+impl Watcher for Teller {
+    fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Note(text) => self.lasting(&format!("evenkeel: {text}")),
+            Event::Recovered(recovery) => self.lasting(&format!(
+                "evenkeel: a predecessor{} had not put everything back. {}",
+                recovery.pid.map_or_else(String::new, |pid| format!(" (pid {pid})")),
+                back_sentence(&recovery.report)
+            )),
+            Event::Observed { observation, settings, at_s } => self.passing(&format!(
+                "{at_s:5.0} s  {settings}: host {:.0} % busy of {} %",
+                observation.host.busy_pct,
+                observation.host.cpus * 100
+            )),
+            Event::TrialBegins { candidates, rounds, round_s } => {
+                let names: Vec<&str> = candidates.iter().map(|plan| plan.name.as_str()).collect();
+                self.lasting(&format!(
+                    "trial of {}: up to {:.0} s",
+                    names.join(" | "),
+                    *rounds as f64 * round_s
+                ));
+            }
+            Event::Window { round, settings, summary, .. } => self.passing(&format!(
+                "round {}  {settings}: {:.1} % CPU, {:.2} s waited per second of work",
+                round + 1,
+                summary.got_pct,
+                summary.wait_per_ran().unwrap_or(0.0)
+            )),
+            Event::Decided { decision, candidates } => {
+                for (plan, verdict) in candidates.iter().zip(&decision.verdicts) {
+                    let mark = if verdict.kept { '*' } else { ' ' };
+                    self.lasting(&format!("{mark} {:<24} {}", plan.name, verdict.why));
+                }
+            }
+            Event::Stage(_) => {}
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
