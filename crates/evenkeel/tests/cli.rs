@@ -147,14 +147,23 @@ fn a_closed_pipe_ends_quietly() {
 
 #[test]
 fn a_tree_that_is_not_there_is_named() {
-    for command in ["topology", "check", "ps", "plan"] {
-        if !written(&stdout(&[command, "--help"])) {
-            continue;
-        }
+    for command in ["topology", "check", "ps"] {
         let output = evenkeel(&[command, "--root", "/no/such/tree"]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(matches!(output.status.code(), Some(2 | 3)), "{command}: {} {stderr}", output.status);
         assert!(stderr.contains("/no/such/tree"), "{command}: {stderr}");
         assert!(!stderr.contains("panicked"), "{command}: {stderr}");
+    }
+}
+
+#[test]
+fn a_tree_is_never_changed() {
+    let tree = tempfile::tempdir().unwrap();
+    for command in ["plan", "run", "restore"] {
+        if !written(&stdout(&[command, "--help"])) {
+            continue;
+        }
+        let stderr = refused(&[command, "--root", tree.path().to_str().unwrap()], 2);
+        assert!(stderr.contains("--root"), "{command}: {stderr}");
     }
 }

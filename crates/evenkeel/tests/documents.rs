@@ -73,3 +73,42 @@ fn check_has_evidence_and_a_fix_for_each_failure() {
         assert_eq!(number(&check["summary"], status) as usize, count, "{status}: {:#}", check["summary"]);
     }
 }
+
+#[test]
+fn topology_knows_every_online_cpu() {
+    let topology = document(&["topology"], "topology");
+    let cpus = topology["cpus"].as_array().unwrap();
+    for cpu in cpus {
+        has(cpu, &["cpu", "online", "isolated", "nohz_full", "socket", "node", "core", "llc", "siblings"]);
+    }
+    let online = cpus.iter().filter(|cpu| cpu["online"] == true).count();
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let counted = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
+    assert_eq!(online, counted);
+    for node in topology["nodes"].as_array().unwrap() {
+        has(node, &["node", "cpus", "memory_bytes", "distances"]);
+    }
+    has(&topology["kernel"], &["release", "scheduler", "cgroup"]);
+    has(&topology["kernel"]["features"], &["task_slice", "bpf", "psi", "schedstat", "steal_clock"]);
+}
+
+#[test]
+fn ps_accounts_for_itself() {
+    let ps = document(&["ps", "--by", "process", "--interval", "500ms"], "ps");
+    has(&ps, &["interval_ms", "host", "cpus", "tasks", "containers", "pods", "vms"]);
+    has(&ps["host"], &["cpus", "busy_pct", "steal_pct"]);
+    for cpu in ps["cpus"].as_array().unwrap() {
+        has(cpu, &["cpu", "busy_pct", "steal_pct", "tasks"]);
+    }
+    assert!(number(&ps, "interval_ms") >= 500.0, "{}", ps["interval_ms"]);
+    let tasks = ps["tasks"].as_array().unwrap();
+    for task in tasks {
+        has(task, &["tgid", "tid", "start_time", "comm", "cpu", "affinity", "policy", "nice", "slice_usec"]);
+        has(task, &["cgroup", "container", "pod", "vm", "cpu_pct", "wait_pct", "throttled_pct"]);
+        has(task, &["voluntary_per_s", "involuntary_per_s"]);
+    }
+    assert!(
+        tasks.iter().any(|task| task["tgid"] == std::process::id()),
+        "the test itself is not among the tasks"
+    );
+}

@@ -104,7 +104,6 @@ fn check_names_what_is_wrong_and_falls_silent_when_it_is_mended() {
     let found = subjects(&wrong, "isolated-task", "fail");
     assert!(found.iter().any(|subject| subject.contains(rogue)), "task {rogue} on CPU 3: {wrong:#}");
     assert_eq!(subjects(&wrong, "quota-throttled", "fail"), ["cgroup /tight"], "{wrong:#}");
-    assert_eq!(subjects(&wrong, "quota-threads", "fail"), ["cgroup /tight"], "{wrong:#}");
     for finding in wrong["findings"].as_array().unwrap().iter().filter(|f| f["status"] == "fail") {
         assert!(finding["evidence"].is_string() && finding["fix"].is_string(), "{finding:#}");
     }
@@ -115,8 +114,54 @@ fn check_names_what_is_wrong_and_falls_silent_when_it_is_mended() {
     assert_eq!(results.text("bad_policy"), "2");
 
     let mended = results.json("mended");
-    for rule in ["isolated-task", "quota-throttled", "quota-threads"] {
+    for rule in ["isolated-task", "quota-throttled"] {
         assert_eq!(subjects(&mended, rule, "fail"), Vec::<&str>::new(), "{rule}: {mended:#}");
         assert_ne!(subjects(&mended, rule, "pass"), Vec::<&str>::new(), "{rule}: {mended:#}");
     }
+}
+
+#[test]
+fn topology_shows_sockets_nodes_and_the_isolated_cpu() {
+    let results = scenario("topology");
+    let topology = results.json("json");
+    assert_eq!(topology["schema"], "evenkeel.topology/v1");
+    let cpus = topology["cpus"].as_array().unwrap();
+    let of = |field: &str| cpus.iter().map(|cpu| cpu[field].clone()).collect::<Vec<_>>();
+    assert_eq!(of("socket"), [0, 0, 1, 1]);
+    assert_eq!(of("node"), [0, 0, 1, 1]);
+    assert_eq!(of("isolated"), [false, false, false, true]);
+    assert_eq!(of("nohz_full"), [false, false, false, true]);
+    assert_eq!(topology["nodes"][1]["distances"], serde_json::json!([20, 10]));
+    assert_eq!(topology["kernel"]["cgroup"], "v2");
+    assert_eq!(topology["kernel"]["scheduler"], "cfs");
+    assert_eq!(topology["kernel"]["features"]["task_slice"], false);
+
+    let text = results.text("text");
+    assert!(
+        text.contains("3*") && !text.contains("2*"),
+        "the isolated CPU is starred, and only that:\n{text}"
+    );
+    let svg = results.text("svg");
+    assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+}
+
+#[test]
+fn the_loop_changes_things_and_everything_is_put_back() {
+    // That the state is as found after `run`, and after `kill -9` and `restore`, the scenario itself compares.
+    let results = scenario("loop");
+    let run = results.json("run");
+    assert_eq!(run["schema"], "evenkeel.run/v1");
+    let stages = run["stages"].as_array().unwrap();
+    assert!(stages.iter().any(|stage| stage["kept"] == true), "nothing was decided: {run:#}");
+    assert_eq!(run["restored"]["failed"], 0, "{run:#}");
+    assert_eq!(run["restored"]["conflicts"], 0, "{run:#}");
+
+    assert_ne!(
+        results.text("killed"),
+        results.text("found"),
+        "nothing was changed when the agent was killed"
+    );
+    let restored = results.json("restore");
+    assert_eq!(restored["schema"], "evenkeel.restore/v1");
+    assert!(!restored["items"].as_array().unwrap().is_empty(), "{restored:#}");
 }
