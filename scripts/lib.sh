@@ -29,8 +29,8 @@ as_root() {
 if ! have cargo && [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
     PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 fi
-# Debian keeps ip, dockerd and the like where only root's PATH looks.
-PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+# Debian keeps ip, dockerd and the like where only root's PATH looks; Ubuntu has chromium as a snap.
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:/snap/bin"
 export PATH
 
 need_cargo() {
