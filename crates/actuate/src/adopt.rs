@@ -2,7 +2,7 @@
 //!
 //! A task copies its parent's class, nice, slice and affinity at `fork`, and never afterwards: it is enough to look at
 //! each task once after its birth. It is recognised by ancestry (the chain of parents, and threads of the same
-//! process); an orphan, whose parent is now pid 1 or another ancestor of the tuned task, by the tuned task's cgroup and
+//! process); an orphan, whose parent is now pid 1 or another ancestor that takes in orphans, by the tuned task's cgroup and
 //! by carrying exactly a value that was written; where several tuned tasks fit, process group, session and name decide.
 
 use std::collections::{BTreeSet, HashMap};
@@ -134,6 +134,10 @@ impl<K: Kernel> Search<'_, K> {
     }
 
     fn look_for_orphan(&mut self, facts: &TaskFacts, knob: Knob, present: Setting, top: u32) {
+        // A child of a living process that takes in no orphans was born there: it is no child of a tuned task.
+        if top > 1 && !self.kernel.identity(top).is_ok_and(|facts| facts.reaper) {
+            return;
+        }
         let fits = |elder: &&Entry| {
             elder.knob == knob
                 && matches!(elder.target, Target::Task(_))

@@ -142,6 +142,7 @@ impl World {
             kernel_thread: false,
             policy: None,
             cgroup: format!("0::/{ppid}\n"),
+            reaper: tid == 1,
             busy: false,
         };
         let cpuset = state.cpus.clone();
@@ -314,6 +315,7 @@ impl State {
             Event::Fork { parent, child, orphan } => {
                 let Some(mut task) = self.tasks.get(&parent).cloned() else { return };
                 task.facts.ppid = if orphan { 1 } else { task.facts.id.tgid };
+                task.facts.reaper = false;
                 task.facts.id = TaskId { tgid: child, tid: child, start_time: self.ticks };
                 if let Setting::Sched(attr) = inherited(&Setting::Sched(task.sched)) {
                     task.sched = attr;

@@ -50,6 +50,9 @@ pub struct TaskFacts {
     pub policy: Option<SchedPolicy>,
     /// Its cgroup lines, as `/proc/PID/cgroup` has them; empty when not readable.
     pub cgroup: String,
+    /// Orphans are reparented to it: the first process of a pid namespace, or one known to ask for them
+    /// (`PR_SET_CHILD_SUBREAPER`, which the kernel does not show). Only [`Kernel::identity`] tells.
+    pub reaper: bool,
     /// Running or in an uninterruptible wait, so possibly inside `fork`.
     pub busy: bool,
 }

@@ -153,3 +153,16 @@ fn a_second_agent_is_refused_naming_the_first() {
     };
     assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
 }
+
+#[test]
+fn a_sibling_with_the_same_value_by_its_own_choice_is_left_alone() {
+    let dir = state_dir();
+    let one = Child::sleeping();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    assert_eq!(actuator.set(&plan(vec![(one.target(), batch(9, 0))]), &|_| true).applied(), 1);
+    let sibling = Child::sleeping();
+    Linux::new().unwrap().write(&sibling.target(), &batch(9, 0)).unwrap();
+    let report = actuator.close();
+    assert_eq!(report.put_back.len(), 1, "{report:?}");
+    assert_eq!(sibling.facts().0, batch(9, 0));
+}

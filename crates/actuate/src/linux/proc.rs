@@ -11,6 +11,9 @@ use crate::kernel::{KernelError, TaskFacts};
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in field 9 of `stat`.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
+/// Names of processes known to take in orphans: users' managers and containers' monitors.
+const REAPERS: [&str; 4] = ["systemd", "containerd-shim", "conmon", "podman"];
+
 /// What is used of a `stat` line.
 #[derive(Debug, PartialEq)]
 struct Stat {
@@ -76,7 +79,12 @@ pub(super) fn facts(tid: u32) -> Result<TaskFacts, KernelError> {
         .lines()
         .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
         .ok_or(KernelError::Gone)?;
-    facts_in(tgid, tid)?.ok_or(KernelError::Gone)
+    let mut facts = facts_in(tgid, tid)?.ok_or(KernelError::Gone)?;
+    let first_of_namespace = String::from_utf8_lossy(&status).lines().any(|line| {
+        line.strip_prefix("NSpid:").is_some_and(|l| l.split_ascii_whitespace().last() == Some("1"))
+    });
+    facts.reaper = first_of_namespace || REAPERS.iter().any(|name| facts.comm.starts_with(name));
+    Ok(facts)
 }
 
 fn facts_in(tgid: u32, tid: u32) -> Result<Option<TaskFacts>, KernelError> {
@@ -92,6 +100,7 @@ fn facts_in(tgid: u32, tid: u32) -> Result<Option<TaskFacts>, KernelError> {
         kernel_thread: stat.kernel_thread,
         policy: SchedPolicy::from_raw(stat.policy),
         cgroup: String::from_utf8_lossy(&cgroup).into_owned(),
+        reaper: false,
         busy: matches!(stat.state, b'R' | b'D'),
     }))
 }
@@ -173,6 +182,7 @@ mod tests {
         std::thread::spawn(|| {
             let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
             let thread = facts(tid).unwrap();
+            assert!(!thread.reaper && facts(1).unwrap().reaper);
             assert_eq!((thread.id.tid, thread.id.tgid), (tid, std::process::id()));
             assert!(thread.busy);
             let since = thread.id.start_time;

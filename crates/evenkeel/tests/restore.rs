@@ -1,0 +1,188 @@
+//! `evenkeel restore` as a user meets it: nothing to do, a killed run, bad luck.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::process::{Child, Command, Output};
+
+use evenkeel_actuate::{Actuator, Kernel, Linux, Options};
+use evenkeel_base::{Change, Knob, Nice, Plan, SchedAttr, Setting, Target};
+
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("300").spawn().unwrap())
+    }
+
+    fn target(&self) -> Target {
+        Target::Task(Linux::new().unwrap().identity(self.0.id()).unwrap().id)
+    }
+
+    fn nice(&self) -> i32 {
+        match Linux::new().unwrap().read(&self.target(), Knob::Sched).unwrap() {
+            Setting::Sched(attr) => attr.nice.get(),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn restore(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.arg("--state-dir").arg(dir).arg("restore").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn tuned(dir: &Path, sleepers: &[&Sleeper]) -> Actuator<Linux> {
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir, Options::default()).unwrap();
+    let to = Setting::Sched(SchedAttr { nice: Nice::new(7), ..SchedAttr::DEFAULT });
+    let changes = sleepers.iter().map(|s| Change { target: s.target(), to: to.clone(), why: "test".into() });
+    let plan = Plan { changes: changes.collect(), ..Plan::default() };
+    assert_eq!(actuator.set(&plan, &|_| true).applied(), sleepers.len());
+    actuator
+}
+
+#[test]
+fn nothing_to_do_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    for state in [dir.path().to_owned(), dir.path().join("missing")] {
+        let output = restore(&state, &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("nothing to do"));
+        assert!(output.stderr.is_empty());
+    }
+    assert!(!dir.path().join("missing").exists());
+}
+
+#[test]
+fn what_a_run_left_is_put_back_and_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two, lost) = (Sleeper::new(), Sleeper::new(), Sleeper::new());
+    drop(tuned(dir.path(), &[&one, &two, &lost]));
+    drop(lost);
+    assert_eq!(one.nice(), 7);
+    // somebody else has other plans for the second
+    let pid = rustix::process::Pid::from_raw(two.0.id() as i32);
+    rustix::process::setpriority_process(pid, 11).unwrap();
+    let output = restore(dir.path(), &["-o", "json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["schema"], "evenkeel.restore/v1");
+    let mut outcomes: Vec<_> =
+        json["items"].as_array().unwrap().iter().map(|item| item["outcome"].as_str().unwrap()).collect();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, ["conflict", "gone", "put back"]);
+    assert_eq!((one.nice(), two.nice()), (0, 11));
+    assert_eq!(restore(dir.path(), &["-o", "csv"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_run_at_work_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let sleeper = Sleeper::new();
+    let actuator = tuned(dir.path(), &[&sleeper]);
+    let output = restore(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains(&format!("pid {}", std::process::id())),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(sleeper.nice(), 7);
+    assert!(actuator.close().is_clean());
+}
+
+#[test]
+fn without_privilege_it_says_so_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let sleeper = Sleeper::new();
+    drop(tuned(dir.path(), &[&sleeper]));
+    let as_nobody = |dir: &Path| {
+        Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_evenkeel")])
+            .arg("--state-dir")
+            .arg(dir)
+            .arg("restore")
+            .output()
+            .unwrap()
+    };
+    let output = as_nobody(dir.path());
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("root"), "{}", text(&output.stderr));
+    // and where nobody may read the journal but not change a task of root's
+    for name in ["", "journal", "lock"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(dir.path().join(name), mode).unwrap();
+    }
+    let output = as_nobody(dir.path());
+    assert_eq!(output.status.code(), Some(3), "{} {}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(sleeper.nice(), 7);
+    assert_eq!(restore(dir.path(), &[]).status.code(), Some(0));
+    assert_eq!(sleeper.nice(), 0);
+}
+
+/// Runs a script in a mount namespace of its own, with a small tmpfs on `$1` and the binary as `$2`.
+fn in_namespace(dir: &Path, script: &str) -> Output {
+    Command::new("unshare")
+        .args(["-m", "sh", "-ec", script, "sh"])
+        .arg(dir)
+        .arg(env!("CARGO_BIN_EXE_evenkeel"))
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_full_or_read_only_disk_does_not_keep_it_from_putting_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for trouble in ["dd if=/dev/zero of=$1/fill bs=4k 2>/dev/null || true", "mount -o remount,ro $1"] {
+        let sleeper = Sleeper::new();
+        let journal = tempfile::tempdir().unwrap();
+        drop(tuned(journal.path(), &[&sleeper]));
+        let script = format!(
+            "mount -t tmpfs -o size=64k none $1; cp {0}/journal {0}/lock $1/; {trouble}; \
+             s=0; $2 --state-dir $1 restore || s=$?; exit $s",
+            journal.path().display()
+        );
+        let output = in_namespace(dir.path(), &script);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{trouble}: {} {}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+        assert!(text(&output.stdout).contains("1 put back"), "{trouble}: {}", text(&output.stdout));
+        assert_eq!(sleeper.nice(), 0, "{trouble}");
+    }
+}
+
+#[test]
+fn a_damaged_journal_is_explained_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (Sleeper::new(), Sleeper::new());
+    drop(tuned(dir.path(), &[&one, &two]));
+    let journal = dir.path().join("journal");
+    let mut bytes = std::fs::read(&journal).unwrap();
+    let last = bytes.len() - 10;
+    bytes[last] ^= 1; // the value written to the second
+    std::fs::write(&journal, &bytes).unwrap();
+    let output = restore(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("journal.corrupt-"), "{}", text(&output.stderr));
+    assert_eq!(one.nice(), 0);
+    let kept = std::fs::read_dir(dir.path()).unwrap().flatten();
+    let kept: Vec<_> =
+        kept.filter(|e| e.file_name().to_string_lossy().starts_with("journal.corrupt-")).collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(std::fs::read(kept[0].path()).unwrap(), bytes);
+}
