@@ -1,1 +1,7 @@
-//! model
+//! What would happen: the scheduler simulator, the fair-share solver, credit models and the experiment file's types.
+//!
+//! Nothing here touches a host: every function takes plain values and gives plain values, the same for the same seed.
+
+pub mod fair;
+mod flow;
+pub mod sim;

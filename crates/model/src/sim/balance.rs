@@ -1,0 +1,491 @@
+//! Which CPU: wake-up placement (`select_task_rq_fair`, `select_idle_sibling`), new-idle, no-tick-idle and periodic load
+//! balancing (`sched_balance_newidle`, `sched_balance_rq`), real-time push and pull.
+
+use evenkeel_base::CpuSet;
+use rand::Rng;
+
+use super::engine::{RR_NS, Sim};
+use super::state::{NONE, Status};
+
+/// A task that ran on its CPU this recently is not pulled away (`sysctl_sched_migration_cost`, 0.5 ms).
+const HOT_NS: u64 = 500_000;
+/// `imbalance_pct` within a cache.
+const IMBALANCE: f64 = 1.17;
+/// `busy_factor`: a busy CPU balances this much more rarely.
+const BUSY_FACTOR: u64 = 16;
+
+impl Sim<'_> {
+    pub(super) fn is_idle(&self, cpu: u32) -> bool {
+        self.idle[cpu as usize / 64] & (1 << (cpu % 64)) != 0
+    }
+
+    pub(super) fn set_idle(&mut self, cpu: u32, idle: bool) {
+        let (word, bit) = (cpu as usize / 64, 1u64 << (cpu % 64));
+        if idle && self.idle[word] & bit == 0 {
+            self.idle[word] |= bit;
+            self.idle_count += 1;
+        } else if !idle && self.idle[word] & bit != 0 {
+            self.idle[word] &= !bit;
+            self.idle_count -= 1;
+        }
+    }
+
+    /// Idle with nothing on its way to it.
+    fn available(&self, cpu: u32) -> bool {
+        self.is_idle(cpu) && self.queues[cpu as usize].tasks == 0 && self.cpus[cpu as usize].rt.is_empty()
+    }
+
+    fn core_idle(&self, cpu: u32) -> bool {
+        self.available(cpu) && self.cpus[cpu as usize].spans[0].iter().all(|&s| self.available(s))
+    }
+
+    pub(super) fn set_allowed(&mut self, task: u32, cpus: &CpuSet) {
+        let all = cpus.len() == self.cpus.len();
+        let mut words = vec![0u64; self.cpus.len().div_ceil(64)];
+        for cpu in cpus.iter() {
+            if let Some(index) = self.scenario_cpu(cpu) {
+                words[index / 64] |= 1 << (index % 64);
+            }
+        }
+        let t = &mut self.tasks[task as usize];
+        t.allowed_count = words.iter().map(|w| w.count_ones()).sum();
+        t.allowed = if all { Vec::new() } else { words };
+    }
+
+    /// CPU for a waking task.
+    pub(super) fn select_cpu(&mut self, task: u32, initial: bool) -> u32 {
+        let t = &self.tasks[task as usize];
+        let previous = t.cpu;
+        if initial {
+            return self.least_loaded(task);
+        }
+        if !t.policy.is_fair() {
+            return self.select_rt(task);
+        }
+        if !t.may_run_on(previous) {
+            return self.least_loaded(task);
+        }
+        if self.idle_count == 0 || t.allowed_count == 1 || self.available(previous) {
+            return previous;
+        }
+        let smt = !self.cpus[previous as usize].spans[0].is_empty();
+        let ring = &self.cpus[previous as usize].spans[1];
+        if t.recent_cpu != NONE
+            && t.recent_cpu != previous
+            && ring.contains(&t.recent_cpu)
+            && t.may_run_on(t.recent_cpu)
+            && self.available(t.recent_cpu)
+        {
+            return t.recent_cpu;
+        }
+        let scan = self.cpus[previous as usize].scan as usize;
+        if smt {
+            for &cpu in ring.iter().take(scan) {
+                if t.may_run_on(cpu) && self.core_idle(cpu) {
+                    return cpu;
+                }
+            }
+            for &cpu in &self.cpus[previous as usize].spans[0] {
+                if t.may_run_on(cpu) && self.available(cpu) {
+                    return cpu;
+                }
+            }
+        }
+        ring.iter()
+            .copied()
+            .take(scan)
+            .find(|&cpu| t.may_run_on(cpu) && self.available(cpu))
+            .unwrap_or(previous)
+    }
+
+    /// The allowed CPU with the fewest tasks; idle cores first (`sched_balance_find_dst_cpu`).
+    fn least_loaded(&self, task: u32) -> u32 {
+        let t = &self.tasks[task as usize];
+        let count = self.cpus.len() as u32;
+        let start = t.cpu % count.max(1);
+        let mut best = (u64::MAX, start);
+        for step in 0..count {
+            let cpu = (start + step) % count;
+            if !t.may_run_on(cpu) {
+                continue;
+            }
+            let c = &self.cpus[cpu as usize];
+            let own = u64::from(self.queues[cpu as usize].tasks) + c.rt.len() as u64;
+            let siblings: u64 = c.spans[0].iter().map(|&s| u64::from(self.queues[s as usize].tasks)).sum();
+            let load = own * 1024 + siblings;
+            if load < best.0 {
+                best = (load, cpu);
+            }
+        }
+        best.1
+    }
+
+    /// A CPU became idle: pull one waiting task. Returns whether one came.
+    pub(super) fn pull_for_idle(&mut self, cpu: u32) -> bool {
+        if self.pull_rt(cpu) {
+            return true;
+        }
+        if !self.overloaded {
+            return false;
+        }
+        let mut looked_everywhere = true;
+        let mut found = false;
+        for level in 0..3 {
+            if self.cpus[cpu as usize].spans[level].is_empty() {
+                continue;
+            }
+            let mut weight = 1;
+            if self.scenario.kernel.proportional_newidle {
+                let dice = self.rng.random_range(0..1024);
+                let stats = &mut self.cpus[cpu as usize].newidle[level];
+                weight = 1 + stats.ratio;
+                if dice > weight {
+                    stats.count(0);
+                    looked_everywhere = false;
+                    continue;
+                }
+                weight = (1024 + weight / 2) / weight;
+            }
+            let from = self.busiest(cpu, level, 2);
+            found |= from.is_some();
+            let pulled = from.is_some_and(|from| self.pull(cpu, from, 1, f64::INFINITY, false) > 0);
+            self.cpus[cpu as usize].newidle[level].count(if pulled { weight } else { 0 });
+            if pulled {
+                return true;
+            }
+        }
+        if looked_everywhere && !found {
+            self.overloaded = false;
+        }
+        false
+    }
+
+    /// The CPU with most runnable tasks in a span, at least `least`.
+    fn busiest(&self, cpu: u32, level: usize, least: u32) -> Option<u32> {
+        let mut best = None;
+        let mut most = least - 1;
+        for &other in &self.cpus[cpu as usize].spans[level] {
+            let tasks = self.queues[other as usize].tasks;
+            if tasks > most {
+                (most, best) = (tasks, Some(other));
+            }
+        }
+        best
+    }
+
+    /// Moves up to `count` waiting tasks of at most `load` each in all from one CPU to another; those that waited longest
+    /// first. `hot`: recently run ones too.
+    fn pull(&mut self, to: u32, from: u32, count: u32, load: f64, hot: bool) -> u32 {
+        self.update_current(from);
+        let running = self.cpus[from as usize].current;
+        let mut waiting: Vec<(u64, u32)> = Vec::new();
+        self.collect_waiting(from, running, to, hot, &mut waiting);
+        waiting.sort_unstable();
+        let mut left = load;
+        let mut moved = 0;
+        for (_, task) in waiting {
+            if moved >= count || left <= 0.0 {
+                break;
+            }
+            if load.is_finite() {
+                let weight = self.task_load(task);
+                if weight > left {
+                    continue;
+                }
+                left -= weight;
+            }
+            let before = self.throttle_clock(task);
+            self.dequeue_fair(task, false);
+            self.move_to(task, to);
+            self.enqueue_fair(task, false);
+            let after = self.throttle_clock(task);
+            let t = &mut self.tasks[task as usize];
+            t.throttled += before.saturating_sub(t.throttle_mark);
+            t.throttle_mark = after;
+            moved += 1;
+        }
+        if moved > 0 {
+            self.mark_program(from);
+        }
+        moved
+    }
+
+    /// Load of a task as seen from the root (`task_h_load`).
+    fn task_load(&mut self, task: u32) -> f64 {
+        let now = self.now;
+        let mut load = self.tasks[task as usize].load_avg.read(now);
+        let mut queue = self.entities[task as usize].queue;
+        loop {
+            let q = &self.queues[queue as usize];
+            if q.owner == NONE {
+                return load;
+            }
+            let owner = &self.entities[q.owner as usize];
+            load *= owner.weight / q.weight.max(1.0);
+            queue = owner.queue;
+        }
+    }
+
+    fn collect_waiting(&self, cpu: u32, running: u32, to: u32, hot: bool, out: &mut Vec<(u64, u32)>) {
+        let mut stack = vec![cpu];
+        while let Some(queue) = stack.pop() {
+            let q = &self.queues[queue as usize];
+            if q.throttled {
+                continue;
+            }
+            for &e in &q.entities {
+                let ent = &self.entities[e as usize];
+                if ent.owns != NONE {
+                    stack.push(ent.owns);
+                } else if e != running && !ent.delayed {
+                    let t = &self.tasks[e as usize];
+                    let cold = hot || self.now.saturating_sub(t.last_ran) >= HOT_NS;
+                    let target = self.queue_of(t.group, to);
+                    if t.may_run_on(to) && (cold || ent.idle) && !self.queues[target as usize].throttled {
+                        out.push((t.last_ran, e));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A CPU has tasks waiting while another is idle: its next tick asks the idle ones to pull (`nohz_balancer_kick`).
+    pub(super) fn check_overload(&mut self, cpu: u32) {
+        if self.idle_count > 0 && self.queues[cpu as usize].tasks >= 2 && self.kick_at <= self.now {
+            let at = (self.now / self.tick_ns + self.kick_backoff) * self.tick_ns;
+            self.kick_at = at;
+            self.queue.push(at, super::queue::Event::Kick);
+        }
+    }
+
+    pub(super) fn kick_idle(&mut self) {
+        let mut helped = false;
+        let mut overloaded = NONE;
+        for word in 0..self.idle.len() {
+            let mut bits = self.idle[word];
+            while bits != 0 {
+                let cpu = word as u32 * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                if !self.available(cpu) {
+                    continue;
+                }
+                self.update_scan(cpu);
+                for level in 0..3 {
+                    if let Some(from) = self.busiest(cpu, level, 2) {
+                        overloaded = from;
+                        if self.pull(cpu, from, 1, f64::INFINITY, false) > 0 {
+                            self.mark_resched(cpu);
+                            helped = true;
+                            break;
+                        }
+                    }
+                }
+                self.spread_cores(cpu);
+            }
+        }
+        self.kick_backoff = if helped { 1 } else { (self.kick_backoff * 2).min(16) };
+        if overloaded != NONE {
+            self.check_overload(overloaded);
+        }
+    }
+
+    /// An idle core takes the running task of a core whose siblings are both busy (`prefer_sibling`, active balancing).
+    fn spread_cores(&mut self, cpu: u32) {
+        if self.cpus[cpu as usize].spans[0].is_empty() || !self.core_idle(cpu) {
+            return;
+        }
+        let others = self.cpus[cpu as usize].spans[1].clone();
+        for from in others {
+            let task = self.cpus[from as usize].current;
+            let shared = self.cpus[from as usize].spans[0].iter().any(|&s| !self.is_idle(s));
+            if task == NONE || !shared || !self.tasks[task as usize].may_run_on(cpu) {
+                continue;
+            }
+            let t = &self.tasks[task as usize];
+            if !t.policy.is_fair() || t.status != Status::Ready {
+                continue;
+            }
+            self.update_current(from);
+            self.dequeue_fair(task, false);
+            self.move_to(task, cpu);
+            self.update_current(cpu);
+            self.enqueue_fair(task, false);
+            let now = self.now;
+            let mark = self.throttle_clock(task);
+            let t = &mut self.tasks[task as usize];
+            t.waiting_since = now;
+            t.throttle_mark = mark;
+            self.mark_resched(from);
+            self.mark_resched(cpu);
+            return;
+        }
+    }
+
+    /// How many CPUs a wake-up may look at, from the use of the cache's CPUs (`update_idle_cpu_scan`, SIS_UTIL):
+    /// the share `1 - (1.17 use)^2` of them. At 60 % use of a two-CPU host that is none but the one it ran on.
+    fn update_scan(&mut self, cpu: u32) {
+        if !self.scenario.kernel.limited_idle_search {
+            return;
+        }
+        let now = self.now;
+        let span = self.cpus[cpu as usize].spans[1].clone();
+        let mut sum = self.cpus[cpu as usize].util.read(now);
+        for &other in &span {
+            sum += self.cpus[other as usize].util.read(now);
+        }
+        let weight = (span.len() + 1) as f64;
+        let x = sum / weight / 1024.0 * IMBALANCE;
+        let scan = ((1.0 - x * x).max(0.0) * weight) as u32;
+        self.cpus[cpu as usize].scan = scan;
+        for &other in &span {
+            self.cpus[other as usize].scan = scan;
+        }
+    }
+
+    /// Periodic balancing of a busy CPU: evens out loads between overloaded CPUs.
+    pub(super) fn periodic_balance(&mut self, cpu: u32) {
+        let llc = u64::from(self.cpus[cpu as usize].llc.max(2));
+        let idle = self.is_idle(cpu);
+        let mut balanced = true;
+        self.update_scan(cpu);
+        if !idle {
+            for level in 0..3 {
+                if !self.cpus[cpu as usize].spans[level].is_empty() && self.balance_busy(cpu, level) {
+                    balanced = false;
+                    break;
+                }
+            }
+        }
+        // Milliseconds: as many as CPUs, twice that when balanced; sixteen times as rare while busy.
+        let ms = llc * if balanced { 2 } else { 1 } * if idle { 1 } else { BUSY_FACTOR };
+        let at = self.now + ms * 1_000_000;
+        let at = at.div_ceil(self.tick_ns) * self.tick_ns;
+        self.cpus[cpu as usize].balance_ticket = self.queue.push(at, super::queue::Event::Balance(cpu));
+    }
+
+    /// Whether a CPU has more than it can do (`group_is_overloaded`).
+    fn overloaded(&mut self, cpu: u32) -> bool {
+        let now = self.now;
+        if self.queues[cpu as usize].tasks < 2 {
+            return false;
+        }
+        let c = &mut self.cpus[cpu as usize];
+        c.util.read(now) * IMBALANCE > 1024.0 || c.runnable.read(now) > 1024.0 * IMBALANCE
+    }
+
+    fn balance_busy(&mut self, cpu: u32, level: usize) -> bool {
+        if !self.overloaded(cpu) {
+            return false;
+        }
+        let now = self.now;
+        let own = self.queues[cpu as usize].load.read(now);
+        let span = self.cpus[cpu as usize].spans[level].clone();
+        let mut total = own;
+        let mut busiest = (0.0, NONE);
+        for &other in &span {
+            let load = self.queues[other as usize].load.read(now);
+            total += load;
+            if load > busiest.0 && self.overloaded(other) {
+                busiest = (load, other);
+            }
+        }
+        let average = total / (span.len() + 1) as f64;
+        if busiest.1 == NONE || own >= average || busiest.0 <= IMBALANCE * own {
+            self.cpus[cpu as usize].failed = 0;
+            return false;
+        }
+        let imbalance = (busiest.0 - average).min(average - own);
+        let failed = self.cpus[cpu as usize].failed;
+        // What could not be moved for being too large or hot may be after some failures.
+        let limit = imbalance * f64::from(1u32 << failed.min(8));
+        let moved = self.pull(cpu, busiest.1, u32::MAX, limit, failed > 1);
+        self.cpus[cpu as usize].failed = if moved > 0 { 0 } else { (failed + 1).min(8) };
+        if moved > 0 {
+            let current = self.cpus[cpu as usize].current;
+            if current == NONE {
+                self.mark_resched(cpu);
+            } else {
+                self.mark_program(cpu);
+            }
+        }
+        moved > 0
+    }
+
+    // Real-time class.
+
+    /// `select_task_rq_rt`: stays unless an equal or higher real-time task runs there.
+    fn select_rt(&self, task: u32) -> u32 {
+        let t = &self.tasks[task as usize];
+        let rank = |cpu: u32| {
+            let current = self.cpus[cpu as usize].current;
+            if current == NONE {
+                return 0;
+            }
+            let c = &self.tasks[current as usize];
+            if c.policy.is_fair() { 1 } else { 1 + u32::from(c.priority) }
+        };
+        let own = 1 + u32::from(t.priority);
+        if t.may_run_on(t.cpu) && rank(t.cpu) < own.max(2) && self.cpus[t.cpu as usize].rt.is_empty() {
+            return t.cpu;
+        }
+        let count = self.cpus.len() as u32;
+        let lowest = (0..count)
+            .map(|step| (t.cpu + step) % count)
+            .filter(|&cpu| t.may_run_on(cpu))
+            .min_by_key(|&cpu| rank(cpu));
+        match lowest {
+            Some(cpu) if rank(cpu) < own || !t.may_run_on(t.cpu) => cpu,
+            _ => t.cpu,
+        }
+    }
+
+    pub(super) fn pick_rt(&self, cpu: u32) -> Option<u32> {
+        let rt = &self.cpus[cpu as usize].rt;
+        rt.iter()
+            .max_by_key(|(priority, order, _)| (*priority, std::cmp::Reverse(*order)))
+            .map(|entry| entry.2)
+    }
+
+    pub(super) fn enqueue_rt(&mut self, cpu: u32, task: u32, front: bool) {
+        self.rt_order += 1;
+        let order = if front { -self.rt_order } else { self.rt_order };
+        let t = &mut self.tasks[task as usize];
+        t.rt_order = order;
+        t.rr_left = RR_NS;
+        self.cpus[cpu as usize].rt.push((t.priority, order, task));
+    }
+
+    pub(super) fn dequeue_rt(&mut self, cpu: u32, task: u32) {
+        self.cpus[cpu as usize].rt.retain(|entry| entry.2 != task);
+    }
+
+    /// A round-robin task used up its turn.
+    pub(super) fn rotate_rt(&mut self, cpu: u32, task: u32) {
+        self.dequeue_rt(cpu, task);
+        self.enqueue_rt(cpu, task, false);
+    }
+
+    /// A CPU without real-time work takes a waiting real-time task from another (`pull_rt_task`).
+    pub(super) fn pull_rt(&mut self, cpu: u32) -> bool {
+        let mut best: Option<(u8, std::cmp::Reverse<i64>, u32, u32)> = None;
+        for other in 0..self.cpus.len() as u32 {
+            if other == cpu || self.cpus[other as usize].rt.len() < 2 {
+                continue;
+            }
+            for &(priority, order, task) in &self.cpus[other as usize].rt {
+                let candidate = (priority, std::cmp::Reverse(order), task, other);
+                if self.cpus[other as usize].current != task
+                    && self.tasks[task as usize].may_run_on(cpu)
+                    && best.is_none_or(|b| candidate > b)
+                {
+                    best = Some(candidate);
+                }
+            }
+        }
+        let Some((_, _, task, from)) = best else { return false };
+        self.dequeue_rt(from, task);
+        self.move_to(task, cpu);
+        self.enqueue_rt(cpu, task, false);
+        true
+    }
+}

@@ -1,0 +1,741 @@
+//! The event loop: time, accounting, switching, waking, sleeping.
+
+use evenkeel_base::{SchedAttr, SchedPolicy};
+
+use rand_pcg::Pcg32;
+
+use super::pelt::Average;
+use super::queue::{Event, Queue};
+use super::report::Report;
+use super::spec::{Generation, Scenario, Setting, Steal};
+use super::state::{Cpu, Entity, Goal, GroupState, IDLE_WEIGHT, NICE_0, NONE, RunQueue, Status, TaskState};
+
+/// Round-robin quantum (`RR_TIMESLICE`).
+pub(super) const RR_NS: f64 = 100_000_000.0;
+/// A picked task's first instruction: nothing shorter than this is left undone.
+const EPSILON_NS: f64 = 0.5;
+
+/// A running simulation.
+pub(super) struct Sim<'a> {
+    pub scenario: &'a Scenario,
+    pub now: u64,
+    pub queue: Queue,
+    pub cpus: Vec<Cpu>,
+    pub entities: Vec<Entity>,
+    pub queues: Vec<RunQueue>,
+    pub groups: Vec<GroupState>,
+    pub tasks: Vec<TaskState>,
+    pub counters: Vec<usize>,
+    pub generation: Generation,
+    pub tick_ns: u64,
+    pub granularity: f64,
+    pub cfs_latency: f64,
+    pub cfs_wakeup_granularity: f64,
+    pub idle: Vec<u64>,
+    pub idle_count: u32,
+    pub kick_at: u64,
+    pub kick_backoff: u64,
+    pub pending_resched: Vec<u32>,
+    pub pending_distribution: Vec<u32>,
+    pub stealing: bool,
+    pub demand: std::collections::VecDeque<f64>,
+    pub measured_from: u64,
+    pub alive: usize,
+    pub rt_order: i64,
+    pub events: u64,
+    /// Some CPU had two runnable tasks and nobody has looked since (`root_domain::overloaded`).
+    pub overloaded: bool,
+    pub rng: Pcg32,
+}
+
+impl<'a> Sim<'a> {
+    /// Runs to the end.
+    pub fn run(mut self) -> Report {
+        let end = self.scenario.duration_ns;
+        while let Some((at, ticket, event)) = self.queue.pop() {
+            if at > end || (self.scenario.stop_when_done && self.alive == 0) {
+                break;
+            }
+            match event {
+                Event::Cpu(cpu) if self.cpus[cpu as usize].ticket != ticket => continue,
+                Event::Wake(task) if self.tasks[task as usize].ticket != ticket => continue,
+                Event::Balance(cpu) if self.cpus[cpu as usize].balance_ticket != ticket => continue,
+                _ => {}
+            }
+            self.now = at;
+            self.events += 1;
+            self.handle(event);
+            self.settle();
+        }
+        if !(self.scenario.stop_when_done && self.alive == 0) {
+            self.now = end;
+        }
+        self.finish()
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Cpu(cpu) => {
+                self.cpus[cpu as usize].event_at = u64::MAX;
+                self.update_current(cpu);
+                self.cpu_event(cpu);
+            }
+            Event::Wake(task) => self.wake(task),
+            Event::Balance(cpu) => self.periodic_balance(cpu),
+            Event::Kick => self.kick_idle(),
+            Event::Period(group) => self.period(group),
+            Event::Steal => self.steal_rule(),
+            Event::Change(index) => self.change(index as usize),
+            Event::Measure => self.start_measuring(),
+        }
+    }
+
+    /// Lets every CPU that must choose again do so, until none must.
+    fn settle(&mut self) {
+        loop {
+            if let Some(cpu) = self.pending_resched.pop() {
+                if self.cpus[cpu as usize].resched {
+                    self.cpus[cpu as usize].resched = false;
+                    self.schedule(cpu);
+                }
+                self.program(cpu);
+            } else if let Some(group) = self.pending_distribution.pop() {
+                self.distribute(group);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// A CPU must choose again once the present event is handled.
+    pub(super) fn mark_resched(&mut self, cpu: u32) {
+        self.cpus[cpu as usize].resched = true;
+        self.pending_resched.push(cpu);
+    }
+
+    /// A CPU's next event must be computed again.
+    pub(super) fn mark_program(&mut self, cpu: u32) {
+        self.pending_resched.push(cpu);
+    }
+
+    /// Accounts the running task of a CPU up to now (`update_curr`).
+    pub(super) fn update_current(&mut self, cpu: u32) {
+        let c = &mut self.cpus[cpu as usize];
+        let wall = (self.now - c.since) as f64;
+        c.since = self.now;
+        if wall == 0.0 || c.current == NONE {
+            return;
+        }
+        let (task, cpu_time, work) = (c.current, wall * c.rate, wall * c.work_rate);
+        c.busy += wall;
+        c.demanded += wall;
+        let t = &mut self.tasks[task as usize];
+        t.got += cpu_time;
+        t.work += work;
+        t.last_ran = self.now;
+        match &mut t.goal {
+            Goal::Cpu(left) => *left -= cpu_time,
+            Goal::Work(left) => *left -= work,
+            Goal::Events(_, done, _) => *done += work,
+            _ => {}
+        }
+        if !t.policy.is_fair() {
+            t.rr_left -= cpu_time;
+            return;
+        }
+        let mut e = task;
+        let mut resched = false;
+        loop {
+            let ent = &mut self.entities[e as usize];
+            ent.vruntime += cpu_time * NICE_0 / ent.weight;
+            ent.exec += cpu_time;
+            let queue = ent.queue;
+            let contested = self.queues[queue as usize].entities.len() > 1;
+            if self.generation == Generation::Cfs {
+                self.advance_zero(queue);
+            } else {
+                let ent = &mut self.entities[e as usize];
+                if ent.vruntime >= ent.deadline - EPSILON_NS {
+                    ent.deadline = ent.vruntime + ent.slice * NICE_0 / ent.weight;
+                    resched |= contested;
+                    if self.generation != Generation::EevdfMinSlice {
+                        ent.vprot = f64::NEG_INFINITY;
+                    }
+                }
+                if contested && !resched && self.eevdf_time_left(e) <= EPSILON_NS {
+                    resched = true;
+                }
+            }
+            let q = &mut self.queues[queue as usize];
+            if q.limited {
+                q.runtime -= cpu_time;
+                if q.runtime <= 0.0 {
+                    self.take_runtime(queue);
+                }
+            }
+            e = self.queues[queue as usize].owner;
+            if e == NONE {
+                break;
+            }
+        }
+        if resched {
+            self.mark_resched(cpu);
+        }
+    }
+
+    /// The running task of a CPU, accounted, may have reached its goal, or a tick may take the CPU from it.
+    fn cpu_event(&mut self, cpu: u32) {
+        let task = self.cpus[cpu as usize].current;
+        if task == NONE {
+            return;
+        }
+        self.mark_program(cpu);
+        if self.goal_reached(task) {
+            self.goal_done(task);
+            return;
+        }
+        let t = &mut self.tasks[task as usize];
+        if !t.policy.is_fair() {
+            if t.policy == SchedPolicy::Rr && t.rr_left <= EPSILON_NS {
+                t.rr_left = RR_NS;
+                self.rotate_rt(cpu, task);
+                self.mark_resched(cpu);
+            }
+            return;
+        }
+        self.update_shares(task);
+        if self.generation == Generation::Cfs && self.now.is_multiple_of(self.tick_ns) {
+            let mut e = task;
+            while e != NONE {
+                if self.cfs_time_left(e) <= EPSILON_NS {
+                    self.mark_resched(cpu);
+                }
+                e = self.queues[self.entities[e as usize].queue as usize].owner;
+            }
+        }
+    }
+
+    /// Whether a running task has done what it was about.
+    fn goal_reached(&self, task: u32) -> bool {
+        match self.tasks[task as usize].goal {
+            Goal::Begin(_) | Goal::Never => false,
+            Goal::Until(at) => self.now >= at,
+            Goal::Cpu(left) | Goal::Work(left) => left <= EPSILON_NS,
+            Goal::Events(size, done, stop) => {
+                self.now >= stop && {
+                    let over = done - (done / size).floor() * size;
+                    over <= EPSILON_NS || size - over <= EPSILON_NS
+                }
+            }
+        }
+    }
+
+    /// When a task running on a CPU reaches its goal if left alone.
+    fn goal_time(&self, cpu: u32, task: u32) -> u64 {
+        let c = &self.cpus[cpu as usize];
+        let after = |ns: f64, rate: f64| {
+            let wait = (ns.max(0.0) / rate.max(1e-6)).ceil();
+            self.now.saturating_add(wait.min(1e18) as u64)
+        };
+        match self.tasks[task as usize].goal {
+            Goal::Begin(_) | Goal::Never => u64::MAX,
+            Goal::Until(at) => at.max(self.now),
+            Goal::Cpu(left) => after(left, c.rate),
+            Goal::Work(left) => after(left, c.work_rate),
+            Goal::Events(size, done, stop) => {
+                let at_stop = done + stop.saturating_sub(self.now) as f64 * c.work_rate;
+                let target = ((at_stop - EPSILON_NS) / size).ceil() * size;
+                after(target - done, c.work_rate).max(stop)
+            }
+        }
+    }
+
+    /// Decides when a CPU's running task must be looked at next.
+    fn program(&mut self, cpu: u32) {
+        let task = self.cpus[cpu as usize].current;
+        let at = if task == NONE { u64::MAX } else { self.next_look(cpu, task) };
+        let c = &mut self.cpus[cpu as usize];
+        if at != c.event_at {
+            c.event_at = at;
+            c.ticket = if at == u64::MAX { 0 } else { self.queue.push(at, Event::Cpu(cpu)) };
+        }
+    }
+
+    fn next_look(&self, cpu: u32, task: u32) -> u64 {
+        let mut at = self.goal_time(cpu, task);
+        let rate = self.cpus[cpu as usize].rate;
+        let t = &self.tasks[task as usize];
+        if !t.policy.is_fair() {
+            if t.policy == SchedPolicy::Rr {
+                at = at.min(self.tick_after(t.rr_left, rate));
+            }
+            return at;
+        }
+        // Only EEVDF's `update_curr` asks for another choice; CFS does so at ticks alone.
+        let precise = self.scenario.tasks[task as usize].reads_cpu_clock && self.eevdf();
+        let check = |ns: f64| if precise { self.soon_after(ns, rate) } else { self.tick_after(ns, rate) };
+        let mut e = task;
+        let mut contested = false;
+        while e != NONE {
+            let q = &self.queues[self.entities[e as usize].queue as usize];
+            contested |= q.entities.len() > 1;
+            let left = if self.generation == Generation::Cfs {
+                self.cfs_time_left(e)
+            } else {
+                self.eevdf_time_left(e)
+            };
+            if left.is_finite() {
+                at = at.min(check(left));
+            }
+            if q.limited {
+                at = at.min(check(q.runtime));
+            }
+            // Group weights follow the load; ticks keep them up to date while somebody competes.
+            if contested && q.owner != NONE {
+                at = at.min(self.tick_after(4.0 * self.tick_ns as f64, 1.0));
+            }
+            e = q.owner;
+        }
+        at
+    }
+
+    /// The moment at which `ns` of CPU time will have passed, at least a microsecond from now.
+    fn soon_after(&self, ns: f64, rate: f64) -> u64 {
+        let wait = (ns.max(0.0) / rate.max(1e-6)).min(1e18).ceil() as u64;
+        self.now.saturating_add(wait.max(1_000))
+    }
+
+    /// First tick at or after the moment at which `ns` of CPU time will have passed, but after now.
+    fn tick_after(&self, ns: f64, rate: f64) -> u64 {
+        let wait = (ns.max(0.0) / rate.max(1e-6)).min(1e18) as u64;
+        let at = self.now.saturating_add(wait);
+        let tick = self.tick_ns;
+        let at = at.div_ceil(tick).saturating_mul(tick);
+        if at <= self.now { at + tick } else { at }
+    }
+
+    /// Chooses the next task of a CPU and switches to it (`__schedule`).
+    fn schedule(&mut self, cpu: u32) {
+        self.update_current(cpu);
+        self.cpus[cpu as usize].resched = false;
+        let previous = self.cpus[cpu as usize].current;
+        let mut next = self.pick(cpu);
+        if next == NONE && self.pull_for_idle(cpu) {
+            next = self.pick(cpu);
+        }
+        if next == previous {
+            return;
+        }
+        self.put(cpu, previous, next);
+        let was_idle = previous == NONE;
+        self.cpus[cpu as usize].current = next;
+        if next == NONE {
+            self.set_idle(cpu, true);
+            self.cpus[cpu as usize].util.set(self.now, 0.0);
+            self.sibling_rates(cpu);
+            return;
+        }
+        if was_idle {
+            self.set_idle(cpu, false);
+            self.sibling_rates(cpu);
+        }
+        self.start_turn(cpu, next);
+        self.check_overload(cpu);
+    }
+
+    fn pick(&mut self, cpu: u32) -> u32 {
+        if let Some(task) = self.pick_rt(cpu) {
+            return task;
+        }
+        'again: loop {
+            let mut queue = cpu;
+            if self.queues[queue as usize].entities.is_empty() {
+                return NONE;
+            }
+            loop {
+                let e = self.pick_entity(queue, true);
+                if e == NONE {
+                    return NONE;
+                }
+                if self.entities[e as usize].delayed {
+                    self.finish_delayed(e);
+                    continue 'again;
+                }
+                let owned = self.entities[e as usize].owns;
+                if owned == NONE {
+                    return e;
+                }
+                if self.queues[owned as usize].entities.is_empty() {
+                    // A group left empty without a delay cannot be queued; taken off for safety.
+                    self.finish_delayed(e);
+                    continue 'again;
+                }
+                queue = owned;
+            }
+        }
+    }
+
+    /// Ends a task's turn and starts the queues' turn for the next (`put_prev_task`, `set_next_task`).
+    fn put(&mut self, cpu: u32, previous: u32, next: u32) {
+        if previous != NONE {
+            let t = &mut self.tasks[previous as usize];
+            if t.status == Status::Ready && t.cpu == cpu {
+                t.involuntary += 1;
+                t.waiting_since = self.now;
+                let mark = self.throttle_clock(previous);
+                self.tasks[previous as usize].throttle_mark = mark;
+            }
+        }
+        let next_fair = next != NONE && self.tasks[next as usize].policy.is_fair();
+        let mut keep = Vec::new();
+        let mut e = if next_fair { next } else { NONE };
+        while e != NONE {
+            let q = self.entities[e as usize].queue;
+            if self.queues[q as usize].current == e {
+                keep.push(q);
+            }
+            e = self.queues[q as usize].owner;
+        }
+        let mut queue = cpu;
+        loop {
+            let current = self.queues[queue as usize].current;
+            if !keep.contains(&queue) {
+                self.queues[queue as usize].current = NONE;
+            }
+            if current == NONE {
+                break;
+            }
+            let owned = self.entities[current as usize].owns;
+            if owned == NONE {
+                break;
+            }
+            queue = owned;
+        }
+        let mut e = if next_fair { next } else { NONE };
+        while e != NONE {
+            let q = self.entities[e as usize].queue;
+            if !keep.contains(&q) {
+                self.set_current(e);
+            }
+            e = self.queues[q as usize].owner;
+        }
+    }
+
+    fn start_turn(&mut self, cpu: u32, task: u32) {
+        let now = self.now;
+        let cost = self.scenario.machine.switch_cost_ns as f64;
+        let throttled = self.throttle_clock(task);
+        let fair = self.tasks[task as usize].policy.is_fair();
+        let t = &mut self.tasks[task as usize];
+        let wait = now - t.waiting_since;
+        t.waited += wait;
+        t.waits.add(wait);
+        t.throttled += throttled.saturating_sub(t.throttle_mark).min(wait);
+        let moved = t.recent_cpu != cpu && t.first_ran_ns.is_some();
+        t.recent_cpu = cpu;
+        let first = t.first_ran_ns.is_none();
+        if first {
+            t.first_ran_ns = Some(now);
+        }
+        let mut lost = cost;
+        if moved {
+            t.migrations += 1;
+            lost += self.scenario.machine.migration_cost_ns as f64;
+        }
+        match &mut t.goal {
+            Goal::Work(left) => *left += lost,
+            Goal::Events(size, done, _) => {
+                // Never back across an event already done.
+                let into = *done - (*done / *size).floor() * *size;
+                *done -= lost.min(into);
+            }
+            _ => {}
+        }
+        if let Goal::Begin(ns) = t.goal {
+            t.goal = Goal::Until(now + ns as u64);
+        }
+        self.cpus[cpu as usize].util.set(now, if fair { 1024.0 } else { 0.0 });
+        self.mark_program(cpu);
+        if self.goal_reached(task) {
+            self.goal_done(task);
+        }
+    }
+
+    /// A task becomes runnable (`try_to_wake_up`).
+    fn wake(&mut self, task: u32) {
+        let t = &mut self.tasks[task as usize];
+        if t.status != Status::Asleep {
+            return;
+        }
+        let initial = t.first_ran_ns.is_none();
+        self.wake_goal(task);
+        if self.tasks[task as usize].status == Status::Ended {
+            return;
+        }
+        let now = self.now;
+        self.tasks[task as usize].status = Status::Ready;
+        self.tasks[task as usize].waiting_since = now;
+        let fair = self.tasks[task as usize].policy.is_fair();
+        if fair && self.entities[task as usize].delayed {
+            let cpu = self.tasks[task as usize].cpu;
+            self.update_current(cpu);
+            self.task_average(task, true);
+            self.enqueue_fair(task, false);
+            self.after_wake(cpu, task);
+            return;
+        }
+        let cpu = self.select_cpu(task, initial);
+        self.update_current(cpu);
+        self.move_to(task, cpu);
+        self.task_average(task, true);
+        if fair {
+            self.enqueue_fair(task, initial);
+        } else {
+            self.enqueue_rt(cpu, task, false);
+        }
+        self.after_wake(cpu, task);
+    }
+
+    fn after_wake(&mut self, cpu: u32, task: u32) {
+        let mark = self.throttle_clock(task);
+        self.tasks[task as usize].throttle_mark = mark;
+        self.mark_program(cpu);
+        let current = self.cpus[cpu as usize].current;
+        if current == NONE {
+            self.mark_resched(cpu);
+            return;
+        }
+        let (cur_fair, new_fair) =
+            (self.tasks[current as usize].policy.is_fair(), self.tasks[task as usize].policy.is_fair());
+        let preempt = match (cur_fair, new_fair) {
+            (true, true) => {
+                !self.cpus[cpu as usize].resched
+                    && self.reachable(task)
+                    && self.reachable(current)
+                    && self.wakeup_preempts(current, task)
+            }
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => self.tasks[task as usize].priority > self.tasks[current as usize].priority,
+        };
+        if preempt {
+            self.mark_resched(cpu);
+        } else {
+            self.check_overload(cpu);
+        }
+    }
+
+    /// Whether no queue above the task is throttled or left.
+    fn reachable(&self, task: u32) -> bool {
+        let mut e = task;
+        loop {
+            if !self.entities[e as usize].queued {
+                return false;
+            }
+            let q = &self.queues[self.entities[e as usize].queue as usize];
+            if q.throttled {
+                return false;
+            }
+            if q.owner == NONE {
+                return true;
+            }
+            e = q.owner;
+        }
+    }
+
+    /// A running task stops until `at` (`None`: for ever).
+    pub(super) fn sleep(&mut self, task: u32, at: Option<u64>) {
+        let cpu = self.tasks[task as usize].cpu;
+        let t = &mut self.tasks[task as usize];
+        t.status = if at.is_some() { Status::Asleep } else { Status::Ended };
+        t.voluntary += 1;
+        let (fair, now, slack) = (t.policy.is_fair(), self.now, self.scenario.kernel.timer_slack_ns);
+        self.task_average(task, false);
+        if fair {
+            self.dequeue_fair(task, at.is_some());
+        } else {
+            self.dequeue_rt(cpu, task);
+        }
+        match at {
+            Some(at) => {
+                let at = if at == u64::MAX { at } else { at.max(now) + if fair { slack } else { 0 } };
+                self.tasks[task as usize].ticket = self.queue.push(at, Event::Wake(task));
+            }
+            None => {
+                self.tasks[task as usize].ended_ns = Some(now);
+                self.alive -= 1;
+            }
+        }
+        self.mark_resched(cpu);
+    }
+
+    /// Moves a task that is not queued to a CPU's queues.
+    pub(super) fn move_to(&mut self, task: u32, cpu: u32) {
+        let t = &mut self.tasks[task as usize];
+        let from = t.cpu;
+        if from == cpu {
+            return;
+        }
+        t.cpu = cpu;
+        let group = t.group;
+        let (old, new) = (self.entities[task as usize].queue, self.queue_of(group, cpu));
+        let now = self.now;
+        // Its part of the load average goes along.
+        let part = self.tasks[task as usize].load_avg.read(now);
+        self.queues[old as usize].load.shift(now, -part);
+        self.queues[new as usize].load.shift(now, part);
+        if !self.eevdf() {
+            let shift = self.queues[new as usize].zero - self.queues[old as usize].zero;
+            self.entities[task as usize].vruntime += shift;
+        }
+        self.entities[task as usize].queue = new;
+    }
+
+    /// Index of a group's queue on a CPU.
+    pub(super) fn queue_of(&self, group: u32, cpu: u32) -> u32 {
+        let base = if group == NONE { 0 } else { group + 1 };
+        base * self.cpus.len() as u32 + cpu
+    }
+
+    fn task_average(&mut self, task: u32, runnable: bool) {
+        let weight = if runnable { self.entities[task as usize].weight } else { 0.0 };
+        let now = self.now;
+        let average: &mut Average = &mut self.tasks[task as usize].load_avg;
+        average.set(now, weight);
+    }
+
+    /// Brings a CPU's average of runnable tasks up to date.
+    pub(super) fn count_runnable(&mut self, cpu: u32) {
+        let tasks = f64::from(self.queues[cpu as usize].tasks) * 1024.0;
+        let now = self.now;
+        self.overloaded |= tasks > 1024.0;
+        self.cpus[cpu as usize].runnable.set(now, tasks);
+    }
+
+    /// Time the queues above a task have been throttled, summed.
+    pub(super) fn throttle_clock(&self, task: u32) -> u64 {
+        if self.tasks[task as usize].group == NONE {
+            return 0;
+        }
+        let mut queue = self.entities[task as usize].queue;
+        let mut sum = 0;
+        loop {
+            let q = &self.queues[queue as usize];
+            if q.limited {
+                sum += q.throttled_ns + if q.throttled { self.now - q.throttled_at } else { 0 };
+            }
+            if q.owner == NONE {
+                return sum;
+            }
+            queue = self.entities[q.owner as usize].queue;
+        }
+    }
+
+    /// Applies scheduling attributes to an entity.
+    pub(super) fn apply_attr(&mut self, task: u32, attr: SchedAttr) {
+        let custom = attr.slice_ns.filter(|_| self.generation >= Generation::EevdfSlices);
+        let granularity = self.granularity;
+        let ent = &mut self.entities[task as usize];
+        ent.idle = attr.policy == SchedPolicy::Idle;
+        ent.weight = if ent.idle { IDLE_WEIGHT } else { f64::from(attr.nice.weight()) };
+        ent.custom_slice = custom.is_some();
+        ent.slice = custom.map_or(granularity, |ns| (ns as f64).clamp(100_000.0, 100_000_000.0));
+        let t = &mut self.tasks[task as usize];
+        t.policy = attr.policy;
+        t.priority = attr.rt_priority.clamp(1, 99);
+        t.rr_left = RR_NS;
+    }
+
+    fn change(&mut self, index: usize) {
+        let Some(timed) = self.scenario.changes.get(index) else { return };
+        match &timed.change {
+            Setting::Weight(group, weight) => {
+                self.groups[*group].weight = *weight;
+                for cpu in 0..self.cpus.len() as u32 {
+                    self.update_current(cpu);
+                    let e = self.queues[self.queue_of(*group as u32, cpu) as usize].owner;
+                    self.update_share(e);
+                    self.mark_program(cpu);
+                }
+            }
+            Setting::Sched(task, attr) => {
+                let attr = *attr;
+                self.requeue(*task as u32, |sim, task| sim.apply_attr(task, attr));
+            }
+            Setting::Affinity(task, cpus) => {
+                let mut spec = self.scenario.tasks[*task].clone();
+                spec.cpus.clone_from(cpus);
+                let allowed = self.scenario.task_cpus(&spec);
+                self.requeue(*task as u32, |sim, task| {
+                    sim.set_allowed(task, &allowed);
+                });
+            }
+        }
+    }
+
+    /// Takes a task off its queues, changes it, and puts it back where it may run.
+    fn requeue(&mut self, task: u32, change: impl FnOnce(&mut Self, u32)) {
+        let cpu = self.tasks[task as usize].cpu;
+        self.update_current(cpu);
+        let ready = self.tasks[task as usize].status == Status::Ready;
+        let running = self.cpus[cpu as usize].current == task;
+        let fair = self.tasks[task as usize].policy.is_fair();
+        if fair && self.entities[task as usize].queued {
+            self.dequeue_fair(task, false);
+        } else if !fair && ready {
+            self.dequeue_rt(cpu, task);
+        }
+        change(self, task);
+        if !ready {
+            return;
+        }
+        let target =
+            if self.tasks[task as usize].may_run_on(cpu) { cpu } else { self.select_cpu(task, false) };
+        if running {
+            // It is put back like a preempted task and picked again at once if it is still first.
+            self.cpus[cpu as usize].current = NONE;
+            self.put(cpu, NONE, NONE);
+            self.set_idle(cpu, true);
+            let t = &mut self.tasks[task as usize];
+            t.waiting_since = self.now;
+        }
+        self.update_current(target);
+        self.move_to(task, target);
+        if self.tasks[task as usize].policy.is_fair() {
+            self.enqueue_fair(task, false);
+        } else {
+            self.enqueue_rt(target, task, false);
+        }
+        let mark = self.throttle_clock(task);
+        self.tasks[task as usize].throttle_mark = mark;
+        self.mark_resched(cpu);
+        self.mark_resched(target);
+    }
+
+    fn steal_rule(&mut self) {
+        let Steal::Window { window_ns, above, below, .. } = self.scenario.machine.steal else { return };
+        // Demanded time: a stolen CPU still counts as wanted by its task.
+        let busy: f64 = (0..self.cpus.len() as u32)
+            .map(|cpu| {
+                self.update_current(cpu);
+                let c = &mut self.cpus[cpu as usize];
+                std::mem::take(&mut c.demanded)
+            })
+            .sum();
+        self.demand.push_back(busy);
+        let slots = (window_ns / 1_000_000_000).max(1) as usize;
+        while self.demand.len() > slots {
+            self.demand.pop_front();
+        }
+        let use_share =
+            self.demand.iter().sum::<f64>() / (slots as f64 * 1e9) / self.cpus.len().max(1) as f64;
+        let was = self.stealing;
+        self.stealing = if was { use_share >= below } else { use_share > above };
+        if was != self.stealing {
+            for cpu in 0..self.cpus.len() as u32 {
+                self.set_rates(cpu);
+            }
+        }
+        self.queue.push(self.now + 1_000_000_000, Event::Steal);
+    }
+}

@@ -1,0 +1,486 @@
+//! What is simulated: machine, kernel, groups, tasks and their loads, and why a description is refused.
+
+use evenkeel_base::{CpuQuota, CpuSet, SchedAttr, Topology};
+
+/// Everything one simulation needs. Deterministic: the same scenario gives the same report.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The hardware.
+    pub machine: Machine,
+    /// The scheduler's version and constants.
+    pub kernel: Kernel,
+    /// Control groups; a parent comes before its children.
+    pub groups: Vec<Group>,
+    /// Threads.
+    pub tasks: Vec<Task>,
+    /// Shared work that [`Load::Counter`] threads take items from: the cost of each item, nanoseconds of full-speed CPU.
+    pub counters: Vec<Vec<u32>>,
+    /// Settings changed while running, by ascending time.
+    pub changes: Vec<Timed>,
+    /// Simulated time, nanoseconds.
+    pub duration_ns: u64,
+    /// Sums (got, waits, switches) are counted from here on, so that a start does not colour them.
+    pub measure_from_ns: u64,
+    /// Seed of all randomness.
+    pub seed: u64,
+    /// Stop early once every task has ended.
+    pub stop_when_done: bool,
+}
+
+/// The hardware and what the hypervisor takes of it.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// CPUs and how they relate.
+    pub topology: Topology,
+    /// Work two busy siblings of one core do together, relative to one alone: 1.0 (siblings add nothing) to 2.0.
+    pub smt_speedup: f64,
+    /// Work per CPU second relative to the reference the loads are stated for.
+    pub clock: f64,
+    /// What the hypervisor does.
+    pub steal: Steal,
+    /// Work lost at each context switch, nanoseconds.
+    pub switch_cost_ns: u64,
+    /// Work lost when a task starts on another CPU than before (cold caches), nanoseconds.
+    pub migration_cost_ns: u64,
+}
+
+/// Time the hypervisor keeps from every CPU of the machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Steal {
+    /// None.
+    None,
+    /// A fixed share of the time in which a CPU is wanted, 0..1.
+    Constant(f64),
+    /// A burst rule: demanded use over `window_ns` above `above` makes `stolen` of the time disappear, until the
+    /// demand falls below `below`.
+    Window {
+        /// Length of the window, nanoseconds.
+        window_ns: u64,
+        /// Share of one CPU (0..1, of the machine's CPUs together) that starts the stealing.
+        above: f64,
+        /// Share below which it ends.
+        below: f64,
+        /// Share stolen meanwhile.
+        stolen: f64,
+    },
+}
+
+/// Generation of the fair scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Generation {
+    /// Completely fair scheduler, to Linux 6.5.
+    Cfs,
+    /// Earliest eligible virtual deadline first, Linux 6.6 to 6.11: lag and run-to-parity, one slice for all.
+    Eevdf,
+    /// Linux 6.12 to 6.16: slices of one's own, delayed dequeue, short slices preempt.
+    EevdfSlices,
+    /// Linux 6.17 and later: a running task is protected for the shortest slice queued beside it.
+    EevdfMinSlice,
+}
+
+/// The scheduler's version and constants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kernel {
+    /// Rules in force.
+    pub generation: Generation,
+    /// Timer ticks a second (`CONFIG_HZ`): preemption by used-up slices happens at ticks only.
+    pub hz: u32,
+    /// `base_slice_ns` (EEVDF) or `min_granularity_ns` (CFS) as found on the host; `None`: what the kernel computes from
+    /// the number of CPUs.
+    pub base_slice_ns: Option<u64>,
+    /// How late a sleeping non-real-time task is woken (`PR_SET_TIMERSLACK`, default 50 us).
+    pub timer_slack_ns: u64,
+    /// A CPU that becomes idle looks for work elsewhere only as often as that has paid lately (`NI_RANDOM`, Linux 6.19).
+    pub proportional_newidle: bool,
+    /// A waking task looks at the fewer other CPUs the busier their cache is (`SIS_UTIL`, Linux 6.0).
+    pub limited_idle_search: bool,
+}
+
+impl Kernel {
+    /// Defaults of a release such as 6.1 or 6.18 (major, minor).
+    pub fn release(major: u32, minor: u32) -> Self {
+        let generation = match (major, minor) {
+            (..6, _) | (6, ..6) => Generation::Cfs,
+            (6, 6..12) => Generation::Eevdf,
+            (6, 12..17) => Generation::EevdfSlices,
+            _ => Generation::EevdfMinSlice,
+        };
+        let proportional_newidle = (major, minor) >= (6, 19);
+        Self {
+            generation,
+            hz: 250,
+            base_slice_ns: None,
+            timer_slack_ns: 50_000,
+            proportional_newidle,
+            limited_idle_search: major >= 6,
+        }
+    }
+
+    /// Base slice or minimum granularity for a number of CPUs: 0.75 ms (0.70 ms from 6.15 on, here with
+    /// [`Generation::EevdfMinSlice`]) times `1 + log2(min(cpus, 8))`, `get_update_sysctl_factor` in `kernel/sched/fair.c`.
+    pub fn granularity_ns(&self, cpus: usize) -> f64 {
+        let base = if self.generation == Generation::EevdfMinSlice { 700_000.0 } else { 750_000.0 };
+        match self.base_slice_ns {
+            Some(ns) => ns as f64,
+            None => base * scale(cpus),
+        }
+    }
+}
+
+/// `1 + ilog2(min(cpus, 8))`: by which the kernel scales its time constants.
+pub(super) fn scale(cpus: usize) -> f64 {
+    f64::from(1 + cpus.clamp(1, 8).ilog2())
+}
+
+/// A control group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Name, for reports.
+    pub name: String,
+    /// Index of the parent among the scenario's groups; `None` is the root.
+    pub parent: Option<usize>,
+    /// Load weight (1024 is the default of both cgroup versions).
+    pub weight: f64,
+    /// Bandwidth limit.
+    pub quota: CpuQuota,
+    /// CPUs its tasks may use; `None` is all.
+    pub cpus: Option<CpuSet>,
+}
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Name, for reports.
+    pub name: String,
+    /// Index of its group; `None` is the root.
+    pub group: Option<usize>,
+    /// Class, nice and slice.
+    pub attr: SchedAttr,
+    /// CPUs it may use; `None` is all of its group.
+    pub cpus: Option<CpuSet>,
+    /// What it does.
+    pub load: Load,
+    /// When it starts, nanoseconds.
+    pub start_ns: u64,
+    /// Whether it reads its own CPU clock all the time, as loads that consume a fixed CPU time do: each reading brings
+    /// the scheduler's account up to date, so that a used-up slice is noticed at once and not at the next tick.
+    pub reads_cpu_clock: bool,
+}
+
+/// What a task does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Load {
+    /// Works for a part of each period and sleeps the rest.
+    Duty {
+        /// CPU wanted, percent of one CPU.
+        percent: f64,
+        /// Mean period, nanoseconds.
+        period_ns: u64,
+        /// Each period is drawn uniformly within plus or minus this share of the mean (0..1).
+        jitter: f64,
+        /// How work and waiting relate.
+        kind: DutyKind,
+    },
+    /// Always wants the CPU.
+    Spin,
+    /// Runs of a fixed wall-clock length, back to back, each counting events (`sysbench cpu`).
+    Runs {
+        /// Length of one run, nanoseconds of wall clock from its first instruction.
+        run_ns: u64,
+        /// How many; the task ends after them.
+        runs: u32,
+        /// Work of one event, nanoseconds of full-speed CPU.
+        event_ns: u64,
+        /// Time around each run: work, nanoseconds of CPU.
+        overhead_work_ns: u64,
+        /// Time around each run: sleep, nanoseconds.
+        overhead_sleep_ns: u64,
+    },
+    /// A fixed amount of work, then the end.
+    Job {
+        /// Nanoseconds of full-speed CPU.
+        work_ns: u64,
+    },
+    /// Takes items from a shared counter until none is left.
+    Counter {
+        /// Index among the scenario's counters.
+        counter: usize,
+    },
+    /// Sleeps for ever.
+    Idle,
+}
+
+/// How a duty load counts its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DutyKind {
+    /// Spins until a wall-clock deadline counted from its first instruction in the cycle: time lost to others is lost.
+    Wall,
+    /// Consumes a fixed CPU time, then sleeps: waiting stretches the period.
+    Closed,
+    /// Work arrives at fixed times and waits: a backlog is kept.
+    Open,
+}
+
+/// A change of settings while running.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timed {
+    /// When, nanoseconds.
+    pub at_ns: u64,
+    /// What.
+    pub change: Setting,
+}
+
+/// What is changed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Setting {
+    /// Class, nice and slice of a task.
+    Sched(usize, SchedAttr),
+    /// CPUs of a task; `None` is all of its group.
+    Affinity(usize, Option<CpuSet>),
+    /// Load weight of a group.
+    Weight(usize, f64),
+}
+
+/// Why a scenario is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SpecError {
+    /// No CPU is online.
+    #[error("the machine has no online CPU")]
+    NoCpu,
+    /// A number outside its range.
+    #[error("{what} is {value}, but must be {range}")]
+    Range {
+        /// Which quantity of which object.
+        what: String,
+        /// What was given.
+        value: String,
+        /// What would do.
+        range: &'static str,
+    },
+    /// A group names a parent that does not come before it (so cycles cannot be written).
+    #[error("group {0}: its parent must be listed before it")]
+    Parent(String),
+    /// An index without an object.
+    #[error("{0}: no such {1}")]
+    Missing(String, &'static str),
+    /// No CPU is left for a task or group.
+    #[error("{0}: its cpuset leaves no online CPU of the machine")]
+    NoCpuAllowed(String),
+    /// A policy that is not simulated.
+    #[error("{0}: policy {1} is not simulated")]
+    Policy(String, String),
+}
+
+impl Scenario {
+    /// A machine of `cpus` identical CPUs sharing one cache, Linux 6.18, no tasks, ten seconds of which the first is
+    /// not counted.
+    pub fn new(cpus: u32) -> Self {
+        Self {
+            machine: Machine::new(Topology::synthetic(1, 1, cpus, 1)),
+            kernel: Kernel::release(6, 18),
+            groups: Vec::new(),
+            tasks: Vec::new(),
+            counters: Vec::new(),
+            changes: Vec::new(),
+            duration_ns: 10_000_000_000,
+            measure_from_ns: 1_000_000_000,
+            seed: 1,
+            stop_when_done: false,
+        }
+    }
+
+    /// Checks every number and reference.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let range = |what: String, value: f64, ok: bool, range: &'static str| {
+            if ok { Ok(()) } else { Err(SpecError::Range { what, value: value.to_string(), range }) }
+        };
+        let online = &self.machine.topology.online;
+        if online.is_empty() {
+            return Err(SpecError::NoCpu);
+        }
+        let m = &self.machine;
+        range("smt_speedup".into(), m.smt_speedup, (1.0..=2.0).contains(&m.smt_speedup), "1.0 to 2.0")?;
+        range("clock".into(), m.clock, m.clock > 0.001 && m.clock < 1000.0, "0.001 to 1000")?;
+        let steals: &[(&str, f64)] = match &m.steal {
+            Steal::None => &[],
+            Steal::Constant(x) => &[("steal", *x)],
+            Steal::Window { above, below, stolen, .. } => {
+                &[("steal above", *above), ("steal below", *below), ("stolen", *stolen)]
+            }
+        };
+        for (what, x) in steals {
+            range((*what).into(), *x, (0.0..=0.999).contains(x), "0 to 0.999")?;
+        }
+        range(
+            "hz".into(),
+            f64::from(self.kernel.hz),
+            (10..=10_000).contains(&self.kernel.hz),
+            "10 to 10000",
+        )?;
+        let days = self.duration_ns as f64 / 86_400e9;
+        range("duration in days".into(), days, self.duration_ns > 0 && days <= 30.0, "above 0, up to 30")?;
+        range(
+            "start of the measurement, ns".into(),
+            self.measure_from_ns as f64,
+            self.measure_from_ns < self.duration_ns,
+            "before the end",
+        )?;
+        for (index, group) in self.groups.iter().enumerate() {
+            if group.parent.is_some_and(|p| p >= index) {
+                return Err(SpecError::Parent(group.name.clone()));
+            }
+            let w = group.weight;
+            range(
+                format!("weight of group {}", group.name),
+                w,
+                (2.0..=262_144.0).contains(&w),
+                "2 to 262144",
+            )?;
+            let period = group.quota.period_usec as f64;
+            range(
+                format!("quota period of group {}, us", group.name),
+                period,
+                (1_000.0..=1_000_000.0).contains(&period),
+                "1000 to 1000000",
+            )?;
+            if let Some(quota) = group.quota.quota_usec.value() {
+                range(
+                    format!("quota of group {}, us", group.name),
+                    quota as f64,
+                    quota >= 1_000,
+                    "at least 1000",
+                )?;
+            }
+            if self.group_cpus(index).is_empty() {
+                return Err(SpecError::NoCpuAllowed(format!("group {}", group.name)));
+            }
+        }
+        for task in &self.tasks {
+            self.check_task(task)?;
+        }
+        for timed in &self.changes {
+            match &timed.change {
+                Setting::Sched(task, _) | Setting::Affinity(task, _) if *task >= self.tasks.len() => {
+                    return Err(SpecError::Missing(format!("change of task {task}"), "task"));
+                }
+                Setting::Weight(group, _) if *group >= self.groups.len() => {
+                    return Err(SpecError::Missing(format!("change of group {group}"), "group"));
+                }
+                Setting::Affinity(task, cpus) => {
+                    let mut changed = self.tasks[*task].clone();
+                    changed.cpus.clone_from(cpus);
+                    if self.task_cpus(&changed).is_empty() {
+                        return Err(SpecError::NoCpuAllowed(format!("task {}", changed.name)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_task(&self, task: &Task) -> Result<(), SpecError> {
+        let bad = |what: &str, value: String, range: &'static str| {
+            Err(SpecError::Range { what: format!("{what} of task {}", task.name), value, range })
+        };
+        if task.group.is_some_and(|g| g >= self.groups.len()) {
+            return Err(SpecError::Missing(format!("group of task {}", task.name), "group"));
+        }
+        if self.task_cpus(task).is_empty() {
+            return Err(SpecError::NoCpuAllowed(format!("task {}", task.name)));
+        }
+        if !(task.attr.policy.is_fair() || task.attr.policy.is_realtime())
+            || task.attr.policy == evenkeel_base::SchedPolicy::Deadline
+        {
+            return Err(SpecError::Policy(task.name.clone(), task.attr.policy.to_string()));
+        }
+        match &task.load {
+            Load::Duty { percent, period_ns, jitter, .. } => {
+                if !(*percent > 0.0 && *percent <= 100.0) {
+                    return bad("percent", percent.to_string(), "above 0, up to 100");
+                }
+                if !(10_000..=3_600_000_000_000).contains(period_ns) {
+                    return bad("period, ns,", period_ns.to_string(), "10 us to 1 h");
+                }
+                if !(0.0..1.0).contains(jitter) {
+                    return bad("jitter", jitter.to_string(), "0 to below 1");
+                }
+            }
+            Load::Runs { run_ns, event_ns, .. } => {
+                if *event_ns < 1_000 {
+                    return bad("event, ns,", event_ns.to_string(), "at least 1000");
+                }
+                if *run_ns < 1_000_000 {
+                    return bad("run, ns,", run_ns.to_string(), "at least 1000000");
+                }
+            }
+            Load::Counter { counter } if *counter >= self.counters.len() => {
+                return Err(SpecError::Missing(format!("counter of task {}", task.name), "counter"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// CPUs a group leaves its tasks: its own and its ancestors' cpusets, online ones only.
+    pub fn group_cpus(&self, group: usize) -> CpuSet {
+        let mut cpus = self.machine.topology.online.clone();
+        let mut at = Some(group);
+        while let Some(group) = at.and_then(|g| self.groups.get(g)) {
+            if let Some(own) = &group.cpus {
+                cpus = cpus.intersection(own);
+            }
+            at = group.parent;
+        }
+        cpus
+    }
+
+    /// CPUs a task may use.
+    pub fn task_cpus(&self, task: &Task) -> CpuSet {
+        let cpus = match task.group {
+            Some(group) => self.group_cpus(group),
+            None => self.machine.topology.online.clone(),
+        };
+        match &task.cpus {
+            Some(own) => cpus.intersection(own),
+            None => cpus,
+        }
+    }
+}
+
+impl Machine {
+    /// A machine with the costs of today's servers: 1.5 us a switch, 5 us a migration, siblings adding 25 %.
+    pub fn new(topology: Topology) -> Self {
+        Self {
+            topology,
+            smt_speedup: 1.25,
+            clock: 1.0,
+            steal: Steal::None,
+            switch_cost_ns: 1_500,
+            migration_cost_ns: 5_000,
+        }
+    }
+}
+
+impl Group {
+    /// A group of default weight without limits.
+    pub fn new(name: impl Into<String>, parent: Option<usize>) -> Self {
+        Self { name: name.into(), parent, weight: 1024.0, quota: CpuQuota::UNLIMITED, cpus: None }
+    }
+}
+
+impl Task {
+    /// A default task that starts at once.
+    pub fn new(name: impl Into<String>, group: Option<usize>, load: Load) -> Self {
+        let reads_cpu_clock = matches!(load, Load::Duty { kind: DutyKind::Closed | DutyKind::Open, .. });
+        Self {
+            name: name.into(),
+            group,
+            attr: SchedAttr::DEFAULT,
+            cpus: None,
+            load,
+            start_ns: 0,
+            reads_cpu_clock,
+        }
+    }
+}
