@@ -60,7 +60,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(Failure::No(anyhow!(damage)));
     }
     let failed = &recovery.report.failed;
-    if !failed.is_empty() && failed.iter().all(|item| is_denied(item)) {
+    if !failed.is_empty() && failed.iter().all(is_denied) {
         return Err(Failure::Cannot(anyhow!(
             "{} values could not be put back for lack of privilege: run as root (CAP_SYS_NICE, and write access to \
              the cgroups); the journal is kept",
