@@ -307,15 +307,12 @@ impl Sim<'_> {
             }
             self.update_current(from);
             self.dequeue_fair(task, false);
+            self.take_off(from, task);
             self.move_to(task, cpu);
             self.update_current(cpu);
             self.enqueue_fair(task, false);
-            let now = self.now;
             let mark = self.throttle_clock(task);
-            let t = &mut self.tasks[task as usize];
-            t.waiting_since = now;
-            t.throttle_mark = mark;
-            self.mark_resched(from);
+            self.tasks[task as usize].throttle_mark = mark;
             self.mark_resched(cpu);
             return;
         }

@@ -693,11 +693,7 @@ impl<'a> Sim<'a> {
             if self.tasks[task as usize].may_run_on(cpu) { cpu } else { self.select_cpu(task, false) };
         if running {
             // It is put back like a preempted task and picked again at once if it is still first.
-            self.cpus[cpu as usize].current = NONE;
-            self.put(cpu, NONE, NONE);
-            self.set_idle(cpu, true);
-            let t = &mut self.tasks[task as usize];
-            t.waiting_since = self.now;
+            self.take_off(cpu, task);
         }
         self.update_current(target);
         self.move_to(task, target);
@@ -710,6 +706,17 @@ impl<'a> Sim<'a> {
         self.tasks[task as usize].throttle_mark = mark;
         self.mark_resched(cpu);
         self.mark_resched(target);
+    }
+
+    /// Takes a running task, off its queues already, from its CPU; the CPU must choose again.
+    pub(super) fn take_off(&mut self, cpu: u32, task: u32) {
+        self.cpus[cpu as usize].current = NONE;
+        self.put(cpu, NONE, NONE);
+        self.set_idle(cpu, true);
+        self.cpus[cpu as usize].util.set(self.now, 0.0);
+        self.sibling_rates(cpu);
+        self.tasks[task as usize].waiting_since = self.now;
+        self.mark_resched(cpu);
     }
 
     fn steal_rule(&mut self) {

@@ -437,6 +437,26 @@ impl Sim<'_> {
         left
     }
 
+    /// Virtual runtime of a running entity at which the choice among the queued ones changes, if none comes or goes.
+    fn next_change(&self, e: u32) -> f64 {
+        let ent = &self.entities[e as usize];
+        let q = &self.queues[ent.queue as usize];
+        let mean = self.mean_vruntime(ent.queue);
+        if ent.vruntime > mean + ROUNDING {
+            return ent.vruntime;
+        }
+        // While it runs by x, the mean moves by x * w / W.
+        let part = (ent.weight / q.weight).min(1.0);
+        let mut change = ent.vruntime + (mean - ent.vruntime + 2.0 * ROUNDING) / (1.0 - part).max(1e-9);
+        for &other in &q.entities {
+            let o = &self.entities[other as usize];
+            if other != e && o.deadline < ent.deadline && o.vruntime > mean {
+                change = change.min(ent.vruntime + (o.vruntime - mean) / part);
+            }
+        }
+        change
+    }
+
     /// EEVDF: nanoseconds of CPU after which this running entity is up for another choice; infinite when it is alone.
     pub(super) fn eevdf_time_left(&self, e: u32) -> f64 {
         let ent = &self.entities[e as usize];
@@ -444,9 +464,12 @@ impl Sim<'_> {
             return f64::INFINITY;
         }
         let mut until = ent.deadline;
-        if self.generation == Generation::EevdfMinSlice {
+        if ent.vruntime < ent.vprot {
             until = until.min(ent.vprot);
-        } else if self.generation == Generation::EevdfSlices && ent.vprot != ent.deadline {
+        } else if self.generation == Generation::EevdfMinSlice {
+            // Chosen again without protection: until it is no longer eligible, or one with an earlier deadline is.
+            until = until.min(self.next_change(e));
+        } else if self.generation == Generation::EevdfSlices {
             // `did_preempt_short`: once its protection was cancelled it is up as soon as it is not eligible.
             until = until.min(self.mean_vruntime(ent.queue));
         }
