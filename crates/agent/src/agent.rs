@@ -356,7 +356,7 @@ impl Agent {
 }
 
 /// The empty plan: everything as found.
-pub(crate) fn default_plan() -> Plan {
+pub fn default_plan() -> Plan {
     Plan { name: KERNEL_DEFAULT.to_owned(), why: "everything as found".to_owned(), changes: Vec::new() }
 }
 

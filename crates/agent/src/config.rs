@@ -19,9 +19,9 @@ pub struct Config {
     pub apply: bool,
     /// Time between observations while nothing is on trial.
     pub interval: Duration,
-    /// Time within which the first decision is to fall.
+    /// Time within which a decision is to fall.
     pub decide_within: Duration,
-    /// Time spent on a closer look at a promising candidate that the first trial could neither keep nor dismiss.
+    /// Time added for a closer look at the most promising candidates when they could neither be kept nor dismissed.
     pub closer_look: Duration,
     /// Time after which settings in force are put to the test again; doubles each time they pass, up to sixteenfold.
     pub recheck: Duration,

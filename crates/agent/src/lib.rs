@@ -11,7 +11,7 @@ pub mod scope;
 mod trial;
 mod watch;
 
-pub use agent::{Agent, AgentError, Measured};
+pub use agent::{Agent, AgentError, KERNEL_DEFAULT, Measured, default_plan};
 pub use config::Config;
 pub use events::{Event, Quiet, Watcher};
 pub use scope::{Scope, ScopeError};

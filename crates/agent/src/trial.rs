@@ -21,8 +21,10 @@ const SETTLE_CYCLES: f64 = 1.0;
 const SETTLE_S: (f64, f64) = (0.05, 0.3);
 /// Waiting below this many seconds per second of work is as good as none: nothing to win.
 const CALM: f64 = 0.02;
-/// Rounds of the first trial.
+/// Rounds announced, and needed before anything is concluded.
 const ROUNDS: (usize, usize) = (3, 12);
+/// Challengers that get a closer look.
+const FOCUS: usize = 2;
 
 /// Lengths of a trial's parts.
 #[derive(Debug, Clone, Copy)]
@@ -118,14 +120,8 @@ impl Agent {
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
         }
-        let first = self.hold_trial(&candidates, rhythm, until, &found, watcher)?;
-        if first.0.winner != 0 || watcher.stopping() {
-            return Ok(Ok(first.0));
-        }
-        let Some(promising) = first.1 else { return Ok(Ok(first.0)) };
-        let closer = [candidates[0].clone(), candidates[promising].clone()];
-        let until = Instant::now() + self.config.closer_look;
-        Ok(Ok(self.hold_trial(&closer, rhythm, until, &found, watcher)?.0))
+        let until = (until, Some(self.config.closer_look));
+        Ok(Ok(self.hold_trial(&candidates, rhythm, until, &found, watcher)?))
     }
 
     /// Puts the settings in force to the test against the kernel's default.
@@ -138,27 +134,26 @@ impl Agent {
         let rhythm = Rhythm::of(&self.scene(&found));
         let candidates = [self.plan.clone(), default_plan()];
         let until = Instant::now() + Duration::from_secs_f64(rhythm.turn_s() * 10.0);
-        Ok(Some(self.hold_trial(&candidates, rhythm, until, &found, watcher)?.0))
+        Ok(Some(self.hold_trial(&candidates, rhythm, (until, None), &found, watcher)?))
     }
 
-    /// One race; the winner is in force afterwards. Also names the most promising challenger when the present state
-    /// stayed for want of evidence.
+    /// One race; the winner is in force afterwards. It lasts until the given instant; then, where nothing could be
+    /// decided, for the given time more with the most promising challengers alone.
     fn hold_trial(
         &mut self,
         candidates: &[Plan],
         rhythm: Rhythm,
-        until: Instant,
+        (mut until, mut closer_look): (Instant, Option<Duration>),
         observation: &Observation,
         watcher: &mut dyn Watcher,
-    ) -> Result<(Decision, Option<usize>), AgentError> {
+    ) -> Result<Decision, AgentError> {
         self.trials += 1;
         let started_ns = wall_ns();
         let left = until.saturating_duration_since(Instant::now());
-        // Losers drop out early, so more rounds than would fit with everybody may be held; the clock decides.
-        let rounds = rhythm.rounds(2, left).clamp(ROUNDS.0, 10 * ROUNDS.1);
         let full = rhythm.rounds(candidates.len(), left).clamp(ROUNDS.0, ROUNDS.1);
         let rules = RaceRules {
-            max_rounds: rounds,
+            // Losers drop out early, so that more rounds fit in than with everybody: the clock decides.
+            max_rounds: usize::MAX,
             min_rounds: self.config.rules.min_rounds.min(full),
             seed: self.config.rules.seed.wrapping_add(u64::from(self.trials)),
             ..self.config.rules
@@ -171,9 +166,14 @@ impl Agent {
         let mut race = Race::new(candidates.len() - 1, rules);
         let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         while let Some(turn) = race.up() {
-            let late = Instant::now() >= until && race.rounds() >= ROUNDS.0;
-            if late || watcher.stopping() {
+            if watcher.stopping() {
                 break;
+            }
+            if Instant::now() >= until {
+                let Some(time) = closer_look.take().filter(|_| race.decide().winner == 0) else { break };
+                race.focus(FOCUS);
+                until = Instant::now() + time;
+                continue;
             }
             if let Some(why) = self.take_turn(&candidates[turn]) {
                 race.withdraw(turn, why);
@@ -204,12 +204,11 @@ impl Agent {
             race.record(measured.summary);
         }
         let decision = race.decide();
-        let promising = if decision.winner == 0 { race.promising() } else { None };
         self.set(&candidates[decision.winner]);
         self.note_trial(&decision, candidates, &fulfilments, started_ns, rhythm, watcher);
         self.note_settings(Some(&decision.verdicts[decision.winner].why), observation);
         watcher.event(&Event::Decided { decision: &decision, candidates });
-        Ok((decision, promising))
+        Ok(decision)
     }
 
     /// Puts a candidate in force; says why if that is not possible.

@@ -35,6 +35,12 @@ impl Agent {
     pub fn run(&mut self, time: Option<Duration>, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
         let end = time.map(|time| Instant::now() + time);
         let over = |watcher: &dyn Watcher| watcher.stopping() || end.is_some_and(|end| Instant::now() >= end);
+        // A decision may not outlast the run.
+        if let Some(time) = time {
+            self.config.decide_within = self.config.decide_within.min(time.mul_f64(0.7));
+            self.config.closer_look =
+                self.config.closer_look.min(time.saturating_sub(self.config.decide_within).mul_f64(0.7));
+        }
         let mut basis = self.decide_and_tell(watcher)?;
         if self.config.once {
             return Ok(());

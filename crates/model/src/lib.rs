@@ -2,6 +2,8 @@
 //!
 //! Nothing here touches a host: every function takes plain values and gives plain values, the same for the same seed.
 
+pub mod credit;
+pub mod experiment;
 pub mod fair;
 mod flow;
 pub mod sim;

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use evenkeel_base::TaskId;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{mean, standard_error, t_factor};
-use crate::window::Summary;
+use crate::stats::{difference, mean};
+use crate::window::{Rates, Summary};
 
 /// Limits of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -52,6 +52,35 @@ pub enum Harm {
     Wait,
 }
 
+/// How sure a violation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sure {
+    /// Only the best estimate passes the limit.
+    Hardly,
+    /// By more than one standard error.
+    Probable,
+    /// Beyond the interval, corrected for the number of comparisons: this forbids a candidate.
+    Certain,
+}
+
+impl Sure {
+    /// Of an excess, given both samples.
+    fn of(larger: &[f64], smaller: &[f64], alpha: f64) -> Self {
+        // A two-sided interval at 2 alpha has the one-sided bound at alpha.
+        let beyond = |alpha: f64| difference(larger, smaller, 2.0 * alpha).is_some_and(|d| d.low > 0.0);
+        if beyond(alpha) {
+            Self::Certain
+        } else if beyond(ONE_ERROR) {
+            Self::Probable
+        } else {
+            Self::Hardly
+        }
+    }
+}
+
+/// Error probability of a bound one standard error away.
+const ONE_ERROR: f64 = 0.16;
+
 /// One limit passed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Violation {
@@ -63,108 +92,97 @@ pub struct Violation {
     pub before: f64,
     /// Value under the candidate.
     pub after: f64,
-    /// Whether the interval excludes the limit; otherwise only the best estimate passes it.
-    pub certain: bool,
+    /// How sure that is.
+    pub sure: Sure,
 }
 
-/// Compares windows under the present settings with windows under a candidate, taken in the same rounds.
+/// Compares windows under the present settings with windows under a candidate.
 pub fn violations(limits: &GuardLimits, present: &[Summary], candidate: &[Summary]) -> Vec<Violation> {
-    let rounds = present.len().min(candidate.len());
-    if rounds == 0 {
+    if present.is_empty() || candidate.is_empty() {
         return Vec::new();
     }
-    let (present, candidate) = (&present[..rounds], &candidate[..rounds]);
     let ids: BTreeSet<TaskId> = present.iter().flat_map(|s| s.tasks.keys().copied()).collect();
     let followed: Vec<TaskId> = ids
         .into_iter()
         .filter(|id| {
             let got: f64 = present.iter().filter_map(|s| s.tasks.get(id)).map(|r| r.got_pct).sum();
-            got / rounds as f64 >= limits.min_cpu_pct
+            got / present.len() as f64 >= limits.min_cpu_pct
         })
         .collect();
     // Two questions per task and one for the rest of the host.
     let alpha = limits.alpha / (2 * followed.len() + 1) as f64;
     let mut found = Vec::new();
     for id in followed {
-        let pairs: Vec<_> = present
-            .iter()
-            .zip(candidate)
-            .filter_map(|(p, c)| Some((*p.tasks.get(&id)?, *c.tasks.get(&id)?)))
-            .collect();
-        // A task that ended is not a victim; one seen twice or less says nothing.
-        if pairs.is_empty() {
-            continue;
+        let rates = |windows: &[Summary]| -> Vec<Rates> {
+            windows.iter().filter_map(|s| s.tasks.get(&id).copied()).collect()
+        };
+        // A task that ended is not a victim.
+        let (before, after) = (rates(present), rates(candidate));
+        let got = |rates: &[Rates]| -> Vec<f64> { rates.iter().map(|r| r.got_pct).collect() };
+        if let Some((before, after, sure)) =
+            falls_below(&got(&before), &got(&after), 1.0 - limits.cpu_loss, alpha)
+        {
+            found.push(Violation { victim: Victim::Task(id), harm: Harm::Cpu, before, after, sure });
         }
-        let before: Vec<f64> = pairs.iter().map(|(p, _)| p.got_pct).collect();
-        let after: Vec<f64> = pairs.iter().map(|(_, c)| c.got_pct).collect();
-        if let Some((before, after, certain)) = exceeds(&before, &after, 1.0 - limits.cpu_loss, alpha) {
-            found.push(Violation { victim: Victim::Task(id), harm: Harm::Cpu, before, after, certain });
-        }
-        let waits: Option<Vec<_>> =
-            pairs.iter().map(|(p, c)| Some((p.got_pct, p.waited_pct?, c.got_pct, c.waited_pct?))).collect();
-        if let Some(violation) = waits.and_then(|w| longer_wait(limits, id, &w, alpha)) {
-            found.push(violation);
+        if let Some((before, after, sure)) = waits_longer(limits, &before, &after, alpha) {
+            found.push(Violation { victim: Victim::Task(id), harm: Harm::Wait, before, after, sure });
         }
     }
-    let outside: Vec<(f64, f64)> =
-        present.iter().zip(candidate).filter_map(|(p, c)| Some((p.outside_pct?, c.outside_pct?))).collect();
-    let (before, after): (Vec<f64>, Vec<f64>) = outside.into_iter().unzip();
+    let outside =
+        |windows: &[Summary]| -> Vec<f64> { windows.iter().filter_map(|s| s.outside_pct).collect() };
+    let (before, after) = (outside(present), outside(candidate));
     if mean(&before).is_some_and(|m| m >= limits.min_cpu_pct)
-        && let Some((before, after, certain)) = exceeds(&before, &after, 1.0 - limits.cpu_loss, alpha)
+        && let Some((before, after, sure)) = falls_below(&before, &after, 1.0 - limits.cpu_loss, alpha)
     {
-        found.push(Violation { victim: Victim::Outside, harm: Harm::Cpu, before, after, certain });
+        found.push(Violation { victim: Victim::Outside, harm: Harm::Cpu, before, after, sure });
     }
     found
 }
 
-/// Whether `after` falls below `share` of `before`: (mean before, mean after, certain).
-fn exceeds(before: &[f64], after: &[f64], share: f64, alpha: f64) -> Option<(f64, f64, bool)> {
-    let differences: Vec<f64> = before.iter().zip(after).map(|(b, a)| share * b - a).collect();
-    let excess = mean(&differences)?;
-    let margin =
-        standard_error(&differences).map_or(f64::INFINITY, |se| t_factor(differences.len(), alpha) * se);
-    (excess > 0.0).then_some((mean(before)?, mean(after)?, excess > margin))
+/// Whether the mean of `after` is below `share` of the mean of `before`: (before, after, how sure).
+fn falls_below(before: &[f64], after: &[f64], share: f64, alpha: f64) -> Option<(f64, f64, Sure)> {
+    let limit: Vec<f64> = before.iter().map(|value| share * value).collect();
+    let (before, mean_after) = (mean(before)?, mean(after)?);
+    (share * before > mean_after).then(|| (before, mean_after, Sure::of(&limit, after, alpha)))
 }
 
-/// Ratio estimate of wait per work, by the usual linearisation: with W waits and R work, the residuals
-/// `w/R_after - factor * v/R_before` have the mean of the excess.
-fn longer_wait(
+/// Whether waits per unit of work pass the limit: (before, after, how sure). The ratio of sums, with its spread by the
+/// usual linearisation: what a window's waits exceed those its work explains, over the mean work.
+fn waits_longer(
     limits: &GuardLimits,
-    id: TaskId,
-    pairs: &[(f64, f64, f64, f64)],
+    before: &[Rates],
+    after: &[Rates],
     alpha: f64,
-) -> Option<Violation> {
-    let n = pairs.len() as f64;
-    let ran_before = pairs.iter().map(|p| p.0).sum::<f64>() / n;
-    let ran_after = pairs.iter().map(|p| p.2).sum::<f64>() / n;
-    if ran_before <= 0.0 || ran_after <= 0.0 {
+) -> Option<(f64, f64, Sure)> {
+    let (before, before_residuals) = wait_ratio(before)?;
+    let (after, after_residuals) = wait_ratio(after)?;
+    let floor = limits.wait_floor;
+    if after <= limits.wait_factor * before.max(floor) {
         return None;
     }
-    let before = pairs.iter().map(|p| p.1).sum::<f64>() / n / ran_before;
-    let after = pairs.iter().map(|p| p.3).sum::<f64>() / n / ran_after;
-    let limit = limits.wait_factor * before.max(limits.wait_floor);
-    if after <= limit {
+    let base: Vec<f64> =
+        before_residuals.iter().map(|residual| limits.wait_factor * (before.max(floor) + residual)).collect();
+    let new: Vec<f64> = after_residuals.iter().map(|residual| after + residual).collect();
+    Some((before, after, Sure::of(&new, &base, alpha)))
+}
+
+/// Seconds waited per second of work over all windows, and each window's residual from it.
+fn wait_ratio(windows: &[Rates]) -> Option<(f64, Vec<f64>)> {
+    let waits: Option<Vec<f64>> = windows.iter().map(|r| r.waited_pct).collect();
+    let waited = mean(&waits?)?;
+    let worked = mean(&windows.iter().map(|r| r.got_pct).collect::<Vec<_>>())?;
+    if worked <= 0.0 {
         return None;
     }
-    // Deviations of each round's waits from what its own work explains.
-    let residuals: Vec<f64> = pairs
-        .iter()
-        .map(|p| (p.3 - after * p.2) / ran_after - limits.wait_factor * (p.1 - before * p.0) / ran_before)
-        .collect();
-    let margin = standard_error(&residuals).map_or(f64::INFINITY, |se| t_factor(residuals.len(), alpha) * se);
-    Some(Violation {
-        victim: Victim::Task(id),
-        harm: Harm::Wait,
-        before,
-        after,
-        certain: after - limit > margin,
-    })
+    let ratio = waited / worked;
+    let residuals =
+        windows.iter().filter_map(|r| Some((r.waited_pct? - ratio * r.got_pct) / worked)).collect();
+    Some((ratio, residuals))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::Rates;
     use proptest::prelude::*;
 
     fn id(tid: u32) -> TaskId {
@@ -192,7 +210,7 @@ mod tests {
         let before = windows(&[(20.0, 1.0), (21.0, 1.0), (20.5, 1.0), (19.5, 1.0), (20.0, 1.0)], 1);
         let after = windows(&[(15.0, 1.0), (15.5, 1.0), (14.5, 1.0), (15.0, 1.0), (15.2, 1.0)], 1);
         let found = violations(&GuardLimits::default(), &before, &after);
-        assert!(found.iter().any(|v| v.harm == Harm::Cpu && v.certain), "{found:?}");
+        assert!(found.iter().any(|v| v.harm == Harm::Cpu && v.sure == Sure::Certain), "{found:?}");
     }
 
     #[test]
@@ -200,7 +218,7 @@ mod tests {
         let before = windows(&[(20.0, 4.0), (21.0, 4.4), (20.5, 4.1), (19.5, 3.9), (20.0, 4.2)], 1);
         let after = windows(&[(20.0, 12.0), (20.0, 12.5), (20.0, 12.2), (20.0, 13.0), (20.0, 12.4)], 1);
         let found = violations(&GuardLimits::default(), &before, &after);
-        assert!(found.iter().any(|v| v.harm == Harm::Wait && v.certain), "{found:?}");
+        assert!(found.iter().any(|v| v.harm == Harm::Wait && v.sure == Sure::Certain), "{found:?}");
         assert!(violations(&GuardLimits::default(), &before, &before).is_empty());
     }
 
@@ -208,7 +226,7 @@ mod tests {
     fn one_round_is_never_certain() {
         let found =
             violations(&GuardLimits::default(), &windows(&[(20.0, 1.0)], 1), &windows(&[(1.0, 50.0)], 1));
-        assert!(!found.is_empty() && found.iter().all(|v| !v.certain), "{found:?}");
+        assert!(!found.is_empty() && found.iter().all(|v| v.sure != Sure::Certain), "{found:?}");
     }
 
     #[test]
@@ -238,7 +256,7 @@ mod tests {
                 }).collect()
             };
             let (before, after) = (draw(), draw());
-            prop_assert!(violations(&GuardLimits::default(), &before, &after).iter().all(|v| !v.certain));
+            prop_assert!(violations(&GuardLimits::default(), &before, &after).iter().all(|v| v.sure != Sure::Certain));
         }
     }
 }

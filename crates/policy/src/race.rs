@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use evenkeel_base::run::Estimate;
 
-use crate::guard::{self, GuardLimits, Harm, Victim, Violation};
+use crate::guard::{self, GuardLimits, Harm, Sure, Victim, Violation};
 use crate::stats::{self, estimate};
 use crate::window::Summary;
 
@@ -28,6 +28,8 @@ pub struct RaceRules {
     pub min_gain: f64,
     /// Points of CPU that a point of waiting is worth in the score, see [`Summary::score`].
     pub wait_price: f64,
+    /// Error probability of the two-sided intervals that decide.
+    pub alpha: f64,
     /// Limits of the guard.
     pub guard: GuardLimits,
     /// Seed of the order in which candidates take turns.
@@ -41,6 +43,7 @@ impl Default for RaceRules {
             max_rounds: 12,
             min_gain: 0.005,
             wait_price: 0.2,
+            alpha: 0.10,
             guard: GuardLimits::default(),
             seed: 1,
         }
@@ -175,12 +178,21 @@ impl Race {
         if self.rounds < self.rules.min_rounds {
             return false;
         }
-        // Settled when every challenger left is already known to be better: which of them is then a matter of taste.
-        self.alive().into_iter().filter(|&c| c != 0).all(|c| self.better(&self.verdict(c)))
+        // Settled when the challenger that leads is known to be better than the present state.
+        let score = |c: usize| stats::mean(&self.scores(c)).unwrap_or(f64::NEG_INFINITY);
+        let challengers = self.alive().into_iter().filter(|&c| c != 0);
+        challengers
+            .max_by(|&a, &b| score(a).total_cmp(&score(b)))
+            .is_some_and(|c| self.better(&self.verdict(c)))
     }
 
+    /// A round: each challenger once, the present state as often as the square root of their number, for every one of
+    /// them is compared with it (Dunnett's allocation).
     fn deal(&mut self) {
         self.turn = self.alive();
+        let challengers = self.turn.len().saturating_sub(1);
+        let extra = (challengers as f64).sqrt().round() as usize;
+        self.turn.extend(std::iter::repeat_n(0, extra.saturating_sub(1)));
         self.turn.shuffle(&mut self.rng);
     }
 
@@ -196,7 +208,7 @@ impl Race {
         let mut out = Vec::new();
         for candidate in alive.into_iter().filter(|&c| c != 0) {
             let verdict = self.verdict(candidate);
-            let certain = verdict.violations.iter().find(|v| v.certain);
+            let certain = verdict.violations.iter().find(|v| v.sure == Sure::Certain);
             if let (Some(violation), true) = (certain, self.rounds >= 3) {
                 out.push((candidate, describe(violation)));
             } else if candidate != best && self.clearly_below(candidate, best) {
@@ -224,6 +236,10 @@ impl Race {
         self.entries[candidate].windows.iter().map(|w| w.score(self.rules.wait_price)).collect()
     }
 
+    fn gain(&self, new: &[f64], present: &[f64]) -> Option<Estimate> {
+        stats::difference(new, present, self.rules.alpha)
+    }
+
     fn verdict(&self, candidate: usize) -> Verdict {
         let windows = &self.entries[candidate].windows;
         let present = &self.entries[0].windows;
@@ -232,9 +248,8 @@ impl Race {
         Verdict {
             windows: windows.len(),
             got_pct: estimate(&self.got(candidate)),
-            gain_pct: stats::difference(&self.got(candidate), &self.got(0), 0.05).filter(|_| candidate != 0),
-            score_gain: stats::difference(&self.scores(candidate), &self.scores(0), 0.05)
-                .filter(|_| candidate != 0),
+            gain_pct: self.gain(&self.got(candidate), &self.got(0)).filter(|_| candidate != 0),
+            score_gain: self.gain(&self.scores(candidate), &self.scores(0)).filter(|_| candidate != 0),
             wait_per_ran: column(&|w| w.wait_per_ran()),
             fulfilment: column(&|w| w.fulfilment),
             violations: if candidate == 0 {
@@ -258,35 +273,43 @@ impl Race {
         score.low > 0.0
             && score.value >= worth
             && gain.value >= -0.25 * worth
-            && !verdict.violations.iter().any(|v| v.certain)
+            && !verdict.violations.iter().any(|v| v.sure == Sure::Certain)
     }
 
     /// The winner among candidates known to be better: of those that cannot be told from the one with most CPU, the
-    /// one that brings nobody near the guard's limits and lets the scope wait least.
+    /// one that probably passes the guard's limits for the fewest, then the one with the higher score.
     fn favourite(&self, eligible: &[usize], verdicts: &[Verdict]) -> Option<usize> {
         let score = |c: usize| stats::mean(&self.scores(c)).unwrap_or(f64::NEG_INFINITY);
         let best = eligible.iter().copied().max_by(|&a, &b| score(a).total_cmp(&score(b)))?;
         let near = eligible.iter().copied().filter(|&c| c == best || !self.clearly_below(c, best));
         near.min_by(|&a, &b| {
-            let harm = |c: usize| verdicts[c].violations.len();
+            let harm = |c: usize| verdicts[c].violations.iter().filter(|v| v.sure >= Sure::Probable).count();
             harm(a).cmp(&harm(b)).then(score(b).total_cmp(&score(a))).then(a.cmp(&b))
         })
     }
 
-    /// The challenger most worth a closer look when nothing could be decided: ahead by the best estimate, without
-    /// certain harm.
-    pub fn promising(&self) -> Option<usize> {
-        let base = stats::mean(&self.got(0))?;
-        (1..self.entries.len())
-            .filter(|&c| self.entries[c].out.is_none())
+    /// Leaves only the `keep` most promising challengers in the race, so that what time is left goes to them: those
+    /// ahead of the present state by the best estimate. Ends the race when there is none.
+    pub fn focus(&mut self, keep: usize) {
+        let base = stats::mean(&self.got(0)).unwrap_or(0.0);
+        let mut ahead: Vec<(usize, f64)> = self
+            .alive()
+            .into_iter()
+            .filter(|&c| c != 0)
             .filter_map(|c| {
                 let verdict = self.verdict(c);
+                let harmless = !verdict.violations.iter().any(|v| v.sure == Sure::Certain);
                 let score = verdict.score_gain?.value;
-                let harmless = !verdict.violations.iter().any(|v| v.certain);
                 (harmless && score >= self.rules.min_gain * base).then_some((c, score))
             })
-            .max_by(|a, b| a.1.total_cmp(&b.1))
-            .map(|(c, _)| c)
+            .collect();
+        ahead.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ahead.truncate(keep);
+        for candidate in self.alive().into_iter().filter(|&c| c != 0) {
+            if !ahead.iter().any(|(c, _)| *c == candidate) {
+                self.withdraw(candidate, "not among the most promising when time ran short".to_owned());
+            }
+        }
     }
 
     /// How waits changed, in words.
@@ -319,7 +342,7 @@ impl Race {
             format!("kept: {gain}")
         } else if self.better(verdict) {
             format!("taken back: {gain}, but another is at least as good")
-        } else if let Some(violation) = verdict.violations.iter().find(|v| v.certain) {
+        } else if let Some(violation) = verdict.violations.iter().find(|v| v.sure == Sure::Certain) {
             format!("taken back: {}", describe(violation))
         } else {
             format!("taken back: {gain}, not beyond its interval")
@@ -397,6 +420,21 @@ mod tests {
         let decision = run(&[(50.0, 10.0), (60.0, 40.0)], 0.5, 4);
         assert_eq!(decision.winner, 0, "{decision:?}");
         assert!(decision.verdicts[1].why.contains("waits"), "{}", decision.verdicts[1].why);
+    }
+
+    #[test]
+    fn focusing_keeps_who_is_ahead() {
+        let truth = [(100.0, 10.0), (90.0, 10.0), (106.0, 10.0), (104.0, 10.0), (103.0, 10.0)];
+        let rules = RaceRules { min_rounds: 6, ..RaceRules::default() };
+        let mut race = Race::new(4, rules);
+        let mut rng = Pcg32::seed_from_u64(5);
+        while race.rounds() < 2 {
+            let c = race.up().unwrap();
+            race.record(summary(truth[c].0 + rng.random_range(-0.5..0.5), truth[c].1));
+        }
+        race.focus(2);
+        assert!(race.alive().contains(&0) && race.alive().contains(&2) && race.alive().len() <= 3);
+        assert!(!race.alive().contains(&1));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use evenkeel_agent::{Event, Watcher};
+use evenkeel_agent::{Event, Watcher, default_plan};
 use evenkeel_base::run::Estimate;
 use evenkeel_kernfs::Root;
 use evenkeel_lab::load::LoadSpec;
@@ -54,17 +54,17 @@ pub struct Args {
 const LOADS_PCT: [f64; 5] = [5.0, 10.0, 15.0, 20.0, 25.0];
 /// Length of a period.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Jitter of the honest scenes.
-const JITTER: f64 = 0.5;
+/// Jitter of the honest scenes, percent of the period.
+const JITTER: f64 = 50.0;
 /// Lengths of the stages.
-const DEFAULT_STAGE: Duration = Duration::from_secs(4);
+const DEFAULT_STAGE: Duration = Duration::from_millis(3500);
 const RECIPE_STAGE: Duration = Duration::from_secs(3);
-const DECIDE: Duration = Duration::from_secs(14);
-const CLOSER_LOOK: Duration = Duration::from_secs(8);
+const DECIDE: Duration = Duration::from_secs(12);
+const CLOSER_LOOK: Duration = Duration::from_secs(6);
 const HOLD: Duration = Duration::from_secs(6);
-const CEILING_STAGE: Duration = Duration::from_secs(4);
+const CEILING_STAGE: Duration = Duration::from_millis(3500);
 /// Time for settings to take hold before a stage is measured.
-const SETTLE: Duration = Duration::from_millis(700);
+const SETTLE: Duration = Duration::from_millis(500);
 /// Steal above this many percent of one CPU during a stage is said in the report.
 const STEAL_SEEN: f64 = 2.0;
 
@@ -209,7 +209,7 @@ fn one_run(
         known.settle(SETTLE, watcher);
         let recipe = stage(&mut known, &mut run, "published recipe", Role::Recipe, RECIPE_STAGE, watcher)?;
         (run.published_recipe_fulfilment, run.published_recipe_interval) = split(recipe.estimate());
-        known.agent.set(&evenkeel_base::Plan::default());
+        known.agent.set(&default_plan());
         known.settle(SETTLE, watcher);
     }
 
@@ -222,7 +222,7 @@ fn one_run(
     let kept = stage(&mut known, &mut run, &choice, Role::Final, HOLD, watcher)?;
     run.changes = changes(&known);
     report.put_back.changes += run.changes.len() as u64;
-    known.agent.set(&evenkeel_base::Plan::default());
+    known.agent.set(&default_plan());
     known.settle(SETTLE, watcher);
     let again = stage(&mut known, &mut run, "kernel default again", Role::Default, DEFAULT_STAGE, watcher)?;
 

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use evenkeel_agent::{Agent, Config, Event, Scope, Watcher};
+use evenkeel_agent::{Agent, Config, Event, Scope, Watcher, default_plan};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::{Observation, TaskId};
 use evenkeel_lab::ceiling::Ceiling;
 use evenkeel_lab::load::LoadSpec;
 use evenkeel_lab::load::{Gauge, Reading};
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
-use evenkeel_policy::levers::Features;
 use evenkeel_policy::stats;
 
 use super::Failure;
@@ -137,11 +136,6 @@ impl Known {
         Ok(Self { agent, tenants, gauge, _state: state })
     }
 
-    /// What the kernel offers.
-    pub fn features(&self) -> Features {
-        self.agent.features()
-    }
-
     /// Lets the present settings run for a while without looking.
     pub fn settle(&self, time: Duration, watcher: &dyn Watcher) {
         self.agent.pause(time, watcher);
@@ -191,7 +185,7 @@ impl Known {
         time: Duration,
         watcher: &mut dyn Watcher,
     ) -> Result<StageResult, Failure> {
-        self.agent.set(&evenkeel_base::Plan::default());
+        self.agent.set(&default_plan());
         let raised = Ceiling::raise(&self.tenants.members).context("cannot measure the real-time ceiling")?;
         self.settle(settle, watcher);
         let result = self.stage(time, watcher);

@@ -13,6 +13,7 @@ mod history;
 mod known;
 mod load;
 mod plan;
+mod prove;
 mod ps;
 mod restore;
 mod run;
@@ -77,6 +78,7 @@ enum Command {
     Check(check::Args),
     Ps(ps::Args),
     Plan(plan::Args),
+    Prove(prove::Args),
     Run(run::Args),
     Status(status::Args),
     Restore(restore::Args),
@@ -129,6 +131,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(global, args),
         Command::Ps(args) => ps::run(global, args),
         Command::Plan(args) => plan::run(global, args),
+        Command::Prove(args) => prove::run(global, args),
         Command::Run(args) => run::run(global, args),
         Command::Status(args) => status::run(global, args),
         Command::Restore(args) => restore::run(global, args),

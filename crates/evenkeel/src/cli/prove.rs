@@ -1,0 +1,238 @@
+//! `evenkeel prove`: does the loop do good, and no harm, on random loads of known demand?
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use evenkeel_agent::{Watcher, default_plan};
+use evenkeel_base::run::Estimate;
+use evenkeel_kernfs::Root;
+use evenkeel_lab::mix::Mix;
+use evenkeel_policy::stats;
+use evenkeel_report::demo::gap_closed;
+use evenkeel_report::table::{Field, Table, width};
+use serde_json::json;
+
+use super::known::{Known, StageResult};
+use super::run::Teller;
+use super::{Failure, Format, Global, Outcome};
+
+/// Put the loop to the test on random mixes of loads whose demand is known: does it end above the kernel's default,
+/// and never below?
+///
+/// Each mix: the loop decides; then its choice, the kernel's default and SCHED_FIFO take turns until the difference is
+/// known to within the margin. Exit status: 1 if a mix ended below its own default by more than its interval.
+///
+/// Example: evenkeel prove --mixes 20 --seed 1
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Number of mixes; their seeds count up from --seed.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    mixes: u64,
+    /// Seed of the first mix.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Half-width of the interval of the difference at which a mix is done.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
+    margin: f64,
+    /// Longest time for the comparison of one mix.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    at_most: Duration,
+}
+
+/// Rounds of the comparison at least: fewer give no interval.
+const MIN_ROUNDS: usize = 4;
+/// A gap between default and ceiling below this is noise: nothing was there to be closed.
+const NO_GAP: f64 = 0.01;
+
+/// What came of one mix.
+struct Row {
+    mix: Mix,
+    choice: String,
+    why: String,
+    decided_s: f64,
+    rounds: usize,
+    default: Option<Estimate>,
+    choice_fulfilment: Option<Estimate>,
+    ceiling: Option<Estimate>,
+    gain: Option<Estimate>,
+}
+
+impl Row {
+    fn gap(&self) -> Option<f64> {
+        Some(self.ceiling?.value - self.default?.value)
+    }
+
+    /// Share of the gap closed; `None` where there was no gap to close.
+    fn closed(&self) -> Option<f64> {
+        self.gap().filter(|gap| *gap >= NO_GAP)?;
+        gap_closed(Some(self.default?.value), Some(self.choice_fulfilment?.value), Some(self.ceiling?.value))
+    }
+
+    fn harmed(&self) -> bool {
+        self.gain.is_some_and(|gain| gain.high < 0.0)
+    }
+}
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if global.root.is_some() || global.output == Format::Svg {
+        return Err(Failure::Usage(anyhow!("prove runs on this host and prints text, json or csv")));
+    }
+    let topology = evenkeel_observe::read_topology(&Root::host()).context("cannot read the machine")?;
+    let cpus = topology.online.intersection(&topology.allowed).len() as u32;
+    let mut teller = Teller::new()?;
+    let mut rows = Vec::new();
+    for seed in args.seed..args.seed.saturating_add(args.mixes) {
+        let mix = Mix::random(seed, cpus);
+        teller.lasting(&mix.to_string());
+        let row = one(mix, &args, &mut teller)?;
+        if teller.stopping() {
+            break;
+        }
+        let show = |e: Option<Estimate>| e.map_or_else(|| "?".to_owned(), |e| format!("{:.3}", e.value));
+        teller.lasting(&format!(
+            "  {}: default {} -> {} (ceiling {}), gain {}",
+            row.choice,
+            show(row.default),
+            show(row.choice_fulfilment),
+            show(row.ceiling),
+            row.gain.map_or_else(
+                || "?".to_owned(),
+                |g| format!("{:+.3} ({:+.3} to {:+.3})", g.value, g.low, g.high)
+            ),
+        ));
+        rows.push(row);
+    }
+    print(global, &rows)?;
+    Ok(u8::from(rows.iter().any(Row::harmed)))
+}
+
+fn one(mix: Mix, args: &Args, teller: &mut Teller) -> Result<Row, Failure> {
+    let seed = mix.seed;
+    let edit = |config: &mut evenkeel_agent::Config| config.rules.seed = seed;
+    let mut known = Known::start(&mix.specs(), mix.place, edit, teller)?;
+    known.settle(Duration::from_secs(1), teller);
+    let began = Instant::now();
+    let outcome = known.agent.decide(teller).map_err(super::run::failure)?;
+    let decided_s = began.elapsed().as_secs_f64();
+    let plan = known.agent.plan().clone();
+    let why = match &outcome {
+        Ok(decision) => decision.verdicts[decision.winner].why.clone(),
+        Err(no) => no.why(),
+    };
+    let longest = mix.tasks.iter().map(|t| t.period).max().unwrap_or(Duration::from_millis(100));
+    let window = (longest * 6).clamp(Duration::from_millis(1500), Duration::from_secs(3));
+    let settle = longest.clamp(Duration::from_millis(150), Duration::from_millis(500));
+    let acts = !plan.changes.is_empty();
+    let as_found = default_plan();
+    let (mut default, mut choice, mut ceiling) = (Vec::new(), Vec::new(), Vec::new());
+    let until = Instant::now() + args.at_most;
+    let mut rounds = 0;
+    while !teller.stopping() && (rounds < MIN_ROUNDS || Instant::now() < until) {
+        // The order alternates, so that a drift of the host's speed weighs on both alike.
+        let turns: [bool; 2] = if rounds % 2 == 0 { [false, true] } else { [true, false] };
+        for ours in turns {
+            if ours && !acts {
+                continue;
+            }
+            known.agent.set(if ours { &plan } else { &as_found });
+            known.settle(settle, teller);
+            let result = known.stage(window, teller)?;
+            if ours { &mut choice } else { &mut default }.extend(result.fulfilment);
+        }
+        if rounds < MIN_ROUNDS {
+            let result: StageResult = known.ceiling(settle, window, teller)?;
+            ceiling.extend(result.fulfilment);
+        }
+        rounds += 1;
+        let settled =
+            |values: &[f64]| stats::estimate(values).is_some_and(|e| e.high - e.value <= args.margin);
+        let enough = if acts {
+            difference(&choice, &default).is_some_and(|d| d.high - d.value <= args.margin)
+        } else {
+            settled(&default)
+        };
+        if rounds >= MIN_ROUNDS && enough {
+            break;
+        }
+    }
+    let gain =
+        if acts { difference(&choice, &default) } else { Some(Estimate { value: 0.0, low: 0.0, high: 0.0 }) };
+    let default_estimate = stats::estimate(&default);
+    let row = Row {
+        choice: plan.name.clone(),
+        why,
+        decided_s,
+        rounds,
+        choice_fulfilment: if acts { stats::estimate(&choice) } else { default_estimate },
+        default: default_estimate,
+        ceiling: stats::estimate(&ceiling),
+        gain,
+        mix,
+    };
+    let Known { agent, tenants, .. } = known;
+    agent.close("prove");
+    drop(tenants);
+    Ok(row)
+}
+
+fn difference(choice: &[f64], default: &[f64]) -> Option<Estimate> {
+    stats::difference(choice, default, 0.05)
+}
+
+fn table() -> Table<Row> {
+    let value = |e: Option<Estimate>| e.map(|e| e.value);
+    let half = |e: Option<Estimate>| e.map(|e| e.high - e.value);
+    Table::new(vec![
+        Field::integer("seed", "seed", |r: &Row| Some(r.mix.seed as i64)),
+        Field::integer("tasks", "tasks", |r: &Row| Some(r.mix.tasks.len() as i64)),
+        Field::number("wanted_pct", "wanted %", 0, |r: &Row| Some(r.mix.wanted_pct())),
+        Field::text("mix", "mix", |r: &Row| r.mix.to_string()).documents_only(),
+        Field::text("choice", "choice", |r: &Row| r.choice.clone()),
+        Field::text("why", "why", |r: &Row| r.why.clone()).documents_only(),
+        Field::number("decided_s", "decided s", 0, |r: &Row| Some(r.decided_s)),
+        Field::integer("rounds", "rounds", |r: &Row| Some(r.rounds as i64)),
+        Field::number("default_fulfilment", "default", 3, move |r: &Row| value(r.default)),
+        Field::number("choice_fulfilment", "choice", 3, move |r: &Row| value(r.choice_fulfilment)),
+        Field::number("realtime_ceiling", "ceiling", 3, move |r: &Row| value(r.ceiling)),
+        Field::number("gain", "gain", 3, move |r: &Row| value(r.gain)),
+        Field::number("gain_margin", "±95 %", 3, move |r: &Row| half(r.gain)),
+        Field::number("gap_closed", "gap closed", 2, |r: &Row| r.closed()),
+    ])
+}
+
+fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let harmed: Vec<u64> = rows.iter().filter(|r| r.harmed()).map(|r| r.mix.seed).collect();
+    let mut closed: Vec<f64> = rows.iter().filter_map(Row::closed).collect();
+    closed.sort_by(f64::total_cmp);
+    let median =
+        (!closed.is_empty()).then(|| (closed[(closed.len() - 1) / 2] + closed[closed.len() / 2]) / 2.0);
+    let wide = rows.iter().filter(|r| r.gain.is_some_and(|g| g.high - g.value > 0.0105)).count();
+    match global.output {
+        Format::Json => {
+            let document = json!({
+                "schema": "evenkeel.prove/v1", "mixes": table().json(rows), "harmed": harmed,
+                "with_a_gap": closed.len(), "median_gap_closed": median, "wider_than_0_01": wide,
+            });
+            writeln!(out, "{document:#}").context("cannot write to stdout")?;
+        }
+        Format::Csv => write!(out, "{}", table().csv(rows)).context("cannot write to stdout")?,
+        Format::Text | Format::Svg => {
+            write!(out, "{}", table().text(rows, width(out.is_terminal())))
+                .context("cannot write to stdout")?;
+            writeln!(
+                out,
+                "\n{} mixes, {} below their default beyond the interval{}; {} with a gap of at least {NO_GAP} to the \
+                 ceiling, median gap closed {}; {wide} with an interval wider than ±0.01.",
+                rows.len(),
+                harmed.len(),
+                if harmed.is_empty() { String::new() } else { format!(" (seeds {harmed:?})") },
+                closed.len(),
+                median.map_or_else(|| "unknown".to_owned(), |m| format!("{:.0} %", 100.0 * m)),
+            )
+            .context("cannot write to stdout")?;
+        }
+    }
+    Ok(())
+}
