@@ -17,8 +17,8 @@ mod prove;
 mod ps;
 mod restore;
 mod run;
-mod show;
 mod settings;
+mod show;
 mod status;
 mod topology;
 
