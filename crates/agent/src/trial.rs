@@ -23,7 +23,7 @@ const SETTLE_S: (f64, f64) = (0.05, 0.3);
 const CALM: f64 = 0.02;
 /// Rounds announced, and needed before anything is concluded.
 const ROUNDS: (usize, usize) = (3, 12);
-/// Challengers that get a closer look.
+/// Challengers that get a closer look at first.
 const FOCUS: usize = 2;
 
 /// Lengths of a trial's parts.
@@ -143,7 +143,7 @@ impl Agent {
         &mut self,
         candidates: &[Plan],
         rhythm: Rhythm,
-        (mut until, mut closer_look): (Instant, Option<Duration>),
+        (mut until, closer_look): (Instant, Option<Duration>),
         observation: &Observation,
         watcher: &mut dyn Watcher,
     ) -> Result<Decision, AgentError> {
@@ -163,6 +163,9 @@ impl Agent {
             rounds: full,
             round_s: rhythm.turn_s() * candidates.len() as f64,
         });
+        // Half of the time for a closer look goes to a few, the other half to the one that is then ahead.
+        let mut closer_looks: Vec<(usize, Duration)> =
+            closer_look.map_or_else(Vec::new, |time| vec![(1, time / 2), (FOCUS, time / 2)]);
         let mut race = Race::new(candidates.len() - 1, rules);
         let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         while let Some(turn) = race.up() {
@@ -170,8 +173,9 @@ impl Agent {
                 break;
             }
             if Instant::now() >= until {
-                let Some(time) = closer_look.take().filter(|_| race.decide().winner == 0) else { break };
-                race.focus(FOCUS);
+                let undecided = race.decide().winner == 0;
+                let Some((keep, time)) = closer_looks.pop().filter(|_| undecided) else { break };
+                race.focus(keep);
                 until = Instant::now() + time;
                 continue;
             }

@@ -289,9 +289,9 @@ impl Race {
     }
 
     /// Leaves only the `keep` most promising challengers in the race, so that what time is left goes to them: those
-    /// ahead of the present state by the best estimate. Ends the race when there is none.
+    /// that may still turn out better, by their best estimates. Ends the race when there is none.
     pub fn focus(&mut self, keep: usize) {
-        let base = stats::mean(&self.got(0)).unwrap_or(0.0);
+        let worth = self.rules.min_gain * stats::mean(&self.got(0)).unwrap_or(0.0);
         let mut ahead: Vec<(usize, f64)> = self
             .alive()
             .into_iter()
@@ -299,8 +299,8 @@ impl Race {
             .filter_map(|c| {
                 let verdict = self.verdict(c);
                 let harmless = !verdict.violations.iter().any(|v| v.sure == Sure::Certain);
-                let score = verdict.score_gain?.value;
-                (harmless && score >= self.rules.min_gain * base).then_some((c, score))
+                let score = verdict.score_gain?;
+                (harmless && score.high >= worth).then_some((c, score.value))
             })
             .collect();
         ahead.sort_by(|a, b| b.1.total_cmp(&a.1));

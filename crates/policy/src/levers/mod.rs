@@ -106,11 +106,13 @@ impl<'a> Scene<'a> {
         groups
     }
 
-    /// A slice for a task of this burst: `factor` bursts, so that a piece of work usually ends within it, between the
-    /// kernel's default and its maximum.
-    pub fn slice_for(&self, subject: &Subject<'_>, factor: f64) -> u64 {
-        let floor = self.features.default_slice_ns.unwrap_or(3_000_000).min(MAX_SLICE_NS);
-        subject.burst_ns.map_or(MAX_SLICE_NS, |ns| (ns as f64 * factor) as u64).clamp(floor, MAX_SLICE_NS)
+    /// A slice for a task of this burst: `factor` bursts, so that a piece of work usually ends within it, up to the
+    /// kernel's maximum. `None` leaves the kernel's default, which is long enough.
+    pub fn slice_for(&self, subject: &Subject<'_>, factor: f64) -> Option<u64> {
+        let default = self.features.default_slice_ns.unwrap_or(3_000_000);
+        let wanted = subject.burst_ns.map_or(MAX_SLICE_NS, |ns| (ns as f64 * factor) as u64);
+        // A slice within a tenth of the default would be a change without an effect.
+        (wanted > default + default / 10).then_some(wanted.min(MAX_SLICE_NS))
     }
 }
 

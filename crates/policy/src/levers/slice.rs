@@ -43,17 +43,21 @@ impl Lever for LongSlice {
     }
 
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        slices(scene, "longest slice: work runs to its end", |_, _| MAX_SLICE_NS)
+        slices(scene, "longest slice: work runs to its end", |_, _| Some(MAX_SLICE_NS))
     }
 }
 
-fn slices(scene: &Scene<'_>, why: &str, slice: impl Fn(&Scene<'_>, usize) -> u64) -> Option<Vec<Change>> {
+fn slices(
+    scene: &Scene<'_>,
+    why: &str,
+    slice: impl Fn(&Scene<'_>, usize) -> Option<u64>,
+) -> Option<Vec<Change>> {
     scene.features.task_slice.then(|| {
         (0..scene.tasks.len())
             .filter_map(|index| {
                 scene.tasks[index].sched(why, |attr| {
                     attr.policy = batch_policy(attr.policy);
-                    attr.slice_ns = Some(slice(scene, index));
+                    attr.slice_ns = slice(scene, index).or(attr.slice_ns);
                 })
             })
             .collect()

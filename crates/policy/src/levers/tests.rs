@@ -85,6 +85,21 @@ fn slices_follow_bursts() {
 }
 
 #[test]
+fn bursts_that_fit_the_default_slice_keep_it() {
+    let observation = host(2, &[("/", None)], &[(10.0, 100.0, 0), (10.0, 10.0, 0)]);
+    let plan = plan_named("batch+slice by burst", &scene(&observation, MODERN)).unwrap();
+    let slices: Vec<_> = plan
+        .changes
+        .iter()
+        .map(|c| match &c.to {
+            Setting::Sched(attr) => attr.slice_ns,
+            other => panic!("{other}"),
+        })
+        .collect();
+    assert_eq!(slices, [None, Some(20_000_000)]);
+}
+
+#[test]
 fn old_kernels_get_old_levers() {
     let old = Features::default();
     let observation =

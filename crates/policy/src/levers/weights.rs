@@ -41,7 +41,7 @@ impl Lever for SliceWeights {
         changes.extend(scene.tasks.iter().filter_map(|subject| {
             subject.sched("slice of three bursts: work runs to its end", |attr| {
                 attr.policy = batch_policy(attr.policy);
-                attr.slice_ns = Some(scene.slice_for(subject, 3.0));
+                attr.slice_ns = scene.slice_for(subject, 3.0).or(attr.slice_ns);
             })
         }));
         Some(changes)
