@@ -269,7 +269,9 @@ impl Problem<'_> {
             }
         }
         for group in (0..self.groups.len()).rev() {
-            if active[group] > 0 && let Some(parent) = self.groups[group].parent {
+            if active[group] > 0
+                && let Some(parent) = self.groups[group].parent
+            {
                 active[parent] += active[group];
             }
         }
@@ -289,7 +291,8 @@ impl Problem<'_> {
         let mut part = vec![1.0; self.groups.len() + 1];
         for (index, group) in self.groups.iter().enumerate() {
             let parent = slot(group.parent);
-            part[index + 1] = if sums[parent] > 0.0 { part[parent] * group.weight / sums[parent] } else { 0.0 };
+            part[index + 1] =
+                if sums[parent] > 0.0 { part[parent] * group.weight / sums[parent] } else { 0.0 };
         }
         self.tasks
             .iter()
@@ -326,7 +329,9 @@ impl Problem<'_> {
             if frozen.iter().filter(|f| **f).count() == before {
                 // Rounding: nobody was recognised as full although no step is possible; the fastest is taken for full.
                 let fastest = rates.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(i, _)| i);
-                if step <= EPSILON && let Some(index) = fastest {
+                if step <= EPSILON
+                    && let Some(index) = fastest
+                {
                     frozen[index] = true;
                 }
             }

@@ -27,7 +27,8 @@ fn near(got: &[f64], expected: &[f64]) {
 #[test]
 fn what_one_leaves_the_others_share_by_weight() {
     // 1 CPU: 40/50/10 promised as weights; the second wants only 20, its 30 go 40:10 to the others.
-    let shares = solve(&machine(1), &[], &[task(None, 40., 1.), task(None, 50., 0.2), task(None, 10., 1.)]).unwrap();
+    let shares =
+        solve(&machine(1), &[], &[task(None, 40., 1.), task(None, 50., 0.2), task(None, 10., 1.)]).unwrap();
     near(&shares.tasks, &[0.64, 0.2, 0.16]);
 }
 

@@ -19,22 +19,50 @@ impl Sim<'_> {
             return;
         }
         let now = self.now;
+        self.refresh_contributions(self.queues[owned as usize].group);
         let q = &mut self.queues[owned as usize];
         let average = q.load.read(now);
         let group = &mut self.groups[q.group as usize];
         // `update_tg_load_avg`: only changes above 1/64, at most one per millisecond.
         let delta = average - q.contribution;
-        if delta.abs() > q.contribution / 64.0 && now >= q.contributed_ns + 1_000_000 || q.contributed_ns == 0
-        {
+        let due = now >= q.contributed_ns + 1_000_000 && delta.abs() > q.contribution / 64.0;
+        if due || q.contribution == 0.0 {
+            if q.contribution == 0.0 && average > 0.0 {
+                group.contributing.push(owned);
+            }
             group.load += delta;
             q.contribution = average;
-            q.contributed_ns = now.max(1);
+            q.contributed_ns = now;
         }
         let load = q.weight.max(average);
         let total = (group.load - q.contribution + load).max(load);
         let share = if total > 0.0 { group.weight * load / total } else { group.weight };
         let share = share.clamp(2.0, group.weight);
         self.reweight(e, share);
+    }
+
+    /// Lets what a group's queues contribute decay where nothing runs any more (`update_blocked_averages`), at most once a
+    /// tick.
+    fn refresh_contributions(&mut self, group: u32) {
+        let now = self.now;
+        let g = &mut self.groups[group as usize];
+        if now < g.refreshed_ns + self.tick_ns {
+            return;
+        }
+        g.refreshed_ns = now;
+        let queues = &mut self.queues;
+        let mut sum = 0.0;
+        g.contributing.retain(|&queue| {
+            let q = &mut queues[queue as usize];
+            q.contribution = q.load.read(now);
+            q.contributed_ns = now;
+            if q.contribution < 1.0 && q.entities.is_empty() {
+                q.contribution = 0.0;
+            }
+            sum += q.contribution;
+            q.contribution > 0.0
+        });
+        g.load = sum;
     }
 
     /// Changes an entity's weight; what it is owed keeps its worth in service.

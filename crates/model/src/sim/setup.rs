@@ -147,6 +147,8 @@ impl<'a> Sim<'a> {
                 parent: group.parent.map_or(NONE, |p| p as u32),
                 weight: group.weight,
                 load: 0.0,
+                contributing: Vec::new(),
+                refreshed_ns: 0,
                 quota_ns,
                 period_ns: group.quota.period_usec * 1000,
                 burst_ns: group.quota.burst_usec as f64 * 1000.0,

@@ -86,6 +86,9 @@ pub(super) struct GroupState {
     pub weight: f64,
     /// Sum of its queues' load contributions (`task_group::load_avg`).
     pub load: f64,
+    /// Queues that contribute, and when those left behind were last looked at.
+    pub contributing: Vec<u32>,
+    pub refreshed_ns: u64,
     /// Bandwidth: quota, period, burst in nanoseconds; what is left in the pool.
     pub quota_ns: Option<f64>,
     pub period_ns: u64,

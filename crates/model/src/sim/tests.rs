@@ -143,7 +143,10 @@ fn siblings_slow_each_other_down() {
     assert!(two.tasks.iter().all(|t| (t.work_s - 20.0).abs() < 0.3), "{two:?}");
     s.tasks = (0..4).map(|i| Task::new(format!("t{i}"), None, Load::Spin)).collect();
     let four = simulate(&s).unwrap();
-    assert!(four.tasks.iter().all(|t| (t.work_s - 13.0).abs() < 0.3 && (t.got_s - 20.0).abs() < 0.1), "{four:?}");
+    assert!(
+        four.tasks.iter().all(|t| (t.work_s - 13.0).abs() < 0.3 && (t.got_s - 20.0).abs() < 0.1),
+        "{four:?}"
+    );
 }
 
 #[test]
@@ -152,7 +155,8 @@ fn changes_take_effect_while_running() {
     s.measure_from_ns = 0;
     s.duration_ns = 20_000_000_000;
     s.tasks = (0..2).map(|i| Task::new(format!("t{i}"), None, Load::Spin)).collect();
-    let bind = |task| Timed { at_ns: 10_000_000_000, change: Setting::Affinity(task, Some(CpuSet::single(0))) };
+    let bind =
+        |task| Timed { at_ns: 10_000_000_000, change: Setting::Affinity(task, Some(CpuSet::single(0))) };
     s.changes = vec![bind(0), bind(1)];
     let r = simulate(&s).unwrap();
     assert!(r.tasks.iter().all(|t| (t.got_s - 15.0).abs() < 0.1), "{r:?}");
@@ -175,7 +179,8 @@ fn levers_come_out_as_measured() {
                 s.tasks.push(t);
             }
             for cpu in 0..2 {
-                let load = Load::Duty { percent: 0.06, period_ns: 50_000_000, jitter: 0.9, kind: DutyKind::Closed };
+                let load =
+                    Load::Duty { percent: 0.06, period_ns: 50_000_000, jitter: 0.9, kind: DutyKind::Closed };
                 let mut t = Task::new(format!("background{cpu}"), None, load);
                 t.cpus = Some(CpuSet::single(cpu));
                 s.tasks.push(t);

@@ -1,0 +1,235 @@
+//! Burstable instances: how long a job takes when use is punished or paid for.
+//!
+//! Three rules: a *window* (use over the last so many seconds above a threshold makes most of the CPU disappear), a
+//! *penalty* (use above a free rate fills a bucket; when it is full, most of the CPU disappears for a fixed time) and *credits*
+//! (one credit is a CPU minute; without credits only the baseline is given).
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+/// Step of the computation, seconds.
+const STEP_S: f64 = 0.1;
+/// A job that takes longer than this (two weeks) is given up.
+const GIVE_UP_S: f64 = 14.0 * 86_400.0;
+
+/// What the hypervisor does about use. Shares are of one CPU, 0..1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Rule {
+    /// Nothing.
+    None,
+    /// A fixed share is stolen all the time: a shared core.
+    Constant {
+        /// Share stolen of the time in which the CPU is wanted.
+        stolen: f64,
+    },
+    /// Use over the last `window_s` seconds above `above` steals `stolen`, until it is below `below`.
+    Window {
+        /// Length of the window, seconds.
+        window_s: f64,
+        /// Starts the stealing.
+        above: f64,
+        /// Ends it.
+        below: f64,
+        /// Share stolen meanwhile.
+        stolen: f64,
+        /// Whether stolen time counts as use.
+        counts_stolen: bool,
+    },
+    /// Use above `free` fills a bucket of `burst_s` CPU seconds; when full, `stolen` disappears for `penalty_s` seconds and the
+    /// bucket is empty again.
+    Penalty {
+        /// Use that is free.
+        free: f64,
+        /// CPU seconds above it that are tolerated.
+        burst_s: f64,
+        /// Share stolen meanwhile.
+        stolen: f64,
+        /// How long, seconds.
+        penalty_s: f64,
+    },
+    /// CPU credits: each is a minute of a CPU.
+    Credits {
+        /// Credits at the start.
+        start: f64,
+        /// Credits earned an hour.
+        per_hour: f64,
+        /// Most that can be saved.
+        cap: f64,
+    },
+}
+
+impl Rule {
+    /// The punished instance as its owner describes it: 100 s, 20 %, 97 %.
+    pub const T1_MICRO_AS_TOLD: Self =
+        Self::Window { window_s: 100.0, above: 0.20, below: 0.20, stolen: 0.97, counts_stolen: true };
+    /// The rule that fits its four build times (`docs/model.md`): 33 % free, 10 CPU seconds above it, then 167 s at 3 %.
+    pub const T1_MICRO_FITTED: Self =
+        Self::Penalty { free: 0.329, burst_s: 10.0, stolen: 0.97, penalty_s: 167.0 };
+
+    /// A t2.micro with some credits: 6 an hour, at most a day's worth.
+    pub fn t2_micro(start: f64) -> Self {
+        Self::Credits { start, per_hour: 6.0, cap: 144.0 }
+    }
+}
+
+/// A job on one CPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Job {
+    /// CPU seconds it needs.
+    pub cpu_s: f64,
+    /// Share of the time it may run in which it wants the CPU (the rest it waits for disks and the like), above 0, up to 1.
+    pub busy: f64,
+}
+
+/// How a job went.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Wall-clock seconds; `None`: not done in two weeks.
+    pub real_s: Option<f64>,
+    /// CPU seconds its guest counted, stolen ones included where they look like use.
+    pub charged_s: f64,
+    /// CPU seconds stolen.
+    pub stolen_s: f64,
+    /// Credits left, for [`Rule::Credits`].
+    pub credits: Option<f64>,
+}
+
+/// Runs a job under a rule and a quota of `limit` of one CPU (`None`: none).
+pub fn run(rule: &Rule, job: Job, limit: Option<f64>) -> Outcome {
+    let demand = limit.unwrap_or(1.0).clamp(0.0, 1.0) * job.busy.clamp(0.0, 1.0);
+    let (mut left, mut time, mut charged, mut stolen_s) = (job.cpu_s, 0.0, 0.0, 0.0);
+    let mut state = State::new(rule);
+    while left > 1e-9 {
+        if time >= GIVE_UP_S || demand <= 0.0 {
+            return Outcome { real_s: None, charged_s: charged, stolen_s, credits: state.credits(rule) };
+        }
+        let given = state.given(rule, demand);
+        let part = (left / (given * STEP_S).max(1e-12)).min(1.0);
+        left -= given * STEP_S * part;
+        time += STEP_S * part;
+        charged += demand * STEP_S * part;
+        stolen_s += (demand - given) * STEP_S * part;
+        state.step(rule, demand, given, STEP_S * part);
+    }
+    Outcome { real_s: Some(time), charged_s: charged, stolen_s, credits: state.credits(rule) }
+}
+
+struct State {
+    window: VecDeque<f64>,
+    sum: f64,
+    stealing: bool,
+    level: f64,
+    penalty_left: f64,
+}
+
+impl State {
+    fn new(rule: &Rule) -> Self {
+        let level = if let Rule::Credits { start, .. } = rule { *start } else { 0.0 };
+        Self { window: VecDeque::new(), sum: 0.0, stealing: false, level, penalty_left: 0.0 }
+    }
+
+    fn credits(&self, rule: &Rule) -> Option<f64> {
+        matches!(rule, Rule::Credits { .. }).then_some(self.level)
+    }
+
+    fn given(&self, rule: &Rule, demand: f64) -> f64 {
+        match *rule {
+            Rule::None => demand,
+            Rule::Constant { stolen } => demand * (1.0 - stolen),
+            Rule::Window { stolen, .. } if self.stealing => demand * (1.0 - stolen),
+            Rule::Penalty { stolen, .. } if self.penalty_left > 0.0 => demand * (1.0 - stolen),
+            Rule::Window { .. } | Rule::Penalty { .. } => demand,
+            Rule::Credits { per_hour, .. } => {
+                if self.level > 0.0 {
+                    demand
+                } else {
+                    demand.min(per_hour / 60.0)
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, rule: &Rule, demand: f64, given: f64, dt: f64) {
+        match *rule {
+            Rule::None | Rule::Constant { .. } => {}
+            Rule::Window { window_s, above, below, counts_stolen, .. } => {
+                let used = if counts_stolen { demand } else { given } * dt;
+                self.window.push_back(used);
+                self.sum += used;
+                while self.window.len() as f64 * STEP_S > window_s {
+                    self.sum -= self.window.pop_front().unwrap_or(0.0);
+                }
+                let share = self.sum / window_s.max(STEP_S);
+                self.stealing = if self.stealing { share >= below } else { share > above };
+            }
+            Rule::Penalty { free, burst_s, penalty_s, .. } => {
+                if self.penalty_left > 0.0 {
+                    self.penalty_left -= dt;
+                    return;
+                }
+                self.level = (self.level + (demand - free) * dt).max(0.0);
+                if self.level >= burst_s {
+                    (self.level, self.penalty_left) = (0.0, penalty_s);
+                }
+            }
+            Rule::Credits { per_hour, cap, .. } => {
+                self.level = (self.level + (per_hour / 3600.0 - given / 60.0) * dt).clamp(0.0, cap);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Minutes.
+    fn minutes(rule: &Rule, job: Job, limit: Option<f64>) -> f64 {
+        run(rule, job, limit).real_s.unwrap() / 60.0
+    }
+
+    #[test]
+    fn the_fitted_rule_reproduces_the_builds_by_limit() {
+        // 20.5 CPU minutes; at 30 % the build used 27.2 %, so it wants the CPU 91 % of the time.
+        let job = Job { cpu_s: 20.5 * 60.0, busy: 0.91 };
+        let rule = Rule::T1_MICRO_FITTED;
+        let source = [(None, 187.0), (Some(0.25), 90.1), (Some(0.30), 75.1), (Some(0.40), 87.4)];
+        for (limit, source) in source {
+            let ours = minutes(&rule, job, limit);
+            println!("limit {limit:?}: source {source:.1} min, model {ours:.1} min");
+            assert!((ours / source - 1.0).abs() < 0.05, "{limit:?}: {ours} against {source}");
+        }
+        let at = |limit| minutes(&rule, job, limit);
+        assert!(at(Some(0.3)) < at(Some(0.4)) && at(Some(0.4)) < at(Some(0.25)) && at(Some(0.25)) < at(None));
+    }
+
+    #[test]
+    fn the_rule_as_told_contradicts_its_own_table() {
+        // 25 % is above the 20 % it names, yet 25 % and 30 % were not punished; counting used time every limit takes the same.
+        let job = Job { cpu_s: 1230.0, busy: 0.91 };
+        assert!(minutes(&Rule::T1_MICRO_AS_TOLD, job, Some(0.25)) > 180.0);
+        let used =
+            Rule::Window { window_s: 100.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: false };
+        let (a, b) = (minutes(&used, job, Some(0.3)), minutes(&used, job, None));
+        assert!((a / b - 1.0).abs() < 0.1, "{a} {b}");
+    }
+
+    #[test]
+    fn t2_micro_credits() {
+        // 14 m 46 s for 9.33 CPU minutes: 30 credits become 22.15 (the source: 22).
+        let out = run(&Rule::t2_micro(30.0), Job { cpu_s: 560.0, busy: 560.0 / 886.4 }, None);
+        assert!((out.real_s.unwrap() - 886.4).abs() < 1.0);
+        assert!((out.credits.unwrap() - 22.15).abs() < 0.1, "{:?}", out.credits);
+        // Without credits: its baseline of 10 %, 1.6 hours, not two weeks.
+        let base = run(&Rule::t2_micro(0.0), Job { cpu_s: 560.0, busy: 1.0 }, Some(0.10));
+        assert!((base.real_s.unwrap() / 3600.0 - 1.56).abs() < 0.1);
+    }
+
+    #[test]
+    fn a_job_that_cannot_end_is_given_up() {
+        let out = run(&Rule::None, Job { cpu_s: 1.0, busy: 1.0 }, Some(0.0));
+        assert_eq!(out.real_s, None);
+    }
+}
