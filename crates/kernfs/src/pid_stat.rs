@@ -19,6 +19,10 @@ pub struct PidStat {
     pub state: char,
     /// Parent process, 0 for none.
     pub ppid: u32,
+    /// Process group; 0 for one of another pid namespace.
+    pub process_group: u32,
+    /// Session; 0 for one of another pid namespace.
+    pub session: u32,
     /// A kernel thread.
     pub kernel_thread: bool,
     /// Time in user and kernel mode, nanoseconds (resolution 10 ms).
@@ -29,6 +33,8 @@ pub struct PidStat {
     pub start_time: u64,
     /// CPU it ran on last.
     pub cpu: Option<u32>,
+    /// Scheduling policy, the kernel's number.
+    pub policy: Option<u32>,
 }
 
 /// Reads the one line. The name ends at the last closing parenthesis: it may hold any character itself.
@@ -49,9 +55,13 @@ pub fn parse(text: &str) -> Result<PidStat, ParseError> {
     };
     let state = field(3).and_then(|w| w.chars().next()).ok_or_else(|| bad("a state letter"))?;
     let mut number = |n: usize, what: &str| -> Result<u64, ParseError> {
-        field(n).and_then(|w| w.parse().ok()).ok_or_else(|| bad(what))
+        // Process group and session are negative where there is none: as good as 0.
+        let read = |word: &str| word.parse().ok().or_else(|| word.parse::<i64>().ok().map(|_| 0));
+        field(n).and_then(read).ok_or_else(|| bad(what))
     };
     let ppid = number(4, "the parent as field 4")?;
+    let process_group = number(5, "the process group as field 5")?;
+    let session = number(6, "the session as field 6")?;
     let flags = number(9, "flags as field 9")?;
     let utime = number(14, "utime as field 14")?;
     let stime = number(15, "stime as field 15")?;
@@ -62,11 +72,14 @@ pub fn parse(text: &str) -> Result<PidStat, ParseError> {
         comm: comm.to_owned(),
         state,
         ppid: u32::try_from(ppid).map_err(|_| bad("a parent below 2^32"))?,
+        process_group: u32::try_from(process_group).map_err(|_| bad("a process group below 2^32"))?,
+        session: u32::try_from(session).map_err(|_| bad("a session below 2^32"))?,
         kernel_thread: flags & PF_KTHREAD != 0,
         cpu_ns: utime.saturating_add(stime).saturating_mul(NS_PER_TICK),
         threads: u32::try_from(threads).map_err(|_| bad("threads below 2^32"))?,
         start_time,
         cpu: field(39).and_then(|w| w.parse().ok()),
+        policy: field(41).and_then(|w| w.parse().ok()),
     })
 }
 
@@ -87,8 +100,8 @@ mod tests {
 
     fn line(comm: &str) -> String {
         format!(
-            "12 ({comm}) S 1 12 12 0 -1 4194560 1 0 0 0 7 5 0 0 20 0 3 0 4711 0 0 18446744073709551615 0 0 0 0 0 0 0 \
-             0 0 0 0 0 17 1 0 0 0 0 0\n"
+            "12 ({comm}) S 1 12 13 0 -1 4194560 1 0 0 0 7 5 0 0 20 0 3 0 4711 0 0 18446744073709551615 0 0 0 0 0 0 0 \
+             0 0 0 0 0 17 1 0 3 0 0 0\n"
         )
     }
 
@@ -98,6 +111,7 @@ mod tests {
             let stat = parse(&line(comm)).unwrap();
             assert_eq!((stat.comm.as_str(), stat.ppid, stat.start_time), (comm, 1, 4711));
             assert_eq!((stat.cpu, stat.threads, stat.cpu_ns), (Some(1), 3, 120_000_000));
+            assert_eq!((stat.process_group, stat.session, stat.policy), (12, 13, Some(3)));
             assert!(!stat.kernel_thread);
             assert_eq!(comm_and_cpu(line(comm).as_bytes()), Some((comm.as_bytes(), 1)));
         }
@@ -106,6 +120,12 @@ mod tests {
     #[test]
     fn kernel_threads_are_known_by_their_flag() {
         assert!(parse(&line("kworker").replace("4194560", "69238880")).unwrap().kernel_thread);
+    }
+
+    #[test]
+    fn no_process_group_is_0() {
+        let stat = parse(&line("sh").replace("12 13 0", "-1 0 0")).unwrap();
+        assert_eq!((stat.process_group, stat.session), (0, 0));
     }
 
     #[test]

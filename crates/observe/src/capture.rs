@@ -95,7 +95,7 @@ const PER_HOST: [&str; 12] = [
     "sys/devices/system/cpu/smt/active",
 ];
 const CPU_LISTS: [&str; 6] = ["online", "offline", "present", "possible", "isolated", "nohz_full"];
-const PER_CPU: [&str; 9] = [
+const PER_CPU: [&str; 10] = [
     "topology/physical_package_id",
     "topology/die_id",
     "topology/core_id",
@@ -104,11 +104,12 @@ const PER_CPU: [&str; 9] = [
     "cpu_capacity",
     "cpufreq/scaling_governor",
     "cpufreq/scaling_driver",
+    "cpufreq/energy_performance_preference",
     "cpufreq/scaling_max_freq",
 ];
 const PER_CACHE: [&str; 4] = ["level", "type", "size", "shared_cpu_list"];
 const COUNTED: [&str; 3] = ["cpu.stat", "cpu.stat.local", "cpuacct.usage"];
-const PER_GROUP: [&str; 20] = [
+const PER_GROUP: [&str; 21] = [
     "cgroup.controllers",
     "cgroup.subtree_control",
     "cpu.weight",
@@ -127,6 +128,7 @@ const PER_GROUP: [&str; 20] = [
     "cpuset.mems",
     "cpuset.mems.effective",
     "cpuset.effective_mems",
+    "cpuset.memory_migrate",
     "cpuset.cpus.partition",
     "cpuset.cpus.isolated",
 ];

@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_base::{CpuQuota, CpuSet, GroupRef, Knob, Limit, Setting};
+use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_kernfs::{ReadError, Root, cgroupfs};
 
 use super::of_file;
 use crate::kernel::KernelError;
@@ -14,58 +16,40 @@ use crate::kernel::KernelError;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Groups {
     /// The v1 hierarchy of the cpu controller.
-    cpu: Option<PathBuf>,
+    cpu: Option<Hierarchy>,
     /// The v1 hierarchy of the cpuset controller.
-    cpuset: Option<PathBuf>,
+    cpuset: Option<Hierarchy>,
     /// The v2 hierarchy.
-    unified: Option<PathBuf>,
+    unified: Option<Hierarchy>,
 }
 
 impl Groups {
     /// Looks at this process's mount table.
     pub fn find() -> Result<Self, KernelError> {
-        let path = "/proc/self/mountinfo";
-        let text = std::fs::read(path).map_err(|error| of_file(&error, path))?;
-        Ok(Self::parse(&String::from_utf8_lossy(&text)))
-    }
-
-    /// See `proc_pid_mountinfo(5)`. Of several mounts of a hierarchy the first counts.
-    fn parse(mountinfo: &str) -> Self {
-        let mut groups = Self::default();
-        for line in mountinfo.lines() {
-            let Some((front, back)) = line.split_once(" - ") else { continue };
-            let Some(mount) = front.split(' ').nth(4) else { continue };
-            let mut back = back.split(' ');
-            let (kind, options) = (back.next(), back.nth(1).unwrap_or(""));
-            let has = |name: &str| options.split(',').any(|option| option == name);
-            let set = |slot: &mut Option<PathBuf>| {
-                slot.get_or_insert_with(|| PathBuf::from(unescape(mount)));
-            };
-            match kind {
-                Some("cgroup2") => set(&mut groups.unified),
-                Some("cgroup") => {
-                    if has("cpu") {
-                        set(&mut groups.cpu);
-                    }
-                    if has("cpuset") {
-                        set(&mut groups.cpuset);
-                    }
-                }
-                _ => {}
+        match Hierarchies::read(&Root::host()) {
+            Ok(found) => Ok(Self::of(found)),
+            Err(ReadError::Io { path, source }) => Err(of_file(&source, &path.display().to_string())),
+            Err(ReadError::Parse(error)) => {
+                Err(KernelError::Io { path: error.path.display().to_string(), error: error.to_string() })
             }
         }
-        groups
+    }
+
+    fn of(found: Hierarchies) -> Self {
+        let v1 = |hierarchy: Option<Hierarchy>| hierarchy.filter(|hierarchy| !hierarchy.v2);
+        Self { cpu: v1(found.cpu), cpuset: v1(found.cpuset), unified: found.unified }
     }
 
     fn dir(&self, group: &GroupRef, knob: Knob) -> Result<PathBuf, KernelError> {
-        let (mount, name) = match (group.v2, knob) {
+        let (hierarchy, name) = match (group.v2, knob) {
             (true, _) => (&self.unified, "cgroup2"),
             (false, Knob::Cpuset) => (&self.cpuset, "the cpuset controller"),
             (false, _) => (&self.cpu, "the cpu controller"),
         };
-        let mount =
-            mount.as_ref().ok_or_else(|| KernelError::Unsupported(format!("{name} is not mounted")))?;
-        Ok(mount.join(group.path.trim_start_matches('/')))
+        match hierarchy {
+            Some(hierarchy) => Ok(hierarchy.dir(&group.path).into()),
+            None => Err(KernelError::Unsupported(format!("{name} is not mounted"))),
+        }
     }
 
     /// See [`crate::Kernel::group_id`].
@@ -80,12 +64,13 @@ impl Groups {
 
     /// Effective CPUs of a cpuset, by its path as `/proc/PID/cpuset` has it; `None` when that cannot be told.
     pub fn effective_cpus(&self, path: &str) -> Option<CpuSet> {
-        let below = path.strip_prefix('/')?;
-        let read = |file: PathBuf| std::fs::read_to_string(file).ok()?.parse().ok();
-        match &self.cpuset {
-            Some(mount) => read(mount.join(below).join("cpuset.effective_cpus")),
-            None => read(self.unified.as_ref()?.join(below).join("cpuset.cpus.effective")),
-        }
+        let (hierarchy, file) = match (&self.cpuset, &self.unified) {
+            (Some(v1), _) => (v1, "cpuset.effective_cpus"),
+            (None, Some(v2)) => (v2, "cpuset.cpus.effective"),
+            (None, None) => return None,
+        };
+        let dir = path.starts_with('/').then(|| hierarchy.dir(path))?;
+        std::fs::read_to_string(Path::new(&dir).join(file)).ok()?.parse().ok()
     }
 
     /// Reads a property.
@@ -132,29 +117,6 @@ impl Groups {
     }
 }
 
-/// Undoes the octal escapes of the mount table.
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        let code = (first == b'\\')
-            .then(|| tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok()))
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) => {
-                bytes.push(code);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 fn missing(dir: &Path, file: &str) -> KernelError {
     if dir.exists() {
         KernelError::Unsupported(format!("{} has no {file}", dir.display()))
@@ -199,32 +161,20 @@ fn put(dir: &Path, file: &str, value: &str) -> Result<(), KernelError> {
 }
 
 fn quota(dir: &Path, v2: bool) -> Result<CpuQuota, KernelError> {
-    let limit = |text: &str, file: &str| match text {
-        "max" | "-1" => Ok(Limit::Max),
-        text => text
-            .parse()
-            .map(Limit::Value)
-            .map_err(|_| malformed(dir, file, &format!("expected a quota, found {text:?}"))),
-    };
     // Linux 5.14 and later.
     let burst = |file| match number(dir, file) {
         Err(KernelError::Unsupported(_)) => Ok(0),
         other => other,
     };
     if v2 {
-        let text = text(dir, "cpu.max")?;
-        let (quota, period) =
-            text.split_once(' ').and_then(|(quota, period)| Some((quota, period.parse().ok()?))).ok_or_else(
-                || malformed(dir, "cpu.max", &format!("expected quota and period, found {text:?}")),
-            )?;
-        Ok(CpuQuota {
-            quota_usec: limit(quota, "cpu.max")?,
-            period_usec: period,
-            burst_usec: burst("cpu.max.burst")?,
-        })
+        let max = cgroupfs::parse_cpu_max(&text(dir, "cpu.max")?)
+            .map_err(|error| malformed(dir, "cpu.max", &error.reason))?;
+        Ok(CpuQuota { burst_usec: burst("cpu.max.burst")?, ..max })
     } else {
+        // -1: no limit.
+        let quota: i64 = number(dir, "cpu.cfs_quota_us")?;
         Ok(CpuQuota {
-            quota_usec: limit(&text(dir, "cpu.cfs_quota_us")?, "cpu.cfs_quota_us")?,
+            quota_usec: u64::try_from(quota).map_or(Limit::Max, Limit::Value),
             period_usec: number(dir, "cpu.cfs_period_us")?,
             burst_usec: burst("cpu.cfs_burst_us")?,
         })
@@ -281,24 +231,27 @@ fn put_v1_quota(dir: &Path, now: &CpuQuota, to: &CpuQuota, quota: &str) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const HYBRID: &str = "\
-31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
-32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
-34 31 0:31 / /sys/fs/cgroup/my\\040cpuset rw - cgroup cgroup rw,cpuset
-99 31 0:31 / /elsewhere rw - cgroup cgroup rw,cpuset
-41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
-broken line
-";
+    use evenkeel_kernfs::mountinfo;
 
     #[test]
-    fn hierarchies_are_found_in_the_mount_table() {
-        let groups = Groups::parse(HYBRID);
-        assert_eq!(groups.cpu, Some("/sys/fs/cgroup/cpu,cpuacct".into()));
-        assert_eq!(groups.cpuset, Some("/sys/fs/cgroup/my cpuset".into()));
-        assert_eq!(groups.unified, Some("/sys/fs/cgroup/unified".into()));
-        let v2 = Groups::parse("1 2 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
-        assert_eq!((v2.cpu, v2.unified), (None, Some("/sys/fs/cgroup".into())));
+    fn a_group_is_found_in_the_hierarchy_of_its_version() {
+        let table = "\
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+34 31 0:31 / /sys/fs/cgroup/my\\040cpuset rw - cgroup cgroup rw,cpuset
+41 31 0:38 /box /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
+";
+        let groups = Groups::of(Hierarchies::find(&mountinfo::parse(table).unwrap(), Some("")));
+        let dir = |path: &str, v2, knob| groups.dir(&GroupRef { path: path.into(), v2 }, knob).unwrap();
+        assert_eq!(dir("/a", false, Knob::Weight), Path::new("/sys/fs/cgroup/cpu,cpuacct/a"));
+        assert_eq!(dir("/a", false, Knob::Cpuset), Path::new("/sys/fs/cgroup/my cpuset/a"));
+        assert_eq!(dir("/box/a", true, Knob::Weight), Path::new("/sys/fs/cgroup/unified/a"));
+
+        let table = "1 2 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let groups = Groups::of(Hierarchies::find(&mountinfo::parse(table).unwrap(), Some("cpu cpuset")));
+        assert_eq!((groups.cpu.is_none(), groups.cpuset.is_none()), (true, true));
+        assert!(groups.dir(&GroupRef { path: "/a".into(), v2: true }, Knob::Cpuset).is_ok());
+        let v1 = GroupRef { path: "/a".into(), v2: false };
+        assert!(matches!(groups.dir(&v1, Knob::Weight), Err(KernelError::Unsupported(_))));
     }
 
     /// A directory that looks like a v2 cgroup.
@@ -308,7 +261,9 @@ broken line
         for (name, text) in files {
             std::fs::write(dir.path().join("a").join(name), text).unwrap();
         }
-        let groups = Groups { unified: Some(dir.path().into()), ..Groups::default() };
+        let mount_point = dir.path().to_str().unwrap().to_owned();
+        let unified = Hierarchy { mount_point, root: "/".into(), v2: true };
+        let groups = Groups { unified: Some(unified), ..Groups::default() };
         (dir, groups, GroupRef { path: "/a".into(), v2: true })
     }
 

@@ -4,56 +4,22 @@ use std::collections::BTreeSet;
 use std::io;
 
 use evenkeel_base::{CpuSet, SchedPolicy, TaskId};
+use evenkeel_kernfs::pid_stat::{self, PidStat};
 
 use super::of_file;
 use crate::kernel::{KernelError, TaskFacts};
 
-/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, in field 9 of `stat`.
-const PF_KTHREAD: u64 = 0x0020_0000;
-
 /// Names of processes known to take in orphans: users' managers and containers' monitors.
 const REAPERS: [&str; 4] = ["systemd", "containerd-shim", "conmon", "podman"];
 
-/// What is used of a `stat` line.
-#[derive(Debug, PartialEq)]
-struct Stat {
-    comm: String,
-    state: u8,
-    ppid: u32,
-    process_group: u32,
-    session: u32,
-    kernel_thread: bool,
-    start_time: u64,
-    policy: u32,
-}
-
-/// Fields are counted from the last `)`: a task's name may hold anything.
-fn parse_stat(bytes: &[u8]) -> Option<Stat> {
-    let open = bytes.iter().position(|&b| b == b'(')?;
-    let close = bytes.iter().rposition(|&b| b == b')')?;
-    let comm = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
-    let rest = std::str::from_utf8(bytes.get(close + 1..)?).ok()?;
-    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // fields[0] is field 3 of proc(5)
-    Some(Stat {
-        comm,
-        state: *fields.first()?.as_bytes().first()?,
-        ppid: fields.get(1)?.parse().ok()?,
-        // Those of another pid namespace are shown as 0, or negative where none.
-        process_group: fields.get(2)?.parse::<i32>().ok()?.max(0) as u32,
-        session: fields.get(3)?.parse::<i32>().ok()?.max(0) as u32,
-        kernel_thread: fields.get(6)?.parse::<u64>().ok()? & PF_KTHREAD != 0,
-        start_time: fields.get(19)?.parse().ok()?,
-        policy: fields.get(38)?.parse().ok()?,
-    })
-}
-
-fn read_stat(path: &str) -> Result<Option<Stat>, KernelError> {
-    match read(path)? {
-        None => Ok(None),
-        Some(bytes) => parse_stat(&bytes)
-            .map(Some)
-            .ok_or_else(|| KernelError::Io { path: path.to_owned(), error: "not a stat line".to_owned() }),
+fn read_stat(path: &str) -> Result<Option<PidStat>, KernelError> {
+    let Some(bytes) = read(path)? else { return Ok(None) };
+    // A task's name may hold any byte.
+    match pid_stat::parse(&String::from_utf8_lossy(&bytes)) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) => {
+            Err(KernelError::Io { path: path.to_owned(), error: error.at(path.as_ref()).to_string() })
+        }
     }
 }
 
@@ -98,10 +64,10 @@ fn facts_in(tgid: u32, tid: u32) -> Result<Option<TaskFacts>, KernelError> {
         session: stat.session,
         comm: stat.comm,
         kernel_thread: stat.kernel_thread,
-        policy: SchedPolicy::from_raw(stat.policy),
+        policy: stat.policy.and_then(SchedPolicy::from_raw),
         cgroup: String::from_utf8_lossy(&cgroup).into_owned(),
         reaper: false,
-        busy: matches!(stat.state, b'R' | b'D'),
+        busy: matches!(stat.state, 'R' | 'D'),
     }))
 }
 
@@ -155,24 +121,6 @@ pub(super) fn born_since(since: u64, processes: &BTreeSet<u32>) -> Result<Vec<Ta
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stat_lines() {
-        let good = b"42 (a) b ( c) S 7 42 42 0 -1 2097216 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 1 0 3 0 0 0\n";
-        let stat = parse_stat(good).unwrap();
-        assert_eq!(
-            (stat.comm.as_str(), stat.state, stat.ppid, stat.start_time),
-            ("a) b ( c", b'S', 7, 12345)
-        );
-        assert_eq!((stat.kernel_thread, stat.policy), (true, 3));
-        for bad in ["", "1", "1 (x", "1 (x) S", "1 )x( S 1 1 1", "1 (x) S a 1 1 1 1 1", "1 (x) S 1 a 1 1 1 1"]
-        {
-            assert_eq!(parse_stat(bad.as_bytes()), None, "{bad}");
-        }
-        for cut in 0..90 {
-            assert_eq!(parse_stat(&good[..cut]), None, "cut at {cut}");
-        }
-    }
 
     #[test]
     fn the_own_thread_is_found() {
