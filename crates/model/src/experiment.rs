@@ -237,7 +237,12 @@ impl Experiment {
         let refuse = |line: usize, message: String| Err(ExperimentError::Value { line, message });
         let cores = m.cpus;
         let logical = u64::from(cores) * u64::from(m.threads_per_core);
-        if cores == 0 || m.threads_per_core == 0 || logical > 4096 || m.nodes == 0 || !cores.is_multiple_of(m.nodes) {
+        if cores == 0
+            || m.threads_per_core == 0
+            || logical > 4096
+            || m.nodes == 0
+            || !cores.is_multiple_of(m.nodes)
+        {
             return refuse(
                 line_of("[machine]", 0),
                 "a machine has 1 to 4096 logical CPUs, its cores divided evenly over its nodes".into(),

@@ -1,5 +1,7 @@
 //! The sources' tables, simulated as they were run; source beside simulated is printed (`--nocapture`).
 
+#![allow(clippy::unwrap_used)] // helpers of tests
+
 use evenkeel_base::{CpuQuota, CpuSet, Limit, Topology};
 use evenkeel_model::sim::{Group, Kernel, Load, Machine, Report, Scenario, Task, simulate};
 
