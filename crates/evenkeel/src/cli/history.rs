@@ -481,12 +481,15 @@ fn page(store: &Store, stored: &StoredRun) -> Result<RunPage, StoreError> {
     })
 }
 
-/// The busiest tasks, with what they got in the first and the last stage.
+/// A task's name, and what it got in the first and the last stage, percent of one CPU.
+type FirstAndLast = (String, [Option<f64>; 2]);
+
+/// The busiest tasks.
 fn page_tasks(
     store: &Store,
     record: &evenkeel_base::run::RunRecord,
-) -> Result<Vec<(String, [Option<f64>; 2])>, StoreError> {
-    let mut got: BTreeMap<evenkeel_base::TaskId, (String, [Option<f64>; 2])> = BTreeMap::new();
+) -> Result<Vec<FirstAndLast>, StoreError> {
+    let mut got: BTreeMap<evenkeel_base::TaskId, FirstAndLast> = BTreeMap::new();
     let Some((first, last)) = record.stages.first().zip(record.stages.last()) else { return Ok(Vec::new()) };
     for (index, stage) in [first, last].into_iter().enumerate() {
         let end = stage.started_ns.saturating_add((stage.seconds.max(0.0) * 1e9) as u64);
