@@ -19,6 +19,7 @@ mod restore;
 mod run;
 mod settings;
 mod show;
+mod sim;
 mod status;
 mod topology;
 
@@ -84,6 +85,7 @@ enum Command {
     Restore(restore::Args),
     History(history::Args),
     Load(load::Args),
+    Sim(sim::Args),
     Capture(capture::Args),
     Demo(demo::Args),
     Completions(completions::Args),
@@ -137,6 +139,7 @@ pub fn main() -> ExitCode {
         Command::Restore(args) => restore::run(global, args),
         Command::History(args) => history::run(global, args),
         Command::Load(args) => load::run(global, args),
+        Command::Sim(args) => sim::run(global, args),
         Command::Capture(args) => capture::run(global, args),
         Command::Demo(args) => demo::run(global, args),
         Command::Completions(args) => completions::run(global, args),

@@ -1,0 +1,173 @@
+//! `evenkeel sim`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use evenkeel_model::experiment::Experiment;
+use evenkeel_model::sim::{Report, Scenario, simulate};
+use serde_json::json;
+
+use super::{Failure, Format, Global, Outcome};
+
+/// Run an experiment file on the simulated scheduler.
+///
+/// Touches nothing and needs no privilege: says what each task would get on the machine, kernel and settings the file describes.
+///
+/// Example: evenkeel sim guarantees.toml
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Experiment file (TOML), the same as `lab run` takes.
+    file: PathBuf,
+    /// Seed instead of the file's.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    let text = std::fs::read_to_string(&args.file)
+        .with_context(|| format!("cannot read {}", args.file.display()))
+        .map_err(Failure::Usage)?;
+    let usage = |error| Failure::Usage(anyhow!("{}: {error}", args.file.display()));
+    let mut experiment = Experiment::parse(&text).map_err(|e| usage(e.to_string()))?;
+    if let Some(seed) = args.seed {
+        experiment.seed = seed;
+    }
+    let mut runs = Vec::new();
+    for repetition in 0..experiment.repetitions.max(1) {
+        let scenario = experiment.build(&text, repetition).map_err(|e| usage(e.to_string()))?;
+        let report = simulate(&scenario).map_err(|e| usage(e.to_string()))?;
+        runs.push((scenario, report));
+    }
+    let out = match global.output {
+        Format::Text => text_table(&experiment, &runs),
+        Format::Csv => csv(&runs),
+        Format::Json => json_document(&experiment, &runs),
+        Format::Svg => return Err(Failure::Usage(anyhow!("sim has no picture; use -o text, json or csv"))),
+    };
+    print!("{out}");
+    Ok(0)
+}
+
+/// The median; `None` of nothing.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    Some(if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values.get(middle)? + values[middle - 1]) / 2.0
+    })
+}
+
+fn text_table(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
+    let mut out = String::new();
+    let Some((scenario, first)) = runs.first() else { return out };
+    let width = scenario.tasks.iter().map(|t| t.name.len()).max().unwrap_or(4).max(4);
+    let _ = writeln!(
+        out,
+        "{}: simulated, {} CPUs, Linux {}, {} s, {} repetition{} (medians)\n",
+        experiment.name,
+        first.cpu_pct.len(),
+        experiment.machine.kernel,
+        first.measured_s,
+        runs.len(),
+        if runs.len() == 1 { "" } else { "s" }
+    );
+    let _ = writeln!(
+        out,
+        "{:width$} {:>8} {:>8} {:>8} {:>10} {:>10} {:>9} {:>9}",
+        "TASK", "WANTED%", "GOT%", "WAIT%", "THROTTLED%", "p99 WAIT", "VOL/s", "INVOL/s"
+    );
+    for index in 0..scenario.tasks.len() {
+        let of = |f: &dyn Fn(&evenkeel_model::sim::TaskReport) -> f64| {
+            median(runs.iter().map(|(_, r)| f(&r.tasks[index])).collect()).unwrap_or(0.0)
+        };
+        let seconds = first.measured_s;
+        let task = &first.tasks[index];
+        let wanted = task.wanted_pct.map_or_else(|| "-".into(), |w| format!("{w:.1}"));
+        let p99 = task.waits.quantile_usec(0.99).map_or_else(|| "-".into(), |us| format!("<{us} us"));
+        let _ = writeln!(
+            out,
+            "{:width$} {wanted:>8} {:>8.2} {:>8.2} {:>10.2} {p99:>10} {:>9.1} {:>9.1}",
+            task.name,
+            of(&|t| t.got_pct),
+            of(&|t| 100.0 * t.waited_s / seconds),
+            of(&|t| 100.0 * t.throttled_s / seconds),
+            of(&|t| t.voluntary as f64 / seconds),
+            of(&|t| t.involuntary as f64 / seconds),
+        );
+    }
+    let cpus: Vec<String> = first.cpu_pct.iter().map(|p| format!("{p:.1}")).collect();
+    let _ = writeln!(out, "\nCPU use %: {}", cpus.join(" "));
+    if let Some(f) = median(runs.iter().filter_map(|(_, r)| r.fulfilment()).collect()) {
+        let _ = writeln!(out, "fulfilment: {f:.4}");
+    }
+    out
+}
+
+fn csv(runs: &[(Scenario, Report)]) -> String {
+    let mut out = String::from(
+        "repetition,task,wanted_pct,got_pct,waited_s,throttled_s,voluntary,involuntary,migrations,runs,mean_events_per_s\n",
+    );
+    for (number, (_, report)) in runs.iter().enumerate() {
+        for t in &report.tasks {
+            let wanted = t.wanted_pct.map(|w| w.to_string()).unwrap_or_default();
+            let eps = mean_eps(t).map(|e| format!("{e:.3}")).unwrap_or_default();
+            let name = if t.name.contains([',', '"', '\n']) {
+                format!("\"{}\"", t.name.replace('"', "\"\""))
+            } else {
+                t.name.clone()
+            };
+            let _ = writeln!(
+                out,
+                "{},{name},{wanted},{:.4},{:.6},{:.6},{},{},{},{},{eps}",
+                number + 1,
+                t.got_pct,
+                t.waited_s,
+                t.throttled_s,
+                t.voluntary,
+                t.involuntary,
+                t.migrations,
+                t.runs.len()
+            );
+        }
+    }
+    out
+}
+
+fn mean_eps(task: &evenkeel_model::sim::TaskReport) -> Option<f64> {
+    let count = task.runs.len();
+    (count > 0).then(|| task.runs.iter().map(|r| r.events_per_s()).sum::<f64>() / count as f64)
+}
+
+fn json_document(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
+    let runs: Vec<_> = runs
+        .iter()
+        .map(|(scenario, report)| {
+            let tasks: Vec<_> = report
+                .tasks
+                .iter()
+                .map(|t| {
+                    json!({
+                        "name": t.name, "wanted_pct": t.wanted_pct, "got_pct": t.got_pct, "got_s": t.got_s,
+                        "waited_s": t.waited_s, "throttled_s": t.throttled_s, "wait_histogram_usec": t.waits.counts,
+                        "voluntary": t.voluntary, "involuntary": t.involuntary, "migrations": t.migrations,
+                        "runs": t.runs.iter().map(|r| json!({
+                            "start_s": r.started_ns as f64 / 1e9, "end_s": r.ended_ns as f64 / 1e9,
+                            "events": r.events, "events_per_s": r.events_per_s(),
+                        })).collect::<Vec<_>>(),
+                    })
+                })
+                .collect();
+            json!({
+                "seed": scenario.seed, "measured_s": report.measured_s, "cpu_pct": report.cpu_pct,
+                "fulfilment": report.fulfilment(), "events": report.events, "tasks": tasks,
+            })
+        })
+        .collect();
+    let document = json!({
+        "schema": "evenkeel.sim/v1", "name": experiment.name, "experiment": experiment, "runs": runs,
+    });
+    format!("{document:#}\n")
+}
