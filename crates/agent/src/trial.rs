@@ -6,6 +6,7 @@ use evenkeel_base::run::{Estimate, Stage};
 use evenkeel_base::{Observation, Plan};
 use evenkeel_policy::levers::Scene;
 use evenkeel_policy::race::{Decision, Race, RaceRules};
+use evenkeel_policy::refine;
 use evenkeel_policy::stats;
 use evenkeel_store::TrialWindow;
 
@@ -124,16 +125,18 @@ impl Agent {
         Ok(Ok(self.hold_trial(&candidates, rhythm, until, &found, watcher)?))
     }
 
-    /// Puts the settings in force to the test against the kernel's default.
+    /// Puts the settings in force to the test against the kernel's default and against a refinement of their priorities.
     ///
     /// # Errors
     /// The host cannot be observed.
     pub(crate) fn recheck(&mut self, watcher: &mut dyn Watcher) -> Result<Option<Decision>, AgentError> {
         let Some(studied) = self.study(Duration::from_secs(1), watcher)? else { return Ok(None) };
         let found = self.found(studied.observation);
-        let rhythm = Rhythm::of(&self.scene(&found));
-        let candidates = [self.plan.clone(), default_plan()];
-        let until = Instant::now() + Duration::from_secs_f64(rhythm.turn_s() * 10.0);
+        let scene = self.scene(&found);
+        let rhythm = Rhythm::of(&scene);
+        let mut candidates = vec![self.plan.clone(), default_plan()];
+        candidates.extend(refine::refined(&self.plan, &scene));
+        let until = Instant::now() + Duration::from_secs_f64(rhythm.turn_s() * 5.0 * candidates.len() as f64);
         Ok(Some(self.hold_trial(&candidates, rhythm, (until, None), &found, watcher)?))
     }
 

@@ -81,12 +81,14 @@ impl Agent {
                 drifting = 0;
                 before = self.sample()?;
             } else if !self.plan.changes.is_empty() && Instant::now() >= recheck_at {
-                let passed = self.recheck(watcher)?.is_none_or(|decision| decision.winner == 0);
-                // Settings that fail their re-check are gone already; what else could help is then decided anew.
-                if passed {
-                    recheck_every = (recheck_every * 2).min(self.config.recheck * RECHECK_MAX);
+                let decision = self.recheck(watcher)?;
+                recheck_every = if decision.is_none_or(|decision| decision.winner == 0) {
+                    (recheck_every * 2).min(self.config.recheck * RECHECK_MAX)
                 } else {
-                    recheck_every = self.config.recheck;
+                    self.config.recheck
+                };
+                // Settings that fail their re-check are gone already; what else could help is then decided anew.
+                if self.plan.changes.is_empty() {
                     basis = self.decide_and_tell(watcher)?;
                 }
                 recheck_at = Instant::now() + recheck_every;

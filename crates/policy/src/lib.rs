@@ -6,5 +6,6 @@ pub mod levers;
 pub mod placement;
 pub mod priority;
 pub mod race;
+pub mod refine;
 pub mod stats;
 pub mod window;

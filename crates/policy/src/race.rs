@@ -42,7 +42,7 @@ impl Default for RaceRules {
             min_rounds: 4,
             max_rounds: 12,
             min_gain: 0.005,
-            wait_price: 0.2,
+            wait_price: 0.1,
             alpha: 0.10,
             guard: GuardLimits::default(),
             seed: 1,

@@ -225,4 +225,4 @@ fn batch_policy(policy: SchedPolicy) -> SchedPolicy {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A host of `cpus` CPUs; each task is (percent, bursts per second, group index).
-fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64, u32)]) -> Observation {
+pub(crate) fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64, u32)]) -> Observation {
     let topology = Topology::synthetic(1, 1, cpus, 1);
     Observation {
         interval_s: 1.0,
