@@ -65,6 +65,7 @@ fn every_command_of_the_contract_is_there() {
         "restore",
         "history",
         "load",
+        "sim",
         "capture",
         "demo",
         "prove",
