@@ -60,11 +60,13 @@ const JITTER: f64 = 50.0;
 const DEFAULT_STAGE: Duration = Duration::from_millis(3500);
 const RECIPE_STAGE: Duration = Duration::from_secs(3);
 const DECIDE: Duration = Duration::from_secs(12);
-const CLOSER_LOOK: Duration = Duration::from_secs(6);
+const CLOSER_LOOK: Duration = Duration::from_secs(12);
 const HOLD: Duration = Duration::from_secs(6);
 const CEILING_STAGE: Duration = Duration::from_millis(3500);
 /// Time for settings to take hold before a stage is measured.
 const SETTLE: Duration = Duration::from_millis(500);
+/// CPU used by others above this many percent of one CPU, in a second of a stage, is said in the report.
+const OUTSIDE_SEEN: f64 = 20.0;
 /// Steal above this many percent of one CPU during a stage is said in the report.
 const STEAL_SEEN: f64 = 2.0;
 
@@ -111,7 +113,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             &mut report,
         )?;
         if watcher.stopping() {
-            return Err(Failure::Cannot(anyhow!("stopped; the loads are gone and nothing is left changed")));
+            report.missed.push(format!("stopped after {number} of {} runs", chosen.len()));
+            break;
         }
         report.runs.push(run);
     }
@@ -239,6 +242,10 @@ fn one_run(
     run.core_map = Some(core_map(&before, &kept));
     run.timeline = watcher.take_timeline();
     let steal = [&before, &kept, &again, &ceiling].iter().map(|s| s.steal_pct).fold(0.0, f64::max);
+    let outside = [&before, &kept, &again, &ceiling].iter().map(|s| s.outside_pct).fold(0.0, f64::max);
+    if outside > OUTSIDE_SEEN {
+        run.missed.push(format!("other programs used up to {outside:.0} % of a CPU during this run"));
+    }
     if steal > STEAL_SEEN {
         run.missed.push(format!("the hypervisor stole up to {steal:.0} % of a CPU during this run"));
     }

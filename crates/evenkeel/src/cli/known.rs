@@ -57,8 +57,10 @@ pub struct StageResult {
     pub got_pct: Vec<Option<f64>>,
     /// Time each member spent on each CPU, by what was seen every tenth of a second: percent of one CPU.
     pub on_cpu: Vec<BTreeMap<u32, f64>>,
-    /// Steal of the host, percent of one CPU; the largest seen in a window.
+    /// Steal of the host, percent of one CPU; the largest seen in a step.
     pub steal_pct: f64,
+    /// CPU used by everything else on the host, percent of one CPU; the largest seen in a second.
+    pub outside_pct: f64,
 }
 
 impl StageResult {
@@ -150,13 +152,18 @@ impl Known {
         let first = self.gauge.read();
         let mut last = first.clone();
         let mut windows = Vec::new();
+        let (mut outside_sum, mut outside_pct) = (0.0, 0.0);
         let steps_a_window = (WINDOW.as_millis() / STEP.as_millis()) as u32;
         let steps = (time.as_millis() / STEP.as_millis()).max(1) as u32;
         for step in 1..=steps {
-            if self.agent.measure(STEP, &mut collector).map_err(super::run::failure)?.is_none() {
+            let Some(measured) = self.agent.measure(STEP, &mut collector).map_err(super::run::failure)?
+            else {
                 break;
-            }
+            };
+            outside_sum += measured.summary.outside_pct.unwrap_or(0.0);
             if step % steps_a_window == 0 {
+                outside_pct = f64::max(outside_pct, outside_sum / f64::from(steps_a_window));
+                outside_sum = 0.0;
                 let now = self.gauge.read();
                 windows.extend(Gauge::fulfilment(&self.gauge.window(&last, &now)));
                 last = now;
@@ -175,6 +182,7 @@ impl Known {
             got_pct: self.tenants.members.iter().map(|m| by_tid.get(&m.tid).copied()).collect(),
             on_cpu: collector.on_cpu,
             steal_pct: collector.steal,
+            outside_pct,
         })
     }
 

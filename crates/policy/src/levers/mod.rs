@@ -106,6 +106,11 @@ impl<'a> Scene<'a> {
         groups
     }
 
+    /// Whether nice can act: some cgroup holds two of the scene's tasks.
+    pub fn nice_acts(&self) -> bool {
+        self.by_group().values().any(|members| members.len() > 1)
+    }
+
     /// A slice for a task of this burst: `factor` bursts, so that a piece of work usually ends within it, up to the
     /// kernel's maximum. `None` leaves the kernel's default, which is long enough.
     pub fn slice_for(&self, subject: &Subject<'_>, factor: f64) -> Option<u64> {
@@ -157,7 +162,8 @@ pub trait Lever: Sync {
 pub const LEVERS: &[&dyn Lever] = &[
     &slice::MatchedSlice,
     &slice::LongSlice,
-    &slice_nice::SliceNice,
+    &slice_nice::MatchedSliceNice,
+    &slice_nice::LongSliceNice,
     &weights::SliceWeights,
     &weights::Weights,
     &batch::Batch,

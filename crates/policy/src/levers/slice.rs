@@ -11,11 +11,12 @@ use super::{Lever, MAX_SLICE_NS, Scene, batch_policy};
 /// Slices matched to each task's burst: short work is served soon, long work is not cut.
 pub struct MatchedSlice;
 
-/// The longest slice for everyone.
+/// The longest slice for everyone, where nice cannot act; elsewhere [`super::slice_nice::LongSliceNice`] does the same
+/// and more.
 pub struct LongSlice;
 
 /// Bursts a matched slice holds. Bursts vary (a jitter of ±50 % is common); two of the mean cover nearly all.
-const BURSTS: f64 = 2.0;
+pub(super) const BURSTS: f64 = 2.0;
 
 impl Lever for MatchedSlice {
     fn name(&self) -> &'static str {
@@ -43,6 +44,9 @@ impl Lever for LongSlice {
     }
 
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        if scene.nice_acts() {
+            return None;
+        }
         slices(scene, "longest slice: work runs to its end", |_, _| Some(MAX_SLICE_NS))
     }
 }

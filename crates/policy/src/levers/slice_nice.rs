@@ -1,14 +1,32 @@
-//! Long slices together with niceness in proportion to load.
+//! Slices together with niceness in proportion to load.
 
 use evenkeel_base::Change;
 
+use super::slice::BURSTS;
 use super::{Lever, MAX_SLICE_NS, Scene, batch_policy, nice_within_groups};
+
+/// SCHED_BATCH, slices by burst, and weights that follow the loads.
+pub struct MatchedSliceNice;
 
 /// SCHED_BATCH, the longest slice, and weights that follow the loads: after a slice is used up, the task with more
 /// work left comes back sooner. Helps most where bursts are longer than a slice can be.
-pub struct SliceNice;
+pub struct LongSliceNice;
 
-impl Lever for SliceNice {
+impl Lever for MatchedSliceNice {
+    fn name(&self) -> &'static str {
+        "batch+slice by burst+nice"
+    }
+
+    fn why(&self) -> &'static str {
+        "each task may finish a usual piece of work, heavy tasks have the weight their load asks for"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        with_nice(scene, |scene, index| scene.slice_for(&scene.tasks[index], BURSTS))
+    }
+}
+
+impl Lever for LongSliceNice {
     fn name(&self) -> &'static str {
         "batch+long slice+nice"
     }
@@ -18,18 +36,22 @@ impl Lever for SliceNice {
     }
 
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        if !scene.features.task_slice || scene.by_group().values().all(|members| members.len() < 2) {
-            return None;
-        }
-        let nice = nice_within_groups(scene);
-        let changes = scene.tasks.iter().zip(nice).filter_map(|(subject, nice)| {
-            let why = format!("longest slice; weight by its load of {:.0} %", subject.load_pct);
-            subject.sched(&why, |attr| {
-                attr.policy = batch_policy(attr.policy);
-                attr.slice_ns = Some(MAX_SLICE_NS);
-                attr.nice = nice;
-            })
-        });
-        Some(changes.collect())
+        with_nice(scene, |_, _| Some(MAX_SLICE_NS))
     }
+}
+
+fn with_nice(scene: &Scene<'_>, slice: impl Fn(&Scene<'_>, usize) -> Option<u64>) -> Option<Vec<Change>> {
+    if !scene.features.task_slice || !scene.nice_acts() {
+        return None;
+    }
+    let nice = nice_within_groups(scene);
+    let changes = scene.tasks.iter().zip(nice).enumerate().filter_map(|(index, (subject, nice))| {
+        let why = format!("work runs to its end; weight by its load of {:.0} %", subject.load_pct);
+        subject.sched(&why, |attr| {
+            attr.policy = batch_policy(attr.policy);
+            attr.slice_ns = slice(scene, index).or(attr.slice_ns);
+            attr.nice = nice;
+        })
+    });
+    Some(changes.collect())
 }
