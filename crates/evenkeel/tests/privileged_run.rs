@@ -1,0 +1,467 @@
+//! `evenkeel run` on the real kernel: what it says, what it touches, and that everything is as found afterwards.
+//!
+//! Every test compares class, nice, slice and affinity of all its tasks and the files of its cgroups before and after.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod scene;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use evenkeel_actuate::{Actuator, Linux, Options};
+use evenkeel_base::{Change, CpuSet, Nice, Plan, SchedAttr, Setting, Target};
+use scene::{Agent, Group, Process, crowd, evenkeel, facts, json, run, snapshot, text, turn, until};
+use serde_json::Value;
+
+/// A configuration file that makes decisions fall soon.
+fn hasty(dir: &Path) -> String {
+    let path = dir.join("hasty.toml");
+    std::fs::write(&path, "[run]\ndecide_within = \"4s\"\ninterval = \"200ms\"\n").unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn sleeper() -> Process {
+    let mut command = Command::new("sleep");
+    command.arg("600");
+    Process::spawn(command)
+}
+
+/// Fails unless the document has what the contract promises of `run`.
+#[track_caller]
+fn assert_run_document(document: &Value) {
+    assert_eq!(document["schema"], "evenkeel.run/v1");
+    for field in ["scope", "pid", "started", "settings", "fulfilment", "stages", "changes", "self"] {
+        assert!(document.get(field).is_some(), "no {field} in {document:#}");
+    }
+    for field in ["baseline", "now", "interval"] {
+        assert!(document["fulfilment"].get(field).is_some(), "no {field} in {document:#}");
+    }
+    for stage in document["stages"].as_array().unwrap() {
+        for field in ["name", "started", "seconds", "fulfilment", "kept", "why"] {
+            assert!(stage.get(field).is_some(), "no {field} in {stage:#}");
+        }
+    }
+    for change in document["changes"].as_array().unwrap() {
+        for field in ["tgid", "tid", "start_time", "knob", "from", "to", "why", "effect"] {
+            assert!(change.get(field).is_some(), "no {field} in {change:#}");
+        }
+    }
+    assert!(document["self"]["cpu_pct"].as_f64().is_some_and(|pct| pct > 0.0), "{document:#}");
+    assert!(document["self"]["rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{document:#}");
+}
+
+/// Number of values put back that `run` tells, after the count of those it could not.
+#[track_caller]
+fn assert_all_back(document: &Value) {
+    assert_eq!(document["restored"]["failed"], 0, "{document:#}");
+    assert_eq!(document["restored"]["conflicts"], 0, "{document:#}");
+}
+
+#[test]
+fn a_run_tells_what_it_did_touches_nobody_else_and_leaves_nothing() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let (group, other) = (Group::new("crowd"), Group::new("other"));
+    group.set_weight(512, 50);
+    let loads = crowd(&group);
+    let outsiders = [other.duty(10, "wall"), sleeper()];
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group, &other]);
+    // One of the group is not meant.
+    let spared = &loads[3];
+    let untouched: Vec<u32> = outsiders.iter().chain([spared]).map(Process::pid).collect();
+    let found: Vec<_> = untouched.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
+
+    let (scope, exclude) = (group.scope(), format!("!{}", spared.scope()));
+    let args = ["run", "--scope", &scope, "--scope", &exclude, "--for", "12s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let (mut changed, mut asked) = (0, false);
+    while agent.process.try_wait().unwrap().is_none() {
+        for (&pid, found) in untouched.iter().zip(&found) {
+            assert_eq!(facts(&mut kernel, pid).unwrap(), *found, "{pid} is none of its business");
+        }
+        let now = snapshot(&mut kernel, &[&group, &other]);
+        assert_eq!(now.1[1], before.1[1], "the other cgroup is none of its business");
+        changed += usize::from(now != before);
+        if changed > 0 && !asked {
+            asked = true;
+            let status = json(&run(dir.path(), &["status", "-o", "json"]));
+            assert_eq!(status["schema"], "evenkeel.status/v1");
+            assert_eq!((&status["state"], &status["agent"]["pid"]), (&"running".into(), &agent.pid().into()));
+            // A second one is refused, naming the first.
+            let second = run(dir.path(), &["run", "--scope", &scope, "--for", "1s"]);
+            let words = text(&second.stderr);
+            assert_eq!(second.status.code(), Some(3), "{words}");
+            assert!(words.contains(&agent.pid().to_string()), "{words}");
+            assert!(second.stdout.is_empty(), "{}", text(&second.stdout));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let output = agent.end();
+    let document = json(&output);
+    assert!(changed > 0, "nothing was ever tried: {document:#}");
+    assert_eq!(snapshot(&mut kernel, &[&group, &other]), before);
+    assert_run_document(&document);
+    assert_all_back(&document);
+    assert_eq!(document["scope"], serde_json::json!([scope, exclude]));
+    assert_eq!(document["pid"], agent.pid());
+    let stages = document["stages"].as_array().unwrap();
+    assert!(stages.len() >= 2, "{document:#}");
+    assert_eq!(stages.iter().filter(|stage| stage["kept"] == true).count(), 1, "{document:#}");
+    assert!(document["fulfilment"]["baseline"].is_number(), "{document:#}");
+
+    let status = json(&run(dir.path(), &["status", "-o", "json"]));
+    assert_eq!((&status["state"], &status["agent"]), (&"ended".into(), &Value::Null));
+    assert_eq!(status["outcome"], "done");
+    let history = run(dir.path(), &["history", "-o", "json"]);
+    let history = json(&history);
+    let remembered = history.to_string();
+    assert!(remembered.contains(&scope), "{history:#}");
+    let kept = stages.iter().find(|stage| stage["kept"] == true).unwrap()["name"].as_str().unwrap();
+    let detail = run(dir.path(), &["history", "--run", "1", "-o", "json"]);
+    assert!(text(&detail.stdout).contains(kept), "{} {}", text(&detail.stdout), text(&detail.stderr));
+}
+
+#[test]
+fn a_signal_in_a_trial_puts_everything_back() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("signal");
+    let _loads = crowd(&group);
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let args = ["run", "--scope", &group.scope(), "-o", "json"];
+        let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+        until("something is tried", || snapshot(&mut kernel, &[&group]) != before);
+        agent.signal(signal);
+        let document = json(&agent.end());
+        assert_eq!(snapshot(&mut kernel, &[&group]), before);
+        assert_all_back(&document);
+        let status = json(&run(dir.path(), &["status", "-o", "json"]));
+        assert_eq!(status["outcome"], "stopped");
+    }
+    assert_eq!(run(dir.path(), &["restore"]).status.code(), Some(0));
+}
+
+#[test]
+fn what_is_only_planned_writes_nothing() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let group = Group::new("dry");
+    let _loads = crowd(&group);
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    let scope = group.scope();
+    let cases: [&[&str]; 3] = [
+        &["run", "--dry-run", "--scope", &scope, "--for", "3s", "-o", "json"],
+        &["run", "--scope", "all", "--for", "3s", "-o", "json"],
+        &["plan", "--scope", &scope, "-o", "json"],
+    ];
+    for args in cases {
+        let mut agent = Agent::start(evenkeel(&state, args), dir.path());
+        while agent.process.try_wait().unwrap().is_none() {
+            assert_eq!(snapshot(&mut kernel, &[&group]), before, "{args:?}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let output = agent.end();
+        let document = json(&output);
+        assert_eq!((&document["schema"], &document["dry_run"]), (&"evenkeel.plan/v1".into(), &true.into()));
+        let changes = document["changes"].as_array().unwrap();
+        assert!(!changes.is_empty(), "{args:?} proposes nothing: {document:#}");
+        for change in changes {
+            assert!(change["why"].as_str().is_some_and(|why| !why.is_empty()), "{change:#}");
+        }
+        if args.contains(&"all") {
+            assert!(text(&output.stderr).contains("--apply"), "{}", text(&output.stderr));
+        }
+        assert!(!state.exists(), "{args:?} made a state directory");
+    }
+}
+
+/// Runs the loop on a scope that offers nothing to do.
+#[track_caller]
+fn nothing_to_do(scope: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["run", "--scope", scope, "--for", "2s", "-o", "json"]);
+    let document = json(&output);
+    assert!(text(&output.stderr).contains("nothing to do"), "{scope}: {}", text(&output.stderr));
+    assert_eq!(document["changes"], serde_json::json!([]), "{scope}");
+    assert_eq!(document["settings"], "kernel default", "{scope}");
+    assert_all_back(&document);
+    let output = run(dir.path(), &["plan", "--scope", scope]);
+    assert_eq!(output.status.code(), Some(0), "{scope}: {}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("Nothing to do"), "{scope}: {}", text(&output.stdout));
+}
+
+#[test]
+fn an_empty_a_vanished_and_an_idle_scope_say_nothing_to_do() {
+    let _turn = turn();
+    let empty = Group::new("empty");
+    nothing_to_do(&empty.scope());
+    nothing_to_do("cgroup:/no/such/group");
+    let gone = {
+        let gone = sleeper();
+        gone.pid()
+    };
+    nothing_to_do(&format!("pid:{gone}"));
+    let idle = Group::new("idle");
+    let _sleeping = [idle.start("sleep", &["600"]), idle.start("sleep", &["600"])];
+    nothing_to_do(&idle.scope());
+}
+
+#[test]
+fn a_calm_scope_is_left_alone() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("calm");
+    let load = group.duty(5, "closed");
+    until("the load runs", || group.processes().len() == 1);
+    let mut kernel = Linux::new().unwrap();
+    let found = facts(&mut kernel, load.pid()).unwrap();
+    let document = json(&run(dir.path(), &["run", "--scope", &load.scope(), "--for", "4s", "-o", "json"]));
+    assert_eq!(document["settings"], "kernel default", "{document:#}");
+    assert_eq!(facts(&mut kernel, load.pid()).unwrap(), found);
+}
+
+/// Runs the binary as somebody without rights.
+fn as_nobody(state: &Path, args: &[&str]) -> Output {
+    Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_evenkeel")])
+        .arg("--state-dir")
+        .arg(state)
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn without_rights_it_says_what_is_missing() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("rights");
+    let _loads = crowd(&group);
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    let scope = group.scope();
+    let args = ["run", "--scope", &scope, "--for", "5s"];
+    let output = as_nobody(dir.path(), &args);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("root"), "{}", text(&output.stderr));
+    // With a directory of its own it may run, but cannot change tasks of root's: nothing is kept, nothing is changed.
+    let own = dir.path().join("own");
+    std::fs::create_dir(&own).unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+    let output = as_nobody(&own, &args);
+    let words = text(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{words}");
+    assert!(words.contains("permitted") || words.contains("root"), "{words}");
+    assert!(!words.contains("panicked"), "{words}");
+    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+}
+
+/// Runs the loop in a mount namespace of its own, its state directory on a small tmpfs with some trouble.
+fn run_in_trouble(dir: &Path, size: &str, trouble: &str, scope: &str, config: &str) -> Output {
+    let script = format!(
+        "mount -t tmpfs -o size={size} none $1; {trouble}; s=0; \
+         $2 --state-dir $1 --config $4 run --scope $3 --for 8s -o json || s=$?; exit $s"
+    );
+    Command::new("unshare")
+        .args(["-m", "sh", "-ec", &script, "sh"])
+        .arg(dir)
+        .args([env!("CARGO_BIN_EXE_evenkeel"), scope, config])
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_read_only_full_or_filling_state_directory_loses_nothing() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let config = hasty(dir.path());
+    let group = Group::new("disk");
+    let _loads = crowd(&group);
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    let fill = "dd if=/dev/zero of=$1/fill bs=4k 2>/dev/null || true";
+    for (size, trouble) in [("64k", "mount -o remount,ro $1"), ("64k", fill)] {
+        let output = run_in_trouble(state.path(), size, trouble, &group.scope(), &config);
+        let words = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{trouble}: {words}");
+        assert!(words.contains(state.path().to_str().unwrap()), "{trouble}: {words}");
+        assert!(!words.contains("panicked"), "{trouble}: {words}");
+        assert_eq!(snapshot(&mut kernel, &[&group]), before, "{trouble}");
+    }
+    // Enough for the journal, not for the history: the loop works on, and says what it cannot keep.
+    let output = run_in_trouble(state.path(), "48k", "true", &group.scope(), &config);
+    let words = text(&output.stderr);
+    assert!(words.contains("history"), "{words}");
+    assert_all_back(&json(&output));
+    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+}
+
+#[test]
+fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let config = hasty(dir.path());
+    let group = Group::new("damage");
+    let loads = crowd(&group);
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    let scope = group.scope();
+    let args = ["--config", &config, "run", "--scope", &scope, "--for", "5s", "-o", "json"];
+
+    std::fs::write(dir.path().join("history.db"), b"this is no database, but a line of text\n".repeat(300))
+        .unwrap();
+    let output = run(dir.path(), &args);
+    assert_all_back(&json(&output));
+    assert!(text(&output.stderr).contains("history"), "{}", text(&output.stderr));
+    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+
+    // A predecessor changed two tasks and was killed; a byte of its journal is wrong.
+    let (mut predecessor, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let to = Setting::Sched(SchedAttr { nice: Nice::new(7), ..SchedAttr::DEFAULT });
+    let change = |load: &Process| {
+        let id = facts(&mut Linux::new().unwrap(), load.pid()).unwrap().0;
+        Change { target: Target::Task(id), to: to.clone(), why: "test".into() }
+    };
+    let plan = Plan { changes: loads[..2].iter().map(change).collect(), ..Plan::default() };
+    assert_eq!(predecessor.set(&plan, &|_| true).applied(), 2);
+    drop(predecessor);
+    let journal = dir.path().join("journal");
+    let mut bytes = std::fs::read(&journal).unwrap();
+    let last = bytes.len() - 10;
+    bytes[last] ^= 1;
+    std::fs::write(&journal, &bytes).unwrap();
+    let output = run(dir.path(), &args);
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains("journal"), "{words}");
+    // Nothing was lost: the damaged file is kept, and the next run works.
+    let kept = std::fs::read_dir(dir.path()).unwrap().flatten();
+    let mut kept = kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("journal.corrupt-"));
+    assert_eq!(std::fs::read(kept.next().expect("kept aside").path()).unwrap(), bytes);
+    assert_all_back(&json(&run(dir.path(), &args)));
+
+    // Not even the beginning of a journal.
+    std::fs::write(&journal, b"\x00\xff garbage\nand more of it\n").unwrap();
+    let output = run(dir.path(), &args);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("journal"), "{}", text(&output.stderr));
+    assert_all_back(&json(&run(dir.path(), &args)));
+}
+
+#[test]
+fn a_predecessor_that_was_killed_is_cleared_up_after_first() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let config = hasty(dir.path());
+    let group = Group::new("predecessor");
+    let _loads = crowd(&group);
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    let scope = group.scope();
+    let args = ["--config", &config, "run", "--scope", &scope, "--for", "5s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    until("something is tried", || snapshot(&mut kernel, &[&group]) != before);
+    agent.process.kill().unwrap();
+    agent.process.wait().unwrap();
+    assert_ne!(snapshot(&mut kernel, &[&group]), before, "the dead cannot put anything back");
+    let status = json(&run(dir.path(), &["status", "-o", "json"]));
+    assert_eq!(status["state"], "killed");
+    let output = run(dir.path(), &args);
+    assert!(text(&output.stderr).contains("predecessor"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(&agent.pid().to_string()), "{}", text(&output.stderr));
+    assert_all_back(&json(&output));
+    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+}
+
+#[test]
+fn tasks_may_come_and_go_during_a_trial() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let config = hasty(dir.path());
+    let group = Group::new("mortal");
+    let mut loads = crowd(&group);
+    // Children are born and die all the time, some orphaned.
+    let forking = "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 0.3 & (sleep 0.3 &); sleep 0.02; done";
+    let _forking = [group.start("sh", &["-c", forking]), group.start("sh", &["-c", forking])];
+    let mut kernel = Linux::new().unwrap();
+    let survivors: Vec<u32> = loads[..4].iter().map(Process::pid).collect();
+    let before: Vec<_> = survivors.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
+    let files = group.files();
+    let scope = group.scope();
+    let args = ["--config", &config, "run", "--scope", &scope, "--for", "7s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    until("something is tried", || facts(&mut kernel, survivors[0]).unwrap() != before[0]);
+    while loads.len() > 4 {
+        loads.pop();
+        std::thread::sleep(std::time::Duration::from_millis(150));
+    }
+    let _newcomers = [group.duty(30, "wall"), group.duty(10, "closed")];
+    let document = json(&agent.end());
+    assert_all_back(&document);
+    let after: Vec<_> = survivors.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
+    assert_eq!(after, before);
+    assert_eq!(group.files(), files);
+    // Those born of tuned parents, too.
+    let usual = &before[0].1;
+    for (id, facts) in snapshot(&mut kernel, &[&group]).0 {
+        assert_eq!(facts, *usual, "{id}");
+    }
+}
+
+#[test]
+fn tasks_confined_to_one_cpu_stay_there() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let config = hasty(dir.path());
+    let group = Group::new("confined");
+    let program = env!("CARGO_BIN_EXE_evenkeel");
+    let _loads: Vec<Process> = (0..6)
+        .map(|_| {
+            let load = [
+                "-c",
+                "0",
+                program,
+                "load",
+                "duty",
+                "--percent",
+                "25",
+                "--seconds",
+                "600",
+                "--name",
+                "confined",
+            ];
+            group.start("taskset", &load)
+        })
+        .collect();
+    until("the loads run", || {
+        let named = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        let pids = group.processes();
+        pids.len() == 6 && pids.into_iter().all(|pid| named(pid).is_ok_and(|comm| comm.trim() == "confined"))
+    });
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    let scope = group.scope();
+    let args = ["--config", &config, "run", "--scope", &scope, "--for", "6s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut changed = 0;
+    while agent.process.try_wait().unwrap().is_none() {
+        let now = snapshot(&mut kernel, &[&group]);
+        for (id, (_, affinity)) in &now.0 {
+            assert_eq!(*affinity, Setting::Affinity(CpuSet::single(0)), "{id}");
+        }
+        changed += usize::from(now != before);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_all_back(&json(&agent.end()));
+    assert!(changed > 0, "nothing was ever tried");
+    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+}

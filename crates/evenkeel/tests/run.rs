@@ -1,0 +1,104 @@
+//! `run` and `plan` refuse what they cannot mean: scopes, configuration files, options. Nothing is touched.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Command, Stdio};
+
+/// Runs `run` and `plan` with these arguments; both must refuse with status 2 and touch nothing. Returns what `run` said.
+#[track_caller]
+fn refused(args: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let say = |command: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+            .arg(command)
+            .args(args)
+            .env("EVENKEEL_STATE_DIR", &state)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command} {args:?}: {stderr}");
+        assert!(output.stdout.is_empty() && !stderr.contains("panicked"), "{command} {args:?}: {stderr}");
+        assert!(!state.exists(), "{command} {args:?} made a state directory");
+        stderr
+    };
+    say("plan");
+    say("run")
+}
+
+#[test]
+fn what_is_no_scope_is_named_with_what_would_be() {
+    for scope in [
+        "web",
+        "pid:x",
+        "pid:0",
+        "pid:-1",
+        "comm:(",
+        "cgroup:a",
+        "pod:ns/",
+        "volume:x",
+        "container:",
+        "!",
+        "",
+    ] {
+        let words = refused(&["--scope", scope]);
+        assert!(words.contains(&format!("{scope:?}")) && words.contains("cgroup:/PATH"), "{words}");
+    }
+    // One wrong among right ones.
+    assert!(refused(&["--scope", "all", "--scope", "pid:1x"]).contains("1x"));
+}
+
+/// What is said about a configuration file.
+#[track_caller]
+fn refused_file(text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("evenkeel.toml");
+    std::fs::write(&path, text).unwrap();
+    refused(&["--scope", "pid:2147483647", "--config", path.to_str().unwrap()])
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_line_and_nearest_key() {
+    let words = refused_file("# comment\n[run]\ninterval = \"1s\"\ndecide_witin = \"5s\"\n");
+    assert!(words.contains("decide_witin") && words.contains("decide_within"), "{words}");
+    assert!(words.contains("evenkeel.toml") && (words.contains(":4") || words.contains("line 4")), "{words}");
+    let words = refused_file("[guard]\ncpu_los = 0.2\n");
+    assert!(words.contains("cpu_loss") && (words.contains(":2") || words.contains("line 2")), "{words}");
+    let words = refused_file("[rnu]\n");
+    assert!(words.contains("`run`") || words.contains("\"run\""), "{words}");
+}
+
+#[test]
+fn values_that_make_no_sense_are_named() {
+    for (text, names) in [
+        ("[run]\ndecide_within = \"soon\"\n", "decide_within"),
+        ("[run]\ninterval = \"1ms\"\n", "interval"),
+        ("[run]\ninterval = 3\n", "evenkeel.toml:2"),
+        ("[run]\nallow = [\"everything\"]\n", "everything"),
+        ("[run]\nlevers = [\"crowbar\"]\n", "crowbar"),
+        ("[guard]\ncpu_loss = 1.5\n", "cpu_loss"),
+        ("[guard]\nwait_factor = 0.5\n", "wait_factor"),
+        ("[guard]\nalpha = 0\n", "alpha"),
+        ("[guard]\nmin_cpu_pct = -1\n", "min_cpu_pct"),
+        ("[run\n", "1"),
+    ] {
+        let words = refused_file(text);
+        assert!(words.contains(names), "{text}: {words}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_named() {
+    assert!(refused(&["--config", "/no/such/file.toml"]).contains("/no/such/file.toml"));
+    assert!(refused(&["--config", "/"]).contains('/'));
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    refused(&["--scope", "all", "--lever", "crowbar"]);
+    refused(&["--scope", "all", "--allow", "everything"]);
+    refused(&["--scope", "all", "--interval", "1ms"]);
+    refused(&["--scope", "all", "--interval", "never"]);
+    refused(&["--scope", "all", "-o", "svg"]);
+}

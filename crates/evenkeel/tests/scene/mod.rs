@@ -1,0 +1,269 @@
+//! Real loads in real cgroups for the loop to work on; all of it ends with its guards.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_actuate::{Kernel, Linux};
+use evenkeel_base::{Knob, Setting, Target, TaskId};
+
+/// Loads of two tests at once would make each other's trials longer: one at a time.
+pub fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Waits until something holds; panics after half a minute.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(30), "waited 30 s in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The binary with a state directory.
+pub fn evenkeel(state: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.arg("--state-dir").arg(state).args(args).env_remove("EVENKEEL_LOG").stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end; its words must not be those of a panic.
+#[track_caller]
+pub fn run(state: &Path, args: &[&str]) -> Output {
+    let output = evenkeel(state, args).output().unwrap();
+    assert!(!text(&output.stderr).contains("panicked"), "{args:?}: {}", text(&output.stderr));
+    output
+}
+
+/// The one document on stdout of a command that succeeded.
+#[track_caller]
+pub fn json(output: &Output) -> serde_json::Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let out = text(&output.stdout);
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
+
+/// A cgroup of the cpu controller, v1 or v2, removed with its guard.
+#[derive(Debug)]
+pub struct Group {
+    /// Path below the controller's mount.
+    pub path: String,
+    dir: PathBuf,
+    v2: bool,
+}
+
+impl Group {
+    pub fn new(name: &str) -> Self {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = |kind: &str, option: &str| {
+            mounts.lines().find_map(|line| {
+                let (front, back) = line.split_once(" - ")?;
+                let mut back = back.split(' ');
+                let fits = back.next() == Some(kind) && back.nth(1)?.split(',').any(|o| o == option);
+                fits.then(|| PathBuf::from(front.split(' ').nth(4).unwrap()))
+            })
+        };
+        let (v2, mount) = match mount("cgroup", "cpu") {
+            Some(mount) => (false, mount),
+            None => {
+                let mount = mount("cgroup2", "rw").expect("a cpu controller is needed");
+                std::fs::write(mount.join("cgroup.subtree_control"), "+cpu").unwrap();
+                (true, mount)
+            }
+        };
+        let path = format!("/evenkeel-run-{}-{name}", std::process::id());
+        let dir = mount.join(&path[1..]);
+        std::fs::create_dir(&dir).unwrap();
+        Self { path, dir, v2 }
+    }
+
+    pub fn scope(&self) -> String {
+        format!("cgroup:{}", self.path)
+    }
+
+    pub fn set_weight(&self, v1_shares: u64, v2_weight: u64) {
+        let (file, value) = if self.v2 { ("cpu.weight", v2_weight) } else { ("cpu.shares", v1_shares) };
+        std::fs::write(self.dir.join(file), value.to_string()).unwrap();
+    }
+
+    /// All files of the cpu controller that hold a setting.
+    pub fn files(&self) -> BTreeMap<String, String> {
+        let names = [
+            "cpu.shares",
+            "cpu.weight",
+            "cpu.idle",
+            "cpu.cfs_quota_us",
+            "cpu.cfs_period_us",
+            "cpu.max",
+            "cpu.rt_runtime_us",
+        ];
+        let read = |name: &str| Some((name.to_owned(), std::fs::read_to_string(self.dir.join(name)).ok()?));
+        names.into_iter().filter_map(read).collect()
+    }
+
+    /// Process numbers of those in it now.
+    pub fn processes(&self) -> Vec<u32> {
+        let text = std::fs::read_to_string(self.dir.join("cgroup.procs")).unwrap();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    /// Starts a program in it, in a process group of its own.
+    pub fn start(&self, program: &str, args: &[&str]) -> Process {
+        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.dir.display());
+        let mut command = Command::new("sh");
+        command.args(["-c", &join, "sh", program]).args(args);
+        let process = Process::spawn(command);
+        until("it is in its cgroup", || self.processes().contains(&process.pid()));
+        process
+    }
+
+    /// Starts a built-in duty load in it.
+    pub fn duty(&self, percent: u32, kind: &str) -> Process {
+        let percent = percent.to_string();
+        let args = ["load", "duty", "--percent", &percent, "--kind", kind, "--seconds", "600"];
+        self.start(env!("CARGO_BIN_EXE_evenkeel"), &args)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes end just before: the kernel needs a moment.
+        for _ in 0..100 {
+            match std::fs::remove_dir(&self.dir) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                _ => return,
+            }
+        }
+        eprintln!("{} is left behind", self.dir.display());
+    }
+}
+
+/// A process of ours and the process group it leads; both end with the guard.
+#[derive(Debug)]
+pub struct Process(pub Child);
+
+impl Process {
+    pub fn spawn(mut command: Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.process_group(0).spawn().unwrap())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn scope(&self) -> String {
+        format!("pid:{}", self.pid())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid() as i32) {
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// What a task has: class, nice and slice; affinity.
+pub type Facts = (Setting, Setting);
+
+/// What the main thread of a process has; `None` when it is gone.
+pub fn facts(kernel: &mut Linux, pid: u32) -> Option<(TaskId, Facts)> {
+    let id = kernel.identity(pid).ok()?.id;
+    let target = Target::Task(id);
+    Some((id, (kernel.read(&target, Knob::Sched).ok()?, kernel.read(&target, Knob::Affinity).ok()?)))
+}
+
+/// What every process of these groups and the groups themselves have.
+pub fn snapshot(
+    kernel: &mut Linux,
+    groups: &[&Group],
+) -> (BTreeMap<TaskId, Facts>, Vec<BTreeMap<String, String>>) {
+    let tasks = groups.iter().flat_map(|group| group.processes());
+    let tasks = tasks.filter_map(|pid| facts(kernel, pid)).collect();
+    (tasks, groups.iter().map(|group| group.files()).collect())
+}
+
+/// Eight loads that want nearly all of two CPUs, and get in each other's way.
+pub fn crowd(group: &Group) -> Vec<Process> {
+    let cpus = std::thread::available_parallelism().unwrap().get() as u32;
+    let crowd: Vec<Process> = [8, 12, 20, 30, 30, 35, 35, 20]
+        .iter()
+        .enumerate()
+        .map(|(i, percent)| {
+            group.duty((percent * cpus / 2).min(90), if i % 2 == 0 { "wall" } else { "closed" })
+        })
+        .collect();
+    until("the loads run", || {
+        group.processes().iter().all(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() != "sh")
+        }) && group.processes().len() == crowd.len()
+    });
+    crowd
+}
+
+/// The loop at work in the background, its words in files.
+#[derive(Debug)]
+pub struct Agent {
+    pub process: Child,
+    words: PathBuf,
+    result: PathBuf,
+}
+
+impl Agent {
+    pub fn start(mut command: Command, dir: &Path) -> Self {
+        let (words, result) = (dir.join("agent.stderr"), dir.join("agent.stdout"));
+        command.stderr(std::fs::File::create(&words).unwrap());
+        command.stdout(std::fs::File::create(&result).unwrap());
+        Self { process: command.spawn().unwrap(), words, result }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn words(&self) -> String {
+        text(&std::fs::read(&self.words).unwrap())
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn end(&mut self) -> Output {
+        let status = self.process.wait().unwrap();
+        let output = Output {
+            status,
+            stdout: std::fs::read(&self.result).unwrap(),
+            stderr: std::fs::read(&self.words).unwrap(),
+        };
+        assert!(!text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
+        output
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+}
