@@ -34,12 +34,18 @@ impl Nice {
 
     /// The nice value whose weight is nearest to `weight` by ratio.
     pub fn nearest(weight: f64) -> Self {
-        let distance = |w: u32| (weight.max(1e-9) / f64::from(w)).ln().abs();
-        let best = NICE_TO_WEIGHT
-            .iter()
-            .enumerate()
-            .min_by(|a, b| distance(*a.1).total_cmp(&distance(*b.1)))
-            .map_or(20, |(index, _)| index);
+        // The table falls: the nearest is one of the two that `weight` lies between, by their geometric mean.
+        let weight = weight.max(1e-9);
+        let above = NICE_TO_WEIGHT.partition_point(|&w| f64::from(w) > weight);
+        let best = match (above.checked_sub(1), NICE_TO_WEIGHT.get(above)) {
+            (Some(heavier), Some(&lighter))
+                if weight * weight < f64::from(NICE_TO_WEIGHT[heavier]) * f64::from(lighter) =>
+            {
+                above
+            }
+            (Some(heavier), _) => heavier,
+            (None, _) => 0,
+        };
         Self(best as i8 - 20)
     }
 }
@@ -177,6 +183,9 @@ mod tests {
         assert_eq!(Nice::new(0).weight(), 1024);
         assert_eq!(Nice::nearest(0.0).get(), 19);
         assert_eq!(Nice::nearest(f64::INFINITY).get(), -20);
+        assert_eq!(Nice::nearest(f64::NAN).get(), 19);
+        // Between 1024 (nice 0) and 820 (nice 1) the middle by ratio is 916.3.
+        assert_eq!((Nice::nearest(916.0).get(), Nice::nearest(917.0).get()), (1, 0));
         assert_eq!(Nice::new(500).get(), 19);
     }
 
