@@ -23,7 +23,7 @@ pub struct RaceRules {
     pub min_rounds: usize,
     /// Rounds after which the race ends whatever is known.
     pub max_rounds: usize,
-    /// Gain of the score that counts as better, as a ratio to the CPU got (0.005 is half a percent): below it a change
+    /// Gain of the score that counts as better, as a ratio to the CPU got (0.01 is one percent): below it a change
     /// is not worth its risk even if it is real.
     pub min_gain: f64,
     /// Points of CPU that a point of waiting is worth in the score, see [`Summary::score`].
@@ -41,7 +41,7 @@ impl Default for RaceRules {
         Self {
             min_rounds: 4,
             max_rounds: 12,
-            min_gain: 0.005,
+            min_gain: 0.01,
             wait_price: 0.1,
             alpha: 0.10,
             guard: GuardLimits::default(),
@@ -262,7 +262,8 @@ impl Race {
         }
     }
 
-    /// A score above the present state's beyond the interval, with no less CPU and no certain harm to anyone.
+    /// A score above the present state's beyond the interval, with no less CPU got (by the best estimate, and by no more
+    /// than what would be worth a change at the interval's lower end) and no certain harm to anyone.
     fn better(&self, verdict: &Verdict) -> bool {
         let (Some(score), Some(gain), Some(base)) =
             (verdict.score_gain, verdict.gain_pct, stats::mean(&self.got(0)))
@@ -272,7 +273,8 @@ impl Race {
         let worth = self.rules.min_gain * base;
         score.low > 0.0
             && score.value >= worth
-            && gain.value >= -0.25 * worth
+            && gain.value >= 0.0
+            && gain.low >= -worth
             && !verdict.violations.iter().any(|v| v.sure == Sure::Certain)
     }
 
