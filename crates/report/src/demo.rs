@@ -3,6 +3,7 @@
 use evenkeel_base::run::Estimate;
 use serde::{Deserialize, Serialize};
 
+use crate::table::wrap;
 use crate::time;
 
 /// Name of the document's form.
@@ -447,26 +448,6 @@ impl PutBack {
             }
         }
     }
-}
-
-/// Breaks words into lines of at most `width` characters.
-pub(crate) fn wrap(text: &str, width: usize) -> String {
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        let len = word.chars().count();
-        if column > 0 && column + 1 + len > width {
-            out.push('\n');
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += len;
-    }
-    out.push('\n');
-    out
 }
 
 /// For captions: length of the whole.

@@ -287,6 +287,26 @@ pub fn width(is_terminal: bool) -> Option<u16> {
     Some(columns.unwrap_or(120).max(60))
 }
 
+/// Breaks prose into lines of at most `width` characters (a longer word stands alone); ends with a line end.
+pub fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let len = word.chars().count();
+        if column > 0 && column + 1 + len > width {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += len;
+    }
+    out.push('\n');
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

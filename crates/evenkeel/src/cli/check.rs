@@ -13,6 +13,7 @@ use evenkeel_kernfs::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions};
 use evenkeel_policy::audit::{self, Expectations, Finding, Input, Report, Severity, Status};
+use evenkeel_report::table;
 use serde::Serialize;
 
 use super::{Failure, Format, Global, Outcome};
@@ -297,21 +298,7 @@ fn section(out: &mut String, paint: &Paint, title: &str, report: &Report, which:
 
 /// Breaks prose at 96 columns, continued under its beginning.
 fn wrap(text: &str) -> String {
-    const COLUMNS: usize = 96;
-    let (mut out, mut column) = (String::new(), 0);
-    for word in text.split(' ') {
-        let width = word.chars().count();
-        if column > 0 && column + 1 + width > COLUMNS {
-            out.push_str("\n               ");
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += width;
-    }
-    out
+    table::wrap(text, 96).trim_end().replace('\n', "\n               ")
 }
 
 fn list(format: Format) -> Outcome {

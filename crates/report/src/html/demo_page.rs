@@ -17,7 +17,7 @@ pub fn demo(report: &DemoReport) -> String {
             p.sub {
                 (report.cpus) " CPUs · Linux " (report.host.kernel) " · " (report.host.scheduler.to_uppercase())
                 " · cgroup " (report.host.cgroup)
-                @if let Some(started) = &report.started { " · " (started) }
+                @if let Some(started) = &report.started { " · " (to_the_second(started)) }
                 @if let Some(took) = took(report) { " · took " (took) }
                 " · evenkeel " (report.version)
             }
@@ -37,6 +37,14 @@ pub fn demo(report: &DemoReport) -> String {
         (method(report))
     };
     page("evenkeel demo", &body)
+}
+
+/// `2026-11-21T22:14:00.179Z` for people: `2026-11-21 22:14:00 UTC`.
+fn to_the_second(rfc3339: &str) -> String {
+    match rfc3339.strip_suffix('Z') {
+        Some(utc) => format!("{} UTC", utc.split('.').next().unwrap_or(utc).replace('T', " ")),
+        None => rfc3339.to_owned(),
+    }
 }
 
 fn before_after(report: &DemoReport) -> Markup {
@@ -111,7 +119,7 @@ fn scene(index: usize, run: &DemoRun) -> Markup {
     html! {
         h2 id={ "run-" (index + 1) } { (index + 1) ". " (run.title()) }
         p { (run.scene.about()) }
-        @if !run.why.is_empty() { p { b { "Chosen: " (run.choice) ". " } (run.why) } }
+        @if !run.why.is_empty() { p { b { "Chosen: " (run.choice) } ": " (run.why.replace("->", "→")) } }
         @for missed in &run.missed { p.note { (missed) } }
         (figure("Utilisation. Above: all CPUs together, the dashed line is what the loads want. Below: each CPU. Coloured \
                  bands are the stages.", &timeline))
@@ -236,5 +244,16 @@ fn method(report: &DemoReport) -> Markup {
             dt { "Containers" } dd { (host.runtime.as_deref().unwrap_or("no runtime; plain cgroups were used")) }
             @for (name, value) in &host.more { dt { (name) } dd { (value) } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::to_the_second;
+
+    #[test]
+    fn instants_are_for_people() {
+        assert_eq!(to_the_second("2026-11-21T22:14:00.179Z"), "2026-11-21 22:14:00 UTC");
+        assert_eq!(to_the_second("yesterday"), "yesterday");
     }
 }

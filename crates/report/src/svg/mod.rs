@@ -166,6 +166,16 @@ impl Canvas {
         ));
     }
 
+    /// Lines of the grid from `top` to `bottom` at round values of `x`, and the values below.
+    pub fn ticks_below(&mut self, x: &Scale, (low, high): (f64, f64), (top, bottom): (f64, f64)) {
+        let marks = ticks(low, high, 8);
+        for mark in &marks {
+            let at = x.at(*mark);
+            self.line("grid", [at, top, at, bottom]);
+            self.text("dim small num", (at, bottom + 16.0), Anchor::Middle, &tick_label(*mark, &marks));
+        }
+    }
+
     /// The whole picture.
     pub fn finish(self, height: f64, label: &str) -> String {
         format!(

@@ -1,6 +1,6 @@
 //! All runs at a glance: fulfilment with its interval under each setting.
 
-use super::{Anchor, Canvas, Scale, WIDTH, role_class, tick_label, ticks};
+use super::{Anchor, Canvas, Scale, WIDTH, role_class};
 use crate::demo::Role;
 
 /// One measured point of a row.
@@ -48,16 +48,7 @@ pub fn summary(rows: &[SummaryRow]) -> String {
     }
     let top = 32.0;
     let bottom = top + ROW * rows.len() as f64;
-    let marks = ticks(low, highest, 8);
-    for mark in &marks {
-        canvas.line("grid", [x.at(*mark), top, x.at(*mark), bottom]);
-        canvas.text(
-            "dim small num",
-            (x.at(*mark), bottom + 16.0),
-            Anchor::Middle,
-            &tick_label(*mark, &marks),
-        );
-    }
+    canvas.ticks_below(&x, (low, highest), (top, bottom));
     canvas.text("dim small", (RIGHT + 18.0, top - 6.0), Anchor::Start, "gap closed");
     for (index, row) in rows.iter().enumerate() {
         let y = top + ROW * (index as f64 + 0.5);

@@ -1,6 +1,6 @@
 //! What each task wanted and got in each stage.
 
-use super::{Anchor, Canvas, Scale, WIDTH, role_class, short, tick_label, ticks};
+use super::{Anchor, Canvas, Scale, WIDTH, role_class, short};
 use crate::demo::Role;
 
 /// What [`task_bars`] draws.
@@ -48,16 +48,7 @@ pub fn task_bars(data: &TaskBars) -> String {
     if any_wanted {
         canvas.text("dim small", (RIGHT + 12.0, top - 5.0), Anchor::Start, "got / wanted, first and last");
     }
-    let marks = ticks(0.0, most, 8);
-    for mark in &marks {
-        canvas.line("grid", [x.at(*mark), top, x.at(*mark), bottom]);
-        canvas.text(
-            "dim small num",
-            (x.at(*mark), bottom + 16.0),
-            Anchor::Middle,
-            &tick_label(*mark, &marks),
-        );
-    }
+    canvas.ticks_below(&x, (0.0, most), (top, bottom));
     for (index, (name, wanted, got)) in data.tasks.iter().enumerate() {
         let y = top + row * index as f64 + 2.0;
         let height = row - 4.0;
