@@ -427,11 +427,26 @@ pub fn text_table(report: &DemoReport) -> String {
     }
     text.push('\n');
     text.push_str(&wrap(&report.answer(), 98));
-    for missed in report.missed.iter().chain(report.runs.iter().flat_map(|run| &run.missed)) {
+    for missed in &report.missed {
         text.push_str(&wrap(&format!("Note: {missed}"), 98));
     }
+    for run in &report.runs {
+        for missed in &run.missed {
+            text.push_str(&wrap(&format!("Note on {}: {missed}", lower(&run.title())), 98));
+        }
+    }
     text.push_str(&wrap(&report.put_back.sentence(), 98));
+    if let Some(path) = &report.report {
+        // Not wrapped: a path is copied whole.
+        text.push_str(&format!("Report: {path}\n"));
+    }
     text
+}
+
+/// The first letter in lower case, for the middle of a sentence.
+fn lower(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 impl PutBack {
