@@ -6,6 +6,7 @@ use evenkeel_base::{CpuSet, Observation};
 
 use crate::agent::{Agent, AgentError, pins, tasks_of};
 use crate::events::{Event, Watcher};
+use crate::trial::NoTrial;
 
 /// A scope's load has drifted when it differs by this ratio from what the settings were chosen for ...
 const LOAD_DRIFT: f64 = 0.3;
@@ -106,7 +107,8 @@ impl Agent {
             Ok(_) => false,
             Err(no) => {
                 watcher.event(&Event::Note(&no.why()));
-                true
+                // Where no lever can act, waiting is no reason to look again; a change of load is.
+                matches!(no, NoTrial::Idle | NoTrial::Calm(_))
             }
         };
         // What the loop compares with later is the scope under the settings now in force.

@@ -5,6 +5,9 @@
 //! - a task is only ever placed on a CPU it may use, never on an offline or isolated one it was not given;
 //! - the NUMA- and SMT-aware variants are used only where they do not raise the busiest CPU's load.
 
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap};
+
 use evenkeel_base::{CpuSet, Topology};
 
 use crate::stats;
@@ -105,50 +108,129 @@ fn busiest(loads: &[Load], slots: &[Slot], placed: &[Option<u32>]) -> f64 {
 
 /// Longest processing time first. `careful` also counts the load of SMT siblings and prefers the node on which a
 /// load's family already sits.
+///
+/// Slots of equal speed and node differ, for every load, only by what they carry already: they are kept in order of that,
+/// so that a load looks at the first one allowed to it of each such class rather than at every slot.
 fn lpt(loads: &[Load], slots: &[Slot], careful: bool) -> Vec<Option<u32>> {
     let mut order: Vec<usize> = (0..loads.len()).collect();
     order.sort_by(|&a, &b| loads[b].pct.total_cmp(&loads[a].pct).then(a.cmp(&b)));
-    let mut sums: Vec<f64> = slots.iter().map(|s| s.fixed_pct).collect();
-    let mut core_sums = std::collections::HashMap::new();
-    if careful {
-        for slot in slots {
-            *core_sums.entry(slot.core).or_insert(0.0) += slot.fixed_pct;
-        }
-    }
-    let mut homes: std::collections::HashMap<u32, u32> = std::collections::HashMap::new();
+    let mut board = Board::new(slots, careful);
+    let mut homes: HashMap<u32, u32> = HashMap::new();
     let mut placed = vec![None; loads.len()];
     for index in order {
         let load = &loads[index];
-        let home = load.family.and_then(|family| homes.get(&family).copied());
-        let cost = |i: usize, sums: &[f64], cores: &std::collections::HashMap<u32, f64>| {
-            let slot = &slots[i];
-            let mut own = (sums[i] + load.pct) / slot.speed;
-            if careful {
-                let siblings = cores.get(&slot.core).copied().unwrap_or(0.0) - sums[i];
-                own += SIBLING_SHARE * siblings.max(0.0) / slot.speed;
-                // Off the family's node costs as much as its own remote share would: a fifth of its demand.
-                if home.is_some_and(|node| node != slot.node) {
-                    own += 0.2 * load.pct;
-                }
+        let home = load.family.filter(|_| careful).and_then(|family| homes.get(&family).copied());
+        if let Some(slot) = board.best(load, home) {
+            board.put(slot, load.pct);
+            if let Some(family) = load.family {
+                homes.entry(family).or_insert(slots[slot].node);
             }
-            own
-        };
-        let best = (0..slots.len())
-            .filter(|&i| load.allowed.contains(slots[i].cpu))
-            .map(|i| (cost(i, &sums, &core_sums), i))
-            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        if let Some((_, i)) = best {
-            sums[i] += load.pct;
-            if careful {
-                *core_sums.entry(slots[i].core).or_insert(0.0) += load.pct;
-                if let Some(family) = load.family {
-                    homes.entry(family).or_insert(slots[i].node);
-                }
-            }
-            placed[index] = Some(slots[i].cpu);
+            placed[index] = Some(slots[slot].cpu);
         }
     }
     placed
+}
+
+/// What a slot carries, as an ordered key; never NaN for finite loads, and total in any case.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Carried(f64);
+
+impl Eq for Carried {}
+
+impl PartialOrd for Carried {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Carried {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// Slots of equal speed and node, least loaded first.
+struct Class {
+    speed: f64,
+    node: u32,
+    order: BTreeSet<(Carried, usize)>,
+}
+
+/// The slots and what they carry so far.
+struct Board<'a> {
+    slots: &'a [Slot],
+    careful: bool,
+    sums: Vec<f64>,
+    /// Class of each slot.
+    class: Vec<usize>,
+    classes: Vec<Class>,
+    /// Slots of each slot's core, itself included; empty where siblings do not count.
+    siblings: Vec<Vec<usize>>,
+}
+
+impl<'a> Board<'a> {
+    fn new(slots: &'a [Slot], careful: bool) -> Self {
+        let mut cores: HashMap<u32, Vec<usize>> = HashMap::new();
+        if careful {
+            for (index, slot) in slots.iter().enumerate() {
+                cores.entry(slot.core).or_default().push(index);
+            }
+        }
+        let mut board = Self {
+            slots,
+            careful,
+            sums: slots.iter().map(|s| s.fixed_pct).collect(),
+            class: Vec::with_capacity(slots.len()),
+            classes: Vec::new(),
+            siblings: slots.iter().map(|s| cores.get(&s.core).cloned().unwrap_or_default()).collect(),
+        };
+        for (index, slot) in slots.iter().enumerate() {
+            let node = if careful { slot.node } else { 0 };
+            let class = board.classes.iter().position(|c| c.speed == slot.speed && c.node == node);
+            let class = class.unwrap_or_else(|| {
+                board.classes.push(Class { speed: slot.speed, node, order: BTreeSet::new() });
+                board.classes.len() - 1
+            });
+            board.class.push(class);
+            let carried = board.carried(index);
+            board.classes[class].order.insert((carried, index));
+        }
+        board
+    }
+
+    /// The slot's own load, and its siblings' by their share.
+    fn carried(&self, index: usize) -> Carried {
+        let siblings: f64 = self.siblings[index].iter().filter(|&&i| i != index).map(|&i| self.sums[i]).sum();
+        Carried(self.sums[index] + SIBLING_SHARE * siblings)
+    }
+
+    /// The cheapest slot allowed to a load.
+    fn best(&self, load: &Load, home: Option<u32>) -> Option<usize> {
+        let firsts = self.classes.iter().filter_map(|class| {
+            let (carried, index) =
+                class.order.iter().find(|(_, index)| load.allowed.contains(self.slots[*index].cpu))?;
+            let mut cost = (carried.0 + load.pct) / class.speed;
+            // Off the family's node costs as much as its own remote share would: a fifth of its demand.
+            if self.careful && home.is_some_and(|node| node != class.node) {
+                cost += 0.2 * load.pct;
+            }
+            Some((cost, *index))
+        });
+        firsts.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, index)| index)
+    }
+
+    fn put(&mut self, slot: usize, pct: f64) {
+        let touched = if self.careful { self.siblings[slot].clone() } else { vec![slot] };
+        for &index in &touched {
+            let key = (self.carried(index), index);
+            self.classes[self.class[index]].order.remove(&key);
+        }
+        self.sums[slot] += pct;
+        for &index in &touched {
+            let key = (self.carried(index), index);
+            self.classes[self.class[index]].order.insert(key);
+        }
+    }
 }
 
 #[cfg(test)]
