@@ -283,7 +283,13 @@ impl<K: Kernel> Actuator<K> {
             return Err(Verdict::Failed(KernelError::Unsupported(why)));
         }
         let present = self.kernel.read(&change.target, knob).map_err(verdict)?;
-        let widest = widest(&mut self.kernel, &change.target, knob);
+        let widest = match &change.target {
+            // Without it the original cannot be told from a mask that was asked for: no change.
+            Target::Task(id) if knob == Knob::Affinity && known.is_none() => {
+                Some(self.kernel.widest_affinity(*id).map_err(verdict)?)
+            }
+            target => widest(&mut self.kernel, target, knob),
+        };
         let v2 = matches!(&change.target, Target::Group(group) if group.v2);
         let to = normalise(&change.to, &present, v2);
         if same(&present, &to, widest.as_ref()) {

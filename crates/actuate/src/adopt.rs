@@ -41,8 +41,11 @@ pub(crate) fn find<K: Kernel>(
     let processes = by_process.keys().copied().collect();
     let mut born = kernel.tasks_born_since(since_ticks, &processes)?;
     born.sort_by_key(|facts| (facts.id.start_time, facts.id.tid));
-    let parents: HashMap<u32, u32> =
-        born.iter().filter(|f| f.id.tid == f.id.tgid).map(|f| (f.id.tgid, f.ppid)).collect();
+    let parents: HashMap<u32, (u32, u64)> = born
+        .iter()
+        .filter(|f| f.id.tid == f.id.tgid)
+        .map(|f| (f.id.tgid, (f.ppid, f.id.start_time)))
+        .collect();
     let mut search = Search { kernel, parents, by_process, found: Vec::new(), entries };
     for facts in &born {
         if facts.kernel_thread || facts.id.tid == 1 {
@@ -59,7 +62,8 @@ pub(crate) fn find<K: Kernel>(
 
 struct Search<'a, K> {
     kernel: &'a mut K,
-    parents: HashMap<u32, u32>,
+    /// Of each process born since: its parent and its start time.
+    parents: HashMap<u32, (u32, u64)>,
     by_process: HashMap<u32, Vec<usize>>,
     found: Vec<Entry>,
     entries: &'a [Entry],
@@ -75,10 +79,10 @@ impl<K: Kernel> Search<'_, K> {
         let Ok(present) = self.kernel.read(&target, knob) else { return };
         let widest = widest(self.kernel, &target, knob);
         let chain = self.chain(facts);
-        for process in &chain {
+        for (process, oldest) in &chain {
             for index in self.by_process.get(process).cloned().unwrap_or_default() {
                 let elder = self.entry(index);
-                if elder.knob != knob || elder.origin.since_ticks > facts.id.start_time {
+                if elder.knob != knob || elder.origin.since_ticks > *oldest {
                     continue;
                 }
                 let original = inherited(&elder.original);
@@ -100,37 +104,29 @@ impl<K: Kernel> Search<'_, K> {
             _ => true,
         };
         if !ordinary {
-            self.look_for_orphan(facts, knob, present, chain.last().copied().unwrap_or(0));
+            self.look_for_orphan(facts, knob, present, chain.last().map_or(0, |(process, _)| *process));
         }
     }
 
-    /// The process's own number for a thread, then its parents, upwards as long as they themselves were born since or
-    /// are tuned; the last is the first that is neither.
-    fn chain(&mut self, facts: &TaskFacts) -> Vec<u32> {
+    /// The process's own number for a thread, then its parents, upwards as long as they were born since themselves; the
+    /// last is the first that was not, tuned or not: what it passed on was its own, not its parents'. With each, the
+    /// start time of the oldest on the way to it: a value written later cannot have come down this way.
+    fn chain(&mut self, facts: &TaskFacts) -> Vec<(u32, u64)> {
         let mut chain = Vec::new();
+        let mut oldest = facts.id.start_time;
+        let mut next = Some(facts.ppid);
         if facts.id.tid != facts.id.tgid {
-            chain.push(facts.id.tgid);
+            chain.push((facts.id.tgid, oldest));
+            let Some((parent, started)) = self.parents.get(&facts.id.tgid) else { return chain };
+            (next, oldest) = (Some(*parent), oldest.min(*started));
         }
-        let mut next =
-            if facts.id.tid == facts.id.tgid { Some(facts.ppid) } else { self.parent(facts.id.tgid) };
         while let Some(process) = next.filter(|&process| process > 1 && chain.len() < MAX_CHAIN) {
-            chain.push(process);
-            let young = self.parents.contains_key(&process);
-            let tuned = self.by_process.contains_key(&process);
-            if !young && !tuned {
-                return chain;
-            }
-            next = self.parent(process);
+            chain.push((process, oldest));
+            let Some((parent, started)) = self.parents.get(&process) else { return chain };
+            (next, oldest) = (Some(*parent), oldest.min(*started));
         }
-        chain.push(1);
+        chain.push((1, oldest));
         chain
-    }
-
-    fn parent(&mut self, process: u32) -> Option<u32> {
-        match self.parents.get(&process) {
-            Some(parent) => Some(*parent),
-            None => self.kernel.identity(process).ok().map(|facts| facts.ppid),
-        }
     }
 
     fn look_for_orphan(&mut self, facts: &TaskFacts, knob: Knob, present: Setting, top: u32) {

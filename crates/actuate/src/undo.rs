@@ -7,7 +7,7 @@ use evenkeel_base::{CpuSet, Knob, Setting, Target};
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError};
 use crate::outcome::{Item, RestoreReport};
-use crate::value::{is_all_cpus, reverse, same};
+use crate::value::{all_cpus, is_all_cpus, reverse, same};
 
 /// What is known of one property of one target that was ever written.
 #[derive(Debug, Clone, PartialEq)]
@@ -211,7 +211,8 @@ pub(crate) fn heal_stranger<K: Kernel>(kernel: &mut K, tid: u32, wrote: &Setting
     let target = Target::Task(stranger.id);
     let knob = wrote.knob();
     let Ok(present) = kernel.read(&target, knob) else { return };
-    if present != *wrote {
+    let widest = widest(kernel, &target, knob);
+    if !same(&present, wrote, widest.as_ref()) {
         return;
     }
     let elder = if stranger.id.tid == stranger.id.tgid { stranger.ppid } else { stranger.id.tgid };
@@ -220,6 +221,11 @@ pub(crate) fn heal_stranger<K: Kernel>(kernel: &mut K, tid: u32, wrote: &Setting
     let value = match (inherited, before) {
         (Some(value), _) => crate::value::inherited(&value),
         (None, before) => before.clone(),
+    };
+    // A full mask is written as all ones, so that it stays full when the cpuset grows.
+    let value = match value {
+        Setting::Affinity(cpus) if Some(&cpus) == widest.as_ref() => Setting::Affinity(all_cpus()),
+        value => value,
     };
     tracing::warn!(tid, %value, "a task's number was reused while it was being changed; the newcomer gets its parent's value");
     if value != present
