@@ -12,6 +12,7 @@ table() {
     cat <<'TABLE'
 build|build-essential|cc|compiles the bundled SQLite and zstd, and links
 build|ca-certificates|/etc/ssl/certs/ca-certificates.crt|cargo fetches crates over HTTPS
+build|clang|clang|compiles the BPF programs (crates/bpf/bpf)
 test|docker.io|dockerd|tests of container discovery and of changes to real containers
 test|curl|curl|asks an engine whether it is up
 test|containerd|containerd|tests of the CRI socket, where a kubelet's pods are

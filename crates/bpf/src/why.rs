@@ -1,0 +1,1 @@
+//! Where a target's time goes.
