@@ -4,6 +4,7 @@
 //! * [`tenant`]: sets of loads started together, each a process of its own, as plain processes, in cgroups or in
 //!   containers; nothing of them is left behind, whatever happens to the starter.
 //! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress.
+//! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
 //!
 //! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
@@ -14,5 +15,7 @@ pub mod ceiling;
 pub mod load;
 pub mod mix;
 pub mod page;
+pub mod record;
+pub mod sources;
 pub mod tenant;
 pub mod workload;

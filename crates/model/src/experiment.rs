@@ -388,7 +388,7 @@ impl TaskSpec {
 }
 
 /// The key among those an error message lists that is nearest to the unknown one it names.
-fn nearest_key(message: &str) -> Option<String> {
+pub(crate) fn nearest_key(message: &str) -> Option<String> {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if !message.starts_with("unknown") {
         return None;

@@ -6,4 +6,6 @@ pub mod credit;
 pub mod experiment;
 pub mod fair;
 mod flow;
+pub mod laboratory;
 pub mod sim;
+pub mod units;

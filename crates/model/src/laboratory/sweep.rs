@@ -1,0 +1,225 @@
+//! Sweeps: every point is an experiment of its own, with the fields set that the point sets.
+
+use std::collections::BTreeMap;
+
+use toml::Value;
+
+use super::{Experiment, Sweep, SweepPoint};
+
+/// Most points.
+const MOST: usize = 100_000;
+
+/// One point of all sweeps together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedPoint {
+    /// Number, from 0, in the order written (the last sweep varies fastest).
+    pub index: usize,
+    /// For people; empty without a sweep.
+    pub label: String,
+    /// What was set, by field path; `None` is a field that was removed.
+    pub settings: BTreeMap<String, Option<Value>>,
+    /// Why the host cannot give it.
+    pub unavailable: Option<String>,
+    /// The experiment at this point, without sweeps.
+    pub experiment: Experiment,
+}
+
+/// Why a sweep is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("sweep {}: {what}", sweep + 1)]
+pub struct SweepError {
+    /// Which `[[sweep]]`, from 0.
+    pub sweep: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Experiment {
+    /// All points, crossed. Without sweeps there is one, with an empty label.
+    pub fn points(&self) -> Result<Vec<PlannedPoint>, SweepError> {
+        let fail = |sweep: usize, what: String| SweepError { sweep, what };
+        let mut plain = self.clone();
+        plain.sweeps.clear();
+        let base = Value::try_from(&plain).map_err(|e| fail(0, e.to_string()))?;
+        let mut combined: Vec<Vec<SweepPoint>> = vec![Vec::new()];
+        for (index, sweep) in self.sweeps.iter().enumerate() {
+            let points = sweep.expand().map_err(|what| fail(index, what))?;
+            if combined.len().saturating_mul(points.len()) > MOST {
+                return Err(fail(index, format!("more than {MOST} points")));
+            }
+            combined = combined
+                .into_iter()
+                .flat_map(|before| {
+                    points.iter().map(move |point| {
+                        let mut all = before.clone();
+                        all.push(point.clone());
+                        all
+                    })
+                })
+                .collect();
+        }
+        combined
+            .into_iter()
+            .enumerate()
+            .map(|(index, parts)| {
+                let mut value = base.clone();
+                let mut settings = BTreeMap::new();
+                for (sweep, part) in parts.iter().enumerate() {
+                    for (path, to) in &part.set {
+                        let to = if to.as_str() == Some("none") { None } else { Some(to) };
+                        set(&mut value, path, to).map_err(|what| fail(sweep, what))?;
+                        settings.insert(path.clone(), to.cloned());
+                    }
+                }
+                let label =
+                    parts.iter().map(|p| p.label.as_str()).filter(|l| !l.is_empty()).collect::<Vec<_>>();
+                let label = label.join(", ");
+                let experiment: Experiment = value
+                    .try_into()
+                    .map_err(|e: toml::de::Error| fail(0, format!("at {label}: {}", e.message())))?;
+                let unavailable = parts.iter().find_map(|p| p.unavailable.clone());
+                Ok(PlannedPoint { index, label, settings, unavailable, experiment })
+            })
+            .collect()
+    }
+}
+
+impl Sweep {
+    fn expand(&self) -> Result<Vec<SweepPoint>, String> {
+        match (&self.field, self.values.is_empty(), self.points.is_empty()) {
+            (Some(field), false, true) => {
+                let short = field.rsplit('.').next().unwrap_or(field);
+                let name = self.name.as_deref().unwrap_or(short);
+                let point = |value: &Value| {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    SweepPoint::new(format!("{name} {text}")).set(field.clone(), value.clone())
+                };
+                Ok(self.values.iter().map(point).collect())
+            }
+            (None, true, false) => Ok(self.points.clone()),
+            _ => Err("give either field and values, or points".into()),
+        }
+    }
+}
+
+/// Sets or removes a field by its path.
+fn set(value: &mut Value, path: &str, to: Option<&Value>) -> Result<(), String> {
+    let mut words = path.split('.').peekable();
+    let mut places: Vec<&mut Value> = vec![value];
+    while let Some(word) = words.next() {
+        let last = words.peek().is_none();
+        let mut next = Vec::new();
+        for place in places {
+            match place {
+                Value::Table(table) if last => {
+                    match to {
+                        Some(to) => table.insert(word.to_owned(), to.clone()),
+                        None => table.remove(word),
+                    };
+                }
+                Value::Table(table) => {
+                    let inner = table.get_mut(word);
+                    next.push(inner.ok_or_else(|| format!("field {path:?}: there is no {word:?}"))?);
+                }
+                Value::Array(items) => {
+                    let found = next.len();
+                    let number = word.parse::<usize>().ok();
+                    for (index, item) in items.iter_mut().enumerate() {
+                        let named = item.get("name").and_then(Value::as_str) == Some(word);
+                        if word == "*" || named || number == Some(index) {
+                            next.push(item);
+                        }
+                    }
+                    if next.len() == found {
+                        return Err(format!("field {path:?}: no tenant {word:?}"));
+                    }
+                    if last {
+                        return Err(format!("field {path:?}: a tenant has fields, such as {path}.quota_pct"));
+                    }
+                }
+                _ => return Err(format!("field {path:?}: {word:?} has no fields")),
+            }
+        }
+        places = next;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "name = 'x'\n[[tenant]]\nname = 'a'\nload = 'spin'\nrun_s = 1\nquota_pct = 50\n\
+        [[tenant]]\nname = 'b'\nunits = '64x2'\nload = 'primes'\nrun_s = 1\n";
+
+    fn points(sweeps: &str) -> Result<Vec<PlannedPoint>, String> {
+        let experiment = Experiment::parse(&format!("{FILE}{sweeps}")).map_err(|e| e.to_string())?;
+        experiment.points().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn sweeps_are_crossed_and_set_what_they_name() {
+        let all = points(
+            "[[sweep]]\nfield = 'tenant.a.quota_pct'\nvalues = [25, 'none']\n\
+             [[sweep]]\n[[sweep.point]]\nlabel = 'two'\nset = {'tenant.*.runs' = 2, 'tenant.1.units' = '8x3'}\n\
+             [[sweep.point]]\nlabel = 'one'\n",
+        )
+        .unwrap();
+        let labels: Vec<&str> = all.iter().map(|p| p.label.as_str()).collect();
+        assert_eq!(
+            labels,
+            ["quota_pct 25, two", "quota_pct 25, one", "quota_pct none, two", "quota_pct none, one"]
+        );
+        assert_eq!(all[0].experiment.tenants[0].quota_pct, Some(25.0));
+        assert_eq!(all[2].experiment.tenants[0].quota_pct, None);
+        assert_eq!(all[0].experiment.tenants[1].runs, 2);
+        assert_eq!(all[0].experiment.tenants().len(), 4);
+        assert_eq!(all[1].experiment.tenants[1].runs, 1);
+        assert_eq!(all[2].settings["tenant.a.quota_pct"], None);
+    }
+
+    #[test]
+    fn without_a_sweep_there_is_one_point() {
+        let all = points("").unwrap();
+        assert_eq!((all.len(), all[0].label.as_str()), (1, ""));
+        assert_eq!(all[0].experiment.tenants()[2].name, "b2");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (sweep, part) in [
+            ("[[sweep]]\nfield = 'tenant.c.runs'\nvalues = [1]\n", "no tenant \"c\""),
+            ("[[sweep]]\nfield = 'tenant.a.runz'\nvalues = [1]\n", "runz"),
+            ("[[sweep]]\nfield = 'tenant.a.runs'\nvalues = [0]\n", "runs 0"),
+            ("[[sweep]]\nfield = 'tenant.a'\nvalues = [1]\n", "has fields"),
+            ("[[sweep]]\nfield = 'name.x'\nvalues = [1]\n", "has no fields"),
+            ("[[sweep]]\nfield = 'tenant.a.runs'\n", "either field and values"),
+            ("[[sweep]]\nfeild = 'tenant.a.runs'\n", "did you mean \"field\""),
+        ] {
+            let error = points(sweep).unwrap_err();
+            assert!(error.starts_with("line 1") && error.contains(part), "{sweep}: {error}");
+        }
+        for (from, to, line, part) in [
+            ("name = 'x'", "name = 'x/y'", 1, "letters"),
+            ("name = 'b'", "name = 'a'", 1, "two tenants"),
+            ("run_s = 1\nquota_pct = 50", "quota_pct = 50", 2, "never end"),
+            ("quota_pct = 50", "quota_pct = 0.1", 2, "no less than 1000"),
+            ("load = 'spin'", "", 2, "a load or a command"),
+            ("units = '64x2'", "units = '64y2'", 9, "64y2"),
+            ("units = '64x2'", "units = '64x2'\nshares = 3", 7, "not several"),
+            ("name = 'x'", "name = 'x'\nunits_available = 60", 8, "asked 64, available 60"),
+            ("name = 'x'", "name = 'x'\nrepetition = 60", 2, "did you mean \"repetitions\""),
+        ] {
+            let error = Experiment::parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("line {line}:")) && error.contains(part), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_experiment_survives_json() {
+        let text = format!("{FILE}[[sweep]]\nfield = 'tenant.a.quota_pct'\nvalues = [25, 'none']\n");
+        let experiment = Experiment::parse(&text).unwrap();
+        let json = serde_json::to_string(&experiment).unwrap();
+        assert_eq!(serde_json::from_str::<Experiment>(&json).unwrap(), experiment);
+    }
+}
