@@ -435,6 +435,15 @@ impl<K: Kernel> Actuator<K> {
             self.entries[companion].state = State::Unknown;
         }
         self.entries[index].sequence = self.ledger.next_sequence();
+        // Many others may have been looked at since: the shorter the time from here to the write, the rarer a stranger.
+        match still_there(&mut self.kernel, &self.entries[index]) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.entries[index].state = State::Gone;
+                return Verdict::Gone;
+            }
+            Err(error) => return Verdict::Failed(error),
+        }
         if let Err(error) = self.kernel.write(&target, &to) {
             // A write of several files may have got half-way.
             let untouched = self.kernel.read(&target, knob).is_ok_and(|now| now == present);

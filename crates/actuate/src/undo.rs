@@ -207,32 +207,42 @@ fn put_back_remembered<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done
 /// A task's number was reused between our look and our write, and the write may have hit the newcomer. It is so young
 /// that it still had what it inherited: its parent's (or its main thread's) value is put there.
 pub(crate) fn heal_stranger<K: Kernel>(kernel: &mut K, tid: u32, wrote: &Setting, before: &Setting) {
-    let Ok(stranger) = kernel.identity(tid) else { return };
+    for _ in 0..HEAL_ATTEMPTS {
+        match try_to_heal(kernel, tid, wrote, before) {
+            Ok(()) | Err(KernelError::Gone) => return,
+            Err(error) => tracing::warn!(tid, %error, "the newcomer could not be put back yet"),
+        }
+    }
+}
+
+/// A refusal may pass; nobody else will look after a newcomer.
+const HEAL_ATTEMPTS: u32 = 3;
+
+fn try_to_heal<K: Kernel>(
+    kernel: &mut K,
+    tid: u32,
+    wrote: &Setting,
+    before: &Setting,
+) -> Result<(), KernelError> {
+    let stranger = kernel.identity(tid)?;
     let target = Target::Task(stranger.id);
     let knob = wrote.knob();
-    let Ok(present) = kernel.read(&target, knob) else { return };
+    let present = kernel.read(&target, knob)?;
     let widest = widest(kernel, &target, knob);
     if !same(&present, wrote, widest.as_ref()) {
-        return;
+        return Ok(());
     }
     let elder = if stranger.id.tid == stranger.id.tgid { stranger.ppid } else { stranger.id.tgid };
     let inherited =
         kernel.identity(elder).ok().and_then(|elder| kernel.read(&Target::Task(elder.id), knob).ok());
-    let value = match (inherited, before) {
-        (Some(value), _) => crate::value::inherited(&value),
-        (None, before) => before.clone(),
-    };
+    let value = inherited.map_or_else(|| before.clone(), |value| crate::value::inherited(&value));
     // A full mask is written as all ones, so that it stays full when the cpuset grows.
     let value = match value {
         Setting::Affinity(cpus) if Some(&cpus) == widest.as_ref() => Setting::Affinity(all_cpus()),
         value => value,
     };
     tracing::warn!(tid, %value, "a task's number was reused while it was being changed; the newcomer gets its parent's value");
-    if value != present
-        && let Err(error) = kernel.write(&target, &value)
-    {
-        tracing::warn!(tid, %error, "the newcomer could not be put back");
-    }
+    if value == present { Ok(()) } else { kernel.write(&target, &value) }
 }
 
 /// How often descendants are looked for while putting everything back, and how long is waited in between: a `fork`
