@@ -5,6 +5,7 @@
 //!   containers; nothing of them is left behind, whatever happens to the starter.
 //! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress.
 //! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
+//! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
 //! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
 //!
 //! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
@@ -14,6 +15,7 @@ pub mod burn;
 pub mod ceiling;
 pub mod load;
 pub mod mix;
+pub mod net;
 pub mod page;
 pub mod record;
 pub mod sources;

@@ -88,6 +88,11 @@ impl<'a> Context<'a> {
         self.deadline_ns.is_some_and(|deadline| now >= deadline)
     }
 
+    /// Whether the number of events is bounded, so that each must be claimed.
+    pub fn bounded(&self) -> bool {
+        self.shared.budget.is_some()
+    }
+
     /// May another event begin? `false` when the load is over or all events are claimed.
     pub fn claim(&mut self) -> bool {
         if self.over() {

@@ -9,12 +9,14 @@ use crate::page::PageError;
 use crate::workload::Kind;
 
 mod context;
+mod flows;
 mod gauge;
 mod run;
 mod signals;
 mod start;
 
 pub use context::Context;
+pub use flows::{Flow, FlowReport};
 pub use gauge::{Gauge, Known, Reading, WindowTask};
 pub use run::{EndedBy, LoadReport, StartReport, run};
 pub use signals::stop_flag_on_signals;

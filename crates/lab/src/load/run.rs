@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context::Shared;
 use super::signals::block_in_this_thread;
-use super::{Context, LoadError, LoadSpec, StartAt};
+use super::{Context, FlowReport, LoadError, LoadSpec, StartAt};
 use crate::burn::{
     monotonic_ns, no_timer_slack, realtime_ns, sleep_until, sleep_until_realtime, steps_per_ns,
 };
@@ -69,6 +69,9 @@ pub struct LoadReport {
     pub involuntary: u64,
     /// CPU time of work dropped because the backlog was at its bound, seconds (open duty); else 0.
     pub dropped_s: f64,
+    /// Transactions and latencies by flow, for workloads over the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<FlowReport>,
     /// How exactly it started.
     pub start: StartReport,
     /// What ended it.
@@ -298,6 +301,7 @@ fn report(spec: &LoadSpec, kind: &Kind, threads: u32, ran: &[Ran], stop: &Atomic
         voluntary: sum(|r| r.voluntary),
         involuntary: sum(|r| r.involuntary),
         dropped_s: sum(|r| r.progress.dropped_ns) as f64 / 1e9,
+        flows: kind.workload().flows(),
         start: StartReport {
             asked_ns: spec.common.start_at.map(|at| at.0),
             first_instruction_ns: ran.iter().map(|r| r.start_realtime_ns).min().unwrap_or(0),

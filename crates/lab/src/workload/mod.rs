@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::load::{Context, LoadError};
+use crate::load::{Context, FlowReport, LoadError};
 
 pub mod duty;
 pub mod flops;
@@ -33,6 +33,11 @@ pub trait Workload: Debug + Send + Sync {
 
     /// Runs one thread until [`Context::over`]. Counts its events in the context.
     fn run(&self, context: &mut Context<'_>) -> Result<(), LoadError>;
+
+    /// What its flows measured, for workloads over the network, once it has run.
+    fn flows(&self) -> Option<FlowReport> {
+        None
+    }
 
     /// The command-line arguments, kind first, that give these parameters again.
     fn arguments(&self) -> Vec<String>;

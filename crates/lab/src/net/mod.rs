@@ -1,0 +1,54 @@
+//! Tenants' networks: namespaces and links made for an experiment, flows over them, and what is counted meanwhile.
+//!
+//! * [`namespace`], [`iproute`], [`wiring`]: a sender, a switch and tenants, each a namespace that lives as long as a
+//!   descriptor of ours; nothing is left after a kill.
+//! * [`flow`]: request and response on many flows, timed one by one.
+
+use std::io;
+
+pub mod flow;
+pub mod iproute;
+pub mod namespace;
+pub mod wiring;
+
+/// Why a tenants' network could not be made or measured.
+#[derive(Debug, thiserror::Error)]
+pub enum NetError {
+    /// The parameters make no sense; the message says what to do.
+    #[error("{0}")]
+    Parameters(String),
+    /// The right to do it is missing.
+    #[error("{0}; run as root")]
+    Denied(String),
+    /// A program is not installed.
+    #[error("{0} is not installed: apt-get install iproute2")]
+    Missing(&'static str),
+    /// `ip` or `tc` refused.
+    #[error("{command} (in {place}): {why}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// The namespace it was for.
+        place: String,
+        /// What it said.
+        why: String,
+    },
+    /// A system call or file failed.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// Tenants' processes.
+    #[error(transparent)]
+    Tenants(#[from] crate::tenant::TenantError),
+}
+
+impl NetError {
+    /// An error of the operating system with what was tried.
+    pub fn system(what: impl Into<String>, error: impl Into<io::Error>) -> Self {
+        Self::System { what: what.into(), error: error.into() }
+    }
+}
