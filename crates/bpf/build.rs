@@ -27,7 +27,7 @@ fn compile(clang: &str, source: &Path, object: &Path) -> Result<(), Error> {
     let flags = ["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"];
     let status = Command::new(clang)
         .args(flags)
-        .args(["-Wno-unused-variable", "-Wno-unused-function", "-c"])
+        .args(["-Wno-unused-variable", "-Wno-unused-function", "-Wno-unused-parameter", "-c"])
         .arg(source)
         .arg("-o")
         .arg(object)

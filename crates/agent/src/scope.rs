@@ -188,6 +188,7 @@ mod tests {
             }],
             pods: vec![],
             vms: vec![],
+            exited: vec![],
         }
     }
 

@@ -99,6 +99,7 @@ impl Host {
             containers: vec![],
             pods: vec![],
             vms: vec![],
+            exited: vec![],
             topology: Arc::new(topology),
         };
         let found = world.values();

@@ -27,6 +27,24 @@ pub struct Observation {
     pub pods: Vec<PodView>,
     /// Virtual machines found.
     pub vms: Vec<VmView>,
+    /// Threads that ended within the interval, by group; empty where nobody counts them.
+    #[serde(default)]
+    pub exited: Vec<ExitedView>,
+}
+
+/// Threads of a group that ended within an interval: what they used of it, whether they were born in it or before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ExitedView {
+    /// Index into [`Observation::groups`]; `None` when the group is gone, too.
+    pub group: Option<u32>,
+    /// Index into [`Observation::containers`].
+    pub container: Option<u32>,
+    /// Ended threads per second.
+    pub tasks_per_s: f64,
+    /// CPU used, percent of one CPU.
+    pub cpu_pct: f64,
+    /// Time runnable but waiting, percent of the interval.
+    pub wait_pct: f64,
 }
 
 /// The host and its CPUs over an interval.

@@ -17,6 +17,23 @@ pub struct Sample {
     pub tasks: Vec<TaskSample>,
     /// One entry per cgroup that owns a task, ordered by path.
     pub groups: Vec<GroupSample>,
+    /// What threads that are gone have used, one entry per cgroup, ordered by path; empty where nobody counts it.
+    #[serde(default)]
+    pub exited: Vec<ExitedSample>,
+}
+
+/// Sums over the threads of a cgroup that are gone, since counting began (which is some time before the first sample).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitedSample {
+    /// Path of the cpu controller's group they died in, below the mount; `None` when the group is gone, too, and was
+    /// never seen.
+    pub path: Option<String>,
+    /// Threads.
+    pub tasks: u64,
+    /// Time on a CPU over their whole lives, nanoseconds.
+    pub ran_ns: u64,
+    /// Time runnable but not running over their whole lives, nanoseconds; throttled time included.
+    pub waited_ns: u64,
 }
 
 /// Time a CPU has spent since boot, from `/proc/stat` (resolution 10 ms).

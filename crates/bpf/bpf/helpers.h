@@ -42,6 +42,7 @@ static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*bpf_seq_write)(void *seq, const void *data, u32 len) = (void *)127;
 static u64 (*bpf_get_current_task)(void) = (void *)35;
+static long (*bpf_for_each_map_elem)(void *map, void *callback, void *context, u64 flags) = (void *)164;
 
 /* CO-RE. Structures declared in kernel.h are matched by name with the running kernel's. */
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
@@ -49,6 +50,17 @@ static u64 (*bpf_get_current_task)(void) = (void *)35;
 #define type_exists(type) __builtin_preserve_type_info(*(typeof(type) *)0, 0)
 #define enum_value_exists(type, value) __builtin_preserve_enum_value(*(typeof(type) *)value, 0)
 #define enum_value(type, value) __builtin_preserve_enum_value(*(typeof(type) *)value, 1)
+
+/* A bit field, unsigned, at most eight bytes that hold it. */
+#define read_bits(type, pointer, field)                                                                                     \
+	({                                                                                                                  \
+		u64 bits_ = 0;                                                                                              \
+		type *in_ = (void *)(pointer);                                                                              \
+		bpf_probe_read_kernel(&bits_, __builtin_preserve_field_info(in_->field, 1),                                 \
+				      (void *)in_ + __builtin_preserve_field_info(in_->field, 0));                          \
+		bits_ <<= __builtin_preserve_field_info(in_->field, 4);                                                     \
+		bits_ >> __builtin_preserve_field_info(in_->field, 5);                                                      \
+	})
 
 /* Reads a member of which the verifier does not know that its structure is alive: through a helper that cannot fault.
  * Gives 0 for what cannot be read. */

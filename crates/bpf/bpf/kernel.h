@@ -44,7 +44,7 @@ struct sched_entity {
 
 /* Since 6.12 a slice may be the task's own. */
 struct sched_entity___custom {
-	unsigned char custom_slice : 1;
+	unsigned char custom_slice;
 };
 
 struct sched_info {
@@ -68,11 +68,15 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct task_struct *real_parent;
 	struct css_set *cgroups;
-	u32 wake_cpu;
+	u32 rt_priority;
+	unsigned sched_reset_on_fork : 1;
 };
 
-/* Where the CPU a task ran on last is kept: in thread_info since 5.16 or so (v5.15 and before: task_struct itself on
- * some architectures). */
+struct task_struct___custom {
+	struct sched_entity___custom se;
+};
+
+/* The CPU a task ran on last: in thread_info since 5.16, before that in task_struct itself. */
 struct thread_info___cpu {
 	u32 cpu;
 };

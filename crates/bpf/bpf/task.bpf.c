@@ -1,18 +1,231 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* One record for every thread of the host, by the task iterator. */
+/*
+ * What every thread has used, and what threads that are gone have used.
+ *
+ * `tasks` gives one record for every thread that has not been reaped. `on_exit` and `on_free` keep, by cgroup, the sums of
+ * those that have. A thread is counted from the moment it is reaped (nobody finds it any more) until it is freed, which
+ * is a grace period of RCU later: its counters are final only then, since it runs on for a while after the kernel has
+ * announced its exit. In between it is on a list, and each pass of `tasks` brings the sums up to date for the list, so
+ * that living and gone together are complete at the end of each pass.
+ */
 #include "kernel.h"
 
+#define PF_EXITING 0x4
+#define EXIT_DEAD 0x10
+#define MIX_V2 0x9e3779b97f4a7c15ULL
+#define MIX_CPU 0xc2b2ae3d27d4eb4fULL
+#define MAX_EXITING 16384
+#define MAX_GROUPS 16384
+
+/* Read by user space as it is (src/task.rs). */
 struct task_record {
+	u64 start_ns;
 	u64 ran_ns;
+	u64 waited_ns;
+	u64 timeslices;
+	u64 voluntary;
+	u64 involuntary;
+	u64 slice_ns;	 /* 0 where the kernel has none */
+	u64 cgroup_v2;	 /* 0 where unknown */
+	u64 cgroup_cpu;	 /* of the cpu controller, v1 or v2; 0 where unknown */
+	u64 memberships; /* a number that all threads with the same cgroups in all hierarchies share */
+	u32 tgid;
+	u32 tid;
+	u32 ppid;
+	u32 cpu;
+	u32 flags;
+	u32 policy;
+	s32 prio;
+	s32 static_prio;
+	u32 sched_flags; /* HAS_* below */
+	u32 rt_priority;
+	char comm[TASK_COMM_LEN];
 };
+
+#define HAS_SLICE 1	   /* slice_ns is the kernel's */
+#define HAS_CUSTOM_SLICE 2 /* it knows whether the slice is the task's own */
+#define CUSTOM_SLICE 4	   /* and it is */
+#define RESET_ON_FORK 8
+
+struct counters {
+	u64 ran_ns;
+	u64 waited_ns;
+	u64 timeslices;
+};
+
+/* A thread that has announced its exit; what the sums hold of it already. */
+struct exiting {
+	u64 group;
+	struct counters counted;
+};
+
+/* Sums over the threads of a group (of the cpu controller) that are gone. */
+struct exited {
+	struct counters sum;
+	u64 tasks;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_EXITING);
+	__type(key, u64); /* address of its task_struct */
+	__type(value, struct exiting);
+} exiting SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_GROUPS);
+	__type(key, u64);
+	__type(value, struct exited);
+} exited SEC(".maps");
+
+/* Threads whose sums found no room. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} lost SEC(".maps");
+
+/* 0 when the kernel is without the controller, or the thread is past having cgroups. */
+static always_inline u64 cpu_group(struct css_set *set)
+{
+	if (!enum_value_exists(enum cgroup_subsys_id, cpu_cgrp_id))
+		return 0;
+	struct cgroup_subsys_state *state = set->subsys[enum_value(enum cgroup_subsys_id, cpu_cgrp_id)];
+	return state->cgroup->kn->id;
+}
+
+static always_inline void read_counters(struct task_struct *task, struct counters *counters)
+{
+	counters->ran_ns = read_field(task->se.sum_exec_runtime);
+	counters->waited_ns = read_field(task->sched_info.run_delay);
+	counters->timeslices = read_field(task->sched_info.pcount);
+}
+
+/* Adds what is not yet in the sums; `tasks` is 1 when the thread itself is not, either. */
+static always_inline void count(u64 group, const struct counters *now, const struct counters *counted, u64 tasks)
+{
+	struct exited *sums = bpf_map_lookup_elem(&exited, &group);
+	if (!sums) {
+		struct exited none = {};
+		bpf_map_update_elem(&exited, &group, &none, BPF_NOEXIST);
+		sums = bpf_map_lookup_elem(&exited, &group);
+	}
+	if (!sums) {
+		u32 zero = 0;
+		u64 *number = bpf_map_lookup_elem(&lost, &zero);
+		if (number && tasks)
+			__sync_fetch_and_add(number, 1);
+		return;
+	}
+	__sync_fetch_and_add(&sums->sum.ran_ns, now->ran_ns - counted->ran_ns);
+	__sync_fetch_and_add(&sums->sum.waited_ns, now->waited_ns - counted->waited_ns);
+	__sync_fetch_and_add(&sums->sum.timeslices, now->timeslices - counted->timeslices);
+	if (tasks)
+		__sync_fetch_and_add(&sums->tasks, 1);
+}
+
+/* The program's part of a pass that is done once, at its end. */
+static long count_reaped(void *map, const u64 *key, struct exiting *entry, void *unused)
+{
+	struct task_struct *task = (struct task_struct *)*key;
+	if (read_field(task->exit_state) != EXIT_DEAD)
+		return 0;
+	struct counters now;
+	read_counters(task, &now);
+	count(entry->group, &now, &entry->counted, 0);
+	entry->counted = now;
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int on_exit(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	u64 key = (u64)task;
+	struct exiting entry = {.group = cpu_group(task->cgroups)};
+	/* Without room it is counted as a whole when it is freed. */
+	bpf_map_update_elem(&exiting, &key, &entry, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_free")
+int on_free(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	u64 key = (u64)task;
+	struct counters now;
+	read_counters(task, &now);
+	struct exiting *entry = bpf_map_lookup_elem(&exiting, &key);
+	if (entry) {
+		count(entry->group, &now, &entry->counted, 1);
+		bpf_map_delete_elem(&exiting, &key);
+	} else {
+		struct counters none = {};
+		count(cpu_group(task->cgroups), &now, &none, 1);
+	}
+	return 0;
+}
+
+static always_inline u32 last_cpu(struct task_struct *task)
+{
+	struct task_struct___info *with_info = (void *)task;
+	struct task_struct___cpu *with_cpu = (void *)task;
+	if (field_exists(with_info->thread_info.cpu))
+		return read_field(with_info->thread_info.cpu);
+	if (field_exists(with_cpu->cpu))
+		return read_field(with_cpu->cpu);
+	return ~0U;
+}
 
 SEC("iter/task")
 int tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	if (!task)
+	if (!task) {
+		bpf_for_each_map_elem(&exiting, count_reaped, NULL, 0);
 		return 0;
-	struct task_record record = {.ran_ns = task->se.sum_exec_runtime};
+	}
+	/* Being reaped: in the sums from now on. */
+	if (task->exit_state == EXIT_DEAD)
+		return 0;
+	struct task_record record = {};
+	record.start_ns = task->start_boottime;
+	record.ran_ns = task->se.sum_exec_runtime;
+	record.waited_ns = task->sched_info.run_delay;
+	record.timeslices = task->sched_info.pcount;
+	record.voluntary = task->nvcsw;
+	record.involuntary = task->nivcsw;
+	record.tgid = task->tgid;
+	record.tid = task->pid;
+	record.ppid = task->real_parent->tgid;
+	record.cpu = last_cpu(task);
+	record.flags = task->flags;
+	record.policy = task->policy;
+	record.prio = task->prio;
+	record.static_prio = task->static_prio;
+	record.rt_priority = task->rt_priority;
+	if (read_bits(struct task_struct, task, sched_reset_on_fork))
+		record.sched_flags |= RESET_ON_FORK;
+	if (field_exists(task->se.slice)) {
+		record.slice_ns = task->se.slice;
+		record.sched_flags |= HAS_SLICE;
+	}
+	struct task_struct___custom *custom = (void *)task;
+	if (field_exists(custom->se.custom_slice)) {
+		record.sched_flags |= HAS_CUSTOM_SLICE;
+		if (read_field(custom->se.custom_slice))
+			record.sched_flags |= CUSTOM_SLICE;
+	}
+	bpf_probe_read_kernel(record.comm, TASK_COMM_LEN, task->comm);
+	struct css_set *set = task->cgroups;
+	record.cgroup_v2 = set->dfl_cgrp->kn->id;
+	record.cgroup_cpu = cpu_group(set);
+	/* As a number: the verifier lets nobody reckon with a pointer. */
+	u64 address = 0;
+	bpf_probe_read_kernel(&address, sizeof(address), __builtin_preserve_access_index(&task->cgroups));
+	record.memberships = address ^ (record.cgroup_v2 * MIX_V2) ^ (record.cgroup_cpu * MIX_CPU);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }

@@ -14,6 +14,9 @@ pub enum BpfError {
     /// Task numbers seen by a program would not be those of this process's `/proc`.
     #[error("this process is in a pid namespace of its own, programs see the host's numbers")]
     PidNamespace,
+    /// The object was not built from this crate's source.
+    #[error("the BPF object has no {0:?}: build anew")]
+    NoProgram(&'static str),
     /// The kernel refused something else.
     #[error("{what}: {reason}")]
     Refused {
@@ -38,6 +41,38 @@ impl BpfError {
             }
             source = inner.source();
         }
-        Self::Refused { what, reason: reason.lines().next().unwrap_or_default().to_owned() }
+        tracing::debug!("{what}: {reason}");
+        Self::Refused { what, reason: one_line(&reason) }
+    }
+}
+
+/// The first line and, of a verifier's log, the line that says what it did not like: the last but its statistics.
+fn one_line(reason: &str) -> String {
+    let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let statistics =
+        ["processed ", "verification time", "stack depth", "insns ", "mark_precise"].map(str::to_owned);
+    let verdict = lines.rfind(|line| !statistics.iter().any(|start| line.starts_with(start)));
+    match (first.split_once(" Verifier output:"), verdict) {
+        (Some((first, _)), Some(verdict)) => format!("{first} The verifier: {verdict}"),
+        (None, _) | (_, None) => first.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verifiers_log_becomes_its_verdict() {
+        let log = "the BPF_PROG_LOAD syscall returned EINVAL. Verifier output: 0: R1=ctx()\n1: (b7) r0 = 0\n\
+                   R2 invalid mem access 'scalar'\nprocessed 3 insns (limit 1000000)\nstack depth 0\n";
+        let line = one_line(log);
+        assert_eq!(
+            line,
+            "the BPF_PROG_LOAD syscall returned EINVAL. The verifier: R2 invalid mem access 'scalar'"
+        );
+        assert_eq!(one_line("plain\nmore"), "plain");
+        assert_eq!(one_line(""), "");
     }
 }

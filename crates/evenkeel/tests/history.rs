@@ -92,6 +92,7 @@ fn recorded(state: &Path) -> u64 {
             cpus: vec![cpu(0), cpu(1)],
             tasks: vec![task(ids[0], 100), task(ids[1], 300), task(ids[2], 250)],
             groups: Vec::new(),
+            exited: Vec::new(),
         };
         store.add_sample(&sample).unwrap();
     }

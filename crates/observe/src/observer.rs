@@ -180,6 +180,7 @@ impl Observer {
             containers: owned.containers,
             pods: owned.pods,
             vms: owned.vms,
+            exited: Vec::new(),
         })
     }
 

@@ -152,7 +152,7 @@ impl Sampler {
         self.processes = processes;
         tasks.sort_unstable_by_key(|task: &TaskSample| task.id);
         self.remember(gone);
-        Ok(Sample { monotonic_ns, wall_ns, cpus: stat.cpus, tasks, groups: Vec::new() })
+        Ok(Sample { monotonic_ns, wall_ns, cpus: stat.cpus, tasks, ..Sample::default() })
     }
 
     /// Compares the table with the processes there are.

@@ -124,6 +124,7 @@ fn observation(topology: Topology) -> Observation {
         containers: vec![],
         pods: vec![],
         vms: vec![],
+        exited: vec![],
         topology: Arc::new(topology),
     }
 }

@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 throttled_ns: Some(0),
             })
             .collect(),
+        exited: Vec::new(),
     };
     for n in 1..=TASKS {
         let id = TaskId { tgid: n * 7, tid: n * 7, start_time: u64::from(n) * 31 };

@@ -50,6 +50,7 @@ fn sample(start_ns: u64, at: u64, tasks: u32, busy: u32) -> Sample {
             nr_throttled: None,
             throttled_ns: Some(0),
         }],
+        exited: Vec::new(),
     }
 }
 
@@ -90,6 +91,7 @@ prop_compose! {
             groups: groups.into_iter().map(|(path, f)| GroupSample {
                 path, usage_ns: f[0], nr_periods: f[1], nr_throttled: f[2], throttled_ns: f[3],
             }).collect(),
+            exited: Vec::new(),
         }
     }
 }

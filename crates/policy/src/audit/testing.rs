@@ -102,6 +102,7 @@ impl World {
             containers: vec![],
             pods: vec![],
             vms: vec![],
+            exited: vec![],
         };
         Self { facts, observation, expectations: Expectations::default() }
     }

@@ -57,6 +57,7 @@ pub(crate) fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64
         containers: vec![],
         pods: vec![],
         vms: vec![],
+        exited: vec![],
         topology: Arc::new(topology),
     }
 }
