@@ -70,6 +70,9 @@ pub struct MachineSpec {
     /// Share of the time the hypervisor takes, percent.
     #[serde(default)]
     pub steal_pct: f64,
+    /// Background work of a real host: kernel threads that wake so often a second on each CPU, for about 30 us.
+    #[serde(default = "background")]
+    pub background_per_s: f64,
 }
 
 /// A control group.
@@ -162,8 +165,66 @@ pub enum Kind {
     Idle,
 }
 
+impl MachineSpec {
+    /// A machine of so many cores without siblings, on one node, with the defaults of the file.
+    pub fn new(cpus: u32) -> Self {
+        Self {
+            cpus,
+            threads_per_core: 1,
+            nodes: 1,
+            smt_speedup: smt(),
+            kernel: kernel(),
+            steal_pct: 0.0,
+            background_per_s: background(),
+        }
+    }
+}
+
+impl GroupSpec {
+    /// A group of default weight without limits.
+    pub fn new(name: impl Into<String>, parent: Option<String>) -> Self {
+        Self {
+            name: name.into(),
+            parent,
+            weight: None,
+            shares: None,
+            quota_pct: None,
+            period_usec: period(),
+            burst_usec: 0,
+            cpus: None,
+        }
+    }
+}
+
+impl TaskSpec {
+    /// One task with the defaults of the file.
+    pub fn new(name: impl Into<String>, kind: Kind) -> Self {
+        Self {
+            name: Some(name.into()),
+            group: None,
+            count: 1,
+            kind,
+            percent: None,
+            period_ms: hundred(),
+            jitter_pct: 0.0,
+            run_s: ten(),
+            runs: 1,
+            events_per_s: None,
+            work_s: None,
+            policy: other(),
+            nice: 0,
+            slice_ms: None,
+            cpus: None,
+            start_s: 0.0,
+        }
+    }
+}
+
 fn one() -> u32 {
     1
+}
+fn background() -> f64 {
+    20.0
 }
 fn one_u64() -> u64 {
     1
@@ -265,7 +326,10 @@ impl Experiment {
         s.machine = Machine::new(Topology::synthetic(m.nodes, 1, cores / m.nodes, m.threads_per_core));
         s.machine.smt_speedup = m.smt_speedup;
         s.machine.steal = if m.steal_pct == 0.0 { Steal::None } else { Steal::Constant(m.steal_pct / 100.0) };
+        s.machine.background_per_s = m.background_per_s;
         s.kernel = Kernel::release(major, minor);
+        // The built-in loads switch it off.
+        s.kernel.timer_slack_ns = 1;
         s.seed = self.seed.wrapping_add(u64::from(repetition));
         s.measure_from_ns = warmup;
         s.duration_ns = warmup.saturating_add(duration);

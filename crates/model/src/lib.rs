@@ -9,3 +9,4 @@ mod flow;
 pub mod laboratory;
 pub mod sim;
 pub mod units;
+pub mod validation;

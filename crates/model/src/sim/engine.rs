@@ -272,8 +272,16 @@ impl<'a> Sim<'a> {
             return at;
         }
         // Only EEVDF's `update_curr` asks for another choice; CFS does so at ticks alone.
-        let precise = self.scenario.tasks[task as usize].reads_cpu_clock && self.eevdf();
-        let check = |ns: f64| if precise { self.soon_after(ns, rate) } else { self.tick_after(ns, rate) };
+        let reading = self.scenario.tasks[task as usize].clock_read_ns.filter(|_| self.eevdf());
+        let got = t.got;
+        let check = |ns: f64| {
+            let tick = self.tick_after(ns, rate);
+            let Some(every) = reading else { return tick };
+            // Its readings come at multiples of CPU time.
+            let every = every as f64;
+            let read = ((got + ns.max(0.0)) / every).ceil() * every - got;
+            self.soon_after(read, rate).min(tick)
+        };
         let mut e = task;
         let mut contested = false;
         while e != NONE {

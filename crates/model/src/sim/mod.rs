@@ -36,5 +36,28 @@ pub use spec::{
 /// Runs a scenario to its end.
 pub fn simulate(scenario: &Scenario) -> Result<Report, SpecError> {
     scenario.check()?;
+    if scenario.machine.background_per_s > 0.0 {
+        let with = with_background(scenario);
+        let mut sim = engine::Sim::new(&with);
+        // Kernel threads never end; whether all is done is up to the others.
+        sim.alive = scenario.tasks.len();
+        let mut report = sim.run();
+        report.tasks.truncate(scenario.tasks.len());
+        return Ok(report);
+    }
     Ok(engine::Sim::new(scenario).run())
+}
+
+/// The scenario with a kernel thread on each CPU behind its tasks.
+fn with_background(scenario: &Scenario) -> Scenario {
+    let mut s = scenario.clone();
+    let period = 1e9 / s.machine.background_per_s;
+    let percent = (s.machine.background_ns as f64 / period * 100.0).clamp(1e-6, 50.0);
+    for cpu in s.machine.topology.online.iter() {
+        let load = Load::Duty { percent, period_ns: period as u64, jitter: 0.9, kind: DutyKind::Closed };
+        let mut task = Task::new(format!("kernel/{cpu}"), None, load);
+        task.cpus = Some(evenkeel_base::CpuSet::single(cpu));
+        s.tasks.push(task);
+    }
+    s
 }

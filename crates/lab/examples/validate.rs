@@ -1,0 +1,364 @@
+//! The simulator against this kernel: measures random mixes, keeps the record, compares.
+//!
+//! ```text
+//! validate measure --record FILE [--set NAME] [--seconds 55]   measures what FILE lacks, for so long; resumes
+//! validate compare --record FILE [--set NAME] [-v]             simulates the same mixes and prints the table
+//! ```
+//!
+//! Measuring needs root (cgroups, policies) and a quiet machine; runs in which others used the CPUs are thrown away.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{Parser, ValueEnum};
+use evenkeel_actuate::{Kernel as _, Linux};
+use evenkeel_base::{CpuQuota, GroupRef, Limit, Nice, SchedAttr, Setting, Target};
+use evenkeel_lab::load::{Common, Gauge, Known, LoadSpec, run, stop_flag_on_signals};
+use evenkeel_lab::tenant::cgroup::{Hierarchies, LabGroup};
+use evenkeel_lab::tenant::{Member, PREFIX, Place, Starter};
+use evenkeel_lab::workload::Kind as LoadKind;
+use evenkeel_lab::workload::duty::{Duty, DutyKind};
+use evenkeel_lab::workload::spin::Spin;
+use evenkeel_model::experiment::{Experiment, GroupSpec, Kind, TaskSpec};
+use evenkeel_model::validation::{self, Comparison, Record};
+
+/// CPU others may use before a run is thrown away, percent of one CPU.
+const OTHERS_PCT: f64 = 4.0;
+/// Runs of each mix.
+const RUNS: u32 = 5;
+
+#[derive(Parser)]
+enum Cli {
+    /// Measures mixes and appends them to the record.
+    Measure {
+        #[command(flatten)]
+        common: Which,
+        /// Stop after so many seconds (the run at hand is finished).
+        #[arg(long, default_value_t = f64::INFINITY)]
+        seconds: f64,
+    },
+    /// Simulates the mixes measured and prints the table.
+    Compare {
+        #[command(flatten)]
+        common: Which,
+        /// Seeds simulated for each mix.
+        #[arg(long, default_value_t = 9)]
+        seeds: u32,
+        /// Print every task.
+        #[arg(short, long)]
+        verbose: bool,
+    },
+    /// What the mixes' loads are started with.
+    #[command(hide = true)]
+    Load {
+        #[command(subcommand)]
+        kind: LoadKind,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(clap::Args)]
+struct Which {
+    /// File of measured runs, JSON lines.
+    #[arg(long)]
+    record: PathBuf,
+    /// Which mixes.
+    #[arg(long, value_enum, default_value_t = Set::Validation)]
+    set: Set,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Set {
+    /// 32 random mixes and 4 families of levers, used for nothing but validation.
+    Validation,
+    /// What the simulator may be improved on.
+    Training,
+}
+
+impl Set {
+    fn mixes(self, cpus: u32, release: &str) -> Vec<Experiment> {
+        let (mixes, families) = match self {
+            Self::Validation => (1000..1032, 2000..2004),
+            Self::Training => (1..13, 1..2),
+        };
+        let families = families.flat_map(|seed| validation::family(seed, cpus, release));
+        mixes.map(|seed| validation::draw(seed, cpus, release)).chain(families).collect()
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse() {
+        Cli::Measure { common, seconds } => measure(&common, seconds),
+        Cli::Compare { common, seeds, verbose } => {
+            let mixes = common.set.mixes(cpus()?, &release()?);
+            let comparison = validation::compare(&mixes, &read(&common.record)?, RUNS as usize, seeds)?;
+            print(&comparison, verbose);
+            Ok(())
+        }
+        Cli::Load { kind, common } => {
+            let report = run(&LoadSpec { kind, common }, stop_flag_on_signals())?;
+            println!("{}", serde_json::to_string(&report)?);
+            Ok(())
+        }
+    }
+}
+
+fn cpus() -> anyhow::Result<u32> {
+    Ok(u32::try_from(std::thread::available_parallelism()?.get())?)
+}
+
+/// `major.minor` of this kernel.
+fn release() -> anyhow::Result<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    Ok(text.split(['.', '-']).take(2).collect::<Vec<_>>().join("."))
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let lines = text.lines().enumerate();
+    lines
+        .map(|(n, line)| serde_json::from_str(line).with_context(|| format!("{}:{}", path.display(), n + 1)))
+        .collect()
+}
+
+fn measure(which: &Which, seconds: f64) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mixes = which.set.mixes(cpus()?, &release()?);
+    let done = read(&which.record)?;
+    let mut file = OpenOptions::new().create(true).append(true).open(&which.record)?;
+    let mut left = 0;
+    let mut measured = 0;
+    // Round by round, so that every mix is measured at several times.
+    for repetition in 0..RUNS {
+        for mix in &mixes {
+            if done.iter().any(|r| r.mix == mix.name && r.repetition == repetition) {
+                continue;
+            }
+            let took = mix.warmup_s + mix.duration_s + 0.7;
+            if began.elapsed().as_secs_f64() + took > seconds {
+                left += 1;
+                continue;
+            }
+            let record = run_once(mix, repetition)?;
+            if record.others_pct > OTHERS_PCT {
+                eprintln!(
+                    "{} run {repetition}: others used {:.1} %: again later",
+                    mix.name, record.others_pct
+                );
+                left += 1;
+                continue;
+            }
+            serde_json::to_writer(&mut file, &record)?;
+            file.write_all(b"\n")?;
+            measured += 1;
+        }
+    }
+    eprintln!("{measured} runs measured, {left} left");
+    if left > 0 {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+/// Groups of a mix; removed on drop, children first, after the loads in them.
+struct Groups(Vec<LabGroup>);
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+impl Groups {
+    fn make(mix: &Experiment, kernel: &mut Linux) -> anyhow::Result<Self> {
+        let hierarchies = Hierarchies::find()?;
+        let mut groups = Self(Vec::new());
+        let mut names: Vec<String> = Vec::new();
+        for (index, spec) in mix.groups.iter().enumerate() {
+            let parent = spec.parent.as_ref().and_then(|p| mix.groups.iter().position(|g| &g.name == p));
+            let name = match parent {
+                Some(parent) => {
+                    if hierarchies.is_v2() {
+                        let control = groups.0[parent].cpu_dir().join("cgroup.subtree_control");
+                        fs::write(control, "+cpu")?;
+                    }
+                    format!("{}/{}", names[parent], spec.name)
+                }
+                None => format!("{PREFIX}{}-9{index}", std::process::id()),
+            };
+            let group = LabGroup::make(&hierarchies, &name)?;
+            let target = group.group_ref();
+            groups.0.push(group);
+            names.push(name);
+            set_group(kernel, target, spec)?;
+        }
+        Ok(groups)
+    }
+}
+
+fn set_group(kernel: &mut Linux, group: GroupRef, spec: &GroupSpec) -> anyhow::Result<()> {
+    let v2 = group.v2;
+    let target = Target::Group(group);
+    if let Some(shares) = spec.shares {
+        // Load weights are 1024 at shares 1024 and at weight 100.
+        let raw = if v2 { (shares * 100).div_ceil(1024).clamp(1, 10_000) } else { shares };
+        kernel.write(&target, &Setting::Weight(raw)).map_err(|e| anyhow::anyhow!("weight: {e:?}"))?;
+    }
+    if let Some(pct) = spec.quota_pct {
+        let quota_usec = Limit::Value((pct / 100.0 * spec.period_usec as f64) as u64);
+        let quota = CpuQuota { quota_usec, period_usec: spec.period_usec, burst_usec: spec.burst_usec };
+        kernel.write(&target, &Setting::Quota(quota)).map_err(|e| anyhow::anyhow!("quota: {e:?}"))?;
+    }
+    Ok(())
+}
+
+fn load(task: &TaskSpec, seed: u64) -> anyhow::Result<LoadSpec> {
+    let duty = |kind| {
+        LoadKind::Duty(Duty {
+            percent: task.percent.unwrap_or(100.0),
+            period: Duration::from_secs_f64(task.period_ms / 1e3),
+            jitter: task.jitter_pct,
+            kind,
+            seed,
+        })
+    };
+    let kind = match task.kind {
+        Kind::Wall => duty(DutyKind::Wall),
+        Kind::Closed => duty(DutyKind::Closed),
+        Kind::Open => duty(DutyKind::Open),
+        Kind::Spin => LoadKind::Spin(Spin::default()),
+        other => bail!("{other:?} is not part of the validation"),
+    };
+    Ok(LoadSpec::new(kind).named(task.name.clone().unwrap_or_default()))
+}
+
+fn set_task(kernel: &mut Linux, member: &Member, spec: &TaskSpec) -> anyhow::Result<()> {
+    let target = Target::Task(member.id());
+    let attr = SchedAttr {
+        policy: spec.policy,
+        nice: Nice::new(spec.nice),
+        rt_priority: u8::from(spec.policy.is_realtime()),
+        slice_ns: spec.slice_ms.map(|ms| (ms * 1e6) as u64),
+        reset_on_fork: false,
+    };
+    let failed = |e| anyhow::anyhow!("{}: {e:?}", member.name);
+    if attr != SchedAttr::DEFAULT {
+        kernel.write(&target, &Setting::Sched(attr)).map_err(failed)?;
+    }
+    if let Some(cpus) = &spec.cpus {
+        kernel.write(&target, &Setting::Affinity(cpus.clone())).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn run_once(mix: &Experiment, repetition: u32) -> anyhow::Result<Record> {
+    let mut kernel = Linux::new().map_err(|e| anyhow::anyhow!("{e:?}"))?;
+    let groups = Groups::make(mix, &mut kernel)?;
+    let root = Hierarchies::find()?.cpu_mount().join("cgroup.procs");
+    let seed = mix.seed.wrapping_mul(1000).wrapping_add(u64::from(repetition) * 100);
+    let specs: Vec<LoadSpec> =
+        (0u64..).zip(&mix.tasks).map(|(n, t)| load(t, seed + n)).collect::<Result<_, _>>()?;
+    let tenants = Starter::new(std::env::current_exe()?, Place::Process).hold(&specs)?;
+    for member in &tenants.members {
+        let spec = &mix.tasks[member.spec];
+        let group = spec.group.as_ref().and_then(|name| mix.groups.iter().position(|g| &g.name == name));
+        let home = group.map_or(root.clone(), |g| groups.0[g].cpu_dir().join("cgroup.procs"));
+        fs::write(&home, member.pid.to_string()).with_context(|| home.display().to_string())?;
+        set_task(&mut kernel, member, spec)?;
+    }
+    let known = |m: &Member| Known { pid: m.pid, tid: m.tid, wanted_pct: 1.0 };
+    let gauge = Gauge::new(tenants.members.iter().map(known));
+    tenants.release();
+    std::thread::sleep(Duration::from_secs_f64(mix.warmup_s));
+    let (host, from) = (Host::read()?, gauge.read());
+    std::thread::sleep(Duration::from_secs_f64(mix.duration_s));
+    let (now, to) = (Host::read()?, gauge.read());
+    let window = gauge.window(&from, &to);
+    drop(tenants);
+    drop(groups);
+    if window.len() != mix.tasks.len() {
+        bail!("{}: {} of {} loads lived through the run", mix.name, window.len(), mix.tasks.len());
+    }
+    let got_pct: Vec<f64> = window.iter().map(|w| w.got_pct).collect();
+    let (busy, steal) = host.until(&now);
+    let others_pct = busy - got_pct.iter().sum::<f64>();
+    Ok(Record { mix: mix.name.clone(), repetition, got_pct, others_pct, steal_pct: steal })
+}
+
+/// The first line of `/proc/stat` at an instant.
+struct Host {
+    at: Instant,
+    ticks: Vec<u64>,
+}
+
+impl Host {
+    fn read() -> anyhow::Result<Self> {
+        let text = fs::read_to_string("/proc/stat")?;
+        let words = text.lines().next().unwrap_or("").split_ascii_whitespace().skip(1);
+        Ok(Self { at: Instant::now(), ticks: words.map(str::parse).collect::<Result<_, _>>()? })
+    }
+
+    /// Busy and stolen time since, percent of one CPU (USER_HZ is 100).
+    fn until(&self, later: &Self) -> (f64, f64) {
+        let wall = later.at.duration_since(self.at).as_secs_f64();
+        let of = |n: usize| {
+            let (then, now) = (self.ticks.get(n).copied(), later.ticks.get(n).copied());
+            now.zip(then).map_or(0.0, |(now, then)| now.saturating_sub(then) as f64)
+        };
+        // user, nice, system, irq, softirq
+        ([0, 1, 2, 5, 6].into_iter().map(of).sum::<f64>() / wall, of(7) / wall)
+    }
+}
+
+fn print(comparison: &Comparison, verbose: bool) {
+    println!(
+        "{:28} {:>22} {:>9} {:>7} {:>7}  settings",
+        "mix", "fulfilment measured", "simulated", "median", "worst"
+    );
+    for line in &comparison.lines {
+        let mut errors: Vec<f64> = line.errors().collect();
+        errors.sort_by(f64::total_cmp);
+        let [low, middle, high] = line.measured;
+        println!(
+            "{:28} {low:7.3} {middle:.3} {high:7.3} {:9.3} {:7.2} {:7.2}  {}",
+            line.mix,
+            line.simulated,
+            errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN),
+            errors.last().copied().unwrap_or(f64::NAN),
+            line.settings
+        );
+        if verbose {
+            for (index, (measured, simulated)) in line.tasks.iter().enumerate() {
+                println!("      {index:3} {measured:7.2} {simulated:7.2} {:+7.2}", simulated - measured);
+            }
+        }
+    }
+    for pair in comparison.pairs.iter().filter(|p| !p.right) {
+        println!("ranked wrongly: {} is better than {}", pair.better, pair.worse);
+    }
+    let errors = comparison.errors();
+    let quantile = |share| comparison.error_quantile(share).unwrap_or(f64::NAN);
+    println!(
+        "{} mixes, {} tasks: error of a task's CPU median {:.2}, 90th percentile {:.2}, 95th {:.2}, worst {:.2} points \
+         of a CPU (goal 1.5 and 4)",
+        comparison.lines.len(),
+        errors.len(),
+        quantile(0.5),
+        quantile(0.9),
+        quantile(0.95),
+        quantile(1.0)
+    );
+    let right = comparison.pairs.iter().filter(|p| p.right).count();
+    println!(
+        "levers: {right} of {} pairs whose measured intervals do not overlap ranked rightly{} (goal 90 %)",
+        comparison.pairs.len(),
+        comparison.ranked_right().map_or(String::new(), |share| format!(" ({:.0} %)", 100.0 * share))
+    );
+}
