@@ -133,12 +133,31 @@ impl<K: Kernel> Actuator<K> {
     pub fn set(&mut self, plan: &Plan, scope: &dyn Fn(&Target) -> bool) -> SetReport {
         let mut report = SetReport::default();
         self.adopt_newborn(&mut report.back);
-        let wanted: HashMap<(&Target, Knob), usize> =
-            plan.changes.iter().enumerate().map(|(i, c)| ((&c.target, c.knob()), i)).collect();
+        let wanted = last_of_each(&plan.changes);
         self.undo_others(&wanted, &mut report.back);
-        let mut steps: Vec<(usize, Step)> = Vec::with_capacity(plan.changes.len());
-        for (number, change) in plan.changes.iter().enumerate() {
-            let idle = wanted.get(&(&change.target, Knob::GroupIdle)).map(|&number| &plan.changes[number].to);
+        self.make(&plan.changes, &wanted, scope, &mut report);
+        report
+    }
+
+    /// Makes these changes on top of what is in force: nothing goes back but what is refused or fails. For settings that
+    /// follow a measurement several times a second; otherwise as [`Actuator::set`].
+    pub fn amend(&mut self, changes: &[Change], scope: &dyn Fn(&Target) -> bool) -> SetReport {
+        let mut report = SetReport::default();
+        self.adopt_newborn(&mut report.back);
+        self.make(changes, &last_of_each(changes), scope, &mut report);
+        report
+    }
+
+    fn make(
+        &mut self,
+        changes: &[Change],
+        wanted: &HashMap<(&Target, Knob), usize>,
+        scope: &dyn Fn(&Target) -> bool,
+        report: &mut SetReport,
+    ) {
+        let mut steps: Vec<(usize, Step)> = Vec::with_capacity(changes.len());
+        for (number, change) in changes.iter().enumerate() {
+            let idle = wanted.get(&(&change.target, Knob::GroupIdle)).map(|&number| &changes[number].to);
             let step = if wanted.get(&(&change.target, change.knob())) != Some(&number) {
                 Step::Done(Verdict::Refused("the plan names this property again further on".to_owned()))
             } else if change.knob() == Knob::Weight && idle == Some(&Setting::GroupIdle(true)) {
@@ -158,8 +177,8 @@ impl<K: Kernel> Actuator<K> {
                 }
                 (Step::Write(_), Err(error)) => Verdict::Failed(error.clone()),
             };
-            let change = &plan.changes[number];
-            self.drop_if_refused(change, &wanted, number, &verdict, &mut report.back);
+            let change = &changes[number];
+            self.drop_if_refused(change, wanted, number, &verdict, &mut report.back);
             report.changes.push(ChangeOutcome {
                 target: change.target.clone(),
                 knob: change.knob(),
@@ -168,7 +187,6 @@ impl<K: Kernel> Actuator<K> {
             });
         }
         self.ledger.compact_if_grown(&self.entries);
-        report
     }
 
     /// Everything touched so far: target, original value, and our value in force (`None`: it is back, gone or
@@ -508,6 +526,11 @@ impl<K: Kernel> Actuator<K> {
         self.entries[index].state = State::Unknown;
         put_back(&mut self.kernel, &mut self.entries[index], back);
     }
+}
+
+/// Of several changes of one property the last counts.
+fn last_of_each(changes: &[Change]) -> HashMap<(&Target, Knob), usize> {
+    changes.iter().enumerate().map(|(i, c)| ((&c.target, c.knob()), i)).collect()
 }
 
 /// When the first write was, clock ticks since boot.

@@ -1,0 +1,196 @@
+use std::sync::Arc;
+
+use super::*;
+use evenkeel_base::{GroupView, HostView, SchedAttr, TaskId, Topology};
+use proptest::prelude::*;
+
+fn group(path: &str, parent: Option<u32>, cpu_pct: f64) -> GroupView {
+    GroupView {
+        path: path.into(),
+        parent,
+        load_weight: Some(1024),
+        raw_weight: parent.map(|_| 1024),
+        v2: false,
+        quota: None,
+        cpuset: None,
+        cpu_pct: Some(cpu_pct),
+        throttled_pct: None,
+        throttled_periods: None,
+    }
+}
+
+fn task(tid: u32, group: u32, cpu_pct: f64) -> TaskView {
+    TaskView {
+        id: TaskId { tgid: tid, tid, start_time: 1 },
+        ppid: 1,
+        comm: "t".into(),
+        kernel_thread: false,
+        cpu: None,
+        affinity: None,
+        sched: Some(SchedAttr::DEFAULT),
+        group: Some(group),
+        container: None,
+        pod: None,
+        vm: None,
+        cpu_pct,
+        wait_pct: Some(0.0),
+        voluntary_per_s: None,
+        involuntary_per_s: None,
+    }
+}
+
+fn world(groups: Vec<GroupView>, tasks: Vec<TaskView>) -> Observation {
+    Observation {
+        interval_s: 1.0,
+        wall_ns: 0,
+        topology: Arc::new(Topology::synthetic(1, 1, 2, 1)),
+        host: HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: vec![] },
+        tasks,
+        groups,
+        containers: vec![],
+        pods: vec![],
+        vms: vec![],
+        exited: vec![],
+    }
+}
+
+/// `/` -> `/docker` -> a, b, c; `/system` beside it; a task in the root.
+fn docker() -> Observation {
+    world(
+        vec![
+            group("/", None, 200.0),
+            group("/docker", Some(0), 150.0),
+            group("/docker/a", Some(1), 50.0),
+            group("/docker/b", Some(1), 50.0),
+            group("/docker/c", Some(1), 50.0),
+            group("/system", Some(0), 50.0),
+        ],
+        vec![
+            task(1, 0, 0.0),
+            task(2, 2, 25.0),
+            task(3, 2, 25.0),
+            task(4, 3, 50.0),
+            task(5, 4, 50.0),
+            task(6, 5, 50.0),
+        ],
+    )
+}
+
+fn demand(observation: &Observation) -> impl Fn(usize) -> f64 {
+    let pct: Vec<f64> = observation.tasks.iter().map(|t| t.cpu_pct).collect();
+    move |i| pct[i]
+}
+
+#[test]
+fn a_container_of_its_own_is_carried_by_its_group() {
+    let host = docker();
+    let owner = [None, Some(0), Some(0), Some(1), None, None];
+    let found = carriers(&host, &owner, &demand(&host), &[40.0, 50.0]);
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0].bearer, found[0].points, &found[0].tasks), (Bearer::Group(2), 40.0, &vec![1, 2]));
+    let contests = contests(&host, &found);
+    assert_eq!(contests.len(), 2);
+    let (root, docker) = (&contests[0], &contests[1]);
+    assert_eq!(
+        (root.node, root.children[0].bearer, root.children[0].points),
+        (Some(0), Bearer::Group(1), 90.0)
+    );
+    // /system and one for newcomers; the root's task sleeps.
+    assert_eq!((root.competitors, docker.competitors), (2048.0, 2048.0));
+    // On one CPU 10 points are left: half for /system, half for c.
+    let cpus = vec![CpuSet::single(0); 2];
+    let slack = |contest: &Contest| slack_pct(contest, &found, &cpus, &[(0, 100.0), (1, 100.0)]);
+    assert!((slack(root) - 10.0).abs() < 1e-9);
+    let solved = solve(&host, &contests, &found, &slack, &[1.0, 1.0], &mut |_, s| s);
+    let docker_gets = solved[0].weights[0].1 / (solved[0].weights[0].1 + 2048.0);
+    assert!((docker_gets - 0.95).abs() < 1e-9);
+    let [a, b] = [solved[1].weights[0].1, solved[1].weights[1].1];
+    assert!((docker_gets * a / (a + b + 2048.0) - 0.40).abs() < 1e-9);
+    assert!((docker_gets * b / (a + b + 2048.0) - 0.50).abs() < 1e-9);
+}
+
+#[test]
+fn all_of_a_pod_is_carried_by_the_pod_and_a_mixed_group_by_its_tasks() {
+    let host = docker();
+    let all = carriers(&host, &[None, Some(0), Some(0), Some(0), Some(0), None], &demand(&host), &[90.0]);
+    assert_eq!(all.iter().map(|c| c.bearer).collect::<Vec<_>>(), [Bearer::Group(1)]);
+    let mixed = carriers(&host, &[None, Some(0), None, None, None, None], &demand(&host), &[90.0]);
+    assert_eq!(mixed[0].bearer, Bearer::Task(1));
+    let nodes: Vec<_> = contests(&host, &mixed).iter().map(|c| c.node).collect();
+    assert_eq!(nodes, [Some(0), Some(1), Some(2)], "its group has to win along the whole path");
+}
+
+#[test]
+fn the_busy_carrier_of_a_promise_gets_nearly_all_of_it() {
+    let host = docker();
+    // a and c, with b of somebody else between.
+    let found = carriers(
+        &host,
+        &[None, Some(0), Some(0), None, Some(0), None],
+        &|i| if i == 4 { 50.0 } else { 0.0 },
+        &[40.0],
+    );
+    let points: Vec<f64> = found.iter().map(|c| c.points).collect();
+    assert!((points.iter().sum::<f64>() - 40.0).abs() < 1e-9);
+    assert!(points[0] == 1.0 && points[1] == 39.0, "{points:?}");
+}
+
+#[test]
+fn what_exceeds_the_largest_weight_keeps_its_proportions() {
+    let host = docker();
+    let found =
+        carriers(&host, &[None, Some(0), Some(0), Some(1), None, None], &demand(&host), &[40.0, 80.0]);
+    let solved = solve(&host, &contests(&host, &found), &found, &|_| 2.0, &[1.0, 1.0], &mut |_, _| 1e6);
+    let given = &solved[1].weights;
+    assert!(solved[1].scaled_down.is_some());
+    assert_eq!(given[1].1, 262_144.0);
+    assert!((given[1].1 / given[0].1 - 2.0).abs() < 1e-9);
+    assert_eq!(raw_weight(&host.groups[2], given[1].1), 262_144);
+    let v2 = GroupView { v2: true, ..host.groups[2].clone() };
+    assert_eq!(
+        (raw_weight(&v2, 1024.0), raw_weight(&v2, 1e12), raw_weight(&v2, f64::NAN)),
+        (100, 10_000, 100)
+    );
+}
+
+proptest! {
+    /// On one CPU, with everybody wanting everything, each carrier gets its points through the whole tree, unless the
+    /// largest weight stands in the way.
+    #[test]
+    fn promises_hold_against_everybody_on_every_level(
+        parents in proptest::collection::vec(0usize..6, 1..12),
+        owners in proptest::collection::vec(proptest::option::weighted(0.5, 0usize..3), 1..20),
+        places in proptest::collection::vec(0usize..12, 20),
+        promised in proptest::collection::vec(1.0f64..30.0, 3),
+    ) {
+        let mut groups = vec![group("/", None, 100.0)];
+        for (n, parent) in parents.iter().enumerate() {
+            groups.push(group(&format!("/{n}"), Some((*parent % (n + 1)) as u32), 50.0));
+        }
+        let tasks: Vec<TaskView> = (0..owners.len())
+            .map(|n| task(n as u32 + 2, (places[n] % groups.len()) as u32, 10.0))
+            .collect();
+        let host = world(groups, tasks);
+        let found = carriers(&host, &owners, &demand(&host), &promised);
+        let cpus = vec![CpuSet::single(0); found.len()];
+        let supply = [(0, 100.0)];
+        let boost = vec![1.0; found.len()];
+        let contests = contests(&host, &found);
+        let slack = |contest: &Contest| slack_pct(contest, &found, &cpus, &supply);
+        let solved = solve(&host, &contests, &found, &slack, &boost, &mut |_, s| s);
+        // Walk down: what each bearer gets of the CPU.
+        let mut got: BTreeMap<Bearer, f64> = BTreeMap::new();
+        let mut limited = false;
+        for (contest, solved) in contests.iter().zip(&solved) {
+            let sum: f64 = solved.weights.iter().map(|(_, w)| w).sum::<f64>() + contest.competitors;
+            limited |= solved.scaled_down.is_some();
+            let of = contest.node.and_then(|node| got.get(&Bearer::Group(node)).copied()).unwrap_or(100.0);
+            for (bearer, weight) in &solved.weights {
+                got.insert(*bearer, of * weight / sum);
+            }
+        }
+        for carrier in &found {
+            prop_assert!(limited || got[&carrier.bearer] >= carrier.points - 1e-6, "{carrier:?} {got:?}");
+        }
+    }
+}
