@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use evenkeel_base::CpuSet;
+
 use crate::burn::{burn, monotonic_ns, sleep_until, thread_cpu_ns};
 use crate::page::{Page, Progress};
 use crate::workload::duty::Machine;
@@ -36,6 +38,7 @@ pub struct Context<'a> {
     told_cpu_ns: u64,
     burned_ns: u64,
     owner_checked_ns: u64,
+    cpus: CpuSet,
     progress: Progress,
 }
 
@@ -56,6 +59,7 @@ impl<'a> Context<'a> {
             told_cpu_ns: cpu,
             burned_ns: 0,
             owner_checked_ns: progress.started_ns,
+            cpus: CpuSet::default(),
             progress,
         };
         context.tell();
@@ -74,6 +78,10 @@ impl<'a> Context<'a> {
 
     /// Whether the load is to end: its time is up, a signal came, or its owner is gone.
     pub fn over(&mut self) -> bool {
+        let cpu = rustix::thread::sched_getcpu() as u32;
+        if !self.cpus.contains(cpu) {
+            self.cpus.insert(cpu);
+        }
         if self.shared.stop.load(Ordering::Relaxed) {
             return true;
         }
@@ -86,6 +94,11 @@ impl<'a> Context<'a> {
             }
         }
         self.deadline_ns.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// CPUs it was seen on when it looked whether it was over.
+    pub(super) fn cpus(&self) -> CpuSet {
+        self.cpus.clone()
     }
 
     /// Whether the number of events is bounded, so that each must be claimed.

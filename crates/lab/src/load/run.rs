@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use evenkeel_base::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::context::Shared;
@@ -67,6 +68,15 @@ pub struct LoadReport {
     pub voluntary: u64,
     /// Involuntary context switches of all threads.
     pub involuntary: u64,
+    /// Time all threads waited for a CPU (`run_delay`, throttled time included), seconds; `None` without schedstat.
+    #[serde(default)]
+    pub waited_s: Option<f64>,
+    /// Migrations between CPUs of all threads; `None` where the kernel does not tell (`/proc/PID/sched`).
+    #[serde(default)]
+    pub migrations: Option<u64>,
+    /// CPUs its threads were seen on.
+    #[serde(default)]
+    pub cpus: CpuSet,
     /// CPU time of work dropped because the backlog was at its bound, seconds (open duty); else 0.
     pub dropped_s: f64,
     /// Transactions and latencies by flow, for workloads over the network.
@@ -84,6 +94,9 @@ struct Ran {
     real_ns: u64,
     voluntary: u64,
     involuntary: u64,
+    waited_ns: Option<u64>,
+    migrations: Option<u64>,
+    cpus: CpuSet,
     start_realtime_ns: u64,
     woken_late_ns: Option<u64>,
     late_ns: Option<u64>,
@@ -218,7 +231,7 @@ fn run_thread(
     progress.started_ns = start_ns;
     progress.late_ns = late_ns.unwrap_or(0);
     let deadline_ns = spec.common.seconds.map(|s| base_ns.saturating_add((s * 1e9) as u64));
-    let switches = switches();
+    let (switches, migrated) = (switches(), migrations());
     let mut context = Context::new(shared, thread, deadline_ns, progress);
     let result = workload.run(&mut context);
     context.tell();
@@ -228,7 +241,11 @@ fn run_thread(
     }
     result?;
     let after = self::switches();
+    let counted = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
     Ok(Ran {
+        waited_ns: counted(before, run_delay_ns()),
+        migrations: counted(migrated, migrations()),
+        cpus: context.cpus(),
         progress: context.progress(),
         real_ns: end_ns.saturating_sub(base_ns),
         voluntary: after.0.saturating_sub(switches.0),
@@ -261,6 +278,13 @@ fn wait_gate(page: &Page, shared: &Shared<'_>) -> Result<u64, LoadError> {
 fn run_delay_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Migrations of this thread so far; `None` where the kernel does not tell.
+fn migrations() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
+    let line = text.lines().find(|line| line.starts_with("se.nr_migrations"))?;
+    line.rsplit(':').next()?.trim().parse().ok()
 }
 
 /// Voluntary and involuntary context switches of this thread.
@@ -300,6 +324,9 @@ fn report(spec: &LoadSpec, kind: &Kind, threads: u32, ran: &[Ran], stop: &Atomic
         events_per_s: rate(events as f64),
         voluntary: sum(|r| r.voluntary),
         involuntary: sum(|r| r.involuntary),
+        waited_s: ran.iter().map(|r| r.waited_ns).sum::<Option<u64>>().map(|ns| ns as f64 / 1e9),
+        migrations: ran.iter().map(|r| r.migrations).sum(),
+        cpus: ran.iter().fold(CpuSet::default(), |all, r| all.union(&r.cpus)),
         dropped_s: sum(|r| r.progress.dropped_ns) as f64 / 1e9,
         flows: kind.workload().flows(),
         start: StartReport {
