@@ -20,6 +20,8 @@ const CUSTOM_SLICE: u32 = 4;
 const RESET_ON_FORK: u32 = 8;
 /// `PF_KTHREAD`, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
+/// `PF_EXITING`, the same.
+const EXITING: u32 = 4;
 
 /// What the kernel knows of one thread, read in one instant. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub struct TaskRecord {
     pub cpu: Option<u32>,
     /// A kernel thread.
     pub kernel_thread: bool,
+    /// On its way out, or a zombie.
+    pub exiting: bool,
     /// Scheduling policy, the kernel's number.
     pub policy: u32,
     /// Nice value, kept also while real-time.
@@ -77,6 +81,11 @@ impl TaskRecord {
         &self.comm[..end]
     }
 
+    /// Name as the kernel has it, filled up with whatever.
+    pub fn comm_bytes(&self) -> [u8; 16] {
+        self.comm
+    }
+
     /// From the kernel's form, see `struct task_record`.
     fn parse(bytes: &[u8; RECORD]) -> Self {
         let u64_at = |at: usize| u64::from_ne_bytes(word(bytes, at));
@@ -99,6 +108,7 @@ impl TaskRecord {
             ppid: u32_at(88),
             cpu: Some(u32_at(92)).filter(|&cpu| cpu != u32::MAX),
             kernel_thread: u32_at(96) & KERNEL_THREAD != 0,
+            exiting: u32_at(96) & EXITING != 0,
             policy: u32_at(100),
             // `DEFAULT_PRIO` is 120: static priorities 100..=139 are nice -20..=19.
             nice: u32_at(108) as i32 - 120,

@@ -1,13 +1,13 @@
 //! What observing costs: starts sleeping processes and some that run a little, samples and observes once a second,
-//! and prints the CPU and memory it took itself.
+//! and prints the CPU and memory it took itself: in user and kernel mode, by this thread's clock.
 //!
-//! `cargo run --release -p evenkeel-observe --example cost -- [SLEEPING] [BUSY] [SECONDS] [FORKS_PER_SECOND]`
+//! `cargo run --release -p evenkeel-observe --example cost -- [SLEEPING] [BUSY] [SECONDS] [FORKS_PER_SECOND] [bpf|proc]`
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_kernfs::Root;
-use evenkeel_observe::{Detail, Observer, ObserverOptions};
+use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
 
 /// Children that end with this program.
 struct Children(Vec<Child>);
@@ -28,9 +28,9 @@ fn child(mode: &str) -> std::io::Result<Child> {
 }
 
 fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let main: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
-    main / 1e9
+    // Exact to the instant; /proc/self/schedstat of a running task is as old as the last tick.
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn rss_mib() -> f64 {
@@ -61,7 +61,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     std::thread::sleep(Duration::from_secs(2));
     let root = Root::host();
-    let mut observer = Observer::new(&root, ObserverOptions::default())?;
+    let sampling = match args.get(4).map(String::as_str) {
+        Some("proc") => Sampling::Proc,
+        Some("bpf") => Sampling::Bpf,
+        None => Sampling::Auto,
+        Some(other) => return Err(format!("{other}: bpf or proc").into()),
+    };
+    let begin = cpu_seconds();
+    let mut observer = Observer::new(&root, ObserverOptions { sampling, ..ObserverOptions::default() })?;
+    println!("sampling by {:?}, prepared in {:.1} ms", observer.sampling(), (cpu_seconds() - begin) * 1e3);
     let begin = cpu_seconds();
     let mut before = observer.sample()?;
     println!("first sample: {} tasks, {:.1} ms", before.tasks.len(), (cpu_seconds() - begin) * 1e3);
@@ -92,11 +100,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let wall = start.elapsed().as_secs_f64();
     println!(
-        "{} tasks at 1 Hz for {wall:.1} s: sampling {:.2} %, observing {:.2} % of one CPU; longest sample {:.1} ms; \
-         resident {:.1} MiB",
+        "{} tasks at 1 Hz for {wall:.1} s: sampling {:.2} us, observing {:.2} us a task; {:.3} % of one CPU; longest \
+         sample {:.1} ms; resident {:.1} MiB",
         before.tasks.len(),
-        100.0 * sampling / wall,
-        100.0 * observing / wall,
+        1e6 * sampling / (seconds as f64 * before.tasks.len() as f64),
+        1e6 * observing / (seconds as f64 * before.tasks.len() as f64),
+        100.0 * (sampling + observing) / wall,
         longest * 1e3,
         rss_mib(),
     );

@@ -8,6 +8,9 @@ pub enum ObserveError {
     /// A kernel file is unreadable or malformed.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// BPF was asked for and cannot be used.
+    #[error("tasks cannot be sampled by BPF: {0}")]
+    Bpf(#[from] evenkeel_bpf::BpfError),
     /// No `/proc` to read.
     #[error(
         "{dir} has no process in its proc directory: is /proc mounted (or is this a tree made by `evenkeel capture`)?"

@@ -7,6 +7,7 @@
 
 pub mod capture;
 pub mod error;
+mod exited;
 pub mod facts;
 mod groups;
 pub mod kernel;
@@ -25,5 +26,5 @@ pub use error::ObserveError;
 pub use kernel::{Features, KernelFacts, Scheduler, read_kernel};
 pub use observer::{Detail, Observer, ObserverOptions};
 pub use runtimes::Endpoints;
-pub use sampler::{Sampler, Select};
+pub use sampler::{Sampler, Sampling, Select};
 pub use topology::read_topology;

@@ -12,11 +12,11 @@ use evenkeel_kernfs::mountinfo::Hierarchies;
 use evenkeel_kernfs::{Root, sys};
 
 use crate::ObserveError;
+use crate::exited;
 use crate::groups::{Groups, with_ancestors};
 use crate::owners::Owners;
-use crate::place::Place;
 use crate::runtimes::{Endpoints, Runtimes};
-use crate::sampler::{Sampler, Select};
+use crate::sampler::{Sampler, Sampling, Select};
 use crate::slow::{Slow, SlowFacts};
 use crate::topology::read_topology;
 
@@ -31,7 +31,9 @@ const SLICE_AGE: Duration = Duration::from_secs(30);
 /// How to observe.
 #[derive(Debug, Clone)]
 pub struct ObserverOptions {
-    /// Tasks whose context switches are read with each [`Observer::sample`] (slow); none by default.
+    /// How tasks are sampled.
+    pub sampling: Sampling,
+    /// Tasks whose context switches are read with each [`Observer::sample`] (slow by `/proc`); none by default.
     pub switches: Select,
     /// Whether cgroups' counters are read with each sample.
     pub groups: bool,
@@ -41,7 +43,12 @@ pub struct ObserverOptions {
 
 impl Default for ObserverOptions {
     fn default() -> Self {
-        Self { switches: Select::None, groups: true, runtimes: Endpoints::well_known() }
+        Self {
+            sampling: Sampling::Auto,
+            switches: Select::None,
+            groups: true,
+            runtimes: Endpoints::well_known(),
+        }
     }
 }
 
@@ -64,9 +71,9 @@ impl Observer {
     /// Reads the machine and prepares to sample; asks the runtimes in the background from now on.
     ///
     /// # Errors
-    /// No `/proc`, or kernel files that make no sense.
+    /// No `/proc`, kernel files that make no sense, or no BPF where it alone was asked for.
     pub fn new(root: &Root, options: ObserverOptions) -> Result<Self, ObserveError> {
-        let sampler = Sampler::new(root)?;
+        let sampler = Sampler::open(root, options.sampling)?;
         let now = Instant::now();
         Ok(Self {
             root: root.clone(),
@@ -80,6 +87,16 @@ impl Observer {
             sampler,
             options,
         })
+    }
+
+    /// The way tasks are sampled: [`Sampling::Bpf`] or [`Sampling::Proc`].
+    pub fn sampling(&self) -> Sampling {
+        self.sampler.sampling()
+    }
+
+    /// What the user should be told since the last call: why `/proc` is read, events lost. Each once.
+    pub fn take_note(&mut self) -> Option<String> {
+        self.sampler.take_note()
     }
 
     /// The machine as last read.
@@ -118,10 +135,7 @@ impl Observer {
     pub fn sample_of(&mut self, tasks: &Select, switches: &Select) -> Result<Sample, ObserveError> {
         let mut sample = self.sampler.sample(tasks, switches)?;
         if *tasks == Select::All {
-            let metas = sample.tasks.iter().filter_map(|task| self.sampler.meta(task.id));
-            let mut places: Vec<&Arc<Place>> = metas.map(|meta| &meta.place).collect();
-            places.sort_unstable_by_key(|place| Arc::as_ptr(place));
-            places.dedup_by_key(|place| Arc::as_ptr(place));
+            let places = self.sampler.places();
             self.groups.set(places.iter().filter_map(|place| {
                 Some((place.cpu.as_deref()?, place.cpuset.as_deref(), place.cpuacct.as_deref()))
             }));
@@ -149,27 +163,46 @@ impl Observer {
         self.refresh(after)?;
         let interval_ns = after.monotonic_ns.saturating_sub(before.monotonic_ns).max(1);
         let joined = join(before, after);
-        let metas: Vec<_> = joined.iter().map(|(_, task)| self.sampler.meta(task.id).cloned()).collect();
-        let paths = with_ancestors(metas.iter().flatten().filter_map(|meta| meta.place.cpu.as_deref()));
+        let mut slow: Vec<SlowFacts> = Vec::new();
+        if *detail != Detail::None {
+            slow.reserve(joined.tasks.len());
+            for (_, task) in &joined.tasks {
+                slow.push(if detail.has(task.id) { self.slow_facts(task.id) } else { SlowFacts::default() });
+            }
+        }
+        let Self { root, sampler, groups: known_groups, owners, .. } = self;
+        let metas: Vec<_> = joined.tasks.iter().map(|(_, task)| sampler.meta(task.id)).collect();
+        let ended = exited::between(before, after, &joined.vanished, sampler);
+        let mut places: Vec<&str> =
+            metas.iter().flatten().filter_map(|meta| meta.place.cpu.as_deref()).collect();
+        places.dedup();
+        let paths = with_ancestors(places.into_iter().chain(ended.iter().filter_map(|e| e.path.as_deref())));
         let index: HashMap<&str, u32> = paths.iter().zip(0..).map(|(path, n)| (*path, n)).collect();
-        let fresh = with_ancestors(
-            joined
-                .iter()
-                .zip(&metas)
-                .filter(|((_, task), _)| detail.has(task.id))
-                .filter_map(|(_, meta)| meta.as_ref()?.place.cpu.as_deref()),
-        );
+        let detailed = joined.tasks.iter().zip(&metas).filter(|((_, task), _)| detail.has(task.id));
+        let fresh = match detail {
+            Detail::None | Detail::All => Default::default(),
+            _ => with_ancestors(detailed.filter_map(|(_, meta)| meta.as_ref()?.place.cpu.as_deref())),
+        };
         let mut groups = Vec::with_capacity(paths.len());
         for path in &paths {
             let fresh = *detail == Detail::All || fresh.contains(path);
-            groups.push(self.group_view(path, &index, before, after, interval_ns, fresh));
+            let (limits, v2) = match sampler.hierarchies() {
+                Some(hierarchies) => {
+                    let v2 = hierarchies.cpu.as_ref().is_some_and(|cpu| cpu.v2);
+                    (known_groups.limits(root, hierarchies, path, fresh), v2)
+                }
+                None => Default::default(),
+            };
+            groups.push(group_view(path, &index, limits, v2, before, after, interval_ns));
         }
-        let mut tasks = Vec::with_capacity(joined.len());
-        for ((old, new), meta) in joined.iter().zip(&metas) {
-            let slow = if detail.has(new.id) { self.slow_facts(new.id) } else { SlowFacts::default() };
-            tasks.push(rates(old.as_ref(), new, interval_ns, slow).with(meta.as_ref(), &index));
+        let mut tasks = Vec::with_capacity(joined.tasks.len());
+        let mut slow = slow.into_iter();
+        for ((old, new), meta) in joined.tasks.iter().zip(&metas) {
+            let slow = slow.next().unwrap_or_default();
+            tasks.push(rates(*old, new, interval_ns, slow).with(*meta, &index));
         }
-        let owned = self.owners.assign(&self.root, &mut tasks, &metas, &index);
+        let owned = owners.assign(root, &mut tasks, &metas, &index);
+        let exited = exited::views(&ended, &index, &groups, &owned.containers, interval_ns);
         Ok(Observation {
             interval_s: interval_ns as f64 / 1e9,
             wall_ns: after.wall_ns,
@@ -180,12 +213,12 @@ impl Observer {
             containers: owned.containers,
             pods: owned.pods,
             vms: owned.vms,
-            exited: Vec::new(),
+            exited,
         })
     }
 
     fn slow_facts(&mut self, id: TaskId) -> SlowFacts {
-        let facts = self.slow.read(id, self.default_slice);
+        let facts = self.slow.read(id, self.default_slice, self.sampler.sched(id));
         // The calls took a number: only if it still means this task afterwards, they were about it.
         if self.root.is_live() && !self.sampler.is_alive(id) {
             return SlowFacts::default();
@@ -211,40 +244,32 @@ impl Observer {
         }
         Ok(())
     }
+}
 
-    fn group_view(
-        &mut self,
-        path: &str,
-        index: &HashMap<&str, u32>,
-        before: &Sample,
-        after: &Sample,
-        interval_ns: u64,
-        fresh: bool,
-    ) -> GroupView {
-        let (limits, v2) = match self.sampler.hierarchies() {
-            Some(hierarchies) => {
-                let v2 = hierarchies.cpu.as_ref().is_some_and(|cpu| cpu.v2);
-                (self.groups.limits(&self.root, hierarchies, path, fresh), v2)
-            }
-            None => Default::default(),
-        };
-        let (old, new) = (group_sample(before, path), group_sample(after, path));
-        let change = |field: fn(&GroupSample) -> Option<u64>| -> Option<u64> {
-            field(new?)?.checked_sub(field(old?)?)
-        };
-        let percent = |ns: u64| 100.0 * ns as f64 / interval_ns as f64;
-        GroupView {
-            path: path.to_owned(),
-            parent: evenkeel_kernfs::cgroupfs::parent(path).and_then(|parent| index.get(parent).copied()),
-            load_weight: limits.load_weight,
-            raw_weight: limits.raw_weight,
-            v2,
-            quota: limits.quota,
-            cpuset: limits.cpuset,
-            cpu_pct: change(|group| group.usage_ns).map(percent),
-            throttled_pct: change(|group| group.throttled_ns).map(percent),
-            throttled_periods: change(|group| group.nr_throttled).zip(change(|group| group.nr_periods)),
-        }
+fn group_view(
+    path: &str,
+    index: &HashMap<&str, u32>,
+    limits: crate::groups::Limits,
+    v2: bool,
+    before: &Sample,
+    after: &Sample,
+    interval_ns: u64,
+) -> GroupView {
+    let (old, new) = (group_sample(before, path), group_sample(after, path));
+    let change =
+        |field: fn(&GroupSample) -> Option<u64>| -> Option<u64> { field(new?)?.checked_sub(field(old?)?) };
+    let percent = |ns: u64| 100.0 * ns as f64 / interval_ns as f64;
+    GroupView {
+        path: path.to_owned(),
+        parent: evenkeel_kernfs::cgroupfs::parent(path).and_then(|parent| index.get(parent).copied()),
+        load_weight: limits.load_weight,
+        raw_weight: limits.raw_weight,
+        v2,
+        quota: limits.quota,
+        cpuset: limits.cpuset,
+        cpu_pct: change(|group| group.usage_ns).map(percent),
+        throttled_pct: change(|group| group.throttled_ns).map(percent),
+        throttled_periods: change(|group| group.nr_throttled).zip(change(|group| group.nr_periods)),
     }
 }
 
@@ -253,23 +278,36 @@ fn group_sample<'a>(sample: &'a Sample, path: &str) -> Option<&'a GroupSample> {
     sample.groups.get(at)
 }
 
-/// Pairs of a task's two samples; the first is missing when it was born in between.
-fn join<'a>(before: &'a Sample, after: &'a Sample) -> Vec<(Option<TaskSample>, &'a TaskSample)> {
+/// The tasks of two samples.
+struct Joined<'a> {
+    /// Those of the later one; the earlier is missing when it was born in between.
+    tasks: Vec<(Option<&'a TaskSample>, &'a TaskSample)>,
+    /// Those only the earlier one has.
+    vanished: Vec<&'a TaskSample>,
+}
+
+/// Pairs of a task's two samples; both are ordered by identity.
+fn join<'a>(before: &'a Sample, after: &'a Sample) -> Joined<'a> {
     // Start times count ticks of 10 ms since boot, which CLOCK_MONOTONIC does too but for time suspended: such a
     // host's new tasks seem born later, which is on the safe side (start times only grow).
     let born_after = before.monotonic_ns / 10_000_000;
     let complete = !before.tasks.is_empty();
-    after
-        .tasks
-        .iter()
-        .filter_map(|task| match before.tasks.binary_search_by_key(&task.id, |old| old.id) {
-            Ok(at) => {
-                let old = before.tasks[at];
-                (task.ran_ns >= old.ran_ns).then_some((Some(old), task))
-            }
-            Err(_) => (complete && task.id.start_time + 1 >= born_after).then_some((None, task)),
-        })
-        .collect()
+    let mut joined = Joined { tasks: Vec::with_capacity(after.tasks.len()), vanished: Vec::new() };
+    let mut earlier = before.tasks.iter().peekable();
+    for task in &after.tasks {
+        while let Some(old) = earlier.next_if(|old| old.id < task.id) {
+            joined.vanished.push(old);
+        }
+        match earlier.next_if(|old| old.id == task.id) {
+            Some(old) if task.ran_ns >= old.ran_ns => joined.tasks.push((Some(old), task)),
+            // It ran backwards.
+            Some(_) => {}
+            None if complete && task.id.start_time + 1 >= born_after => joined.tasks.push((None, task)),
+            None => {}
+        }
+    }
+    joined.vanished.extend(earlier);
+    joined
 }
 
 struct Rates(TaskView);
@@ -369,6 +407,7 @@ mod tests {
         let before = at(10, vec![task(1, 5, 100), task(2, 5, 100), task(3, 5, 900)]);
         let after = at(11, vec![task(1, 5, 400), task(2, 1050, 70), task(3, 5, 20), task(4, 5, 1)]);
         let seen: Vec<_> = join(&before, &after)
+            .tasks
             .into_iter()
             .map(|(old, new)| (new.id.tid, old.map(|old| old.ran_ns)))
             .collect();

@@ -44,7 +44,7 @@ impl Owners {
         &mut self,
         root: &Root,
         tasks: &mut [TaskView],
-        metas: &[Option<TaskMeta>],
+        metas: &[Option<&TaskMeta>],
         groups: &HashMap<&str, u32>,
     ) -> Owned {
         let facts = self.runtimes.facts();
@@ -91,13 +91,13 @@ impl Owners {
         &mut self,
         root: &Root,
         tasks: &mut [TaskView],
-        metas: &[Option<TaskMeta>],
+        metas: &[Option<&TaskMeta>],
         owned: &mut Owned,
     ) {
         let mut by_process: HashMap<u32, u32> = HashMap::new();
         let mut seen = HashMap::new();
         for (task, meta) in tasks.iter().zip(metas) {
-            let machine = meta.as_ref().and_then(|meta| meta.place.owner.machine.as_deref());
+            let machine = meta.and_then(|meta| meta.place.owner.machine.as_deref());
             let main = task.id.tid == task.id.tgid;
             if !main || task.kernel_thread || !(vm::may_be_emulator(&task.comm) || machine.is_some()) {
                 continue;

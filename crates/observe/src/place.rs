@@ -27,6 +27,13 @@ pub(crate) struct Place {
     pub owner_in_cpu: bool,
 }
 
+impl Place {
+    /// Of somebody of whom only the cpu controller's group is known.
+    pub(crate) fn of_group(path: String) -> Self {
+        Self { owner: classify(&path), owner_in_cpu: true, cpu: Some(path), ..Self::default() }
+    }
+}
+
 /// The places seen.
 #[derive(Debug)]
 pub(crate) struct Places {
@@ -42,6 +49,11 @@ const KEEP: usize = 4096;
 impl Places {
     pub(crate) fn new(root: Root, hierarchies: Option<Hierarchies>) -> Self {
         Self { root, hierarchies, known: HashMap::new(), nowhere: Arc::default() }
+    }
+
+    /// The place of tasks of which none is known.
+    pub(crate) fn nowhere(&self) -> Arc<Place> {
+        self.nowhere.clone()
     }
 
     pub(crate) fn hierarchies(&self) -> Option<&Hierarchies> {

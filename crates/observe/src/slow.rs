@@ -27,12 +27,11 @@ impl Slow {
         Self { root: root.clone(), captured_slice: slice.and_then(|text| text.trim().parse().ok()) }
     }
 
-    pub(crate) fn read(&self, id: TaskId, default_slice: Option<u64>) -> SlowFacts {
+    /// Class, nice and slice need not be asked for where they are `known`.
+    pub(crate) fn read(&self, id: TaskId, default_slice: Option<u64>, known: Option<SchedAttr>) -> SlowFacts {
         if self.root.is_live() {
-            return SlowFacts {
-                affinity: sys::getaffinity(id.tid).ok(),
-                sched: sys::sched_getattr(id.tid).ok().and_then(|raw| raw.decode(default_slice)),
-            };
+            let ask = || sys::sched_getattr(id.tid).ok().and_then(|raw| raw.decode(default_slice));
+            return SlowFacts { affinity: sys::getaffinity(id.tid).ok(), sched: known.or_else(ask) };
         }
         let dir = format!("proc/{}/task/{}", id.tgid, id.tid);
         let status = self.root.parse(format!("{dir}/status"), pid_status::parse);

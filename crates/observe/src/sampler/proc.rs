@@ -4,57 +4,28 @@
 //! stands still; the threads of a process are listed again only when the link count of its `task` directory changed
 //! or one of them is gone; the last CPU and the name are read again only for tasks that ran.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_base::{Sample, TaskId, TaskSample};
 use evenkeel_kernfs::mountinfo::Hierarchies;
 use evenkeel_kernfs::{Root, proc_stat, sys};
 
+use super::{Remembered, Select};
 use crate::ObserveError;
 use crate::kernel::schedstat_counts;
-use crate::place::Places;
+use crate::place::{Place, Places};
 use crate::process::{Budget, Counters, Pass, Process, TaskMeta, Thread};
 use crate::topology::hierarchies;
 
-/// Samples for which the facts of a vanished task are remembered, so that intervals ending before can be explained.
-const REMEMBER_SAMPLES: u64 = 8;
-/// Vanished tasks remembered at most.
-const REMEMBER_TASKS: usize = 8192;
 /// Every so many samples each task's cgroup has been read again.
 const PLACE_ROUND: u64 = 30;
 /// Text of `/proc/PID/stat` is below 1 KiB even with the longest name and numbers.
 const BUFFER: usize = 4096;
 
-/// Which tasks are looked at.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Select {
-    /// None.
-    None,
-    /// Every thread of the host.
-    #[default]
-    All,
-    /// These threads; ones not seen in an earlier sample of all or of their process are looked for.
-    Tasks(BTreeSet<TaskId>),
-    /// All threads of these processes, new ones included.
-    Processes(BTreeSet<u32>),
-}
-
-impl Select {
-    /// Whether a task is among them.
-    pub fn has(&self, id: TaskId) -> bool {
-        match self {
-            Self::None => false,
-            Self::All => true,
-            Self::Tasks(tasks) => tasks.contains(&id),
-            Self::Processes(processes) => processes.contains(&id.tgid),
-        }
-    }
-}
-
 /// The table of tasks and the descriptors that stay open between samples.
 #[derive(Debug)]
-pub struct Sampler {
+pub(crate) struct ByProc {
     root: Root,
     processes: BTreeMap<u32, Process>,
     places: Places,
@@ -62,18 +33,17 @@ pub struct Sampler {
     schedstat: bool,
     forks: Option<u64>,
     number: u64,
-    /// Facts of tasks that are gone, with the sample in which that was noticed.
-    gone: HashMap<TaskId, (TaskMeta, u64)>,
+    gone: Remembered,
     buffer: Vec<u8>,
 }
 
-impl Sampler {
+impl ByProc {
     /// Prepares to sample a host or a tree. Raises this process's limit of descriptors to the hard limit; three
     /// quarters of it are used at most, tasks beyond are read by opening their files each time.
     ///
     /// # Errors
     /// No `/proc` there, or the list of mounts is unreadable.
-    pub fn new(root: &Root) -> Result<Self, ObserveError> {
+    pub(crate) fn new(root: &Root) -> Result<Self, ObserveError> {
         if !root.path("proc/stat").exists() {
             return Err(ObserveError::NoProc { dir: root.dir().display().to_string() });
         }
@@ -86,13 +56,13 @@ impl Sampler {
             schedstat: schedstat_counts(root).unwrap_or(false),
             forks: None,
             number: 0,
-            gone: HashMap::new(),
+            gone: Remembered::default(),
             buffer: vec![0; BUFFER],
         })
     }
 
     /// Where the cgroup hierarchies are; `None` on a host without.
-    pub fn hierarchies(&self) -> Option<&Hierarchies> {
+    pub(crate) fn hierarchies(&self) -> Option<&Hierarchies> {
         self.places.hierarchies()
     }
 
@@ -101,7 +71,7 @@ impl Sampler {
     ///
     /// # Errors
     /// `/proc` itself unreadable or `/proc/stat` malformed. Tasks that vanish are left out.
-    pub fn sample(&mut self, select: &Select, switches: &Select) -> Result<Sample, ObserveError> {
+    pub(crate) fn sample(&mut self, select: &Select, switches: &Select) -> Result<Sample, ObserveError> {
         self.number += 1;
         let (monotonic_ns, wall_ns) = crate::kernel::instant(&self.root);
         let stat = proc_stat::read(&self.root)?;
@@ -192,10 +162,7 @@ impl Sampler {
     }
 
     fn remember(&mut self, gone: Vec<Thread>) {
-        let number = self.number;
-        self.gone.retain(|_, (_, since)| *since + REMEMBER_SAMPLES > number);
-        let room = REMEMBER_TASKS.saturating_sub(self.gone.len());
-        self.gone.extend(gone.into_iter().take(room).map(|thread| (thread.id, (thread.meta, number))));
+        self.gone.add(self.number, gone.into_iter().map(|thread| (thread.id, thread.meta)));
     }
 
     fn thread(&self, id: TaskId) -> Option<&Thread> {
@@ -206,33 +173,12 @@ impl Sampler {
 
     /// What is known of a task, also shortly after its end.
     pub(crate) fn meta(&self, id: TaskId) -> Option<&TaskMeta> {
-        self.thread(id).map(|thread| &thread.meta).or_else(|| self.gone.get(&id).map(|(meta, _)| meta))
+        self.thread(id).map(|thread| &thread.meta).or_else(|| self.gone.get(id))
     }
 
-    /// Directories, relative to the root, of all groups of the cpu, cpuset, cpuacct and v2 hierarchies that own a task
-    /// of the last sample, and of their ancestors.
-    pub(crate) fn group_dirs(&self, hierarchies: &Hierarchies) -> Vec<String> {
-        let threads = self.processes.values().flat_map(|process| &process.threads);
-        let mut places: Vec<_> = threads.map(|thread| &thread.meta.place).collect();
-        places.sort_unstable_by_key(|place| Arc::as_ptr(place));
-        places.dedup_by_key(|place| Arc::as_ptr(place));
-        let mut dirs = Vec::new();
-        for place in places {
-            let ways = [
-                (&hierarchies.cpu, &place.cpu),
-                (&hierarchies.cpuset, &place.cpuset),
-                (&hierarchies.cpuacct, &place.cpuacct),
-                (&hierarchies.unified, &place.unified),
-            ];
-            for (hierarchy, path) in ways {
-                let (Some(hierarchy), Some(path)) = (hierarchy, path) else { continue };
-                // Paths here are below the mount already.
-                let mount = hierarchy.mount_point.trim_end_matches('/');
-                let all = crate::groups::with_ancestors(std::iter::once(path.as_str()));
-                dirs.extend(all.into_iter().map(|path| format!("{mount}{}", path.trim_end_matches('/'))));
-            }
-        }
-        dirs
+    /// Where each thread of the last sample is; the same place may come up many times.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
+        self.processes.values().flat_map(|process| &process.threads).map(|thread| &thread.meta.place)
     }
 
     /// Whether the task's numbers still mean it, right now.
