@@ -61,6 +61,41 @@ pub struct ChangeRecord {
     pub at_ns: u64,
 }
 
+/// A promised share and how it stands.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GuaranteeStatus {
+    /// What it is called: the scope it was stated for, such as `pod:prod/api`.
+    pub name: String,
+    /// Where it was stated: `config`, `label` (of a container) or `annotation` (of a pod).
+    pub source: String,
+    /// What is promised, as stated.
+    pub promise: String,
+    /// CPU promised, percent of one CPU; `None` where only waits are.
+    pub promised_pct: Option<f64>,
+    /// Longest wait promised for 99 of 100 waits, milliseconds.
+    pub promised_wait_p99_ms: Option<f64>,
+    /// `kept`, `at risk`, `broken`, `waiting` (nothing matches its scope), `refused` (does not fit) or `unknown`.
+    pub state: String,
+    /// CPU got in the last window, percent of one CPU.
+    pub got_pct: Option<f64>,
+    /// CPU got, percent of the time in which it was runnable.
+    pub while_runnable_pct: Option<f64>,
+    /// Time its tasks waited for a CPU, percent of the window.
+    pub waited_pct: Option<f64>,
+    /// 99th percentile of its waits, milliseconds; `None` where not known.
+    pub wait_p99_ms: Option<f64>,
+    /// Whether that is an estimate.
+    pub wait_p99_estimated: bool,
+    /// Minutes in which it was broken, over the last day.
+    pub broken_min_day: Option<f64>,
+    /// Tasks that match its scope.
+    pub tasks: u32,
+    /// By what it is kept, such as `weight of /docker/ab12`.
+    pub lever: String,
+    /// The judgement in words.
+    pub why: String,
+}
+
 /// The agent's own cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SelfCost {
@@ -91,4 +126,7 @@ pub struct RunRecord {
     pub changes: Vec<ChangeRecord>,
     /// The agent's own cost.
     pub own_cost: SelfCost,
+    /// Promised shares and how they stand.
+    #[serde(default)]
+    pub guarantees: Vec<GuaranteeStatus>,
 }

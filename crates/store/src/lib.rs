@@ -21,6 +21,7 @@
 pub mod block;
 mod bytes;
 mod db;
+pub mod promises;
 pub mod rates;
 pub mod recorder;
 mod rows;
@@ -30,6 +31,7 @@ mod samples;
 pub use block::{Infos, TaskInfo};
 pub use bytes::Damaged;
 pub use db::{Limits, SCHEMA_VERSION, Store, StoreError};
+pub use promises::PromiseTime;
 pub use rates::{CpuRate, GroupRate, Rates, TaskRate};
 pub use recorder::Recorder;
 pub use runs::{RunId, StoredChange, StoredRun, TrialWindow};

@@ -7,6 +7,7 @@ use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
 use evenkeel_base::{Observation, Sample};
 
 use crate::db::{Limits, Store, StoreError};
+use crate::promises::PromiseTime;
 use crate::runs::{RunId, TrialWindow};
 
 /// How long recording rests after a failed write (a full disk may be emptied).
@@ -159,6 +160,11 @@ impl Recorder {
             }
             store.add_sample(sample)
         });
+    }
+
+    /// See [`Store::add_promise_time`].
+    pub fn add_promise_time(&mut self, name: &str, minute: u64, time: PromiseTime) {
+        self.with(|store| store.add_promise_time(name, minute, time));
     }
 
     /// See [`Store::flush`].

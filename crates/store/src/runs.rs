@@ -281,6 +281,7 @@ impl Store {
         self.json(&RunRecord {
             scope: record.scope.clone(),
             settings: record.settings.clone(),
+            guarantees: record.guarantees.clone(),
             stages: Vec::new(),
             changes: Vec::new(),
             ..*record

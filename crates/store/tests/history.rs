@@ -469,3 +469,23 @@ fn nothing_there_is_nothing_recorded() {
     fs::write(&path, b"").unwrap();
     assert!(Store::open_read_only(&path).unwrap().is_none());
 }
+
+#[test]
+fn the_minutes_a_promise_was_broken_add_up_over_a_day() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    let mut store = Store::open(&path, Limits::default()).unwrap();
+    assert_eq!(store.promise_day("a", 5000).unwrap(), None);
+    let time = |watched_s, broken_s| evenkeel_store::PromiseTime { watched_s, broken_s };
+    for (minute, watched, broken) in
+        [(3500, 60.0, 60.0), (4000, 60.0, 30.0), (4000, 10.0, 5.0), (5000, 60.0, 0.0)]
+    {
+        store.add_promise_time("a", minute, time(watched, broken)).unwrap();
+    }
+    store.add_promise_time("b", 5000, time(60.0, 60.0)).unwrap();
+    assert_eq!(store.promise_day("a", 5000).unwrap(), Some(time(130.0, 35.0)), "3500 is more than a day ago");
+    assert_eq!(store.promise_day("c", 5000).unwrap(), None);
+    drop(store);
+    let store = Store::open_read_only(&path).unwrap().unwrap();
+    assert_eq!(store.promise_day("b", 5000).unwrap(), Some(time(60.0, 60.0)));
+}

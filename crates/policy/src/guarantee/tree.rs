@@ -243,9 +243,10 @@ pub struct Solved {
 /// in proportion to points.
 ///
 /// `boost[i]` multiplies what carrier `i` is given (1 is the plain solution). `steady(node, s)` may replace a factor by one
-/// near it, so that weights do not change with every breath of the neighbours.
+/// near it, so that weights do not change with every breath of the neighbours. `heaviest` is the largest load weight a
+/// bearer can have, see [`heaviest`].
 pub fn solve(
-    observation: &Observation,
+    heaviest: &dyn Fn(Bearer) -> f64,
     contests: &[Contest],
     carriers: &[Carrier],
     slack: &dyn Fn(&Contest) -> f64,
@@ -275,7 +276,7 @@ pub fn solve(
                 weights.push((child.bearer, points * per_point));
             }
             let over =
-                weights.iter().map(|(bearer, w)| w / heaviest(observation, *bearer)).fold(1.0, f64::max);
+                weights.iter().map(|(bearer, w)| w / heaviest(*bearer)).fold(1.0, f64::max);
             for (_, weight) in &mut weights {
                 *weight /= over;
             }

@@ -101,7 +101,7 @@ fn a_container_of_its_own_is_carried_by_its_group() {
     let cpus = vec![CpuSet::single(0); 2];
     let slack = |contest: &Contest| slack_pct(contest, &found, &cpus, &[(0, 100.0), (1, 100.0)]);
     assert!((slack(root) - 10.0).abs() < 1e-9);
-    let solved = solve(&host, &contests, &found, &slack, &[1.0, 1.0], &mut |_, s| s);
+    let solved = solve(&|b| heaviest(&host, b), &contests, &found, &slack, &[1.0, 1.0], &mut |_, s| s);
     let docker_gets = solved[0].weights[0].1 / (solved[0].weights[0].1 + 2048.0);
     assert!((docker_gets - 0.95).abs() < 1e-9);
     let [a, b] = [solved[1].weights[0].1, solved[1].weights[1].1];
@@ -140,7 +140,7 @@ fn what_exceeds_the_largest_weight_keeps_its_proportions() {
     let host = docker();
     let found =
         carriers(&host, &[None, Some(0), Some(0), Some(1), None, None], &demand(&host), &[40.0, 80.0]);
-    let solved = solve(&host, &contests(&host, &found), &found, &|_| 2.0, &[1.0, 1.0], &mut |_, _| 1e6);
+    let solved = solve(&|b| heaviest(&host, b), &contests(&host, &found), &found, &|_| 2.0, &[1.0, 1.0], &mut |_, _| 1e6);
     let given = &solved[1].weights;
     assert!(solved[1].scaled_down.is_some());
     assert_eq!(given[1].1, 262_144.0);
@@ -177,7 +177,7 @@ proptest! {
         let boost = vec![1.0; found.len()];
         let contests = contests(&host, &found);
         let slack = |contest: &Contest| slack_pct(contest, &found, &cpus, &supply);
-        let solved = solve(&host, &contests, &found, &slack, &boost, &mut |_, s| s);
+        let solved = solve(&|b| heaviest(&host, b), &contests, &found, &slack, &boost, &mut |_, s| s);
         // Walk down: what each bearer gets of the CPU.
         let mut got: BTreeMap<Bearer, f64> = BTreeMap::new();
         let mut limited = false;
