@@ -72,12 +72,15 @@ fn an_unknown_key_is_refused_with_line_and_nearest_key() {
 #[test]
 fn values_that_make_no_sense_are_named() {
     for (text, names) in [
-        ("[run]\ndecide_within = \"soon\"\n", "decide_within"),
-        ("[run]\ninterval = \"1ms\"\n", "interval"),
+        ("[run]\ndecide_within = \"soon\"\n", "evenkeel.toml:2: decide_within"),
+        ("[run]\n\ncloser_look = \"-1s\"\n", "evenkeel.toml:3: closer_look"),
+        ("[run]\nrecheck = \"1s\"\n", "evenkeel.toml:2: recheck = \"1s\": at least 10s"),
+        ("[run]\ninterval = \"1ms\"\n", "evenkeel.toml:2: interval"),
         ("[run]\ninterval = 3\n", "evenkeel.toml:2"),
-        ("[run]\nallow = [\"everything\"]\n", "everything"),
-        ("[run]\nlevers = [\"crowbar\"]\n", "crowbar"),
-        ("[guard]\ncpu_loss = 1.5\n", "cpu_loss"),
+        ("[run]\nscope = [\n\"all\",\n\"rack:7\"]\n", "evenkeel.toml:4: "),
+        ("[run]\nallow = [\"everything\"]\n", "evenkeel.toml:2: allow \"everything\""),
+        ("[run]\nlevers = [\"crowbar\"]\n", "evenkeel.toml:2: no lever is called \"crowbar\""),
+        ("[guard]\ncpu_loss = 1.5\n", "evenkeel.toml:1: [guard] cpu_loss"),
         ("[guard]\nwait_factor = 0.5\n", "wait_factor"),
         ("[guard]\nalpha = 0\n", "alpha"),
         ("[guard]\nmin_cpu_pct = -1\n", "min_cpu_pct"),

@@ -9,6 +9,7 @@ use evenkeel_policy::audit::FileError;
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::LEVERS;
 use serde::Deserialize;
+use toml::Spanned;
 
 use super::{Failure, Global};
 
@@ -17,19 +18,20 @@ use super::{Failure, Global};
 #[serde(deny_unknown_fields, default)]
 struct File {
     run: RunTable,
-    guard: GuardLimits,
+    guard: Option<Spanned<GuardLimits>>,
 }
 
 /// `[run]`: options of the command line win.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RunTable {
-    scope: Vec<String>,
-    interval: Option<String>,
-    decide_within: Option<String>,
-    recheck: Option<String>,
-    allow: Vec<String>,
-    levers: Vec<String>,
+    scope: Vec<Spanned<String>>,
+    interval: Option<Spanned<String>>,
+    decide_within: Option<Spanned<String>>,
+    closer_look: Option<Spanned<String>>,
+    recheck: Option<Spanned<String>>,
+    allow: Vec<Spanned<String>>,
+    levers: Vec<Spanned<String>>,
 }
 
 /// Options of `plan` and `run`.
@@ -52,6 +54,10 @@ pub struct LoopArgs {
 
 /// Shortest interval between observations.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Shortest time for a decision: one round of windows.
+const MIN_DECIDE: Duration = Duration::from_secs(2);
+/// Shortest time between tests of what is in force.
+const MIN_RECHECK: Duration = Duration::from_secs(10);
 
 /// The loop's configuration from the file and the command line.
 pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
@@ -63,70 +69,96 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
     if global.output == super::Format::Svg {
         return Err(Failure::Usage(anyhow!("--output svg is for `topology`; use text, json or csv")));
     }
-    let file = match &global.config {
+    let (file, source) = match &global.config {
         Some(path) => read(path).map_err(Failure::Usage)?,
-        None => File::default(),
+        None => (File::default(), Source::default()),
     };
-    let usage = |error: anyhow::Error| Failure::Usage(error);
-    let texts = if args.scope.is_empty() { &file.run.scope } else { &args.scope };
-    let mut config =
-        Config::new(Scope::parse(texts).map_err(|e| Failure::Usage(e.into()))?, global.state_dir.clone());
-    let duration = |name: &str, text: &Option<String>| -> anyhow::Result<Option<Duration>> {
-        text.as_ref()
-            .map(|text| humantime::parse_duration(text).with_context(|| format!("[run] {name} = {text:?}")))
-            .transpose()
+    configure(global, args, file, &source).map_err(Failure::Usage)
+}
+
+fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {
+    let run = file.run;
+    for scope in &run.scope {
+        Scope::parse(std::slice::from_ref(scope.get_ref())).map_err(|e| source.fault(scope, e))?;
+    }
+    let texts = if args.scope.is_empty() { values(&run.scope) } else { args.scope.clone() };
+    let mut config = Config::new(Scope::parse(&texts)?, global.state_dir.clone());
+    let duration = |name: &str, text: &Option<Spanned<String>>, least: Duration| {
+        let Some(text) = text else { return Ok(None) };
+        let value = humantime::parse_duration(text.get_ref())
+            .map_err(|e| source.fault(text, format!("{name} = {:?}: {e}", text.get_ref())))?;
+        if value < least {
+            return Err(source.fault(text, format!("{name} = {:?}: at least {least:?}", text.get_ref())));
+        }
+        Ok(Some(value))
     };
-    if let Some(interval) = args.interval.or(duration("interval", &file.run.interval).map_err(usage)?) {
-        if interval < MIN_INTERVAL {
-            return Err(Failure::Usage(anyhow!("interval {interval:?}: at least 100ms")));
-        }
-        config.interval = interval;
+    if let Some(interval) = args.interval.filter(|interval| *interval < MIN_INTERVAL) {
+        return Err(anyhow!("--interval {interval:?}: at least {MIN_INTERVAL:?}"));
     }
-    if let Some(time) = duration("decide_within", &file.run.decide_within).map_err(usage)? {
-        config.decide_within = time;
+    let or = |new: Option<Duration>, usual: Duration| new.unwrap_or(usual);
+    config.interval =
+        or(args.interval.or(duration("interval", &run.interval, MIN_INTERVAL)?), config.interval);
+    config.decide_within =
+        or(duration("decide_within", &run.decide_within, MIN_DECIDE)?, config.decide_within);
+    config.closer_look = or(duration("closer_look", &run.closer_look, Duration::ZERO)?, config.closer_look);
+    config.recheck = or(duration("recheck", &run.recheck, MIN_RECHECK)?, config.recheck);
+    if let Some(other) = run.allow.iter().find(|allowed| allowed.get_ref() != "realtime") {
+        let why = format!("allow {:?}: only \"realtime\" can be allowed", other.get_ref());
+        return Err(source.fault(other, why));
     }
-    if let Some(time) = duration("recheck", &file.run.recheck).map_err(usage)? {
-        config.recheck = time.max(Duration::from_secs(10));
+    config.realtime = !run.allow.is_empty() || !args.allow.is_empty();
+    let no_lever = |name: &str| -> Option<String> {
+        let names: Vec<_> = LEVERS.iter().map(|lever| lever.name()).collect();
+        (!names.contains(&name))
+            .then(|| format!("no lever is called {name:?}; there are: {}", names.join(", ")))
+    };
+    for lever in &run.levers {
+        no_lever(lever.get_ref()).map_or(Ok(()), |why| Err(source.fault(lever, why)))?;
     }
-    for allowed in args.allow.iter().chain(&file.run.allow) {
-        match allowed.as_str() {
-            "realtime" => config.realtime = true,
-            other => {
-                return Err(Failure::Usage(anyhow!("allow {other:?}: only \"realtime\" can be allowed")));
-            }
-        }
+    for lever in &args.lever {
+        no_lever(lever).map_or(Ok(()), |why| Err(anyhow!("--lever: {why}")))?;
     }
-    config.levers = if args.lever.is_empty() { file.run.levers } else { args.lever.clone() };
-    for name in &config.levers {
-        if !LEVERS.iter().any(|lever| lever.name() == name) {
-            let names: Vec<_> = LEVERS.iter().map(|lever| lever.name()).collect();
-            return Err(Failure::Usage(anyhow!(
-                "no lever is called {name:?}; there are: {}",
-                names.join(", ")
-            )));
-        }
+    config.levers = if args.lever.is_empty() { values(&run.levers) } else { args.lever.clone() };
+    if let Some(guard) = file.guard {
+        check_guard(guard.get_ref()).map_err(|what| source.fault(&guard, format!("[guard] {what}")))?;
+        config.rules.guard = guard.into_inner();
     }
-    check_guard(&file.guard, global.config.as_deref()).map_err(usage)?;
-    config.rules.guard = file.guard;
     Ok(config)
 }
 
-fn check_guard(guard: &GuardLimits, path: Option<&Path>) -> anyhow::Result<()> {
-    let path = path.map_or_else(PathBuf::new, Path::to_path_buf);
-    let fault = |what: &str| anyhow!("{}: [guard] {what}", path.display());
+fn values(texts: &[Spanned<String>]) -> Vec<String> {
+    texts.iter().map(|text| text.get_ref().clone()).collect()
+}
+
+fn check_guard(guard: &GuardLimits) -> Result<(), &'static str> {
     if !(0.0..=1.0).contains(&guard.cpu_loss) {
-        return Err(fault("cpu_loss is a share between 0 and 1"));
+        return Err("cpu_loss is a share between 0 and 1");
     }
     if !(guard.wait_factor >= 1.0 && guard.wait_floor >= 0.0 && guard.min_cpu_pct >= 0.0) {
-        return Err(fault("wait_factor is at least 1; wait_floor and min_cpu_pct are not negative"));
+        return Err("wait_factor is at least 1; wait_floor and min_cpu_pct are not negative");
     }
     if !(guard.alpha > 0.0 && guard.alpha < 0.5) {
-        return Err(fault("alpha is an error probability between 0 and 0.5"));
+        return Err("alpha is an error probability between 0 and 0.5");
     }
     Ok(())
 }
 
-fn read(path: &Path) -> anyhow::Result<File> {
+/// The file as written, to name lines of it.
+#[derive(Debug, Default)]
+struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// What is wrong with a value, with file and line.
+    fn fault<T>(&self, at: &Spanned<T>, what: impl ToString) -> anyhow::Error {
+        FileError::at(&self.path, &self.text, at.span().start, what.to_string()).into()
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<(File, Source)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    toml::from_str(&text).map_err(|error| FileError::from_toml(path, &text, &error).into())
+    let file = toml::from_str(&text).map_err(|error| FileError::from_toml(path, &text, &error))?;
+    Ok((file, Source { path: path.to_owned(), text }))
 }
