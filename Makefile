@@ -10,7 +10,7 @@ KILLS ?= 200
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill lint bench static install uninstall clean
+.PHONY: help demo test test-vm test-kill lint bench outsiders static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -36,6 +36,10 @@ bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo bench --locked --workspace --bench '*'
 	@scripts/cost.sh
+
+outsiders: ## a redis under light load and a compile beside a mix that the loop evens out: what they feel (8 minutes, as root)
+	@scripts/packages.sh build test
+	@scripts/outsiders.sh
 
 static: ## one file without shared libraries, to copy to another host of the same architecture
 	@scripts/static.sh
