@@ -135,6 +135,19 @@ impl CpuSet {
         set
     }
 
+    /// As the kernel writes masks (`rps_cpus`, `smp_affinity`): hexadecimal words of 32 bits, the highest first,
+    /// separated by commas; `0` for none.
+    pub fn to_mask(&self) -> String {
+        let halves = self.words().iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]);
+        let words: Vec<u32> = halves.collect();
+        let Some(top) = words.iter().rposition(|word| *word != 0) else { return "0".to_owned() };
+        let mut text = format!("{:x}", words[top]);
+        for word in words[..top].iter().rev() {
+            text += &format!(",{word:08x}");
+        }
+        text
+    }
+
     /// Reads the kernel's hexadecimal mask notation, most significant group first: `ff` or `1,00000003`.
     pub fn parse_mask(text: &str) -> Result<Self, CpuSetError> {
         let text = text.trim();
@@ -288,6 +301,7 @@ mod tests {
     fn reads_masks() {
         assert_eq!(CpuSet::parse_mask("1,00000003\n").unwrap(), set("0-1,32"));
         assert!(CpuSet::parse_mask("xyz").is_err());
+        assert_eq!((set("0-1,32").to_mask().as_str(), set("").to_mask().as_str()), ("1,00000003", "0"));
     }
 
     #[test]
@@ -302,7 +316,8 @@ mod tests {
         fn print_then_parse_is_identity(cpus in proptest::collection::vec(0u32..5000, 0..200)) {
             let set: CpuSet = cpus.into_iter().collect();
             prop_assert_eq!(set.to_string().parse::<CpuSet>().unwrap(), set.clone());
-            prop_assert_eq!(CpuSet::from_words(set.words()), set);
+            prop_assert_eq!(CpuSet::from_words(set.words()), set.clone());
+            prop_assert_eq!(CpuSet::parse_mask(&set.to_mask()).unwrap(), set);
         }
 
         #[test]

@@ -12,10 +12,15 @@ enum Cli {
         #[command(flatten)]
         common: Common,
     },
+    /// First process of a virtual machine.
+    Guest(evenkeel_lab::vm::guest::Guest),
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Cli::Load { kind, common } = Cli::parse();
+    let (kind, common) = match Cli::parse() {
+        Cli::Load { kind, common } => (kind, common),
+        Cli::Guest(guest) => return Ok(evenkeel_lab::vm::guest::main(&guest)?),
+    };
     let report = run(&LoadSpec { kind, common }, stop_flag_on_signals())?;
     println!("{}", serde_json::to_string_pretty(&report)?);
     Ok(())

@@ -6,6 +6,7 @@
 //! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress.
 //! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
+//! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
 //! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
 //!
 //! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
@@ -13,6 +14,7 @@
 
 pub mod burn;
 pub mod ceiling;
+pub mod fairness;
 pub mod load;
 pub mod mix;
 pub mod net;
@@ -20,4 +22,5 @@ pub mod page;
 pub mod record;
 pub mod sources;
 pub mod tenant;
+pub mod vm;
 pub mod workload;

@@ -8,5 +8,6 @@ pub mod placement;
 pub mod priority;
 pub mod race;
 pub mod refine;
+pub mod search;
 pub mod stats;
 pub mod window;

@@ -2,13 +2,19 @@
 //!
 //! * [`namespace`], [`iproute`], [`wiring`]: a sender, a switch and tenants, each a namespace that lives as long as a
 //!   descriptor of ours; nothing is left after a kill.
-//! * [`flow`]: request and response on many flows, timed one by one.
+//! * [`flow`]: request and response on many flows, timed one by one; [`measure`]: many flows to many tenants, with what
+//!   the host did meanwhile; [`scene`]: tenants in namespaces with a server each; [`steering`]: RPS on their links.
+//! * [`figures`]: bias, Jain's index, spread.
 
 use std::io;
 
+pub mod figures;
 pub mod flow;
 pub mod iproute;
+pub mod measure;
 pub mod namespace;
+pub mod scene;
+pub mod steering;
 pub mod wiring;
 
 /// Why a tenants' network could not be made or measured.

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::GroupRef;
+use evenkeel_base::{CpuShares, CpuWeight, GroupRef};
 
 use super::{PREFIX, TenantError};
 
@@ -189,6 +189,27 @@ impl LabGroup {
     /// Its directory in the hierarchy with the cpu controller.
     pub fn cpu_dir(&self) -> &Path {
         &self.dirs[0]
+    }
+
+    /// Gives it a weight, as cgroup v2 counts: 100 is the default, 1 to 10000. On v1 the shares of the same load weight.
+    pub fn set_weight(&self, weight: u64) -> Result<(), TenantError> {
+        let weight = CpuWeight::new(weight);
+        let (file, value) = match self.v2 {
+            true => ("cpu.weight", u64::from(weight.get())),
+            false => ("cpu.shares", u64::from(CpuShares::new(weight.load_weight()).get())),
+        };
+        let path = self.cpu_dir().join(file);
+        fs::write(&path, value.to_string()).map_err(|e| TenantError::system(path.display().to_string(), e))
+    }
+
+    /// Takes a process in, with all its threads.
+    pub fn admit(&self, pid: u32) -> Result<(), TenantError> {
+        for dir in &self.dirs {
+            let path = dir.join("cgroup.procs");
+            fs::write(&path, pid.to_string())
+                .map_err(|e| TenantError::system(path.display().to_string(), e))?;
+        }
+        Ok(())
     }
 
     /// `cgroup.procs` in every hierarchy, open for writing.

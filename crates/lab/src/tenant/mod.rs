@@ -7,7 +7,9 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -121,7 +123,7 @@ impl Member {
 static SETS: AtomicU32 = AtomicU32::new(0);
 
 /// A name no other set of loads has: `evenkeel-lab-<pid>-<n>`.
-fn fresh_name() -> String {
+pub(crate) fn fresh_name() -> String {
     format!("{PREFIX}{}-{}", std::process::id(), SETS.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -141,12 +143,14 @@ pub struct Starter {
     place: Place,
     cpus: Option<CpuSet>,
     engine: Option<PathBuf>,
+    /// Network namespace of each load; empty: that of the starter.
+    namespaces: Arc<Vec<OwnedFd>>,
 }
 
 impl Starter {
     /// Runs `binary load KIND ...` for each load; normally the running program (`std::env::current_exe`).
     pub fn new(binary: impl Into<PathBuf>, place: Place) -> Self {
-        Self { binary: binary.into(), place, cpus: None, engine: None }
+        Self { binary: binary.into(), place, cpus: None, engine: None, namespaces: Arc::default() }
     }
 
     /// Confines the loads to these CPUs by affinity.
@@ -160,6 +164,13 @@ impl Starter {
     #[must_use]
     pub fn engine(mut self, socket: impl Into<PathBuf>) -> Self {
         self.engine = Some(socket.into());
+        self
+    }
+
+    /// Puts the loads into these network namespaces, one each, in order. Not for containers, which have their own.
+    #[must_use]
+    pub fn in_namespaces(mut self, namespaces: Vec<OwnedFd>) -> Self {
+        self.namespaces = Arc::new(namespaces);
         self
     }
 
@@ -197,6 +208,7 @@ impl Starter {
                     groups: groups.iter().map(LabGroup::entrances).collect::<Result<_, _>>()?,
                     page: page.file().try_clone().map_err(|e| TenantError::system("the progress page", e))?,
                     cpus: self.cpus.clone(),
+                    namespaces: self.namespaces.clone(),
                 })?;
                 (Running::Processes(processes), groups, page)
             }
@@ -291,6 +303,12 @@ impl Tenants {
     /// What the thread of a member last told about itself, by the member's index.
     pub fn progress(&self, member: usize) -> Option<Progress> {
         self.page.read(u32::try_from(member).ok()?)
+    }
+
+    /// Gives the cgroups made for the set their weights, in order, as cgroup v2 counts (100 is the default). The
+    /// groups are ours and go with the set: there is nothing to put back.
+    pub fn set_weights(&self, weights: &[u64]) -> Result<(), TenantError> {
+        self.groups.iter().zip(weights).try_for_each(|(group, weight)| group.set_weight(*weight))
     }
 
     /// The cgroups made for the set.
@@ -404,13 +422,15 @@ pub(crate) fn start_time(pid: u32, tid: u32) -> io::Result<u64> {
         .ok_or_else(|| io::Error::other(format!("/proc/{pid}/task/{tid}/stat: no start time")))
 }
 
-/// Removes what starters that are dead left behind: cgroups without members, and pages. Returns how many were removed.
+/// Removes what starters that are dead left behind: cgroups without members, pages, images and consoles of machines. Returns how many were removed.
 /// (Containers are swept when containers are started.)
 pub fn sweep_stale() -> Result<usize, TenantError> {
     let mut removed = 0;
-    for entry in fs::read_dir(container::PAGE_DIR).into_iter().flatten().flatten() {
-        let stale = entry.file_name().to_str().is_some_and(is_stale);
-        removed += usize::from(stale && fs::remove_file(entry.path()).is_ok());
+    for dir in [PathBuf::from(container::PAGE_DIR), std::env::temp_dir()] {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let stale = entry.file_name().to_str().is_some_and(is_stale);
+            removed += usize::from(stale && fs::remove_file(entry.path()).is_ok());
+        }
     }
     Ok(removed + Hierarchies::find()?.sweep(is_stale))
 }

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -22,6 +23,8 @@ pub(super) struct Order {
     pub groups: Vec<Vec<File>>,
     pub page: File,
     pub cpus: Option<CpuSet>,
+    /// Network namespace of each load; none for the starter's.
+    pub namespaces: Arc<Vec<OwnedFd>>,
 }
 
 /// Running processes.
@@ -110,7 +113,7 @@ fn start_all(order: Order) -> Result<Vec<Child>, TenantError> {
         spec.common.gate = true;
         slot += spec.common.thread_count();
         let group = order.groups.get(index).or(order.groups.first()).map_or(&[][..], |files| files);
-        match start_one(&order, &spec, group) {
+        match start_one(&order, &spec, group, order.namespaces.get(index)) {
             Ok(child) => children.push(child),
             Err(error) => {
                 end_all(children.iter_mut());
@@ -128,9 +131,15 @@ fn start_all(order: Order) -> Result<Vec<Child>, TenantError> {
     Ok(children)
 }
 
-fn start_one(order: &Order, spec: &LoadSpec, group: &[File]) -> io::Result<Child> {
+fn start_one(
+    order: &Order,
+    spec: &LoadSpec,
+    group: &[File],
+    namespace: Option<&OwnedFd>,
+) -> io::Result<Child> {
     let entrances: Vec<i32> = group.iter().map(AsRawFd::as_raw_fd).collect();
     let page = order.page.as_raw_fd();
+    let namespace = namespace.map(AsRawFd::as_raw_fd);
     let parent = std::process::id();
     let mask = order.cpus.as_ref().map(|cpus| cpus.words().to_vec());
     let mut command = Command::new(&order.binary);
@@ -152,6 +161,9 @@ fn start_one(order: &Order, spec: &LoadSpec, group: &[File]) -> io::Result<Child
             for fd in &entrances {
                 // "0" is the writing process itself, in cgroup v1 and v2.
                 check(libc::write(*fd, c"0".as_ptr().cast(), 1) as i32)?;
+            }
+            if let Some(namespace) = namespace {
+                check(libc::setns(namespace, libc::CLONE_NEWNET))?;
             }
             if let Some(mask) = &mask {
                 check(libc::sched_setaffinity(0, mask.len() * 8, mask.as_ptr().cast()))?;

@@ -1,0 +1,316 @@
+//! What is tried: kinds of tenants, how many, how set up. Pure.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::net::figures::split;
+use crate::net::measure::Timing;
+use crate::net::wiring::Nic;
+use crate::vm::machine::Accel;
+
+/// Which experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Which {
+    /// Flows to tenants.
+    TenantsNet,
+    /// CPU-bound tenants.
+    TenantsCpu,
+}
+
+impl Which {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TenantsNet => "tenants-net",
+            Self::TenantsCpu => "tenants-cpu",
+        }
+    }
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Which experiment.
+    pub which: Which,
+    /// Numbers of tenants in namespaces (or cgroups).
+    pub tenants: Vec<usize>,
+    /// How namespaces are connected.
+    pub nics: Vec<Nic>,
+    /// Numbers of virtual machines; empty for none.
+    pub vms: Vec<usize>,
+    /// vCPUs of a machine.
+    pub vcpus: Vec<u32>,
+    /// Receive packet steering off, on, or both.
+    pub rps: Vec<bool>,
+    /// Number of flows, over all tenants.
+    pub flows: u32,
+    /// How long is measured.
+    pub timing: Timing,
+    /// How often, everything started anew.
+    pub repetitions: u32,
+    /// What runs guests' instructions; `None`: KVM where it boots one.
+    pub accel: Option<Accel>,
+    /// The short form.
+    pub quick: bool,
+}
+
+/// A kind of tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// No tenant: a server on the host.
+    BareMetal,
+    /// A namespace, by a veth pair.
+    Veth,
+    /// A namespace, by a macvlan.
+    Macvlan,
+    /// A cgroup (CPU only).
+    Cgroup,
+    /// A virtual machine, by virtio-net on a tap device (`tenants-net`), in a cgroup (`tenants-cpu`).
+    Vm,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BareMetal => "bare metal",
+            Self::Veth => "veth",
+            Self::Macvlan => "macvlan",
+            Self::Cgroup => "cgroup",
+            Self::Vm => "vm",
+        })
+    }
+}
+
+/// One set-up.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Point {
+    /// What a tenant is.
+    pub kind: Kind,
+    /// How many.
+    pub tenants: usize,
+    /// vCPUs of each, for virtual machines; threads of each, for `tenants-cpu`.
+    pub vcpus: Option<u32>,
+    /// Receive packet steering is on (`tenants-net`).
+    pub rps: bool,
+    /// Weights, one each (`tenants-cpu`); empty otherwise.
+    pub weights: Vec<u64>,
+    /// Everything on one CPU (`tenants-cpu`): weights act exactly there, see the study.
+    pub one_cpu: bool,
+}
+
+impl Point {
+    /// The line of a chart it is on: everything but the number of tenants.
+    pub fn series(&self) -> String {
+        let mut name = self.kind.to_string();
+        if let Some(vcpus) = self.vcpus {
+            let what = if self.kind == Kind::Vm { "vCPU" } else { "thread" };
+            name += &format!(", {vcpus} {what}{}", if vcpus == 1 { "" } else { "s" });
+        }
+        if self.rps {
+            name += ", RPS";
+        }
+        if !self.weights.is_empty() {
+            let equal = self.weights.windows(2).all(|pair| pair[0] == pair[1]);
+            name += if equal { ", equal weights" } else { ", weights " };
+            if !equal {
+                name += &ratio(&self.weights);
+            }
+            name += if self.one_cpu { ", one CPU" } else { ", all CPUs" };
+        }
+        name
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.tenants, self.series())
+    }
+}
+
+/// `1:2` for 100 and 200.
+fn ratio(weights: &[u64]) -> String {
+    let least = weights.iter().copied().min().unwrap_or(1).max(1);
+    let parts: Vec<String> = weights
+        .iter()
+        .map(|w| {
+            if w % least == 0 { (w / least).to_string() } else { format!("{:.2}", *w as f64 / least as f64) }
+        })
+        .collect();
+    parts.join(":")
+}
+
+impl Options {
+    /// The source's sweep, scaled to this host. Virtual machines only where they may be expected to be done in time:
+    /// not in the short form, for emulated ones take seconds to boot.
+    pub fn defaults(which: Which, quick: bool, cpus: u32) -> Self {
+        let window = |ms| Timing {
+            warmup: Duration::from_millis(if quick { 200 } else { 500 }),
+            window: Duration::from_millis(ms),
+            windows: if quick { 2 } else { 4 },
+        };
+        let doubling =
+            |most: usize| std::iter::successors(Some(1), |n| Some(n * 2)).take_while(move |n| *n <= most);
+        let most = (8 * cpus as usize).clamp(4, 64);
+        Self {
+            which,
+            tenants: match which {
+                Which::TenantsNet => doubling(most).collect(),
+                Which::TenantsCpu => vec![2, 4],
+            },
+            nics: if quick { vec![Nic::None, Nic::Veth] } else { vec![Nic::None, Nic::Veth, Nic::Macvlan] },
+            vms: if quick { Vec::new() } else { doubling(2 * cpus as usize).filter(|n| *n <= 16).collect() },
+            vcpus: if quick { vec![1] } else { vec![1, cpus.max(2)] },
+            rps: vec![false, true],
+            flows: (2 * most) as u32,
+            timing: window(400),
+            repetitions: if quick { 2 } else { 3 },
+            accel: None,
+            quick,
+        }
+    }
+
+    /// The points, in order.
+    ///
+    /// # Errors
+    /// Something that cannot be: the message says what.
+    pub fn points(&self) -> Result<Vec<Point>, String> {
+        if self.repetitions == 0 || self.timing.windows == 0 {
+            return Err("at least one repetition and one window".into());
+        }
+        let points = match self.which {
+            Which::TenantsNet => self.net_points()?,
+            Which::TenantsCpu => self.cpu_points(),
+        };
+        if points.is_empty() {
+            return Err("nothing is to be tried: no tenants and no virtual machines".into());
+        }
+        if let Some(point) = points.iter().find(|point| point.tenants == 0) {
+            return Err(format!("{point}: at least one tenant"));
+        }
+        Ok(points)
+    }
+
+    fn net_points(&self) -> Result<Vec<Point>, String> {
+        let mut points = Vec::new();
+        let base = Point {
+            kind: Kind::BareMetal,
+            tenants: 1,
+            vcpus: None,
+            rps: false,
+            weights: Vec::new(),
+            one_cpu: false,
+        };
+        for &rps in &self.rps {
+            for nic in &self.nics {
+                let kind = match nic {
+                    Nic::None => Kind::BareMetal,
+                    Nic::Veth => Kind::Veth,
+                    Nic::Macvlan => Kind::Macvlan,
+                };
+                let counts: &[usize] = if kind == Kind::BareMetal { &[1] } else { &self.tenants };
+                points.extend(counts.iter().map(|&tenants| Point { kind, tenants, rps, ..base.clone() }));
+            }
+            for &vcpus in &self.vcpus {
+                let vm = |&tenants: &usize| Point {
+                    kind: Kind::Vm,
+                    tenants,
+                    vcpus: Some(vcpus),
+                    rps,
+                    ..base.clone()
+                };
+                points.extend(self.vms.iter().map(vm));
+            }
+        }
+        for point in &points {
+            split(self.flows, point.tenants)?;
+        }
+        Ok(points)
+    }
+
+    /// Equal weights for each number of tenants, and 1:2 for two. On one CPU with one thread each, and on all CPUs with
+    /// as many threads each as there are CPUs: with fewer a weight above its fair share of CPUs could not be used.
+    fn cpu_points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        let all = self.vcpus.iter().copied().max().unwrap_or(1);
+        for (kind, counts) in [(Kind::Cgroup, &self.tenants), (Kind::Vm, &self.vms)] {
+            for (one_cpu, vcpus) in [(true, 1), (false, all)] {
+                let mut sets: Vec<Vec<u64>> =
+                    counts.iter().filter(|n| **n > 1).map(|n| vec![100; *n]).collect();
+                if counts.iter().any(|n| *n >= 2) {
+                    sets.push(vec![100, 200]);
+                }
+                points.extend(sets.into_iter().map(|weights| Point {
+                    kind,
+                    tenants: weights.len(),
+                    vcpus: Some(vcpus),
+                    rps: false,
+                    weights,
+                    one_cpu,
+                }));
+            }
+        }
+        points
+    }
+}
+
+/// The order of points in a repetition: turned by a third each time, so that no point is always first or last.
+pub fn order(points: usize, repetition: u32) -> Vec<usize> {
+    let turn = (points / 3).max(1) * repetition as usize;
+    (0..points).map(|index| (index + turn) % points.max(1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_sweep_is_the_sources_scaled_to_the_host() {
+        let options = Options::defaults(Which::TenantsNet, false, 2);
+        assert_eq!(
+            (options.tenants.as_slice(), options.vms.as_slice()),
+            (&[1, 2, 4, 8, 16][..], &[1, 2, 4][..])
+        );
+        assert_eq!(options.flows, 32);
+        let points = options.points().unwrap();
+        // RPS off and on: bare metal, 5 veth, 5 macvlan, 3 machines of 1 and of 2 vCPUs.
+        assert_eq!(points.len(), 2 * (1 + 5 + 5 + 6));
+        assert_eq!(points[1].to_string(), "1 x veth");
+        // The source's host: 12 threads, 64 tenants, 128 flows.
+        let source = Options::defaults(Which::TenantsNet, false, 12);
+        assert_eq!((source.tenants.last(), source.flows), (Some(&64), 128));
+    }
+
+    #[test]
+    fn equal_and_unequal_weights_are_tried_where_they_can_act() {
+        let options = Options { vms: vec![2], ..Options::defaults(Which::TenantsCpu, true, 2) };
+        let names: Vec<String> = options.points().unwrap().iter().map(ToString::to_string).collect();
+        assert!(names.contains(&"2 x cgroup, 1 thread, weights 1:2, one CPU".to_owned()), "{names:?}");
+        assert!(names.contains(&"2 x vm, 1 vCPU, weights 1:2, one CPU".to_owned()), "{names:?}");
+        assert!(names.contains(&"4 x cgroup, 1 thread, equal weights, one CPU".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let good = Options::defaults(Which::TenantsNet, true, 2);
+        assert!(Options { flows: 7, ..good.clone() }.points().unwrap_err().contains("do not divide"));
+        assert!(Options { repetitions: 0, ..good.clone() }.points().is_err());
+        assert!(Options { tenants: vec![0], ..good.clone() }.points().is_err());
+        assert!(Options { nics: vec![], ..good }.points().unwrap_err().contains("nothing"));
+    }
+
+    #[test]
+    fn every_repetition_does_every_point_once() {
+        for points in [1, 2, 7, 24] {
+            for repetition in 0..4 {
+                let mut order = order(points, repetition);
+                order.sort_unstable();
+                assert_eq!(order, (0..points).collect::<Vec<_>>());
+            }
+        }
+        assert_ne!(order(9, 0), order(9, 1));
+    }
+}

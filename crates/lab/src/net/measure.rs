@@ -1,0 +1,403 @@
+//! One measurement: flows from a sender to tenants' servers, and what the host did meanwhile.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use evenkeel_base::CpuTimes;
+use evenkeel_kernfs::{Root, proc_stat};
+use serde::{Deserialize, Serialize};
+
+use super::NetError;
+use super::figures::{split, spread};
+use super::flow::{Asker, Latencies, LatencySummary, ask, connect};
+use super::namespace::Namespace;
+use crate::burn::{duration_ns, monotonic_ns, sleep_until, to_ns};
+
+/// Up to so many flows have a thread each, which blocks on it as netperf's processes do; beyond, a thread a CPU waits on
+/// many.
+const THREAD_EACH: usize = 512;
+/// How long a server may take to answer the first connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// A tenant's server, as the sender and the accountant see it.
+#[derive(Debug)]
+pub struct Served<'a> {
+    /// Name for people.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Processes whose CPU time is the tenant's.
+    pub pids: Vec<u32>,
+    /// A link whose packets are the tenant's, and the namespace it is in.
+    pub link: Option<(&'a Namespace, String)>,
+}
+
+/// How long is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Traffic before anything is counted.
+    #[serde(rename = "warmup_s", with = "crate::burn::seconds")]
+    pub warmup: Duration,
+    /// Length of a window.
+    #[serde(rename = "window_s", with = "crate::burn::seconds")]
+    pub window: Duration,
+    /// Number of windows.
+    pub windows: u32,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Length of all windows, seconds.
+    pub seconds: f64,
+    /// Transactions a second, all tenants.
+    pub transactions_per_s: f64,
+    /// Latency over all flows.
+    pub latency: Option<LatencySummary>,
+    /// Latencies' histogram over all flows: upper bound in microseconds, count.
+    pub histogram: Vec<(f64, u64)>,
+    /// Each tenant.
+    pub tenants: Vec<TenantMeasured>,
+    /// Each flow, in order; flow f belongs to tenant f modulo the number of tenants.
+    pub flows: Vec<FlowMeasured>,
+    /// The host.
+    pub host: HostMeasured,
+}
+
+/// One tenant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TenantMeasured {
+    /// Name.
+    pub name: String,
+    /// Flows it had.
+    pub flows: u32,
+    /// Transactions a second.
+    pub transactions_per_s: f64,
+    /// Transactions in each window.
+    pub windows: Vec<u64>,
+    /// Latency over its flows.
+    pub latency: Option<LatencySummary>,
+    /// CPU time of its processes, percent of ONE CPU.
+    pub cpu_pct: Option<f64>,
+    /// Softirq time charged to it (see [`HostMeasured::softirq_method`]), percent of ONE CPU.
+    pub softirq_pct: Option<f64>,
+    /// Packets over its link.
+    pub packets: Option<u64>,
+}
+
+/// One flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowMeasured {
+    /// Index of its tenant.
+    pub tenant: usize,
+    /// Transactions in all windows.
+    pub transactions: u64,
+    /// Their latency.
+    pub latency: Option<LatencySummary>,
+    /// Why it ended early; then it has no share in the tenant's figures from there on.
+    pub broken: Option<String>,
+}
+
+/// The host meanwhile.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HostMeasured {
+    /// CPU time used by everybody, percent of ONE CPU (2 CPUs: up to 200).
+    pub cpu_pct: Option<f64>,
+    /// Load of each CPU, percent.
+    pub per_cpu_pct: Vec<f64>,
+    /// Over how many CPUs the load was spread.
+    pub spread: Option<f64>,
+    /// Hard and soft interrupts, percent of ONE CPU, as `/proc/stat` samples them at ticks.
+    pub softirq_pct: Option<f64>,
+    /// How softirq time was charged to tenants.
+    pub softirq_method: String,
+    /// Stolen by the hypervisor, percent of ONE CPU.
+    pub steal_pct: Option<f64>,
+    /// CPU time of the sender (this program), percent of ONE CPU.
+    pub sender_cpu_pct: Option<f64>,
+}
+
+/// The only method so far: said with every figure made by it.
+const SPLIT_BY_PACKETS: &str = "interrupt time of /proc/stat, split by packets over tenants' links; without \
+    CONFIG_IRQ_TIME_ACCOUNTING it is also part of the CPU time of the task it interrupted (mostly the sender)";
+
+const WARM: u8 = 0;
+const RECORD: u8 = 1;
+const OVER: u8 = 2;
+
+/// A thread's flows.
+struct Threads<'a> {
+    counts: Vec<&'a AtomicU64>,
+    latencies: Vec<Latencies>,
+    phase: &'a AtomicU8,
+}
+
+impl Asker for Threads<'_> {
+    fn next(&mut self) -> bool {
+        self.phase.load(Ordering::Relaxed) != OVER
+    }
+
+    fn done(&mut self, flow: usize, latency_ns: u64, _: u64) {
+        // The only writer: no locked instruction needed.
+        self.counts[flow].store(self.counts[flow].load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if self.phase.load(Ordering::Relaxed) == RECORD {
+            self.latencies[flow].record(latency_ns);
+        }
+    }
+
+    fn idle(&mut self) -> bool {
+        self.next()
+    }
+}
+
+/// Counters at one instant.
+struct Instant {
+    at_ns: u64,
+    flows: Vec<u64>,
+    cpus: Option<Vec<CpuTimes>>,
+    tenants_cpu_ns: Vec<Option<u64>>,
+    own_cpu_ns: Option<u64>,
+    packets: Vec<Option<u64>>,
+}
+
+/// Measures `flows` flows from `sender`, divided exactly over the servers.
+///
+/// # Errors
+/// Flows that do not divide, a server that cannot be reached. A flow that breaks later is reported in its place.
+pub fn measure(
+    sender: &Namespace,
+    servers: &[Served<'_>],
+    flows: u32,
+    timing: Timing,
+) -> Result<Measured, NetError> {
+    let each = split(flows, servers.len()).map_err(NetError::Parameters)?;
+    let sockets = connect_all(sender, servers, flows)?;
+    let counts: Vec<AtomicU64> = (0..flows).map(|_| AtomicU64::new(0)).collect();
+    let phase = AtomicU8::new(WARM);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if sockets.len() <= THREAD_EACH { sockets.len() } else { cpus };
+    let mut shares: Vec<Vec<(usize, TcpStream)>> = (0..threads).map(|_| Vec::new()).collect();
+    for (flow, socket) in sockets.into_iter().enumerate() {
+        shares[flow % threads].push((flow, socket));
+    }
+    let snapshot = || Instant {
+        at_ns: monotonic_ns(),
+        flows: counts.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
+        cpus: proc_stat::read(&Root::host()).ok().map(|stat| stat.cpus),
+        tenants_cpu_ns: servers
+            .iter()
+            .map(|server| sum(server.pids.iter().map(|pid| cpu_ns(*pid))))
+            .collect(),
+        own_cpu_ns: cpu_ns(std::process::id()),
+        packets: servers.iter().map(packets).collect(),
+    };
+    let (instants, windows, results) = std::thread::scope(|scope| {
+        let handles: Vec<_> = shares
+            .into_iter()
+            .map(|share| {
+                let (counts, phase) = (&counts, &phase);
+                scope.spawn(move || run_share(share, counts, phase))
+            })
+            .collect();
+        let start = monotonic_ns() + duration_ns(timing.warmup);
+        until(start);
+        let first = snapshot();
+        phase.store(RECORD, Ordering::Relaxed);
+        let mut windows = vec![first.flows.clone()];
+        for window in 1..=timing.windows.max(1) {
+            until(first.at_ns + duration_ns(timing.window) * u64::from(window));
+            windows.push(counts.iter().map(|count| count.load(Ordering::Relaxed)).collect());
+        }
+        let last = snapshot();
+        phase.store(OVER, Ordering::Relaxed);
+        let results: Vec<_> =
+            handles.into_iter().flat_map(|handle| handle.join().unwrap_or_default()).collect();
+        ([first, last], windows, results)
+    });
+    Ok(sum_up(servers, each, &instants, &windows, results))
+}
+
+fn until(at_ns: u64) {
+    while monotonic_ns() < at_ns {
+        sleep_until(at_ns);
+    }
+}
+
+fn connect_all(sender: &Namespace, servers: &[Served<'_>], flows: u32) -> Result<Vec<TcpStream>, NetError> {
+    let at = |flow: u32| servers[flow as usize % servers.len()].address;
+    let mut failed = None;
+    let connected = sender.run(|| {
+        (0..flows)
+            .map(|flow| connect(at(flow), CONNECT_WITHIN).inspect_err(|_| failed = Some(at(flow))))
+            .collect::<io::Result<Vec<_>>>()
+    });
+    connected.map_err(|error| {
+        let whom = failed.map_or_else(|| "the servers".to_owned(), |address| address.to_string());
+        NetError::system(format!("cannot reach {whom} from the sender's namespace"), error)
+    })
+}
+
+/// Flow, latencies, and why it ended early.
+type FlowResult = (usize, Latencies, Option<String>);
+
+fn run_share(share: Vec<(usize, TcpStream)>, counts: &[AtomicU64], phase: &AtomicU8) -> Vec<FlowResult> {
+    let (numbers, mut sockets): (Vec<usize>, Vec<TcpStream>) = share.into_iter().unzip();
+    let mut asker = Threads {
+        counts: numbers.iter().map(|flow| &counts[*flow]).collect(),
+        latencies: numbers.iter().map(|_| Latencies::default()).collect(),
+        phase,
+    };
+    let broken = ask(&mut sockets, &mut asker).err().map(|error| error.to_string());
+    let latencies = std::mem::take(&mut asker.latencies);
+    numbers.into_iter().zip(latencies).map(|(flow, latencies)| (flow, latencies, broken.clone())).collect()
+}
+
+fn sum_up(
+    servers: &[Served<'_>],
+    each: u32,
+    [first, last]: &[Instant; 2],
+    windows: &[Vec<u64>],
+    mut results: Vec<FlowResult>,
+) -> Measured {
+    let seconds = (last.at_ns.saturating_sub(first.at_ns)) as f64 / 1e9;
+    let wall_ns = (last.at_ns.saturating_sub(first.at_ns)).max(1) as f64;
+    let pct = |ns: u64| ns as f64 / wall_ns * 100.0;
+    results.sort_by_key(|(flow, ..)| *flow);
+    let done = |flow: usize| last.flows[flow].saturating_sub(first.flows[flow]);
+    let of = |tenant: usize| (tenant..last.flows.len()).step_by(servers.len().max(1));
+    let host = host(first, last, wall_ns);
+    let packets: Vec<Option<u64>> =
+        first.packets.iter().zip(&last.packets).map(|(a, b)| (*b)?.checked_sub((*a)?)).collect();
+    let all_packets = sum(packets.iter().copied()).filter(|n| *n > 0);
+    let mut all = Latencies::default();
+    let tenants = servers
+        .iter()
+        .enumerate()
+        .map(|(tenant, server)| {
+            let mut latencies = Latencies::default();
+            of(tenant).filter_map(|flow| results.get(flow)).for_each(|(_, l, _)| latencies.add(l));
+            all.add(&latencies);
+            let cpu = first.tenants_cpu_ns[tenant].zip(last.tenants_cpu_ns[tenant]);
+            TenantMeasured {
+                name: server.name.clone(),
+                flows: each,
+                transactions_per_s: of(tenant).map(done).sum::<u64>() as f64 / seconds,
+                windows: windows
+                    .windows(2)
+                    .map(|w| of(tenant).map(|flow| w[1][flow].saturating_sub(w[0][flow])).sum())
+                    .collect(),
+                latency: latencies.summary(),
+                cpu_pct: cpu.and_then(|(a, b)| b.checked_sub(a)).map(pct),
+                softirq_pct: host
+                    .softirq_pct
+                    .zip(packets[tenant].zip(all_packets))
+                    .map(|(softirq, (mine, all))| softirq * mine as f64 / all as f64),
+                packets: packets[tenant],
+            }
+        })
+        .collect();
+    let flows = results
+        .iter()
+        .map(|(flow, latencies, broken)| FlowMeasured {
+            tenant: flow % servers.len().max(1),
+            transactions: done(*flow),
+            latency: latencies.summary(),
+            broken: broken.clone(),
+        })
+        .collect();
+    Measured {
+        seconds,
+        transactions_per_s: (0..last.flows.len()).map(done).sum::<u64>() as f64 / seconds,
+        latency: all.summary(),
+        histogram: all.buckets(),
+        tenants,
+        flows,
+        host,
+    }
+}
+
+fn host(first: &Instant, last: &Instant, wall_ns: f64) -> HostMeasured {
+    let mut host = HostMeasured { softirq_method: SPLIT_BY_PACKETS.into(), ..HostMeasured::default() };
+    host.sender_cpu_pct = first
+        .own_cpu_ns
+        .zip(last.own_cpu_ns)
+        .and_then(|(a, b)| b.checked_sub(a))
+        .map(|ns| ns as f64 / wall_ns * 100.0);
+    let (Some(before), Some(after)) = (&first.cpus, &last.cpus) else { return host };
+    // A CPU that came or went meanwhile, or a counter that ran backwards, is left out.
+    let pairs: Vec<_> = after
+        .iter()
+        .filter_map(|b| before.iter().find(|a| a.cpu == b.cpu).map(|a| (a, b)))
+        .filter(|(a, b)| b.busy_ns >= a.busy_ns && b.irq_ns >= a.irq_ns)
+        .collect();
+    let pct = |ns: u64| ns as f64 / wall_ns * 100.0;
+    host.per_cpu_pct = pairs.iter().map(|(a, b)| pct(b.busy_ns - a.busy_ns)).collect();
+    host.cpu_pct = (!pairs.is_empty()).then(|| host.per_cpu_pct.iter().sum());
+    host.spread = spread(&host.per_cpu_pct);
+    host.softirq_pct = (!pairs.is_empty()).then(|| pairs.iter().map(|(a, b)| pct(b.irq_ns - a.irq_ns)).sum());
+    host.steal_pct = sum(pairs.iter().map(|(a, b)| b.steal_ns?.checked_sub(a.steal_ns?))).map(pct);
+    host
+}
+
+/// The sum; `None` when any is unknown, or of none.
+fn sum(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    let mut any = false;
+    let total = values.inspect(|_| any = true).try_fold(0u64, |sum, value| Some(sum + value?));
+    total.filter(|_| any)
+}
+
+/// CPU time of a process and all its threads, those that ended included, nanoseconds; `None` when it is gone.
+pub fn cpu_ns(pid: u32) -> Option<u64> {
+    let mut clock = 0;
+    // SAFETY: writes one clock id to the place given; fails for a process that does not exist.
+    if unsafe { libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &raw mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec to the place given.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (result == 0).then(|| to_ns(rustix::time::Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec as _ }))
+}
+
+/// Packets received and sent by a link, from `/proc/net/dev` of its namespace.
+fn packets(server: &Served<'_>) -> Option<u64> {
+    let (namespace, link) = server.link.as_ref()?;
+    let text = namespace.run(|| fs::read_to_string("/proc/thread-self/net/dev")).ok()?;
+    link_packets(&text, link)
+}
+
+/// Columns of `/proc/net/dev`: 8 of reception (bytes, packets, ..), 8 of transmission.
+fn link_packets(text: &str, link: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(link)?.strip_prefix(':'))?;
+    let columns: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
+    Some(columns.get(1)? + columns.get(9)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_a_link() {
+        let text = "Inter-|   Receive\n face |bytes packets\n  p1: 10 2 0 0 0 0 0 0 30 4 0 0 0 0 0 0\n p10:1 5 0 0 0 0 0 0 1 6 0 0 0 0 0 0\n";
+        assert_eq!((link_packets(text, "p1"), link_packets(text, "p10")), (Some(6), Some(11)));
+        assert_eq!((link_packets(text, "p"), link_packets("p1: 3", "p1")), (None, None));
+    }
+
+    #[test]
+    fn a_process_has_a_cpu_clock() {
+        let before = cpu_ns(std::process::id()).unwrap();
+        crate::burn::burn(5_000_000);
+        assert!(cpu_ns(std::process::id()).unwrap() > before);
+        assert_eq!(cpu_ns(0x7fff_fff0), None);
+    }
+
+    #[test]
+    fn an_unknown_part_makes_the_sum_unknown() {
+        assert_eq!(sum([Some(1), Some(2)].into_iter()), Some(3));
+        assert_eq!((sum([Some(1), None].into_iter()), sum(std::iter::empty())), (None, None));
+    }
+}

@@ -1,0 +1,418 @@
+//! One virtual machine: qemu, its console, its end.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use evenkeel_base::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use super::VmError;
+use super::guest::{EXIT, FAILED, READY, STEAL};
+use super::image::Image;
+use crate::net::NetError;
+use crate::net::namespace::Namespace;
+
+/// Lines of the console shown when a machine does not come up.
+const LAST_LINES: usize = 20;
+
+/// What runs the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    /// The processor itself, by Linux's KVM.
+    Kvm,
+    /// Software emulation by qemu, a thread a vCPU.
+    Tcg,
+}
+
+impl Accel {
+    /// What it is called in results: emulation is named as what it is.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "software emulation (qemu TCG): speeds say nothing about real guests",
+        }
+    }
+
+    fn argument(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg,thread=multi",
+        }
+    }
+}
+
+/// What a machine is to be.
+#[derive(Debug)]
+pub struct Spec<'a> {
+    /// Name, as `ps` shows it.
+    pub name: String,
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Memory, MiB.
+    pub memory_mib: u32,
+    /// What runs its instructions.
+    pub accel: Accel,
+    /// Its network card, a tap device, and the card's address.
+    pub tap: Option<(OwnedFd, Ipv4Addr)>,
+    /// Arguments of `load` inside.
+    pub load: Vec<String>,
+    /// Host CPUs its threads may use.
+    pub cpus: Option<&'a CpuSet>,
+}
+
+/// A running machine; ended on drop.
+#[derive(Debug)]
+pub struct Machine {
+    name: String,
+    child: Child,
+    ended: Option<ExitStatus>,
+    /// Console and qemu's messages; removed on drop.
+    files: [PathBuf; 2],
+    // The thread that forked must live as long as the child: the kernel's PR_SET_PDEATHSIG is about threads.
+    keep: Option<Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// A thread of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmThread {
+    /// Thread id.
+    pub tid: u32,
+    /// Name as qemu gives it: `CPU 0/TCG`, `IO mon_iothread`, the emulator's own.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+}
+
+/// What a thread of a machine does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Runs the guest's instructions.
+    Vcpu,
+    /// An I/O thread, a worker, vhost.
+    Io,
+    /// The emulator's main loop and the rest.
+    Emulator,
+}
+
+/// The role of a thread, by the name qemu gives it with `debug-threads=on`.
+pub fn role_of(name: &str) -> Role {
+    if name.starts_with("CPU ") {
+        Role::Vcpu
+    } else if name.starts_with("IO ") || name.starts_with("worker") || name.starts_with("vhost-") {
+        Role::Io
+    } else {
+        Role::Emulator
+    }
+}
+
+/// Makes a tap device in a namespace. It goes with its descriptor.
+///
+/// # Errors
+/// No `/dev/net/tun`, or no right.
+pub fn tap(namespace: &Namespace, name: &str) -> Result<OwnedFd, NetError> {
+    let made = namespace.run(|| {
+        let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+        // SAFETY: a struct of plain numbers may be zero.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+        // SAFETY: an open descriptor of the tun driver and the request this code takes.
+        if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from(file))
+    });
+    made.map_err(|error| NetError::system(format!("making tap device {name} (/dev/net/tun)"), error))
+}
+
+/// The emulator's program for this architecture.
+pub fn emulator() -> &'static str {
+    if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" }
+}
+
+/// Where the emulator's program is.
+///
+/// # Errors
+/// It is not installed.
+pub fn find_emulator() -> Result<PathBuf, VmError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|dir| dir.join(emulator())).find(|path| path.is_file()).ok_or_else(
+        || {
+            let package = if cfg!(target_arch = "aarch64") { "qemu-system-arm" } else { "qemu-system-x86" };
+            VmError::Missing { program: emulator().into(), package }
+        },
+    )
+}
+
+impl Machine {
+    /// Starts it; does not wait until it is up.
+    ///
+    /// # Errors
+    /// qemu is not installed or cannot be started.
+    pub fn start(image: &Image, spec: Spec<'_>) -> Result<Self, VmError> {
+        let program = find_emulator()?;
+        let base = std::env::temp_dir().join(crate::tenant::fresh_name());
+        let files = ["console", "qemu"].map(|end| base.with_extension(end));
+        let qemu = File::create(&files[1]).map_err(|e| VmError::system(files[1].display().to_string(), e))?;
+        let mut command = Command::new(&program);
+        command
+            .args(arguments(image, &spec, &files[0]))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(qemu);
+        let tap = spec.tap.map(|(fd, _)| fd);
+        let inherited = tap.as_ref().map(AsRawFd::as_raw_fd);
+        let mask = spec.cpus.map(|cpus| cpus.words().to_vec());
+        let parent = std::process::id();
+        // SAFETY: only async-signal-safe system calls on descriptors and memory prepared before the fork.
+        unsafe { command.process_group(0).pre_exec(move || before_exec(parent, inherited, mask.as_deref())) };
+        let (keep, kept): (Sender<()>, Receiver<()>) = channel();
+        let (tell, told) = channel();
+        let keeper = std::thread::Builder::new()
+            .name("lab-vm".into())
+            .spawn(move || {
+                let _ = tell.send(command.spawn());
+                // The tap device lives on in qemu; ours must not keep it.
+                drop(tap);
+                let _ = kept.recv();
+            })
+            .map_err(|e| VmError::system("cannot start a thread", e))?;
+        let started = told.recv().unwrap_or_else(|_| Err(io::Error::other("the starter failed")));
+        match started {
+            Ok(child) => Ok(Self {
+                name: spec.name,
+                child,
+                ended: None,
+                files,
+                keep: Some(keep),
+                keeper: Some(keeper),
+            }),
+            Err(error) => {
+                files.iter().for_each(|file| drop(fs::remove_file(file)));
+                Err(VmError::system(format!("cannot start {}", program.display()), error))
+            }
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// qemu's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the load inside was started.
+    ///
+    /// # Errors
+    /// The guest ended, said why it cannot, or nothing came within `limit`: with the console's last lines.
+    pub fn wait_up(&mut self, limit: Duration) -> Result<(), VmError> {
+        self.wait_for(limit, READY).map(drop)
+    }
+
+    /// Waits until the load inside has ended; its standard output and the steal the guest saw, seconds.
+    ///
+    /// # Errors
+    /// As [`Machine::wait_up`], and that the load failed.
+    pub fn wait_end(&mut self, limit: Duration) -> Result<(String, Option<f64>), VmError> {
+        let status = self.wait_for(limit, EXIT)?;
+        if status != "0" {
+            return Err(self.not_up(format!("the load inside ended with status {status}")));
+        }
+        let console = self.console();
+        let from = console.find(READY).map_or(0, |at| at + READY.len());
+        let to = console.find(STEAL).or_else(|| console.find(EXIT)).unwrap_or(console.len());
+        let steal =
+            line_after(&console, STEAL).and_then(|ticks| ticks.parse::<f64>().ok()).map(|t| t / 100.0);
+        Ok((console.get(from..to).unwrap_or_default().trim().to_owned(), steal))
+    }
+
+    fn wait_for(&mut self, limit: Duration, mark: &str) -> Result<String, VmError> {
+        let until = Instant::now() + limit;
+        loop {
+            let ended = self.ended();
+            let console = self.console();
+            if let Some(rest) = line_after(&console, mark) {
+                return Ok(rest);
+            }
+            if let Some(why) = line_after(&console, FAILED) {
+                return Err(self.not_up(why));
+            }
+            if let Some(status) = ended {
+                return Err(self.not_up(format!("qemu ended with {status}")));
+            }
+            if Instant::now() >= until {
+                return Err(self.not_up(format!("nothing heard of it within {} s", limit.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Threads by role.
+    pub fn threads(&self) -> Vec<VmThread> {
+        let dir = format!("/proc/{}/task", self.pid());
+        let tids = fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut threads: Vec<VmThread> = tids
+            .filter_map(|entry| {
+                let tid = entry.file_name().to_str()?.parse().ok()?;
+                let name = fs::read_to_string(entry.path().join("comm")).ok()?.trim_end().to_owned();
+                let role = role_of(&name);
+                Some(VmThread { tid, name, role })
+            })
+            .collect();
+        threads.sort_by_key(|thread| thread.tid);
+        threads
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    fn console(&self) -> String {
+        fs::read(&self.files[0]).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    fn not_up(&self, what: String) -> VmError {
+        let qemu = fs::read_to_string(&self.files[1]).unwrap_or_default();
+        let console = self.console();
+        let lines: Vec<&str> =
+            qemu.lines().chain(console.lines()).map(str::trim_end).filter(|line| !line.is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        let console = if last.is_empty() { "(nothing)".to_owned() } else { last };
+        VmError::NotUp { name: self.name.clone(), what, console }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Not yet reaped: its number cannot be a stranger's.
+        if self.ended().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        self.keep.take();
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// What follows a mark at the start of a whole line.
+fn line_after(console: &str, mark: &str) -> Option<String> {
+    let whole = console.rfind('\n').map_or("", |end| &console[..end]);
+    whole.lines().find_map(|line| line.trim_end().strip_prefix(mark).map(|rest| rest.trim().to_owned()))
+}
+
+/// In the child, before qemu.
+fn before_exec(parent: u32, tap: Option<RawFd>, mask: Option<&[u64]>) -> io::Result<()> {
+    let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: system calls on numbers, an inherited descriptor and memory that lives until exec.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
+        if libc::getppid() as u32 != parent {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        if let Some(tap) = tap {
+            check(libc::fcntl(tap, libc::F_SETFD, 0))?;
+        }
+        if let Some(mask) = mask {
+            check(libc::sched_setaffinity(0, std::mem::size_of_val(mask), mask.as_ptr().cast()))?;
+        }
+    }
+    Ok(())
+}
+
+fn arguments(image: &Image, spec: &Spec<'_>, console: &Path) -> Vec<String> {
+    let (machine, serial) =
+        if cfg!(target_arch = "aarch64") { ("virt", "ttyAMA0") } else { ("q35", "ttyS0") };
+    let mut append = format!("console={serial} quiet loglevel=3 panic=-1 rdinit=/init");
+    append += " -- guest";
+    if let Some((_, address)) = &spec.tap {
+        append += &format!(" --address={address}");
+    }
+    append += &format!(" --load={}", spec.load.join(","));
+    let mut all: Vec<String> = [
+        "-name",
+        &format!("guest={},debug-threads=on", spec.name),
+        "-machine",
+        machine,
+        "-cpu",
+        if spec.accel == Accel::Kvm { "host" } else { "max" },
+        "-accel",
+        spec.accel.argument(),
+        "-smp",
+        &spec.vcpus.to_string(),
+        "-m",
+        &format!("{}M", spec.memory_mib),
+        "-kernel",
+        &image.kernel.display().to_string(),
+        "-initrd",
+        &image.initramfs.display().to_string(),
+        "-append",
+        &append,
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-serial",
+        &format!("file:{}", console.display()),
+    ]
+    .iter()
+    .map(|argument| (*argument).to_owned())
+    .collect();
+    if let Some((fd, address)) = &spec.tap {
+        let [_, _, high, low] = address.octets();
+        all.extend([
+            "-netdev".into(),
+            format!("tap,id=n0,fd={},vhost=off", fd.as_raw_fd()),
+            "-device".into(),
+            format!("virtio-net-pci,netdev=n0,mac=52:54:00:77:{high:02x}:{low:02x},romfile="),
+        ]);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_count_on_whole_lines_only() {
+        assert_eq!(line_after("x\r\n@@exit 0\r\n", EXIT).as_deref(), Some("0"));
+        assert_eq!(line_after("@@ready\r\n", READY).as_deref(), Some(""));
+        assert_eq!(line_after("@@exit 1", EXIT), None);
+        assert_eq!(line_after("", EXIT), None);
+    }
+
+    #[test]
+    fn threads_are_told_by_their_names() {
+        assert_eq!(role_of("CPU 3/KVM"), Role::Vcpu);
+        assert_eq!(
+            (role_of("IO mon_iothread"), role_of("worker"), role_of("vhost-812")),
+            (Role::Io, Role::Io, Role::Io)
+        );
+        assert_eq!(role_of("qemu-system-x86"), Role::Emulator);
+    }
+}

@@ -1,0 +1,75 @@
+//! Virtual machines as tenants: plain qemu, a kernel from a Debian package, and evenkeel itself as the guest's first
+//! process.
+//!
+//! * [`image`]: the kernel, and an initramfs made on the spot; [`guest`]: what runs inside.
+//! * [`machine`]: one machine, from its start to its end; [`scene`]: several on a bridge, serving flows.
+//!
+//! A machine has no disk, no name outside this process but its process's, and dies with its starter. KVM is used where
+//! it boots a guest; else the processor is emulated (TCG), which is recorded with every result: emulated guests are
+//! tens of times slower at what they do, so that figures tell about sharing, not about speed.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::net::NetError;
+
+pub mod cpio;
+pub mod guest;
+pub mod image;
+pub mod machine;
+pub mod scene;
+
+/// Why a virtual machine could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum VmError {
+    /// A program is not installed.
+    #[error("{program} is not installed: apt-get install {package}")]
+    Missing {
+        /// The program.
+        program: String,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// No kernel for guests.
+    #[error("no kernel for guests: {0}; name one with EVENKEEL_VM_KERNEL=/path/to/vmlinuz")]
+    NoKernel(String),
+    /// The guest did not come up; what its console said last.
+    #[error("{name} did not come up: {what}; its console's last lines:\n{console}")]
+    NotUp {
+        /// The machine.
+        name: String,
+        /// What happened.
+        what: String,
+        /// Last lines of its console and of qemu's messages.
+        console: String,
+    },
+    /// A system call or file failed.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// Its network.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// Its cgroup.
+    #[error(transparent)]
+    Tenant(#[from] crate::tenant::TenantError),
+    /// The result could not be understood.
+    #[error("{path}: {what}", path = path.display())]
+    Result {
+        /// The console.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl VmError {
+    /// An error of the operating system with what was tried.
+    pub fn system(what: impl Into<String>, error: impl Into<io::Error>) -> Self {
+        Self::System { what: what.into(), error: error.into() }
+    }
+}

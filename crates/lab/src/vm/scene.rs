@@ -1,0 +1,217 @@
+//! Virtual machines on a bridge, each serving flows, or computing.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_base::CpuSet;
+
+use super::VmError;
+use super::image::{self, Image};
+use super::machine::{Accel, Machine, Spec, tap};
+use crate::load::LoadSpec;
+use crate::net::NetError;
+use crate::net::figures::split;
+use crate::net::iproute::ip;
+use crate::net::measure::{Measured, Served, Timing, measure};
+use crate::net::scene::PORT;
+use crate::net::steering::steer;
+use crate::net::wiring::{Nic, UPLINK, Wiring, tenant_address};
+use crate::tenant::cgroup::{Hierarchies, LabGroup};
+use crate::workload::Kind;
+use crate::workload::rr::{Role, Rr};
+
+/// Memory of a guest, MiB: kernel, initramfs twice (packed and unpacked), and a load.
+const MEMORY_MIB: u32 = 320;
+/// How long guests may take to come up: emulated ones take seconds each, one after the other on few CPUs.
+pub const BOOT_WITHIN: Duration = Duration::from_secs(60);
+
+/// What all machines of an experiment share.
+#[derive(Debug)]
+pub struct Stock {
+    image: Image,
+    /// What runs the guests' instructions.
+    pub accel: Accel,
+    /// Why it is not KVM; empty when it is.
+    pub why: String,
+}
+
+impl Stock {
+    /// Makes the image and finds out whether KVM boots a guest, by booting one.
+    ///
+    /// # Errors
+    /// No qemu, no kernel; a guest that does not even boot when emulated says so later.
+    pub fn prepare(cache: &Path, binary: &Path, wanted: Option<Accel>) -> Result<Self, VmError> {
+        super::machine::find_emulator()?;
+        let image = image::make(cache, binary)?;
+        let (accel, why) = match wanted {
+            Some(accel) => (accel, String::new()),
+            None => match try_kvm(&image) {
+                Ok(()) => (Accel::Kvm, String::new()),
+                Err(why) => (Accel::Tcg, why),
+            },
+        };
+        Ok(Self { image, accel, why })
+    }
+
+    /// What machines boot.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Release of the guests' kernel.
+    pub fn kernel(&self) -> &str {
+        &self.image.release
+    }
+}
+
+/// Boots a guest under KVM; why that does not work.
+fn try_kvm(image: &Image) -> Result<(), String> {
+    if let Err(error) = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+        return Err(format!("/dev/kvm: {error}"));
+    }
+    let spec = Spec {
+        name: format!("{}probe", crate::tenant::PREFIX),
+        vcpus: 1,
+        memory_mib: MEMORY_MIB,
+        accel: Accel::Kvm,
+        tap: None,
+        load: vec!["idle".into()],
+        cpus: None,
+    };
+    let booted = Machine::start(image, spec).and_then(|mut machine| machine.wait_up(Duration::from_secs(10)));
+    booted.map_err(|error| {
+        format!("/dev/kvm is there, but boots no guest: {}", error.to_string().lines().next().unwrap_or(""))
+    })
+}
+
+/// Machines that serve flows.
+#[derive(Debug)]
+pub struct VmScene {
+    // Machines first: their tap devices are in the switch's namespace.
+    machines: Vec<Machine>,
+    wiring: Wiring,
+    flows: u32,
+}
+
+impl VmScene {
+    /// Boots `count` machines of `vcpus` vCPUs with a server each for its share of `flows` flows.
+    ///
+    /// # Errors
+    /// See [`VmError`]; nothing is left then.
+    pub fn build(
+        stock: &Stock,
+        count: usize,
+        vcpus: u32,
+        flows: u32,
+        steered: Option<&CpuSet>,
+    ) -> Result<Self, VmError> {
+        let each = split(flows, count).map_err(NetError::Parameters)?;
+        let wiring = Wiring::build(Nic::Veth, 0)?;
+        if let Some(cpus) = steered {
+            steer(&wiring.switch, UPLINK, cpus)?;
+        }
+        let mut scene = Self { machines: Vec::new(), wiring, flows };
+        for index in 0..count {
+            let link = link(index);
+            let fd = tap(&scene.wiring.switch, &link)?;
+            ip(&scene.wiring.switch, &format!("link set dev {link} master sw0 up\n"))?;
+            let address = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), PORT);
+            let mut load = LoadSpec::new(Kind::Rr(Rr::new(Role::Server, address, each)));
+            load.common.threads = Some(each);
+            let spec = Spec {
+                name: name(index),
+                vcpus,
+                memory_mib: MEMORY_MIB,
+                accel: stock.accel,
+                tap: Some((fd, tenant_address(index))),
+                load: load.arguments(),
+                cpus: None,
+            };
+            scene.machines.push(Machine::start(&stock.image, spec)?);
+        }
+        for machine in &mut scene.machines {
+            machine.wait_up(BOOT_WITHIN)?;
+        }
+        Ok(scene)
+    }
+
+    /// The machines.
+    pub fn machines(&self) -> &[Machine] {
+        &self.machines
+    }
+
+    /// Measures once; the flows are new each time.
+    ///
+    /// # Errors
+    /// As [`measure`].
+    pub fn measure(&self, timing: Timing) -> Result<Measured, NetError> {
+        let servers: Vec<Served<'_>> = self
+            .machines
+            .iter()
+            .enumerate()
+            .map(|(index, machine)| Served {
+                name: machine.name().to_owned(),
+                address: SocketAddr::new(tenant_address(index).into(), PORT),
+                pids: vec![machine.pid()],
+                link: Some((&self.wiring.switch, link(index))),
+            })
+            .collect();
+        measure(&self.wiring.sender, &servers, self.flows, timing)
+    }
+}
+
+fn link(index: usize) -> String {
+    format!("t{index}")
+}
+
+fn name(index: usize) -> String {
+    format!("{}{}-vm{index}", crate::tenant::PREFIX, std::process::id())
+}
+
+/// Machines that compute, each in a cgroup with a weight.
+#[derive(Debug)]
+pub struct CpuScene {
+    /// The machines, in the order of their weights.
+    pub machines: Vec<Machine>,
+    groups: Vec<LabGroup>,
+}
+
+impl CpuScene {
+    /// Boots a machine for each weight (100 is the default of cgroup v2), which spins on all its vCPUs.
+    ///
+    /// # Errors
+    /// See [`VmError`]; nothing is left then.
+    pub fn build(stock: &Stock, weights: &[u64], vcpus: u32, cpus: Option<&CpuSet>) -> Result<Self, VmError> {
+        let hierarchies = Hierarchies::find()?;
+        let mut scene = Self { machines: Vec::new(), groups: Vec::new() };
+        for (index, weight) in weights.iter().enumerate() {
+            let group = LabGroup::make(&hierarchies, &crate::tenant::fresh_name())?;
+            group.set_weight(*weight)?;
+            let load = vec!["spin".into(), format!("--threads={vcpus}")];
+            let spec = Spec {
+                name: name(index),
+                vcpus,
+                memory_mib: MEMORY_MIB,
+                accel: stock.accel,
+                tap: None,
+                load,
+                cpus,
+            };
+            let machine = Machine::start(&stock.image, spec)?;
+            group.admit(machine.pid())?;
+            scene.machines.push(machine);
+            scene.groups.push(group);
+        }
+        for machine in &mut scene.machines {
+            machine.wait_up(BOOT_WITHIN)?;
+        }
+        Ok(scene)
+    }
+
+    /// qemu's processes.
+    pub fn pids(&self) -> Vec<u32> {
+        self.machines.iter().map(Machine::pid).collect()
+    }
+}

@@ -1,0 +1,169 @@
+//! Tenants' networks on the real kernel.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use evenkeel_base::CpuSet;
+use evenkeel_lab::net::measure::Timing;
+use evenkeel_lab::net::namespace::Namespace;
+use evenkeel_lab::net::scene::NamespaceScene;
+use evenkeel_lab::net::wiring::{Nic, UPLINK, Wiring};
+use evenkeel_lab::net::{figures, iproute};
+
+/// One at a time: the dumps compared are the host's.
+static HOST: Mutex<()> = Mutex::new(());
+
+fn binary() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
+    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
+    binary
+}
+
+fn short() -> Timing {
+    Timing { warmup: Duration::from_millis(100), window: Duration::from_millis(150), windows: 2 }
+}
+
+/// Links, queueing disciplines, named namespaces of the host, and the namespaces any process is in.
+fn dump() -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    for (program, arguments) in
+        [("ip", &["-o", "link"][..]), ("tc", &["qdisc"]), ("ip", &["netns"]), ("ip", &["-o", "address"])]
+    {
+        let output = Command::new(program).args(arguments).output().unwrap();
+        assert!(output.status.success());
+        lines.extend(String::from_utf8(output.stdout).unwrap().lines().map(|l| format!("{program} {l}")));
+    }
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        if let Ok(namespace) = fs::read_link(process.path().join("ns/net")) {
+            lines.insert(namespace.display().to_string());
+        }
+    }
+    lines
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn flows_are_answered_by_every_tenant_over_every_link() {
+    let _turn = HOST.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = dump();
+    let cpus = CpuSet::first_n(2);
+    for (nic, tenants, steered) in
+        [(Nic::Veth, 4, None), (Nic::Veth, 2, Some(&cpus)), (Nic::Macvlan, 4, None), (Nic::None, 1, None)]
+    {
+        let scene = NamespaceScene::build(&binary(), nic, tenants, 8, steered).unwrap();
+        let measured = scene.measure(short()).unwrap();
+        assert_eq!(measured.tenants.len(), tenants, "{nic:?}");
+        assert_eq!(measured.flows.len(), 8);
+        assert!(
+            measured.flows.iter().all(|f| f.transactions > 0 && f.broken.is_none()),
+            "{nic:?} {measured:#?}"
+        );
+        let transactions: u64 = measured.flows.iter().map(|f| f.transactions).sum();
+        let per_tenant: f64 = measured.tenants.iter().map(|t| t.transactions_per_s).sum();
+        assert!((per_tenant * measured.seconds / transactions as f64 - 1.0).abs() < 1e-6);
+        for tenant in &measured.tenants {
+            assert_eq!(tenant.flows as usize, 8 / tenants);
+            assert_eq!(tenant.windows.len(), 2);
+            let latency = tenant.latency.unwrap();
+            assert!(latency.p50_usec <= latency.p99_usec && latency.mean_usec > 0.0);
+            assert!(tenant.cpu_pct.unwrap() > 0.0);
+            // A request and an answer, at least, for each transaction; an acknowledgement may travel alone.
+            if nic != Nic::None {
+                let transactions = tenant.transactions_per_s * measured.seconds;
+                let packets = tenant.packets.unwrap() as f64;
+                assert!(packets >= 1.5 * transactions, "{packets} packets, {transactions} transactions");
+            }
+        }
+        let host = &measured.host;
+        assert!(
+            host.cpu_pct.unwrap() > 0.0 && host.spread.unwrap() >= 1.0 && host.sender_cpu_pct.unwrap() > 0.0
+        );
+        if nic != Nic::None {
+            let charged: f64 = measured.tenants.iter().map(|t| t.softirq_pct.unwrap()).sum();
+            assert!((charged - host.softirq_pct.unwrap()).abs() < 1e-6);
+        }
+        let shares: Vec<f64> = measured.tenants.iter().map(|t| t.transactions_per_s).collect();
+        assert!(figures::jain(&shares).unwrap() > 0.3, "{shares:?}");
+    }
+    eventually("the host is as before", || dump().is_subset(&before));
+}
+
+#[test]
+fn steering_is_set_on_the_uplink_only_inside() {
+    let wiring = Wiring::build(Nic::Veth, 1).unwrap();
+    evenkeel_lab::net::steering::steer(&wiring.switch, UPLINK, &CpuSet::first_n(2)).unwrap();
+    let read = |file: &str| {
+        let path = format!("class/net/{UPLINK}/queues/rx-0/{file}");
+        wiring.switch.run_with_sysfs(|sys| fs::read_to_string(sys.join(&path))).unwrap()
+    };
+    assert_eq!(CpuSet::parse_mask(&read("rps_cpus")).unwrap(), CpuSet::first_n(2));
+    assert_eq!(read("rps_flow_cnt").trim(), "4096");
+    assert!(!fs::exists(format!("/sys/class/net/{UPLINK}")).unwrap(), "the host sees the lab's link");
+    let error =
+        evenkeel_lab::net::steering::steer(&wiring.switch, "no-such-link", &CpuSet::first_n(1)).unwrap_err();
+    assert!(error.to_string().contains("no-such-link"), "{error}");
+}
+
+#[test]
+fn what_the_kernel_or_the_user_gets_wrong_is_said() {
+    let namespace = Namespace::make("here").unwrap();
+    let error = iproute::ip(&namespace, "link set dev nothing up\n").unwrap_err().to_string();
+    assert!(
+        error.contains("ip link set dev nothing up (in here)") && error.contains("Cannot find"),
+        "{error}"
+    );
+    let error = NamespaceScene::build(&binary(), Nic::Veth, 3, 8, None).unwrap_err().to_string();
+    assert!(error.contains("6 would"), "{error}");
+}
+
+/// Run by the test below in a process of its own.
+#[test]
+fn child_that_is_killed() {
+    let Some(file) = std::env::var_os("EK_NET_CHILD") else { return };
+    let scene = NamespaceScene::build(&binary(), Nic::Veth, 3, 6, None).unwrap();
+    fs::write(file, "up\n").unwrap();
+    let long = Timing { warmup: Duration::ZERO, window: Duration::from_secs(60), windows: 1 };
+    scene.measure(long).unwrap();
+}
+
+#[test]
+fn a_kill_leaves_no_link_and_no_namespace() {
+    let _turn = HOST.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let before = dump();
+    let file = dir.path().join("up");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_is_killed", "--nocapture"])
+        .env("EK_NET_CHILD", &file)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the scene is up", || fs::exists(&file).unwrap());
+    assert!(!dump().is_subset(&before), "the tenants' namespaces are not seen: this test could not fail");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("the host is as before", || dump().is_subset(&before));
+    eventually("no cgroup left", || {
+        evenkeel_lab::tenant::sweep_stale().unwrap();
+        let root = evenkeel_lab::tenant::cgroup::Hierarchies::find().unwrap();
+        let prefix = format!("{}{}-", evenkeel_lab::tenant::PREFIX, child.id());
+        !fs::read_dir(root.cpu_mount())
+            .unwrap()
+            .flatten()
+            .any(|e| e.file_name().to_string_lossy().starts_with(&prefix))
+    });
+}
