@@ -64,6 +64,7 @@ fn every_command_of_the_contract_is_there() {
         "status",
         "restore",
         "history",
+        "exec",
         "load",
         "sim",
         "capture",

@@ -14,6 +14,7 @@
 
 pub mod burn;
 pub mod ceiling;
+pub mod exec;
 pub mod fairness;
 pub mod load;
 pub mod mix;

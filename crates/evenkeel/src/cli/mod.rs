@@ -9,6 +9,7 @@ mod capture;
 mod check;
 mod completions;
 mod demo;
+mod exec;
 mod history;
 mod known;
 mod load;
@@ -84,6 +85,7 @@ enum Command {
     Status(status::Args),
     Restore(restore::Args),
     History(history::Args),
+    Exec(exec::Args),
     Load(load::Args),
     Sim(sim::Args),
     Capture(capture::Args),
@@ -138,6 +140,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(global, args),
         Command::Restore(args) => restore::run(global, args),
         Command::History(args) => history::run(global, args),
+        Command::Exec(args) => exec::run(global, args),
         Command::Load(args) => load::run(global, args),
         Command::Sim(args) => sim::run(global, args),
         Command::Capture(args) => capture::run(global, args),

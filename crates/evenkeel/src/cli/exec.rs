@@ -1,0 +1,209 @@
+//! `evenkeel exec`: runs one command under a CPU limit, weight or cpuset, and accounts for its time.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use evenkeel_base::{CpuSet, CpuShares, CpuWeight};
+use evenkeel_lab::governor::Auto;
+use evenkeel_lab::exec::{self, Account, Bounds, Claim, CpuLimit, Leftover, Spec};
+
+use super::{Failure, Format, Global, Outcome};
+
+/// Run one command under a CPU limit, weight or set of CPUs, and account for its time.
+///
+/// The command keeps its standard input and output, directory and environment; signals sent to evenkeel are passed
+/// on. The account goes to stderr (with -o json or csv as one document, its last line) or to --account FILE. Percent
+/// is of ONE CPU. Without a bound the command runs where it would anyway, and is only accounted for.
+///
+/// Exit status: the command's; 128 + n when signal n killed it; 127 not found, 126 not executable, 125 anything else
+/// that kept it from running as asked.
+///
+/// Example: evenkeel exec --cpu-limit 25% -- make -j4
+#[derive(Debug, clap::Args)]
+#[allow(clippy::doc_markdown)]
+pub struct Args {
+    /// At most so much CPU: 25% of one CPU, 150%, or in CPUs: 0.25, 1.5. `auto` finds the limit under which least is
+    /// stolen by the hypervisor, and sets none where none helps.
+    #[arg(long, value_name = "LIMIT")]
+    cpu_limit: Option<LimitArg>,
+    /// With `--cpu-limit auto`: the instance type, such as t1.micro, where the firmware does not tell it.
+    #[arg(long, value_name = "TYPE", requires = "cpu_limit")]
+    instance: Option<String>,
+    /// Period of the limit, 1 ms to 1 s.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "100ms", requires = "cpu_limit")]
+    period: Duration,
+    /// Unused time of earlier periods that may be saved up, at most a period's share.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0ms", requires = "cpu_limit")]
+    burst: Duration,
+    /// Weight against others, 1 to 10000 (everybody has 100).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    weight: Option<u64>,
+    /// The same as v1 shares, 2 to 262144 (everybody has 1024).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=262_144), conflicts_with = "weight")]
+    shares: Option<u64>,
+    /// CPUs it may use, such as 0-1,4.
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Nice value, -20 to 19.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(-20..=19), allow_negative_numbers = true)]
+    nice: Option<i32>,
+    /// Slice of its own, 0.1 ms to 100 ms (Linux 6.12 and later): longer means fewer interruptions.
+    #[arg(long, value_name = "TIME", value_parser = slice)]
+    slice: Option<Duration>,
+    /// What happens to processes that outlive the command.
+    #[arg(long, value_enum, default_value_t = Outliving::Leave)]
+    outliving: Outliving,
+    /// Write the account as JSON to this file, nothing to stderr.
+    #[arg(long, value_name = "FILE")]
+    account: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// A limit, or the wish that one be found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum LimitArg {
+    Auto,
+    At(CpuLimit),
+}
+
+impl std::str::FromStr for LimitArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "auto" => Ok(Self::Auto),
+            text => text.parse().map(Self::At).map_err(|error: String| format!("{error}, or auto")),
+        }
+    }
+}
+
+/// See [`Leftover`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Outliving {
+    /// They go on within the bounds; the cgroup goes with a later start.
+    Leave,
+    /// They are waited for.
+    Wait,
+    /// They are killed.
+    End,
+}
+
+fn slice(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if (Duration::from_micros(100)..=Duration::from_millis(100)).contains(&time) {
+        Ok(time)
+    } else {
+        Err("a slice is between 100us and 100ms".into())
+    }
+}
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if matches!(global.output, Format::Svg) {
+        return Err(Failure::Usage(anyhow!("exec has no picture: use -o text, json or csv")));
+    }
+    match go(global, &args) {
+        Ok(status) => Ok(status),
+        Err((status, error)) => {
+            eprintln!("evenkeel: {error:#}");
+            Ok(status)
+        }
+    }
+}
+
+fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
+    let spec = spec(global, args).map_err(|error| (125, anyhow!(error)))?;
+    let mut auto = match args.cpu_limit {
+        Some(LimitArg::Auto) => {
+            let cpus = args.cpus.as_ref().map_or_else(online, CpuSet::len);
+            let auto = Auto::new(cpus, args.period, args.instance.as_deref());
+            Some(auto.map_err(|error| (125, anyhow!(error)))?)
+        }
+        _ => None,
+    };
+    let mut tick = |running: &exec::Running<'_>| {
+        if let Some(auto) = &mut auto {
+            auto.tick(running);
+        }
+    };
+    let mut account = exec::run(&spec, &mut tick).map_err(|error| (error.status(), error.into()))?;
+    account.notes.extend(auto.iter().flat_map(Auto::notes));
+    // The command has run: what it said counts, even if its account cannot be written.
+    match &args.account {
+        Some(path) => {
+            let written = serde_json::to_string_pretty(&account)
+                .map_err(std::io::Error::other)
+                .and_then(|text| std::fs::write(path, text + "\n"));
+            if let Err(error) = written {
+                eprintln!("evenkeel: {}: {error}", path.display());
+            }
+        }
+        None => eprint!("{}", shown(&account, global.output)),
+    }
+    Ok(account.exit_status)
+}
+
+/// CPUs there are.
+fn online() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn spec(global: &Global, args: &Args) -> Result<Spec, String> {
+    let quota = match args.cpu_limit {
+        // Begins without a limit; the quota is there to be changed.
+        Some(LimitArg::Auto) => Some(exec::quota(None, args.period, args.burst)?),
+        Some(LimitArg::At(limit)) => Some(exec::quota(Some(limit), args.period, args.burst)?),
+        None => None,
+    };
+    let claim = match (args.weight, args.shares) {
+        (Some(weight), _) => Some(Claim::Weight(CpuWeight::new(weight))),
+        (None, Some(shares)) => Some(Claim::Shares(CpuShares::new(shares))),
+        (None, None) => None,
+    };
+    if args.cpus.as_ref().is_some_and(CpuSet::is_empty) {
+        return Err("--cpus names no CPU".into());
+    }
+    Ok(Spec {
+        command: args.command.clone(),
+        bounds: Bounds {
+            quota,
+            claim,
+            cpus: args.cpus.clone(),
+            nice: args.nice,
+            slice_ns: args.slice.map(|slice| slice.as_nanos() as u64),
+        },
+        leftover: match args.outliving {
+            Outliving::Leave => Leftover::Leave,
+            Outliving::Wait => Leftover::Wait,
+            Outliving::End => Leftover::End,
+        },
+        records: global.state_dir.join("exec"),
+    })
+}
+
+fn shown(account: &Account, format: Format) -> String {
+    match format {
+        // One line, so that it can be told from what the command wrote to the same place.
+        Format::Json => serde_json::to_string(account).unwrap_or_default() + "\n",
+        Format::Csv => csv(account),
+        Format::Text | Format::Svg => account.text(),
+    }
+}
+
+fn csv(account: &Account) -> String {
+    let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.6}"));
+    format!(
+        "real_s,user_s,sys_s,waited_s,throttled_s,stolen_s,exit_status\n{:.6},{:.6},{:.6},{},{},{},{}\n",
+        account.real_s,
+        account.user_s,
+        account.sys_s,
+        number(account.waited_s),
+        number(account.throttled_s),
+        number(account.stolen_s),
+        account.exit_status
+    )
+}

@@ -1,0 +1,230 @@
+//! `evenkeel exec` on the real kernel: what it promises about time, statuses, signals, streams and cleanliness.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A state directory, and the end of everything started in it.
+struct Bed {
+    state: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self { state: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command
+            .arg("exec")
+            .args(args)
+            .env("EVENKEEL_STATE_DIR", self.state.path())
+            .env_remove("EVENKEEL_LOG");
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The account of a run, as JSON.
+    fn account(&self, args: &[&str]) -> serde_json::Value {
+        let mut all = vec!["-o", "json"];
+        all.extend(args);
+        let output = self.run(&all);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let last = stderr.lines().last().unwrap_or_default();
+        serde_json::from_str(last).unwrap_or_else(|e| panic!("{args:?}: {e}: {stderr}"))
+    }
+
+    fn records(&self) -> usize {
+        std::fs::read_dir(self.state.path().join("exec")).map_or(0, |dir| dir.count())
+    }
+}
+
+/// Groups made by a process, wherever they are.
+fn groups_of(pid: u32) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut next = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(dir) = next.pop() {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().starts_with(&format!("evenkeel-exec-{pid}-")) {
+                    found.push(entry.path());
+                }
+                next.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+fn within(seconds: u64, mut done: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < until {
+        if done() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+fn number(account: &serde_json::Value, name: &str) -> f64 {
+    account[name].as_f64().unwrap_or_else(|| panic!("{name}: {account}"))
+}
+
+/// What runs a known amount of work.
+const SPIN: &str = "end=$(($(date +%s%N) + 3000000000)); while [ $(date +%s%N) -lt $end ]; do i=0; \
+                    while [ $i -lt 20000 ]; do i=$((i+1)); done; done";
+
+#[test]
+fn a_quota_is_kept_to_half_a_point() {
+    // A large weight, so that other work on the host takes nothing from what the quota allows.
+    let account = Bed::new().account(&["--cpu-limit", "25%", "--weight", "10000", "--", "sh", "-c", SPIN]);
+    let (real, cpu) = (number(&account, "real_s"), number(&account, "user_s") + number(&account, "sys_s"));
+    let pct = 100.0 * cpu / real;
+    assert!((pct - 25.0).abs() <= 0.5, "{pct:.2} % of one CPU: {account}");
+    let (waited, throttled) = (number(&account, "waited_s"), number(&account, "throttled_s"));
+    // The kernel's waits include what it throttled, and it throttled most of what it did not give.
+    assert!(waited / real > 0.6 && throttled / real > 0.5 && throttled <= waited * 1.05, "{account}");
+    assert!(number(&account, "throttled_periods") / number(&account, "periods") > 0.8, "{account}");
+    assert!(!Path::new(account["cgroup"].as_str().unwrap()).exists());
+}
+
+#[test]
+fn children_count_even_those_nobody_waits_for() {
+    // Two spinners in the background of a shell that is killed: orphans, accounted for until they end.
+    let script =
+        "(timeout 0.6 sh -c 'while :; do :; done' & timeout 0.6 sh -c 'while :; do :; done' &) ; exit 5";
+    let account = Bed::new().account(&["--outliving", "wait", "--cpus", "0", "--", "sh", "-c", script]);
+    assert_eq!(account["exit_status"], 5);
+    let cpu = number(&account, "user_s") + number(&account, "sys_s");
+    assert!(cpu > 0.05, "{account}");
+    // Two on one CPU: each waits while the other runs. Only a per-task account of ended tasks can know that.
+    let waited = number(&account, "waited_s");
+    assert!(waited / cpu > 0.5, "{account}");
+    assert_eq!(account["waited_source"], "taskstats");
+}
+
+#[test]
+fn statuses_and_streams_are_the_commands() {
+    let bed = Bed::new();
+    for (script, status) in
+        [("exit 0", 0), ("exit 42", 42), ("kill -TERM $$", 128 + 15), ("kill -9 $$", 128 + 9)]
+    {
+        assert_eq!(bed.run(&["--", "sh", "-c", script]).status.code(), Some(status), "{script}");
+    }
+    assert_eq!(bed.run(&["--", "/no/such/program"]).status.code(), Some(127));
+    assert_eq!(bed.run(&["--", "/etc/passwd"]).status.code(), Some(126));
+    let refused = bed.run(&["--cpus", "4095", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("4095"));
+    let mut child = bed
+        .command(&["--cpu-limit", "90%", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"as it was\0\n").unwrap();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"as it was\0\n");
+    assert_eq!(bed.records(), 0);
+}
+
+#[test]
+fn signals_reach_the_command() {
+    let bed = Bed::new();
+    for (signal, name) in [(libc::SIGTERM, "TERM"), (libc::SIGINT, "INT"), (libc::SIGUSR1, "USR1")] {
+        let script = format!("trap 'exit 9' {name}; echo ready; while :; do sleep 0.05; done");
+        let mut child = bed
+            .command(&["--", "sh", "-c", &script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The trap stands when the shell says so.
+        let mut byte = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        // SAFETY: our own child, not yet reaped.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{name}");
+    }
+}
+
+/// Kills a process and reaps it, whatever became of the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn after_kill_9_the_next_start_cleans_up() {
+    let bed = Bed::new();
+    let mut killed = Killed(
+        bed.command(&["--cpu-limit", "30%", "--", "sleep", "300"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let pid = killed.0.id();
+    let members = || {
+        let procs = |dir: &PathBuf| std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+        groups_of(pid).iter().map(procs).find(|text| !text.is_empty()).unwrap_or_default()
+    };
+    // The command is in its group, and is `sleep` by now.
+    let comm = |pid: &str| std::fs::read_to_string(format!("/proc/{}/comm", pid.trim())).unwrap_or_default();
+    assert!(within(10, || comm(&members()) == "sleep\n"), "{:?}", groups_of(pid));
+    let sleeper: i32 = members().trim().parse().unwrap();
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    assert!(!groups_of(pid).is_empty(), "the group went by itself");
+    assert_eq!(bed.records(), 1);
+    // The command goes on within its limit, so its group stays, and the next start says nothing and does no harm.
+    assert!(bed.run(&["--cpu-limit", "50%", "--", "true"]).status.success());
+    assert!(!groups_of(pid).is_empty());
+    // SAFETY: the command of our own child, read from the group that nobody else is in.
+    unsafe { libc::kill(sleeper, libc::SIGKILL) };
+    assert!(within(10, || members().is_empty()));
+    assert!(bed.run(&["--", "true"]).status.success());
+    assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
+    assert_eq!(bed.records(), 0);
+}
+
+#[test]
+fn the_command_finds_itself_within_its_bounds() {
+    let script = "nice; grep Cpus_allowed_list /proc/self/status; cat /proc/self/cgroup";
+    let bed = Bed::new();
+    let output = bed.run(&[
+        "--nice",
+        "7",
+        "--cpus",
+        "0",
+        "--shares",
+        "512",
+        "--cpu-limit",
+        "80%",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.starts_with("7\n"), "{stdout}");
+    assert!(stdout.contains("Cpus_allowed_list:\t0\n"), "{stdout}");
+    assert!(stdout.contains("/evenkeel-exec-"), "{stdout}");
+    let outliving =
+        bed.account(&["--cpu-limit", "80%", "--outliving", "end", "--", "sh", "-c", "sleep 300 & exit 0"]);
+    assert_eq!(outliving["left_running"], serde_json::json!([]));
+    assert_eq!(bed.records(), 0);
+}
