@@ -136,7 +136,7 @@ impl Running<'_> {
     }
 
     /// Processes inside its cgroup now; none without one.
-    pub fn processes(&self) -> BTreeSet<u32> {
+    pub fn processes(&self) -> Vec<u32> {
         self.group.map(ExecGroup::processes).unwrap_or_default()
     }
 
