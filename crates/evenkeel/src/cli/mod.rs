@@ -22,6 +22,7 @@ mod settings;
 mod show;
 mod sim;
 mod status;
+mod top;
 mod topology;
 
 /// Keeps CPU sharing on Linux hosts even: shows who gets the CPU, checks the set-up, evens out, proves each change
@@ -71,6 +72,7 @@ pub enum Format {
     /// Comma-separated values with a header line.
     Csv,
     /// A picture (`topology` only).
+    /// A picture (`topology` and `why`).
     Svg,
 }
 
@@ -79,6 +81,7 @@ enum Command {
     Topology(topology::Args),
     Check(check::Args),
     Ps(ps::Args),
+    Top(top::Args),
     Plan(plan::Args),
     Prove(prove::Args),
     Run(run::Args),
@@ -134,6 +137,7 @@ pub fn main() -> ExitCode {
         Command::Topology(args) => topology::run(global, args),
         Command::Check(args) => check::run(global, args),
         Command::Ps(args) => ps::run(global, args),
+        Command::Top(args) => top::run(global, args),
         Command::Plan(args) => plan::run(global, args),
         Command::Prove(args) => prove::run(global, args),
         Command::Run(args) => run::run(global, args),

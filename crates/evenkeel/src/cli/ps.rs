@@ -53,8 +53,17 @@ pub enum By {
     Cpu,
 }
 
+impl By {
+    /// The next grouping, in a circle.
+    pub fn next(self) -> Self {
+        let all = Self::value_variants();
+        let at = all.iter().position(|by| *by == self).unwrap_or(0);
+        all[(at + 1) % all.len()]
+    }
+}
+
 /// Shortest interval that shows anything: `/proc/stat` counts in 10 ms.
-const MIN_INTERVAL: Duration = Duration::from_millis(100);
+pub const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// How long runtimes may take to answer before names are left out.
 const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
 
@@ -71,6 +80,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Format::Svg => return Err(show::no_such_output(Format::Svg, "ps")),
     }
     Ok(0)
+}
+
+/// What an observation looks like as text, all of its lines.
+pub fn frame(observation: &Observation, observer: &Observer, by: By, all: bool) -> String {
+    let args = Args { by, interval: Duration::ZERO, all, lines: Some(usize::MAX) };
+    text::render(&fields::View::new(observation, observer), &args)
 }
 
 /// Two samples an interval apart, of this host or from a tree.
