@@ -249,7 +249,7 @@ mod tests {
         fs::create_dir(&group).unwrap();
         // rmdir refuses a directory with something in it, as the kernel does a group with members.
         fs::write(group.join("member"), "").unwrap();
-        assert_eq!(sweep(dir.path()), [group.clone()]);
+        assert_eq!(sweep(dir.path()), std::slice::from_ref(&group));
         assert!(claimed.file.exists());
         fs::remove_file(group.join("member")).unwrap();
         assert!(sweep(dir.path()).is_empty() && !group.exists() && !claimed.file.exists());

@@ -1,0 +1,269 @@
+//! Statistics and verdicts of an experiment, from its record alone: the same record gives the same study, whenever and
+//! wherever it is made. Pure: nothing here reads the host.
+//!
+//! * [`study`]: everything, as `study.json` has it (`evenkeel.lab-study/v1`);
+//! * [`stats`]: summaries, intervals, fairness; [`window`]: the time in which all compete;
+//! * [`point`]: one point of a sweep; [`verdict`]: what it means, in words, each tied to a test;
+//! * [`sources`]: the sources' figures beside ours; [`compare`]: several studies side by side.
+
+use evenkeel_base::run::Estimate;
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Cell, Host, Record, TenantRecord};
+
+pub mod compare;
+pub mod point;
+pub mod sources;
+pub mod stats;
+pub mod verdict;
+pub mod window;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use compare::{Comparison, Platforms, compare, platforms};
+pub use point::{PointStudy, TenantStudy, Together};
+pub use sources::{SourceComparison, SourceRow};
+pub use verdict::{Test, Verdict};
+
+/// Value of [`Study::schema`].
+pub const SCHEMA: &str = "evenkeel.lab-study/v1";
+/// Name of the file in a result folder.
+pub const FILE: &str = "study.json";
+
+/// A studied experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Study {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the experiment.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// The built-in experiment it is.
+    pub builtin: Option<String>,
+    /// Whether it was run in its short form.
+    pub quick: bool,
+    /// Version of evenkeel that made the record.
+    pub version: String,
+    /// When it was begun, RFC 3339.
+    pub began: String,
+    /// When it was finished; `None` while cells are missing.
+    pub finished: Option<String>,
+    /// Cells done, and planned.
+    pub cells: [usize; 2],
+    /// The host.
+    pub host: Host,
+    /// What the answer is, in plain words, each with its test.
+    pub verdicts: Vec<Verdict>,
+    /// What the host could not give, and what disturbed.
+    pub missed: Vec<String>,
+    /// What a run costs beyond the time asked for, as the source defines it.
+    pub overhead: Option<Overhead>,
+    /// Points of the sweep.
+    pub points: Vec<PointStudy>,
+    /// The sources' figures beside ours.
+    pub sources: Vec<SourceComparison>,
+}
+
+/// Overhead of a run as the source defines it: the mean run of a tenant that has the host to itself, less the time asked
+/// for. What a run takes longer with others around is wait.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Length asked for, seconds; `None` for runs of so many events.
+    pub asked_s: Option<f64>,
+    /// Mean run alone, seconds.
+    pub alone_s: Estimate,
+    /// Their difference, seconds.
+    pub overhead_s: Option<f64>,
+    /// Runs it was taken from.
+    pub runs: usize,
+}
+
+/// Studies a record.
+pub fn study(record: &Record) -> Study {
+    let overhead = overhead(record);
+    let alone = overhead.as_ref().map(|o| o.alone_s);
+    let mut indices: Vec<usize> = record.cells.iter().map(|cell| cell.point.index).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    let points: Vec<PointStudy> = indices
+        .into_iter()
+        .filter_map(|index| {
+            let cells: Vec<&Cell> = record.cells.iter().filter(|cell| cell.point.index == index).collect();
+            point::point(&record.host, &cells, alone)
+        })
+        .collect();
+    let mut study = Study {
+        schema: SCHEMA.into(),
+        name: record.name.clone(),
+        title: record.title.clone(),
+        builtin: record.builtin.clone(),
+        quick: record.quick,
+        version: record.version.clone(),
+        began: record.began.clone(),
+        finished: record.finished.clone(),
+        cells: [record.cells.len(), record.planned_cells],
+        host: record.host.clone(),
+        verdicts: Vec::new(),
+        missed: missed(record, &points),
+        overhead,
+        points,
+        sources: Vec::new(),
+    };
+    study.sources = sources::beside(record, &study);
+    study.verdicts = verdict::verdicts(record, &study);
+    study
+}
+
+fn missed(record: &Record, points: &[PointStudy]) -> Vec<String> {
+    let mut missed: Vec<String> = record
+        .requirements
+        .iter()
+        .filter(|requirement| requirement.met != Some(true))
+        .map(|r| {
+            let met = if r.met.is_none() { "not known" } else { "not met" };
+            let mut text = format!("{}: {met} ({})", r.name, r.evidence);
+            if !r.consequence.is_empty() {
+                text += &format!(". {}", r.consequence);
+            }
+            text
+        })
+        .collect();
+    if record.cells.len() < record.planned_cells {
+        missed.push(format!(
+            "{} of {} cells are done; `evenkeel lab run` with the same folder does the rest",
+            record.cells.len(),
+            record.planned_cells
+        ));
+    }
+    for point in points {
+        if let Some(why) = &point.unavailable {
+            missed.push(format!("{}: {why}", point.label));
+        }
+        for tenant in point.tenants.iter().filter(|tenant| !tenant.incomplete.is_empty()) {
+            let mut how = tenant.incomplete.clone();
+            how.dedup();
+            missed.push(format!("{}{}: {}", prefix(&point.label), tenant.name, how.join("; ")));
+        }
+    }
+    missed
+}
+
+/// `label: ` or nothing.
+pub(crate) fn prefix(label: &str) -> String {
+    if label.is_empty() { String::new() } else { format!("{label}: ") }
+}
+
+/// Seconds a run was asked to last, from the workload's command line (`--seconds 10`, `--time=10`).
+pub fn asked_s(workload: &str) -> Option<f64> {
+    let mut words = workload.split_ascii_whitespace();
+    while let Some(word) = words.next() {
+        for option in ["--seconds", "--time"] {
+            let value = match word.strip_prefix(option) {
+                Some("") => words.clone().next(),
+                Some(rest) => rest.strip_prefix('='),
+                None => None,
+            };
+            if let Some(seconds) = value.and_then(|v| v.trim_end_matches('s').parse().ok()) {
+                return Some(seconds);
+            }
+        }
+    }
+    None
+}
+
+/// From the runs of tenants that were alone, had no quota, and computed.
+fn overhead(record: &Record) -> Option<Overhead> {
+    let alone: Vec<&TenantRecord> = record
+        .cells
+        .iter()
+        .filter(|cell| cell.tenants.len() == 1 && cell.enforcer.is_none())
+        .flat_map(|cell| &cell.tenants)
+        .filter(|tenant| tenant.limits.quota_pct.is_none() && !tenant.runs.is_empty())
+        .collect();
+    let lengths: Vec<Vec<f64>> =
+        alone.iter().map(|t| t.runs.iter().map(|run| run.end_s - run.start_s).collect()).collect();
+    let summary = stats::summary(&lengths)?;
+    let asked = alone.iter().map(|t| asked_s(&t.workload)).collect::<Option<Vec<f64>>>();
+    let asked_s = asked.and_then(|asked| {
+        let first = *asked.first()?;
+        asked.iter().all(|a| *a == first).then_some(first)
+    });
+    Some(Overhead {
+        asked_s,
+        alone_s: summary.estimate(),
+        overhead_s: asked_s.map(|asked| summary.mean - asked),
+        runs: summary.n,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{cell, record, steady, tenant};
+    use super::*;
+    use crate::record::Requirement;
+
+    #[test]
+    fn the_source_of_an_overhead_is_a_run_alone() {
+        let mut alone = tenant("a", Some(64), &[(0.0, 1.013, 100.0), (1.013, 2.026, 100.0)]);
+        alone.workload = "primes --seconds 1".into();
+        let record = record(vec![
+            ("1", cell(vec![alone])),
+            ("2", cell(vec![steady("a", 64, 2, 50.0), steady("b", 64, 2, 50.0)])),
+        ]);
+        let study = study(&record);
+        let overhead = study.overhead.unwrap();
+        assert!((overhead.overhead_s.unwrap() - 0.013).abs() < 1e-9 && overhead.runs == 2);
+        assert!((study.points[1].tenants[0].wait_per_run_s.unwrap().value + 0.013).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_was_missed_is_told() {
+        let mut record = record(vec![("1", cell(vec![steady("a", 64, 2, 50.0)]))]);
+        record.planned_cells = 4;
+        record.cells[0].point.unavailable = Some("needs 8 CPUs".into());
+        record.requirements = vec![
+            Requirement {
+                name: "quiet-host".into(),
+                met: Some(false),
+                evidence: "others used 30 %".into(),
+                consequence: "Rates are too low".into(),
+            },
+            Requirement {
+                name: "fine".into(),
+                met: Some(true),
+                evidence: String::new(),
+                consequence: String::new(),
+            },
+        ];
+        let missed = study(&record).missed;
+        assert_eq!(missed.len(), 3);
+        assert!(missed[0].contains("others used 30 %") && missed[0].contains("Rates are too low"));
+        assert!(missed[1].contains("1 of 4") && missed[2].contains("needs 8 CPUs"));
+    }
+
+    #[test]
+    fn lengths_asked_for_are_read_from_the_command_line() {
+        for (text, seconds) in [
+            ("primes --seconds 10", Some(10.0)),
+            ("primes --seconds=2.5s --threads=2", Some(2.5)),
+            ("sysbench cpu --time=10 run", Some(10.0)),
+            ("primes --events=100", None),
+            ("x --seconds", None),
+        ] {
+            assert_eq!(asked_s(text), seconds, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_record_is_a_study_too_and_studies_repeat() {
+        let empty = study(&record(Vec::new()));
+        assert!(empty.points.is_empty() && empty.overhead.is_none());
+        let record = record(vec![("x", cell(vec![steady("a", 1, 9, 10.0), steady("b", 2, 9, 20.0)]))]);
+        assert_eq!(study(&record), study(&record));
+        let json = serde_json::to_string(&study(&record)).unwrap();
+        let back: Study = serde_json::from_str(&json).unwrap();
+        assert_eq!(back.schema, SCHEMA);
+    }
+}

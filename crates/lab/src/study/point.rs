@@ -1,0 +1,467 @@
+//! One point of a sweep: its tenants over all repetitions, and all of them together.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::Topology;
+use evenkeel_base::run::Estimate;
+use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
+use serde::{Deserialize, Serialize};
+
+use super::stats::{self, Line, Summary, bias_pct, estimate, jain, log_line, mean, summary};
+use super::window::{Window, competing, rate, span, work};
+use crate::record::{Account, Cell, Ended, Host, Limits, RunRecord, TenantRecord};
+
+/// A point of the sweep, studied.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PointStudy {
+    /// Number in the sweep.
+    pub index: usize,
+    /// For people.
+    pub label: String,
+    /// What was set.
+    pub settings: BTreeMap<String, serde_json::Value>,
+    /// Why the host could not give it.
+    pub unavailable: Option<String>,
+    /// Repetitions done.
+    pub repetitions: usize,
+    /// Its tenants.
+    pub tenants: Vec<TenantStudy>,
+    /// All of them together.
+    pub together: Together,
+    /// What was out of the ordinary.
+    pub notes: Vec<String>,
+}
+
+/// A tenant over all repetitions of a point. Times are seconds; means have a 95 % interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TenantStudy {
+    /// Name.
+    pub name: String,
+    /// Units.
+    pub units: Option<u64>,
+    /// Where it lived.
+    pub place: String,
+    /// What it ran.
+    pub workload: String,
+    /// Threads.
+    pub threads: u32,
+    /// Limits in force.
+    pub limits: Limits,
+    /// Runs counted, over all repetitions.
+    pub runs: usize,
+    /// Repetitions in which it did not end by itself, and how it ended.
+    pub incomplete: Vec<String>,
+    /// Length of a run.
+    pub run_s: Option<Summary>,
+    /// From the end of a run to the start of the next.
+    pub gap_s: Option<Summary>,
+    /// Events a second of a run (EPS).
+    pub events_per_s: Option<Summary>,
+    /// From its first start to its last end.
+    pub elapsed_s: Option<Estimate>,
+    /// Wait of a run as the source defines it: mean run - mean run alone; see [`super::Overhead`].
+    pub wait_per_run_s: Option<Estimate>,
+    /// The same over all its runs in one repetition.
+    pub wait_total_s: Option<f64>,
+    /// Events a second in the window in which all tenants compete.
+    pub competing_per_s: Option<Estimate>,
+    /// Its share of all tenants' work in that window, percent.
+    pub share_pct: Option<Estimate>,
+    /// Its weight's share of all weights, percent.
+    pub weight_pct: Option<f64>,
+    /// The share it can have at most by weights, threads, quotas and CPUs (exact fair shares), percent.
+    pub feasible_pct: Option<f64>,
+    /// CPU time over real time, percent of ONE CPU.
+    pub cpu_pct: Option<Estimate>,
+    /// CPU milliseconds for each event.
+    pub cpu_ms_per_event: Option<Estimate>,
+    /// CPU time in user mode.
+    pub user_s: Option<Estimate>,
+    /// CPU time in the kernel.
+    pub sys_s: Option<Estimate>,
+    /// Waited for a CPU by the kernel's account (all threads, throttled time included).
+    pub waited_s: Option<Estimate>,
+    /// Throttled by its quota.
+    pub throttled_s: Option<Estimate>,
+    /// Stolen.
+    pub stolen_s: Option<Estimate>,
+    /// Involuntary switches for each CPU second.
+    pub involuntary_per_cpu_s: Option<f64>,
+    /// What the model expects: events a second.
+    pub predicted_per_s: Option<f64>,
+    /// What the model expects: length of a run.
+    pub predicted_run_s: Option<f64>,
+    /// What the model expects: from the release to its end.
+    pub predicted_elapsed_s: Option<f64>,
+}
+
+/// All tenants of a point together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Together {
+    /// From the release to the end of the last.
+    pub seconds: Option<Estimate>,
+    /// The window in which all compete: mean begin and end, seconds from the release.
+    pub window_s: Option<[f64; 2]>,
+    /// Events a second in it, all tenants.
+    pub events_per_s: Option<Estimate>,
+    /// Length of a run, all tenants.
+    pub run_s: Option<Summary>,
+    /// (max - min) / mean of what each got for its weight in the window, percent.
+    pub bias_pct: Option<f64>,
+    /// Jain's index of the same.
+    pub jain: Option<f64>,
+    /// Largest deviation of a share from the weight's share, percent of it.
+    pub off_weights_pct: Option<f64>,
+    /// Largest deviation of a share from the feasible one, percent of it.
+    pub off_feasible_pct: Option<f64>,
+    /// log2 of the rate against log2 of the weight: slope 1 is proportion.
+    pub proportion: Option<Line>,
+    /// From the instant of release to each wake-up, microseconds, largest.
+    pub woken_late_usec_max: Option<f64>,
+    /// From the instant of release to each first instruction, microseconds, largest.
+    pub first_late_usec_max: Option<f64>,
+    /// CPU of the harness, percent of ONE CPU, largest of the repetitions.
+    pub harness_cpu_pct: Option<f64>,
+    /// Steal seen by the host, seconds, sum of the repetitions.
+    pub steal_s: Option<f64>,
+}
+
+/// Sums an optional quantity over tenants or cells; unknown if any part is.
+fn each<T>(items: &[T], of: impl Fn(&T) -> Option<f64>) -> Option<Estimate> {
+    let values: Vec<f64> = items.iter().map(of).collect::<Option<_>>()?;
+    estimate(&values)
+}
+
+/// The account of a tenant in one cell: its total, or its runs' sum where the total is not known.
+pub(super) fn total(tenant: &TenantRecord, of: impl Fn(&Account) -> Option<f64>) -> Option<f64> {
+    of(&tenant.total).or_else(|| {
+        if tenant.runs.is_empty() {
+            return None;
+        }
+        tenant.runs.iter().map(|run| of(&run.account)).sum()
+    })
+}
+
+/// Events of a tenant in one cell.
+pub(super) fn events(tenant: &TenantRecord) -> Option<f64> {
+    if tenant.runs.is_empty() {
+        return None;
+    }
+    tenant.runs.iter().map(work).sum()
+}
+
+/// CPU time of a run, where it is what there is to tell of its work.
+fn cpu(run: &RunRecord) -> Option<f64> {
+    run.account.cpu_s()
+}
+
+/// A tenant's weight among the others: shares, weight, or units; the default where none is set.
+pub(super) fn weight(tenant: &TenantRecord) -> f64 {
+    let l = &tenant.limits;
+    let of_nice = |nice: i32| f64::from(evenkeel_base::Nice::new(nice).weight());
+    match (l.shares, l.weight, tenant.units) {
+        (Some(shares), _, _) => shares as f64,
+        (None, Some(weight), _) => weight as f64 * 10.24,
+        (None, None, Some(units)) => units as f64,
+        // Processes in one group compete by nice.
+        (None, None, None) if tenant.place == "process" => of_nice(l.nice.unwrap_or(0)),
+        (None, None, None) => 1024.0,
+    }
+}
+
+/// Shares by weights, threads, quotas and CPUs, in CPUs.
+pub(super) fn feasible(host: &Host, tenants: &[TenantRecord]) -> Option<Vec<f64>> {
+    let cpus = host.cpus.filter(|cpus| (1..=4096).contains(cpus))?;
+    let machine = Capacity::time(&Topology::synthetic(1, 1, cpus, 1));
+    let groups: Vec<FairGroup> = tenants
+        .iter()
+        .map(|tenant| FairGroup {
+            parent: None,
+            weight: weight(tenant),
+            quota_cpus: tenant.limits.quota_pct.map(|pct| pct / 100.0),
+            cpus: tenant.limits.cpus.clone(),
+        })
+        .collect();
+    let tasks: Vec<FairTask> = tenants
+        .iter()
+        .enumerate()
+        .map(|(index, tenant)| FairTask {
+            group: Some(index),
+            weight: 1024.0,
+            wanted_cpus: f64::INFINITY,
+            threads: tenant.threads.max(1),
+            cpus: None,
+        })
+        .collect();
+    Some(solve(&machine, &groups, &tasks).ok()?.groups)
+}
+
+/// Studies the cells of one point. `alone_s` is the mean run of one that has the CPU to itself.
+pub(super) fn point(host: &Host, cells: &[&Cell], alone_s: Option<Estimate>) -> Option<PointStudy> {
+    let first = *cells.first()?;
+    let done: Vec<&Cell> = cells.iter().copied().filter(|cell| !cell.tenants.is_empty()).collect();
+    let names: Vec<&TenantRecord> =
+        done.first().map(|cell| cell.tenants.iter().collect()).unwrap_or_default();
+    let windows: Vec<Option<Window>> = done.iter().map(|cell| competing(cell)).collect();
+    // Rates of every tenant in every cell's window: by events where every tenant counts them, else by CPU time.
+    let by_events =
+        done.iter().all(|cell| cell.tenants.iter().all(|t| t.runs.is_empty() || events(t).is_some()));
+    let rate_of = |tenant: &TenantRecord, window: Window| {
+        if by_events { rate(tenant, window, work) } else { rate(tenant, window, cpu) }
+    };
+    let rates: Vec<Vec<Option<f64>>> = done
+        .iter()
+        .zip(&windows)
+        .map(|(cell, window)| cell.tenants.iter().map(|t| window.and_then(|w| rate_of(t, w))).collect())
+        .collect();
+    let mut tenants: Vec<TenantStudy> = (0..names.len())
+        .map(|index| {
+            let records: Vec<&TenantRecord> =
+                done.iter().filter_map(|cell| cell.tenants.get(index)).collect();
+            let mut study = tenant(&records, alone_s);
+            let own: Vec<f64> = rates.iter().filter_map(|cell| cell.get(index).copied().flatten()).collect();
+            study.competing_per_s = estimate(&own).filter(|_| by_events);
+            let share = |cell: &Vec<Option<f64>>| {
+                let sum: f64 = cell.iter().copied().collect::<Option<Vec<f64>>>()?.iter().sum();
+                Some(100.0 * cell.get(index).copied().flatten()? / sum).filter(|s| s.is_finite())
+            };
+            study.share_pct = estimate(&rates.iter().filter_map(share).collect::<Vec<_>>());
+            let predicted = |of: &dyn Fn(&crate::record::Predicted) -> Option<f64>| {
+                let values: Vec<f64> =
+                    done.iter().filter_map(|cell| of(cell.predicted.as_ref()?.get(index)?)).collect();
+                mean(&values)
+            };
+            study.predicted_per_s = predicted(&|p| p.events_per_s);
+            study.predicted_run_s = predicted(&|p| p.run_s);
+            study.predicted_elapsed_s = predicted(&|p| p.elapsed_s);
+            study
+        })
+        .collect();
+    let together = together(host, &done, &windows, &rates, by_events, &mut tenants);
+    let mut notes: Vec<String> = cells.iter().flat_map(|cell| cell.notes.iter().cloned()).collect();
+    notes.sort();
+    notes.dedup();
+    Some(PointStudy {
+        index: first.point.index,
+        label: first.point.label.clone(),
+        settings: first.point.settings.clone(),
+        unavailable: first.point.unavailable.clone(),
+        repetitions: done.len(),
+        tenants,
+        together,
+        notes,
+    })
+}
+
+fn tenant(records: &[&TenantRecord], alone_s: Option<Estimate>) -> TenantStudy {
+    let runs = |of: &dyn Fn(&RunRecord) -> Option<f64>| -> Vec<Vec<f64>> {
+        records.iter().map(|t| t.runs.iter().filter_map(of).collect()).collect()
+    };
+    let run_s = summary(&runs(&|run| Some(run.end_s - run.start_s)));
+    let gaps: Vec<Vec<f64>> = records
+        .iter()
+        .map(|t| t.runs.windows(2).map(|pair| pair[1].start_s - pair[0].end_s).collect())
+        .collect();
+    let account = |of: &dyn Fn(&Account) -> Option<f64>| each(records, |t| total(t, of));
+    let elapsed: Vec<f64> = records.iter().filter_map(|t| span(t).map(|s| s.seconds())).collect();
+    let counted: usize = records.iter().map(|t| t.runs.len()).sum();
+    let wait = run_s.zip(alone_s).map(|(run, alone)| stats::difference(run.estimate(), alone));
+    let first = records.first();
+    TenantStudy {
+        name: first.map(|t| t.name.clone()).unwrap_or_default(),
+        units: first.and_then(|t| t.units),
+        place: first.map(|t| t.place.clone()).unwrap_or_default(),
+        workload: first.map(|t| t.workload.clone()).unwrap_or_default(),
+        threads: first.map_or(1, |t| t.threads),
+        limits: first.map(|t| t.limits.clone()).unwrap_or_default(),
+        runs: counted,
+        incomplete: records
+            .iter()
+            .filter_map(|t| match &t.ended {
+                Ended::Done => None,
+                Ended::Died(how) => Some(format!("died: {how}")),
+                Ended::TimeLimit(limit) => Some(format!("still there after {limit}")),
+                Ended::Interrupted => Some("interrupted".into()),
+            })
+            .collect(),
+        run_s,
+        gap_s: summary(&gaps),
+        events_per_s: summary(&runs(&|run| {
+            run.events_per_s.or_else(|| Some(run.events? as f64 / (run.end_s - run.start_s)))
+        })),
+        elapsed_s: estimate(&elapsed),
+        wait_per_run_s: wait,
+        wait_total_s: wait.map(|w| w.value * counted as f64 / records.len().max(1) as f64),
+        competing_per_s: None,
+        share_pct: None,
+        weight_pct: None,
+        feasible_pct: None,
+        cpu_pct: each(records, |t| {
+            let real = if t.total.real_s > 0.0 { t.total.real_s } else { span(t)?.seconds() };
+            Some(100.0 * total(t, Account::cpu_s)? / real).filter(|pct| pct.is_finite())
+        }),
+        cpu_ms_per_event: each(records, |t| {
+            // From the runs where they are accounted for: what lies between them is no work.
+            let cpu: Option<f64> = t.runs.iter().map(|run| run.account.cpu_s()).sum();
+            let cpu = cpu.filter(|_| !t.runs.is_empty()).or_else(|| total(t, Account::cpu_s))?;
+            Some(1000.0 * cpu / events(t)?).filter(|v| v.is_finite())
+        }),
+        user_s: account(&|a| a.user_s),
+        sys_s: account(&|a| a.sys_s),
+        waited_s: account(&|a| a.waited_s),
+        throttled_s: account(&|a| a.throttled_s),
+        stolen_s: account(&|a| a.stolen_s),
+        involuntary_per_cpu_s: each(records, |t| {
+            Some(total(t, |a| a.involuntary.map(|n| n as f64))? / total(t, Account::cpu_s)?)
+                .filter(|v| v.is_finite())
+        })
+        .map(|e| e.value),
+        predicted_per_s: None,
+        predicted_run_s: None,
+        predicted_elapsed_s: None,
+    }
+}
+
+fn together(
+    host: &Host,
+    cells: &[&Cell],
+    windows: &[Option<Window>],
+    rates: &[Vec<Option<f64>>],
+    by_events: bool,
+    tenants: &mut [TenantStudy],
+) -> Together {
+    let most = |values: Vec<f64>| values.into_iter().max_by(f64::total_cmp);
+    let releases = |of: &dyn Fn(&TenantRecord) -> Option<f64>| {
+        most(cells.iter().flat_map(|cell| cell.tenants.iter().filter_map(of)).collect())
+    };
+    let seen: Vec<Window> = windows.iter().copied().flatten().collect();
+    let sums: Vec<f64> = rates
+        .iter()
+        .filter_map(|cell| cell.iter().copied().sum::<Option<f64>>())
+        .filter(|s| *s > 0.0)
+        .collect();
+    let mut together = Together {
+        seconds: estimate(&cells.iter().map(|cell| cell.seconds).collect::<Vec<_>>()),
+        window_s: mean(&seen.iter().map(|w| w.from_s).collect::<Vec<_>>())
+            .zip(mean(&seen.iter().map(|w| w.to_s).collect::<Vec<_>>()))
+            .map(|(from, to)| [from, to]),
+        events_per_s: estimate(&sums).filter(|_| by_events && !seen.is_empty()),
+        run_s: summary(
+            &cells
+                .iter()
+                .map(|cell| {
+                    cell.tenants.iter().flat_map(|t| t.runs.iter().map(|r| r.end_s - r.start_s)).collect()
+                })
+                .collect::<Vec<_>>(),
+        ),
+        woken_late_usec_max: releases(&|t| t.release.woken_late_usec),
+        first_late_usec_max: releases(&|t| t.release.first_instruction_late_usec),
+        harness_cpu_pct: most(cells.iter().filter_map(|cell| cell.host.harness_cpu_pct).collect()),
+        steal_s: cells.iter().map(|cell| cell.host.steal_s).sum(),
+        ..Together::default()
+    };
+    let Some(cell) = cells.first().filter(|cell| cell.tenants.len() > 1) else { return together };
+    let weights: Vec<f64> = cell.tenants.iter().map(weight).collect();
+    let all: f64 = weights.iter().sum();
+    let possible = feasible(host, &cell.tenants);
+    for (index, study) in tenants.iter_mut().enumerate() {
+        study.weight_pct = weights.get(index).map(|w| 100.0 * w / all);
+        study.feasible_pct = possible.as_ref().and_then(|shares| {
+            let sum: f64 = shares.iter().sum();
+            Some(100.0 * shares.get(index)? / sum).filter(|s| s.is_finite())
+        });
+    }
+    // Everyone's share must be known for statements about all.
+    let shares: Option<Vec<f64>> = tenants.iter().map(|t| t.share_pct.map(|s| s.value)).collect();
+    if let Some(shares) = shares.filter(|s| !s.is_empty()) {
+        let for_weight: Vec<f64> = shares.iter().zip(&weights).map(|(s, w)| s / w).collect();
+        together.bias_pct = bias_pct(&for_weight);
+        together.jain = jain(&for_weight);
+        let off = |of: &dyn Fn(&TenantStudy) -> Option<f64>| {
+            let offs: Option<Vec<f64>> = tenants
+                .iter()
+                .zip(&shares)
+                .map(|(t, s)| Some(100.0 * (s / of(t)? - 1.0).abs()).filter(|v| v.is_finite()))
+                .collect();
+            most(offs?)
+        };
+        together.off_weights_pct = off(&|t| t.weight_pct);
+        together.off_feasible_pct = off(&|t| t.feasible_pct);
+        let points: Vec<(f64, f64)> = weights.iter().copied().zip(shares.iter().copied()).collect();
+        together.proportion = log_line(&points);
+    }
+    together
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::testing::{cell, steady, tenant as runs};
+    use proptest::prelude::*;
+
+    fn host(cpus: u32) -> Host {
+        Host { cpus: Some(cpus), ..Host::default() }
+    }
+
+    #[test]
+    fn weights_that_hold_and_weights_that_cannot() {
+        // 1:2:4:8 on one CPU, in proportion.
+        let four =
+            |rates: [f64; 4]| cell((0..4).map(|i| steady(&format!("t{i}"), 1 << i, 5, rates[i])).collect());
+        let held = four([100.0, 200.0, 400.0, 800.0]);
+        let study = point(&host(1), &[&held], None).unwrap();
+        assert!(study.together.off_weights_pct.unwrap() < 1e-9, "{:?}", study.together);
+        assert!((study.together.jain.unwrap() - 1.0).abs() < 1e-9);
+        assert!((study.together.proportion.unwrap().slope - 1.0).abs() < 1e-9);
+        // On two CPUs one thread can have one CPU at most: 1/7, 2/7, 4/7 of the other for the rest.
+        let full = four([100.0, 200.0, 400.0, 700.0]);
+        let study = point(&host(2), &[&full], None).unwrap();
+        assert!((study.tenants[3].feasible_pct.unwrap() - 50.0).abs() < 1e-6);
+        assert!((study.tenants[3].weight_pct.unwrap() - 100.0 * 8.0 / 15.0).abs() < 1e-6);
+        assert!(
+            study.together.off_feasible_pct.unwrap() < 1e-9 && study.together.off_weights_pct.unwrap() > 5.0
+        );
+    }
+
+    #[test]
+    fn repetitions_give_an_interval_and_failures_are_told() {
+        let a = cell(vec![steady("a", 1, 3, 100.0), steady("b", 1, 3, 100.0)]);
+        let mut b = cell(vec![steady("a", 1, 3, 110.0), steady("b", 1, 3, 90.0)]);
+        b.tenants[1].ended = Ended::TimeLimit("9 s".into());
+        let study = point(&host(2), &[&a, &b], None).unwrap();
+        let share = study.tenants[0].share_pct.unwrap();
+        assert!((share.value - 52.5).abs() < 1e-9 && share.low < 50.0 && share.high > 55.0, "{share:?}");
+        assert_eq!(study.tenants[1].incomplete, ["still there after 9 s"]);
+        // Nobody's CPU time is known: unknown, not 0.
+        assert_eq!(study.tenants[0].user_s, None);
+        assert_eq!(study.tenants[0].cpu_ms_per_event, None);
+        assert_eq!(study.together.woken_late_usec_max, None);
+    }
+
+    #[test]
+    fn waits_are_the_sources() {
+        // The source's own figures: 10.013160 s idle, 10.129867 s with 20: 0.116707 s.
+        let t = cell(vec![runs("a", Some(64), &[(0.0, 10.129_867, 970.0), (10.129_867, 20.259_734, 970.0)])]);
+        let alone = Estimate { value: 10.013_160, low: 10.013_160, high: 10.013_160 };
+        let study = point(&host(2), &[&t], Some(alone)).unwrap();
+        assert!((study.tenants[0].wait_per_run_s.unwrap().value - 0.116_707).abs() < 1e-9);
+        assert!((study.tenants[0].wait_total_s.unwrap() - 0.233_414).abs() < 1e-9);
+    }
+
+    proptest! {
+        // Each case draws thousands of samples.
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn shares_sum_to_a_hundred_and_scale_does_not_matter(rates in proptest::collection::vec(10.0f64..10_000.0, 2..8), factor in 1u32..50) {
+            let make = |f: f64| cell(rates.iter().map(|r| steady("t", 1, 3, (r * f).round())).collect());
+            let study = point(&host(4), &[&make(f64::from(factor))], None).unwrap();
+            let sum: f64 = study.tenants.iter().map(|t| t.share_pct.unwrap().value).sum();
+            prop_assert!((sum - 100.0).abs() < 1e-6);
+            let j = study.together.jain.unwrap();
+            prop_assert!(j <= 1.0 + 1e-9 && j >= 1.0 / rates.len() as f64 - 1e-9);
+            let feasible: f64 = study.tenants.iter().map(|t| t.feasible_pct.unwrap()).sum();
+            prop_assert!((feasible - 100.0).abs() < 1e-6);
+        }
+    }
+}

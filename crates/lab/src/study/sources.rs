@@ -1,0 +1,439 @@
+//! The sources' tables beside what was measured here and what the model expects. Absolute rates do not travel from
+//! host to host, so what is compared are ratios and times beyond what was asked for.
+
+use std::collections::HashMap;
+
+use evenkeel_base::run::Estimate;
+use serde::{Deserialize, Serialize};
+
+use super::stats::{difference, mean, ratio};
+use super::verdict::three_digits;
+use super::{PointStudy, Study, TenantStudy};
+use crate::record::Record;
+use crate::sources::{SourceTable, table};
+
+/// A table: source, predicted, measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceComparison {
+    /// Name of the source's table.
+    pub name: String,
+    /// What it shows and on what machine.
+    pub title: String,
+    /// What is compared, with its unit.
+    pub quantity: String,
+    /// Rows.
+    pub rows: Vec<SourceRow>,
+}
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceRow {
+    /// What it is about.
+    pub label: String,
+    /// The source's figure.
+    pub source: Option<f64>,
+    /// The model's figure for this host.
+    pub predicted: Option<f64>,
+    /// Measured here.
+    pub measured: Option<Estimate>,
+}
+
+type Row = HashMap<String, String>;
+
+/// The tables a record names, as far as its points have anything to put beside.
+pub(super) fn beside(record: &Record, study: &Study) -> Vec<SourceComparison> {
+    let mut all = Vec::new();
+    for name in &record.sources {
+        let Some(table) = table(name) else { continue };
+        let rows = parse(table);
+        let made = match table.name {
+            "iox_one_container" => one_container(&rows, study),
+            "iox_20_containers_64_units" | "iox_20_containers_1155_units" => twenty(&rows, study),
+            "iox_wait_by_container_count" => waits(&rows, study),
+            name if name.starts_with("iox_mixed") => mixed(&rows, study),
+            "iox_priority_10_containers" => priority(&rows, study),
+            "iox_balance_4_patterns" => balance(&rows, study),
+            "cgroup_prime_sieve" => sieve(&rows, study),
+            "ec2_build_by_cpu_limit" => builds(&rows, record, study),
+            _ => None,
+        };
+        let Some((quantity, rows)) = made else { continue };
+        if rows.iter().any(|row| row.measured.is_some()) {
+            all.push(SourceComparison {
+                name: table.name.into(),
+                title: table.title.into(),
+                quantity: quantity.into(),
+                rows,
+            });
+        }
+    }
+    all
+}
+
+/// Rows by column name; quoted fields may hold commas.
+fn parse(table: &SourceTable) -> Vec<Row> {
+    let mut lines = table.csv.lines().filter(|line| !line.trim().is_empty());
+    let Some(header) = lines.next() else { return Vec::new() };
+    let header = fields(header);
+    lines.map(|line| header.iter().cloned().zip(fields(line)).collect()).collect()
+}
+
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.trim_end().chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(std::mem::take(&mut field)),
+            c => field.push(c),
+        }
+    }
+    fields.push(field);
+    fields
+}
+
+fn number(row: &Row, column: &str) -> Option<f64> {
+    row.get(column)?.trim().parse().ok()
+}
+
+fn scale(e: Estimate, by: f64) -> Estimate {
+    Estimate { value: e.value * by, low: e.low * by, high: e.high * by }
+}
+
+/// Times like `186m59.721s`.
+fn minutes(text: &str) -> Option<f64> {
+    let (minutes, seconds) = text.trim().strip_suffix('s')?.split_once('m')?;
+    Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+}
+
+fn units(point: &PointStudy) -> Option<Vec<u64>> {
+    let mut units: Vec<u64> = point.tenants.iter().map(|t| t.units).collect::<Option<_>>()?;
+    units.sort_unstable();
+    Some(units)
+}
+
+type Made = Option<(&'static str, Vec<SourceRow>)>;
+
+fn one_container(rows: &[Row], study: &Study) -> Made {
+    let ours: Vec<(u64, &TenantStudy)> = study
+        .points
+        .iter()
+        .filter(|p| p.tenants.len() == 1)
+        .filter_map(|p| Some((p.tenants[0].units?, &p.tenants[0])))
+        .collect();
+    let source_mean = mean(&rows.iter().filter_map(|r| number(r, "eps")).collect::<Vec<_>>())?;
+    let own_mean = mean(&ours.iter().filter_map(|(_, t)| Some(t.events_per_s?.mean)).collect::<Vec<_>>())?;
+    let predicted_mean = mean(&ours.iter().filter_map(|(_, t)| t.predicted_per_s).collect::<Vec<_>>());
+    let rows = rows
+        .iter()
+        .filter_map(|row| {
+            let units = number(row, "cpu_units")? as u64;
+            let own = ours.iter().find(|(u, _)| *u == units).map(|(_, t)| *t);
+            Some(SourceRow {
+                label: format!("{units} units"),
+                source: number(row, "eps").map(|eps| 100.0 * eps / source_mean),
+                predicted: own.and_then(|t| Some(100.0 * t.predicted_per_s? / predicted_mean?)),
+                measured: own.and_then(|t| Some(scale(t.events_per_s?.estimate(), 100.0 / own_mean))),
+            })
+        })
+        .collect();
+    Some(("events a second, percent of the mean over all numbers of units", rows))
+}
+
+fn twenty(rows: &[Row], study: &Study) -> Made {
+    let wanted = number(rows.first()?, "cpu_units")? as u64;
+    let point = study
+        .points
+        .iter()
+        .filter(|p| units(p).is_some_and(|u| u.len() > 1 && u.iter().all(|u| *u == wanted)))
+        .max_by_key(|p| p.tenants.len())?;
+    let eps: Vec<f64> = rows.iter().filter_map(|r| number(r, "eps")).collect();
+    let elapsed: Vec<f64> = rows.iter().filter_map(|r| number(r, "elapsed_s")).collect();
+    let spread = |v: &[f64]| super::stats::bias_pct(v);
+    let own: Option<Vec<f64>> = point.tenants.iter().map(|t| Some(t.events_per_s?.mean)).collect();
+    let own_elapsed: Option<Vec<f64>> = point.tenants.iter().map(|t| Some(t.elapsed_s?.value)).collect();
+    let predicted: Option<Vec<f64>> = point.tenants.iter().map(|t| t.predicted_per_s).collect();
+    let predicted_elapsed: Option<Vec<f64>> = point.tenants.iter().map(|t| t.predicted_elapsed_s).collect();
+    let plain = |v: f64| Estimate { value: v, low: v, high: v };
+    let row = |label: &str, source: Option<f64>, predicted: Option<f64>, measured: Option<f64>| SourceRow {
+        label: label.into(),
+        source,
+        predicted,
+        measured: measured.map(plain),
+    };
+    // The router's rate alone is that of its table of one container.
+    const ROUTER_ALONE: f64 = 1156.0;
+    let alone = study.host.primes_per_s;
+    let of_alone = |v: Option<Vec<f64>>| Some(100.0 * mean(&v?)? / alone?);
+    Some((
+        "percent",
+        vec![
+            row(
+                &format!(
+                    "events a second of each of {} (source: {}), of the rate alone",
+                    point.tenants.len(),
+                    rows.len()
+                ),
+                mean(&eps).map(|m| 100.0 * m / ROUTER_ALONE),
+                of_alone(predicted.clone()),
+                of_alone(own.clone()),
+            ),
+            row(
+                "spread of events a second, (max - min) / mean",
+                spread(&eps),
+                predicted.and_then(|v| spread(&v)),
+                own.and_then(|v| spread(&v)),
+            ),
+            row(
+                "spread of elapsed time, (max - min) / mean",
+                spread(&elapsed),
+                predicted_elapsed.and_then(|v| spread(&v)),
+                own_elapsed.and_then(|v| spread(&v)),
+            ),
+        ],
+    ))
+}
+
+fn waits(rows: &[Row], study: &Study) -> Made {
+    let alone = study.overhead.as_ref()?.alone_s;
+    let at = |count: usize| study.points.iter().find(|p| p.tenants.len() == count);
+    let predicted_alone = at(1).and_then(|p| p.tenants[0].predicted_run_s);
+    let rows = rows
+        .iter()
+        .filter_map(|row| {
+            let count = number(row, "containers")? as usize;
+            let point = at(count);
+            let predicted = point.and_then(|p| {
+                let runs: Option<Vec<f64>> = p.tenants.iter().map(|t| t.predicted_run_s).collect();
+                Some(1e3 * (mean(&runs?)? - predicted_alone?))
+            });
+            Some(SourceRow {
+                label: format!("{count} containers"),
+                source: number(row, "mean_wait_s").map(|s| 1e3 * s),
+                predicted,
+                measured: point
+                    .and_then(|p| Some(scale(difference(p.together.run_s?.estimate(), alone), 1e3))),
+            })
+        })
+        .collect();
+    Some(("wait of a run, milliseconds (mean run less mean run alone)", rows))
+}
+
+fn with_units<'a>(rows: &[Row], study: &'a Study) -> Option<&'a PointStudy> {
+    let mut wanted: Vec<u64> = rows.iter().filter_map(|r| number(r, "cpu_units").map(|u| u as u64)).collect();
+    wanted.sort_unstable();
+    study.points.iter().find(|p| units(p).is_some_and(|u| u == wanted))
+}
+
+/// Rows with the tenants of the same units, in order.
+fn paired<'a>(rows: &'a [Row], point: &'a PointStudy) -> Vec<(&'a Row, Option<&'a TenantStudy>)> {
+    let mut free: Vec<&TenantStudy> = point.tenants.iter().collect();
+    rows.iter()
+        .map(|row| {
+            let units = number(row, "cpu_units").map(|u| u as u64);
+            let at = free.iter().position(|t| t.units == units);
+            (row, at.map(|at| free.remove(at)))
+        })
+        .collect()
+}
+
+fn mixed(rows: &[Row], study: &Study) -> Made {
+    let point = with_units(rows, study)?;
+    let all: f64 = rows.iter().filter_map(|r| number(r, "eps")).sum();
+    let predicted: f64 = point.tenants.iter().filter_map(|t| t.predicted_per_s).sum();
+    let rows = paired(rows, point)
+        .into_iter()
+        .map(|(row, tenant)| SourceRow {
+            label: format!("{} units", row.get("cpu_units").map_or("?", String::as_str)),
+            source: number(row, "eps").map(|eps| 100.0 * eps / all),
+            predicted: tenant.and_then(|t| t.predicted_per_s).map(|p| 100.0 * p / predicted),
+            measured: tenant.and_then(|t| t.share_pct),
+        })
+        .collect();
+    Some(("share of all events a second, percent", rows))
+}
+
+fn priority(rows: &[Row], study: &Study) -> Made {
+    let point = with_units(rows, study)?;
+    let first = |values: Vec<f64>| values.into_iter().min_by(f64::total_cmp);
+    let source = first(rows.iter().filter_map(|r| number(r, "elapsed_s")).collect())?;
+    let own = first(point.tenants.iter().filter_map(|t| Some(t.elapsed_s?.value)).collect());
+    let predicted = first(point.tenants.iter().filter_map(|t| t.predicted_elapsed_s).collect());
+    let rows = paired(rows, point)
+        .into_iter()
+        .map(|(row, tenant)| SourceRow {
+            label: format!("{} units", row.get("cpu_units").map_or("?", String::as_str)),
+            source: number(row, "elapsed_s").map(|s| s / source),
+            predicted: tenant.and_then(|t| Some(t.predicted_elapsed_s? / predicted?)),
+            measured: tenant.and_then(|t| Some(scale(t.elapsed_s?, 1.0 / own?))),
+        })
+        .collect();
+    Some(("time until all runs are done, in units of the first one's", rows))
+}
+
+fn balance(rows: &[Row], study: &Study) -> Made {
+    let mut out = Vec::new();
+    for row in rows {
+        let mut wanted: Vec<u64> =
+            row.get("cpu_units")?.split(',').filter_map(|u| u.trim().parse().ok()).collect();
+        wanted.sort_unstable();
+        let point = study.points.iter().find(|p| units(p).is_some_and(|u| u == wanted));
+        let run = point.and_then(|p| p.together.run_s);
+        let asked = point.and_then(|p| super::asked_s(&p.tenants[0].workload));
+        let beyond = |seconds: f64| Some(100.0 * (seconds / asked? - 1.0));
+        let name = row.get("cpu_units")?.replace(',', " ");
+        let predicted = point.and_then(|p| {
+            let runs: Option<Vec<f64>> = p.tenants.iter().map(|t| t.predicted_run_s).collect();
+            beyond(mean(&runs?)?)
+        });
+        let source = |column| number(row, column).map(|s| 100.0 * (s / 10.0 - 1.0));
+        out.push(SourceRow {
+            label: format!("{name}: mean"),
+            source: source("mean_run_s"),
+            predicted,
+            measured: run.and_then(|r| {
+                let e = r.estimate();
+                Some(Estimate { value: beyond(e.value)?, low: beyond(e.low)?, high: beyond(e.high)? })
+            }),
+        });
+        for (what, column, own) in [
+            ("median", "median_s", run.map(|r| r.median)),
+            ("max", "max_s", run.map(|r| r.max)),
+            ("min", "min_s", run.map(|r| r.min)),
+        ] {
+            let own = own.and_then(beyond);
+            out.push(SourceRow {
+                label: format!("{name}: {what}"),
+                source: source(column),
+                predicted: None,
+                measured: own.map(|v| Estimate { value: v, low: v, high: v }),
+            });
+        }
+    }
+    Some(("length of a run beyond what was asked for, percent", out))
+}
+
+fn sieve(rows: &[Row], study: &Study) -> Made {
+    use super::verdict::{Held, held};
+    let cost = |row: &Row| Some(number(row, "user_s")? + number(row, "sys_s")?);
+    let reference =
+        rows.iter().find(|r| r.get("case").is_some_and(|c| c == "cpuset one socket with siblings"))?;
+    let reference_cost = cost(reference)?;
+    let of = |kind: Held, many: bool| {
+        study.points.iter().filter(move |p| (p.tenants.len() > 1) == many).flat_map(|p| &p.tenants).find(
+            move |t| {
+                held(&t.limits, !many) == kind
+                    && t.cpu_ms_per_event.is_some()
+                    && !t.workload.contains("--read")
+            },
+        )
+    };
+    let own = of(Held::Cpuset, false)?.cpu_ms_per_event?;
+    let pairs = [
+        ("cpuset one socket with siblings", of(Held::Cpuset, false)),
+        ("quota half of 40 cpus", of(Held::Quota, false)),
+        ("shares equal A", of(Held::Shares, true)),
+        ("shares alone", of(Held::Nothing, false)),
+    ];
+    let rows = pairs
+        .into_iter()
+        .map(|(case, tenant)| SourceRow {
+            label: case
+                .replace("one socket with siblings", "half of the CPUs")
+                .replace("half of 40 cpus", "half of the CPUs"),
+            source: rows
+                .iter()
+                .find(|r| r.get("case").is_some_and(|c| c == case))
+                .and_then(cost)
+                .map(|c| c / reference_cost),
+            predicted: None,
+            measured: tenant.and_then(|t| ratio(t.cpu_ms_per_event?, own)),
+        })
+        .collect();
+    Some(("CPU time for the same work, in units of the cpuset's", rows))
+}
+
+fn builds(rows: &[Row], record: &Record, study: &Study) -> Made {
+    use evenkeel_model::credit::Rule;
+    // Points under a rule that punishes, or without an enforcer.
+    let points: Vec<&PointStudy> = study
+        .points
+        .iter()
+        .filter(|p| p.tenants.len() == 1)
+        .filter(|p| {
+            let cell = record.cells.iter().find(|c| c.point.index == p.index);
+            cell.and_then(|c| c.enforcer.as_ref())
+                .is_none_or(|e| matches!(e.rule, Rule::Window { .. } | Rule::Penalty { .. }))
+        })
+        .collect();
+    let at = |limit: Option<f64>| {
+        points.iter().map(|p| &p.tenants[0]).find(|t| match (t.limits.quota_pct, limit) {
+            (None, None) => true,
+            (Some(a), Some(b)) => (a - b).abs() < 0.5,
+            _ => false,
+        })
+    };
+    let none = at(None)?.elapsed_s?;
+    let predicted_none = at(None)?.predicted_elapsed_s;
+    let source_none = rows
+        .iter()
+        .find(|r| r.get("limit").is_some_and(|l| l == "none"))
+        .and_then(|r| minutes(r.get("real")?))?;
+    let rows = rows
+        .iter()
+        .filter_map(|row| {
+            let text = row.get("limit")?;
+            let limit = text.trim_end_matches('%').parse::<f64>().ok();
+            let tenant = at(limit);
+            Some(SourceRow {
+                label: limit
+                    .map_or_else(|| "no limit".to_owned(), |l| format!("limit {} %", three_digits(l))),
+                source: minutes(row.get("real")?).map(|s| s / source_none),
+                predicted: tenant.and_then(|t| Some(t.predicted_elapsed_s? / predicted_none?)),
+                measured: tenant.and_then(|t| ratio(t.elapsed_s?, none)),
+            })
+        })
+        .collect();
+    Some(("time the job takes, in units of the time without a limit", rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::study;
+    use crate::study::testing::{cell, record, steady, tenant};
+
+    #[test]
+    fn quoted_fields_and_minutes() {
+        assert_eq!(fields("a,\"8,16\",c"), ["a", "8,16", "c"]);
+        assert!((minutes("186m59.721s").unwrap() - 11_219.721).abs() < 1e-9);
+        assert_eq!(minutes("x"), None);
+    }
+
+    #[test]
+    fn a_mixed_list_stands_beside_its_source() {
+        let units = [16u64, 16, 32, 64, 128];
+        let tenants = units.iter().map(|&u| steady("t", u, 4, u as f64)).collect();
+        let mut record = record(vec![("5", cell(tenants))]);
+        record.sources =
+            vec!["iox_mixed_5_containers".into(), "iox_priority_10_containers".into(), "unknown".into()];
+        let study = study(&record);
+        assert_eq!(study.sources.len(), 1);
+        let rows = &study.sources[0].rows;
+        assert_eq!(rows.len(), 5);
+        // 1030.06 of 2060.84 in the source, 128 of 256 here.
+        assert!((rows[4].source.unwrap() - 49.98).abs() < 0.01, "{:?}", rows[4]);
+        assert!((rows[4].measured.unwrap().value - 50.0).abs() < 1e-9);
+        assert_eq!(rows[4].predicted, None);
+    }
+
+    #[test]
+    fn waits_stand_beside_the_sources() {
+        let run = |length: f64| tenant("a", Some(64), &[(0.0, length, 1.0), (length, 2.0 * length, 1.0)]);
+        let mut record = record(vec![("1", cell(vec![run(10.0)])), ("2", cell(vec![run(10.1), run(10.1)]))]);
+        record.sources = vec!["iox_wait_by_container_count".into()];
+        let study = study(&record);
+        let rows = &study.sources[0].rows;
+        assert!((rows[1].measured.unwrap().value - 100.0).abs() < 1e-6 && rows[1].source.is_some());
+        assert_eq!(rows[2].measured, None);
+    }
+}

@@ -1,0 +1,376 @@
+//! Statistics of small samples, with intervals. Pure; the same values give the same numbers everywhere.
+
+use evenkeel_base::run::Estimate;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+/// Two-sided 95 % factors of Student's t for 2, 3, .. values (1, 2, .. degrees of freedom).
+const T95: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+/// Work a bootstrap may do, values looked at.
+const BUDGET: usize = 1_000_000;
+
+/// What a sample looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many values.
+    pub n: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// 95 % interval of the mean: bootstrap over repetitions and the runs in them; Student's t below 8 values;
+    /// `None` for a single value.
+    pub mean_interval: Option<[f64; 2]>,
+    /// Median.
+    pub median: f64,
+    /// 95 % interval of the median by bootstrap; least to greatest below 6 values.
+    pub median_interval: Option<[f64; 2]>,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+    /// Standard deviation of the sample (n - 1); 0 for one value.
+    pub sd: f64,
+    /// Percentiles.
+    pub p5: f64,
+    /// 25th percentile.
+    pub p25: f64,
+    /// 75th percentile.
+    pub p75: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
+impl Summary {
+    /// The mean with its interval; a single value is its own.
+    pub fn estimate(&self) -> Estimate {
+        let [low, high] = self.mean_interval.unwrap_or([self.mean; 2]);
+        Estimate { value: self.mean, low, high }
+    }
+
+    /// Distance between the middle half's ends.
+    pub fn iqr(&self) -> f64 {
+        self.p75 - self.p25
+    }
+}
+
+/// Arithmetic mean; `None` of nothing.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Sample standard deviation; 0 for fewer than two values.
+pub fn sd(values: &[f64]) -> f64 {
+    let Some(mean) = mean(values).filter(|_| values.len() > 1) else { return 0.0 };
+    (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64).sqrt()
+}
+
+/// Quantile of ascending values, interpolated linearly between them; `None` of nothing.
+pub fn quantile(ascending: &[f64], q: f64) -> Option<f64> {
+    let last = ascending.len().checked_sub(1)?;
+    let at = q.clamp(0.0, 1.0) * last as f64;
+    let below = at.floor() as usize;
+    let above = (below + 1).min(last);
+    Some(ascending[below] + (ascending[above] - ascending[below]) * (at - below as f64))
+}
+
+/// Median of values in any order; `None` of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(&sorted(values), 0.5)
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// Summary of values that come in groups (the runs of each repetition): values of one group resemble each other, so the
+/// bootstrap draws groups first. Values that are not finite are left out; `None` when nothing is left.
+pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
+    let groups: Vec<Vec<f64>> = groups
+        .iter()
+        .map(|group| group.iter().copied().filter(|v| v.is_finite()).collect::<Vec<_>>())
+        .filter(|group| !group.is_empty())
+        .collect();
+    let all = sorted(&groups.concat());
+    let at = |q| quantile(&all, q);
+    let (min, max, n) = (*all.first()?, *all.last()?, all.len());
+    let mean_interval = match n {
+        0 | 1 => None,
+        2..8 => student(&all),
+        _ => bootstrap(&groups, mean),
+    };
+    let median_interval = match n {
+        0 | 1 => None,
+        2..6 => Some([min, max]),
+        _ => bootstrap(&groups, median),
+    };
+    Some(Summary {
+        n,
+        mean: mean(&all)?,
+        mean_interval,
+        median: at(0.5)?,
+        median_interval,
+        min,
+        max,
+        sd: sd(&all),
+        p5: at(0.05)?,
+        p25: at(0.25)?,
+        p75: at(0.75)?,
+        p95: at(0.95)?,
+        p99: at(0.99)?,
+    })
+}
+
+fn student(values: &[f64]) -> Option<[f64; 2]> {
+    let mean = mean(values)?;
+    let factor = T95.get(values.len().checked_sub(2)?).copied().unwrap_or(2.0);
+    let margin = factor * sd(values) / (values.len() as f64).sqrt();
+    Some([mean - margin, mean + margin])
+}
+
+/// Mean of a few independent values with its interval: Student's t up to 10 values, bootstrap above.
+pub fn estimate(values: &[f64]) -> Option<Estimate> {
+    let values: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    let value = mean(&values)?;
+    let [low, high] = match values.len() {
+        1 => [value; 2],
+        2..=10 => student(&values)?,
+        _ => bootstrap(std::slice::from_ref(&values), mean)?,
+    };
+    Some(Estimate { value, low, high })
+}
+
+/// 95 % interval of a statistic by the percentile bootstrap: groups are drawn with replacement, and the values in each,
+/// too. `None` when the statistic cannot be had from what there is.
+pub fn bootstrap(groups: &[Vec<f64>], statistic: impl Fn(&[f64]) -> Option<f64>) -> Option<[f64; 2]> {
+    let total: usize = groups.iter().map(Vec::len).sum();
+    if total == 0 {
+        return None;
+    }
+    let mut random = rand_pcg::Pcg64::seed_from_u64(0x5eed);
+    let draws = (BUDGET / total).clamp(200, 2000);
+    let mut drawn = Vec::with_capacity(total);
+    let mut found: Vec<f64> = Vec::with_capacity(draws);
+    for _ in 0..draws {
+        drawn.clear();
+        for _ in 0..groups.len() {
+            let group =
+                if groups.len() == 1 { &groups[0] } else { &groups[random.random_range(0..groups.len())] };
+            for _ in 0..group.len() {
+                drawn.push(group[random.random_range(0..group.len())]);
+            }
+        }
+        found.extend(statistic(&drawn).filter(|v| v.is_finite()));
+    }
+    found.sort_by(f64::total_cmp);
+    Some([quantile(&found, 0.025)?, quantile(&found, 0.975)?])
+}
+
+/// Ratio of two independent means with an interval (Fieller's, by the delta method on the logarithm); `None` unless
+/// both are above 0.
+pub fn ratio(a: Estimate, b: Estimate) -> Option<Estimate> {
+    if !(a.value > 0.0 && b.value > 0.0) {
+        return None;
+    }
+    let value = a.value / b.value;
+    let relative = |e: Estimate| (e.high - e.low) / 2.0 / e.value;
+    let margin = relative(a).hypot(relative(b));
+    Some(Estimate { value, low: value * (-margin).exp(), high: value * margin.exp() })
+}
+
+/// Difference of two independent means with an interval.
+pub fn difference(a: Estimate, b: Estimate) -> Estimate {
+    let value = a.value - b.value;
+    let margin = ((a.high - a.low) / 2.0).hypot((b.high - b.low) / 2.0);
+    Estimate { value, low: value - margin, high: value + margin }
+}
+
+/// (max - min) / mean, percent: the bias between tenants. `None` of nothing or of a mean of 0.
+pub fn bias_pct(values: &[f64]) -> Option<f64> {
+    let mean = mean(values).filter(|mean| *mean != 0.0)?;
+    let (min, max) =
+        values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
+    Some(100.0 * (max - min) / mean)
+}
+
+/// Jain's index, (sum x)^2 / (n sum x^2): 1 for all equal, 1/n for one having all. `None` of nothing or all 0.
+pub fn jain(values: &[f64]) -> Option<f64> {
+    let (sum, squares) = values.iter().fold((0.0, 0.0), |(s, q), v| (s + v, q + v * v));
+    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
+}
+
+/// A straight line through points by least squares.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Slope.
+    pub slope: f64,
+    /// 95 % interval of the slope by resampling the points; `None` for fewer than four.
+    pub slope_interval: Option<[f64; 2]>,
+    /// Value at 0.
+    pub intercept: f64,
+    /// Share of the variance explained.
+    pub r2: f64,
+}
+
+/// Fits a line; `None` for fewer than two different x.
+pub fn line(points: &[(f64, f64)]) -> Option<Line> {
+    let (slope, intercept, r2) = least_squares(points)?;
+    let mut slopes = Vec::new();
+    if points.len() >= 4 {
+        let mut random = rand_pcg::Pcg64::seed_from_u64(0x11e);
+        for _ in 0..1000 {
+            let drawn: Vec<_> =
+                (0..points.len()).map(|_| points[random.random_range(0..points.len())]).collect();
+            slopes.extend(least_squares(&drawn).map(|(slope, ..)| slope));
+        }
+        slopes.sort_by(f64::total_cmp);
+    }
+    let ends = quantile(&slopes, 0.025).zip(quantile(&slopes, 0.975));
+    Some(Line { slope, slope_interval: ends.map(|(a, b)| [a, b]), intercept, r2 })
+}
+
+fn least_squares(points: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
+    let n = points.len() as f64;
+    let (mx, my) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+    let (mut xx, mut xy, mut yy) = (0.0, 0.0, 0.0);
+    for (x, y) in points {
+        xx += (x - mx).powi(2);
+        xy += (x - mx) * (y - my);
+        yy += (y - my).powi(2);
+    }
+    // Without points there is no mean.
+    if xx.is_nan() || mx.is_nan() || xx <= 1e-12 * mx.abs().max(1.0) {
+        return None;
+    }
+    let slope = xy / xx;
+    let r2 = if yy > 0.0 { (xy * xy / (xx * yy)).clamp(0.0, 1.0) } else { 1.0 };
+    Some((slope, my - slope * mx, r2))
+}
+
+/// Slope and fit of log2 y against log2 x: 1 when y is in proportion to x. Points that are not above 0 are left out.
+pub fn log_line(points: &[(f64, f64)]) -> Option<Line> {
+    let logs: Vec<_> =
+        points.iter().filter(|(x, y)| *x > 0.0 && *y > 0.0).map(|(x, y)| (x.log2(), y.log2())).collect();
+    line(&logs)
+}
+
+/// Spearman's rank correlation; `None` for fewer than three points or no variation.
+pub fn rank_correlation(points: &[(f64, f64)]) -> Option<f64> {
+    if points.len() < 3 {
+        return None;
+    }
+    let ranks = |values: Vec<f64>| -> Vec<f64> {
+        let rank = |v: f64| {
+            let below = values.iter().filter(|w| **w < v).count();
+            let same = values.iter().filter(|w| **w == v).count();
+            below as f64 + (same as f64 + 1.0) / 2.0
+        };
+        values.iter().map(|v| rank(*v)).collect()
+    };
+    let x = ranks(points.iter().map(|p| p.0).collect());
+    let y = ranks(points.iter().map(|p| p.1).collect());
+    let pairs: Vec<_> = x.into_iter().zip(y).collect();
+    let (slope, _, r2) = least_squares(&pairs)?;
+    Some(r2.sqrt() * slope.signum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn worked_examples() {
+        let s = summary(&[vec![1.0, 2.0, 3.0, 4.0]]).unwrap();
+        assert_eq!((s.n, s.mean, s.median, s.min, s.max, s.p25), (4, 2.5, 2.5, 1.0, 4.0, 1.75));
+        // sd = sqrt(5/3), t(0.975, 3) = 3.182
+        assert!((s.mean_interval.unwrap()[1] - 2.5 - 3.182 * (5.0f64 / 3.0).sqrt() / 2.0).abs() < 1e-9);
+        assert_eq!(jain(&[1.0, 1.0, 0.0, 0.0]), Some(0.5));
+        assert_eq!(bias_pct(&[90.0, 100.0, 110.0]), Some(20.0));
+        let doubling = log_line(&[(1.0, 3.0), (2.0, 6.0), (4.0, 12.0), (8.0, 24.0)]).unwrap();
+        assert!((doubling.slope - 1.0).abs() < 1e-12 && doubling.r2 > 0.999_999);
+        assert_eq!(rank_correlation(&[(1.0, 1.0), (2.0, 10.0), (3.0, 11.0)]), Some(1.0));
+        assert_eq!(line(&[(1.0, 1.0), (1.0, 2.0)]), None);
+        assert_eq!(summary(&[vec![f64::NAN], vec![]]), None);
+        assert_eq!(estimate(&[5.0]), Some(Estimate { value: 5.0, low: 5.0, high: 5.0 }));
+    }
+
+    #[test]
+    fn groups_that_differ_widen_the_interval() {
+        let noise = |base: f64| (0..20).map(|n| base + f64::from(n % 5)).collect::<Vec<_>>();
+        let together = summary(&[[noise(10.0), noise(20.0), noise(30.0)].concat()]).unwrap();
+        let apart = summary(&[noise(10.0), noise(20.0), noise(30.0)]).unwrap();
+        let width = |s: &Summary| s.mean_interval.map(|[a, b]| b - a).unwrap();
+        assert!(width(&apart) > 1.5 * width(&together), "{} {}", width(&apart), width(&together));
+    }
+
+    #[test]
+    fn the_bootstrap_covers_the_truth_about_as_often_as_it_says() {
+        let mut random = rand_pcg::Pcg64::seed_from_u64(7);
+        let hits = (0..200)
+            .filter(|_| {
+                // Uniform on 0..1: mean 0.5.
+                let values: Vec<f64> = (0..30).map(|_| rand::Rng::random::<f64>(&mut random)).collect();
+                let [low, high] = bootstrap(&[values], mean).unwrap();
+                (low..=high).contains(&0.5)
+            })
+            .count();
+        assert!((178..=199).contains(&hits), "{hits} of 200");
+    }
+
+    fn sample() -> impl Strategy<Value = Vec<f64>> {
+        proptest::collection::vec(-1e6f64..1e6, 1..40)
+    }
+
+    proptest! {
+        // Each case draws thousands of samples.
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn a_summary_is_in_order(values in sample()) {
+            let s = summary(std::slice::from_ref(&values)).unwrap();
+            let order = [s.min, s.p5, s.p25, s.median, s.p75, s.p95, s.p99, s.max];
+            prop_assert!(order.windows(2).all(|w| w[0] <= w[1] + 1e-9), "{order:?}");
+            prop_assert!(s.mean >= s.min - 1e-6 && s.mean <= s.max + 1e-6);
+            if let Some([low, high]) = s.mean_interval {
+                prop_assert!(low <= s.mean + 1e-6 && s.mean <= high + 1e-6);
+            }
+            // The order of the values and a constant added change nothing else.
+            let mut back = values.clone();
+            back.reverse();
+            prop_assert!((summary(&[back]).unwrap().median - s.median).abs() < 1e-9);
+            let shifted: Vec<f64> = values.iter().map(|v| v + 100.0).collect();
+            prop_assert!((summary(&[shifted]).unwrap().mean - s.mean - 100.0).abs() < 1e-6);
+        }
+
+        #[test]
+        fn jain_lies_between_one_nth_and_one_and_knows_no_scale(values in proptest::collection::vec(0.0f64..1e6, 1..30), scale in 0.1f64..10.0) {
+            if let Some(j) = jain(&values) {
+                prop_assert!(j <= 1.0 + 1e-9 && j >= 1.0 / values.len() as f64 - 1e-9);
+                let scaled: Vec<f64> = values.iter().map(|v| v * scale).collect();
+                prop_assert!((jain(&scaled).unwrap() - j).abs() < 1e-9);
+            }
+        }
+
+        #[test]
+        fn a_line_is_found_again(slope in -100.0f64..100.0, intercept in -100.0f64..100.0, n in 2usize..20) {
+            let points: Vec<_> = (0..n).map(|i| (i as f64, slope * i as f64 + intercept)).collect();
+            let line = line(&points).unwrap();
+            prop_assert!((line.slope - slope).abs() < 1e-6 && (line.intercept - intercept).abs() < 1e-6);
+        }
+
+        #[test]
+        fn ratios_hold_their_value(a in 0.1f64..1e3, b in 0.1f64..1e3, wa in 0.0f64..0.5, wb in 0.0f64..0.5) {
+            let e = |v: f64, w: f64| Estimate { value: v, low: v * (1.0 - w), high: v * (1.0 + w) };
+            let r = ratio(e(a, wa), e(b, wb)).unwrap();
+            prop_assert!(r.low <= r.value && r.value <= r.high && (r.value - a / b).abs() < 1e-9);
+        }
+
+        #[test]
+        fn the_same_sample_gives_the_same_interval(values in sample()) {
+            prop_assert_eq!(bootstrap(std::slice::from_ref(&values), mean), bootstrap(&[values], mean));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Whether the measurement itself can be trusted.
+
+use super::{Test, Verdict, three, verdict};
+use crate::study::Study;
+
+/// Wake-ups later than this after the release spoil a synchronised start, microseconds.
+const WOKEN_LATE_USEC: f64 = 1000.0;
+/// Most the harness may use, percent of one CPU.
+const HARNESS_PCT: f64 = 0.5;
+/// Steal worth mentioning, percent of the time measured.
+const STEAL_PCT: f64 = 0.5;
+
+pub(super) fn add(study: &Study, all: &mut Vec<Verdict>) {
+    let most = |of: &dyn Fn(&crate::study::Together) -> Option<f64>| {
+        study.points.iter().filter_map(|point| of(&point.together)).max_by(f64::total_cmp)
+    };
+    if let Some(late) = most(&|t| t.woken_late_usec_max) {
+        let first = most(&|t| t.first_late_usec_max);
+        let then = first.map_or_else(String::new, |usec| {
+            format!(
+                "; the last first instruction came after {} ms, others' slices being in between",
+                three(usec / 1e3)
+            )
+        });
+        all.push(verdict(
+            "released-together",
+            "",
+            Some(late <= WOKEN_LATE_USEC),
+            format!("All tenants were awake within {} ms of the release{then}.", three(late / 1e3)),
+            Test::of("latest wake-up after the release", "us", "<= 1000").value(late),
+        ));
+    }
+    if let Some(pct) = most(&|t| t.harness_cpu_pct) {
+        all.push(verdict(
+            "harness-cost",
+            "",
+            Some(pct <= HARNESS_PCT),
+            format!("Watching cost at most {} % of one CPU while runs were on.", three(pct)),
+            Test::of("CPU of the harness, largest of all cells", "% of one CPU", "<= 0.5").value(pct),
+        ));
+    }
+    let steal: Vec<f64> = study.points.iter().filter_map(|p| p.together.steal_s).collect();
+    let measured: f64 =
+        study.points.iter().filter_map(|p| Some(p.together.seconds?.value * p.repetitions as f64)).sum();
+    if !steal.is_empty() && measured > 0.0 {
+        let pct =
+            100.0 * steal.iter().sum::<f64>() / measured / f64::from(study.host.cpus.unwrap_or(1).max(1));
+        if pct > STEAL_PCT {
+            all.push(verdict(
+                "host-stolen",
+                "",
+                Some(false),
+                format!("The host itself lost {} % of its CPU time to its hypervisor: rates are too low by about that.", three(pct)),
+                Test::of("steal of the host's CPUs while measuring", "% of CPU time", "<= 0.5").value(pct),
+            ));
+        }
+    }
+}
