@@ -7,11 +7,13 @@
 //! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
 //! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
+//! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
 //! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
 //!
 //! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
 //! *fulfilment* is CPU got / CPU wanted.
 
+pub mod builtin;
 pub mod burn;
 pub mod ceiling;
 pub mod exec;
@@ -22,6 +24,7 @@ pub mod mix;
 pub mod net;
 pub mod page;
 pub mod record;
+pub mod runner;
 pub mod sources;
 pub mod study;
 pub mod tenant;

@@ -317,6 +317,20 @@ pub struct HostUse {
     pub enforcer_cpu_s: Option<f64>,
 }
 
+impl HostUse {
+    /// Books a part of this program's CPU time to the enforcer.
+    pub(crate) fn without_enforcer(&mut self, cpu_s: f64) {
+        self.enforcer_cpu_s = Some(cpu_s);
+        if let (Some(own), Some(pct)) = (&mut self.harness_cpu_s, &mut self.harness_cpu_pct)
+            && *own > 0.0
+        {
+            let left = (*own - cpu_s).max(0.0);
+            *pct *= left / *own;
+            *own = left;
+        }
+    }
+}
+
 /// What the enforcer did to a cell's tenants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnforcerRecord {
@@ -371,6 +385,8 @@ pub struct Predicted {
     pub waited_s: Option<f64>,
     /// Kept back by the hypervisor's rule, seconds.
     pub stolen_s: Option<f64>,
+    /// Credits left at the end.
+    pub credits: Option<f64>,
 }
 
 /// Why a record could not be read or written.

@@ -12,6 +12,7 @@ mod demo;
 mod exec;
 mod history;
 mod known;
+mod lab;
 mod load;
 mod plan;
 mod prove;
@@ -90,6 +91,7 @@ enum Command {
     History(history::Args),
     Exec(exec::Args),
     Load(load::Args),
+    Lab(lab::Args),
     Sim(sim::Args),
     Capture(capture::Args),
     Demo(demo::Args),
@@ -146,6 +148,7 @@ pub fn main() -> ExitCode {
         Command::History(args) => history::run(global, args),
         Command::Exec(args) => exec::run(global, args),
         Command::Load(args) => load::run(global, args),
+        Command::Lab(args) => lab::run(global, args),
         Command::Sim(args) => sim::run(global, args),
         Command::Capture(args) => capture::run(global, args),
         Command::Demo(args) => demo::run(global, args),

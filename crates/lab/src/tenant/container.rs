@@ -35,7 +35,7 @@ const LABEL: &str = "evenkeel-lab";
 const BINARY_INSIDE: &str = "/evenkeel";
 const PAGE_INSIDE: &str = "/evenkeel.page";
 /// Directories a dynamically linked program finds its loader and libraries in.
-const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
+pub(crate) const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
 /// Seconds the engine may take for one answer.
 const TIMEOUT_S: u64 = 60;
 
@@ -63,7 +63,7 @@ pub(super) struct Containers {
 
 /// The engine's API without async: every call runs on a thread of its own, so that it works from anywhere.
 #[derive(Debug)]
-struct Engine {
+pub(crate) struct Engine {
     docker: Docker,
     runtime: Runtime,
 }
@@ -73,7 +73,8 @@ fn refused(what: &str) -> impl Fn(EngineError) -> TenantError {
 }
 
 impl Engine {
-    fn connect(socket: Option<&Path>) -> Result<Self, TenantError> {
+    /// The engine behind a socket, or the usual one.
+    pub(crate) fn connect(socket: Option<&Path>) -> Result<Self, TenantError> {
         let no_answer = |error: EngineError| {
             TenantError::NoContainers(format!(
                 "no Docker Engine answers ({error}); start dockerd, set DOCKER_HOST to its unix:// socket, or choose \
@@ -103,7 +104,8 @@ impl Engine {
         Ok(Self { docker, ..engine })
     }
 
-    fn call<T: Send>(&self, work: impl AsyncWork<T>) -> T {
+    /// Does one thing with a client, and waits for it.
+    pub(crate) fn call<T: Send>(&self, work: impl AsyncWork<T>) -> T {
         let docker = self.docker.clone();
         std::thread::scope(|scope| {
             let running = scope.spawn(|| self.runtime.block_on(work.run(docker)));
@@ -116,7 +118,7 @@ impl Engine {
 }
 
 /// A closure that makes a future of a client; a trait so that it can cross to another thread.
-trait AsyncWork<T>: Send {
+pub(crate) trait AsyncWork<T>: Send {
     fn run(self, docker: Docker) -> impl Future<Output = T>;
 }
 

@@ -21,7 +21,7 @@ use crate::load::{Gauge, Known, LoadSpec};
 use crate::page::{Page, PageError, Progress};
 
 pub mod cgroup;
-mod container;
+pub(crate) mod container;
 mod process;
 
 use cgroup::{Hierarchies, LabGroup};

@@ -30,6 +30,8 @@ mod sweep;
 
 pub use check::Tenant;
 pub use sweep::{PlannedPoint, SweepError};
+/// Values of fields, as a file writes them.
+pub use toml::Value;
 
 /// An experiment as written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -262,6 +264,15 @@ impl Experiment {
             tenants: Vec::new(),
             sweeps: Vec::new(),
         }
+    }
+
+    /// Checks an experiment made or changed by a program, at every point of its sweep; the message says what is wrong.
+    pub fn verify(&self) -> Result<(), String> {
+        self.check().map_err(|(_, message)| message)?;
+        for point in self.points().map_err(|e| e.to_string())? {
+            point.experiment.check().map_err(|(_, message)| format!("at {}: {message}", point.label))?;
+        }
+        Ok(())
     }
 
     /// Whether a text is such a file rather than one for the simulator alone: it has tenants.

@@ -1,0 +1,51 @@
+//! `evenkeel lab`: experiments.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::{Global, Outcome};
+
+mod compare;
+mod import;
+mod list;
+mod report;
+mod run;
+
+/// Experiments on this host: what CPU limits, weights and neighbours really do.
+///
+/// Built-in experiments reproduce published tables on this host; files describe experiments of one's own. Results go
+/// to a folder, from which reports are made.
+///
+/// Example: evenkeel lab run cpu-units-equal --quick
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    List(list::Args),
+    Run(run::Args),
+    Report(report::Args),
+    Compare(compare::Args),
+    Import(import::Args),
+    /// What `run` starts as a tenant.
+    #[command(hide = true)]
+    Tenant {
+        /// Its order.
+        order: PathBuf,
+    },
+}
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    match args.command {
+        Command::List(args) => list::run(global, args),
+        Command::Run(args) => run::run(global, args),
+        Command::Report(args) => report::run(global, args),
+        Command::Compare(args) => compare::run(global, args),
+        Command::Import(args) => import::run(global, args),
+        Command::Tenant { order } => Ok(evenkeel_lab::runner::run_tenant(&order)),
+    }
+}

@@ -1,0 +1,360 @@
+//! `evenkeel lab run`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use evenkeel_lab::builtin::{self, Plan};
+use evenkeel_lab::record::{FILE, Host, Record};
+use evenkeel_lab::runner::{self, About, Options, Progress, RunError};
+use evenkeel_model::laboratory::{Experiment, Place};
+use evenkeel_model::units::UnitList;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::{Failure, Format, Global, Outcome};
+
+/// Run an experiment: a built-in one by name, or a file (TOML).
+///
+/// Results go to a folder, each cell as soon as it is finished. Run again after an interruption, it goes on with what
+/// is missing. Needs root, for cgroups.
+///
+/// Example: evenkeel lab run cpu-units-equal --quick --out results/equal
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of a built-in experiment (see `lab list`), or an experiment file.
+    experiment: String,
+    /// Short form of a built-in experiment: at most a minute.
+    #[arg(long)]
+    quick: bool,
+    /// Result folder; unless given, evenkeel-lab/NAME here.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Begin anew although the folder holds results.
+    #[arg(long)]
+    again: bool,
+    /// CPU units of the tenants, in place of the experiment's: 64, 256x4, 8x2x3, 4to64, or several of these.
+    #[arg(long, value_name = "LIST")]
+    units: Option<String>,
+    /// Where the tenants live, in place of the experiment's: cgroup, process, docker or pod.
+    #[arg(long, value_name = "PLACE", value_parser = parse_place)]
+    place: Option<Place>,
+    /// Runs of each tenant, back to back, in place of the experiment's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
+    /// Length of a run of a built-in load, seconds, in place of the experiment's.
+    #[arg(long, value_name = "SECONDS")]
+    run_seconds: Option<f64>,
+    /// Threads of each tenant's built-in load, in place of the experiment's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Option<u32>,
+    /// Repetitions of every point, in place of the experiment's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repetitions: Option<u32>,
+    /// Release the first tenants at this instant: RFC 3339, or @seconds since 1970.
+    #[arg(long, value_name = "INSTANT")]
+    start_at: Option<String>,
+    /// End a cell that takes longer, and mark it.
+    #[arg(long, value_name = "SECONDS")]
+    time_limit: Option<f64>,
+    /// Install the tenants' commands from Debian packages of the same name where they are missing.
+    #[arg(long)]
+    install: bool,
+    /// A command to run in place of the tenants' loads.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn parse_place(text: &str) -> Result<Place, String> {
+    [Place::Cgroup, Place::Process, Place::Docker, Place::Pod]
+        .into_iter()
+        .find(|place| place.name() == text)
+        .ok_or_else(|| "cgroup, process, docker or pod".into())
+}
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if matches!(global.output, Format::Svg | Format::Csv) {
+        return Err(Failure::Usage(anyhow!(
+            "lab run gives -o text or json; reports are made from its folder"
+        )));
+    }
+    let stop = stop_on_signals()?;
+    let topology = evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok();
+    let (mut experiment, about) = experiment(&args, topology.as_ref(), &stop)?;
+    change(&mut experiment, &args)?;
+    if args.install {
+        install(&experiment)?;
+    }
+    let folder = args.out.clone().unwrap_or_else(|| {
+        let suffix = if about.quick { "-quick" } else { "" };
+        Path::new("evenkeel-lab").join(format!("{}{suffix}", experiment.name))
+    });
+    let binary = std::env::current_exe().map_err(|e| Failure::Cannot(e.into()))?;
+    let bar = Bar::new();
+    let mut tell = |progress: Progress<'_>| bar.show(progress);
+    let mut options = Options {
+        binary,
+        folder: folder.clone(),
+        again: args.again,
+        topology,
+        stop: &stop,
+        progress: &mut tell,
+    };
+    let record = runner::run(&experiment, &about, &mut options).map_err(failure)?;
+    bar.done();
+    // Also of an interrupted experiment: what is there is studied.
+    let study = super::report::make(&record, &folder)?;
+    match global.output {
+        Format::Json => println!("{:#}", summary(&record, &folder)),
+        _ => {
+            print_text(&record, &folder);
+            println!();
+            super::report::print(global.output, &record, &study)?;
+            println!("\n{}", folder.join("report.html").display());
+        }
+    }
+    if !record.is_complete() {
+        return Err(Failure::No(anyhow!(
+            "interrupted: {} of {} cells done; the same command goes on with the rest",
+            record.cells.len(),
+            record.planned_cells
+        )));
+    }
+    Ok(0)
+}
+
+fn failure(error: RunError) -> Failure {
+    match error {
+        RunError::Usage(_) => Failure::Usage(error.into()),
+        _ => Failure::Cannot(error.into()),
+    }
+}
+
+/// Set by SIGINT, SIGTERM and SIGHUP; a second one kills at once.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|e| Failure::Cannot(e.into()))?;
+    }
+    Ok(stop)
+}
+
+fn experiment(
+    args: &Args,
+    topology: Option<&evenkeel_base::Topology>,
+    stop: &AtomicBool,
+) -> Result<(Experiment, About), Failure> {
+    if let Some(builtin) = builtin::find(&args.experiment) {
+        let mut host = Host { cpus: u32::try_from(runner::online().len()).ok(), ..Host::default() };
+        runner::calibrate(&mut host, stop);
+        let plan = Plan {
+            quick: args.quick,
+            cpus: runner::online(),
+            topology: topology.cloned(),
+            primes_per_s: host.primes_per_s.unwrap_or(1000.0),
+        };
+        let about = About {
+            builtin: Some(builtin.name.to_owned()),
+            quick: args.quick,
+            sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
+        };
+        return Ok((builtin.experiment(&plan), about));
+    }
+    let path = Path::new(&args.experiment);
+    if !path.exists() && !args.experiment.contains(['/', '.']) {
+        let names: Vec<&str> = builtin::BUILTINS.iter().map(|b| b.name).collect();
+        return Err(Failure::Usage(anyhow!(
+            "no experiment {:?}: neither a file nor one of {}",
+            args.experiment,
+            names.join(", ")
+        )));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::Usage(anyhow!("cannot read {}: {e}", path.display())))?;
+    if args.quick {
+        return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));
+    }
+    let experiment =
+        Experiment::parse(&text).map_err(|e| Failure::Usage(anyhow!("{}: {e}", path.display())))?;
+    Ok((experiment, About::default()))
+}
+
+/// What the command line changes.
+fn change(experiment: &mut Experiment, args: &Args) -> Result<(), Failure> {
+    let usage = |e: String| Failure::Usage(anyhow!(e));
+    if let Some(text) = &args.units {
+        let list: UnitList =
+            text.parse().map_err(|e: evenkeel_model::units::UnitError| usage(e.to_string()))?;
+        if let Some(available) = experiment.units_available {
+            list.check(available).map_err(|e| usage(e.to_string()))?;
+        }
+        let Some(first) = experiment.tenants.iter_mut().find(|t| !t.background) else {
+            return Err(usage("no tenant to give units to".into()));
+        };
+        first.units = Some(list);
+        (first.count, first.weight, first.shares) = (1, None, None);
+        let name = first.name.clone().unwrap_or_default();
+        // What varied the units varies no longer.
+        let units = format!("tenant.{name}.units");
+        experiment.sweeps.retain(|sweep| sweep.field.as_deref() != Some(units.as_str()));
+    }
+    for tenant in &mut experiment.tenants {
+        if let Some(place) = args.place {
+            tenant.place = place;
+        }
+        if tenant.background {
+            continue;
+        }
+        if !args.command.is_empty() {
+            tenant.command = Some(args.command.clone());
+            (tenant.load, tenant.run_s, tenant.events, tenant.threads) = (None, None, None, 1);
+        }
+        tenant.runs = args.runs.unwrap_or(tenant.runs);
+        if tenant.load.is_some() {
+            tenant.run_s = args.run_seconds.or(tenant.run_s);
+            tenant.threads = args.threads.unwrap_or(tenant.threads);
+        }
+    }
+    experiment.repetitions = args.repetitions.unwrap_or(experiment.repetitions);
+    experiment.start_at = args.start_at.clone().or(experiment.start_at.take());
+    experiment.time_limit_s = args.time_limit.or(experiment.time_limit_s);
+    experiment.verify().map_err(usage)
+}
+
+/// Installs missing commands; what that prints goes to stderr.
+fn install(experiment: &Experiment) -> Result<(), Failure> {
+    let programs = experiment.tenants.iter().filter_map(|t| t.command.as_ref()?.first());
+    for program in programs {
+        if runner::is_program(program) {
+            continue;
+        }
+        eprintln!("installing {program}");
+        let status = std::process::Command::new("apt-get")
+            .args(["install", "-y", "--no-install-recommends", program])
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(std::process::Stdio::null())
+            .status()
+            .map_err(|e| Failure::Cannot(anyhow!("cannot run apt-get: {e}; install {program} by hand")))?;
+        if !status.success() {
+            return Err(Failure::Cannot(anyhow!("apt-get install {program} failed; install it by hand")));
+        }
+    }
+    Ok(())
+}
+
+/// Progress with the time left, on a terminal.
+struct Bar {
+    bar: Option<ProgressBar>,
+    begun: Instant,
+    /// Cells that were done before.
+    before: std::cell::Cell<Option<f64>>,
+}
+
+impl Bar {
+    fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(1000);
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { bar, begun: Instant::now(), before: std::cell::Cell::new(None) }
+    }
+
+    fn show(&self, progress: Progress<'_>) {
+        let Some(bar) = &self.bar else { return };
+        let at = (progress.done as f64 + progress.part.min(1.0)) / progress.of.max(1) as f64;
+        let before = self.before.get().unwrap_or(at);
+        self.before.set(Some(before));
+        bar.set_position((at * 1000.0) as u64);
+        let left = if at > before + 0.01 {
+            let seconds = self.begun.elapsed().as_secs_f64() * (1.0 - at) / (at - before);
+            format!("about {} left", humantime::format_duration(Duration::from_secs(seconds.min(1e7) as u64)))
+        } else {
+            String::new()
+        };
+        bar.set_message(format!("cell {} of {}: {}  {left}", progress.done + 1, progress.of, progress.label));
+    }
+
+    fn done(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.done();
+    }
+}
+
+fn summary(record: &Record, folder: &Path) -> serde_json::Value {
+    serde_json::json!({
+        "schema": "evenkeel.lab-run/v1",
+        "name": record.name,
+        "folder": folder,
+        "record": folder.join(FILE),
+        "complete": record.is_complete(),
+        "cells": record.cells.len(),
+        "planned_cells": record.planned_cells,
+        "requirements": record.requirements,
+        "worst_wake_up_usec": worst_wake_up(record),
+        "harness_cpu_pct": harness(record),
+        "notes": notes(record),
+    })
+}
+
+/// The latest wake-up of any tenant of any cell, microseconds.
+fn worst_wake_up(record: &Record) -> Option<f64> {
+    let tenants = record.cells.iter().flat_map(|cell| &cell.tenants);
+    tenants.filter_map(|t| t.release.woken_late_usec).max_by(f64::total_cmp)
+}
+
+/// CPU this program itself used while runs were on, percent of ONE CPU.
+fn harness(record: &Record) -> Option<f64> {
+    let (cpu, wall) = record
+        .cells
+        .iter()
+        .filter_map(|cell| Some((cell.host.harness_cpu_s?, cell.seconds)))
+        .fold((0.0, 0.0), |(c, w), (cpu, wall)| (c + cpu, w + wall));
+    (wall > 0.0).then(|| 100.0 * cpu / wall)
+}
+
+fn notes(record: &Record) -> Vec<String> {
+    let of = |cell: &evenkeel_lab::record::Cell| {
+        let label = cell.point.label.clone();
+        cell.notes
+            .iter()
+            .map(move |note| if label.is_empty() { note.clone() } else { format!("{label}: {note}") })
+            .collect::<Vec<_>>()
+    };
+    record.cells.iter().flat_map(of).collect()
+}
+
+fn print_text(record: &Record, folder: &Path) {
+    println!(
+        "{}: {} of {} cells, {}",
+        record.name,
+        record.cells.len(),
+        record.planned_cells,
+        folder.display()
+    );
+    for r in record.requirements.iter().filter(|r| r.met == Some(false)) {
+        println!("  not met: {} ({}): {}", r.name, r.evidence, r.consequence);
+    }
+    let known = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |v| format!("{v:.3}"));
+    println!(
+        "  wake-up: the latest tenant {} ms after the instant",
+        known(worst_wake_up(record).map(|us| us / 1e3))
+    );
+    println!("  own use of CPU meanwhile: {} % of one CPU", known(harness(record)));
+    for note in notes(record).iter().take(20) {
+        println!("  note: {note}");
+    }
+}

@@ -1,0 +1,260 @@
+//! One run of a command, accounted for: `sysbench`, `openssl speed`, a build, anything.
+//!
+//! CPU time and switches are the kernel's (`wait4`, with all descendants that were waited for). Waits, migrations and
+//! CPUs are sampled from its threads twenty times a second, and the first process is read once more when it has ended:
+//! what a thread waited in its last twentieth of a second may be missing.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use evenkeel_base::CpuSet;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use crate::record::{Account, RunRecord};
+
+/// How often threads are looked at.
+const SAMPLE_MS: u64 = 50;
+/// Output kept of a command, bytes: what it says at the end counts.
+const OUTPUT: usize = 64 << 10;
+/// Descendants looked at.
+const MOST: usize = 4096;
+
+/// Runs it once. Also gives what people should know about the run.
+pub(super) fn run_once(words: &[String], stop: &AtomicBool) -> Result<(RunRecord, Option<String>), String> {
+    let Some((program, arguments)) = words.split_first() else { return Err("command is empty".into()) };
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    // SAFETY: two prctl calls, which are async-signal-safe, between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+            // As a shell would start it: the tenant's own timers are sharper.
+            libc::prctl(libc::PR_SET_TIMERSLACK, 50_000, 0, 0, 0);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(|e| format!("cannot run {program}: {e}"))?;
+    let pid = child.id();
+    let output = child.stdout.take().map(|pipe| std::thread::spawn(move || tail(pipe)));
+    let errors = child.stderr.take().map(|pipe| std::thread::spawn(move || tail(pipe)));
+    let mut seen = Seen::default();
+    watch(pid, &mut seen, stop);
+    // It has ended and is not reaped: its own counters can still be read.
+    seen.look(pid);
+    let status = child.wait().map_err(|e| format!("waiting for {program}: {e}"))?;
+    let text = |thread: Option<std::thread::JoinHandle<Vec<u8>>>| {
+        let bytes = thread.and_then(|t| t.join().ok()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let (output, errors) = (text(output), text(errors));
+    let exit_status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    let note = (exit_status != 0 && !stop.load(Ordering::Relaxed)).then(|| {
+        let said = errors.lines().chain(output.lines()).rfind(|line| !line.trim().is_empty()).unwrap_or("");
+        let said: String = said.chars().take(200).collect();
+        format!("{program} ended with status {exit_status}{}{said}", if said.is_empty() { "" } else { ": " })
+    });
+    let (events, events_per_s) = events_of(&output);
+    let run = RunRecord {
+        events,
+        events_per_s,
+        account: Account {
+            waited_s: seen.waited_ns().map(|ns| ns as f64 / 1e9),
+            migrations: seen.migrations(),
+            ..Account::default()
+        },
+        cpus: Some(seen.cpus).filter(|cpus| !cpus.is_empty()),
+        exit_status: Some(exit_status),
+        ..RunRecord::default()
+    };
+    Ok((run, note))
+}
+
+/// Looks at its threads until it has ended; ends it when told to stop.
+fn watch(pid: u32, seen: &mut Seen, stop: &AtomicBool) {
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pidfd = raw.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    loop {
+        let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: (SAMPLE_MS * 1_000_000) as _ };
+        match &pidfd {
+            Some(fd) => {
+                let mut fds = [PollFd::new(fd, PollFlags::IN)];
+                if poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0) {
+                    return;
+                }
+            }
+            // Without pidfd (before 5.3) the caller's wait does the rest.
+            None => return std::thread::sleep(Duration::from_millis(1)),
+        }
+        seen.look_at_all(pid);
+        if stop.load(Ordering::Relaxed)
+            && let Some(pid) = raw
+        {
+            // Not reaped, so the number is still its own.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+/// The last part of what comes out of a pipe.
+fn tail(mut pipe: impl Read) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut buffer = [0; 8192];
+    loop {
+        match pipe.read(&mut buffer) {
+            Ok(0) | Err(_) => return kept,
+            Ok(n) => {
+                kept.extend_from_slice(&buffer[..n]);
+                if kept.len() > 2 * OUTPUT {
+                    kept.drain(..kept.len() - OUTPUT);
+                }
+            }
+        }
+    }
+}
+
+/// Events, and events a second, as the command itself says them.
+///
+/// `sysbench`: `total number of events`, `events per second`. `openssl speed`: the first rate of its last table (signs
+/// a second for RSA).
+pub(super) fn events_of(output: &str) -> (Option<u64>, Option<f64>) {
+    let after = |key: &str| {
+        let line = output.lines().find_map(|line| line.trim().strip_prefix(key))?;
+        line.trim_start_matches([':', ' ']).split_ascii_whitespace().next()?.parse::<f64>().ok()
+    };
+    let events = after("total number of events").map(|n| n as u64);
+    if let Some(rate) = after("events per second").or_else(|| {
+        let seconds = after("total time")?;
+        (seconds > 0.0).then_some(events? as f64 / seconds)
+    }) {
+        return (events, Some(rate));
+    }
+    let signs = output.lines().rev().find(|line| line.starts_with("rsa") && line.contains("bits"));
+    let rate = signs.and_then(|line| {
+        // rsa 2048 bits 0.000530s 0.000016s   1886.8  62500.0
+        line.split_ascii_whitespace().skip(3).find(|word| !word.ends_with('s'))?.parse().ok()
+    });
+    (events, rate)
+}
+
+/// What was seen of its threads.
+#[derive(Debug, Default)]
+struct Seen {
+    /// By thread number and start time.
+    threads: HashMap<(u32, u64), Thread>,
+    cpus: CpuSet,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Thread {
+    waited_ns: Option<u64>,
+    migrations: Option<u64>,
+}
+
+impl Seen {
+    /// The process and its descendants.
+    fn look_at_all(&mut self, pid: u32) {
+        let mut pids = vec![pid];
+        let mut next = 0;
+        while next < pids.len() && pids.len() < MOST {
+            let pid = pids[next];
+            next += 1;
+            self.look(pid);
+            for tid in tasks(pid) {
+                let children = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
+                let children = children.unwrap_or_default();
+                pids.extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            }
+        }
+    }
+
+    /// One process.
+    fn look(&mut self, pid: u32) {
+        for tid in tasks(pid) {
+            let dir = format!("/proc/{pid}/task/{tid}");
+            let Some((cpu, start_time)) =
+                std::fs::read_to_string(format!("{dir}/stat")).ok().and_then(|t| stat(&t))
+            else {
+                continue;
+            };
+            self.cpus.insert(cpu);
+            let schedstat = std::fs::read_to_string(format!("{dir}/schedstat")).unwrap_or_default();
+            let sched = std::fs::read_to_string(format!("{dir}/sched")).unwrap_or_default();
+            let migrations = sched.lines().find(|line| line.starts_with("se.nr_migrations"));
+            let thread = Thread {
+                waited_ns: schedstat.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()),
+                migrations: migrations.and_then(|line| line.rsplit(':').next()?.trim().parse().ok()),
+            };
+            self.threads.insert((tid, start_time), thread);
+        }
+    }
+
+    fn waited_ns(&self) -> Option<u64> {
+        self.threads.values().map(|t| t.waited_ns).sum()
+    }
+
+    fn migrations(&self) -> Option<u64> {
+        self.threads.values().map(|t| t.migrations).sum()
+    }
+}
+
+fn tasks(pid: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// CPU it ran on last, and its start time: fields 39 and 22 of `stat`.
+fn stat(text: &str) -> Option<(u32, u64)> {
+    let (_, rest) = text.rsplit_once(") ")?;
+    let words: Vec<&str> = rest.split_ascii_whitespace().collect();
+    Some((words.get(36)?.parse().ok()?, words.get(19)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_the_commands_print_them() {
+        let sysbench = "CPU speed:\n    events per second:   975.05\n\nGeneral statistics:\n    total time:                          \
+                        1.0007s\n    total number of events:              976\n";
+        assert_eq!(events_of(sysbench), (Some(976), Some(975.05)));
+        let openssl = "                  sign    verify    sign/s verify/s\nrsa 2048 bits 0.000530s 0.000016s   1886.8  62500.0\n";
+        assert_eq!(events_of(openssl), (None, Some(1886.8)));
+        for text in ["", "events per second", "rsa bits", "rsa 2048 bits 1s", "total number of events: x"] {
+            assert_eq!(events_of(text), (None, None), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_accounted_for() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let stop = AtomicBool::new(false);
+        let (run, note) = run_once(
+            &words("sh -c exit\u{a0}3").iter().map(|w| w.replace('\u{a0}', " ")).collect::<Vec<_>>(),
+            &stop,
+        )
+        .unwrap();
+        assert_eq!(run.exit_status, Some(3));
+        assert!(note.unwrap().contains("status 3"));
+        assert!(run.account.waited_s.is_some() && run.cpus.is_some());
+        let error = run_once(&words("/does/not/exist"), &stop).unwrap_err();
+        assert!(error.contains("/does/not/exist"), "{error}");
+    }
+
+    #[test]
+    fn told_to_stop_it_ends_the_command() {
+        let stop = AtomicBool::new(true);
+        let (run, note) = run_once(&["sleep".to_owned(), "60".to_owned()], &stop).unwrap();
+        assert_eq!((run.exit_status, note), (Some(137), None));
+    }
+}

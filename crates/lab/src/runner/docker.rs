@@ -1,0 +1,202 @@
+//! Tenants in containers of a Docker Engine: its own limits act, as on any container.
+//!
+//! No registry is needed: the image is empty, and what a tenant runs is bound in read-only from the host. No network,
+//! no capabilities (but the one to lower a nice value, where that is asked for).
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use bollard::Docker;
+use bollard::errors::Error as EngineError;
+use bollard::models::{ContainerCreateBody, HostConfig};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions,
+    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder,
+    StartContainerOptions,
+};
+use evenkeel_base::CpuShares;
+use futures_util::TryStreamExt;
+
+use super::RunError;
+use super::groups::Wanted;
+use super::scratch::is_stale;
+use crate::tenant::container::{Engine, LIBRARIES};
+
+/// Label that carries the cell's name.
+const LABEL: &str = "evenkeel-lab-run";
+/// Where the program is inside.
+const BINARY_INSIDE: &str = "/evenkeel";
+/// What commands of the host need besides libraries.
+const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
+
+/// `cpu.stat` as a container sees its own.
+pub(super) fn cpu_stat() -> Vec<PathBuf> {
+    ["cpu.stat", "cpu/cpu.stat", "cpu,cpuacct/cpu.stat"]
+        .map(|file| Path::new("/sys/fs/cgroup").join(file))
+        .into()
+}
+
+/// One tenant to start.
+pub(super) struct Request<'a> {
+    pub number: usize,
+    pub order: &'a Path,
+    pub wanted: &'a Wanted,
+    /// Shares or weight are v2's.
+    pub v2: bool,
+    /// It runs a command of the host.
+    pub command: bool,
+    /// Its nice value is negative.
+    pub may_nice: bool,
+}
+
+/// Running containers; removed on drop, with their image.
+#[derive(Debug)]
+pub(super) struct Containers {
+    engine: Engine,
+    name: String,
+    image: String,
+    /// By the tenant's number: id, and the first process as the host numbers it.
+    running: HashMap<usize, (String, u32)>,
+}
+
+fn refused(what: &str) -> impl Fn(EngineError) -> RunError {
+    move |error| RunError::Missing(format!("no containers for tenants: {what}: {error}"))
+}
+
+impl Containers {
+    /// Connects, removes what dead starters left, and makes the image.
+    pub fn prepare(name: &str) -> Result<Self, RunError> {
+        let engine = Engine::connect(None).map_err(|e| RunError::Missing(e.to_string()))?;
+        let containers =
+            Self { engine, name: name.to_owned(), image: format!("{name}:empty"), running: HashMap::new() };
+        containers.sweep()?;
+        let options = CreateImageOptionsBuilder::new().from_src("-").repo(name).tag("empty").build();
+        // An empty tar is two blocks of zeros.
+        let tar = bollard::body_full(vec![0; 1024].into());
+        let steps = containers.engine.call(async move |docker: Docker| {
+            docker.create_image(Some(options), Some(tar), None).try_collect::<Vec<_>>().await
+        });
+        steps.map_err(refused("cannot import an empty image"))?;
+        Ok(containers)
+    }
+
+    fn sweep(&self) -> Result<(), RunError> {
+        let filters = HashMap::from([("label", vec![LABEL])]);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        let found = self
+            .engine
+            .call(async move |docker: Docker| docker.list_containers(Some(options)).await)
+            .map_err(refused("cannot list containers"))?;
+        for container in found {
+            let owner = container.labels.unwrap_or_default().remove(LABEL).unwrap_or_default();
+            if is_stale(&owner)
+                && let Some(id) = container.id
+            {
+                self.remove(&id);
+                self.remove_image(&format!("{owner}:empty"));
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, id: &str) {
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+        let gone =
+            self.engine.call(async move |docker: Docker| docker.remove_container(id, Some(options)).await);
+        if let Err(error) = gone {
+            tracing::warn!("cannot remove container {id}: {error}");
+        }
+    }
+
+    fn remove_image(&self, image: &str) {
+        let options = RemoveImageOptionsBuilder::new().force(true).build();
+        let gone = self
+            .engine
+            .call(async move |docker: Docker| docker.remove_image(image, Some(options), None).await);
+        if let Err(error) = gone {
+            tracing::warn!("cannot remove image {image}: {error}");
+        }
+    }
+
+    /// Starts one; gives its first process.
+    pub fn start(&mut self, binary: &Path, scratch: &Path, request: &Request<'_>) -> Result<u32, RunError> {
+        let mut binds = vec![
+            format!("{}:{BINARY_INSIDE}:ro", binary.display()),
+            format!("{}:{}", scratch.display(), scratch.display()),
+        ];
+        let system: &[&str] = if request.command { &SYSTEM } else { &LIBRARIES };
+        binds
+            .extend(system.iter().filter(|dir| Path::new(dir).is_dir()).map(|dir| format!("{dir}:{dir}:ro")));
+        let wanted = request.wanted;
+        let int = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        // The engine takes shares, and converts them itself on v2.
+        let shares = wanted.weight.map(|w| if request.v2 { w * 1024 / 100 } else { w });
+        let quota =
+            wanted.quota.as_ref().and_then(|q| Some((int(q.quota_usec.value()?), int(q.period_usec))));
+        let host_config = HostConfig {
+            binds: Some(binds),
+            network_mode: Some("none".into()),
+            cap_drop: Some(vec!["ALL".into()]),
+            cap_add: request.may_nice.then(|| vec!["SYS_NICE".into()]),
+            cpu_shares: shares.map(|s| i64::from(CpuShares::new(s).get())),
+            cpu_quota: quota.map(|(quota, _)| quota),
+            cpu_period: quota.map(|(_, period)| period),
+            cpuset_cpus: wanted.cpus.as_ref().map(ToString::to_string),
+            memory: wanted.memory_bytes.map(int),
+            ..HostConfig::default()
+        };
+        let body = ContainerCreateBody {
+            image: Some(self.image.clone()),
+            entrypoint: Some(vec![BINARY_INSIDE.into()]),
+            cmd: Some(vec!["lab".into(), "tenant".into(), request.order.display().to_string()]),
+            env: Some(vec!["PATH=/usr/local/bin:/usr/bin:/bin".into()]),
+            labels: Some(HashMap::from([(LABEL.to_owned(), self.name.clone())])),
+            host_config: Some(host_config),
+            ..ContainerCreateBody::default()
+        };
+        let options =
+            CreateContainerOptionsBuilder::new().name(&format!("{}-{}", self.name, request.number)).build();
+        let made = self
+            .engine
+            .call(async move |docker: Docker| docker.create_container(Some(options), body).await)
+            .map_err(refused("cannot create a container"))?;
+        // Known from here on, so that it is removed whatever happens next.
+        self.running.insert(request.number, (made.id.clone(), 0));
+        let id = made.id.as_str();
+        let state = self
+            .engine
+            .call(async move |docker: Docker| {
+                docker.start_container(id, None::<StartContainerOptions>).await?;
+                docker.inspect_container(id, None::<InspectContainerOptions>).await
+            })
+            .map_err(refused("cannot start a container"))?
+            .state;
+        let pid = state.and_then(|s| s.pid).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        let pid = pid.ok_or_else(|| RunError::Missing(format!("container {id} ended at once")))?;
+        self.running.insert(request.number, (made.id, pid));
+        Ok(pid)
+    }
+
+    /// How a tenant ended, if it has.
+    pub fn ended(&self, number: usize) -> Option<String> {
+        let (id, pid) = self.running.get(&number)?;
+        let gone = !Path::new("/proc").join(pid.to_string()).exists();
+        gone.then(|| format!("container {} ended", id.chars().take(12).collect::<String>()))
+    }
+
+    /// Asks one to end (SIGTERM).
+    pub fn ask_to_end(&self, number: usize) {
+        let Some((id, _)) = self.running.get(&number) else { return };
+        let options = bollard::query_parameters::KillContainerOptionsBuilder::new().signal("SIGTERM").build();
+        let _ = self.engine.call(async move |docker: Docker| docker.kill_container(id, Some(options)).await);
+    }
+}
+
+impl Drop for Containers {
+    fn drop(&mut self) {
+        for (id, _) in self.running.values() {
+            self.remove(id);
+        }
+        self.remove_image(&self.image);
+    }
+}

@@ -1,0 +1,189 @@
+//! Facts of the host, what it can do undisturbed, and whether it is fit for an experiment.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use evenkeel_base::{CpuSet, Topology};
+use evenkeel_kernfs::mountinfo::Hierarchies;
+use evenkeel_kernfs::{Root, proc_stat, sysfs};
+use evenkeel_model::laboratory::Experiment;
+
+use super::groups::Places;
+use crate::load::{LoadSpec, run as run_load};
+use crate::record::{Host, Requirement};
+use crate::workload::Kind;
+use crate::workload::primes::Primes;
+
+/// CPU others may use before the host counts as busy, percent of one CPU.
+const BUSY_PCT: f64 = 5.0;
+/// How long it is looked at.
+const LOOK: Duration = Duration::from_millis(400);
+
+/// CPUs tenants may use here.
+pub fn online() -> CpuSet {
+    evenkeel_kernfs::sys::getaffinity(0).unwrap_or_else(|_| {
+        CpuSet::first_n(
+            std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
+        )
+    })
+}
+
+/// Facts. The topology is the observer's, given by the caller.
+pub fn facts(topology: Option<&Topology>) -> Host {
+    let root = Root::host();
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|t| t.trim().to_owned());
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line =
+            cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let count = |n: usize| u32::try_from(n).ok();
+    let release = sysfs::read_release(&root).ok();
+    let version = release.as_deref().and_then(sysfs::release_version);
+    let scx = read("/sys/kernel/sched_ext/state").is_some_and(|state| state == "enabled");
+    let distinct = |f: fn(&evenkeel_base::Cpu) -> Option<u32>| {
+        let mut all: Vec<u32> = topology?.cpus.iter().filter(|c| c.online).filter_map(f).collect();
+        all.sort_unstable();
+        all.dedup();
+        count(all.len()).filter(|n| *n > 0)
+    };
+    let memory = read("/proc/meminfo").and_then(|text| {
+        let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+        Some(line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+    });
+    Host {
+        name: read("/proc/sys/kernel/hostname"),
+        cpu_model: field("model name").or_else(|| field("CPU part")),
+        arch: Some(std::env::consts::ARCH.to_owned()),
+        cpus: topology.and_then(|t| count(t.online.len())).or_else(|| count(online().len())),
+        cores: distinct(|c| c.core),
+        sockets: distinct(|c| c.socket),
+        nodes: topology.and_then(|t| count(t.nodes.len())),
+        threads_per_core: topology
+            .and_then(|t| t.cpus.iter().map(|c| c.siblings.len()).max())
+            .and_then(count),
+        kernel: release,
+        scheduler: match version {
+            _ if scx => Some("scx".into()),
+            Some(version) => Some(if version >= (6, 6) { "eevdf" } else { "cfs" }.to_owned()),
+            None => None,
+        },
+        cgroup: Hierarchies::read(&root).ok().map(|h| h.layout.name().to_owned()),
+        tenants_v2: Places::find().ok().map(|p| p.v2),
+        virtual_machine: (cfg!(target_arch = "x86_64") && !cpuinfo.is_empty())
+            .then(|| field("flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor"))),
+        governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        memory_bytes: memory,
+        primes_per_s: None,
+        primes_per_s_all: None,
+    }
+}
+
+/// Measures what one thread, and one on every CPU, do undisturbed: the best of several short passes, since
+/// disturbances only ever slow down. Takes about a second.
+pub fn calibrate(host: &mut Host, stop: &AtomicBool) {
+    let rate = |threads: u32| {
+        let mut spec = LoadSpec::new(Kind::Primes(Primes { max_prime: 10_000 }));
+        spec.common.threads = Some(threads);
+        spec.common.seconds = Some(0.15);
+        let passes = (0..3).filter_map(|_| run_load(&spec, stop).ok()?.events_per_s);
+        passes.fold(None, |best: Option<f64>, rate| Some(best.map_or(rate, |b| b.max(rate))))
+    };
+    host.primes_per_s = rate(1);
+    host.primes_per_s_all = host.cpus.and_then(|cpus| if cpus > 1 { rate(cpus) } else { host.primes_per_s });
+}
+
+/// What the experiment needs that can be looked at beforehand.
+pub fn requirements(experiment: &Experiment, host: &Host) -> Vec<Requirement> {
+    let mut all = Vec::new();
+    let mut add = |name: &str, met: Option<bool>, evidence: String, consequence: &str| {
+        let consequence = if met == Some(true) { String::new() } else { consequence.to_owned() };
+        all.push(Requirement { name: name.to_owned(), met, evidence, consequence });
+    };
+    let cpus = host.cpus.unwrap_or(1);
+    add(
+        "cpus",
+        Some(cpus >= experiment.needs_cpus),
+        format!("{cpus} CPUs, {} wanted", experiment.needs_cpus),
+        "points that need more CPUs are marked and left out",
+    );
+    let (busy, steal) = quiet();
+    add(
+        "quiet-host",
+        busy.map(|pct| pct <= BUSY_PCT),
+        busy.map_or_else(
+            || "unknown".into(),
+            |pct| format!("others used {pct:.1} % of one CPU at the start"),
+        ),
+        "what others use is missing from the tenants' shares",
+    );
+    add(
+        "no-steal",
+        steal.map(|pct| pct <= 0.5),
+        steal.map_or_else(
+            || "not reported".into(),
+            |pct| format!("{pct:.1} % of one CPU stolen at the start"),
+        ),
+        "stolen time slows everybody; ratios hold better than rates",
+    );
+    let governor = host.governor.as_deref();
+    add(
+        "fixed-frequency",
+        match governor {
+            Some("performance") => Some(true),
+            Some(_) => Some(false),
+            None => None,
+        },
+        governor.map_or_else(
+            || "no frequency control seen (usual in a virtual machine)".into(),
+            |g| format!("governor {g}"),
+        ),
+        "work per CPU second may change with load",
+    );
+    let schedstat = Path::new("/proc/self/schedstat").exists();
+    add("schedstat", Some(schedstat), "/proc/PID/schedstat".into(), "waits and wake-up times are unknown");
+    all
+}
+
+/// CPU used by all and stolen, percent of ONE CPU, over a short look.
+fn quiet() -> (Option<f64>, Option<f64>) {
+    let Some((before, begun)) = HostCounters::now().zip(Some(Instant::now())) else { return (None, None) };
+    std::thread::sleep(LOOK);
+    let Some(after) = HostCounters::now() else { return (None, None) };
+    let seconds = begun.elapsed().as_secs_f64();
+    let pct = |s: f64| 100.0 * s / seconds;
+    (Some(pct(after.busy_s - before.busy_s)), after.steal_s.zip(before.steal_s).map(|(a, b)| pct(a - b)))
+}
+
+/// `/proc/stat`, summed over CPUs, seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct HostCounters {
+    pub busy_s: f64,
+    pub steal_s: Option<f64>,
+}
+
+impl HostCounters {
+    pub fn now() -> Option<Self> {
+        let stat = proc_stat::read(&Root::host()).ok()?;
+        let sum: u64 = stat.cpus.iter().map(|c| c.busy_ns).sum();
+        let steal: Option<u64> = stat.cpus.iter().map(|c| c.steal_ns).sum();
+        Some(Self { busy_s: sum as f64 / 1e9, steal_s: steal.map(|ns| ns as f64 / 1e9) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_described() {
+        let host = facts(None);
+        assert!(host.cpus.unwrap() >= 1 && host.kernel.is_some() && host.memory_bytes.unwrap() > 1 << 20);
+        let experiment = Experiment { needs_cpus: 100_000, ..Experiment::new("x", "") };
+        let all = requirements(&experiment, &host);
+        let cpus = all.iter().find(|r| r.name == "cpus").unwrap();
+        assert!(cpus.met == Some(false) && !cpus.consequence.is_empty());
+    }
+}
