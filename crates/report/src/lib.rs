@@ -4,6 +4,7 @@
 
 pub mod demo;
 pub mod html;
+pub mod lab;
 pub mod run;
 pub mod svg;
 pub mod table;

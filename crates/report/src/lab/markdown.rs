@@ -1,0 +1,156 @@
+//! A study as GitHub tables.
+
+use std::fmt::Write as _;
+
+use evenkeel_lab::study::{PointStudy, Study};
+
+use super::{estimate, figure, host_line, known, limits, with_units};
+
+/// Text for a table's cell: nothing of it becomes markup or another column.
+pub(crate) fn cell(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A table with a header; columns after `left` are aligned right.
+pub(crate) fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut out = format!("| {} |\n|", header.join(" | "));
+    for column in 0..header.len() {
+        out += if column < left { " --- |" } else { " ---: |" };
+    }
+    out.push('\n');
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out
+}
+
+/// The whole report.
+pub fn markdown(study: &Study) -> String {
+    let mut out = format!("# {}\n\n", cell(&study.name));
+    if !study.title.is_empty() {
+        let _ = writeln!(out, "{}\n", cell(&study.title));
+    }
+    let _ =
+        writeln!(out, "{}; begun {}; evenkeel {}.\n", cell(&host_line(study)), study.began, study.version);
+    if !study.verdicts.is_empty() {
+        out += "## Verdicts\n\n";
+        out += &table(
+            &["passes", "verdict", "test", "value", "bound"],
+            3,
+            study.verdicts.iter().map(|v| {
+                let interval = v
+                    .test
+                    .interval
+                    .map_or_else(String::new, |[a, b]| format!(" [{}, {}]", figure(a), figure(b)));
+                vec![
+                    super::text::outcome(v).to_owned(),
+                    v.text.clone(),
+                    v.test.statistic.clone(),
+                    format!("{}{interval} {}", known(v.test.value), v.test.unit).trim_end().to_owned(),
+                    v.test.bound.clone(),
+                ]
+            }),
+        );
+        out.push('\n');
+    }
+    if !study.missed.is_empty() {
+        out += "## Missed\n\n";
+        for missed in &study.missed {
+            let _ = writeln!(out, "- {}", cell(missed));
+        }
+        out.push('\n');
+    }
+    for source in &study.sources {
+        let _ =
+            writeln!(out, "## Beside the source: {}\n\n{}.\n", cell(&source.title), cell(&source.quantity));
+        out += &table(
+            &["", "source", "predicted", "measured"],
+            1,
+            source.rows.iter().map(|row| {
+                vec![row.label.clone(), known(row.source), known(row.predicted), estimate(row.measured)]
+            }),
+        );
+        out.push('\n');
+    }
+    for point in &study.points {
+        out += &of_point(point);
+    }
+    out
+}
+
+fn of_point(point: &PointStudy) -> String {
+    let mut out = String::new();
+    let label = if point.label.is_empty() { "Tenants".to_owned() } else { cell(&point.label) };
+    let _ = writeln!(out, "## {label}\n");
+    if let Some(why) = &point.unavailable {
+        let _ = writeln!(out, "Not available here: {}\n", cell(why));
+        return out;
+    }
+    out += &table(
+        &[
+            "tenant",
+            "limits",
+            "runs",
+            "events/s",
+            "competing events/s",
+            "share %",
+            "of weights %",
+            "feasible %",
+            "predicted events/s",
+            "run, s",
+            "median",
+            "min",
+            "max",
+            "p95",
+            "wait a run, ms",
+            "elapsed, s",
+            "CPU %",
+            "user, s",
+            "sys, s",
+        ],
+        2,
+        point.tenants.iter().map(|t| {
+            let run = |of: fn(&evenkeel_lab::study::stats::Summary) -> f64| known(t.run_s.as_ref().map(of));
+            vec![
+                with_units(t),
+                limits(t),
+                t.runs.to_string(),
+                estimate(t.events_per_s.map(|s| s.estimate())),
+                estimate(t.competing_per_s),
+                estimate(t.share_pct),
+                known(t.weight_pct),
+                known(t.feasible_pct),
+                known(t.predicted_per_s),
+                estimate(t.run_s.map(|s| s.estimate())),
+                run(|s| s.median),
+                run(|s| s.min),
+                run(|s| s.max),
+                run(|s| s.p95),
+                known(t.wait_per_run_s.map(|w| w.value * 1e3)),
+                estimate(t.elapsed_s),
+                known(t.cpu_pct.map(|c| c.value)),
+                known(t.user_s.map(|c| c.value)),
+                known(t.sys_s.map(|c| c.value)),
+            ]
+        }),
+    );
+    for note in &point.notes {
+        let _ = writeln!(out, "\n{}", cell(note));
+    }
+    out.push('\n');
+    out
+}

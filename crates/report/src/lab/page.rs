@@ -1,0 +1,377 @@
+//! The page of an experiment: one file, readable offline.
+
+use evenkeel_base::run::Estimate;
+use evenkeel_lab::record::{Cell, Record};
+use evenkeel_lab::study::{PointStudy, Study, TenantStudy, Verdict};
+use maud::{Markup, PreEscaped, html};
+
+use super::charts::{self, Bar, ByUnits, Series, Track};
+use super::text::outcome;
+use super::{estimate, figure as number, host_line, known, limits, with_units};
+use crate::html::{figure, page as whole};
+use crate::time;
+
+/// Points with pictures of their own; the tables have all.
+const MOST_POINTS: usize = 12;
+/// Rows of an overview.
+const MOST_ROWS: usize = 60;
+
+const STYLE: &str = "
+.yes{color:var(--good);font-weight:600}.no{color:var(--bad);font-weight:600}.q{color:var(--dim)}
+td.verdict{max-width:60ch}table.small{font-size:12.5px}table.small td,table.small th{padding-right:14px}
+";
+
+/// The page.
+pub fn page(record: &Record, study: &Study) -> String {
+    let body = html! {
+        style { (PreEscaped(charts::STYLE)) (PreEscaped(STYLE)) }
+        header {
+            h1 { (if study.title.is_empty() { &study.name } else { &study.title }) }
+            p.sub { (study.name) " · " (host_line(study)) " · begun " (study.began.replace('T', " ").split('.').next().unwrap_or("")) " · evenkeel " (study.version) }
+        }
+        p.answer id="answer" { (answer(study)) }
+        @for missed in &study.missed { p.note { (missed) } }
+        (verdicts(&study.verdicts))
+        (sources(study))
+        (overview(study))
+        @if study.points.len() > 1 {
+            nav { @for point in study.points.iter().take(MOST_POINTS) { a href={ "#point-" (point.index) } { (name(point)) } } }
+        }
+        @for point in study.points.iter().take(MOST_POINTS) { (of_point(record, point)) }
+        @if study.points.len() > MOST_POINTS {
+            p { "The other " (study.points.len() - MOST_POINTS) " points are in the overview above and in tenants.csv and runs.csv." }
+        }
+        (method(study))
+    };
+    whole(&format!("evenkeel lab: {}", study.name), &body)
+}
+
+fn name(point: &PointStudy) -> String {
+    if point.label.is_empty() { "all tenants".to_owned() } else { point.label.clone() }
+}
+
+/// The most telling verdicts, at most three.
+fn answer(study: &Study) -> String {
+    // A statement about the measurement itself is no answer.
+    let about_measuring = ["released-together", "harness-cost", "which-rule", "order-of-activation"];
+    let mut telling: Vec<&str> = study
+        .verdicts
+        .iter()
+        .filter(|v| !about_measuring.contains(&v.id.as_str()))
+        .take(3)
+        .map(|v| v.text.as_str())
+        .collect();
+    if telling.is_empty() {
+        telling.push("This record decides nothing by itself; see the figures below.");
+    }
+    telling.join(" ")
+}
+
+fn verdicts(verdicts: &[Verdict]) -> Markup {
+    html! {
+        @if !verdicts.is_empty() {
+            h2 id="verdicts" { "Verdicts, each with its test" }
+            div.wide { table {
+                thead { tr { th { "Passes" } th { "Verdict" } th { "Test" } th.r { "Value" } th { "Held against" } } }
+                tbody { @for v in verdicts { tr {
+                    td class=(match v.holds { Some(true) => "yes", Some(false) => "no", None => "q" }) { (outcome(v)) }
+                    td.verdict { (v.text) }
+                    td { (v.test.statistic) }
+                    td.r {
+                        @if v.test.value.is_some() { (known(v.test.value)) " " (v.test.unit) }
+                        @if let Some([low, high]) = v.test.interval { span.iv { (number(low)) " to " (number(high)) } }
+                    }
+                    td { (v.test.bound) }
+                } } }
+            } }
+        }
+    }
+}
+
+fn sources(study: &Study) -> Markup {
+    html! {
+        @if !study.sources.is_empty() {
+            h2 id="sources" { "Beside the source" }
+            p.sub { "The sources measured on other machines, so ratios are compared. Predicted: what the model says of this host; ? where it has no say." }
+            @for source in &study.sources {
+                h3 { (source.title) }
+                (figure(&format!("{}; measured with 95 % intervals.", source.quantity), &charts::marks(
+                    &source.rows.iter().take(MOST_ROWS).map(|r| {
+                        let plain = |v: f64| Estimate { value: v, low: v, high: v };
+                        (r.label.clone(), vec![r.source.map(plain), r.predicted.map(plain), r.measured])
+                    }).collect::<Vec<_>>(),
+                    &["source", "predicted", "measured"],
+                    &source.quantity,
+                )))
+                details { summary { "As a table" } div.wide { table.small {
+                    thead { tr { th { "" } th.r { "Source" } th.r { "Predicted" } th.r { "Measured" } } }
+                    tbody { @for r in &source.rows { tr {
+                        td { (r.label) } td.r { (known(r.source)) } td.r { (known(r.predicted)) } td.r { (estimate(r.measured)) }
+                    } } }
+                } } }
+            }
+        }
+    }
+}
+
+/// Label of a row: the point where there are several, the tenant where there are several.
+fn row_name(study: &Study, point: &PointStudy, tenant: &TenantStudy) -> String {
+    match (study.points.len() > 1, point.tenants.len() > 1) {
+        (true, true) => format!("{}: {}", point.label, with_units(tenant)),
+        (true, false) => point.label.clone(),
+        _ => with_units(tenant),
+    }
+}
+
+fn overview(study: &Study) -> Markup {
+    let rows: Vec<(String, &TenantStudy)> = study
+        .points
+        .iter()
+        .flat_map(|point| point.tenants.iter().map(move |tenant| (row_name(study, point, tenant), tenant)))
+        .collect();
+    let cut = if rows.len() > MOST_ROWS {
+        format!(" Shown are the first {MOST_ROWS} of {}.", rows.len())
+    } else {
+        String::new()
+    };
+    let boxes: Vec<_> =
+        rows.iter().filter_map(|(n, t)| Some((n.clone(), t.run_s?))).take(MOST_ROWS).collect();
+    let many_runs = boxes.iter().any(|(_, s)| s.n > 2);
+    let elapsed: Vec<_> = rows
+        .iter()
+        .map(|(n, t)| (n.clone(), vec![t.elapsed_s]))
+        .filter(|(_, v)| v[0].is_some())
+        .take(MOST_ROWS)
+        .collect();
+    let units: Vec<ByUnits> = study
+        .points
+        .iter()
+        .filter(|p| p.tenants.len() > 1)
+        .take(8)
+        .map(|p| ByUnits {
+            name: name(p),
+            points: p.tenants.iter().filter_map(|t| Some((t.units?, t.competing_per_s?))).collect(),
+        })
+        .filter(|s| s.points.windows(2).any(|w| w[0].0 != w[1].0))
+        .collect();
+    let alone: Vec<(u64, Estimate)> = study
+        .points
+        .iter()
+        .filter(|p| p.tenants.len() == 1)
+        .filter_map(|p| Some((p.tenants[0].units?, p.tenants[0].events_per_s?.estimate())))
+        .collect();
+    let accounts: Vec<Bar> = rows.iter().filter_map(|(n, t)| account(n, t)).take(MOST_ROWS).collect();
+    let costs: Vec<_> = rows
+        .iter()
+        .filter_map(|(n, t)| Some((n.clone(), vec![Some(t.cpu_ms_per_event?)])))
+        .take(MOST_ROWS)
+        .collect();
+    html! {
+        h2 id="overview" { "Overview" }
+        @if study.points.len() > 1 && !elapsed.is_empty() {
+            (figure(&format!("Time from a tenant's first start to its last end, mean of the repetitions with 95 % interval.{cut}"),
+                &charts::marks(&elapsed, &["time"], "seconds")))
+        }
+        @if many_runs {
+            (figure(&format!("Length of a run. Box: middle half; line: median; whiskers: 5th and 95th percentile; dots: least and greatest.{cut}"),
+                &charts::boxes(&boxes, "length of a run, seconds")))
+        }
+        @if !units.is_empty() {
+            (figure("Events a second by units, while all compete; both axes double from mark to mark. On a dashed line (through \
+                     the median of its list) the rate is in proportion to the units. Bars are 95 % intervals.",
+                &charts::by_units(&units, "events/s (each mark doubles)")))
+        }
+        @if alone.len() > 2 {
+            (figure("Events a second of a tenant that is alone, by its units.",
+                &charts::marks(&alone.iter().map(|(u, e)| (format!("{u} units"), vec![Some(*e)])).collect::<Vec<_>>(), &["alone"], "events a second")))
+        }
+        @if !accounts.is_empty() {
+            (figure(&format!("Where each tenant's time went, mean of a repetition, all threads: CPU time in user mode and in the \
+                     kernel, waiting for a CPU, throttled by the quota, stolen. The line is real time.{cut}"),
+                &charts::bars(&accounts, &["user", "sys", "waited", "throttled", "stolen"], "real time", "seconds")))
+        }
+        @if costs.len() > 1 {
+            (figure(&format!("CPU time for an event, user and kernel: what the same work costs.{cut}"),
+                &charts::marks(&costs, &["CPU"], "CPU milliseconds an event")))
+        }
+    }
+}
+
+fn account(name: &str, t: &TenantStudy) -> Option<Bar> {
+    let value = |e: Option<Estimate>| e.map_or(0.0, |e| e.value.max(0.0));
+    let (user, sys) = (t.user_s?.value, t.sys_s?.value);
+    let throttled = value(t.throttled_s);
+    let stolen = value(t.stolen_s);
+    // The kernel's waits include throttled time.
+    let waited = (value(t.waited_s) - throttled).max(0.0);
+    Some(Bar {
+        name: name.to_owned(),
+        parts: vec![user, sys, waited, throttled, stolen],
+        against: t.elapsed_s.map(|e| e.value),
+    })
+}
+
+fn of_point(record: &Record, point: &PointStudy) -> Markup {
+    let cells: Vec<&Cell> =
+        record.cells.iter().filter(|c| c.point.index == point.index && !c.tenants.is_empty()).collect();
+    let runs_of =
+        |index: usize| cells.iter().flat_map(move |c| c.tenants.get(index)).flat_map(|t| t.runs.iter());
+    let labels: Vec<String> = point.tenants.iter().map(with_units).collect();
+    let tracks: Vec<Track> = cells
+        .first()
+        .map(|cell| {
+            cell.tenants
+                .iter()
+                .zip(&labels)
+                .map(|(t, label)| Track {
+                    name: label.clone(),
+                    at: t.runs.iter().map(|r| r.start_s).collect(),
+                    end: t.runs.last().map(|r| r.end_s),
+                })
+                .collect()
+        })
+        .unwrap_or_default();
+    let window =
+        cells.first().and_then(|c| evenkeel_lab::study::window::competing(c)).map(|w| [w.from_s, w.to_s]);
+    let lengths: Vec<Series> = cells
+        .first()
+        .map(|cell| {
+            cell.tenants
+                .iter()
+                .zip(&labels)
+                .map(|(t, label)| Series {
+                    name: label.clone(),
+                    points: t.runs.iter().map(|r| (r.start_s, r.end_s - r.start_s)).collect(),
+                })
+                .collect()
+        })
+        .unwrap_or_default();
+    let groups: Vec<(String, Vec<f64>)> = labels
+        .iter()
+        .enumerate()
+        .map(|(index, label)| (label.clone(), runs_of(index).map(|r| r.end_s - r.start_s).collect()))
+        .take(24)
+        .collect();
+    let gaps: Vec<(String, Vec<f64>)> = labels
+        .iter()
+        .enumerate()
+        .map(|(index, label)| {
+            let own = cells.iter().flat_map(move |c| c.tenants.get(index));
+            (
+                label.clone(),
+                own.flat_map(|t| t.runs.windows(2).map(|w| 1e3 * (w[1].start_s - w[0].end_s))).collect(),
+            )
+        })
+        .take(24)
+        .collect();
+    let several = point.tenants.iter().any(|t| t.runs >= 3 * point.repetitions.max(1));
+    let enough = groups.iter().any(|(_, v)| v.len() >= 8);
+    let many = if labels.len() > 24 { " Shown are the first 24 tenants." } else { "" };
+    let first = if cells.len() > 1 { ", first repetition" } else { "" };
+    html! {
+        h2 id={ "point-" (point.index) } { (name(point)) }
+        @if let Some(why) = &point.unavailable { p.note { "Not available here: " (why) } }
+        @for note in &point.notes { p.note { (note) } }
+        @if several && tracks.len() > 1 {
+            (figure(&format!("Start of every run{first}. Only the shaded window, in which all compete, says what a weight buys; a ring is a tenant's end."),
+                &charts::starts(&tracks, window)))
+        }
+        @if several {
+            (figure(&format!("Length of each run over time{first}."),
+                &charts::points(&lengths, "start of the run, seconds from the release", "length, s", false)))
+        }
+        @if enough {
+            (figure(&format!("Distribution of the length of a run, all repetitions.{many}"), &charts::histograms(&groups, "length of a run, seconds")))
+            @if gaps.iter().any(|(_, v)| v.len() >= 8) {
+                details { summary { "Time between runs" }
+                    (figure(&format!("Distribution of the time between the end of a run and the start of the next.{many}"), &charts::histograms(&gaps, "gap, milliseconds")))
+                }
+            }
+        }
+        @if let Some(enforcer) = cells.first().and_then(|c| c.enforcer.as_ref()) {
+            (figure(&format!("The enforcer, which played the hypervisor{first}: CPU wanted from it and given, percent of one CPU. It kept back {} s of {} s wanted.",
+                number(enforcer.stolen_s), number(enforcer.demanded_s)),
+                &charts::points(&[
+                    Series { name: "wanted".into(), points: enforcer.trace.iter().map(|p| (p.at_s, p.demanded_pct)).collect() },
+                    Series { name: "given".into(), points: enforcer.trace.iter().map(|p| (p.at_s, p.given_pct)).collect() },
+                ], "seconds from the release", "% of one CPU", true)))
+        }
+        (table(point))
+    }
+}
+
+fn table(point: &PointStudy) -> Markup {
+    if point.tenants.is_empty() {
+        return html! {};
+    }
+    let t = &point.together;
+    html! {
+        div.wide { table.small {
+            thead { tr {
+                th { "Tenant" } th { "Limits" } th { "Ran" } th.r { "Runs" } th.r { "Events/s, all runs" } th.r { "Events/s, competing" }
+                th.r { "Share, %" } th.r { "Of weights, %" } th.r { "Feasible, %" } th.r { "Predicted events/s" }
+                th.r { "Run, s" } th.r { "Wait a run, ms" } th.r { "Elapsed, s" } th.r { "CPU, %" } th.r { "Waited, s" } th.r { "Throttled, s" } th.r { "Stolen, s" }
+            } }
+            tbody { @for t in &point.tenants { tr {
+                td { (with_units(t)) @if !t.incomplete.is_empty() { span.iv.no { (t.incomplete.join("; ")) } } }
+                td { (limits(t)) } td { (t.workload) } td.r { (t.runs) }
+                td.r { (with_below(t.events_per_s.map(|s| s.estimate()))) }
+                td.r { (with_below(t.competing_per_s)) }
+                td.r { (with_below(t.share_pct)) }
+                td.r { (known(t.weight_pct)) } td.r { (known(t.feasible_pct)) } td.r { (known(t.predicted_per_s)) }
+                td.r { (with_below(t.run_s.map(|s| s.estimate()))) }
+                td.r { (known(t.wait_per_run_s.map(|w| w.value * 1e3))) }
+                td.r { (with_below(t.elapsed_s)) }
+                td.r { (known(t.cpu_pct.map(|c| c.value))) }
+                td.r { (known(t.waited_s.map(|c| c.value))) }
+                td.r { (known(t.throttled_s.map(|c| c.value))) }
+                td.r { (known(t.stolen_s.map(|c| c.value))) }
+            } } }
+        } }
+        p.sub {
+            (point.repetitions) " repetition" (if point.repetitions == 1 { "" } else { "s" })
+            @if let Some([from, to]) = t.window_s { " · all compete from " (number(from)) " to " (number(to)) " s" }
+            @if let Some(bias) = t.bias_pct { " · bias for weight " (number(bias)) " %" }
+            @if let Some(jain) = t.jain { " · Jain index " (format!("{jain:.4}")) }
+            @if let Some(line) = t.proportion { " · slope of log rate against log weight " (format!("{:.3}", line.slope)) }
+            @if let Some(late) = t.woken_late_usec_max { " · last wake-up " (number(late / 1e3)) " ms after the release" }
+        }
+    }
+}
+
+fn with_below(e: Option<Estimate>) -> Markup {
+    html! {
+        (known(e.map(|e| e.value)))
+        @if let Some(e) = e.filter(|e| e.low < e.high && e.low.is_finite()) { span.iv { (number(e.low)) " to " (number(e.high)) } }
+    }
+}
+
+fn method(study: &Study) -> Markup {
+    html! {
+        h2 id="method" { "How this was measured, and what it does not show" }
+        p {
+            "Tenants were started beforehand and released together; each did its runs back to back. Rates of competing \
+             tenants are taken from the window in which all of them still had work, since those that go on alone speed up. \
+             Intervals are 95 %: by bootstrap over repetitions and their runs, by Student's t for few values. Feasible shares \
+             are exact weighted max-min shares for the weights, threads, quotas and CPUs given; the kernel's own balancing \
+             differs from them by some percent."
+        }
+        p {
+            "Waited is the kernel's run_delay, which includes throttled time; the bars show them apart. Wait of a run is the mean \
+             run less the mean run of a tenant alone."
+            @if let Some(o) = &study.overhead {
+                " Alone a run took " (estimate(Some(o.alone_s))) " s (" (o.runs) " runs)"
+                @if let Some(overhead) = o.overhead_s { ", an overhead of " (number(overhead * 1e3)) " ms beyond the time asked for" }
+                "."
+            }
+        }
+        dl {
+            dt { "Host" } dd { (host_line(study)) }
+            @if let Some(cores) = study.host.cores { dt { "Cores" } dd { (cores) ", " (study.host.threads_per_core.unwrap_or(1)) " thread(s) each, " (study.host.nodes.unwrap_or(1)) " NUMA node(s)" } }
+            @if let Some(memory) = study.host.memory_bytes { dt { "Memory" } dd { (time::bytes(memory)) } }
+            @if let Some(rate) = study.host.primes_per_s { dt { "Primes alone" } dd { (number(rate)) " events/s" } }
+            dt { "Cells" } dd { (study.cells[0]) " of " (study.cells[1]) }
+            dt { "Finished" } dd { (study.finished.as_deref().unwrap_or("not yet")) }
+        }
+    }
+}

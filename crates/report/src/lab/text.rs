@@ -1,0 +1,84 @@
+//! A study on a terminal: verdicts, then a line a tenant.
+
+use std::fmt::Write as _;
+
+use evenkeel_lab::study::{PointStudy, Study, TenantStudy, Verdict};
+
+use super::{figure, host_line, known, with_units};
+use crate::table::{Field, Table, printable, wrap};
+
+/// Most lines of tenants; the report has all.
+const MOST: usize = 60;
+
+/// `holds`, `fails`, `undecided`.
+pub(crate) fn outcome(verdict: &Verdict) -> &'static str {
+    match verdict.holds {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "?",
+    }
+}
+
+/// Verdicts and tenants, for `lab run` and `lab report`.
+pub fn text(study: &Study, width: Option<u16>) -> String {
+    let mut out = String::new();
+    let title = if study.title.is_empty() { String::new() } else { format!(": {}", study.title) };
+    let _ = writeln!(out, "{}{title}", printable(&study.name));
+    let _ = writeln!(out, "{}", printable(&host_line(study)));
+    let columns = usize::from(width.unwrap_or(100)).min(110);
+    if !study.verdicts.is_empty() {
+        let _ = writeln!(out);
+    }
+    for verdict in &study.verdicts {
+        let lines = wrap(&printable(&verdict.text), columns.saturating_sub(6));
+        for (index, line) in lines.lines().enumerate() {
+            let mark = if index == 0 { format!("{:>4}  ", outcome(verdict)) } else { "      ".to_owned() };
+            let _ = writeln!(out, "{mark}{line}");
+        }
+    }
+    for missed in &study.missed {
+        let _ = write!(out, "\nmissed: {}", wrap(&printable(missed), columns));
+    }
+    if !study.missed.is_empty() {
+        out.push('\n');
+    }
+    let rows: Vec<Row<'_>> = rows(study).collect();
+    if !rows.is_empty() {
+        let _ = writeln!(out);
+        out += &table().text(rows.iter().take(MOST), width);
+    }
+    if rows.len() > MOST {
+        let _ = writeln!(out, "({} more in the report)", rows.len() - MOST);
+    }
+    out
+}
+
+/// One tenant at one point.
+pub(crate) struct Row<'a> {
+    pub point: &'a PointStudy,
+    pub tenant: &'a TenantStudy,
+}
+
+pub(crate) fn rows(study: &Study) -> impl Iterator<Item = Row<'_>> {
+    study.points.iter().flat_map(|point| point.tenants.iter().map(move |tenant| Row { point, tenant }))
+}
+
+fn table<'a>() -> Table<Row<'a>> {
+    Table::new(vec![
+        Field::text("point", "POINT", |r: &Row<'a>| r.point.label.clone()),
+        Field::text("tenant", "TENANT", |r: &Row<'a>| with_units(r.tenant)),
+        Field::integer("runs", "RUNS", |r: &Row<'a>| i64::try_from(r.tenant.runs).ok()),
+        Field::text("events_per_s", "EVENTS/s", |r: &Row<'a>| known(r.tenant.events_per_s.map(|s| s.mean)))
+            .right(),
+        Field::text("competing", "COMPETING", |r: &Row<'a>| known(r.tenant.competing_per_s.map(|s| s.value)))
+            .right(),
+        Field::text("share", "SHARE %", |r: &Row<'a>| known(r.tenant.share_pct.map(|s| s.value))).right(),
+        Field::text("run_s", "RUN s", |r: &Row<'a>| known(r.tenant.run_s.map(|s| s.mean))).right(),
+        Field::text("wait_ms", "WAIT ms", |r: &Row<'a>| {
+            r.tenant.wait_per_run_s.map_or_else(|| "?".to_owned(), |w| figure(w.value * 1e3))
+        })
+        .right(),
+        Field::text("cpu", "CPU %", |r: &Row<'a>| known(r.tenant.cpu_pct.map(|c| c.value))).right(),
+        Field::text("elapsed", "ELAPSED s", |r: &Row<'a>| known(r.tenant.elapsed_s.map(|e| e.value))).right(),
+    ])
+}
