@@ -8,6 +8,8 @@
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
 //! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
 //! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
+//! * [`governor`]: the limit under which least CPU is stolen, found while a command runs.
+//! * [`tune`]: trials of a service with other settings, to find the best.
 //! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
 //!
 //! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
@@ -19,6 +21,7 @@ pub mod ceiling;
 pub mod exec;
 pub mod fairness;
 pub mod import;
+pub mod governor;
 pub mod load;
 pub mod mix;
 pub mod net;
@@ -28,5 +31,6 @@ pub mod runner;
 pub mod sources;
 pub mod study;
 pub mod tenant;
+pub mod tune;
 pub mod vm;
 pub mod workload;

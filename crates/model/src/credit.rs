@@ -116,6 +116,54 @@ pub fn run(rule: &Rule, job: Job, limit: Option<f64>) -> Outcome {
     Outcome { real_s: Some(time), charged_s: charged, stolen_s, credits: state.credits(rule) }
 }
 
+/// A rule in force, advanced step by step: what a hypervisor keeps in mind about a guest.
+#[derive(Debug)]
+pub struct Meter {
+    rule: Rule,
+    state: State,
+    spare_s: f64,
+    /// Demand and what was given of it in the step begun, CPU seconds.
+    begun: (f64, f64),
+}
+
+impl Meter {
+    /// The rule with nothing used yet.
+    pub fn new(rule: Rule) -> Self {
+        Self { state: State::new(&rule), rule, spare_s: 0.0, begun: (0.0, 0.0) }
+    }
+
+    /// Share of a CPU that is given now to one who wants `demand`.
+    pub fn given(&self, demand: f64) -> f64 {
+        self.state.given(&self.rule, demand)
+    }
+
+    /// Whether CPU is being stolen as a punishment now.
+    pub fn punishes(&self) -> bool {
+        self.state.stealing || self.state.penalty_left > 0.0
+    }
+
+    /// Lets time pass with a demand and what was given of it, shares of one CPU.
+    pub fn pass(&mut self, demand: f64, given: f64, seconds: f64) {
+        // The state advances in whole steps: its window has one entry a step.
+        self.spare_s += seconds;
+        self.begun.0 += demand * seconds;
+        self.begun.1 += given * seconds;
+        while self.spare_s >= STEP_S {
+            let part = STEP_S / self.spare_s;
+            let (demand, given) = (self.begun.0 * part, self.begun.1 * part);
+            self.state.step(&self.rule, demand / STEP_S, given / STEP_S, STEP_S);
+            self.spare_s -= STEP_S;
+            self.begun = (self.begun.0 - demand, self.begun.1 - given);
+        }
+    }
+
+    /// Credits left, for [`Rule::Credits`].
+    pub fn credits(&self) -> Option<f64> {
+        self.state.credits(&self.rule)
+    }
+}
+
+#[derive(Debug)]
 struct State {
     window: VecDeque<f64>,
     sum: f64,

@@ -5,6 +5,7 @@
 pub mod credit;
 pub mod experiment;
 pub mod fair;
+pub mod families;
 mod flow;
 pub mod laboratory;
 pub mod sim;

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod guarantee;
+pub mod governor;
 pub mod guard;
 pub mod levers;
 pub mod placement;

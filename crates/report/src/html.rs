@@ -2,11 +2,13 @@
 
 mod demo_page;
 mod run_page;
+mod tune_page;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use demo_page::demo;
 pub use run_page::{RunPage, run};
+pub use tune_page::{SettingRow, TunePage, tune};
 
 use crate::svg;
 

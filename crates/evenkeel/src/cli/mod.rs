@@ -25,6 +25,7 @@ mod sim;
 mod status;
 mod top;
 mod topology;
+mod tune;
 
 /// Keeps CPU sharing on Linux hosts even: shows who gets the CPU, checks the set-up, evens out, proves each change
 /// or takes it back.
@@ -93,6 +94,7 @@ enum Command {
     Load(load::Args),
     Lab(lab::Args),
     Sim(sim::Args),
+    Tune(tune::Args),
     Capture(capture::Args),
     Demo(demo::Args),
     Completions(completions::Args),
@@ -150,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Load(args) => load::run(global, args),
         Command::Lab(args) => lab::run(global, args),
         Command::Sim(args) => sim::run(global, args),
+        Command::Tune(args) => tune::run(global, args),
         Command::Capture(args) => capture::run(global, args),
         Command::Demo(args) => demo::run(global, args),
         Command::Completions(args) => completions::run(global, args),

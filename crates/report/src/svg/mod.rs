@@ -4,6 +4,7 @@
 //! with colour-vision deficiencies can tell apart. Every picture names its axes and units. A picture is a whole
 //! `<svg>` element: put [`STYLE`] once into the page, or use [`standalone`] to get a file of its own.
 
+mod convergence;
 mod cores;
 mod summary;
 mod tasks;
@@ -11,6 +12,7 @@ mod timeline;
 
 use std::fmt::{Display, Write};
 
+pub use convergence::{Trial, convergence, importance};
 pub use cores::core_map;
 pub use summary::{Mark, SummaryRow, summary};
 pub use tasks::{TaskBars, task_bars};

@@ -1,0 +1,282 @@
+//! `exec --cpu-limit auto`: the eyes and the hand of [`evenkeel_policy::governor`].
+//!
+//! Ten times a second it looks at what the command got, and what it would have got ([`demand`]), and sets the command's
+//! quota to what the governor says. Stolen CPU shows in up to three ways:
+//!
+//! * the steal counter of `/proc/stat`, where the hypervisor tells;
+//! * tasks that were runnable and did not run, although neither their own quota nor other programs kept them from it:
+//!   what held back an outer cgroup, or a guest's whole machine;
+//! * gaps in time: this very loop wakes late, and the command seems to have run meanwhile; and work done per run time,
+//!   by a short probe. They show a hypervisor that hides.
+
+pub mod demand;
+mod probe;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use evenkeel_kernfs::{Root, proc_stat};
+use evenkeel_model::credit::Rule;
+use evenkeel_model::families::{self, Family};
+use evenkeel_policy::governor::{Edge, Governor, Look, Rules, Verdict};
+
+use crate::exec::{CpuLimit, Running, quota};
+use demand::Demand;
+use probe::Probe;
+
+/// Shortest time between two looks: the caller's ticks come earlier when a signal arrives.
+const LEAST: Duration = Duration::from_millis(60);
+/// Change of a limit that is worth a write.
+const WORTH: f64 = 0.005;
+
+/// Counters of the host, seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct HostTimes {
+    busy_s: f64,
+    steal_s: Option<f64>,
+}
+
+impl HostTimes {
+    fn read() -> Option<Self> {
+        let stat = proc_stat::read(&Root::host()).ok()?;
+        let steal: Option<u64> = stat.cpus.iter().map(|c| c.steal_ns).sum();
+        Some(Self {
+            busy_s: stat.cpus.iter().map(|c| c.busy_ns).sum::<u64>() as f64 / 1e9,
+            steal_s: steal.map(|ns| ns as f64 / 1e9),
+        })
+    }
+}
+
+/// Looks for the right limit of a running command.
+#[derive(Debug)]
+pub struct Auto {
+    governor: Governor,
+    family: Option<Family>,
+    cpus: f64,
+    period: Duration,
+    demand: Demand,
+    probe: Probe,
+    last: Option<(Instant, u64, Option<HostTimes>)>,
+    /// Limit in force, CPUs.
+    limit: Option<f64>,
+    lowest: Option<f64>,
+    changes: usize,
+    trouble: Option<String>,
+    seen: Seen,
+    began: Instant,
+}
+
+/// By which signs CPU was found stolen, seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    counter_s: f64,
+    waited_s: f64,
+    gaps_s: f64,
+    slow_s: f64,
+}
+
+/// The instance type by name, or by what the firmware calls the machine.
+fn family(name: Option<&str>) -> Option<Family> {
+    if let Some(name) = name {
+        return families::of(name);
+    }
+    families::of(&fs::read_to_string("/sys/class/dmi/id/product_name").ok()?)
+}
+
+impl Auto {
+    /// For a command that could use so many CPUs; quotas have this period. `instance` names the instance type where the
+    /// firmware does not.
+    ///
+    /// # Errors
+    /// In words: an instance type that is not known.
+    pub fn new(cpus: usize, period: Duration, instance: Option<&str>) -> Result<Self, String> {
+        let family = family(instance);
+        if let (None, Some(name)) = (&family, instance) {
+            let known: Vec<String> = families::known().into_iter().flat_map(|f| f.names).collect();
+            return Err(format!("no rule is known for instance type {name:?}; known: {}", known.join(", ")));
+        }
+        let mut rules = Rules { cpus: cpus.max(1) as f64, ..Rules::default() };
+        match family.as_ref().map(|f| f.rule) {
+            Some(Rule::Window { window_s, above, .. }) => {
+                rules.known = Some(Edge::Window { window_s, share: above });
+            }
+            Some(Rule::Penalty { free, burst_s, penalty_s, .. }) => {
+                rules.known = Some(Edge::Bucket { free, burst_s, penalty_s });
+            }
+            Some(Rule::Credits { .. } | Rule::Constant { .. }) => rules.futile = true,
+            Some(Rule::None) | None => {}
+        }
+        Ok(Self {
+            governor: Governor::new(rules),
+            family,
+            cpus: rules.cpus,
+            period,
+            demand: Demand::new(),
+            probe: Probe::default(),
+            last: None,
+            limit: None,
+            lowest: None,
+            changes: 0,
+            trouble: None,
+            seen: Seen::default(),
+            began: Instant::now(),
+        })
+    }
+
+    /// One look; to be called about ten times a second while the command runs.
+    pub fn tick(&mut self, running: &Running<'_>) {
+        let now = Instant::now();
+        let Some(cpu_ns) = running.cpu_ns() else {
+            self.trouble.get_or_insert_with(|| "its CPU time cannot be read, so no limit is set".into());
+            return;
+        };
+        let host = HostTimes::read();
+        let Some((then, cpu_then, host_then)) = self.last else {
+            self.demand.look(running.processes(), 0.0);
+            self.last = Some((now, cpu_ns, host));
+            self.apply(running);
+            return;
+        };
+        let elapsed = now.duration_since(then);
+        if elapsed < LEAST {
+            return;
+        }
+        let seconds = elapsed.as_secs_f64();
+        let got_s = cpu_ns.saturating_sub(cpu_then) as f64 / 1e9;
+        let runnable_s = self.demand.look(running.processes(), seconds);
+        let slow = self.probe.look();
+        let look = self.weigh(seconds, got_s, runnable_s, host_then.zip(host), slow);
+        self.last = Some((now, cpu_ns, host));
+        self.governor.look(Look { at_s: self.began.elapsed().as_secs_f64(), ..look });
+        self.apply(running);
+    }
+
+    /// What was got, and would have been got.
+    fn weigh(
+        &mut self,
+        seconds: f64,
+        got_s: f64,
+        runnable_s: f64,
+        host: Option<(HostTimes, HostTimes)>,
+        slow: f64,
+    ) -> Look {
+        let limit_s = self.limit.unwrap_or(self.cpus) * seconds;
+        // What other programs of this host took is not stolen. Their counter has steps of 10 ms.
+        let others = host.map_or(0.0, |(then, now)| now.busy_s - then.busy_s - got_s);
+        let others = if others > 0.1 * seconds { others } else { 0.0 };
+        let online = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+        let room_s = (online * seconds - others).max(got_s);
+        let wanted = runnable_s.min(limit_s).min(room_s).max(got_s);
+        let mut look = Look { at_s: 0.0, seconds, got_s, wanted_s: wanted };
+        let counted =
+            host.and_then(|(then, now)| Some((now.steal_s? - then.steal_s?).max(0.0))).unwrap_or(0.0);
+        if counted > 0.02 * seconds {
+            // Shared out by what was used; what waited is the same time seen from the other side.
+            let busy = (got_s + others).max(1e-9);
+            look.wanted_s =
+                wanted.max(got_s + counted * (got_s / busy).clamp(0.0, 1.0)).min(limit_s.max(got_s));
+            self.seen.counter_s += look.wanted_s - got_s;
+            return look;
+        }
+        self.seen.waited_s += wanted - got_s;
+        // It seems to have got all, and yet we woke late: the guest stood still, and its clock of CPU time ran on.
+        let late = (seconds - 0.13).max(0.0) / seconds;
+        if got_s > 0.9 * wanted && late > 0.3 {
+            look.got_s = got_s * (1.0 - late);
+            self.seen.gaps_s += got_s - look.got_s;
+        } else if got_s > 0.9 * wanted && slow > 0.3 {
+            look.got_s = got_s * (1.0 - slow);
+            self.seen.slow_s += got_s - look.got_s;
+        }
+        look
+    }
+
+    fn apply(&mut self, running: &Running<'_>) {
+        let limit = self.governor.limit();
+        let same = match (limit, self.limit) {
+            (None, None) => true,
+            (Some(a), Some(b)) => (a / b - 1.0).abs() < WORTH,
+            _ => false,
+        };
+        if same && self.last.is_some() {
+            return;
+        }
+        let set = limit.and_then(|l| CpuLimit::from_pct(100.0 * l));
+        let written = quota(set, self.period, Duration::ZERO)
+            .and_then(|q| running.set_quota(&q).map_err(|e| e.to_string()));
+        match written {
+            Ok(()) => {
+                self.changes += usize::from(limit != self.limit);
+                self.limit = limit;
+                if let Some(limit) = limit {
+                    self.lowest = Some(self.lowest.map_or(limit, |l| l.min(limit)));
+                }
+            }
+            Err(error) => self.trouble = Some(format!("the limit could not be set: {error}")),
+        }
+    }
+
+    /// What was found, done, and spent, for people.
+    pub fn notes(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        let verdict = self.governor.verdict();
+        match &self.family {
+            Some(family) if matches!(family.rule, Rule::Credits { .. } | Rule::Constant { .. }) => {
+                out.push(format!("auto: {} is known for {}: no limit", family.name, words(&family.rule)));
+            }
+            Some(family) => out.push(format!("auto: {} is known ({}); {verdict}", family.name, family.from)),
+            None => out.push(format!("auto: {verdict}")),
+        }
+        if self.governor.onsets() > 0 {
+            let limit = self.limit.map_or_else(|| "none".into(), |l| format!("{:.1} %", 100.0 * l));
+            out.push(format!(
+                "auto: punished {} times, limit changed {} times, at the end {limit} of one CPU",
+                self.governor.onsets(),
+                self.changes
+            ));
+        }
+        let signs = [
+            (self.seen.counter_s, "by the steal counter"),
+            (self.seen.waited_s, "by waiting that neither a limit nor other programs explain"),
+            (self.seen.gaps_s, "by gaps in time"),
+            (self.seen.slow_s, "by little work done per run time"),
+        ];
+        let signs: Vec<String> =
+            signs.iter().filter(|(s, _)| *s > 0.1).map(|(s, how)| format!("{s:.1} s {how}")).collect();
+        if !signs.is_empty() && !matches!(verdict, Verdict::Nothing) {
+            out.push(format!("auto: stolen of what was wanted: {}", signs.join(", ")));
+        }
+        if let Some(Rule::Credits { per_hour, .. }) = self.family.as_ref().map(|f| f.rule) {
+            let hours = self.began.elapsed().as_secs_f64() / 3600.0;
+            out.push(format!(
+                "auto: {:.2} credits used, {:.2} earned meanwhile",
+                self.governor.used_s() / 60.0,
+                per_hour * hours
+            ));
+        }
+        out.extend(self.trouble.iter().map(|t| format!("auto: {t}")));
+        out
+    }
+
+    /// The limit in force, CPUs.
+    pub fn limit(&self) -> Option<f64> {
+        self.limit
+    }
+
+    /// What was found.
+    pub fn verdict(&self) -> Verdict {
+        self.governor.verdict()
+    }
+}
+
+fn words(rule: &Rule) -> String {
+    match rule {
+        Rule::Credits { per_hour, .. } => format!(
+            "credits ({per_hour:.0} CPU minutes earned an hour, a baseline of {:.0} % of a CPU)",
+            100.0 * per_hour / 60.0
+        ),
+        Rule::Constant { stolen } => format!("a shared core ({:.0} % stolen all the time)", 100.0 * stolen),
+        Rule::Window { .. } | Rule::Penalty { .. } => "punishing use".into(),
+        Rule::None => "nothing".into(),
+    }
+}

@@ -1,0 +1,101 @@
+//! Placeholders: `{name}` in commands, environments and files stands for a parameter's value. Braces around anything
+//! that is not a parameter are left as they are, for JSON, shells and configuration files have braces of their own.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Values by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Settings(pub BTreeMap<String, String>);
+
+/// Names in braces, in order.
+pub(super) fn placeholders(text: &str) -> Vec<String> {
+    let inside = text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    let name =
+        |n: &&str| !n.is_empty() && n.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    inside.filter(name).map(str::to_owned).collect()
+}
+
+impl Settings {
+    /// The text with its placeholders filled in.
+    pub fn fill(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            out.push_str(before);
+            match after.split_once('}').and_then(|(name, then)| Some((self.0.get(name)?, then))) {
+                Some((value, then)) => {
+                    out.push_str(value);
+                    rest = then;
+                }
+                None => {
+                    out.push('{');
+                    rest = after;
+                }
+            }
+        }
+        out.push_str(rest);
+        out
+    }
+
+    /// With the trial's own directory as `dir`, also inside values.
+    #[must_use]
+    pub fn in_dir(mut self, dir: &str) -> Self {
+        for value in self.0.values_mut() {
+            *value = value.replace("{dir}", dir);
+        }
+        self.with("dir", dir)
+    }
+
+    /// With another value.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// `threads=4 quota=80`.
+    pub fn words(&self) -> String {
+        self.0.iter().map(|(name, value)| format!("{name}={}", short(value))).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A number for people: at most four significant digits after the point.
+fn short(value: &str) -> String {
+    match value.parse::<f64>() {
+        Ok(number) if value.contains('.') && number != 0.0 => {
+            let digits = (3 - number.abs().log10().floor() as i32).clamp(0, 9) as usize;
+            let text = format!("{number:.digits$}");
+            if text.contains('.') {
+                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            } else {
+                text
+            }
+        }
+        _ => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_known_names_are_filled() {
+        let s = Settings::default().with("a", "1").with("b-c", "x{a}");
+        assert_eq!(s.fill("{a}{b-c} { a } {\"a\": {a}} {d} {"), "1x{a} { a } {\"a\": 1} {d} {");
+        assert_eq!(Settings::default().with("log", "{dir}/x").in_dir("/t").fill("{log}"), "/t/x");
+        assert_eq!(placeholders("{a} { b } {c-d}{}{\"x\"}"), ["a", "c-d"]);
+        assert_eq!(Settings::default().with("q", "81.23456789").with("n", "100").words(), "n=100 q=81.23");
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_known_names_stays(text in "[^a]*") {
+            prop_assert_eq!(Settings::default().with("a", "1").fill(&text), text);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Metrics in Prometheus' text format: values, growth of counters, quantiles of histograms.
+
+use std::collections::BTreeMap;
+
+/// A page of metrics: name with labels, and value.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Metrics(Vec<(Series, f64)>);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Series {
+    name: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// Which metrics are meant: a name and labels they must have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selector(Series);
+
+/// `name{a="b",c="d"}` and what follows.
+fn series(text: &str) -> Option<(Series, &str)> {
+    let end = text.find(|c: char| c == '{' || c.is_whitespace()).unwrap_or(text.len());
+    let (name, mut rest) = text.split_at(end);
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':') {
+        return None;
+    }
+    let mut labels = BTreeMap::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside.trim_start();
+        loop {
+            if let Some(after) = rest.strip_prefix('}') {
+                rest = after;
+                break;
+            }
+            let (label, after) = rest.split_once('=')?;
+            let mut value = String::new();
+            let mut chars = after.trim_start().strip_prefix('"')?.char_indices();
+            let text = after.trim_start().strip_prefix('"')?;
+            let mut end = None;
+            while let Some((at, c)) = chars.next() {
+                match c {
+                    '"' => {
+                        end = Some(at + 1);
+                        break;
+                    }
+                    '\\' => match chars.next()?.1 {
+                        'n' => value.push('\n'),
+                        other => value.push(other),
+                    },
+                    other => value.push(other),
+                }
+            }
+            labels.insert(label.trim().to_owned(), value);
+            rest = text.get(end?..)?.trim_start();
+            rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+        }
+    }
+    Some((Series { name: name.to_owned(), labels }, rest))
+}
+
+fn value(text: &str) -> Option<f64> {
+    match text {
+        "+Inf" | "Inf" => Some(f64::INFINITY),
+        "-Inf" => Some(f64::NEG_INFINITY),
+        text => text.parse().ok(),
+    }
+}
+
+impl Metrics {
+    /// Lines that are not metrics are passed over.
+    pub fn parse(text: &str) -> Self {
+        let one = |line: &str| {
+            let line = line.trim();
+            if line.starts_with('#') {
+                return None;
+            }
+            let (series, rest) = series(line)?;
+            Some((series, value(rest.split_whitespace().next()?)?))
+        };
+        Self(text.lines().filter_map(one).collect())
+    }
+}
+
+impl Selector {
+    /// From `name` or `name{label="value"}`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match series(text.trim()) {
+            Some((series, rest)) if rest.trim().is_empty() => Ok(Self(series)),
+            _ => Err(format!("{text:?} is no metric such as requests_total{{code=\"200\"}}")),
+        }
+    }
+
+    fn chosen<'a>(&'a self, metrics: &'a Metrics) -> impl Iterator<Item = &'a (Series, f64)> {
+        let fits = |s: &Series| {
+            s.name == self.0.name && self.0.labels.iter().all(|(k, v)| s.labels.get(k) == Some(v))
+        };
+        metrics.0.iter().filter(move |(s, _)| fits(s))
+    }
+
+    /// Sum of the values.
+    pub fn value(&self, metrics: &Metrics) -> Result<f64, String> {
+        let values: Vec<f64> = self.chosen(metrics).map(|(_, v)| *v).collect();
+        if values.is_empty() { Err(format!("no metric {}", self.0.name)) } else { Ok(values.iter().sum()) }
+    }
+
+    /// Growth of counters a second. One that ran backwards began anew.
+    pub fn rate(&self, before: Option<&Metrics>, after: &Metrics, seconds: f64) -> Result<f64, String> {
+        self.value(after)?;
+        let growth = self.growth(before, after);
+        Ok(growth.iter().map(|(_, v)| v).sum::<f64>() / seconds)
+    }
+
+    fn growth<'a>(&'a self, before: Option<&Metrics>, after: &'a Metrics) -> Vec<(&'a Series, f64)> {
+        let earlier: BTreeMap<&Series, f64> =
+            before.into_iter().flat_map(|m| m.0.iter()).map(|(s, v)| (s, *v)).collect();
+        let grown = |(s, v): &'a (Series, f64)| {
+            let was = earlier.get(s).copied().unwrap_or(0.0);
+            (s, if *v < was { *v } else { *v - was })
+        };
+        self.chosen(after).map(grown).collect()
+    }
+
+    /// Quantile of what a histogram's buckets counted meanwhile, linear inside a bucket as Prometheus has it.
+    pub fn quantile(&self, q: f64, before: Option<&Metrics>, after: &Metrics) -> Result<f64, String> {
+        let mut buckets: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+        for (series, count) in self.growth(before, after) {
+            let Some(le) = series.labels.get("le").and_then(|le| value(le)) else {
+                return Err(format!("{} has no label le: name the histogram's .._bucket", self.0.name));
+            };
+            // Order of positive floats is that of their bits.
+            let bucket = buckets.entry(le.max(0.0).to_bits()).or_insert((le, 0.0));
+            bucket.1 += count;
+        }
+        let all = buckets.values().last().map_or(0.0, |b| b.1);
+        if all <= 0.0 {
+            return Err(format!("{} counted nothing meanwhile", self.0.name));
+        }
+        let (mut low, mut below) = (0.0, 0.0);
+        for (le, count) in buckets.values() {
+            if *count >= q * all {
+                if !le.is_finite() {
+                    return Ok(low);
+                }
+                let part = if count > &below { (q * all - below) / (count - below) } else { 1.0 };
+                return Ok(low + (le - low) * part);
+            }
+            (low, below) = (*le, *count);
+        }
+        Ok(low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGE: &str = "# HELP x\n# TYPE x counter\nx_total{code=\"200\",path=\"/a,\\\"b\"} 10 1700000000\n\
+        x_total{code=\"500\"} 2\nup 1\nl_bucket{le=\"0.1\"} 5\nl_bucket{le=\"0.2\"} 10\nl_bucket{le=\"+Inf\"} 10\n";
+
+    #[test]
+    fn values_rates_and_quantiles() {
+        let (page, none) = (Metrics::parse(PAGE), Metrics::default());
+        let s = |text: &str| Selector::parse(text).unwrap();
+        assert_eq!(s("x_total").value(&page), Ok(12.0));
+        assert_eq!(s("x_total{code=\"200\"}").value(&page), Ok(10.0));
+        assert_eq!(s("x_total").rate(Some(&none), &page, 4.0), Ok(3.0));
+        assert_eq!(s("x_total").rate(Some(&page), &page, 4.0), Ok(0.0));
+        assert!(s("y").value(&page).is_err());
+        // 9 of 10 is four fifths into the bucket from 0.1 to 0.2
+        assert!((s("l_bucket").quantile(0.9, None, &page).unwrap() - 0.18).abs() < 1e-12);
+        assert!(s("l_bucket").quantile(0.9, Some(&page), &page).unwrap_err().contains("nothing"));
+        assert!(s("up").quantile(0.9, None, &page).unwrap_err().contains("le"));
+        assert!(Selector::parse("a b").is_err() && Selector::parse("{x}").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_page_is_survived(text in "[a-z{}=\",\\\\0-9 \n+.]*") {
+            let page = Metrics::parse(&text);
+            let _ = Selector::parse(&text).map(|s| (s.value(&page), s.quantile(0.5, None, &page)));
+        }
+    }
+}

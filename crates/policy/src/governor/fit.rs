@@ -1,0 +1,164 @@
+//! Which rule punishes: a window over the last so many seconds, or a bucket that fills above a free rate; and where its
+//! edge is.
+//!
+//! Both are fitted to what was seen: at every onset the same threshold must have been reached, and never before.
+
+use super::history::History;
+
+/// A rule that explains what was seen. Shares are of one CPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Edge {
+    /// Use over the last `window_s` seconds above `share` is punished.
+    Window {
+        /// Length of the window, seconds.
+        window_s: f64,
+        /// The threshold.
+        share: f64,
+    },
+    /// Use above `free` fills a bucket of `burst_s` CPU seconds; when it is full, punishment lasts `penalty_s`.
+    Bucket {
+        /// Rate that is free.
+        free: f64,
+        /// CPU seconds above it that are tolerated.
+        burst_s: f64,
+        /// How long punishment lasts, seconds.
+        penalty_s: f64,
+    },
+}
+
+impl Edge {
+    /// The rate that can be kept up without punishment.
+    pub fn rate(&self) -> f64 {
+        match self {
+            Self::Window { share, .. } => *share,
+            Self::Bucket { free, .. } => *free,
+        }
+    }
+}
+
+/// A rule with how badly it fits: the mean relative error of its thresholds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fit {
+    /// The rule.
+    pub edge: Edge,
+    /// Root mean square of relative errors.
+    pub error: f64,
+}
+
+/// Steps of the grids searched.
+const STEPS: usize = 60;
+
+fn grid(low: f64, high: f64) -> impl Iterator<Item = f64> {
+    let ratio = (high / low).max(1.0).ln();
+    (0..=STEPS).map(move |i| low * (ratio * i as f64 / STEPS as f64).exp())
+}
+
+/// The best window; `None` before the first punishment has ended (before, its length is anybody's guess).
+pub fn window(history: &History) -> Option<Fit> {
+    let (first, last) = (*history.onsets().first()?, history.ticks().last()?.end_s);
+    let recovered = *history.ends().first()?;
+    if first <= 0.0 || recovered <= first {
+        return None;
+    }
+    // Started fresh, the old use begins to leave the window a window's length after the start: then punishment ends.
+    // With hysteresis later, up to an onset's length.
+    let candidates = grid((first * 1.02).max(recovered * 0.4), (recovered * 1.3).min(last.max(recovered)));
+    let mut best: Option<Fit> = None;
+    for window_s in candidates {
+        let used = |at: f64| history.wanted(at - window_s, at) / window_s;
+        let at_onsets: Vec<f64> = history.onsets().iter().map(|at| used(*at)).collect();
+        let share = at_onsets.iter().sum::<f64>() / at_onsets.len() as f64;
+        if share <= 0.0 {
+            continue;
+        }
+        // Punishment may end at another use than the one at which it begins, but always at the same.
+        let at_ends: Vec<f64> = history.ends().iter().map(|at| used(*at)).collect();
+        let low = at_ends.iter().sum::<f64>() / at_ends.len() as f64;
+        let onsets: f64 = at_onsets.iter().map(|x| (x / share - 1.0).powi(2)).sum();
+        let ends: f64 = at_ends.iter().map(|x| ((x - low) / share).powi(2)).sum();
+        // That both are the same is a guess, for as long as nothing better is known.
+        let guess = 0.3 / (at_onsets.len() as f64).powi(3) * (low / share - 1.0).powi(2);
+        let (squares, count) = (onsets + ends + guess, at_onsets.len() + at_ends.len());
+        let error = (squares / count as f64).sqrt();
+        if best.is_none_or(|b| error < b.error) {
+            best = Some(Fit { edge: Edge::Window { window_s, share }, error });
+        }
+    }
+    best
+}
+
+/// Levels of a bucket at the onsets, and the largest level it had while nothing was punished.
+fn levels(history: &History, free: f64) -> (Vec<f64>, f64) {
+    let (mut level, mut highest, mut at_onsets) = (0.0f64, 0.0f64, Vec::new());
+    let mut onsets = history.onsets().iter().peekable();
+    for tick in history.ticks() {
+        if let Some(onset) = onsets.peek()
+            && **onset <= tick.end_s - tick.seconds / 2.0
+        {
+            at_onsets.push(level);
+            level = 0.0;
+            onsets.next();
+        }
+        if tick.punished {
+            level = 0.0;
+        } else {
+            highest = highest.max(level);
+            level = (level + tick.wanted_s - free * tick.seconds).max(0.0);
+        }
+    }
+    at_onsets.extend(onsets.map(|_| level));
+    (at_onsets, highest)
+}
+
+/// The best bucket; needs two onsets at rates that differ, or every rate explains the first.
+pub fn bucket(history: &History) -> Option<Fit> {
+    if history.onsets().len() < 2 {
+        return None;
+    }
+    let pairs = history.onsets().iter().zip(history.ends());
+    let lasted: Vec<f64> = pairs.map(|(onset, end)| end - onset).filter(|l| *l > 0.0).collect();
+    let penalty_s = super::median(&lasted)?;
+    let most = history.ticks().iter().map(|t| t.wanted_s / t.seconds).fold(0.02, f64::max);
+    let coarse = bucket_among(history, &lasted, penalty_s, grid(0.01 * most, most))?;
+    let step = 100f64.powf(1.0 / STEPS as f64);
+    let near = grid(coarse.edge.rate() / step, coarse.edge.rate() * step);
+    let fine = bucket_among(history, &lasted, penalty_s, near)?;
+    Some(if fine.error < coarse.error { fine } else { coarse })
+}
+
+fn bucket_among(
+    history: &History,
+    lasted: &[f64],
+    penalty_s: f64,
+    rates: impl Iterator<Item = f64>,
+) -> Option<Fit> {
+    let mut best: Option<Fit> = None;
+    for free in rates {
+        let (at_onsets, highest) = levels(history, free);
+        let burst_s = at_onsets.iter().sum::<f64>() / at_onsets.len() as f64;
+        if burst_s <= 0.0 {
+            continue;
+        }
+        let relative = |x: f64| (x / burst_s - 1.0).powi(2);
+        let mut squares: f64 = at_onsets.iter().map(|x| relative(*x)).sum();
+        // It was fuller once without being punished.
+        squares += if highest > 1.05 * burst_s { relative(highest) } else { 0.0 };
+        squares += lasted.iter().map(|l| (l / penalty_s - 1.0).powi(2)).sum::<f64>();
+        let error = (squares / (at_onsets.len() + 1 + lasted.len()) as f64).sqrt();
+        if best.is_none_or(|b| error < b.error) {
+            best = Some(Fit { edge: Edge::Bucket { free, burst_s, penalty_s }, error });
+        }
+    }
+    best
+}
+
+/// The rule that explains best what was seen so far. A bucket must be clearly better: it has a number more to fit with.
+pub fn best(history: &History) -> Option<Fit> {
+    match (window(history), bucket(history)) {
+        (Some(window), Some(bucket)) if bucket.error < 0.6 * window.error && window.error > 0.1 => {
+            Some(bucket)
+        }
+        (Some(window), _) => Some(window),
+        (None, bucket) => bucket,
+    }
+}

@@ -1,0 +1,145 @@
+//! What was used and what was stolen, tick by tick, in bounded memory.
+
+/// Most ticks kept; when there are more, neighbours are joined, the oldest first.
+const MOST: usize = 6000;
+
+/// A stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tick {
+    /// Its end, seconds since the start.
+    pub end_s: f64,
+    /// Its length, seconds.
+    pub seconds: f64,
+    /// CPU got, seconds.
+    pub got_s: f64,
+    /// CPU wanted within the limit in force: what a rule that counts stolen time sees, seconds.
+    pub wanted_s: f64,
+    /// Whether most of it was being stolen.
+    pub punished: bool,
+}
+
+/// All ticks, oldest first, and when punishment began and ended.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    ticks: Vec<Tick>,
+    onsets: Vec<f64>,
+    ends: Vec<f64>,
+}
+
+impl History {
+    /// Adds a tick.
+    pub fn push(&mut self, tick: Tick) {
+        self.ticks.push(tick);
+        if self.ticks.len() > MOST {
+            // Only the older half: the latest decide, and need their detail.
+            let half = MOST / 2;
+            let mut joined = Vec::with_capacity(MOST);
+            let mut index = 0;
+            while index < half {
+                let a = self.ticks[index];
+                match self.ticks.get(index + 1) {
+                    Some(b) if index + 1 < half && b.punished == a.punished => {
+                        joined.push(Tick {
+                            end_s: b.end_s,
+                            seconds: a.seconds + b.seconds,
+                            got_s: a.got_s + b.got_s,
+                            wanted_s: a.wanted_s + b.wanted_s,
+                            punished: a.punished,
+                        });
+                        index += 2;
+                    }
+                    _ => {
+                        joined.push(a);
+                        index += 1;
+                    }
+                }
+            }
+            joined.extend_from_slice(&self.ticks[half..]);
+            self.ticks = joined;
+        }
+    }
+
+    /// Begins anew at this time: earlier ticks are kept, before 0, punishments are forgotten.
+    pub fn restart(&mut self, at_s: f64) {
+        self.onsets.clear();
+        self.ends.clear();
+        for tick in &mut self.ticks {
+            tick.end_s -= at_s;
+            tick.punished = false;
+        }
+    }
+
+    /// Notes that punishment began at this time, which may be a few ticks ago.
+    pub fn onset(&mut self, at_s: f64) {
+        self.onsets.push(at_s);
+        for tick in self.ticks.iter_mut().rev().take_while(|t| t.end_s > at_s) {
+            tick.punished = true;
+        }
+    }
+
+    /// Notes that it ended.
+    pub fn end(&mut self, at_s: f64) {
+        self.ends.push(at_s);
+        for tick in self.ticks.iter_mut().rev().take_while(|t| t.end_s > at_s) {
+            tick.punished = false;
+        }
+    }
+
+    /// The ticks.
+    pub fn ticks(&self) -> &[Tick] {
+        &self.ticks
+    }
+
+    /// When punishment began, seconds.
+    pub fn onsets(&self) -> &[f64] {
+        &self.onsets
+    }
+
+    /// When it ended.
+    pub fn ends(&self) -> &[f64] {
+        &self.ends
+    }
+
+    /// CPU seconds wanted between two times, `wanted` inside ticks taken as even.
+    pub fn wanted(&self, from_s: f64, to_s: f64) -> f64 {
+        let mut sum = 0.0;
+        for tick in self.ticks.iter().rev() {
+            if tick.end_s <= from_s {
+                break;
+            }
+            let begin = tick.end_s - tick.seconds;
+            let part = tick.end_s.min(to_s) - begin.max(from_s);
+            if part > 0.0 && tick.seconds > 0.0 {
+                sum += tick.wanted_s * part / tick.seconds;
+            }
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn joining_ticks_keeps_what_was_used(n in 1usize..20_000) {
+            let mut history = History::default();
+            for i in 0..n {
+                history.push(Tick {
+                    end_s: (i + 1) as f64 * 0.1,
+                    seconds: 0.1,
+                    got_s: 0.05,
+                    wanted_s: 0.06,
+                    punished: i % 50 == 0,
+                });
+            }
+            prop_assert!(history.ticks().len() <= MOST);
+            let all = history.wanted(0.0, n as f64);
+            prop_assert!((all - 0.06 * n as f64).abs() < 1e-6 * n as f64);
+            let got: f64 = history.ticks().iter().map(|t| t.got_s).sum();
+            prop_assert!((got - 0.05 * n as f64).abs() < 1e-6 * n as f64);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The governor against hypervisors of every kind, played step by step; and against nonsense.
+
+use evenkeel_model::credit::{Job, Meter, Rule, run};
+use proptest::prelude::*;
+
+use super::*;
+
+const TICK: f64 = 0.1;
+
+/// Runs a job of so many CPU seconds under a rule and the governor; gives its time and the governor.
+fn governed(rule: Rule, cpu_s: f64, busy: f64, rules: Rules) -> (f64, Governor) {
+    let mut meter = Meter::new(rule);
+    let mut governor = Governor::new(rules);
+    let (mut left, mut now, mut limit) = (cpu_s, 0.0, None);
+    while left > 0.0 && now < 1e6 {
+        let demand = f64::min(limit.unwrap_or(1.0), 1.0) * busy;
+        let given = meter.given(demand);
+        meter.pass(demand, given, TICK);
+        left -= given * TICK;
+        now += TICK;
+        limit =
+            governor.look(Look { at_s: now, seconds: TICK, got_s: given * TICK, wanted_s: demand * TICK });
+    }
+    (now, governor)
+}
+
+/// The time without a limit, and with the best fixed one.
+fn swept(rule: Rule, cpu_s: f64, busy: f64) -> (f64, f64) {
+    let job = Job { cpu_s, busy };
+    let none = run(&rule, job, None).real_s.unwrap();
+    let best =
+        (1..=100).filter_map(|i| run(&rule, job, Some(f64::from(i) / 100.0)).real_s).fold(none, f64::min);
+    (none, best)
+}
+
+#[test]
+fn a_window_is_found_and_kept_within_5_percent_of_the_best_fixed_limit() {
+    for (window_s, share, cpu_s) in
+        [(5.0, 0.2, 20.0), (10.0, 0.2, 40.0), (100.0, 0.2, 400.0), (10.0, 0.35, 60.0)]
+    {
+        let rule = Rule::Window { window_s, above: share, below: share, stolen: 0.97, counts_stolen: true };
+        let (none, best) = swept(rule, cpu_s, 1.0);
+        let (ours, governor) = governed(rule, cpu_s, 1.0, Rules::default());
+        println!(
+            "{window_s} s {share}: none {none:.1}, best {best:.1}, governed {ours:.1}; {}",
+            governor.verdict()
+        );
+        assert!(ours <= 1.05 * best, "{window_s} {share}: {ours} against {best}");
+        assert!(none >= 2.0 * ours, "{none} {ours}");
+        assert!(matches!(governor.verdict(), Verdict::Punished { edge: Some(_), .. }));
+    }
+}
+
+#[test]
+fn a_bucket_is_told_from_a_window() {
+    // The t1.micro as fitted, ten times faster: 33 % free.
+    let rule = Rule::Penalty { free: 0.329, burst_s: 1.0, stolen: 0.97, penalty_s: 16.7 };
+    let (none, best) = swept(rule, 120.0, 1.0);
+    let (ours, governor) = governed(rule, 120.0, 1.0, Rules::default());
+    println!("none {none:.1}, best {best:.1}, governed {ours:.1}; {}", governor.verdict());
+    assert!(ours < 0.7 * none, "{ours} {none}");
+    assert!(ours < 1.25 * best, "{ours} {best}");
+}
+
+#[test]
+fn a_known_rule_is_kept_from_the_start() {
+    let rule = Rule::T1_MICRO_FITTED;
+    let known = Edge::Bucket { free: 0.329, burst_s: 10.0, penalty_s: 167.0 };
+    let (_, best) = swept(rule, 1230.0, 0.91);
+    let (ours, _) = governed(rule, 1230.0, 0.91, Rules { known: Some(known), ..Rules::default() });
+    assert!(ours <= 1.05 * best, "{ours} {best}");
+}
+
+#[test]
+fn credits_and_shared_cores_are_left_alone() {
+    let credits = Rule::Credits { start: 0.5, per_hour: 6.0, cap: 10.0 };
+    let (none, _) = swept(credits, 60.0, 1.0);
+    let (ours, governor) = governed(credits, 60.0, 1.0, Rules::default());
+    assert!(ours <= 1.03 * none, "{ours} {none}");
+    match governor.verdict() {
+        Verdict::Baseline { rate, credit_s } => {
+            assert!((rate - 0.1).abs() < 0.01 && (credit_s - 30.0).abs() < 3.0, "{rate} {credit_s}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let shared = Rule::Constant { stolen: 0.45 };
+    let (none, _) = swept(shared, 60.0, 1.0);
+    let (ours, governor) = governed(shared, 60.0, 1.0, Rules::default());
+    assert!((ours / none - 1.0).abs() < 0.01 && governor.limit().is_none());
+    assert!(matches!(governor.verdict(), Verdict::SharedCore { .. }), "{:?}", governor.verdict());
+    let (ours, governor) = governed(Rule::None, 60.0, 1.0, Rules::default());
+    assert!(ours < 60.2 && governor.verdict() == Verdict::Nothing);
+}
+
+#[test]
+fn a_punishment_in_force_at_the_start_is_waited_out() {
+    // What another job used before: the window is full when ours begins.
+    let rule = Rule::Window { window_s: 10.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: true };
+    let mut meter = Meter::new(rule);
+    for _ in 0..100 {
+        meter.pass(1.0, meter.given(1.0), TICK);
+    }
+    let mut governor = Governor::new(Rules::default());
+    let (mut left, mut now, mut limit) = (40.0, 0.0, None);
+    while left > 0.0 && now < 1e4 {
+        let demand = f64::min(limit.unwrap_or(1.0), 1.0);
+        let given = meter.given(demand);
+        meter.pass(demand, given, TICK);
+        left -= given * TICK;
+        now += TICK;
+        limit =
+            governor.look(Look { at_s: now, seconds: TICK, got_s: given * TICK, wanted_s: demand * TICK });
+    }
+    // 200 s at the edge, and ten seconds until the window is empty.
+    assert!(now < 240.0, "{now} {}", governor.verdict());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever the rule, governing costs little against no limit, plus the time to learn the rule
+    /// once.
+    #[test]
+    fn it_never_costs_much(
+        window_s in 4.0f64..60.0,
+        share in 0.08f64..0.8,
+        hysteresis in 0.5f64..1.0,
+        stolen in 0.9f64..0.99,
+        counts_stolen: bool,
+        cpu_s in 5.0f64..120.0,
+        busy in 0.7f64..1.0,
+    ) {
+        let rule = Rule::Window { window_s, above: share, below: share * hysteresis, stolen, counts_stolen };
+        let (none, _) = swept(rule, cpu_s, busy);
+        let (ours, governor) = governed(rule, cpu_s, busy, Rules::default());
+        prop_assert!(ours <= 1.15 * none + 1.5 * window_s, "{} against {}: {}", ours, none, governor.verdict());
+    }
+
+    #[test]
+    fn constant_steal_is_never_limited(stolen in 0.0f64..0.55, cpu_s in 1.0f64..30.0) {
+        let rule = Rule::Constant { stolen };
+        let (none, _) = swept(rule, cpu_s, 1.0);
+        let (ours, _) = governed(rule, cpu_s, 1.0, Rules::default());
+        prop_assert!(ours <= 1.02 * none + 2.0 * TICK, "{} {}", ours, none);
+    }
+
+    #[test]
+    fn nonsense_is_survived(looks in proptest::collection::vec(
+        (any::<f64>(), any::<f64>(), any::<f64>(), any::<f64>()), 0..200)
+    ) {
+        let mut governor = Governor::new(Rules::default());
+        for (at_s, seconds, got_s, wanted_s) in looks {
+            let limit = governor.look(Look { at_s, seconds, got_s, wanted_s });
+            prop_assert!(limit.is_none_or(|l| l >= LEAST && l.is_finite()));
+        }
+        let _ = governor.verdict().to_string();
+    }
+}
