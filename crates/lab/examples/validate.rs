@@ -1,8 +1,8 @@
-//! The simulator against this kernel: measures random mixes, keeps the record, compares.
+//! The simulator against this kernel, the measuring half: runs random mixes and appends what every task got to a record. The
+//! other half is the example of the same name of `evenkeel-model`, which simulates the same mixes and compares.
 //!
 //! ```text
-//! validate measure --record FILE [--set NAME] [--seconds 55]   measures what FILE lacks, for so long; resumes
-//! validate compare --record FILE [--set NAME] [-v]             simulates the same mixes and prints the table
+//! validate measure --record FILE [--set validation] [--seconds 55]   measures what FILE lacks, for so long; resumes
 //! ```
 //!
 //! Measuring needs root (cgroups, policies) and a quiet machine; runs in which others used the CPUs are thrown away.
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use evenkeel_actuate::{Kernel as _, Linux};
 use evenkeel_base::{CpuQuota, GroupRef, Limit, Nice, SchedAttr, Setting, Target};
 use evenkeel_lab::load::{Common, Gauge, Known, LoadSpec, run, stop_flag_on_signals};
@@ -23,12 +23,10 @@ use evenkeel_lab::workload::Kind as LoadKind;
 use evenkeel_lab::workload::duty::{Duty, DutyKind};
 use evenkeel_lab::workload::spin::Spin;
 use evenkeel_model::experiment::{Experiment, GroupSpec, Kind, TaskSpec};
-use evenkeel_model::validation::{self, Comparison, Record};
+use evenkeel_model::validation::{self, RUNS, Record};
 
 /// CPU others may use before a run is thrown away, percent of one CPU.
 const OTHERS_PCT: f64 = 4.0;
-/// Runs of each mix.
-const RUNS: u32 = 5;
 
 #[derive(Parser)]
 enum Cli {
@@ -39,17 +37,6 @@ enum Cli {
         /// Stop after so many seconds (the run at hand is finished).
         #[arg(long, default_value_t = f64::INFINITY)]
         seconds: f64,
-    },
-    /// Simulates the mixes measured and prints the table.
-    Compare {
-        #[command(flatten)]
-        common: Which,
-        /// Seeds simulated for each mix.
-        #[arg(long, default_value_t = 9)]
-        seeds: u32,
-        /// Print every task.
-        #[arg(short, long)]
-        verbose: bool,
     },
     /// What the mixes' loads are started with.
     #[command(hide = true)]
@@ -67,38 +54,13 @@ struct Which {
     #[arg(long)]
     record: PathBuf,
     /// Which mixes.
-    #[arg(long, value_enum, default_value_t = Set::Validation)]
-    set: Set,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Set {
-    /// 32 random mixes and 4 families of levers, used for nothing but validation.
-    Validation,
-    /// What the simulator may be improved on.
-    Training,
-}
-
-impl Set {
-    fn mixes(self, cpus: u32, release: &str) -> Vec<Experiment> {
-        let (mixes, families) = match self {
-            Self::Validation => (1000..1032, 2000..2004),
-            Self::Training => (1..13, 1..2),
-        };
-        let families = families.flat_map(|seed| validation::family(seed, cpus, release));
-        mixes.map(|seed| validation::draw(seed, cpus, release)).chain(families).collect()
-    }
+    #[arg(long, default_value = "validation")]
+    set: String,
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse() {
         Cli::Measure { common, seconds } => measure(&common, seconds),
-        Cli::Compare { common, seeds, verbose } => {
-            let mixes = common.set.mixes(cpus()?, &release()?);
-            let comparison = validation::compare(&mixes, &read(&common.record)?, RUNS as usize, seeds)?;
-            print(&comparison, verbose);
-            Ok(())
-        }
         Cli::Load { kind, common } => {
             let report = run(&LoadSpec { kind, common }, stop_flag_on_signals())?;
             println!("{}", serde_json::to_string(&report)?);
@@ -130,14 +92,16 @@ fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
 
 fn measure(which: &Which, seconds: f64) -> anyhow::Result<()> {
     let began = Instant::now();
-    let mixes = which.set.mixes(cpus()?, &release()?);
+    let mixes =
+        validation::set(&which.set, cpus()?, &release()?).context("--set is validation or training")?;
     let done = read(&which.record)?;
     let mut file = OpenOptions::new().create(true).append(true).open(&which.record)?;
     let mut left = 0;
     let mut measured = 0;
-    // Round by round, so that every mix is measured at several times.
-    for repetition in 0..RUNS {
-        for mix in &mixes {
+    // Round by round, so that every mix is measured at several times; all rounds of the first mixes before the others, so
+    // that a record that is never finished holds whole mixes.
+    for part in mixes.chunks(44) {
+        for (repetition, mix) in (0..RUNS).flat_map(|r| part.iter().map(move |m| (r, m))) {
             if done.iter().any(|r| r.mix == mix.name && r.repetition == repetition) {
                 continue;
             }
@@ -312,53 +276,9 @@ impl Host {
             let (then, now) = (self.ticks.get(n).copied(), later.ticks.get(n).copied());
             now.zip(then).map_or(0.0, |(now, then)| now.saturating_sub(then) as f64)
         };
-        // user, nice, system, irq, softirq
-        ([0, 1, 2, 5, 6].into_iter().map(of).sum::<f64>() / wall, of(7) / wall)
+        // What was not idle (3), waiting for a disk (4) or stolen (7): idle time is exact, the others are sampled by ticks
+        // and so biased for loads that are in step with them.
+        let all = 100.0 * std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+        (all - [3, 4, 7].into_iter().map(of).sum::<f64>() / wall, of(7) / wall)
     }
-}
-
-fn print(comparison: &Comparison, verbose: bool) {
-    println!(
-        "{:28} {:>22} {:>9} {:>7} {:>7}  settings",
-        "mix", "fulfilment measured", "simulated", "median", "worst"
-    );
-    for line in &comparison.lines {
-        let mut errors: Vec<f64> = line.errors().collect();
-        errors.sort_by(f64::total_cmp);
-        let [low, middle, high] = line.measured;
-        println!(
-            "{:28} {low:7.3} {middle:.3} {high:7.3} {:9.3} {:7.2} {:7.2}  {}",
-            line.mix,
-            line.simulated,
-            errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN),
-            errors.last().copied().unwrap_or(f64::NAN),
-            line.settings
-        );
-        if verbose {
-            for (index, (measured, simulated)) in line.tasks.iter().enumerate() {
-                println!("      {index:3} {measured:7.2} {simulated:7.2} {:+7.2}", simulated - measured);
-            }
-        }
-    }
-    for pair in comparison.pairs.iter().filter(|p| !p.right) {
-        println!("ranked wrongly: {} is better than {}", pair.better, pair.worse);
-    }
-    let errors = comparison.errors();
-    let quantile = |share| comparison.error_quantile(share).unwrap_or(f64::NAN);
-    println!(
-        "{} mixes, {} tasks: error of a task's CPU median {:.2}, 90th percentile {:.2}, 95th {:.2}, worst {:.2} points \
-         of a CPU (goal 1.5 and 4)",
-        comparison.lines.len(),
-        errors.len(),
-        quantile(0.5),
-        quantile(0.9),
-        quantile(0.95),
-        quantile(1.0)
-    );
-    let right = comparison.pairs.iter().filter(|p| p.right).count();
-    println!(
-        "levers: {right} of {} pairs whose measured intervals do not overlap ranked rightly{} (goal 90 %)",
-        comparison.pairs.len(),
-        comparison.ranked_right().map_or(String::new(), |share| format!(" ({:.0} %)", 100.0 * share))
-    );
 }

@@ -11,8 +11,34 @@ use super::state::{NONE, Status};
 const HOT_NS: u64 = 500_000;
 /// `imbalance_pct` within a cache.
 const IMBALANCE: f64 = 1.17;
+/// Half of `imbalance_pct` of siblings: a new process goes elsewhere only for more than this.
+const FORK_MARGIN: f64 = 1.05;
 /// `busy_factor`: a busy CPU balances this much more rarely.
 const BUSY_FACTOR: u64 = 16;
+
+/// How full a CPU is (`enum group_type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fullness {
+    Spare,
+    Busy,
+    Overloaded,
+}
+
+/// How much is to be moved.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    /// Tasks at most.
+    tasks: u32,
+    /// Load at most; infinite when tasks count.
+    load: f64,
+    /// Balancing failures before.
+    failed: u32,
+}
+
+impl Moved {
+    /// One task, whatever its load.
+    const ONE: Self = Self { tasks: 1, load: f64::INFINITY, failed: 0 };
+}
 
 impl Sim<'_> {
     pub(super) fn is_idle(&self, cpu: u32) -> bool {
@@ -65,18 +91,20 @@ impl Sim<'_> {
         if !t.may_run_on(previous) {
             return self.least_loaded(task);
         }
-        if self.idle_count == 0 || t.allowed_count == 1 || self.available(previous) {
+        let recent = std::mem::replace(&mut self.tasks[task as usize].used_cpu, previous);
+        let t = &self.tasks[task as usize];
+        if t.allowed_count == 1 || self.takes(previous) {
             return previous;
         }
         let smt = !self.cpus[previous as usize].spans[0].is_empty();
         let ring = &self.cpus[previous as usize].spans[1];
-        if t.recent_cpu != NONE
-            && t.recent_cpu != previous
-            && ring.contains(&t.recent_cpu)
-            && t.may_run_on(t.recent_cpu)
-            && self.available(t.recent_cpu)
+        if recent != NONE
+            && recent != previous
+            && ring.contains(&recent)
+            && t.may_run_on(recent)
+            && self.takes(recent)
         {
-            return t.recent_cpu;
+            return recent;
         }
         let scan = self.cpus[previous as usize].scan as usize;
         if smt {
@@ -86,16 +114,20 @@ impl Sim<'_> {
                 }
             }
             for &cpu in &self.cpus[previous as usize].spans[0] {
-                if t.may_run_on(cpu) && self.available(cpu) {
+                if t.may_run_on(cpu) && self.takes(cpu) {
                     return cpu;
                 }
             }
         }
-        ring.iter()
-            .copied()
-            .take(scan)
-            .find(|&cpu| t.may_run_on(cpu) && self.available(cpu))
-            .unwrap_or(previous)
+        let mut others = ring.iter().copied().take(scan);
+        others.find(|&cpu| t.may_run_on(cpu) && self.takes(cpu)).unwrap_or(previous)
+    }
+
+    /// Whether a waking task finds a CPU free: idle, or running SCHED_IDLE tasks alone (`sched_idle_cpu`).
+    fn takes(&self, cpu: u32) -> bool {
+        let c = &self.cpus[cpu as usize];
+        let tasks = self.queues[cpu as usize].tasks;
+        self.available(cpu) || (tasks > 0 && c.idle_tasks == tasks && c.rt.is_empty())
     }
 
     /// The allowed CPU with the fewest tasks; idle cores first (`sched_balance_find_dst_cpu`).
@@ -118,6 +150,33 @@ impl Sim<'_> {
             }
         }
         best.1
+    }
+
+    /// CPU for a run, which is a new process: an idle one, or the one of least load unless the present one is about as good
+    /// (`sched_balance_find_dst_cpu`, called at fork and exec).
+    pub(super) fn select_for_fork(&mut self, task: u32) -> u32 {
+        let now = self.now;
+        let home = self.tasks[task as usize].cpu;
+        let mut best = (f64::INFINITY, home);
+        let mut own = f64::INFINITY;
+        for cpu in 0..self.cpus.len() as u32 {
+            if !self.tasks[task as usize].may_run_on(cpu) {
+                continue;
+            }
+            let load = if self.available(cpu) {
+                0.0
+            } else {
+                let q = &mut self.queues[cpu as usize];
+                q.load.read(now).max(q.weight)
+            };
+            if cpu == home {
+                own = load;
+            }
+            if load < best.0 {
+                best = (load, cpu);
+            }
+        }
+        if own <= FORK_MARGIN * best.0 { home } else { best.1 }
     }
 
     /// A CPU became idle: pull one waiting task. Returns whether one came.
@@ -148,7 +207,7 @@ impl Sim<'_> {
             }
             let from = self.busiest(cpu, level, 2);
             found |= from.is_some();
-            let pulled = from.is_some_and(|from| self.pull(cpu, from, 1, f64::INFINITY, false) > 0);
+            let pulled = from.is_some_and(|from| self.pull(cpu, from, Moved::ONE) > 0);
             self.cpus[cpu as usize].newidle[level].count(if pulled { weight } else { 0 });
             if pulled {
                 return true;
@@ -173,26 +232,26 @@ impl Sim<'_> {
         best
     }
 
-    /// Moves up to `count` waiting tasks of at most `load` each in all from one CPU to another; those that waited longest
-    /// first. `hot`: recently run ones too.
-    fn pull(&mut self, to: u32, from: u32, count: u32, load: f64, hot: bool) -> u32 {
+    /// Moves waiting tasks from one CPU to another; those that waited longest first (`detach_tasks`).
+    fn pull(&mut self, to: u32, from: u32, limit: Moved) -> u32 {
         self.update_current(from);
         let running = self.cpus[from as usize].current;
         let mut waiting: Vec<(u64, u32)> = Vec::new();
-        self.collect_waiting(from, running, to, hot, &mut waiting);
+        // What could not be moved for being hot or too large may be after some failures.
+        self.collect_waiting(from, running, to, limit.failed > 1, &mut waiting);
         waiting.sort_unstable();
-        let mut left = load;
+        let mut left = limit.load;
         let mut moved = 0;
         for (_, task) in waiting {
-            if moved >= count || left <= 0.0 {
+            if moved >= limit.tasks || left <= 0.0 {
                 break;
             }
-            if load.is_finite() {
-                let weight = self.task_load(task);
-                if weight > left {
+            if limit.load.is_finite() {
+                let load = self.task_load(task);
+                if load / f64::from(1u32 << limit.failed.min(16)) > left {
                     continue;
                 }
-                left -= weight;
+                left -= load;
             }
             let before = self.throttle_clock(task);
             self.dequeue_fair(task, false);
@@ -273,7 +332,7 @@ impl Sim<'_> {
                 for level in 0..3 {
                     if let Some(from) = self.busiest(cpu, level, 2) {
                         overloaded = from;
-                        if self.pull(cpu, from, 1, f64::INFINITY, false) > 0 {
+                        if self.pull(cpu, from, Moved::ONE) > 0 {
                             self.mark_resched(cpu);
                             helped = true;
                             break;
@@ -324,11 +383,10 @@ impl Sim<'_> {
         if !self.scenario.kernel.limited_idle_search {
             return;
         }
-        let now = self.now;
         let span = self.cpus[cpu as usize].spans[1].clone();
-        let mut sum = self.cpus[cpu as usize].util.read(now);
+        let mut sum = self.cpu_util(cpu);
         for &other in &span {
-            sum += self.cpus[other as usize].util.read(now);
+            sum += self.cpu_util(other);
         }
         let weight = (span.len() + 1) as f64;
         let x = sum / weight / 1024.0 * IMBALANCE;
@@ -357,21 +415,32 @@ impl Sim<'_> {
         let ms = llc * if balanced { 2 } else { 1 } * if idle { 1 } else { BUSY_FACTOR };
         let at = self.now + ms * 1_000_000;
         let at = at.div_ceil(self.tick_ns) * self.tick_ns;
+        let at = if idle { at } else { at - self.tick_ns };
+        let at = at.max((self.now / self.tick_ns + 1) * self.tick_ns);
         self.cpus[cpu as usize].balance_ticket = self.queue.push(at, super::queue::Event::Balance(cpu));
     }
 
-    /// Whether a CPU has more than it can do (`group_is_overloaded`).
-    fn overloaded(&mut self, cpu: u32) -> bool {
+    /// How full a CPU is (`group_classify` of a group of one CPU).
+    fn fullness(&mut self, cpu: u32) -> Fullness {
         let now = self.now;
-        if self.queues[cpu as usize].tasks < 2 {
-            return false;
+        let tasks = self.queues[cpu as usize].tasks as usize + self.cpus[cpu as usize].rt.len();
+        let util = self.cpu_util(cpu) * IMBALANCE;
+        let runnable = self.cpus[cpu as usize].runnable.read(now);
+        if tasks > 1 && (util > 1024.0 || runnable > 1024.0 * IMBALANCE) {
+            Fullness::Overloaded
+        } else if tasks < 1 || (runnable <= 1024.0 * IMBALANCE && util < 1024.0) {
+            Fullness::Spare
+        } else {
+            Fullness::Busy
         }
-        let c = &mut self.cpus[cpu as usize];
-        c.util.read(now) * IMBALANCE > 1024.0 || c.runnable.read(now) > 1024.0 * IMBALANCE
     }
 
+    /// A busy CPU takes load from an overloaded one (`sched_balance_find_src_group`, `calculate_imbalance`). Returns whether
+    /// it was not balanced.
     fn balance_busy(&mut self, cpu: u32, level: usize) -> bool {
-        if !self.overloaded(cpu) {
+        let own_fullness = self.fullness(cpu);
+        if own_fullness == Fullness::Spare {
+            self.cpus[cpu as usize].failed = 0;
             return false;
         }
         let now = self.now;
@@ -382,21 +451,21 @@ impl Sim<'_> {
         for &other in &span {
             let load = self.queues[other as usize].load.read(now);
             total += load;
-            if load > busiest.0 && self.overloaded(other) {
+            if load > busiest.0 && self.fullness(other) == Fullness::Overloaded {
                 busiest = (load, other);
             }
         }
         let average = total / (span.len() + 1) as f64;
-        if busiest.1 == NONE || own >= average || busiest.0 <= IMBALANCE * own {
+        let near = own_fullness == Fullness::Overloaded && busiest.0 <= IMBALANCE * own;
+        if busiest.1 == NONE || own >= average || own >= busiest.0 || near {
             self.cpus[cpu as usize].failed = 0;
             return false;
         }
         let imbalance = (busiest.0 - average).min(average - own);
         let failed = self.cpus[cpu as usize].failed;
-        // What could not be moved for being too large or hot may be after some failures.
-        let limit = imbalance * f64::from(1u32 << failed.min(8));
-        let moved = self.pull(cpu, busiest.1, u32::MAX, limit, failed > 1);
-        self.cpus[cpu as usize].failed = if moved > 0 { 0 } else { (failed + 1).min(8) };
+        let limit = Moved { tasks: u32::MAX, load: imbalance, failed };
+        let moved = self.pull(cpu, busiest.1, limit);
+        self.cpus[cpu as usize].failed = if moved > 0 { 0 } else { (failed + 1).min(16) };
         if moved > 0 {
             let current = self.cpus[cpu as usize].current;
             if current == NONE {
@@ -405,7 +474,7 @@ impl Sim<'_> {
                 self.mark_program(cpu);
             }
         }
-        moved > 0
+        true
     }
 
     // Real-time class.

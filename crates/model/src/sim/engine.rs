@@ -1,19 +1,18 @@
-//! The event loop: time, accounting, switching, waking, sleeping.
+//! The event loop: events, when to look at a CPU again, choosing and switching.
 
-use evenkeel_base::{SchedAttr, SchedPolicy};
+use evenkeel_base::SchedPolicy;
 
 use rand_pcg::Pcg32;
 
-use super::pelt::Average;
 use super::queue::{Event, Queue};
 use super::report::Report;
-use super::spec::{Generation, Scenario, Setting, Steal};
-use super::state::{Cpu, Entity, Goal, GroupState, IDLE_WEIGHT, NICE_0, NONE, RunQueue, Status, TaskState};
+use super::spec::{Generation, Scenario};
+use super::state::{Cpu, Entity, Goal, GroupState, NONE, RunQueue, Status, TaskState};
 
 /// Round-robin quantum (`RR_TIMESLICE`).
 pub(super) const RR_NS: f64 = 100_000_000.0;
 /// A picked task's first instruction: nothing shorter than this is left undone.
-const EPSILON_NS: f64 = 0.5;
+pub(super) const EPSILON_NS: f64 = 0.5;
 
 /// A running simulation.
 pub(super) struct Sim<'a> {
@@ -118,71 +117,6 @@ impl<'a> Sim<'a> {
         self.pending_resched.push(cpu);
     }
 
-    /// Accounts the running task of a CPU up to now (`update_curr`).
-    pub(super) fn update_current(&mut self, cpu: u32) {
-        let c = &mut self.cpus[cpu as usize];
-        let wall = (self.now - c.since) as f64;
-        c.since = self.now;
-        if wall == 0.0 || c.current == NONE {
-            return;
-        }
-        let (task, cpu_time, work) = (c.current, wall * c.rate, wall * c.work_rate);
-        c.busy += wall;
-        c.demanded += wall;
-        let t = &mut self.tasks[task as usize];
-        t.got += cpu_time;
-        t.work += work;
-        t.last_ran = self.now;
-        match &mut t.goal {
-            Goal::Cpu(left) => *left -= cpu_time,
-            Goal::Work(left) => *left -= work,
-            Goal::Events(_, done, _) => *done += work,
-            _ => {}
-        }
-        if !t.policy.is_fair() {
-            t.rr_left -= cpu_time;
-            return;
-        }
-        let mut e = task;
-        let mut resched = false;
-        loop {
-            let ent = &mut self.entities[e as usize];
-            ent.vruntime += cpu_time * NICE_0 / ent.weight;
-            ent.exec += cpu_time;
-            let queue = ent.queue;
-            let contested = self.queues[queue as usize].entities.len() > 1;
-            if self.generation == Generation::Cfs {
-                self.advance_zero(queue);
-            } else {
-                let ent = &mut self.entities[e as usize];
-                if ent.vruntime >= ent.deadline - EPSILON_NS {
-                    ent.deadline = ent.vruntime + ent.slice * NICE_0 / ent.weight;
-                    resched |= contested;
-                    if self.generation != Generation::EevdfMinSlice {
-                        ent.vprot = f64::NEG_INFINITY;
-                    }
-                }
-                if contested && !resched && self.eevdf_time_left(e) <= EPSILON_NS {
-                    resched = true;
-                }
-            }
-            let q = &mut self.queues[queue as usize];
-            if q.limited {
-                q.runtime -= cpu_time;
-                if q.runtime <= 0.0 {
-                    self.take_runtime(queue);
-                }
-            }
-            e = self.queues[queue as usize].owner;
-            if e == NONE {
-                break;
-            }
-        }
-        if resched {
-            self.mark_resched(cpu);
-        }
-    }
-
     /// The running task of a CPU, accounted, may have reached its goal, or a tick may take the CPU from it.
     fn cpu_event(&mut self, cpu: u32) {
         let task = self.cpus[cpu as usize].current;
@@ -216,15 +150,16 @@ impl<'a> Sim<'a> {
     }
 
     /// Whether a running task has done what it was about.
-    fn goal_reached(&self, task: u32) -> bool {
+    pub(super) fn goal_reached(&self, task: u32) -> bool {
         match self.tasks[task as usize].goal {
             Goal::Begin(_) | Goal::Never => false,
             Goal::Until(at) => self.now >= at,
             Goal::Cpu(left) | Goal::Work(left) => left <= EPSILON_NS,
+            // Looked at on whole nanoseconds: up to one late.
             Goal::Events(size, done, stop) => {
                 self.now >= stop && {
                     let over = done - (done / size).floor() * size;
-                    over <= EPSILON_NS || size - over <= EPSILON_NS
+                    over <= 1.0 + EPSILON_NS || size - over <= EPSILON_NS
                 }
             }
         }
@@ -384,9 +319,10 @@ impl<'a> Sim<'a> {
     }
 
     /// Ends a task's turn and starts the queues' turn for the next (`put_prev_task`, `set_next_task`).
-    fn put(&mut self, cpu: u32, previous: u32, next: u32) {
+    pub(super) fn put(&mut self, cpu: u32, previous: u32, next: u32) {
         if previous != NONE {
             let t = &mut self.tasks[previous as usize];
+            t.util.set(self.now, 0.0);
             if t.status == Status::Ready && t.cpu == cpu {
                 t.involuntary += 1;
                 t.waiting_since = self.now;
@@ -462,258 +398,12 @@ impl<'a> Sim<'a> {
         if let Goal::Begin(ns) = t.goal {
             t.goal = Goal::Until(now + ns as u64);
         }
+        self.tasks[task as usize].util.set(now, 1024.0);
         self.cpus[cpu as usize].util.set(now, if fair { 1024.0 } else { 0.0 });
         self.mark_program(cpu);
         if self.goal_reached(task) {
             self.goal_done(task);
         }
-    }
-
-    /// A task becomes runnable (`try_to_wake_up`).
-    fn wake(&mut self, task: u32) {
-        let t = &mut self.tasks[task as usize];
-        if t.status != Status::Asleep {
-            return;
-        }
-        let initial = t.first_ran_ns.is_none();
-        self.wake_goal(task);
-        if self.tasks[task as usize].status == Status::Ended {
-            return;
-        }
-        let now = self.now;
-        self.tasks[task as usize].status = Status::Ready;
-        self.tasks[task as usize].waiting_since = now;
-        let fair = self.tasks[task as usize].policy.is_fair();
-        if fair && self.entities[task as usize].delayed {
-            let cpu = self.tasks[task as usize].cpu;
-            self.update_current(cpu);
-            self.task_average(task, true);
-            self.enqueue_fair(task, false);
-            self.after_wake(cpu, task);
-            return;
-        }
-        let cpu = self.select_cpu(task, initial);
-        self.update_current(cpu);
-        self.move_to(task, cpu);
-        self.task_average(task, true);
-        if fair {
-            self.enqueue_fair(task, initial);
-        } else {
-            self.enqueue_rt(cpu, task, false);
-        }
-        self.after_wake(cpu, task);
-    }
-
-    fn after_wake(&mut self, cpu: u32, task: u32) {
-        let mark = self.throttle_clock(task);
-        self.tasks[task as usize].throttle_mark = mark;
-        self.mark_program(cpu);
-        let current = self.cpus[cpu as usize].current;
-        if current == NONE {
-            self.mark_resched(cpu);
-            return;
-        }
-        let (cur_fair, new_fair) =
-            (self.tasks[current as usize].policy.is_fair(), self.tasks[task as usize].policy.is_fair());
-        let preempt = match (cur_fair, new_fair) {
-            (true, true) => {
-                !self.cpus[cpu as usize].resched
-                    && self.reachable(task)
-                    && self.reachable(current)
-                    && self.wakeup_preempts(current, task)
-            }
-            (true, false) => true,
-            (false, true) => false,
-            (false, false) => self.tasks[task as usize].priority > self.tasks[current as usize].priority,
-        };
-        if preempt {
-            self.mark_resched(cpu);
-        } else {
-            self.check_overload(cpu);
-        }
-    }
-
-    /// Whether no queue above the task is throttled or left.
-    fn reachable(&self, task: u32) -> bool {
-        let mut e = task;
-        loop {
-            if !self.entities[e as usize].queued {
-                return false;
-            }
-            let q = &self.queues[self.entities[e as usize].queue as usize];
-            if q.throttled {
-                return false;
-            }
-            if q.owner == NONE {
-                return true;
-            }
-            e = q.owner;
-        }
-    }
-
-    /// A running task stops until `at` (`None`: for ever).
-    pub(super) fn sleep(&mut self, task: u32, at: Option<u64>) {
-        let cpu = self.tasks[task as usize].cpu;
-        let t = &mut self.tasks[task as usize];
-        t.status = if at.is_some() { Status::Asleep } else { Status::Ended };
-        t.voluntary += 1;
-        let (fair, now, slack) = (t.policy.is_fair(), self.now, self.scenario.kernel.timer_slack_ns);
-        self.task_average(task, false);
-        if fair {
-            self.dequeue_fair(task, at.is_some());
-        } else {
-            self.dequeue_rt(cpu, task);
-        }
-        match at {
-            Some(at) => {
-                let at = if at == u64::MAX { at } else { at.max(now) + if fair { slack } else { 0 } };
-                self.tasks[task as usize].ticket = self.queue.push(at, Event::Wake(task));
-            }
-            None => {
-                self.tasks[task as usize].ended_ns = Some(now);
-                self.alive -= 1;
-            }
-        }
-        self.mark_resched(cpu);
-    }
-
-    /// Moves a task that is not queued to a CPU's queues.
-    pub(super) fn move_to(&mut self, task: u32, cpu: u32) {
-        let t = &mut self.tasks[task as usize];
-        let from = t.cpu;
-        if from == cpu {
-            return;
-        }
-        t.cpu = cpu;
-        let group = t.group;
-        let (old, new) = (self.entities[task as usize].queue, self.queue_of(group, cpu));
-        let now = self.now;
-        // Its part of the load average goes along.
-        let part = self.tasks[task as usize].load_avg.read(now);
-        self.queues[old as usize].load.shift(now, -part);
-        self.queues[new as usize].load.shift(now, part);
-        if !self.eevdf() {
-            let shift = self.queues[new as usize].zero - self.queues[old as usize].zero;
-            self.entities[task as usize].vruntime += shift;
-        }
-        self.entities[task as usize].queue = new;
-    }
-
-    /// Index of a group's queue on a CPU.
-    pub(super) fn queue_of(&self, group: u32, cpu: u32) -> u32 {
-        let base = if group == NONE { 0 } else { group + 1 };
-        base * self.cpus.len() as u32 + cpu
-    }
-
-    fn task_average(&mut self, task: u32, runnable: bool) {
-        let weight = if runnable { self.entities[task as usize].weight } else { 0.0 };
-        let now = self.now;
-        let average: &mut Average = &mut self.tasks[task as usize].load_avg;
-        average.set(now, weight);
-    }
-
-    /// Brings a CPU's average of runnable tasks up to date.
-    pub(super) fn count_runnable(&mut self, cpu: u32) {
-        let tasks = f64::from(self.queues[cpu as usize].tasks) * 1024.0;
-        let now = self.now;
-        self.overloaded |= tasks > 1024.0;
-        self.cpus[cpu as usize].runnable.set(now, tasks);
-    }
-
-    /// Time the queues above a task have been throttled, summed.
-    pub(super) fn throttle_clock(&self, task: u32) -> u64 {
-        if self.tasks[task as usize].group == NONE {
-            return 0;
-        }
-        let mut queue = self.entities[task as usize].queue;
-        let mut sum = 0;
-        loop {
-            let q = &self.queues[queue as usize];
-            if q.limited {
-                sum += q.throttled_ns + if q.throttled { self.now - q.throttled_at } else { 0 };
-            }
-            if q.owner == NONE {
-                return sum;
-            }
-            queue = self.entities[q.owner as usize].queue;
-        }
-    }
-
-    /// Applies scheduling attributes to an entity.
-    pub(super) fn apply_attr(&mut self, task: u32, attr: SchedAttr) {
-        let custom = attr.slice_ns.filter(|_| self.generation >= Generation::EevdfSlices);
-        let granularity = self.granularity;
-        let ent = &mut self.entities[task as usize];
-        ent.idle = attr.policy == SchedPolicy::Idle;
-        ent.weight = if ent.idle { IDLE_WEIGHT } else { f64::from(attr.nice.weight()) };
-        ent.custom_slice = custom.is_some();
-        ent.slice = custom.map_or(granularity, |ns| (ns as f64).clamp(100_000.0, 100_000_000.0));
-        let t = &mut self.tasks[task as usize];
-        t.policy = attr.policy;
-        t.priority = attr.rt_priority.clamp(1, 99);
-        t.rr_left = RR_NS;
-    }
-
-    fn change(&mut self, index: usize) {
-        let Some(timed) = self.scenario.changes.get(index) else { return };
-        match &timed.change {
-            Setting::Weight(group, weight) => {
-                self.groups[*group].weight = *weight;
-                for cpu in 0..self.cpus.len() as u32 {
-                    self.update_current(cpu);
-                    let e = self.queues[self.queue_of(*group as u32, cpu) as usize].owner;
-                    self.update_share(e);
-                    self.mark_program(cpu);
-                }
-            }
-            Setting::Sched(task, attr) => {
-                let attr = *attr;
-                self.requeue(*task as u32, |sim, task| sim.apply_attr(task, attr));
-            }
-            Setting::Affinity(task, cpus) => {
-                let mut spec = self.scenario.tasks[*task].clone();
-                spec.cpus.clone_from(cpus);
-                let allowed = self.scenario.task_cpus(&spec);
-                self.requeue(*task as u32, |sim, task| {
-                    sim.set_allowed(task, &allowed);
-                });
-            }
-        }
-    }
-
-    /// Takes a task off its queues, changes it, and puts it back where it may run.
-    fn requeue(&mut self, task: u32, change: impl FnOnce(&mut Self, u32)) {
-        let cpu = self.tasks[task as usize].cpu;
-        self.update_current(cpu);
-        let ready = self.tasks[task as usize].status == Status::Ready;
-        let running = self.cpus[cpu as usize].current == task;
-        let fair = self.tasks[task as usize].policy.is_fair();
-        if fair && self.entities[task as usize].queued {
-            self.dequeue_fair(task, false);
-        } else if !fair && ready {
-            self.dequeue_rt(cpu, task);
-        }
-        change(self, task);
-        if !ready {
-            return;
-        }
-        let target =
-            if self.tasks[task as usize].may_run_on(cpu) { cpu } else { self.select_cpu(task, false) };
-        if running {
-            // It is put back like a preempted task and picked again at once if it is still first.
-            self.take_off(cpu, task);
-        }
-        self.update_current(target);
-        self.move_to(task, target);
-        if self.tasks[task as usize].policy.is_fair() {
-            self.enqueue_fair(task, false);
-        } else {
-            self.enqueue_rt(target, task, false);
-        }
-        let mark = self.throttle_clock(task);
-        self.tasks[task as usize].throttle_mark = mark;
-        self.mark_resched(cpu);
-        self.mark_resched(target);
     }
 
     /// Takes a running task, off its queues already, from its CPU; the CPU must choose again.
@@ -722,35 +412,9 @@ impl<'a> Sim<'a> {
         self.put(cpu, NONE, NONE);
         self.set_idle(cpu, true);
         self.cpus[cpu as usize].util.set(self.now, 0.0);
+        self.tasks[task as usize].util.set(self.now, 0.0);
         self.sibling_rates(cpu);
         self.tasks[task as usize].waiting_since = self.now;
         self.mark_resched(cpu);
-    }
-
-    fn steal_rule(&mut self) {
-        let Steal::Window { window_ns, above, below, .. } = self.scenario.machine.steal else { return };
-        // Demanded time: a stolen CPU still counts as wanted by its task.
-        let busy: f64 = (0..self.cpus.len() as u32)
-            .map(|cpu| {
-                self.update_current(cpu);
-                let c = &mut self.cpus[cpu as usize];
-                std::mem::take(&mut c.demanded)
-            })
-            .sum();
-        self.demand.push_back(busy);
-        let slots = (window_ns / 1_000_000_000).max(1) as usize;
-        while self.demand.len() > slots {
-            self.demand.pop_front();
-        }
-        let use_share =
-            self.demand.iter().sum::<f64>() / (slots as f64 * 1e9) / self.cpus.len().max(1) as f64;
-        let was = self.stealing;
-        self.stealing = if was { use_share >= below } else { use_share > above };
-        if was != self.stealing {
-            for cpu in 0..self.cpus.len() as u32 {
-                self.set_rates(cpu);
-            }
-        }
-        self.queue.push(self.now + 1_000_000_000, Event::Steal);
     }
 }

@@ -138,6 +138,7 @@ impl Sim<'_> {
 
     /// Makes a task runnable on its CPU's queues (`enqueue_task_fair`).
     pub(super) fn enqueue_fair(&mut self, task: u32, initial: bool) {
+        self.expect(task, true);
         let cpu = self.tasks[task as usize].cpu;
         let mut e = task;
         let mut slice = None;
@@ -176,6 +177,9 @@ impl Sim<'_> {
     /// queued until the others have caught up (6.12, `DELAY_DEQUEUE`). Returns whether it left.
     pub(super) fn dequeue_fair(&mut self, task: u32, sleep: bool) -> bool {
         let was_delayed = self.entities[task as usize].delayed;
+        if !was_delayed {
+            self.expect(task, false);
+        }
         let left = self.dequeue_chain(task, sleep && !was_delayed, !was_delayed);
         self.count_runnable(self.tasks[task as usize].cpu);
         left

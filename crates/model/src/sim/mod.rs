@@ -14,7 +14,9 @@
 //! assert!((report.tasks[0].got_pct - 50.0).abs() < 1.0);
 //! ```
 
+mod account;
 mod balance;
+mod change;
 mod engine;
 mod fair;
 mod groups;
@@ -27,6 +29,7 @@ mod spec;
 mod state;
 #[cfg(test)]
 mod tests;
+mod wake;
 
 pub use report::{GroupReport, Histogram, Report, Run, TaskReport};
 pub use spec::{

@@ -121,6 +121,12 @@ impl Kernel {
         }
     }
 
+    /// Defaults of a release as the kernel tells it, such as `6.18.44-cloud-amd64`; `None` for another text.
+    pub fn of(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        Some(Self::release(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+
     /// Base slice or minimum granularity for a number of CPUs: 0.75 ms (0.70 ms from 6.15 on, here with
     /// [`Generation::EevdfMinSlice`]) times `1 + log2(min(cpus, 8))`, `get_update_sysctl_factor` in `kernel/sched/fair.c`.
     pub fn granularity_ns(&self, cpus: usize) -> f64 {

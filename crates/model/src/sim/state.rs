@@ -121,6 +121,10 @@ pub(super) struct Cpu {
     /// Decaying averages: runnable tasks and use by the fair class, both times 1024.
     pub runnable: Average,
     pub util: Average,
+    /// Sum of what its runnable fair tasks are expected to use (`util_est`), of 1024.
+    pub util_est: f64,
+    /// Runnable SCHED_IDLE tasks.
+    pub idle_tasks: u32,
     /// Time with a task, nanoseconds.
     pub busy: f64,
     /// The same, taken by the steal rule every second.
@@ -213,6 +217,11 @@ pub(super) struct TaskState {
     pub last_ran: u64,
     /// Decaying average of its runnable weight.
     pub load_avg: Average,
+    /// Decaying average of its running, times 1024, and what it is expected to reach when it runs (`util_est`).
+    pub util: Average,
+    pub util_est: f64,
+    /// CPU it was on before its last wake-up (`recent_used_cpu`).
+    pub used_cpu: u32,
     pub rr_left: f64,
     pub rt_order: i64,
     // Counted.

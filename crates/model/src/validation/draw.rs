@@ -10,6 +10,21 @@ use crate::experiment::{Experiment, GroupSpec, Kind, MachineSpec, TaskSpec};
 /// The levers of a [`family`].
 pub const FAMILY_LEVERS: [&str; 6] = ["default", "nice", "slice 20", "slice 100", "batch+slice 100", "pin"];
 
+/// Runs measured of each mix.
+pub const RUNS: u32 = 5;
+
+/// A named set of mixes: `validation`, 32 random mixes and 4 families of levers that are used for nothing else, or `training`,
+/// which the simulator may be improved on. `None` for another name.
+pub fn set(name: &str, cpus: u32, release: &str) -> Option<Vec<Experiment>> {
+    let (mixes, families) = match name {
+        "validation" => (1000..1032, 2000..2004),
+        "training" => (1..13, 1..2),
+        _ => return None,
+    };
+    let families = families.flat_map(|seed| family(seed, cpus, release));
+    Some(mixes.map(|seed| draw(seed, cpus, release)).chain(families).collect())
+}
+
 /// Draws a mix with random settings for a machine of `cpus` CPUs and a kernel release such as `6.18`.
 pub fn draw(seed: u64, cpus: u32, release: &str) -> Experiment {
     let mut random = Pcg64::seed_from_u64(seed);

@@ -8,4 +8,4 @@ mod compare;
 mod draw;
 
 pub use compare::{Comparison, Line, Pair, Record, compare};
-pub use draw::{FAMILY_LEVERS, draw, family};
+pub use draw::{FAMILY_LEVERS, RUNS, draw, family, set};
