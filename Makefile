@@ -41,6 +41,11 @@ outsiders: ## a redis under light load and a compile beside a mix that the loop 
 	@scripts/packages.sh build test
 	@scripts/outsiders.sh
 
+lab-figures: ## the laboratory's own figures on this host: wake-up, overhead, weights, quota, sysbench (as root, quiet, 4 min)
+	@scripts/packages.sh build test
+	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
+	@EVENKEEL='$(CARGO_TARGET_DIR)/release/evenkeel' scripts/lab-figures.sh
+
 static: ## one file without shared libraries, to copy to another host of the same architecture
 	@scripts/static.sh
 

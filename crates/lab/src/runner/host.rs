@@ -81,15 +81,16 @@ pub fn facts(topology: Option<&Topology>) -> Host {
     }
 }
 
-/// Measures what one thread, and one on every CPU, do undisturbed: the best of several short passes, since
-/// disturbances only ever slow down. Takes about a second.
+/// Measures what one thread, and one on every CPU, do undisturbed. Per CPU second, so that others on the host cost
+/// nothing but where they share a core; the best of several short passes. Takes about a second.
 pub fn calibrate(host: &mut Host, stop: &AtomicBool) {
     let rate = |threads: u32| {
         let mut spec = LoadSpec::new(Kind::Primes(Primes { max_prime: 10_000 }));
         spec.common.threads = Some(threads);
         spec.common.seconds = Some(0.15);
-        let passes = (0..3).filter_map(|_| run_load(&spec, stop).ok()?.events_per_s);
-        passes.fold(None, |best: Option<f64>, rate| Some(best.map_or(rate, |b| b.max(rate))))
+        let passes = (0..3).filter_map(|_| run_load(&spec, stop).ok());
+        let rates = passes.filter(|r| r.cpu_s > 0.0).map(|r| r.events as f64 / r.cpu_s * f64::from(threads));
+        rates.fold(None, |best: Option<f64>, rate| Some(best.map_or(rate, |b| b.max(rate))))
     };
     host.primes_per_s = rate(1);
     host.primes_per_s_all = host.cpus.and_then(|cpus| if cpus > 1 { rate(cpus) } else { host.primes_per_s });

@@ -1,0 +1,164 @@
+//! `evenkeel lab run` from outside: statuses, interruption, `kill -9`, and what is left.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_lab::record::Record;
+
+fn evenkeel(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn output(args: &[&str]) -> Output {
+    evenkeel(args).output().unwrap()
+}
+
+/// Ends the experiment whatever becomes of the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Cgroups and files of an experiment run by this process.
+fn traces(pid: u32) -> Vec<PathBuf> {
+    let prefix = format!("evenkeel-lab-{pid}-x");
+    let mut dirs = vec![PathBuf::from("/dev/shm"), PathBuf::from("/sys/fs/cgroup")];
+    dirs.extend(fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path()));
+    dirs.iter()
+        .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten())
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: a child of ours that was not waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}
+
+/// An experiment of four short cells; the commands in it leave a descendant behind.
+fn file(dir: &Path) -> String {
+    let path = dir.join("x.toml");
+    fs::write(
+        &path,
+        "name = 'interrupted'\norder = 'written'\n[[tenant]]\nname = 'a'\nunits = '1 2'\nload = 'spin'\nrun_s = 1\n\
+         [[tenant]]\nname = 'b'\ncommand = ['sh', '-c', 'sleep 987 & sleep 0.5']\n\
+         [[sweep]]\nfield = 'tenant.a.runs'\nvalues = [1, 2, 3, 1]\n",
+    )
+    .unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn interrupted_and_killed_it_goes_on_where_it_was_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = file(dir.path());
+    let out = dir.path().join("results");
+    let args = ["lab", "run", &file, "--out", out.to_str().unwrap()];
+    let cells = || Record::load(&out).map_or(0, |record| record.cells.len());
+
+    // Ctrl-C in the second cell: cleaned up before it ends, status 1, the first cell kept.
+    let mut first = Running(evenkeel(&args).spawn().unwrap());
+    eventually("a first cell", || cells() == 1);
+    eventually("a second one", || !traces(first.0.id()).is_empty());
+    signal(&first.0, libc::SIGINT);
+    let status = first.0.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(traces(first.0.id()), Vec::<PathBuf>::new());
+    assert_eq!(cells(), 1);
+
+    // kill -9 in the next: the next start cleans up, and finishes.
+    let mut second = Running(evenkeel(&args).spawn().unwrap());
+    let killed = second.0.id();
+    eventually("tenants", || traces(killed).len() > 1);
+    std::thread::sleep(Duration::from_millis(600));
+    signal(&second.0, libc::SIGKILL);
+    second.0.wait().unwrap();
+    let before = Record::load(&out).unwrap();
+    let last = output(&args);
+    let stderr = String::from_utf8_lossy(&last.stderr);
+    assert_eq!(last.status.code(), Some(0), "{stderr}");
+    assert_eq!(traces(killed), Vec::<PathBuf>::new());
+    let after = Record::load(&out).unwrap();
+    assert!(after.is_complete() && after.cells.len() == 4);
+    assert_eq!(after.cells[..before.cells.len()], before.cells[..]);
+    assert!(String::from_utf8_lossy(&last.stdout).contains("4 of 4 cells"));
+    // Nobody's descendants are left, either.
+    let sleeping = fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let cmdline = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        cmdline == "sleep\u{0}987\u{0}"
+    });
+    assert!(!sleeping, "a command's descendant outlived its cell");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("results");
+    let out = out.to_str().unwrap();
+    let bad = dir.path().join("bad.toml");
+    for (text, part) in [
+        ("name = 'x'\n[[tenant]]\nload = 'primez'\nrun_s = 1\n", "workloads are"),
+        ("name = 'x'\n[[tenant]]\nlaod = 'primes'\nrun_s = 1\n", "line 3: unknown field"),
+        ("name = 'x'\n[[tenant]]\nload = 'primes'\nunits = '64y2'\nrun_s = 1\n", "64y2"),
+    ] {
+        fs::write(&bad, text).unwrap();
+        let output = output(&["lab", "run", bad.to_str().unwrap(), "--out", out]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}: {stderr}");
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    for (args, status, part) in [
+        (&["lab", "run", "cpu-units-equall"][..], 2, "cpu-units-equal"),
+        (&["lab", "run", "/no/such/file.toml"], 2, "/no/such/file.toml"),
+        (
+            &["lab", "run", "cpu-units-equal", "--units", "1255"],
+            2,
+            "not enough cpu: asked 1255, available 1155",
+        ),
+        (&["lab", "run", "cpu-units-equal", "--units", "64q"], 2, "64q"),
+        (
+            &["lab", "run", "cpu-units-equal", "--quick", "--out", out, "--", "no-such-command"],
+            3,
+            "command not found",
+        ),
+        (&["lab", "run", "cpu-units-equal", "--place", "moon"], 2, "cgroup, process, docker"),
+    ] {
+        let output = output(args);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
+        assert!(stderr.contains(part) && !stderr.contains("panicked"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn the_experiments_are_listed() {
+    let text = String::from_utf8(output(&["lab", "list"]).stdout).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_slice(&output(&["lab", "list", "-o", "json"]).stdout).unwrap();
+    let names: Vec<&str> =
+        json["experiments"].as_array().unwrap().iter().filter_map(|e| e["name"].as_str()).collect();
+    for name in
+        ["cpu-units-alone", "cpu-units-balance", "isolation", "isolation-sys", "limit-sweep", "platforms"]
+    {
+        assert!(text.contains(name) && names.contains(&name), "{name}");
+    }
+}
