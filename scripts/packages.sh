@@ -25,6 +25,7 @@ test|redis-server|redis-server|an outsider whose latency must not suffer
 test|redis-tools|redis-cli|asks it
 test|stress-ng|stress-ng|foreign load that the loop has to cope with
 test|sysbench|sysbench|reference for the built-in prime workload
+test|jq|jq|prints the laboratory's figures
 test|CHROMIUM|chromium|renders the HTML report as a reader's browser would
 test|util-linux|unshare|mount namespace of the test engine
 test|procps|ps|reference for the process list
