@@ -10,7 +10,7 @@ KILLS ?= 200
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill lint bench outsiders static install uninstall clean
+.PHONY: help demo test test-vm test-kill lint bench outsiders tenants static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -40,6 +40,9 @@ bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000
 outsiders: ## a redis under light load and a compile beside a mix that the loop evens out: what they feel (8 minutes, as root)
 	@scripts/packages.sh build test
 	@scripts/outsiders.sh
+
+tenants: ## figures on tenants: rr against C, agreement of two runs, weights, 24 Mbit/s (as root, quiet machine)
+	@scripts/tenants.sh
 
 lab-figures: ## the laboratory's own figures on this host: wake-up, overhead, weights, quota, sysbench (as root, quiet, 4 min)
 	@scripts/packages.sh build test

@@ -1,6 +1,6 @@
-//! Cgroups that somebody manages: systemd's units and Docker's containers are changed through their own interface, so
-//! that the owner knows and does not write over it. Where it has no word for a value, or does not answer, the file is
-//! written instead.
+//! Cgroups that somebody manages: systemd's units, Docker's containers and libvirt's machines are changed through
+//! their own interface, so that the owner knows and does not write over it. Where it has no word for a value, or does
+//! not answer, the file is written instead.
 
 use std::io::Read;
 use std::path::Path;
@@ -34,6 +34,7 @@ impl Run for RunProgram {
         let service = match program {
             "systemctl" => "/run/systemd/system",
             "docker" => "/var/run/docker.sock",
+            "virsh" => "/var/run/libvirt",
             _ => return false,
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -75,12 +76,13 @@ pub(crate) struct Owners {
     run: Box<dyn Run>,
     docker: bool,
     systemd: bool,
+    libvirt: bool,
 }
 
 impl Owners {
     pub fn find(run: Box<dyn Run>) -> Self {
-        let (docker, systemd) = (run.has("docker"), run.has("systemctl"));
-        Self { run, docker, systemd }
+        let (docker, systemd, libvirt) = (run.has("docker"), run.has("systemctl"), run.has("virsh"));
+        Self { run, docker, systemd, libvirt }
     }
 
     /// Has the owner make the change. `None`: nobody owns the cgroup, or its owner has no word for the value. The
@@ -105,6 +107,12 @@ impl Owners {
             args.extend(docker_options(to, group.v2)?);
             args.push(id.to_owned());
             return Some(("docker", args));
+        }
+        // Before systemd, whose scope it is: libvirt's own view is to stay true.
+        if self.libvirt
+            && let Some(domain) = crate::libvirt::domain(group)
+        {
+            return Some(("virsh", crate::libvirt::arguments(&domain, to)?));
         }
         if self.systemd
             && let Some(unit) = unit(group)
@@ -252,6 +260,14 @@ mod tests {
             let expected = format!("systemctl set-property --runtime -- web.service {expected}");
             assert_eq!(*calls.lock().unwrap(), [expected]);
         }
+    }
+
+    #[test]
+    fn libvirt_is_asked_for_its_machines_before_systemd() {
+        let (owners, calls) = owners(false);
+        let machine = group("/machine.slice/machine-qemu\\x2d3\\x2dweb.scope", true);
+        assert_eq!(owners.write(&machine, &Setting::Weight(200)), Some(Ok(())));
+        assert_eq!(*calls.lock().unwrap(), ["virsh schedinfo web --live --set cpu_shares=200"]);
     }
 
     #[test]

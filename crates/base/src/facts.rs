@@ -83,6 +83,9 @@ pub struct HostFacts {
     pub smt_active: Known<bool>,
     /// BPF scheduler in charge (`/sys/kernel/sched_ext`): its name, `None` when none is loaded.
     pub sched_ext: Known<Option<String>>,
+    /// How network load is spread over CPUs.
+    #[serde(default)]
+    pub network: Known<Network>,
     /// `kernel.sched_rt_runtime_us`: microseconds of each second real-time tasks may use; `None` is no limit.
     pub rt_runtime_usec: Known<Option<u64>>,
 }
@@ -126,6 +129,46 @@ impl Irq {
             .filter(|(cpu, _)| cpus.contains(*cpu))
             .fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
+}
+
+/// How network load is spread over CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Receive interrupts' softer halves (`NET_RX` of `/proc/softirqs`) since boot, by CPU; those with none left out.
+    pub received_by_cpu: Vec<(u32, u64)>,
+    /// `net.core.rps_sock_flow_entries`: the host's table of sockets' flows, which RFS needs; 0 is off.
+    pub sock_flow_entries: Known<u64>,
+    /// Links of this network namespace.
+    pub links: Vec<LinkQueues>,
+}
+
+/// One link's queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkQueues {
+    /// Its name.
+    pub name: String,
+    /// A device is behind it (a network card, also a virtual machine's).
+    pub physical: bool,
+    /// Receive queues.
+    pub receive: Vec<ReceiveQueue>,
+    /// Transmit queues.
+    pub transmit: Vec<TransmitQueue>,
+}
+
+/// One receive queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiveQueue {
+    /// CPUs its packets are processed on; empty: the one that served the interrupt.
+    pub rps_cpus: Known<CpuSet>,
+    /// Entries of its flow table; 0: no RFS.
+    pub rps_flow_cnt: Known<u64>,
+}
+
+/// One transmit queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransmitQueue {
+    /// CPUs that send by it; empty: the kernel's choice. Unknown for links with one queue.
+    pub xps_cpus: Known<CpuSet>,
 }
 
 /// Frequency control of one CPU.

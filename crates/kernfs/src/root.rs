@@ -95,6 +95,19 @@ impl Root {
         optional(self.parse(relative, parse))
     }
 
+    /// Names in a directory that are text, ascending.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] if the directory cannot be listed.
+    pub fn names(&self, relative: impl AsRef<Path>) -> Result<Vec<String>, ReadError> {
+        let path = self.path(relative);
+        let entries = fs::read_dir(&path).map_err(|error| ReadError::io(&path, error))?;
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
     /// Names in a directory that are numbers, ascending: processes, threads.
     ///
     /// # Errors

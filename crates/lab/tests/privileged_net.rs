@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::CpuSet;
-use evenkeel_lab::net::measure::Timing;
+use evenkeel_lab::net::measure::{Measured, Timing};
 use evenkeel_lab::net::namespace::Namespace;
 use evenkeel_lab::net::scene::NamespaceScene;
 use evenkeel_lab::net::wiring::{Nic, UPLINK, Wiring};
@@ -65,7 +65,10 @@ fn flows_are_answered_by_every_tenant_over_every_link() {
         [(Nic::Veth, 4, None), (Nic::Veth, 2, Some(&cpus)), (Nic::Macvlan, 4, None), (Nic::None, 1, None)]
     {
         let scene = NamespaceScene::build(&binary(), nic, tenants, 8, steered).unwrap();
-        let measured = scene.measure(short()).unwrap();
+        // On a busy machine a flow may get nothing for a while: then for longer.
+        let try_for = |windows| scene.measure(Timing { windows, ..short() }).unwrap();
+        let all_moved = |m: &Measured| m.flows.iter().all(|flow| flow.transactions > 0);
+        let measured = [2, 10].into_iter().map(try_for).find(all_moved).unwrap_or_else(|| try_for(60));
         assert_eq!(measured.tenants.len(), tenants, "{nic:?}");
         assert_eq!(measured.flows.len(), 8);
         assert!(
@@ -77,7 +80,7 @@ fn flows_are_answered_by_every_tenant_over_every_link() {
         assert!((per_tenant * measured.seconds / transactions as f64 - 1.0).abs() < 1e-6);
         for tenant in &measured.tenants {
             assert_eq!(tenant.flows as usize, 8 / tenants);
-            assert_eq!(tenant.windows.len(), 2);
+            assert!(tenant.windows.len() >= 2);
             let latency = tenant.latency.unwrap();
             assert!(latency.p50_usec <= latency.p99_usec && latency.mean_usec > 0.0);
             assert!(tenant.cpu_pct.unwrap() > 0.0);

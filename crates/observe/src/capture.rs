@@ -80,10 +80,12 @@ impl From<ReadError> for CaptureError {
 }
 
 const PER_TASK: [&str; 4] = ["stat", "schedstat", "cgroup", "status"];
-const PER_HOST: [&str; 12] = [
+const PER_HOST: [&str; 14] = [
     "proc/cmdline",
     "proc/pressure/cpu",
     "proc/interrupts",
+    "proc/softirqs",
+    "proc/sys/net/core/rps_sock_flow_entries",
     "proc/sys/kernel/osrelease",
     "proc/sys/kernel/random/boot_id",
     "proc/sys/kernel/sched_autogroup_enabled",
@@ -151,6 +153,7 @@ pub fn capture(dir: &Path, options: &CaptureOptions) -> Result<Captured, Capture
     second.machine()?;
     second.copy_all(PER_HOST)?;
     second.irqs()?;
+    second.links()?;
     second.facts(options)?;
     written.tasks = tasks;
     Ok(written)
@@ -317,6 +320,25 @@ impl Tree<'_> {
         for irq in self.numbered("proc/irq", "") {
             self.copy(&format!("proc/irq/{irq}/smp_affinity_list"))?;
             self.copy(&format!("proc/irq/{irq}/effective_affinity_list"))?;
+        }
+        Ok(())
+    }
+
+    /// Packet steering of every link.
+    fn links(&mut self) -> Result<(), CaptureError> {
+        for link in self.host.names("sys/class/net").unwrap_or_default() {
+            let dir = format!("sys/class/net/{link}");
+            for queue in self.numbered(&format!("{dir}/queues"), "rx-") {
+                self.copy(&format!("{dir}/queues/rx-{queue}/rps_cpus"))?;
+                self.copy(&format!("{dir}/queues/rx-{queue}/rps_flow_cnt"))?;
+            }
+            for queue in self.numbered(&format!("{dir}/queues"), "tx-") {
+                self.copy(&format!("{dir}/queues/tx-{queue}/xps_cpus"))?;
+            }
+            // Only that there is one counts.
+            if self.host.path(format!("{dir}/device")).exists() {
+                self.write(&format!("{dir}/device/here"), "")?;
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! carries the reason.
 
 use evenkeel_base::facts::{HostFacts, Known, Mount, Mounts, Pressure, TaskMemory};
-use evenkeel_kernfs::facts::{autogroup, boot, cpufreq, cpusets, irq, numa_maps};
+use evenkeel_kernfs::facts::{autogroup, boot, cpufreq, cpusets, irq, network, numa_maps};
 use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_kernfs::sysfs::NODE_DIR;
 use evenkeel_kernfs::{ReadError, Root, cgroupfs, pressure, sysfs};
@@ -50,6 +50,7 @@ pub fn read_facts(root: &Root, options: &FactsOptions) -> HostFacts {
         mounts: Mounts { cpu: mount(|all| &all.cpu), cpuset: mount(|all| &all.cpuset) },
         smt_active: switch(root, "sys/devices/system/cpu/smt/active", None),
         sched_ext: read_sched_ext(root),
+        network: network::read(root).into(),
         rt_runtime_usec: root
             .parse("proc/sys/kernel/sched_rt_runtime_us", cgroupfs::parse_signed)
             .map(|usec| u64::try_from(usec).ok())

@@ -2,12 +2,14 @@
 
 mod demo_page;
 mod run_page;
+mod tenants_page;
 mod tune_page;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use demo_page::demo;
 pub use run_page::{RunPage, run};
+pub use tenants_page::{TenantsPage, tenants};
 pub use tune_page::{SettingRow, TunePage, tune};
 
 use crate::svg;

@@ -14,6 +14,7 @@ mod history;
 mod known;
 mod lab;
 mod load;
+mod net;
 mod plan;
 mod prove;
 mod ps;
@@ -23,6 +24,7 @@ mod settings;
 mod show;
 mod sim;
 mod status;
+mod tenants;
 mod top;
 mod topology;
 mod tune;
@@ -94,6 +96,11 @@ enum Command {
     Load(load::Args),
     Lab(lab::Args),
     Sim(sim::Args),
+    Tenants(tenants::Args),
+    Net(net::Args),
+    /// First process of a virtual machine of the laboratory.
+    #[command(hide = true)]
+    Guest(evenkeel_lab::vm::guest::Guest),
     Tune(tune::Args),
     Capture(capture::Args),
     Demo(demo::Args),
@@ -121,6 +128,11 @@ impl From<anyhow::Error> for Failure {
 
 /// Result of a command: the exit status of a finished one (0 done, 1 the answer is no) or a failure.
 pub type Outcome = Result<u8, Failure>;
+
+/// Runs inside a virtual machine; on a host it refuses.
+fn guest_main(guest: &evenkeel_lab::vm::guest::Guest) -> Outcome {
+    evenkeel_lab::vm::guest::main(guest).map(|()| 0).map_err(|error| Failure::Usage(error.into()))
+}
 
 /// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
@@ -152,6 +164,9 @@ pub fn main() -> ExitCode {
         Command::Load(args) => load::run(global, args),
         Command::Lab(args) => lab::run(global, args),
         Command::Sim(args) => sim::run(global, args),
+        Command::Net(args) => net::run(global, args),
+        Command::Tenants(args) => tenants::run(global, args),
+        Command::Guest(guest) => guest_main(&guest),
         Command::Tune(args) => tune::run(global, args),
         Command::Capture(args) => capture::run(global, args),
         Command::Demo(args) => demo::run(global, args),

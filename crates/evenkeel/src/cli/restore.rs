@@ -15,7 +15,8 @@ use super::{Failure, Format, Global, Outcome};
 
 /// Put back everything a run changed and did not take back itself, such as after `kill -9`.
 ///
-/// Every surviving task and cgroup gets the value it was found with; what somebody else changed meanwhile is left
+/// Every surviving task and cgroup gets the value it was found with, and so do the network's settings made by
+/// `evenkeel net`; what somebody else changed meanwhile is left
 /// alone and reported. Nothing to do is no error. Exit status 1: conflicts or failures remain, or a run is at work.
 ///
 /// Example: evenkeel restore --stop
@@ -41,7 +42,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         stop(dir, args.wait)?;
     }
     let kernel = Linux::new().context("cannot look at the kernel")?;
-    let (recovery, damage) = match restore(dir, kernel) {
+    let (mut recovery, damage) = match restore(dir, kernel) {
         Ok(recovery) => (recovery, None),
         Err(ActuateError::Damaged { path, line, recovery }) => {
             let kept = recovery.kept_aside.clone().unwrap_or_else(|| path.clone());
@@ -55,6 +56,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Err(error @ ActuateError::Open(OpenError::Busy(_))) => return Err(Failure::No(error.into())),
         Err(error) => return Err(cannot(error, dir)),
     };
+    let (host, host_is_clean) = super::net::restore_host(global);
+    recovery.report.notes.extend(host);
     show(global.output, &recovery).context("cannot write the result")?;
     if let Some(damage) = damage {
         return Err(Failure::No(anyhow!(damage)));
@@ -67,7 +70,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             failed.len()
         )));
     }
-    Ok(u8::from(!recovery.report.is_clean()))
+    Ok(u8::from(!recovery.report.is_clean() || !host_is_clean))
 }
 
 fn is_denied(item: &Item) -> bool {

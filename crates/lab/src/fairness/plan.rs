@@ -21,6 +21,24 @@ pub enum Which {
 }
 
 impl Which {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::TenantsNet, Self::TenantsCpu];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|which| which.name() == name)
+    }
+
+    /// What it shows, one sentence.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::TenantsNet => {
+                "Flows to 1, 2, 4 .. tenants (namespaces, machines): throughput, latency, load, bias"
+            }
+            Self::TenantsCpu => "CPU-bound tenants (cgroups, machines) under equal and unequal weights",
+        }
+    }
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {

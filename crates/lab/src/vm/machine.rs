@@ -346,7 +346,7 @@ fn before_exec(parent: u32, tap: Option<RawFd>, mask: Option<&[u64]>) -> io::Res
 fn arguments(image: &Image, spec: &Spec<'_>, console: &Path) -> Vec<String> {
     let (machine, serial) =
         if cfg!(target_arch = "aarch64") { ("virt", "ttyAMA0") } else { ("q35", "ttyS0") };
-    let mut append = format!("console={serial} quiet loglevel=3 panic=-1 rdinit=/init");
+    let mut append = format!("console={serial} quiet loglevel=4 panic=-1 rdinit=/init");
     append += " -- guest";
     if let Some((_, address)) = &spec.tap {
         append += &format!(" --address={address}");

@@ -83,7 +83,7 @@ kinds! {
     Sieve(sieve::Sieve),
     /// Solves linear equations in floating point, as linpack does.
     Flops(flops::Flops),
-    /// Moves memory: the STREAM triad.
+    /// Moves memory (the STREAM triad), or a stream of bytes over TCP.
     Stream(stream::Stream),
     /// One-byte requests and responses over TCP: server or client.
     Rr(rr::Rr),
@@ -136,6 +136,8 @@ mod tests {
             "sieve --from 5 --to 9 --read same --shared-fd --dir /x",
             "flops --size 10",
             "stream --memory 3",
+            "stream --connect 10.0.0.1:99",
+            "stream --listen [::1]:99",
             "rr server --address [::1]:99",
             "rr client --flows 7 --start-at @5.25",
             "idle --name x",
@@ -161,6 +163,7 @@ mod tests {
             "spin --slot 1",
             "rr",
             "primes --max-prime 1",
+            "stream --listen [::1]:99 --connect [::1]:99",
             "whatever",
         ] {
             assert!(parse(&words(line)).is_err(), "{line} was accepted");

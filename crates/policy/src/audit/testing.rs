@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_base::facts::{
-    Autogroup, CpusetGroup, Governor, Irq, KernelParams, Mount, Mounts, Pressure, TaskMemory,
+    Autogroup, CpusetGroup, Governor, Irq, KernelParams, Mount, Mounts, Network, Pressure, TaskMemory,
 };
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
@@ -90,6 +90,11 @@ impl World {
             },
             smt_active: Known::Value(false),
             sched_ext: Known::Value(None),
+            network: Known::Value(Network {
+                received_by_cpu: vec![],
+                sock_flow_entries: Known::Value(0),
+                links: vec![],
+            }),
             rt_runtime_usec: Known::default(),
         };
         let observation = Observation {

@@ -6,6 +6,7 @@
 
 mod convergence;
 mod cores;
+mod lines;
 mod summary;
 mod tasks;
 mod timeline;
@@ -14,6 +15,7 @@ use std::fmt::{Display, Write};
 
 pub use convergence::{Trial, convergence, importance};
 pub use cores::core_map;
+pub use lines::{Line, LineChart, line_chart};
 pub use summary::{Mark, SummaryRow, summary};
 pub use tasks::{TaskBars, task_bars};
 pub use timeline::{Band, Timeline, timeline};

@@ -1,6 +1,7 @@
 //! `evenkeel lab list`.
 
 use evenkeel_lab::builtin::BUILTINS;
+use evenkeel_lab::fairness::plan::Which;
 use serde_json::json;
 
 use crate::cli::{Failure, Format, Global, Outcome};
@@ -18,11 +19,15 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
             for builtin in BUILTINS {
                 println!("{:width$}  {}", builtin.name, builtin.about);
             }
+            for which in Which::ALL {
+                println!("{:width$}  {}", which.name(), which.about());
+            }
         }
         Format::Json => {
             let experiments: Vec<_> = BUILTINS
                 .iter()
                 .map(|b| json!({"name": b.name, "about": b.about, "sources": b.sources}))
+                .chain(Which::ALL.map(|w| json!({"name": w.name(), "about": w.about(), "sources": []})))
                 .collect();
             println!("{:#}", json!({"schema": "evenkeel.lab-list/v1", "experiments": experiments}));
         }
@@ -30,6 +35,9 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
             println!("name,about");
             for builtin in BUILTINS {
                 println!("{},\"{}\"", builtin.name, builtin.about.replace('"', "\"\""));
+            }
+            for which in Which::ALL {
+                println!("{},\"{}\"", which.name(), which.about());
             }
         }
         Format::Svg => {

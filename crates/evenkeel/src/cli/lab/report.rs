@@ -25,6 +25,9 @@ pub struct Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
+    if evenkeel_lab::fairness::record::is_one(&args.folder) {
+        return crate::cli::tenants::report_again(global, &args.folder);
+    }
     let record = load(&args.folder)?;
     let folder = if args.folder.is_dir() {
         args.folder.as_path()

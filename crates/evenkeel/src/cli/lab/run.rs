@@ -80,6 +80,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             "lab run gives -o text or json; reports are made from its folder"
         )));
     }
+    if let Some(which) = evenkeel_lab::fairness::plan::Which::named(&args.experiment) {
+        let suffix = if args.quick { "-quick" } else { "" };
+        let folder = Path::new("evenkeel-lab").join(format!("{}{suffix}", which.name()));
+        return crate::cli::tenants::run_builtin(global, which, args.quick, args.out.unwrap_or(folder));
+    }
     let stop = stop_on_signals()?;
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok();
     let (mut experiment, about) = experiment(&args, topology.as_ref(), &stop)?;

@@ -13,6 +13,8 @@ mod isolated_sibling;
 mod isolated_task;
 mod isolcpus_housekeeping;
 mod kernel_features;
+mod net_receive_cpu;
+mod net_rfs;
 mod nice_ineffective;
 mod nohz_rcu;
 mod numa_services;
@@ -52,6 +54,8 @@ pub const RULES: &[Rule] = &[
     shares_conversion::RULE,
     steal::RULE,
     pressure::RULE,
+    net_receive_cpu::RULE,
+    net_rfs::RULE,
     governor::RULE,
     smt_pinned::RULE,
     realtime_unlimited::RULE,

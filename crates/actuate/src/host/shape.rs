@@ -1,0 +1,450 @@
+//! Outgoing bandwidth of groups of processes: HTB classes below a root discipline of ours, and a classifier that knows
+//! a packet's group by its socket.
+//!
+//! cgroup v1's `net_cls` has a classifier of its own (`cls_cgroup`) on some kernels only, and "u32 by cgroup" exists on
+//! none. What every kernel since 4.18 has is a BPF classifier that asks for the socket's cgroup v2 id
+//! (`bpf_skb_ancestor_cgroup_id`, descendants included) or for the `net_cls` class id (`bpf_get_cgroup_classid`). The
+//! program is a handful of instructions, so they are written out here: nothing is compiled, no file is left.
+//!
+//! A socket belongs to the cgroup (v2) its process was in when it was made: connections older than a move are not
+//! found. Deleting the root discipline takes classes, filter and program with it: that is all there is to undo.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use super::HostError;
+
+/// Whose packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// Sockets of a cgroup v2 and of those below it: its id (the directory's inode) and depth (1 below the root).
+    Cgroup {
+        /// Inode of its directory.
+        id: u64,
+        /// Depth.
+        level: u32,
+    },
+    /// Sockets whose `net_cls.classid` is this.
+    ClassId(u32),
+}
+
+impl Owner {
+    /// A cgroup v2 by its directory and the mount point of its hierarchy.
+    ///
+    /// # Errors
+    /// It is not there, or not below the mount point.
+    pub fn of_cgroup(mount: &Path, dir: &Path) -> Result<Self, HostError> {
+        let relative = dir
+            .strip_prefix(mount)
+            .map_err(|_| HostError::Refused(format!("{} is not below {}", dir.display(), mount.display())))?;
+        let level = relative.components().count() as u32;
+        if level == 0 {
+            return Err(HostError::Refused(format!("{} is the root of all groups", dir.display())));
+        }
+        let metadata = fs::metadata(dir).map_err(|_| HostError::Gone(dir.display().to_string()))?;
+        Ok(Self::Cgroup { id: metadata.ino(), level })
+    }
+}
+
+/// A group's rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Whose packets.
+    pub owner: Owner,
+    /// At most this, bits a second, packets' headers included.
+    pub bits_per_s: u64,
+}
+
+/// What a class has sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassCounters {
+    /// Minor number: 1 for the first rate given, and so on.
+    pub class: u16,
+    /// Bytes sent, headers included.
+    pub bytes: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+}
+
+/// Most groups of one link: jumps in the program stay short.
+pub const MAX_GROUPS: usize = 200;
+
+/// Makes a class for each rate below the root discipline `handle:` of a link, which must be ours already (see
+/// [`super::HostKnob::RootQdisc`]), and the classifier. Others' packets pass unshaped. `namespace` is where the link is;
+/// `None`: here.
+///
+/// # Errors
+/// See [`HostError`]; the root discipline stays, and deleting it removes what was made.
+pub fn shape(
+    namespace: Option<BorrowedFd<'_>>,
+    link: &str,
+    handle: u16,
+    rates: &[Rate],
+) -> Result<(), HostError> {
+    if rates.is_empty() || rates.len() > MAX_GROUPS {
+        return Err(HostError::Refused(format!("{} groups: expected 1 to {MAX_GROUPS}", rates.len())));
+    }
+    let mut lines = String::new();
+    for (index, rate) in rates.iter().enumerate() {
+        if rate.bits_per_s < 8_000 {
+            return Err(HostError::Refused(format!("{} bit/s: expected at least 8000", rate.bits_per_s)));
+        }
+        // Two ticks' worth of 4 ms may leave at once, and at least one whole packet of segmentation offload.
+        let burst = (rate.bits_per_s / 8 / 125).max(66_000);
+        lines += &format!(
+            "class add dev {link} parent {handle:x}: classid {handle:x}:{:x} htb rate {}bit ceil {}bit burst {burst} \
+             cburst {burst} quantum 60000\n",
+            index + 1,
+            rate.bits_per_s,
+            rate.bits_per_s
+        );
+    }
+    let program = load(&program(handle, rates))?;
+    let filter =
+        format!("filter add dev {link} parent {handle:x}: protocol all prio 1 bpf object-pinned {PIN}\n");
+    in_thread(namespace, || {
+        tc(&lines)?;
+        // bpffs in a mount namespace that ends with this thread: `tc` finds the program, the host sees no mount.
+        private_bpffs().map_err(|error| io_error("mounting bpffs", &error))?;
+        pin(program.as_fd()).map_err(|error| io_error("pinning the classifier", &error))?;
+        tc(&filter)
+    })
+}
+
+/// Removes the root discipline of ours from a link of another namespace (of the host's own the journal does it).
+///
+/// # Errors
+/// See [`HostError`].
+pub fn unshape(namespace: Option<BorrowedFd<'_>>, link: &str) -> Result<(), HostError> {
+    in_thread(namespace, || tc(&format!("qdisc del dev {link} root\n")))
+}
+
+/// Makes the root discipline on a link of another namespace; on the host's own links use the journal.
+///
+/// # Errors
+/// See [`HostError`].
+pub fn make_root(namespace: BorrowedFd<'_>, link: &str, handle: u16) -> Result<(), HostError> {
+    in_thread(Some(namespace), || {
+        tc(&format!("qdisc add dev {link} root handle {handle:x}: htb default 0\n"))
+    })
+}
+
+/// What the classes below `handle:` of a link have sent, in their order.
+///
+/// # Errors
+/// See [`HostError`].
+pub fn counters(
+    namespace: Option<BorrowedFd<'_>>,
+    link: &str,
+    handle: u16,
+) -> Result<Vec<ClassCounters>, HostError> {
+    let text = in_thread(namespace, || {
+        let output = Command::new("tc").args(["-s", "class", "show", "dev", link]).output();
+        let output = output.map_err(|error| io_error("tc", &error))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    })?;
+    Ok(parse_counters(&text, handle))
+}
+
+/// `class htb ee01:1 root ..` and, on the next line, `Sent 10 bytes 2 pkt (dropped 0, overlimits 0 requeues 0)`.
+fn parse_counters(text: &str, handle: u16) -> Vec<ClassCounters> {
+    let mut found = Vec::new();
+    let mut class = None;
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words.as_slice() {
+            ["class", "htb", id, ..] => {
+                class = id
+                    .split_once(':')
+                    .filter(|(major, _)| u16::from_str_radix(major, 16) == Ok(handle))
+                    .and_then(|(_, minor)| u16::from_str_radix(minor, 16).ok());
+            }
+            ["Sent", bytes, "bytes", packets, "pkt", rest @ ..] => {
+                let drops = rest.iter().skip_while(|word| **word != "(dropped").nth(1);
+                let drops = drops.and_then(|word| word.trim_end_matches(',').parse().ok());
+                if let (Some(class), Ok(bytes), Ok(packets)) = (class.take(), bytes.parse(), packets.parse())
+                {
+                    found.push(ClassCounters { class, bytes, packets, drops: drops.unwrap_or(0) });
+                }
+            }
+            _ => {}
+        }
+    }
+    found.sort_by_key(|counters| counters.class);
+    found
+}
+
+/// Where the program is pinned for an instant, in a mount namespace of its own.
+const PIN: &str = "/sys/fs/bpf/evenkeel-classifier";
+
+/// One instruction of a BPF program (`struct bpf_insn`, native byte order of the fields).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Instruction {
+    code: u8,
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
+    // A bit field: on little-endian machines (x86-64, arm64) the target register is the low half.
+    Instruction { code, registers: to | from << 4, offset, immediate }
+}
+
+/// `bpf_get_cgroup_classid` and `bpf_skb_ancestor_cgroup_id` of `include/uapi/linux/bpf.h`.
+const CLASSID: i32 = 17;
+const ANCESTOR_CGROUP_ID: i32 = 83;
+
+/// The classifier: the class of the first owner that matches, 0 (no class of ours) otherwise.
+fn program(handle: u16, rates: &[Rate]) -> Vec<Instruction> {
+    let call = |helper| instruction(0x85, 0, 0, 0, helper);
+    // r6 = skb: calls clobber r1 to r5.
+    let mut code = vec![instruction(0xbf, 6, 1, 0, 0)];
+    for (index, rate) in rates.iter().enumerate() {
+        code.push(instruction(0xbf, 1, 6, 0, 0));
+        let id = match rate.owner {
+            Owner::Cgroup { id, level } => {
+                code.extend([instruction(0xb7, 2, 0, 0, level as i32), call(ANCESTOR_CGROUP_ID)]);
+                id
+            }
+            Owner::ClassId(id) => {
+                code.push(call(CLASSID));
+                u64::from(id)
+            }
+        };
+        let class = u32::from(handle) << 16 | (index as u32 + 1);
+        code.extend([
+            // r1 = id (two slots), skip two unless r0 == r1, r0 = class, exit
+            instruction(0x18, 1, 0, 0, id as u32 as i32),
+            instruction(0, 0, 0, 0, (id >> 32) as i32),
+            instruction(0x5d, 0, 1, 2, 0),
+            instruction(0xb4, 0, 0, 0, class as i32),
+            instruction(0x95, 0, 0, 0, 0),
+        ]);
+    }
+    code.extend([instruction(0xb7, 0, 0, 0, 0), instruction(0x95, 0, 0, 0, 0)]);
+    code
+}
+
+/// The part of `union bpf_attr` that loading a program takes (up to `kern_version`).
+#[repr(C)]
+#[derive(Default)]
+struct LoadAttributes {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    licence: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+}
+
+/// The part of `union bpf_attr` that pinning takes.
+#[repr(C)]
+#[derive(Default)]
+struct PinAttributes {
+    path: u64,
+    fd: u32,
+    flags: u32,
+}
+
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_OBJ_PIN: libc::c_long = 6;
+const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+
+fn load(code: &[Instruction]) -> Result<OwnedFd, HostError> {
+    let mut log = vec![0u8; 64 * 1024];
+    let attributes = LoadAttributes {
+        kind: BPF_PROG_TYPE_SCHED_CLS,
+        count: code.len() as u32,
+        instructions: code.as_ptr() as u64,
+        licence: c"Apache-2.0".as_ptr() as u64,
+        log_level: 1,
+        log_size: log.len() as u32,
+        log: log.as_mut_ptr() as u64,
+        ..LoadAttributes::default()
+    };
+    // SAFETY: the attributes and everything they point to live through the call; their size is given.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_LOAD,
+            &raw const attributes,
+            std::mem::size_of::<LoadAttributes>(),
+        )
+    };
+    if fd < 0 {
+        let error = io::Error::last_os_error();
+        let said = String::from_utf8_lossy(&log);
+        let said = said.trim_end_matches('\0').lines().last().unwrap_or("").to_owned();
+        return Err(match error.raw_os_error() {
+            Some(libc::EPERM) => HostError::Denied("loading the classifier (bpf)".into()),
+            _ => HostError::Io {
+                path: "loading the classifier (bpf)".into(),
+                error: format!("{error} {said}"),
+            },
+        });
+    }
+    // SAFETY: just created by the kernel, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn pin(program: BorrowedFd<'_>) -> io::Result<()> {
+    let path = std::ffi::CString::new(PIN)?;
+    let attributes = PinAttributes { path: path.as_ptr() as u64, fd: program.as_raw_fd() as u32, flags: 0 };
+    // SAFETY: as for loading.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_OBJ_PIN, &raw const attributes, std::mem::size_of::<PinAttributes>())
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn private_bpffs() -> io::Result<()> {
+    let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    let (none, root, bpf, at) = (c"none".as_ptr(), c"/".as_ptr(), c"bpf".as_ptr(), c"/sys/fs/bpf".as_ptr());
+    // SAFETY: flags and valid C strings; null where the kernel takes none. Acts on the calling thread's mounts only.
+    unsafe {
+        check(libc::unshare(libc::CLONE_NEWNS))?;
+        check(libc::mount(none, root, std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, std::ptr::null()))?;
+        check(libc::mount(bpf, at, bpf, 0, std::ptr::null()))
+    }
+}
+
+/// A thread of its own, in the namespace given: what it does to its namespaces ends with it.
+fn in_thread<T: Send>(
+    namespace: Option<BorrowedFd<'_>>,
+    work: impl FnOnce() -> Result<T, HostError> + Send,
+) -> Result<T, HostError> {
+    let namespace = namespace.map(|fd| fd.as_raw_fd());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            if let Some(fd) = namespace {
+                // SAFETY: a descriptor the caller holds open, and a flag; acts on this thread only.
+                if unsafe { libc::setns(fd, libc::CLONE_NEWNET) } < 0 {
+                    return Err(io_error("entering the network namespace", &io::Error::last_os_error()));
+                }
+            }
+            work()
+        });
+        thread.join().unwrap_or_else(|_| Err(io_error("shaping", &io::Error::other("a thread failed"))))
+    })
+}
+
+fn io_error(path: &str, error: &io::Error) -> HostError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => HostError::Denied(path.to_owned()),
+        _ => HostError::Io { path: path.to_owned(), error: error.to_string() },
+    }
+}
+
+fn tc(lines: &str) -> Result<(), HostError> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            HostError::Unsupported("tc is not installed: apt-get install iproute2".into())
+        }
+        _ => io_error("tc", &error),
+    };
+    let mut child = Command::new("tc")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that ended early says why on its stderr.
+        let _ = stdin.write_all(lines.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    if said.contains("Cannot find device") {
+        return Err(HostError::Gone(lines.lines().next().unwrap_or("").to_owned()));
+    }
+    Err(HostError::Io { path: format!("tc {}", lines.lines().next().unwrap_or("")), error: said })
+}
+
+/// A rate such as `24mbit`, `1.5gbit`, `800kbit`, `64000` (bits a second), as `tc` writes them.
+///
+/// # Errors
+/// What was expected.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &lower[digits.len()..] {
+        "" | "bit" => 1.0,
+        "kbit" => 1e3,
+        "mbit" => 1e6,
+        "gbit" => 1e9,
+        _ => return Err(format!("{text:?} is not a rate such as 24mbit")),
+    };
+    let number: f64 = digits.parse().map_err(|_| format!("{text:?} is not a rate such as 24mbit"))?;
+    let bits = number * factor;
+    if bits.is_finite() && (8e3..=1e12).contains(&bits) {
+        Ok(bits as u64)
+    } else {
+        Err(format!("{text:?}: expected 8kbit to 1000gbit"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_read_as_tc_writes_them() {
+        assert_eq!(parse_rate("24mbit"), Ok(24_000_000));
+        assert_eq!(parse_rate("1.5Gbit"), Ok(1_500_000_000));
+        assert_eq!(parse_rate("64000"), Ok(64_000));
+        for bad in ["", "24", "mbit", "24mb", "-5mbit", "nan", "1e99gbit", "24mbitt"] {
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn counters_are_those_of_our_classes() {
+        let text = "class htb 1:1 root rate 1Mbit\n Sent 9 bytes 9 pkt (dropped 0, overlimits 0 requeues 0) \n\
+            class htb ee01:2 root prio 0 rate 24Mbit ceil 24Mbit burst 66000b\n \
+            Sent 1234 bytes 5 pkt (dropped 6, overlimits 7 requeues 0) \n backlog 0b 0p requeues 0\n";
+        let expected = ClassCounters { class: 2, bytes: 1234, packets: 5, drops: 6 };
+        assert_eq!(parse_counters(text, 0xee01), [expected]);
+    }
+
+    #[test]
+    fn each_group_is_one_comparison_that_ends_the_program() {
+        let rates = [
+            Rate { owner: Owner::Cgroup { id: 0x1_0000_0002, level: 3 }, bits_per_s: 8000 },
+            Rate { owner: Owner::ClassId(7), bits_per_s: 8000 },
+        ];
+        let code = program(0xee01, &rates);
+        assert_eq!(code.len(), 1 + 8 + 7 + 2);
+        assert_eq!((code[4].immediate, code[5].immediate), (2, 1));
+        assert_eq!(code[7].immediate as u32, 0xee01_0001);
+        // A jump over the answer leads to the next group's first instruction.
+        assert_eq!((code[6].code, code[6].offset, code[9].code), (0x5d, 2, 0xbf));
+        assert_eq!(code.last().unwrap().code, 0x95);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_them_panic(text in "\\PC{0,60}") {
+            let _ = parse_rate(&text);
+            let _ = parse_counters(&text, 1);
+        }
+    }
+}

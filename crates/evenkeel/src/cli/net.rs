@@ -1,0 +1,399 @@
+//! `evenkeel net`: packet steering, interrupts' CPUs and outgoing bandwidth: shown, set, put back.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use evenkeel_actuate::host::shape::{ClassCounters, Owner, Rate, counters, parse_rate, shape};
+use evenkeel_actuate::host::{Files, Host, HostActuator, HostError, HostKnob, HostOpenError};
+use evenkeel_kernfs::mountinfo::Hierarchies;
+use evenkeel_kernfs::{Root, facts::irq};
+use evenkeel_lab::load::stop_flag_on_signals;
+use evenkeel_report::{Field, Table};
+use serde::Serialize;
+
+use super::{Failure, Format, Global, Outcome};
+
+/// Show and set how network load is spread over CPUs (RPS, RFS, XPS, IRQ affinity), and limit groups' bandwidth.
+///
+/// What is set stays until `evenkeel restore` puts it back as it was found; the original is on disk before the first
+/// write. What somebody else changed meanwhile is left alone and reported.
+///
+/// Example: evenkeel net show
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Every link's queues with their CPUs, and the interrupts that carry its name.
+    Show {
+        /// Only this link.
+        #[arg(long)]
+        link: Option<String>,
+    },
+    /// Set packet steering of a link, or an interrupt's CPUs.
+    Set(Set),
+    /// Limit what groups of processes send by a link, by HTB; ended by --for, Ctrl-C or `evenkeel restore`.
+    Limit(Limit),
+}
+
+#[derive(Debug, clap::Args)]
+struct Set {
+    /// Link whose queues are set.
+    #[arg(long)]
+    link: Option<String>,
+    /// CPUs received packets are processed on, such as 0-3; `off` for those that served the interrupt.
+    #[arg(long, value_name = "CPUS|off", requires = "link")]
+    rps: Option<String>,
+    /// Flow table entries of each receive queue, and, at least as many for all queues together, of the host (RFS); 0 is
+    /// off.
+    #[arg(long, value_name = "N", requires = "link")]
+    rfs: Option<u32>,
+    /// CPUs that send by this link's queues; `off` for the kernel's choice.
+    #[arg(long, value_name = "CPUS|off", requires = "link")]
+    xps: Option<String>,
+    /// CPUs an interrupt is served on: 34=0-1; repeat.
+    #[arg(long, value_name = "IRQ=CPUS")]
+    irq: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Limit {
+    /// Link packets leave by.
+    #[arg(long)]
+    link: String,
+    /// A cgroup v2 by its path and its rate, headers included: /web=24mbit; repeat. Or a net_cls class id:
+    /// classid:0x10001=24mbit.
+    #[arg(long, value_name = "GROUP=RATE", required = true)]
+    group: Vec<String>,
+    /// End after this time, print what each group sent, and put everything back.
+    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
+}
+
+/// Where what users set is journaled.
+pub fn state(global: &Global) -> PathBuf {
+    global.state_dir.join("host")
+}
+
+/// Puts back what `net` set and what a killed experiment left: what came of it, in words, and whether all is as found.
+pub fn restore_host(global: &Global) -> (Vec<String>, bool) {
+    let (mut lines, mut clean) = (Vec::new(), true);
+    for dir in [state(global), global.state_dir.join("lab")] {
+        if !dir.join("journal").exists() {
+            continue;
+        }
+        match HostActuator::open(&dir) {
+            Ok((_, report)) => {
+                clean &= report.is_clean();
+                lines.extend(report.lines());
+            }
+            Err(error) => {
+                clean = false;
+                lines.push(error.to_string());
+            }
+        }
+    }
+    (lines, clean)
+}
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if global.output == Format::Svg {
+        return Err(Failure::Usage(anyhow!("net has no picture: use -o text, json or csv")));
+    }
+    if global.root.is_some() && !matches!(args.what, What::Show { .. }) {
+        return Err(Failure::Usage(anyhow!("this changes this host: --root does not go with it")));
+    }
+    match args.what {
+        What::Show { link } => show(global, link.as_deref()),
+        What::Set(set) => self::set(global, &set),
+        What::Limit(limit) => self::limit(global, &limit),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct QueueRow {
+    link: String,
+    queue: String,
+    knob: &'static str,
+    value: Option<String>,
+    note: String,
+}
+
+fn show(global: &Global, only: Option<&str>) -> Outcome {
+    let mut files = global.root.as_ref().map_or_else(Files::new, Files::at);
+    let links: Vec<String> = match only {
+        Some(link) => {
+            files.queues(link).map_err(|_| Failure::Usage(anyhow!("there is no link {link:?}")))?;
+            vec![link.to_owned()]
+        }
+        None => files.links(),
+    };
+    let root = global.root.as_ref().map_or_else(Root::host, Root::at);
+    let irqs = irq::read(&root).unwrap_or_default();
+    let mut rows = Vec::new();
+    let mut push = |link: &str, queue: String, knob: &'static str, read: Result<String, HostError>| {
+        let (value, note) = match read {
+            Ok(value) => (Some(value), String::new()),
+            Err(error) => (None, error.to_string()),
+        };
+        rows.push(QueueRow { link: link.to_owned(), queue, knob, value, note });
+    };
+    push("(host)", String::new(), "rps_sock_flow_entries", files.read(&HostKnob::SockFlowEntries));
+    for link in &links {
+        let Ok((receive, transmit)) = files.queues(link) else { continue };
+        let named = || link.clone();
+        for queue in receive {
+            push(
+                link,
+                format!("rx-{queue}"),
+                "rps_cpus",
+                files.read(&HostKnob::RpsCpus { link: named(), queue }),
+            );
+            let count = files.read(&HostKnob::RpsFlowCount { link: named(), queue });
+            push(link, format!("rx-{queue}"), "rps_flow_cnt", count);
+        }
+        for queue in transmit {
+            push(
+                link,
+                format!("tx-{queue}"),
+                "xps_cpus",
+                files.read(&HostKnob::XpsCpus { link: named(), queue }),
+            );
+        }
+        // Drivers name a queue's interrupt after the link (`eth0-TxRx-3`) or, virtio, after the device (`virtio1-input.0`).
+        let device = std::fs::read_link(root.path(format!("sys/class/net/{link}/device"))).ok();
+        let device = device.and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        let belongs = |name: &str| {
+            let starts = |prefix: &str| {
+                name.strip_prefix(prefix)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.', '@']))
+            };
+            starts(link) || device.as_deref().is_some_and(starts)
+        };
+        for irq in irqs.iter().filter(|irq| belongs(&irq.name)) {
+            let cpus = irq.affinity.get().map(ToString::to_string);
+            let read = cpus.map_err(|why| HostError::Unsupported(why.to_string()));
+            push(link, format!("irq {} {}", irq.irq, irq.name), "smp_affinity", read);
+        }
+        if global.root.is_none() {
+            push(link, "root".into(), "qdisc", files.read(&HostKnob::RootQdisc { link: named() }));
+        }
+    }
+    match global.output {
+        Format::Json => {
+            let document = serde_json::json!({ "schema": "evenkeel.net/v1", "settings": rows });
+            println!("{}", serde_json::to_string_pretty(&document).map_err(|e| Failure::Cannot(e.into()))?);
+        }
+        Format::Csv => print!("{}", table().csv(&rows)),
+        Format::Text | Format::Svg => print!("{}", table().text(&rows, None)),
+    }
+    Ok(0)
+}
+
+fn table() -> Table<QueueRow> {
+    Table::new(vec![
+        Field::text("link", "LINK", |row: &QueueRow| row.link.clone()),
+        Field::text("queue", "QUEUE", |row: &QueueRow| row.queue.clone()),
+        Field::text("knob", "KNOB", |row: &QueueRow| row.knob.to_owned()),
+        Field::text("value", "VALUE", |row: &QueueRow| match &row.value {
+            Some(value) if value.is_empty() => "off".to_owned(),
+            Some(value) => value.clone(),
+            None => "?".to_owned(),
+        }),
+        Field::text("note", "NOTE", |row: &QueueRow| row.note.clone()),
+    ])
+}
+
+fn open(global: &Global) -> Result<HostActuator, Failure> {
+    HostActuator::resume(&state(global)).map_err(|error| match error {
+        HostOpenError::Open(evenkeel_actuate::OpenError::Busy(_)) => {
+            Failure::No(anyhow!("another `evenkeel net` is at work; wait for it or end it"))
+        }
+        other => Failure::Cannot(other.into()),
+    })
+}
+
+fn of_host(error: HostError) -> Failure {
+    match error {
+        HostError::Gone(_) | HostError::Refused(_) => Failure::Usage(error.into()),
+        other => Failure::Cannot(other.into()),
+    }
+}
+
+/// `off` is the empty list.
+fn cpus(text: &str) -> &str {
+    if text == "off" { "" } else { text }
+}
+
+fn set(global: &Global, set: &Set) -> Outcome {
+    let mut wanted: Vec<(HostKnob, String)> = Vec::new();
+    let files = Files::new();
+    if let Some(link) = &set.link {
+        let (receive, transmit) =
+            files.queues(link).map_err(|_| Failure::Usage(anyhow!("there is no link {link:?}")))?;
+        let named = || link.clone();
+        if let Some(entries) = set.rfs {
+            // The host's table must hold the flows of all queues (Documentation/networking/scaling.rst).
+            let all = entries.saturating_mul(receive.len().max(1) as u32);
+            if entries > 0 {
+                let mut now = files.clone();
+                let present = now.read(&HostKnob::SockFlowEntries).map_err(of_host)?;
+                if present.parse::<u32>().unwrap_or(0) < all {
+                    wanted.push((HostKnob::SockFlowEntries, all.to_string()));
+                }
+            }
+            for &queue in &receive {
+                wanted.push((HostKnob::RpsFlowCount { link: named(), queue }, entries.to_string()));
+            }
+        }
+        for &queue in &receive {
+            if let Some(list) = &set.rps {
+                wanted.push((HostKnob::RpsCpus { link: named(), queue }, cpus(list).to_owned()));
+            }
+        }
+        for &queue in &transmit {
+            if let Some(list) = &set.xps {
+                wanted.push((HostKnob::XpsCpus { link: named(), queue }, cpus(list).to_owned()));
+            }
+        }
+    }
+    for text in &set.irq {
+        let parsed =
+            text.split_once('=').and_then(|(irq, cpus)| Some((irq.trim().parse().ok()?, cpus.to_owned())));
+        let (irq, cpus) = parsed
+            .ok_or_else(|| Failure::Usage(anyhow!("--irq {text}: expected IRQ=CPUS, such as 34=0-1")))?;
+        wanted.push((HostKnob::IrqAffinity { irq }, cpus));
+    }
+    if wanted.is_empty() {
+        return Err(Failure::Usage(anyhow!(
+            "nothing to set: give --rps, --rfs or --xps with --link, or --irq"
+        )));
+    }
+    for (knob, value) in &wanted {
+        knob.normal(value).map_err(of_host)?;
+    }
+    let mut actuator = open(global)?;
+    for (knob, value) in wanted {
+        let name = knob.to_string();
+        actuator.set(knob, &value).map_err(of_host)?;
+        println!("{name}: {}", if value.is_empty() { "off" } else { &value });
+    }
+    eprintln!("stays until `evenkeel restore`");
+    Ok(0)
+}
+
+/// `GROUP=RATE`.
+fn rate(text: &str, unified: Option<&Path>) -> Result<Rate, Failure> {
+    let usage = |why: String| Failure::Usage(anyhow!("--group {text}: {why}"));
+    let (group, rate) =
+        text.rsplit_once('=').ok_or_else(|| usage("expected GROUP=RATE, such as /web=24mbit".into()))?;
+    let bits_per_s = parse_rate(rate).map_err(usage)?;
+    if let Some(id) = group.strip_prefix("classid:") {
+        let parsed =
+            id.strip_prefix("0x").map_or_else(|| id.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
+        let id = parsed.filter(|id| *id > 0).ok_or_else(|| usage(format!("{id:?} is not a class id")))?;
+        return Ok(Rate { owner: Owner::ClassId(id), bits_per_s });
+    }
+    let mount = unified.ok_or_else(|| {
+        Failure::Cannot(anyhow!(
+            "no cgroup v2 is mounted, by which sockets' groups are told; use classid:ID with net_cls"
+        ))
+    })?;
+    let dir = mount.join(group.trim_start_matches('/'));
+    let owner = Owner::of_cgroup(mount, &dir).map_err(|error| usage(error.to_string()))?;
+    Ok(Rate { owner, bits_per_s })
+}
+
+fn limit(global: &Global, limit: &Limit) -> Outcome {
+    let hierarchies = Hierarchies::read(&Root::host()).map_err(|e| Failure::Cannot(e.into()))?;
+    let mount = hierarchies.unified.map(|hierarchy| PathBuf::from(hierarchy.mount_point));
+    let rates = limit.group.iter().map(|text| rate(text, mount.as_deref())).collect::<Result<Vec<_>, _>>()?;
+    let handle = *evenkeel_actuate::host::OUR_HANDLES.start();
+    let knob = HostKnob::RootQdisc { link: limit.link.clone() };
+    let mut actuator = open(global)?;
+    let present =
+        actuator.host().identity(&knob).and_then(|_| actuator.host().read(&knob)).map_err(of_host)?;
+    if present.starts_with("htb ee") {
+        return Err(Failure::No(anyhow!("{} is limited already; `evenkeel restore` ends that", limit.link)));
+    }
+    actuator.set(knob, &format!("htb {handle:x}:")).map_err(of_host)?;
+    if let Err(error) = shape(None, &limit.link, handle, &rates) {
+        // Deleting the root takes what was made with it.
+        let report = actuator.close();
+        report.problems().for_each(|line| eprintln!("evenkeel: {line}"));
+        return Err(of_host(error));
+    }
+    let Some(duration) = limit.duration else {
+        println!("{}: {} groups limited; stays until `evenkeel restore`", limit.link, rates.len());
+        return Ok(0);
+    };
+    let stop = stop_flag_on_signals();
+    let began = Instant::now();
+    while began.elapsed() < duration && !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100).min(duration));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let sent = counters(None, &limit.link, handle).map_err(of_host);
+    let report = actuator.close();
+    report.problems().for_each(|line| eprintln!("evenkeel: {line}"));
+    print_sent(global, &limit.group, &rates, &sent?, seconds).context("cannot write the result")?;
+    Ok(u8::from(!report.is_clean()))
+}
+
+#[derive(Debug, Serialize)]
+struct SentRow<'a> {
+    group: &'a str,
+    limit_bits_per_s: u64,
+    bits_per_s: f64,
+    bytes: u64,
+    packets: u64,
+    drops: u64,
+}
+
+fn print_sent(
+    global: &Global,
+    groups: &[String],
+    rates: &[Rate],
+    sent: &[ClassCounters],
+    seconds: f64,
+) -> anyhow::Result<()> {
+    let rows: Vec<SentRow<'_>> = sent
+        .iter()
+        .filter_map(|class| {
+            let index = usize::from(class.class).checked_sub(1)?;
+            Some(SentRow {
+                group: groups.get(index)?.rsplit_once('=').map_or("", |(group, _)| group),
+                limit_bits_per_s: rates.get(index)?.bits_per_s,
+                bits_per_s: class.bytes as f64 * 8.0 / seconds.max(1e-9),
+                bytes: class.bytes,
+                packets: class.packets,
+                drops: class.drops,
+            })
+        })
+        .collect();
+    if global.output == Format::Json {
+        let document =
+            serde_json::json!({ "schema": "evenkeel.net-limit/v1", "seconds": seconds, "groups": rows });
+        println!("{}", serde_json::to_string_pretty(&document)?);
+        return Ok(());
+    }
+    let table = Table::new(vec![
+        Field::text("group", "GROUP", |row: &SentRow<'_>| row.group.to_owned()),
+        Field::number("limit_mbit", "LIMIT MBIT/S", 2, |row: &SentRow<'_>| {
+            Some(row.limit_bits_per_s as f64 / 1e6)
+        }),
+        Field::number("sent_mbit", "SENT MBIT/S", 2, |row: &SentRow<'_>| Some(row.bits_per_s / 1e6)),
+        Field::integer("bytes", "BYTES", |row: &SentRow<'_>| i64::try_from(row.bytes).ok()),
+        Field::integer("packets", "PACKETS", |row: &SentRow<'_>| i64::try_from(row.packets).ok()),
+        Field::integer("drops", "DROPS", |row: &SentRow<'_>| i64::try_from(row.drops).ok()),
+    ]);
+    match global.output {
+        Format::Csv => print!("{}", table.csv(&rows)),
+        _ => print!("{}", table.text(&rows, None)),
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Two runs of the same experiment: do they agree, each figure within its interval?
+
+use evenkeel_base::run::Estimate;
+use evenkeel_lab::fairness::study::{Row, Study, agree};
+use evenkeel_report::{Field, Table};
+use serde::Serialize;
+
+/// One figure at one point, in both runs.
+#[derive(Debug, Serialize)]
+pub struct Compared {
+    point: String,
+    figure: &'static str,
+    first: Estimate,
+    second: Estimate,
+    agree: bool,
+}
+
+type Figure = (&'static str, fn(&Row) -> Option<Estimate>);
+
+/// Biases are what must agree; throughput is shown beside.
+const FIGURES: [Figure; 5] = [
+    ("bias of throughput, %", |row| row.bias_transactions_pct),
+    ("bias of latency, %", |row| row.bias_latency_pct),
+    ("bias of CPU time, %", |row| row.bias_cpu_pct),
+    ("off weight, %", |row| row.weight_error_pct),
+    ("transactions/s", |row| row.transactions_per_s),
+];
+
+/// Every figure both runs have, at every point both have; with one tenant there is no bias.
+pub fn compare(first: &Study, second: &Study) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for a in &first.rows {
+        let Some(b) = second.rows.iter().find(|b| b.point == a.point) else { continue };
+        for (figure, of) in FIGURES {
+            let (Some(first), Some(second)) = (of(a), of(b)) else { continue };
+            if a.point.tenants == 1 && figure.starts_with("bias") {
+                continue;
+            }
+            let agree = agree(&first, &second);
+            all.push(Compared { point: a.point.to_string(), figure, first, second, agree });
+        }
+    }
+    all
+}
+
+/// For people.
+pub fn text(compared: &[Compared]) -> String {
+    let shown = |e: &Estimate| {
+        if e.low.is_finite() {
+            format!("{:.1} ({:.1} to {:.1})", e.value, e.low.max(0.0), e.high)
+        } else {
+            format!("{:.1}", e.value)
+        }
+    };
+    let table = Table::new(vec![
+        Field::text("point", "POINT", |c: &Compared| c.point.clone()),
+        Field::text("figure", "FIGURE", |c: &Compared| c.figure.to_owned()),
+        Field::text("first", "FIRST", move |c: &Compared| shown(&c.first)),
+        Field::text("second", "SECOND", move |c: &Compared| shown(&c.second)),
+        Field::text("agree", "AGREE", |c: &Compared| if c.agree { "yes" } else { "NO" }.to_owned()),
+    ]);
+    let agreeing = compared.iter().filter(|c| c.agree).count();
+    format!(
+        "{}\n{agreeing} of {} figures agree within their intervals\n",
+        table.text(compared, None),
+        compared.len()
+    )
+}
+
+/// Whether every bias agrees.
+pub fn biases_agree(compared: &[Compared]) -> bool {
+    compared.iter().filter(|c| c.figure != "transactions/s").all(|c| c.agree)
+}

@@ -1,0 +1,160 @@
+//! Outgoing bandwidth by group, on the real kernel, in namespaces of our own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_actuate::host::HostError;
+use evenkeel_actuate::host::shape::{Owner, Rate, counters, make_root, shape, unshape};
+use evenkeel_lab::load::LoadSpec;
+use evenkeel_lab::net::iproute;
+use evenkeel_lab::net::namespace::{Namespace, enter};
+use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
+use evenkeel_lab::tenant::{Place, Starter};
+use evenkeel_lab::workload::Kind;
+use evenkeel_lab::workload::stream::{PAYLOAD, Stream};
+
+const HANDLE: u16 = 0xee01;
+
+fn binary() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
+    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
+    binary
+}
+
+/// A cgroup v2 of ours; its members are killed and it is removed on drop.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(mount: &PathBuf, name: &str) -> Self {
+        let dir = mount.join(format!("evenkeel-test-shape-{}-{name}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for _ in 0..200 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        eprintln!("{} could not be removed", self.0.display());
+    }
+}
+
+struct Sender(Child);
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A stream to a tenant, from the sender's namespace, by a process in a group.
+fn sender(namespace: &Namespace, group: &Group, to: SocketAddr) -> Sender {
+    use std::os::unix::process::CommandExt;
+    let handle = namespace.handle().unwrap();
+    let procs = fs::OpenOptions::new().write(true).open(group.0.join("cgroup.procs")).unwrap();
+    let mut command = Command::new(binary());
+    command.args(["load", "stream", &format!("--connect={to}")]).stdout(Stdio::null());
+    // SAFETY: async-signal-safe system calls on descriptors the closure owns.
+    unsafe {
+        command.pre_exec(move || {
+            use std::io::Write;
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+            (&procs).write_all(b"0")?;
+            enter(handle.as_fd())
+        })
+    };
+    Sender(command.spawn().unwrap())
+}
+
+fn unified() -> PathBuf {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = text.lines().find(|line| line.contains(" - cgroup2 ")).expect("a cgroup v2 mount");
+    line.split(' ').nth(4).unwrap().into()
+}
+
+#[test]
+fn each_group_sends_at_its_rate_by_the_classes_own_counters() {
+    let wiring = Wiring::build(Nic::Veth, 2).unwrap();
+    let mount = unified();
+    let groups = [Group::make(&mount, "a"), Group::make(&mount, "b")];
+    let specs: Vec<LoadSpec> = (0..2)
+        .map(|i| LoadSpec::new(Kind::Stream(Stream::at(SocketAddr::new(tenant_address(i).into(), 7421)))))
+        .collect();
+    let handles = wiring.tenants.iter().map(|t| t.handle().unwrap()).collect();
+    let takers = Starter::new(binary(), Place::Process).in_namespaces(handles).hold(&specs).unwrap();
+    takers.release();
+
+    let inside = Some(wiring.sender.fd());
+    let mbit = [24u64, 12];
+    make_root(wiring.sender.fd(), "eth0", HANDLE).unwrap();
+    let rates: Vec<Rate> = groups
+        .iter()
+        .zip(mbit)
+        .map(|(group, mbit)| Rate {
+            owner: Owner::of_cgroup(&mount, &group.0).unwrap(),
+            bits_per_s: mbit * 1_000_000,
+        })
+        .collect();
+    shape(inside, "eth0", HANDLE, &rates).unwrap();
+    let senders: Vec<Sender> =
+        groups.iter().enumerate().map(|(i, group)| sender(&wiring.sender, group, specs_address(i))).collect();
+    std::thread::sleep(Duration::from_millis(700));
+    let read = || {
+        (
+            Instant::now(),
+            counters(inside, "eth0", HANDLE).unwrap(),
+            [0, 1].map(|i| takers.progress(i).unwrap().cycles),
+        )
+    };
+    let from = read();
+    std::thread::sleep(Duration::from_secs(4));
+    let to = read();
+    let seconds = to.0.duration_since(from.0).as_secs_f64();
+    for (i, mbit) in mbit.iter().enumerate() {
+        let sent = (to.1[i].bytes - from.1[i].bytes) as f64 * 8.0 / seconds / 1e6;
+        let payload = ((to.2[i] - from.2[i]) * PAYLOAD as u64) as f64 * 8.0 / seconds / 1e6;
+        println!("{mbit} Mbit/s: {sent:.2} by the class, {payload:.2} of payload");
+        let off = (sent / *mbit as f64 - 1.0).abs();
+        assert!(off < 0.5 / 24.0, "{mbit} Mbit/s was set, {sent:.2} measured");
+        // Headers are part of the rate; a counter of payload is up to 64 KiB behind.
+        assert!(payload < sent && payload > 0.85 * sent, "{payload} of {sent}");
+    }
+    drop(senders);
+    unshape(inside, "eth0").unwrap();
+    let left =
+        iproute::batch("tc", &["-s"], Some(&wiring.sender), "qdisc show dev eth0\nfilter show dev eth0\n")
+            .unwrap();
+    assert!(!left.contains("htb") && !left.contains("bpf"), "{left}");
+}
+
+fn specs_address(tenant: usize) -> SocketAddr {
+    SocketAddr::new(tenant_address(tenant).into(), 7421)
+}
+
+#[test]
+fn what_cannot_be_shaped_is_said() {
+    let namespace = Namespace::make("here").unwrap();
+    let inside = Some(namespace.fd());
+    let rates = [Rate { owner: Owner::ClassId(1), bits_per_s: 24_000_000 }];
+    assert!(matches!(shape(inside, "eth7", HANDLE, &rates), Err(HostError::Gone(_))));
+    assert!(matches!(make_root(namespace.fd(), "eth7", HANDLE), Err(HostError::Gone(_))));
+    assert!(matches!(shape(inside, "lo", HANDLE, &[]), Err(HostError::Refused(_))));
+    // By class id the program loads and attaches as well.
+    make_root(namespace.fd(), "lo", HANDLE).unwrap();
+    shape(inside, "lo", HANDLE, &rates).unwrap();
+    assert_eq!(counters(inside, "lo", HANDLE).unwrap().len(), 1);
+    assert!(!fs::exists("/sys/fs/bpf/evenkeel-classifier").unwrap(), "the host sees the pinned program");
+}

@@ -1,0 +1,84 @@
+//! Virtual machines as tenants, on the real kernel. Emulated (no KVM needed), so that nothing here judges speed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use evenkeel_lab::net::measure::{Timing, cpu_ns};
+use evenkeel_lab::vm::machine::{Accel, Machine, Role, Spec};
+use evenkeel_lab::vm::scene::{CpuScene, Stock, VmScene};
+
+/// Emulated machines share few CPUs badly: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn binary() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
+    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
+    binary
+}
+
+fn stock() -> &'static Stock {
+    static STOCK: OnceLock<Stock> = OnceLock::new();
+    STOCK.get_or_init(|| {
+        let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm-kernel");
+        Stock::prepare(&cache, &binary(), Some(Accel::Tcg)).unwrap()
+    })
+}
+
+#[test]
+fn machines_serve_flows_and_are_gone_afterwards() {
+    let _turn = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let scene = VmScene::build(stock(), 2, 1, 4, None).unwrap();
+    let pids: Vec<u32> = scene.machines().iter().map(|m| m.pid()).collect();
+    for machine in scene.machines() {
+        let threads = machine.threads();
+        let vcpus: Vec<_> = threads.iter().filter(|t| t.role == Role::Vcpu).collect();
+        assert_eq!(vcpus.len(), 1, "{threads:?}");
+        assert_eq!(vcpus[0].name, "CPU 0/TCG");
+        assert!(threads.iter().any(|t| t.role == Role::Emulator), "{threads:?}");
+    }
+    let timing = Timing { warmup: Duration::from_millis(500), window: Duration::from_secs(1), windows: 2 };
+    let measured = scene.measure(timing).unwrap();
+    assert_eq!(measured.tenants.len(), 2);
+    for tenant in &measured.tenants {
+        assert!(tenant.transactions_per_s > 0.0 && tenant.cpu_pct.unwrap() > 0.0, "{measured:#?}");
+        assert!(tenant.packets.unwrap() > 0 && tenant.flows == 2);
+    }
+    drop(scene);
+    assert!(pids.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap()));
+}
+
+#[test]
+fn weights_act_on_machines_and_a_guest_that_fails_shows_its_console() {
+    let _turn = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cpu = evenkeel_base::CpuSet::single(0);
+    let scene = CpuScene::build(stock(), &[100, 400], 1, Some(&cpu)).unwrap();
+    let read = || scene.pids().iter().map(|pid| cpu_ns(*pid).unwrap()).collect::<Vec<_>>();
+    std::thread::sleep(Duration::from_millis(300));
+    let from = read();
+    std::thread::sleep(Duration::from_secs(3));
+    let got: Vec<f64> = read().iter().zip(&from).map(|(b, a)| (b - a) as f64).collect();
+    let ratio = got[1] / got[0];
+    // Far from 1, near 4: what others on this CPU take, both lose.
+    assert!((2.5..6.0).contains(&ratio), "{got:?}");
+    drop(scene);
+
+    // Too little memory for its initramfs: it never gets to the load.
+    let spec = Spec {
+        name: "ek-lab-test-vm".into(),
+        vcpus: 1,
+        memory_mib: 48,
+        accel: Accel::Tcg,
+        tap: None,
+        load: vec!["spin".into()],
+        cpus: None,
+    };
+    let mut machine = Machine::start(stock().image(), spec).unwrap();
+    let error = machine.wait_up(Duration::from_secs(20)).unwrap_err().to_string();
+    assert!(error.contains("ek-lab-test-vm did not come up") && error.contains("last lines:\n"), "{error}");
+    println!("{error}");
+}

@@ -1,0 +1,88 @@
+//! The page on tenants: verdicts first, then a picture a figure, then every number.
+
+use maud::{Markup, html};
+
+use super::{figure, page};
+use crate::svg::{LineChart, line_chart};
+
+/// What the page shows.
+#[derive(Debug, Clone, Default)]
+pub struct TenantsPage {
+    /// Heading.
+    pub title: String,
+    /// When, where: one line.
+    pub sub: String,
+    /// What it means.
+    pub verdicts: Vec<String>,
+    /// What was missing on this host, with its consequence.
+    pub missed: Vec<String>,
+    /// Facts of the host and the run.
+    pub facts: Vec<(String, String)>,
+    /// Pictures with their captions.
+    pub charts: Vec<(String, LineChart)>,
+    /// Columns of the table of all numbers; the first is text.
+    pub columns: Vec<String>,
+    /// Its rows.
+    pub rows: Vec<Vec<String>>,
+    /// Points without a result, and why.
+    pub failed: Vec<(String, String)>,
+    /// How figures were made, a paragraph each.
+    pub method: Vec<String>,
+}
+
+/// The page as one file.
+pub fn tenants(content: &TenantsPage) -> String {
+    page(&content.title, &body(content))
+}
+
+fn body(content: &TenantsPage) -> Markup {
+    html! {
+        h1 { (content.title) }
+        p.sub { (content.sub) }
+        @if !content.verdicts.is_empty() {
+            div.answer { ul { @for verdict in &content.verdicts { li { (verdict) } } } }
+        }
+        @for missed in &content.missed { p.note { (missed) } }
+        @for (caption, chart) in &content.charts {
+            @let svg = line_chart(chart);
+            @if !svg.is_empty() { (figure(caption, &svg)) }
+        }
+        h2 { "Every number" }
+        div.wide { table {
+            thead { tr { @for (index, column) in content.columns.iter().enumerate() {
+                @if index == 0 { th { (column) } } @else { th.r { (column) } }
+            } } }
+            tbody { @for row in &content.rows { tr {
+                @for (index, cell) in row.iter().enumerate() {
+                    @if index == 0 { td { (cell) } } @else { td.r { (cell) } }
+                }
+            } } }
+        } }
+        @if !content.failed.is_empty() {
+            h2 { "Without a result" }
+            dl { @for (point, why) in &content.failed { dt { (point) } dd { (why) } } }
+        }
+        h2 { "How it was measured" }
+        dl { @for (name, value) in &content.facts { dt { (name) } dd { (value) } } }
+        @for paragraph in &content.method { p { (paragraph) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unknown_or_hostile_does_not_break_the_page() {
+        let content = TenantsPage {
+            title: "a <b>".into(),
+            failed: vec![("vm".into(), "no <qemu>".into())],
+            columns: vec!["point".into(), "1/s".into()],
+            rows: vec![vec!["1 x veth".into(), "?".into()]],
+            ..TenantsPage::default()
+        };
+        let html = tenants(&content);
+        assert!(html.contains("a &lt;b&gt;") && html.contains("no &lt;qemu&gt;") && !html.contains("<svg"));
+        assert!(!html.contains("http://") && !html.contains("https://"), "the page must not load anything");
+    }
+}
