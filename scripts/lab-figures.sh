@@ -29,11 +29,11 @@ weights() {
     run weights
     show weights '
         [.cells[] | {label: .point.label, cpu: [.tenants[] | .total.user_s + .total.sys_s], units: [.tenants[].units]}]
-        | group_by(.label)[] | .[0].units as $units | .[0].label as $label
+        | group_by(.label)[] | .[0].units as $units | .[0].label as $point
         | ([.[].cpu] | transpose | map(median)) as $cpu
         | ($cpu | add) as $all | ($units | add) as $sum
         | [range(0; $units | length) | 100 * (($cpu[.] / $all) / ($units[.] / $sum) - 1)] as $off
-        | "weights 1:2:4:8, \($label): CPU seconds \($cpu | map(. * 1e3 | round / 1e3) | join(" ")), worst \($off | map(fabs) | max * 100 | round / 100) % off its share"'
+        | "weights 1:2:4:8, \($point): CPU seconds \($cpu | map(. * 1e3 | round / 1e3) | join(" ")), worst \($off | map(fabs) | max * 100 | round / 100) % off its share"'
 }
 quota() {
     run quota
