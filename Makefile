@@ -10,7 +10,7 @@ KILLS ?= 200
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill lint bench outsiders tenants static install uninstall clean
+.PHONY: help demo test test-vm test-kill lint bench outsiders tenants promises static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -48,6 +48,10 @@ lab-figures: ## the laboratory's own figures on this host: wake-up, overhead, we
 	@scripts/packages.sh build test
 	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
 	@EVENKEEL='$(CARGO_TARGET_DIR)/release/evenkeel' scripts/lab-figures.sh
+
+promises: ## are promised shares kept: 40/50/10 on one CPU, 20 random sets, a spike, Docker containers (15 minutes, as root)
+	@scripts/packages.sh build test
+	@scripts/promises.sh --containers
 
 static: ## one file without shared libraries, to copy to another host of the same architecture
 	@scripts/static.sh

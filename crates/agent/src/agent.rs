@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, SetReport};
 use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
-use evenkeel_base::{Knob, Observation, Plan, Sample, Setting, Target, TaskId};
+use evenkeel_base::{Change, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView};
 use evenkeel_kernfs::Root;
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
@@ -16,6 +16,7 @@ use crate::as_found::as_found;
 use crate::config::Config;
 use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
+use crate::guarantee::{Guarantees, Keeper};
 use crate::measure::window;
 
 /// Name of the settings when nothing of ours is in force.
@@ -61,6 +62,7 @@ pub struct Agent {
     pub(crate) began: Instant,
     cost: OwnCost,
     pub(crate) trials: u32,
+    pub(crate) keeper: Keeper,
 }
 
 impl Agent {
@@ -104,6 +106,7 @@ impl Agent {
             settings: KERNEL_DEFAULT.to_owned(),
             ..RunRecord::default()
         };
+        let keeper = Keeper::new(Guarantees { task_slice: features.task_slice, ..config.guarantees.clone() });
         let mut agent = Self {
             config,
             observer,
@@ -115,6 +118,7 @@ impl Agent {
             began: Instant::now(),
             cost: OwnCost::start(),
             trials: 0,
+            keeper,
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
@@ -145,7 +149,7 @@ impl Agent {
     }
 
     /// Waits; true when it was cut short because the watcher wants to stop.
-    pub fn pause(&self, time: Duration, watcher: &dyn Watcher) -> bool {
+    pub fn pause(&mut self, time: Duration, watcher: &dyn Watcher) -> bool {
         let until = Instant::now() + time;
         loop {
             if watcher.stopping() {
@@ -156,6 +160,7 @@ impl Agent {
                 return false;
             }
             std::thread::sleep(left.min(NAP));
+            self.keep_promises(false);
         }
     }
 
@@ -183,7 +188,9 @@ impl Agent {
         detail: &Detail,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Measured>, AgentError> {
-        let observation = self.observer.observe(before, after, detail)?;
+        let detail = self.with_promised(detail);
+        let observation = self.observer.observe(before, after, &detail)?;
+        let observation = self.mind_promises((before, after), &detail, observation, watcher)?;
         let Some(summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
             return Ok(None);
         };
@@ -264,18 +271,43 @@ impl Agent {
     }
 
     pub(crate) fn scene<'a>(&self, found: &'a Observation) -> Scene<'a> {
-        Scene::new(found, self.features, |task| self.config.scope.has(task, found), |_| None)
+        let ours = |task: &TaskView| self.config.scope.has(task, found) && !self.keeper.governs(task.id);
+        Scene::new(found, self.features, ours, |_| None)
     }
 
-    /// Makes the host what was found plus this plan. Does nothing where changes are not allowed.
+    /// Makes the host what was found plus this plan and what keeps promises. Does nothing where changes are not allowed.
     pub fn set(&mut self, plan: &Plan) -> SetReport {
+        let whole = self.with_promises(plan);
         let Some(actuator) = &mut self.actuator else { return SetReport::default() };
         // The plan was computed from the scope; what it names beyond tasks of the scope are their cgroups.
         let named: std::collections::HashSet<Target> =
-            plan.changes.iter().map(|c| c.target.clone()).collect();
-        let report = actuator.set(plan, &|target| named.contains(target));
+            whole.changes.iter().map(|c| c.target.clone()).collect();
+        let report = actuator.set(&whole, &|target| named.contains(target));
         self.plan = plan.clone();
         report
+    }
+
+    /// Makes these changes on top of what is in force.
+    pub(crate) fn amend(&mut self, changes: &[Change]) -> SetReport {
+        match &mut self.actuator {
+            Some(actuator) => actuator.amend(changes, &|_| true),
+            None => SetReport::default(),
+        }
+    }
+
+    /// Everything touched: target, original, and our value in force.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = (&Target, &Setting, Option<&Setting>)> {
+        self.actuator.iter().flat_map(Actuator::touched)
+    }
+
+    /// The rates between two samples once more, with other details.
+    pub(crate) fn observe_again(
+        &mut self,
+        before: &Sample,
+        after: &Sample,
+        detail: &Detail,
+    ) -> Result<Observation, AgentError> {
+        Ok(self.observer.observe(before, after, detail)?)
     }
 
     /// Puts everything back and removes the journal.
@@ -313,7 +345,9 @@ impl Agent {
         self.record.changes = touched
             .into_iter()
             .map(|(target, from, now)| {
-                let why = self.plan.changes.iter().find(|c| c.target == *target && c.knob() == now.knob());
+                let here = |c: &&Change| c.target == *target && c.knob() == now.knob();
+                let why = self.plan.changes.iter().find(here).cloned();
+                let why = why.or_else(|| self.keeper.changes().find(|c| here(&c)));
                 let (task, group) = match target {
                     Target::Task(id) => (Some(*id), None),
                     Target::Group(group) => (None, Some(group.path.clone())),
@@ -325,7 +359,7 @@ impl Agent {
                     knob: now.knob().name().to_owned(),
                     from: from.to_string(),
                     to: now.to_string(),
-                    why: why.map_or_else(String::new, |change| change.why.clone()),
+                    why: why.map_or_else(String::new, |change| change.why),
                     effect: effect.map(str::to_owned),
                     at_ns,
                 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evenkeel_policy::race::RaceRules;
 
+use crate::guarantee::Guarantees;
 use crate::scope::Scope;
 
 /// Settings of one run of the loop.
@@ -38,6 +39,8 @@ pub struct Config {
     pub history: bool,
     /// End after the first decision instead of watching on.
     pub once: bool,
+    /// Promised shares to keep.
+    pub guarantees: Guarantees,
 }
 
 impl Config {
@@ -57,6 +60,7 @@ impl Config {
             rules: RaceRules::default(),
             history: true,
             once: false,
+            guarantees: Guarantees::default(),
         }
     }
 }

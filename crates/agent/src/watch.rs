@@ -36,6 +36,9 @@ impl Agent {
     pub fn run(&mut self, time: Option<Duration>, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
         let end = time.map(|time| Instant::now() + time);
         let over = |watcher: &dyn Watcher| watcher.stopping() || end.is_some_and(|end| Instant::now() >= end);
+        if self.config.guarantees.only {
+            return self.run_promises(end, watcher);
+        }
         // A decision may not outlast the run.
         if let Some(time) = time {
             self.config.decide_within = self.config.decide_within.min(time.mul_f64(0.7));
@@ -145,7 +148,9 @@ impl Agent {
         let strangers: f64 = observation
             .tasks
             .iter()
-            .filter(|t| self.config.scope.has(t, observation) && !known.contains(&t.id))
+            .filter(|t| {
+                self.config.scope.has(t, observation) && !known.contains(&t.id) && !self.keeper.governs(t.id)
+            })
             .map(|t| t.cpu_pct)
             .sum();
         let strange = !known.is_empty() && strangers > STRANGERS * load.max(5.0);

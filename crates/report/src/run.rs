@@ -1,6 +1,6 @@
 //! What a run of the loop did, as document, text and page: `plan`, `run` and `status` share all of it.
 
-use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, Stage};
+use evenkeel_base::run::{ChangeRecord, Estimate, GuaranteeStatus, RunRecord, Stage};
 use serde_json::{Value as Json, json};
 
 use crate::table::{Field, Table, Value};
@@ -51,6 +51,7 @@ pub fn document(record: &RunRecord, kind: DocumentKind) -> Json {
         },
         "stages": record.stages.iter().map(stage_json).collect::<Vec<_>>(),
         "changes": change_table(false).json(&record.changes),
+        "guarantees": guarantee_table().json(&record.guarantees),
         "self": { "cpu_pct": record.own_cost.cpu_pct, "rss_bytes": record.own_cost.rss_bytes },
     })
 }
@@ -71,6 +72,7 @@ fn stage_json(stage: &Stage) -> Json {
         },
         "kept": stage.kept,
         "why": stage.why,
+        "predicted": stage.predicted,
     })
 }
 
@@ -103,6 +105,14 @@ pub fn stage_table() -> Table<Stage> {
         Field::new("fulfilment_estimated", "ESTIMATED", |s: &Stage| Value::Bool(s.fulfilment_estimated))
             .documents_only(),
         Field::new("kept", "KEPT", |s: &Stage| s.kept.map_or(Value::Absent, Value::Bool)),
+        Field::number("predicted_cpu_change_pct", "PREDICTED %", 1, |s: &Stage| {
+            s.predicted.and_then(|p| p.cpu_change_pct)
+        })
+        .documents_only(),
+        Field::number("predicted_wait_per_ran", "PREDICTED WAIT/RAN", 3, |s: &Stage| {
+            s.predicted.and_then(|p| p.wait_per_ran)
+        })
+        .documents_only(),
         Field::text("why", "WHY", |s: &Stage| s.why.clone()),
     ])
 }
@@ -132,6 +142,33 @@ pub fn change_table(when: bool) -> Table<ChangeRecord> {
     ])
 }
 
+/// The columns of promised shares.
+pub fn guarantee_table() -> Table<GuaranteeStatus> {
+    Table::new(vec![
+        Field::text("name", "GUARANTEE", |g: &GuaranteeStatus| g.name.clone()),
+        Field::text("source", "SOURCE", |g: &GuaranteeStatus| g.source.clone()).documents_only(),
+        Field::text("promise", "PROMISE", |g: &GuaranteeStatus| g.promise.clone()),
+        Field::number("promised_pct", "%", 1, |g: &GuaranteeStatus| g.promised_pct).documents_only(),
+        Field::number("promised_wait_p99_ms", "MS", 2, |g: &GuaranteeStatus| g.promised_wait_p99_ms)
+            .documents_only(),
+        Field::text("state", "STATE", |g: &GuaranteeStatus| g.state.clone()),
+        Field::number("got_pct", "GOT %", 1, |g: &GuaranteeStatus| g.got_pct),
+        Field::number("while_runnable_pct", "WHILE RUNNABLE %", 1, |g: &GuaranteeStatus| {
+            g.while_runnable_pct
+        }),
+        Field::number("waited_pct", "WAITED %", 1, |g: &GuaranteeStatus| g.waited_pct),
+        Field::number("wait_p99_ms", "WAIT P99 MS", 2, |g: &GuaranteeStatus| g.wait_p99_ms),
+        Field::new("wait_p99_estimated", "ESTIMATED", |g: &GuaranteeStatus| {
+            Value::Bool(g.wait_p99_estimated)
+        })
+        .documents_only(),
+        Field::number("broken_min_day", "BROKEN MIN/DAY", 1, |g: &GuaranteeStatus| g.broken_min_day),
+        Field::integer("tasks", "TASKS", |g: &GuaranteeStatus| Some(i64::from(g.tasks))),
+        Field::text("lever", "LEVER", |g: &GuaranteeStatus| g.lever.clone()),
+        Field::text("why", "WHY", |g: &GuaranteeStatus| g.why.clone()),
+    ])
+}
+
 /// Task or cgroup, in words.
 pub fn target(change: &ChangeRecord) -> String {
     match (&change.task, &change.comm, &change.group) {
@@ -148,6 +185,10 @@ pub fn text(record: &RunRecord, width: Option<u16>) -> String {
     if !record.stages.is_empty() {
         out.push('\n');
         out.push_str(&stage_table().text(&record.stages, width));
+    }
+    if !record.guarantees.is_empty() {
+        out.push('\n');
+        out.push_str(&guarantee_table().text(&record.guarantees, width));
     }
     out.push('\n');
     if record.changes.is_empty() {
@@ -197,6 +238,7 @@ mod tests {
                 fulfilment_estimated: false,
                 kept: None,
                 why: "baseline".into(),
+                predicted: None,
             }],
             changes: vec![ChangeRecord {
                 task: Some(TaskId { tgid: 1, tid: 2, start_time: 3 }),

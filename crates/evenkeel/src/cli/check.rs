@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use evenkeel_agent::Guarantees;
 use evenkeel_base::facts::HostFacts;
+use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Observation, Sample};
 use evenkeel_kernfs::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions};
 use evenkeel_policy::audit::{self, Expectations, Finding, Input, Report, Severity, Status};
 use evenkeel_report::table;
+use evenkeel_store::Store;
 use serde::Serialize;
 
 use super::{Failure, Format, Global, Outcome};
@@ -63,12 +66,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if global.output == Format::Svg {
         return Err(Failure::Usage(anyhow!("--output svg is for `topology`; use text, json or csv")));
     }
-    let expectations = match &args.policy {
+    let promised = super::settings::guarantees(global)?;
+    let mut expectations = match &args.policy {
         Some(path) => read_policy(path).map_err(Failure::Usage)?,
         None => Expectations::default(),
     };
     let root = global.root.as_ref().map_or_else(Root::host, Root::at);
     let observation = observe(&root, args.interval).map_err(Failure::Cannot)?;
+    expectations.guarantees = guarantees(global, promised, &observation);
     let facts = read_facts(&root, &facts_wanted(&observation));
     let report =
         audit::audit(&Input { facts: &facts, observation: &observation, expectations: &expectations });
@@ -84,6 +89,31 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     };
     std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
     Ok(u8::from(report.failed()))
+}
+
+/// How promises stand: as the agent that keeps them last said, else as this observation shows.
+fn guarantees(global: &Global, promised: Guarantees, observation: &Observation) -> Vec<GuaranteeStatus> {
+    let mut statuses = evenkeel_agent::guarantee::look(promised, observation);
+    if global.root.is_some() {
+        return statuses;
+    }
+    let store = Store::open_read_only(&global.state_dir.join(evenkeel_store::FILE_NAME)).ok().flatten();
+    let Some(store) = store else { return statuses };
+    // A run that has not ended and whose process is there: its word counts, it has looked longer.
+    let run = store.last_run().ok().flatten().filter(|run| run.ended_ns.is_none());
+    let agent = evenkeel_actuate::FileMedium::holder(&global.state_dir).ok().flatten();
+    let kept = run.filter(|_| agent.is_some()).map(|run| run.record.guarantees).unwrap_or_default();
+    let minute = observation.wall_ns / 60_000_000_000;
+    for status in &mut statuses {
+        if let Some(kept) = kept.iter().find(|g| g.name == status.name && g.promise == status.promise) {
+            *status = kept.clone();
+        }
+        let day = store.promise_day(&status.name, minute).ok().flatten();
+        status.broken_min_day = day.map(|time| time.broken_s / 60.0).or(status.broken_min_day);
+    }
+    statuses
+        .extend(kept.into_iter().filter(|g| !statuses.iter().any(|s| s.name == g.name)).collect::<Vec<_>>());
+    statuses
 }
 
 fn read_policy(path: &Path) -> anyhow::Result<Expectations> {

@@ -36,6 +36,13 @@ impl PrivateDir {
     }
 }
 
+impl PrivateDir {
+    /// Where it is.
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
 impl Drop for PrivateDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
@@ -139,7 +146,7 @@ impl Known {
     }
 
     /// Lets the present settings run for a while without looking.
-    pub fn settle(&self, time: Duration, watcher: &dyn Watcher) {
+    pub fn settle(&mut self, time: Duration, watcher: &dyn Watcher) {
         self.agent.pause(time, watcher);
     }
 

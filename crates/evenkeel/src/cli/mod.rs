@@ -16,6 +16,7 @@ mod lab;
 mod load;
 mod net;
 mod plan;
+mod promises;
 mod prove;
 mod ps;
 mod restore;

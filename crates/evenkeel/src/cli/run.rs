@@ -17,7 +17,7 @@ use super::{Failure, Format, Global, Outcome};
 /// keep what measurably helps and hurts nobody, watch on, put everything back at the end.
 ///
 /// The scope `all` is only planned for unless --apply is given. Exit status: 0 done (leaving everything as it is
-/// counts), 3 without the right or the kernel features to act.
+/// counts), 1 if a promised share was broken or refused at the end, 3 without the right or the kernel features to act.
 ///
 /// Example: evenkeel run --scope container:web --scope container:batch --for 10m
 #[derive(Debug, clap::Args)]
@@ -30,6 +30,9 @@ pub struct Args {
     /// Really act on the scope `all`.
     #[arg(long)]
     apply: bool,
+    /// Keep the promised shares of the configuration (and of labels) only; try nothing else.
+    #[arg(long, conflicts_with_all = ["once", "dry_run"])]
+    guarantees_only: bool,
     /// End after this time; without it, on SIGTERM or Ctrl-C.
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
@@ -40,6 +43,7 @@ pub struct Args {
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     let mut config = config(global, &args.scope)?;
+    config.guarantees.only = args.guarantees_only;
     if args.dry_run || (config.scope.is_all() && !args.apply) {
         if config.scope.is_all() && !args.dry_run {
             eprintln!("evenkeel: the scope is the whole host, so nothing is written; --apply acts on it");
@@ -79,7 +83,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         }
     }
     if back.is_clean() {
-        return Ok(0);
+        // Settings are gone, but the answer to "was everything promised kept?" stays.
+        return Ok(u8::from(record.guarantees.iter().any(|g| g.state == "broken" || g.state == "refused")));
     }
     Err(Failure::No(anyhow!("not everything could be put back; `evenkeel restore` tries again")))
 }

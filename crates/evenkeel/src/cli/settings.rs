@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use evenkeel_agent::{Config, Scope};
+use evenkeel_agent::guarantee::{Source as Origin, wait_ns};
+use evenkeel_agent::{Config, Goal, Guarantees, Scope};
 use evenkeel_policy::audit::FileError;
+use evenkeel_policy::guarantee::{Amount, Promise};
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::LEVERS;
 use serde::Deserialize;
@@ -19,6 +21,16 @@ use super::{Failure, Global};
 struct File {
     run: RunTable,
     guard: Option<Spanned<GuardLimits>>,
+    guarantee: Vec<GuaranteeTable>,
+}
+
+/// `[[guarantee]]`, see docs/guarantees.md.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GuaranteeTable {
+    scope: Spanned<String>,
+    cpu: Option<Spanned<String>>,
+    wait_p99: Option<Spanned<String>>,
 }
 
 /// `[run]`: options of the command line win.
@@ -32,6 +44,8 @@ struct RunTable {
     recheck: Option<Spanned<String>>,
     allow: Vec<Spanned<String>>,
     levers: Vec<Spanned<String>>,
+    reserved: Option<Spanned<String>>,
+    labels: Option<bool>,
 }
 
 /// Options of `plan` and `run`.
@@ -77,12 +91,14 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
 }
 
 fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {
+    let guarantees = promises(&file, source)?;
     let run = file.run;
     for scope in &run.scope {
         Scope::parse(std::slice::from_ref(scope.get_ref())).map_err(|e| source.fault(scope, e))?;
     }
     let texts = if args.scope.is_empty() { values(&run.scope) } else { args.scope.clone() };
     let mut config = Config::new(Scope::parse(&texts)?, global.state_dir.clone());
+    config.guarantees = guarantees;
     let duration = |name: &str, text: &Option<Spanned<String>>, least: Duration| {
         let Some(text) = text else { return Ok(None) };
         let value = humantime::parse_duration(text.get_ref())
@@ -124,6 +140,54 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         config.rules.guard = guard.into_inner();
     }
     Ok(config)
+}
+
+/// Promised shares alone, for commands that change nothing; other tables of the file are checked for unknown keys only.
+pub fn guarantees(global: &Global) -> Result<Guarantees, Failure> {
+    let Some(path) = &global.config else { return Ok(Guarantees { labels: true, ..Guarantees::default() }) };
+    let (file, source) = read(path).map_err(Failure::Usage)?;
+    promises(&file, &source).map_err(Failure::Usage)
+}
+
+fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
+    let mut goals: Vec<Goal> = Vec::new();
+    for table in &file.guarantee {
+        let name = table.scope.get_ref().trim().to_owned();
+        let scope = Scope::parse(&[&name]).map_err(|e| source.fault(&table.scope, e))?;
+        if name.starts_with('!') || scope.is_all() {
+            let why = format!("scope {name:?}: a promise is made to somebody named");
+            return Err(source.fault(&table.scope, why));
+        }
+        let amount =
+            |text: &Spanned<String>| text.get_ref().parse::<Amount>().map_err(|e| source.fault(text, e));
+        let wait = |text: &Spanned<String>| {
+            wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
+        };
+        let promise = Promise {
+            cpu: table.cpu.as_ref().map(amount).transpose()?,
+            wait_p99_ns: table.wait_p99.as_ref().map(wait).transpose()?,
+        };
+        if promise == Promise::default() {
+            let why = format!(
+                "guarantee of {name:?}: nothing is promised; give cpu = \"40%\" or wait_p99 = \"2ms\""
+            );
+            return Err(source.fault(&table.scope, why));
+        }
+        if let Some(other) = goals.iter().find(|goal| goal.name == name) {
+            let why = format!(
+                "contradiction: {name:?} is promised {} further up and {promise} here",
+                other.promise
+            );
+            return Err(source.fault(&table.scope, why));
+        }
+        goals.push(Goal { name, scope, promise, source: Origin::Config });
+    }
+    let reserved = file.run.reserved.as_ref();
+    let reserved = reserved.map(|text| {
+        Amount::parse_or_zero(text.get_ref()).map_err(|e| source.fault(text, format!("reserved: {e}")))
+    });
+    let labels = file.run.labels.unwrap_or(true);
+    Ok(Guarantees { goals, reserved: reserved.transpose()?, labels, ..Guarantees::default() })
 }
 
 fn values(texts: &[Spanned<String>]) -> Vec<String> {

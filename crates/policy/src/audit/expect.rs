@@ -22,6 +22,7 @@
 use std::fmt;
 use std::path::Path;
 
+use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{CpuSet, Observation, TaskView};
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
@@ -47,6 +48,9 @@ pub struct Expectations {
     /// Findings known and accepted.
     #[serde(default)]
     pub ignore: Vec<Ignore>,
+    /// How promised shares stand; they are stated in the configuration (`--config`) and by labels, not here.
+    #[serde(skip)]
+    pub guarantees: Vec<GuaranteeStatus>,
 }
 
 /// Isolated CPUs given to somebody.

@@ -6,6 +6,7 @@ use super::Rule;
 mod cpuset_mems;
 mod cpuset_offline;
 mod governor;
+mod guarantees;
 mod isolated_as_expected;
 mod isolated_irq;
 mod isolated_pileup;
@@ -44,6 +45,7 @@ pub const RULES: &[Rule] = &[
     numa_services::RULE,
     cpuset_offline::RULE,
     cpuset_mems::RULE,
+    guarantees::RULE,
     nice_ineffective::RULE,
     quota_throttled::RULE,
     quota_threads::RULE,

@@ -1,0 +1,218 @@
+//! Ten times a second: what was got, what is owed, which settings follow.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_base::{Change, Knob, Nice, Observation, SchedAttr, Setting, Target, TaskId};
+use evenkeel_policy::guarantee::Window;
+use evenkeel_policy::guarantee::tree::{self, Bearer, Contest};
+
+use super::TICK;
+use super::counters::Change as Counted;
+use super::keeper::{InForce, Keeper};
+use super::layout::Held;
+
+/// Waited, percent of a tick, from which a carrier is in contention.
+const CONTENTION_PCT: f64 = 1.0;
+/// Ticks without contention after which corrections rest.
+const CALM_TICKS: u32 = 20;
+/// Steps of weights: few different values, so that the journal stays short. 2 % of a weight are at most half a point.
+const WEIGHT_STEP: f64 = 1.02;
+/// Changes of a weight, as a ratio, that are written; where an owner's program has to be run, and not again so soon.
+const WORTH: f64 = 1.015;
+const WORTH_OWNED: f64 = 1.2;
+const REST_OWNED: Duration = Duration::from_secs(5);
+/// Parts of a promised wait that a slice may last: a task with a short slice has an early deadline, and who runs beside
+/// it is protected from preemption no longer than the shortest slice in the queue.
+const SLICES_PER_WAIT: u64 = 4;
+/// Shortest and longest slice the kernel takes, nanoseconds.
+const SLICE_NS: (u64, u64) = (100_000, 100_000_000);
+
+impl Keeper {
+    /// What is to be changed now; `None` when it is not time yet. `at_once`: whatever the time.
+    pub fn tick(&mut self, now: Instant, at_once: bool) -> Option<Vec<Change>> {
+        if self.wards.is_empty() {
+            return None;
+        }
+        let due = self.ticked.is_none_or(|then| now.duration_since(then) + TICK / 10 >= TICK);
+        if !due && !at_once {
+            return None;
+        }
+        if due {
+            self.ticked = Some(now);
+            if let Some((dt, counted)) = self.counters.read(now)
+                && dt > 0.0
+            {
+                self.account(dt, &counted);
+            }
+        }
+        let wanted = self.wanted(due);
+        Some(self.differing(wanted, now))
+    }
+
+    /// Debts of the carriers, windows of the promises.
+    fn account(&mut self, dt: f64, counted: &HashMap<TaskId, Counted>) {
+        let mut contention = false;
+        let mut sums = vec![(Counted::default(), None::<f64>); self.wards.len()];
+        for (id, ward) in &self.layout.owner {
+            let Some(change) = counted.get(id) else { continue };
+            let (sum, wanted) = &mut sums[*ward];
+            sum.ran_s += change.ran_s;
+            sum.waited_s += change.waited_s;
+            sum.timeslices += change.timeslices;
+            if let Some(pct) = self.known.get(&id.tid) {
+                *wanted = Some(wanted.unwrap_or(0.0) + pct);
+            }
+        }
+        for (carrier, members) in self.layout.carriers.iter().zip(&self.layout.members) {
+            let (mut ran, mut waited) = (0.0, 0.0);
+            for change in members.iter().filter_map(|id| counted.get(id)) {
+                ran += change.ran_s;
+                waited += change.waited_s;
+            }
+            contention |= 100.0 * waited > CONTENTION_PCT * dt;
+            if let Some(held) = self.layout.held.get(&carrier.bearer) {
+                let debt = self.debts.entry(held.target.clone()).or_default();
+                debt.add(carrier.points, ran, waited, dt);
+            }
+        }
+        self.calm_ticks = if contention { 0 } else { self.calm_ticks.saturating_add(1) };
+        for (ward, (sum, wanted)) in self.wards.iter_mut().zip(sums) {
+            if ward.tasks == 0 {
+                continue;
+            }
+            ward.waits.add(sum.waited_s, sum.timeslices);
+            let window = Window {
+                seconds: dt,
+                got_s: sum.ran_s,
+                waited_s: Some(sum.waited_s),
+                runnable_s: Some((sum.ran_s + sum.waited_s).min(dt)),
+                wanted_pct: wanted,
+            };
+            self.notes.extend(ward.add(window));
+        }
+    }
+
+    /// Judges the promises by an observation alone.
+    pub fn judge(&mut self, observation: &Observation) {
+        for (index, ward) in self.wards.iter_mut().enumerate() {
+            let tasks =
+                || observation.tasks.iter().filter(|task| self.layout.owner.get(&task.id) == Some(&index));
+            let seconds = observation.interval_s;
+            let got_s = tasks().map(|task| task.cpu_pct).sum::<f64>() / 100.0 * seconds;
+            let waited = tasks().map(|task| task.wait_pct).sum::<Option<f64>>();
+            let waited_s = waited.map(|pct| pct / 100.0 * seconds);
+            let runnable_s = waited_s.map(|waited| (got_s + waited).min(seconds));
+            ward.add(Window { seconds, got_s, waited_s, runnable_s, wanted_pct: None });
+            ward.close_window();
+        }
+    }
+
+    /// The settings that follow from debts and layout.
+    fn wanted(&mut self, due: bool) -> Vec<Change> {
+        let calm = self.calm_ticks > CALM_TICKS;
+        let layout = &self.layout;
+        let boost: Vec<f64> = layout
+            .carriers
+            .iter()
+            .map(|carrier| {
+                let debt = layout.held.get(&carrier.bearer).and_then(|held| self.debts.get(&held.target));
+                if calm { 1.0 } else { debt.map_or(1.0, |debt| debt.boost()) }
+            })
+            .collect();
+        let slack = |contest: &Contest| {
+            let at = layout.contests.iter().position(|c| c.node == contest.node);
+            at.map_or(0.0, |at| layout.slack[at])
+        };
+        let heaviest = |bearer: Bearer| layout.held.get(&bearer).map_or(f64::INFINITY, |held| held.heaviest);
+        let solved =
+            tree::solve(&heaviest, &layout.contests, &layout.carriers, &slack, &boost, &mut |node, new| {
+                layout.per_point.get(&node).copied().unwrap_or(new)
+            });
+        let mut changes = Vec::new();
+        let mut sched: HashMap<TaskId, SchedAttr> = HashMap::new();
+        for (bearer, weight) in solved.iter().flat_map(|s| &s.weights) {
+            let Some(held) = layout.held.get(bearer) else { continue };
+            match (&held.target, held.sched) {
+                (Target::Task(id), Some(found)) => {
+                    let nice = if calm {
+                        Nice::nearest(*weight)
+                    } else if due {
+                        self.dithers.entry(*id).or_default().next(*weight)
+                    } else {
+                        // Between ticks nothing is decided anew; a newcomer gets the nearest value.
+                        let now = self.in_force.get(&(held.target.clone(), Knob::Sched));
+                        match now.map(|in_force| &in_force.change.to) {
+                            Some(Setting::Sched(attr)) => attr.nice,
+                            _ => Nice::nearest(*weight),
+                        }
+                    };
+                    sched.insert(*id, SchedAttr { nice, ..found });
+                }
+                _ => changes.extend(self.weight_change(held, *weight)),
+            }
+        }
+        for (id, ward) in &layout.owner {
+            let Some(ns) = self.wards[*ward].goal.promise.wait_p99_ns else { continue };
+            if self.wards[*ward].refusal.is_some() || !self.config.task_slice {
+                continue;
+            }
+            if let Some(found) = sched.get(id).copied().or_else(|| layout.sched.get(id).copied()) {
+                let slice = (ns / SLICES_PER_WAIT).clamp(SLICE_NS.0, SLICE_NS.1);
+                sched.insert(*id, SchedAttr { slice_ns: Some(slice), ..found });
+            }
+        }
+        changes.extend(sched.into_iter().map(|(id, attr)| Change {
+            target: Target::Task(id),
+            to: Setting::Sched(attr),
+            why: "promised share".to_owned(),
+        }));
+        changes.extend(self.pinned().map(|(id, to)| Change {
+            target: Target::Task(id),
+            to,
+            why: "promised shares packed onto CPUs".to_owned(),
+        }));
+        changes
+    }
+
+    fn weight_change(&self, held: &Held, weight: f64) -> Option<Change> {
+        let group = held.group.as_ref()?;
+        let steps = (weight.max(1.0).ln() / WEIGHT_STEP.ln()).round();
+        let raw = tree::raw_weight(group, WEIGHT_STEP.powf(steps));
+        Some(Change {
+            target: held.target.clone(),
+            to: Setting::Weight(raw),
+            why: "promised share".to_owned(),
+        })
+    }
+
+    /// What of it differs enough from what is in force to be written.
+    fn differing(&mut self, wanted: Vec<Change>, now: Instant) -> Vec<Change> {
+        let owned: HashMap<&Target, bool> =
+            self.layout.held.values().map(|held| (&held.target, held.owned)).collect();
+        let mut changes = Vec::new();
+        for change in wanted {
+            let key = (change.target.clone(), change.knob());
+            if let Some(in_force) = self.in_force.get(&key) {
+                let worth = match (&in_force.change.to, &change.to) {
+                    (Setting::Weight(old), Setting::Weight(new)) => {
+                        let ratio = (*new).max(1) as f64 / (*old).max(1) as f64;
+                        let ratio = ratio.max(1.0 / ratio);
+                        if owned.get(&change.target) == Some(&true) {
+                            ratio > WORTH_OWNED && now.duration_since(in_force.at) >= REST_OWNED
+                        } else {
+                            ratio > WORTH
+                        }
+                    }
+                    (old, new) => old != new,
+                };
+                if !worth {
+                    continue;
+                }
+            }
+            self.in_force.insert(key, InForce { change: change.clone(), at: now });
+            changes.push(change);
+        }
+        changes
+    }
+}

@@ -1,0 +1,301 @@
+//! One promise: what it got, how it stands, for how long it was broken.
+
+use std::collections::VecDeque;
+
+use evenkeel_base::run::GuaranteeStatus;
+use evenkeel_policy::guarantee::verdict::{self, State, Verdict, Window};
+use evenkeel_store::PromiseTime;
+
+use super::Goal;
+
+/// Length of a window that is judged, seconds.
+const WINDOW_S: f64 = 1.0;
+/// Windows remembered: one broken among them makes a promise that is kept now one at risk.
+const RECENT: usize = 10;
+/// Ticks of waits remembered (about 20 s).
+const WAITS: usize = 200;
+/// Switches needed before a percentile is stated.
+const ENOUGH: u64 = 100;
+
+/// Mean wait for a CPU in each of the last ticks. The 99th percentile of the means is an estimate from below of the 99th
+/// percentile of the waits, which the kernel's counters do not tell.
+#[derive(Debug, Clone, Default)]
+pub struct Waits {
+    ticks: VecDeque<(f64, u64)>,
+}
+
+impl Waits {
+    pub fn add(&mut self, waited_s: f64, timeslices: u64) {
+        if timeslices > 0 {
+            self.ticks.push_back((waited_s * 1e9 / timeslices as f64, timeslices));
+        }
+        while self.ticks.len() > WAITS {
+            self.ticks.pop_front();
+        }
+    }
+
+    /// The 99th percentile, nanoseconds, each switch counted with the mean of its tick.
+    pub fn p99_ns(&self) -> Option<u64> {
+        let total: u64 = self.ticks.iter().map(|(_, n)| n).sum();
+        if total < ENOUGH {
+            return None;
+        }
+        let mut sorted: Vec<(f64, u64)> = self.ticks.iter().copied().collect();
+        sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut above = 0;
+        for (mean, n) in sorted {
+            above += n;
+            if above * 100 >= total {
+                return Some(mean as u64);
+            }
+        }
+        None
+    }
+}
+
+/// A promise and how it stands.
+#[derive(Debug, Clone)]
+pub struct Ward {
+    pub goal: Goal,
+    /// Promised, percent of one CPU on this host.
+    pub pct: Option<f64>,
+    /// Why it was not admitted.
+    pub refusal: Option<String>,
+    /// Tasks that match.
+    pub tasks: u32,
+    /// By what it is kept.
+    pub lever: String,
+    /// What stands in the way, such as a write that failed.
+    pub problem: Option<String>,
+    pub waits: Waits,
+    current: Window,
+    last: Option<(Window, Verdict)>,
+    recent: VecDeque<State>,
+    unwritten: PromiseTime,
+    total: PromiseTime,
+}
+
+impl Ward {
+    pub fn new(goal: Goal) -> Self {
+        Self {
+            goal,
+            pct: None,
+            refusal: None,
+            tasks: 0,
+            lever: String::new(),
+            problem: None,
+            waits: Waits::default(),
+            current: Window::default(),
+            last: None,
+            recent: VecDeque::new(),
+            unwritten: PromiseTime::default(),
+            total: PromiseTime::default(),
+        }
+    }
+
+    /// Whether settings are to keep it.
+    pub fn is_active(&self) -> bool {
+        self.refusal.is_none() && self.tasks > 0
+    }
+
+    /// Takes a tick into account. A change between kept and not kept, in words.
+    pub fn add(&mut self, tick: Window) -> Option<String> {
+        let wanted_pct = tick.wanted_pct;
+        self.current = if self.current.seconds > 0.0 { self.current.plus(tick) } else { tick };
+        self.current.wanted_pct = wanted_pct;
+        if self.current.seconds < WINDOW_S { None } else { self.close_window() }
+    }
+
+    /// Judges what was added since the last judgement, however short. A change between kept and not kept, in words.
+    pub fn close_window(&mut self) -> Option<String> {
+        if self.current.seconds <= 0.0 {
+            return None;
+        }
+        let window = std::mem::take(&mut self.current);
+        let was = self.state();
+        let verdict = self.judge(&window);
+        for time in [&mut self.unwritten, &mut self.total] {
+            time.watched_s += window.seconds;
+            if verdict.state == State::Broken {
+                time.broken_s += window.seconds;
+            }
+        }
+        self.recent.push_back(verdict.state);
+        while self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+        self.last = Some((window, verdict));
+        let is = self.state();
+        (was.is_no() != is.is_no())
+            .then(|| format!("guarantee {}: {}: {}", self.goal.name, is.name(), self.why()))
+    }
+
+    fn judge(&self, window: &Window) -> Verdict {
+        let cpu = self.pct.map(|pct| verdict::judge(pct, window));
+        let wait = self.goal.promise.wait_p99_ns.map(|ns| verdict::judge_wait(ns, self.waits.p99_ns()));
+        match (cpu, wait) {
+            (Some(cpu), Some(wait)) => {
+                let (state, short_pct) = (cpu.state.max(wait.state), cpu.short_pct);
+                Verdict { state, short_pct, why: format!("{}; {}", cpu.why, wait.why) }
+            }
+            (Some(verdict), None) | (None, Some(verdict)) => verdict,
+            (None, None) => {
+                Verdict { state: State::Unknown, short_pct: 0.0, why: "nothing is promised".to_owned() }
+            }
+        }
+    }
+
+    /// Nothing matches any more: what it got before says nothing about who comes next.
+    pub fn forget(&mut self) {
+        self.current = Window::default();
+        self.last = None;
+        self.recent.clear();
+        self.waits = Waits::default();
+        self.problem = None;
+        self.lever.clear();
+    }
+
+    /// Points missing in the last window.
+    pub fn short_pct(&self) -> f64 {
+        self.last.as_ref().map_or(0.0, |(_, verdict)| verdict.short_pct)
+    }
+
+    /// Percent of the last window in which its tasks waited.
+    pub fn waited_pct(&self) -> Option<f64> {
+        let (window, _) = self.last.as_ref()?;
+        Some(100.0 * window.waited_s? / window.seconds.max(1e-9))
+    }
+
+    pub fn state(&self) -> State {
+        if self.refusal.is_some() {
+            return State::Refused;
+        }
+        if self.tasks == 0 {
+            return State::Waiting;
+        }
+        match &self.last {
+            None => State::Unknown,
+            Some((_, verdict)) if verdict.state == State::Kept && self.recent.contains(&State::Broken) => {
+                State::AtRisk
+            }
+            Some((_, verdict)) => verdict.state,
+        }
+    }
+
+    fn why(&self) -> String {
+        if let Some(refusal) = &self.refusal {
+            return refusal.clone();
+        }
+        if self.tasks == 0 {
+            return "no task matches its scope; it stands for when one does".to_owned();
+        }
+        let mut why = self
+            .last
+            .as_ref()
+            .map_or_else(|| "not judged yet".to_owned(), |(_, verdict)| verdict.why.clone());
+        if self.last.as_ref().is_some_and(|(_, v)| v.state == State::Kept) && self.state() == State::AtRisk {
+            let broken = self.recent.iter().filter(|state| **state == State::Broken).count();
+            why += &format!("; broken in {broken} of the last {} seconds", self.recent.len());
+        }
+        if let Some(problem) = &self.problem {
+            why += &format!("; {problem}");
+        }
+        why
+    }
+
+    /// What was not handed out by [`Ward::take_time`] yet.
+    pub fn unwritten(&self) -> PromiseTime {
+        self.unwritten
+    }
+
+    pub fn take_time(&mut self) -> Option<PromiseTime> {
+        (self.unwritten.watched_s > 0.0).then(|| std::mem::take(&mut self.unwritten))
+    }
+
+    /// Since the start of this run.
+    pub fn total(&self) -> PromiseTime {
+        self.total
+    }
+
+    pub fn status(&self) -> GuaranteeStatus {
+        let window = self.last.as_ref().map(|(window, _)| window);
+        GuaranteeStatus {
+            name: self.goal.name.clone(),
+            source: self.goal.source.name().to_owned(),
+            promise: self.goal.promise.to_string(),
+            promised_pct: self.pct,
+            promised_wait_p99_ms: self.goal.promise.wait_p99_ns.map(|ns| ns as f64 / 1e6),
+            state: self.state().name().to_owned(),
+            got_pct: window.map(Window::got_pct),
+            while_runnable_pct: window.and_then(Window::while_runnable_pct),
+            waited_pct: self.waited_pct(),
+            wait_p99_ms: self.waits.p99_ns().map(|ns| ns as f64 / 1e6),
+            wait_p99_estimated: true,
+            broken_min_day: None,
+            tasks: self.tasks,
+            lever: self.lever.clone(),
+            why: self.why(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Scope, guarantee::Source};
+    use evenkeel_policy::guarantee::Promise;
+
+    fn ward(promise: Promise) -> Ward {
+        let goal = Goal {
+            name: "pid:7".into(),
+            scope: Scope::parse(&["pid:7"]).unwrap(),
+            promise,
+            source: Source::Config,
+        };
+        let pct = promise.cpu.map(|amount| amount.pct(2));
+        Ward { pct, tasks: 1, ..Ward::new(goal) }
+    }
+
+    fn tick(got: f64, waited: f64) -> Window {
+        Window {
+            seconds: 0.1,
+            got_s: got * 0.1,
+            waited_s: Some(waited * 0.1),
+            runnable_s: Some((got + waited).min(1.0) * 0.1),
+            wanted_pct: None,
+        }
+    }
+
+    #[test]
+    fn seconds_are_judged_and_counted_and_changes_are_told() {
+        let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), wait_p99_ns: None });
+        assert_eq!(ward.state(), State::Unknown);
+        let told: Vec<String> = (0..30)
+            .filter_map(|n| ward.add(if (10..21).contains(&n) { tick(0.2, 0.8) } else { tick(0.5, 0.5) }))
+            .collect();
+        assert!(told.len() == 2 && told[0].contains("broken") && told[1].contains("at risk"), "{told:?}");
+        assert_eq!(ward.state(), State::AtRisk, "broken a second ago");
+        let time = ward.take_time().unwrap();
+        assert!((time.watched_s - 3.0).abs() < 0.2 && (time.broken_s - 1.0).abs() < 0.2, "{time:?}");
+        assert_eq!(ward.take_time(), None);
+        assert!(ward.total().broken_s > 0.9);
+        ward.tasks = 0;
+        assert_eq!(ward.state(), State::Waiting);
+    }
+
+    #[test]
+    fn waits_need_enough_switches() {
+        let mut ward = ward(Promise { cpu: None, wait_p99_ns: Some(2_000_000) });
+        for _ in 0..10 {
+            ward.add(tick(0.5, 0.1));
+        }
+        assert_eq!(ward.state(), State::Unknown);
+        for n in 0..100 {
+            // One tick in fifty has waits of 5 ms.
+            ward.waits.add(if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
+            ward.add(tick(0.5, 0.1));
+        }
+        assert_eq!(ward.waits.p99_ns(), Some(5_000_000));
+        assert_eq!(ward.state(), State::Broken);
+    }
+}
