@@ -81,6 +81,9 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
         return Ok(None);
     }
     let instant = release(task, &page)?;
+    if task.stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
     let enforcement = enforce(task, &members, instant)?;
     let mut watched = watch(task, &mut members, &mut processes, &page, instant, progress);
     if task.stop.load(Ordering::Relaxed) {
