@@ -16,7 +16,7 @@ for command in redis-server redis-benchmark nginx ab; do
 done
 need_cargo
 cargo build --release --locked -p evenkeel
-cargo build --release --locked -p evenkeel-lab --example tune_replay
+cargo build --release --locked -p evenkeel-policy --example tune_replay
 bin=$(target_dir)/release
 mkdir -p "$dir"
 for service in redis nginx; do

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_policy::search::{Ask, Method, Outcome, Point, Reason, Rules, Search};
 
+mod check;
 mod expand;
 mod file;
 mod http;
