@@ -13,6 +13,7 @@ use crate::record::{Cell, Host, Record, TenantRecord};
 
 pub mod compare;
 pub mod point;
+pub mod reading;
 pub mod sources;
 pub mod stats;
 pub mod verdict;
@@ -23,6 +24,7 @@ pub(crate) mod testing;
 
 pub use compare::{Comparison, Platforms, compare, platforms};
 pub use point::{PointStudy, TenantStudy, Together};
+pub use reading::Reading;
 pub use sources::{SourceComparison, SourceRow};
 pub use verdict::{Test, Verdict};
 
@@ -64,6 +66,9 @@ pub struct Study {
     pub points: Vec<PointStudy>,
     /// The sources' figures beside ours.
     pub sources: Vec<SourceComparison>,
+    /// Readers of files by share of the machine and kind of limit.
+    #[serde(default)]
+    pub readings: Vec<Reading>,
 }
 
 /// Overhead of a run as the source defines it: the mean run of a tenant that has the host to itself, less the time asked
@@ -110,7 +115,9 @@ pub fn study(record: &Record) -> Study {
         overhead,
         points,
         sources: Vec::new(),
+        readings: Vec::new(),
     };
+    study.readings = reading::readings(&study);
     study.sources = sources::beside(record, &study);
     study.verdicts = verdict::verdicts(record, &study);
     study
@@ -155,22 +162,30 @@ pub(crate) fn prefix(label: &str) -> String {
     if label.is_empty() { String::new() } else { format!("{label}: ") }
 }
 
-/// Seconds a run was asked to last, from the workload's command line (`--seconds 10`, `--time=10`).
-pub fn asked_s(workload: &str) -> Option<f64> {
-    let mut words = workload.split_ascii_whitespace();
+/// The value of an option in a command line, as `--read own` or `--read=own`.
+pub(crate) fn option<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = line.split_ascii_whitespace();
     while let Some(word) = words.next() {
-        for option in ["--seconds", "--time"] {
-            let value = match word.strip_prefix(option) {
-                Some("") => words.clone().next(),
-                Some(rest) => rest.strip_prefix('='),
-                None => None,
-            };
-            if let Some(seconds) = value.and_then(|v| v.trim_end_matches('s').parse().ok()) {
-                return Some(seconds);
-            }
+        match word.strip_prefix(name) {
+            Some("") => return words.next(),
+            Some(rest) if rest.starts_with('=') => return rest.strip_prefix('='),
+            _ => {}
         }
     }
     None
+}
+
+/// Seconds a run was asked to last: by the workload's command line (`--seconds 10`, `--time=10`), else by the experiment,
+/// where all its tenants are asked for the same.
+pub fn asked_s(record: &Record, workload: &str) -> Option<f64> {
+    let said = option(workload, "--seconds").or_else(|| option(workload, "--time"));
+    if let Some(seconds) = said.and_then(|v| v.trim_end_matches('s').parse().ok()) {
+        return Some(seconds);
+    }
+    let tenants = record.experiment.iter().flat_map(|e| &e.tenants).filter(|t| !t.background);
+    let mut asked = tenants.map(|t| t.run_s);
+    let first = asked.next()??;
+    asked.all(|other| other == Some(first)).then_some(first)
 }
 
 /// From the runs of tenants that were alone, had no quota, and computed.
@@ -181,11 +196,16 @@ fn overhead(record: &Record) -> Option<Overhead> {
         .filter(|cell| cell.tenants.len() == 1 && cell.enforcer.is_none())
         .flat_map(|cell| &cell.tenants)
         .filter(|tenant| tenant.limits.quota_pct.is_none() && !tenant.runs.is_empty())
+        // Held to fewer CPUs it is not alone on the host.
+        .filter(|tenant| {
+            let all = record.host.cpus.unwrap_or(0) as usize;
+            tenant.limits.cpus.as_ref().is_none_or(|cpus| cpus.len() >= all)
+        })
         .collect();
     let lengths: Vec<Vec<f64>> =
         alone.iter().map(|t| t.runs.iter().map(|run| run.end_s - run.start_s).collect()).collect();
     let summary = stats::summary(&lengths)?;
-    let asked = alone.iter().map(|t| asked_s(&t.workload)).collect::<Option<Vec<f64>>>();
+    let asked = alone.iter().map(|t| asked_s(record, &t.workload)).collect::<Option<Vec<f64>>>();
     let asked_s = asked.and_then(|asked| {
         let first = *asked.first()?;
         asked.iter().all(|a| *a == first).then_some(first)
@@ -252,7 +272,7 @@ mod tests {
             ("primes --events=100", None),
             ("x --seconds", None),
         ] {
-            assert_eq!(asked_s(text), seconds, "{text}");
+            assert_eq!(asked_s(&record(Vec::new()), text), seconds, "{text}");
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) fn beside(record: &Record, study: &Study) -> Vec<SourceComparison> {
             "iox_wait_by_container_count" => waits(&rows, study),
             name if name.starts_with("iox_mixed") => mixed(&rows, study),
             "iox_priority_10_containers" => priority(&rows, study),
-            "iox_balance_4_patterns" => balance(&rows, study),
+            "iox_balance_4_patterns" => balance(&rows, record, study),
             "cgroup_prime_sieve" => sieve(&rows, study),
             "ec2_build_by_cpu_limit" => builds(&rows, record, study),
             _ => None,
@@ -270,7 +270,7 @@ fn priority(rows: &[Row], study: &Study) -> Made {
     Some(("time until all runs are done, in units of the first one's", rows))
 }
 
-fn balance(rows: &[Row], study: &Study) -> Made {
+fn balance(rows: &[Row], record: &Record, study: &Study) -> Made {
     let mut out = Vec::new();
     for row in rows {
         let mut wanted: Vec<u64> =
@@ -278,7 +278,7 @@ fn balance(rows: &[Row], study: &Study) -> Made {
         wanted.sort_unstable();
         let point = study.points.iter().find(|p| units(p).is_some_and(|u| u == wanted));
         let run = point.and_then(|p| p.together.run_s);
-        let asked = point.and_then(|p| super::asked_s(&p.tenants[0].workload));
+        let asked = point.and_then(|p| super::asked_s(record, &p.tenants[0].workload));
         let beyond = |seconds: f64| Some(100.0 * (seconds / asked? - 1.0));
         let name = row.get("cpu_units")?.replace(',', " ");
         let predicted = point.and_then(|p| {
@@ -319,13 +319,17 @@ fn sieve(rows: &[Row], study: &Study) -> Made {
         rows.iter().find(|r| r.get("case").is_some_and(|c| c == "cpuset one socket with siblings"))?;
     let reference_cost = cost(reference)?;
     let of = |kind: Held, many: bool| {
-        study.points.iter().filter(move |p| (p.tenants.len() > 1) == many).flat_map(|p| &p.tenants).find(
-            move |t| {
-                held(&t.limits, !many) == kind
+        study
+            .points
+            .iter()
+            .filter(move |p| (p.tenants.len() > 1) == many)
+            .flat_map(|p| p.tenants.iter().map(move |t| (p, t)))
+            .find(move |(p, t)| {
+                held(study, p, &t.limits) == kind
                     && t.cpu_ms_per_event.is_some()
-                    && !t.workload.contains("--read")
-            },
-        )
+                    && matches!(super::option(&t.workload, "--read"), None | Some("none"))
+            })
+            .map(|(_, t)| t)
     };
     let own = of(Held::Cpuset, false)?.cpu_ms_per_event?;
     let pairs = [

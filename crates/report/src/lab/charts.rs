@@ -156,7 +156,7 @@ pub(crate) fn points(series: &[Series], x_label: &str, y_label: &str, lines: boo
     };
     let l = 74.0;
     let (xr, yr) = (padded(xs.0, xs.1), padded(ys.0, ys.1));
-    let (top, bottom) = (TOP + 6.0, TOP + 266.0);
+    let (top, bottom) = (TOP + 14.0, TOP + 266.0);
     let (x, y) = (Scale::new(xr, (l, RIGHT)), Scale::new(yr, (bottom, top)));
     beside(&mut canvas, &y, yr, l, y_label);
     below(&mut canvas, &x, xr, (top, bottom), x_label, l);
@@ -180,7 +180,7 @@ pub(crate) fn points(series: &[Series], x_label: &str, y_label: &str, lines: boo
     }
     let names: Vec<_> = series.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
     let used = if names.len() > 1 { legend(&mut canvas, &names, bottom + 52.0, l) } else { 0.0 };
-    canvas.finish(bottom + 42.0 + used, &format!("{y_label} over {x_label}"))
+    canvas.finish(bottom + 48.0 + used, &format!("{y_label} over {x_label}"))
 }
 
 /// Distributions below each other on one axis.
@@ -314,7 +314,7 @@ pub(crate) fn bars(rows: &[Bar], parts: &[&str], against: &str, x_label: &str) -
         canvas.line("mid", [RIGHT - 130.0, y - 10.0, RIGHT - 130.0, y + 2.0]);
         canvas.text("small", (RIGHT - 122.0, y), Anchor::Start, against);
     }
-    canvas.finish(bottom + 46.0 + used, x_label)
+    canvas.finish(bottom + 48.0 + used, x_label)
 }
 
 /// Values with intervals, a row each, one mark a series.
@@ -359,7 +359,7 @@ pub(crate) fn marks(rows: &[(String, Vec<Option<Estimate>>)], names: &[&str], x_
         let entries: Vec<_> = names.iter().enumerate().map(|(i, n)| ((*n).to_owned(), i)).collect();
         used = legend(&mut canvas, &entries, bottom + 54.0, l);
     }
-    canvas.finish(bottom + 42.0 + used, x_label)
+    canvas.finish(bottom + 48.0 + used, x_label)
 }
 
 /// A rate at a number of units.
@@ -383,7 +383,7 @@ pub(crate) fn by_units(series: &[ByUnits], y_label: &str) -> String {
     let mut canvas = Canvas::default();
     let l = 74.0;
     let (xr, yr) = ((xs.0 - 0.4, xs.1 + 0.4), ((ys.0 - 0.4).floor(), (ys.1 + 0.4).ceil()));
-    let (top, bottom) = (TOP + 6.0, TOP + 300.0);
+    let (top, bottom) = (TOP + 16.0, TOP + 300.0);
     let (x, y) = (Scale::new(xr, (l, RIGHT)), Scale::new(yr, (bottom, top)));
     let doublings = |(low, high): (f64, f64)| {
         let (low, high) = (low.ceil() as i32, high.floor() as i32);
@@ -445,7 +445,7 @@ pub(crate) fn by_units(series: &[ByUnits], y_label: &str) -> String {
     }
     let names: Vec<_> = series.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
     let used = if names.len() > 1 { legend(&mut canvas, &names, bottom + 54.0, l) } else { 0.0 };
-    canvas.finish(bottom + 42.0 + used, &format!("{y_label} by units"))
+    canvas.finish(bottom + 48.0 + used, &format!("{y_label} by units"))
 }
 
 fn median_of(mut values: Vec<f64>) -> Option<f64> {

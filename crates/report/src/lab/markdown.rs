@@ -49,7 +49,7 @@ pub fn markdown(study: &Study) -> String {
     if !study.verdicts.is_empty() {
         out += "## Verdicts\n\n";
         out += &table(
-            &["passes", "verdict", "test", "value", "bound"],
+            &["holds", "verdict", "test", "value", "bound"],
             3,
             study.verdicts.iter().map(|v| {
                 let interval = v
@@ -82,6 +82,24 @@ pub fn markdown(study: &Study) -> String {
             1,
             source.rows.iter().map(|row| {
                 vec![row.label.clone(), known(row.source), known(row.predicted), estimate(row.measured)]
+            }),
+        );
+        out.push('\n');
+    }
+    if !study.readings.is_empty() {
+        out += "## Reading files, by share of the machine\n\n";
+        out += &table(
+            &["file", "limit", "share %", "real, s", "sys, s", "user, s"],
+            2,
+            study.readings.iter().map(|r| {
+                vec![
+                    r.file.clone(),
+                    r.limit.clone(),
+                    figure(r.share_pct),
+                    estimate(r.real_s),
+                    estimate(r.sys_s),
+                    estimate(r.user_s),
+                ]
             }),
         );
         out.push('\n');

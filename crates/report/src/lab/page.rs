@@ -29,10 +29,11 @@ pub fn page(record: &Record, study: &Study) -> String {
             h1 { (if study.title.is_empty() { &study.name } else { &study.title }) }
             p.sub { (study.name) " · " (host_line(study)) " · begun " (study.began.replace('T', " ").split('.').next().unwrap_or("")) " · evenkeel " (study.version) }
         }
-        p.answer id="answer" { (answer(study)) }
+        div.answer id="answer" { @for text in answer(study) { p { (text) } } }
         @for missed in &study.missed { p.note { (missed) } }
         (verdicts(&study.verdicts))
         (sources(study))
+        (readings(study))
         (overview(study))
         @if study.points.len() > 1 {
             nav { @for point in study.points.iter().take(MOST_POINTS) { a href={ "#point-" (point.index) } { (name(point)) } } }
@@ -51,7 +52,7 @@ fn name(point: &PointStudy) -> String {
 }
 
 /// The most telling verdicts, at most three.
-fn answer(study: &Study) -> String {
+fn answer(study: &Study) -> Vec<&str> {
     // A statement about the measurement itself is no answer.
     let about_measuring = ["released-together", "harness-cost", "which-rule", "order-of-activation"];
     let mut telling: Vec<&str> = study
@@ -64,7 +65,7 @@ fn answer(study: &Study) -> String {
     if telling.is_empty() {
         telling.push("This record decides nothing by itself; see the figures below.");
     }
-    telling.join(" ")
+    telling
 }
 
 fn verdicts(verdicts: &[Verdict]) -> Markup {
@@ -72,9 +73,9 @@ fn verdicts(verdicts: &[Verdict]) -> Markup {
         @if !verdicts.is_empty() {
             h2 id="verdicts" { "Verdicts, each with its test" }
             div.wide { table {
-                thead { tr { th { "Passes" } th { "Verdict" } th { "Test" } th.r { "Value" } th { "Held against" } } }
+                thead { tr { th { "Holds" } th { "Verdict" } th { "Test" } th.r { "Value" } th { "Held against" } } }
                 tbody { @for v in verdicts { tr {
-                    td class=(match v.holds { Some(true) => "yes", Some(false) => "no", None => "q" }) { (outcome(v)) }
+                    td class=(match v.holds { Some(true) => "yes", Some(false) if v.is_question() => "q", Some(false) => "no", None => "q" }) { (outcome(v)) }
                     td.verdict { (v.text) }
                     td { (v.test.statistic) }
                     td.r {
@@ -110,6 +111,23 @@ fn sources(study: &Study) -> Markup {
                     } } }
                 } } }
             }
+        }
+    }
+}
+
+/// The source's empty tables.
+fn readings(study: &Study) -> Markup {
+    html! {
+        @if !study.readings.is_empty() {
+            h2 id="readings" { "Reading files, by share of the machine" }
+            p.sub { "The source describes these tables and left them empty. Real time and CPU time in the kernel and in user mode, seconds." }
+            div.wide { table.small {
+                thead { tr { th { "File" } th { "Limit" } th.r { "Share, %" } th.r { "Real, s" } th.r { "Sys, s" } th.r { "User, s" } } }
+                tbody { @for r in &study.readings { tr {
+                    td { (if r.file == "own" { "own file" } else { "same file" }) } td { (r.limit) } td.r { (number(r.share_pct)) }
+                    td.r { (with_below(r.real_s)) } td.r { (with_below(r.sys_s)) } td.r { (with_below(r.user_s)) }
+                } } }
+            } }
         }
     }
 }

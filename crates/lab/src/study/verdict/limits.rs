@@ -3,7 +3,7 @@
 use super::{Test, Verdict, three, verdict, with_interval};
 use crate::record::Limits;
 use crate::study::stats::{log_line, ratio};
-use crate::study::{PointStudy, Study, TenantStudy, prefix};
+use crate::study::{PointStudy, Study, TenantStudy, option, prefix};
 
 /// A quota is kept to so many points.
 const QUOTA_POINTS: f64 = 0.5;
@@ -30,10 +30,13 @@ impl Held {
     }
 }
 
-pub(in crate::study) fn held(limits: &Limits, alone: bool) -> Held {
+pub(in crate::study) fn held(study: &Study, point: &PointStudy, limits: &Limits) -> Held {
+    let alone = point.tenants.len() == 1;
+    // A cpuset of all CPUs holds nobody.
+    let confines = |cpus: &evenkeel_base::CpuSet| study.host.cpus.is_none_or(|all| cpus.len() < all as usize);
     if limits.quota_pct.is_some() {
         Held::Quota
-    } else if limits.cpus.is_some() {
+    } else if limits.cpus.as_ref().is_some_and(confines) {
         Held::Cpuset
     } else if !alone && (limits.shares.is_some() || limits.weight.is_some()) {
         Held::Shares
@@ -60,7 +63,7 @@ fn quotas(study: &Study) -> Option<Verdict> {
         let (Some(quota), Some(got)) = (tenant.limits.quota_pct, tenant.cpu_pct) else { continue };
         // One that was never throttled did not want more, or was kept from it by others.
         if tenant.throttled_s.is_none_or(|t| t.value <= 0.0)
-            || tenant.stolen_s.is_some_and(|s| s.value > 0.01)
+            || tenant.stolen_s.zip(tenant.elapsed_s).is_some_and(|(s, e)| s.value > 0.01 * e.value)
         {
             continue;
         }
@@ -97,8 +100,8 @@ fn costs(study: &Study) -> Option<Verdict> {
     // The kernel's part apart: reading files is another question.
     let of = |kind: Held| {
         tenants(study)
-            .filter(move |(p, t)| held(&t.limits, p.tenants.len() == 1) == kind)
-            .filter(|(_, t)| !t.workload.contains("--read") || t.workload.contains("--read=none"))
+            .filter(move |(p, t)| held(study, p, &t.limits) == kind)
+            .filter(|(_, t)| matches!(option(&t.workload, "--read"), None | Some("none")))
             .filter_map(|(p, t)| Some((p, t, t.cpu_ms_per_event?)))
             .collect::<Vec<_>>()
     };
@@ -204,9 +207,8 @@ fn in_the_kernel(study: &Study) -> Vec<Verdict> {
             let mut real = Vec::new();
             let mut sys = Vec::new();
             for (point, tenant) in tenants(study) {
-                let reads = tenant.workload.contains(&format!("--read={mode}"))
-                    || tenant.workload.contains(&format!("--read {mode}"));
-                if !reads || held(&tenant.limits, point.tenants.len() == 1) != kind {
+                let reads = option(&tenant.workload, "--read") == Some(mode);
+                if !reads || held(study, point, &tenant.limits) != kind {
                     continue;
                 }
                 let share = match kind {

@@ -30,6 +30,24 @@ pub struct Verdict {
     pub test: Test,
 }
 
+impl Verdict {
+    /// Whether it answers a question, of which "no" is as good an answer as "yes"; others are checks, which fail.
+    pub fn is_question(&self) -> bool {
+        const QUESTIONS: [&str; 7] = [
+            "quota-costs-cpu",
+            "does-a-limit-help",
+            "larger-units-wider-spread",
+            "a-small-total-helps",
+            "rule-of-thumb",
+            "mean-over-all-runs-misleads",
+            "how-many-fit",
+        ];
+        QUESTIONS.contains(&self.id.as_str())
+            || self.id.starts_with("own-file-")
+            || self.id.starts_with("same-file-")
+    }
+}
+
 /// What decides a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Test {
@@ -83,6 +101,7 @@ pub(super) fn verdicts(record: &Record, study: &Study) -> Vec<Verdict> {
     limits::add(study, &mut all);
     units::add(study, &mut all);
     weights::add(record, study, &mut all);
+    all.extend(units::rule_of_thumb(study));
     health::add(study, &mut all);
     all
 }

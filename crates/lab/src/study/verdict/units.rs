@@ -13,7 +13,6 @@ pub(super) fn add(study: &Study, all: &mut Vec<Verdict>) {
     all.extend(alone(study));
     all.extend(wait_budget(study));
     all.extend(spread(study));
-    all.extend(rule_of_thumb(study));
     all.extend(balance(study));
 }
 
@@ -148,7 +147,7 @@ fn spread(study: &Study) -> Option<Verdict> {
 }
 
 /// The source's EPS = 256 * (1/2)^C * U, in form: the rate of a unit halves with each container more.
-fn rule_of_thumb(study: &Study) -> Option<Verdict> {
+pub(super) fn rule_of_thumb(study: &Study) -> Option<Verdict> {
     let mixed: Vec<&PointStudy> = study
         .points
         .iter()

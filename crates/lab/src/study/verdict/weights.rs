@@ -40,11 +40,10 @@ enum Kind {
 }
 
 /// What can be said of a point; nothing where shares or possible shares are not known, or something else than weights
-/// (a quota, an enforcer) decides.
+/// (a quota) decides.
 fn kind(point: &PointStudy) -> Option<Kind> {
     point.tenants.iter().all(|t| t.share_pct.is_some()).then_some(())?;
-    if point.tenants.iter().any(|t| t.limits.quota_pct.is_some() || t.stolen_s.is_some_and(|s| s.value > 0.0))
-    {
+    if point.tenants.iter().any(|t| t.limits.quota_pct.is_some()) {
         return None;
     }
     let off = |t: &TenantStudy| Some(100.0 * (t.feasible_pct? / t.weight_pct? - 1.0).abs());

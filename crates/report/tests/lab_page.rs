@@ -1,0 +1,370 @@
+//! The laboratory's page and tables, in a real browser: complete, self-contained, small, and safe whatever names say.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::process::Command;
+
+use evenkeel_lab::record::{
+    Account, Cell, Ended, EnforcerPoint, EnforcerRecord, Host, HostUse, Limits, Point, Predicted, Record,
+    Release, RunRecord, SCHEMA, TenantRecord,
+};
+use evenkeel_lab::study::{compare, platforms, study};
+use evenkeel_report::lab;
+
+/// A little noise, the same every time.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as f64 / (1u64 << 31) as f64
+    }
+}
+
+/// Tenants that do `runs` runs of a second each on two CPUs by their units; those left over speed up.
+fn race(units: &[u64], runs: u32, seed: u64) -> Cell {
+    let mut noise = Noise(seed);
+    let alone = 2000.0;
+    let mut tenants: Vec<TenantRecord> = units
+        .iter()
+        .enumerate()
+        .map(|(index, &units)| TenantRecord {
+            name: format!("c{}", index + 1),
+            units: Some(units),
+            place: "cgroup".into(),
+            limits: Limits { shares: Some(units * 16), unit_factor: Some(16.0), ..Limits::default() },
+            workload: "primes --seconds=1".into(),
+            threads: 1,
+            runs_planned: runs,
+            release: Release { woken_late_usec: Some(120.0), first_instruction_late_usec: Some(8000.0) },
+            ended: Ended::Done,
+            total: Account::default(),
+            runs: Vec::new(),
+        })
+        .collect();
+    let mut at = vec![0.0f64; units.len()];
+    while let Some(index) = (0..units.len())
+        .filter(|&i| tenants[i].runs.len() < runs as usize)
+        .min_by(|&a, &b| at[a].total_cmp(&at[b]))
+    {
+        let active: u64 =
+            (0..units.len()).filter(|&i| tenants[i].runs.len() < runs as usize).map(|i| units[i]).sum();
+        let cpu = (2.0 * units[index] as f64 / active as f64).min(1.0);
+        // A run ends with the event during which its time is up: late where events are slow.
+        let length = 1.013 + (1.0 - cpu) * 0.05 * (0.5 + noise.next()) + (0.002 / cpu).min(0.8);
+        let events = (alone * cpu * length * (0.99 + 0.02 * noise.next())).round() as u64;
+        let number = tenants[index].runs.len() as u32;
+        tenants[index].runs.push(RunRecord {
+            number,
+            start_s: at[index],
+            end_s: at[index] + length,
+            events: Some(events),
+            events_per_s: Some(events as f64 / length),
+            account: Account {
+                real_s: length,
+                user_s: Some(cpu * length),
+                sys_s: Some(0.001),
+                waited_s: Some((1.0 - cpu) * length),
+                involuntary: Some(30),
+                ..Account::default()
+            },
+            ..RunRecord::default()
+        });
+        at[index] += length + 0.0005 * noise.next();
+    }
+    for tenant in &mut tenants {
+        let sum =
+            |of: fn(&Account) -> Option<f64>| tenant.runs.iter().map(|r| of(&r.account)).sum::<Option<f64>>();
+        tenant.total = Account {
+            real_s: tenant.runs.last().map_or(0.0, |r| r.end_s),
+            user_s: sum(|a| a.user_s),
+            sys_s: sum(|a| a.sys_s),
+            waited_s: sum(|a| a.waited_s),
+            ..Account::default()
+        };
+    }
+    let predicted = units.iter().map(|&u| Predicted {
+        by: "simulator".into(),
+        events_per_s: Some(alone * (2.0 * u as f64 / units.iter().sum::<u64>() as f64).min(1.0)),
+        ..Predicted::default()
+    });
+    Cell {
+        point: Point::default(),
+        repetition: 0,
+        released_at: None,
+        seconds: at.iter().copied().fold(0.0, f64::max),
+        activation: (0..units.len()).collect(),
+        predicted: Some(predicted.collect()),
+        tenants,
+        host: HostUse {
+            busy_s: Some(1.0),
+            steal_s: Some(0.0),
+            harness_cpu_pct: Some(0.2),
+            ..HostUse::default()
+        },
+        enforcer: None,
+        notes: Vec::new(),
+    }
+}
+
+fn record(name: &str, cells: Vec<(&str, Cell)>) -> Record {
+    let mut labels: Vec<String> = Vec::new();
+    let mut repetitions: Vec<u32> = Vec::new();
+    let cells: Vec<Cell> = cells
+        .into_iter()
+        .map(|(label, mut cell)| {
+            let index = labels.iter().position(|l| l == label).unwrap_or_else(|| {
+                labels.push(label.into());
+                repetitions.push(0);
+                labels.len() - 1
+            });
+            cell.point = Point { index, label: label.into(), ..Point::default() };
+            cell.repetition = repetitions[index];
+            repetitions[index] += 1;
+            cell
+        })
+        .collect();
+    Record {
+        schema: SCHEMA.into(),
+        name: name.into(),
+        title: format!("An experiment called {name}"),
+        builtin: None,
+        quick: false,
+        sources: vec![
+            "iox_priority_10_containers".into(),
+            "iox_mixed_5_containers".into(),
+            "ec2_build_by_cpu_limit".into(),
+        ],
+        version: "0.1.0".into(),
+        began: "2026-11-22T01:00:00.123Z".into(),
+        finished: Some("2026-11-22T01:01:00Z".into()),
+        host: Host {
+            name: Some("keel".into()),
+            cpu_model: Some("Made-up CPU".into()),
+            cpus: Some(2),
+            cores: Some(2),
+            threads_per_core: Some(1),
+            kernel: Some("6.18.5".into()),
+            scheduler: Some("eevdf".into()),
+            cgroup: Some("v1".into()),
+            primes_per_s: Some(2000.0),
+            ..Host::default()
+        },
+        experiment: None,
+        requirements: Vec::new(),
+        planned_cells: cells.len(),
+        cells,
+    }
+}
+
+const TEN: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+
+fn priority() -> Record {
+    record("priority", vec![("up", race(&TEN, 20, 1)), ("up", race(&TEN, 20, 2)), ("up", race(&TEN, 20, 3))])
+}
+
+fn mixed() -> Record {
+    let lists: [(&str, &[u64]); 3] = [
+        ("5 containers", &[16, 16, 32, 64, 128]),
+        ("6 containers", &[16, 16, 32, 64, 128, 256]),
+        ("7 containers", &[16, 16, 32, 64, 128, 256, 512]),
+    ];
+    record("mixed", lists.iter().flat_map(|(l, u)| (0..3).map(|n| (*l, race(u, 12, n)))).collect())
+}
+
+/// A job under limits, on a host that punishes bursts.
+fn limits() -> Record {
+    let rule = serde_json::from_value(serde_json::json!({
+        "rule": "penalty", "free": 0.33, "burst_s": 10.0, "stolen": 0.97, "penalty_s": 167.0
+    }))
+    .unwrap();
+    let cells = [(None, 18.7, 0.88), (Some(25.0), 9.0, 0.0), (Some(30.0), 7.5, 0.0), (Some(40.0), 8.7, 0.3)];
+    let cells = cells.into_iter().map(|(quota_pct, seconds, stolen)| {
+        let cpu = 2.1;
+        let mut cell = race(&[100], 1, 9);
+        let tenant = &mut cell.tenants[0];
+        tenant.limits = Limits { quota_pct, period_usec: Some(100_000), ..Limits::default() };
+        tenant.runs = vec![RunRecord {
+            end_s: seconds,
+            account: Account { real_s: seconds, ..Account::default() },
+            ..RunRecord::default()
+        }];
+        tenant.total = Account {
+            real_s: seconds,
+            user_s: Some(cpu),
+            sys_s: Some(0.2),
+            waited_s: Some(seconds - cpu),
+            throttled_s: quota_pct.map(|_| seconds * 0.4),
+            stolen_s: Some(stolen / (1.0 - stolen) * cpu),
+            ..Account::default()
+        };
+        cell.seconds = seconds;
+        cell.predicted = None;
+        cell.enforcer = Some(EnforcerRecord {
+            rule,
+            time_scale: 100.0,
+            demanded_s: cpu,
+            given_s: cpu,
+            stolen_s: 0.0,
+            punished_s: 0.0,
+            credits: None,
+            trace: (0..40)
+                .map(|n| EnforcerPoint {
+                    at_s: seconds * f64::from(n) / 40.0,
+                    demanded_pct: quota_pct.unwrap_or(100.0),
+                    given_pct: if n % 8 < 2 { 30.0 } else { 3.0 },
+                    level: f64::from(n),
+                    punishing: n % 8 >= 2,
+                })
+                .collect(),
+        });
+        (
+            if quota_pct.is_none() {
+                "no limit"
+            } else if quota_pct == Some(25.0) {
+                "25 %"
+            } else if quota_pct == Some(30.0) {
+                "30 %"
+            } else {
+                "40 %"
+            },
+            cell,
+        )
+    });
+    record("limit-sweep", cells.collect())
+}
+
+/// Renders a page in headless chromium; gives the document and what the console said.
+fn browse(page: &Path) -> (String, String) {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--disable-dev-shm-usage", "--enable-logging=stderr", "--v=0", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .expect("chromium must be installed for this test (Debian: apt-get install chromium)");
+    let console = String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .filter(|l| l.contains("CONSOLE"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), console)
+}
+
+fn show(name: &str, text: &str) -> (String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let target = std::env::var_os("EVENKEEL_PAGES").map_or_else(|| dir.path().to_path_buf(), Into::into);
+    let file = target.join(name);
+    std::fs::write(&file, text).unwrap();
+    browse(&file)
+}
+
+#[test]
+fn the_page_stands_alone_and_shows_everything() {
+    for (record, wanted, pictures) in [
+        (priority(), vec!["all compete", "misleads", "Start of every run", "units (each mark doubles)"], 5),
+        (
+            mixed(),
+            vec!["5 containers", "Beside the source", "predicted", "Weights hold"],
+            10,
+        ),
+        (limits(), vec!["A limit helps", "The enforcer", "at or under", "% of one CPU"], 4),
+    ] {
+        let study = study(&record);
+        let text = lab::page(&record, &study);
+        assert!(text.len() < 5 << 20, "{} bytes", text.len());
+        for reference in ["src=\"", "href=\"http", "url(", "@import", "<script"] {
+            assert!(!text.contains(reference), "{reference}");
+        }
+        let (dom, console) = show(&format!("lab-{}.html", record.name), &text);
+        assert_eq!(console, "");
+        for wanted in wanted.iter().chain(&["id=\"answer\"", "id=\"verdicts\"", "id=\"method\"", "</html>"]) {
+            assert!(dom.contains(wanted), "{}: {wanted} is missing", record.name);
+        }
+        assert!(
+            dom.matches("<svg class=\"ek\"").count() >= pictures,
+            "{}: {}",
+            record.name,
+            dom.matches("<svg class=\"ek\"").count()
+        );
+        assert!(!dom.contains("NaN") && !dom.contains("undefined"));
+    }
+}
+
+#[test]
+fn hostile_names_do_not_become_markup() {
+    let mut record = priority();
+    let evil = "</title><script>console.error('in')</script><img src=x onerror=console.error(1)>|`";
+    record.name = evil.into();
+    record.title = evil.into();
+    record.host.cpu_model = Some(evil.into());
+    record.cells[0].notes = vec![evil.into()];
+    record.cells[0].tenants[0].name = evil.into();
+    record.cells[0].tenants[0].workload = evil.into();
+    record.cells[0].point.label = evil.into();
+    let study = study(&record);
+    let (dom, console) = show("lab-hostile.html", &lab::page(&record, &study));
+    assert_eq!(console, "");
+    assert!(!dom.contains("<script") && !dom.contains("<img"));
+    let markdown = lab::markdown(&study);
+    assert!(!markdown.contains("<script") && !markdown.contains("<img"));
+}
+
+#[test]
+fn thousands_of_runs_stay_below_five_megabytes() {
+    let record = record("long", (0..4).map(|n| ("many", race(&TEN, 1000, n))).collect());
+    let text = lab::page(&record, &study(&record));
+    assert!(text.len() < 5 << 20, "{} bytes", text.len());
+}
+
+#[test]
+fn an_empty_record_is_a_page_too() {
+    let record = record("nothing", Vec::new());
+    let study = study(&record);
+    assert!(lab::page(&record, &study).contains("decides nothing by itself"));
+    assert!(lab::markdown(&study).starts_with("# nothing"));
+    assert!(lab::text(&study, Some(80)).contains("nothing"));
+    assert_eq!(lab::csv_files(&record, &study)[0].1.lines().count(), 1);
+}
+
+#[test]
+fn tables_have_a_row_for_each_and_fit() {
+    let record = mixed();
+    let study = study(&record);
+    let files = lab::csv_files(&record, &study);
+    let lines = |name: &str| files.iter().find(|(n, _)| *n == name).unwrap().1.lines().count() - 1;
+    assert_eq!((lines("runs.csv"), lines("tenants.csv")), (3 * 12 * (5 + 6 + 7), 5 + 6 + 7));
+    assert_eq!(lines("verdicts.csv"), study.verdicts.len());
+    assert_eq!(lines("sources.csv"), 5);
+    let markdown = lab::markdown(&study);
+    // Every row of a table has the columns of its header.
+    let mut columns = None;
+    for line in markdown.lines() {
+        let count = line.replace("\\|", "").matches('|').count();
+        if line.starts_with('|') {
+            assert_eq!(*columns.get_or_insert(count), count, "{line}");
+        } else {
+            columns = None;
+        }
+    }
+    for line in lab::text(&study, Some(100)).lines() {
+        assert!(line.chars().count() <= 110, "{line}");
+    }
+}
+
+#[test]
+fn comparisons_are_pages_and_tables_too() {
+    let studies = [("old".to_owned(), study(&mixed())), ("new".to_owned(), study(&mixed()))];
+    let comparison = compare(&studies);
+    let (dom, console) = show("lab-compare.html", &lab::compare_html(&comparison));
+    assert_eq!(console, "");
+    assert!(dom.contains("0 of ") && dom.contains("Change to new"));
+    assert!(lab::compare_markdown(&comparison).contains("| point | tenant |"));
+    assert!(lab::compare_text(&comparison, Some(120)).contains("same"));
+    let view = platforms(&studies);
+    assert!(lab::platforms_text(&view, Some(140)).contains("worth the same"));
+    assert!(lab::platforms_markdown(&view).contains("| result |"));
+}
