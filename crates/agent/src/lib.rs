@@ -8,6 +8,7 @@ mod cost;
 mod events;
 pub mod guarantee;
 mod measure;
+mod predict;
 pub mod scope;
 mod trial;
 mod watch;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_base::run::{Estimate, Stage};
+use evenkeel_base::run::{Estimate, Predicted, Stage};
 use evenkeel_base::{Observation, Plan};
+use evenkeel_model::predict::Prediction;
 use evenkeel_policy::levers::Scene;
 use evenkeel_policy::race::{Decision, Race, RaceRules};
 use evenkeel_policy::refine;
@@ -151,6 +152,7 @@ impl Agent {
         watcher: &mut dyn Watcher,
     ) -> Result<Decision, AgentError> {
         self.trials += 1;
+        let predicted = self.predict(observation, candidates);
         let started_ns = wall_ns();
         let left = until.saturating_duration_since(Instant::now());
         let full = rhythm.rounds(candidates.len(), left).clamp(ROUNDS.0, ROUNDS.1);
@@ -212,8 +214,9 @@ impl Agent {
         }
         let decision = race.decide();
         self.set(&candidates[decision.winner]);
-        self.note_trial(&decision, candidates, &fulfilments, started_ns, rhythm, watcher);
-        self.note_settings(Some(&decision.verdicts[decision.winner].why), observation);
+        self.note_trial(&decision, candidates, &fulfilments, &predicted, started_ns, rhythm, watcher);
+        let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());
+        self.note_settings(Some(&effect), observation);
         watcher.event(&Event::Decided { decision: &decision, candidates });
         Ok(decision)
     }
@@ -238,6 +241,7 @@ impl Agent {
         decision: &Decision,
         candidates: &[Plan],
         fulfilments: &[Vec<f64>],
+        predicted: &[Option<Prediction>],
         started_ns: u64,
         rhythm: Rhythm,
         watcher: &mut dyn Watcher,
@@ -260,8 +264,21 @@ impl Agent {
                 fulfilment_estimated: self.config.known.is_empty(),
                 kept: Some(verdict.kept),
                 why: verdict.why.clone(),
+                predicted: predicted[index].as_ref().map(|p| Predicted {
+                    cpu_pct: p.after.got_pct,
+                    cpu_change_pct: p.cpu_change_pct(),
+                    wait_per_ran: p.after.wait_per_ran(),
+                }),
             };
             self.add_stage(stage, watcher);
         }
+    }
+}
+
+/// What was measured, with what had been predicted beside it.
+fn effect(why: &str, predicted: Option<&Prediction>) -> String {
+    match predicted {
+        Some(predicted) => format!("{why}; predicted: {}", predicted.in_words()),
+        None => why.to_owned(),
     }
 }

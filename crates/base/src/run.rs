@@ -15,6 +15,17 @@ pub struct Estimate {
     pub high: f64,
 }
 
+/// What the simulator said beforehand that settings would bring, see `evenkeel_model::predict`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Predicted {
+    /// CPU the scope would get, percent of one CPU.
+    pub cpu_pct: f64,
+    /// Change of it against the host as found, percent.
+    pub cpu_change_pct: Option<f64>,
+    /// Time waited per second of CPU.
+    pub wait_per_ran: Option<f64>,
+}
+
 /// One stage of a run: a time during which one set of settings was in force, or a trial of several.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
@@ -36,6 +47,9 @@ pub struct Stage {
     pub kept: Option<bool>,
     /// The decision in words.
     pub why: String,
+    /// What was predicted for it; `None` where nothing was.
+    #[serde(default)]
+    pub predicted: Option<Predicted>,
 }
 
 /// One change made, with what it was before and what came of it.

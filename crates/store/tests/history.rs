@@ -7,7 +7,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, SelfCost, Stage};
+use evenkeel_base::run::{ChangeRecord, Estimate, Predicted, RunRecord, SelfCost, Stage};
 use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample};
 use evenkeel_store::block::{BlockReader, BlockWriter};
 use evenkeel_store::{Infos, Limits, Recorder, Store, StoreError, TaskInfo};
@@ -309,6 +309,7 @@ fn stage(name: &str, at: u64) -> Stage {
         fulfilment_estimated: true,
         kept: Some(false),
         why: "no better".into(),
+        predicted: Some(Predicted { cpu_pct: 151.0, cpu_change_pct: Some(0.7), wait_per_ran: None }),
     }
 }
 

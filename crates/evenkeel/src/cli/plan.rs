@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use evenkeel_agent::{Agent, Config, Quiet};
 use evenkeel_base::{Observation, Plan, Setting, Target};
+use evenkeel_model::predict::Prediction;
 use evenkeel_policy::placement;
 use evenkeel_report::table::{Field, Table, width};
 use serde_json::json;
@@ -37,6 +38,9 @@ struct Row {
     from: Option<String>,
     to: String,
     why: String,
+    /// What the simulator says, in words.
+    effect: Option<String>,
+    predicted: serde_json::Value,
 }
 
 fn table() -> Table<Row> {
@@ -47,6 +51,7 @@ fn table() -> Table<Row> {
         Field::text("from", "from", |r: &Row| r.from.clone().unwrap_or_else(|| "?".to_owned())),
         Field::text("to", "to", |r: &Row| r.to.clone()),
         Field::text("why", "why", |r: &Row| r.why.clone()),
+        Field::text("effect", "predicted", |r: &Row| r.effect.clone().unwrap_or_else(|| "?".to_owned())),
     ])
 }
 
@@ -59,9 +64,11 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         .map_err(super::run::failure)?
         .context("the host's clock stood still")?;
     let plans = agent.propose(&studied.observation);
+    let predicted = agent.predict(&studied.observation, &plans);
     let rows: Vec<Row> = plans
         .iter()
-        .flat_map(|plan| plan.changes.iter().map(|c| row(plan, c, &studied.observation)))
+        .zip(&predicted)
+        .flat_map(|(plan, p)| plan.changes.iter().map(|c| row(plan, c, &studied.observation, p.as_ref())))
         .collect();
     let mut out = std::io::stdout().lock();
     match global.output {
@@ -72,7 +79,8 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
                     json!({
                         "plan": r.plan, "tgid": r.task.map(|t| t.tgid), "tid": r.task.map(|t| t.tid),
                         "start_time": r.task.map(|t| t.start_time), "target": r.target, "knob": r.knob,
-                        "from": r.from, "to": r.to, "why": r.why, "effect": null,
+                        "from": r.from, "to": r.to, "why": r.why, "effect": r.effect.as_ref().map(|e| format!("predicted: {e}")),
+                        "predicted": r.predicted,
                     })
                 })
                 .collect();
@@ -80,21 +88,37 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
                 evenkeel_report::run::document(agent.record(), evenkeel_report::run::DocumentKind::Plan);
             document["changes"] = json!(changes);
             document["plans"] =
-                json!(plans.iter().map(|p| json!({"name": p.name, "why": p.why})).collect::<Vec<_>>());
+                plans.iter().zip(&predicted).map(|(p, predicted)| plan_json(p, predicted.as_ref())).collect();
             document["fulfilment"]["now"] = json!(studied.fulfilment);
             document["dry_run"] = json!(true);
             writeln!(out, "{document:#}").context("cannot write to stdout")?;
         }
         Format::Csv => write!(out, "{}", table().csv(&rows)).context("cannot write to stdout")?,
         Format::Text | Format::Svg => {
-            let text = text(&plans, &rows, &studied.observation, out.is_terminal());
+            let text = text(&plans, &predicted, &rows, &studied.observation, out.is_terminal());
             write!(out, "{text}").context("cannot write to stdout")?;
         }
     }
     Ok(0)
 }
 
-fn row(plan: &Plan, change: &evenkeel_base::Change, observation: &Observation) -> Row {
+fn plan_json(plan: &Plan, predicted: Option<&Prediction>) -> serde_json::Value {
+    let predicted = predicted.map(|p| {
+        json!({
+            "cpu_pct": {"as_found": p.before.got_pct, "plan": p.after.got_pct},
+            "cpu_change_pct": p.cpu_change_pct(),
+            "wait_per_ran": {"as_found": p.before.wait_per_ran(), "plan": p.after.wait_per_ran()},
+        })
+    });
+    json!({"name": plan.name, "why": plan.why, "predicted": predicted})
+}
+
+fn row(
+    plan: &Plan,
+    change: &evenkeel_base::Change,
+    observation: &Observation,
+    predicted: Option<&Prediction>,
+) -> Row {
     let (task, target, from) = match &change.target {
         Target::Task(id) => {
             let view = observation.task(*id);
@@ -110,7 +134,21 @@ fn row(plan: &Plan, change: &evenkeel_base::Change, observation: &Observation) -
             (None, group.path.clone(), view.and_then(|g| g.raw_weight).map(|w| format!("weight {w}")))
         }
     };
+    // A task's change is told by what the task would get, a group's by what the scope would.
+    let (effect, predicted) = match (predicted, task) {
+        (Some(p), Some(id)) => {
+            let uses = p.tasks.get(&id).map(|(before, after)| {
+                json!({"cpu_pct": {"as_found": before.got_pct, "plan": after.got_pct},
+                    "wait_pct": {"as_found": before.wait_pct, "plan": after.wait_pct}})
+            });
+            (p.task_in_words(id), uses.unwrap_or_default())
+        }
+        (Some(p), None) => (Some(format!("scope: {}", p.in_words())), serde_json::Value::Null),
+        (None, _) => (None, serde_json::Value::Null),
+    };
     Row {
+        effect,
+        predicted,
         plan: plan.name.clone(),
         target,
         task,
@@ -121,15 +159,24 @@ fn row(plan: &Plan, change: &evenkeel_base::Change, observation: &Observation) -
     }
 }
 
-fn text(plans: &[Plan], rows: &[Row], observation: &Observation, terminal: bool) -> String {
+fn text(
+    plans: &[Plan],
+    predicted: &[Option<Prediction>],
+    rows: &[Row],
+    observation: &Observation,
+    terminal: bool,
+) -> String {
     if plans.is_empty() {
         return "Nothing to do: no lever can act on the tasks of this scope that are running now.\n"
             .to_owned();
     }
     let busy: Vec<f64> = observation.host.per_cpu.iter().map(|c| c.busy_pct).collect();
     let mut out = String::new();
-    for plan in plans {
+    for (plan, predicted) in plans.iter().zip(predicted) {
         out.push_str(&format!("{}: {} changes; {}\n", plan.name, plan.changes.len(), plan.why));
+        if let Some(predicted) = predicted {
+            out.push_str(&format!("    predicted for the scope: {}\n", predicted.in_words()));
+        }
     }
     if placement::uneven(&busy, 15.0) {
         out.push_str(

@@ -15,20 +15,29 @@ use super::{Failure, Format, Global, Outcome};
 /// Touches nothing and needs no privilege: says what each task would get on the machine, kernel and settings the file describes.
 ///
 /// Example: evenkeel sim guarantees.toml
+/// Example: evenkeel sim --fleet 10000
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Experiment file (TOML), the same as `lab run` takes.
-    file: PathBuf,
+    /// Experiment file (TOML).
+    #[arg(required_unless_present = "fleet")]
+    file: Option<PathBuf>,
+    /// Instead of a file: so many hosts drawn at random, and how much CPU the advisor gives back on them.
+    #[arg(long, value_name = "HOSTS", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    fleet: Option<u32>,
     /// Seed instead of the file's.
     #[arg(long)]
     seed: Option<u64>,
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    let text = std::fs::read_to_string(&args.file)
-        .with_context(|| format!("cannot read {}", args.file.display()))
+    if let Some(hosts) = args.fleet {
+        return fleet(global, hosts, args.seed.unwrap_or(1));
+    }
+    let file = args.file.unwrap_or_default();
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("cannot read {}", file.display()))
         .map_err(Failure::Usage)?;
-    let usage = |error| Failure::Usage(anyhow!("{}: {error}", args.file.display()));
+    let usage = |error| Failure::Usage(anyhow!("{}: {error}", file.display()));
     let mut experiment = Experiment::parse(&text).map_err(|e| usage(e.to_string()))?;
     if let Some(seed) = args.seed {
         experiment.seed = seed;
@@ -46,6 +55,47 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Format::Svg => return Err(Failure::Usage(anyhow!("sim has no picture; use -o text, json or csv"))),
     };
     print!("{out}");
+    Ok(0)
+}
+
+/// Judges a fleet on all CPUs and prints its sums.
+fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let fleet =
+        evenkeel_model::fleet::judge_all(hosts, seed, threads).map_err(|e| Failure::Usage(anyhow!("{e}")))?;
+    match global.output {
+        Format::Json => {
+            let mut document = json!(fleet);
+            document["schema"] = json!("evenkeel.fleet/v1");
+            document["seed"] = json!(seed);
+            println!("{document:#}");
+        }
+        Format::Text => {
+            let [low, middle, high] = fleet.gained_cpus;
+            println!(
+                "{} hosts of {:.0} CPUs, simulated: used {:.0} CPUs, wanted {:.0} more than they got\n\
+                 given back: {middle:.1} CPUs [{low:.1}, {high:.1}], {:.2} % of what was used, {:.1} % of what was missing\n",
+                fleet.hosts,
+                fleet.cpus,
+                fleet.got_cpus,
+                fleet.missing_cpus,
+                100.0 * middle / fleet.got_cpus.max(1e-9),
+                100.0 * middle / fleet.missing_cpus.max(1e-9),
+            );
+            println!("{:34} {:>7} {:>9} {:>12}", "KERNEL", "HOSTS", "CPUS", "GIVEN BACK");
+            for (kernel, (hosts, cpus, gained)) in &fleet.by_kernel {
+                println!("{kernel:34} {hosts:>7} {cpus:>9.0} {gained:>12.1}");
+            }
+            println!("\n{:34} {:>7}", "KEPT", "HOSTS");
+            for (lever, hosts) in &fleet.kept {
+                println!("{lever:34} {hosts:>7}");
+            }
+            println!("\n{} hosts lost more than 1 % of what they got", fleet.worse);
+        }
+        Format::Csv | Format::Svg => {
+            return Err(Failure::Usage(anyhow!("--fleet has no table or picture; use -o text or json")));
+        }
+    }
     Ok(0)
 }
 
