@@ -20,7 +20,9 @@ pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
 pub use id::{BootId, TaskId};
 pub use limit::{CpuQuota, CpuShares, CpuWeight, Limit};
-pub use observation::{ContainerView, ExitedView, GroupView, HostView, Observation, PodView, TaskView, VmView};
+pub use observation::{
+    ContainerView, ExitedView, GroupView, HostView, Observation, PodView, TaskView, VmView,
+};
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample};
 pub use sched::{Nice, SchedAttr, SchedPolicy};
 pub use topology::{Cpu, Node, Topology};

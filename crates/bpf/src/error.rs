@@ -11,9 +11,12 @@ pub enum BpfError {
     /// The caller may not load programs.
     #[error("not allowed to load BPF programs: {0}")]
     NotAllowed(&'static str),
-    /// Task numbers seen by a program would not be those of this process's `/proc`.
-    #[error("this process is in a pid namespace of its own, programs see the host's numbers")]
-    PidNamespace,
+    /// The kernel is locked down.
+    #[error("the kernel is locked down for confidentiality: programs may not read its memory")]
+    LockedDown,
+    /// Numbers or start times seen by a program would not be those of this process's `/proc`.
+    #[error("this process is in a {0} namespace of its own, while programs see the host's numbers")]
+    Namespace(&'static str),
     /// The object was not built from this crate's source.
     #[error("the BPF object has no {0:?}: build anew")]
     NoProgram(&'static str),

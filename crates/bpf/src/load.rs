@@ -1,14 +1,21 @@
 //! Loading: the checks that tell a user why it cannot be, the embedded objects, and the kernel's types.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use crate::BpfError;
 
-/// Inode number of the first pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+/// Inode numbers of the first pid and time namespace (`PROC_PID_INIT_INO` and `PROC_TIME_INIT_INO`,
+/// include/linux/proc_ns.h).
+const FIRST_NAMESPACES: [(&str, u64); 2] = [("pid", 0xEFFF_FFFC), ("time", 0xEFFF_FFFA)];
 const BTF: &str = "/sys/kernel/btf/vmlinux";
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+/// Bits of `CapEff` in `/proc/self/status`, include/uapi/linux/capability.h.
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_PERFMON: u64 = 1 << 38;
+const CAP_BPF: u64 = 1 << 39;
 
 /// Embeds an object of the build script, aligned as the loader needs it.
 macro_rules! object {
@@ -21,22 +28,70 @@ pub(crate) use object;
 /// The running kernel's types. Parsing them takes tens of milliseconds and megabytes: load what is needed, then drop it.
 ///
 /// # Errors
-/// [`BpfError::NoBtf`], [`BpfError::PidNamespace`], or BTF that cannot be parsed.
+/// Why programs cannot be used here, as far as that can be told before trying: [`BpfError::NoBtf`],
+/// [`BpfError::NotAllowed`], [`BpfError::LockedDown`], [`BpfError::Namespace`]; or BTF that cannot be parsed.
 pub fn kernel_types() -> Result<Btf, BpfError> {
     if !Path::new(BTF).exists() {
         return Err(BpfError::NoBtf);
     }
-    use std::os::unix::fs::MetadataExt;
-    if std::fs::metadata("/proc/self/ns/pid").is_ok_and(|ns| ns.ino() != FIRST_PID_NAMESPACE) {
-        return Err(BpfError::PidNamespace);
+    for (kind, first) in FIRST_NAMESPACES {
+        if std::fs::metadata(format!("/proc/self/ns/{kind}")).is_ok_and(|ns| ns.ino() != first) {
+            return Err(BpfError::Namespace(kind));
+        }
+    }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    if !may_load(&read("/proc/self/status")) {
+        return Err(BpfError::NotAllowed("it takes root, or the capabilities CAP_BPF and CAP_PERFMON"));
+    }
+    if forbids_reading(&read(LOCKDOWN)) {
+        return Err(BpfError::LockedDown);
     }
     Btf::from_sys_fs().map_err(|error| BpfError::refused("reading the kernel's types", error))
 }
 
-/// Creates the maps of an object and relocates its programs; none of them is loaded yet.
+/// Whether the capabilities suffice for tracing programs; unknown is yes, the kernel will tell.
+fn may_load(status: &str) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(held) = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()) else { return true };
+    held & CAP_SYS_ADMIN != 0 || held & (CAP_BPF | CAP_PERFMON) == CAP_BPF | CAP_PERFMON
+}
+
+/// Whether the kernel is locked down so far that programs may not read its memory: `none integrity [confidentiality]`.
+fn forbids_reading(lockdown: &str) -> bool {
+    lockdown.contains("[confidentiality]")
+}
+
+/// Creates the maps of an object, some with another number of entries than it says, and relocates its programs; none
+/// of them is loaded yet.
 ///
 /// # Errors
 /// As the kernel or the loader says.
-pub fn open(object: &[u8], btf: &Btf) -> Result<Ebpf, BpfError> {
-    EbpfLoader::new().btf(Some(btf)).load(object).map_err(|error| BpfError::refused("loading", error))
+pub fn open(object: &[u8], btf: &Btf, entries: &[(&'static str, u32)]) -> Result<Ebpf, BpfError> {
+    let mut loader = EbpfLoader::new();
+    loader.btf(Some(btf));
+    for (map, entries) in entries {
+        loader.map_max_entries(map, *entries);
+    }
+    loader.load(object).map_err(|error| BpfError::refused("loading", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_that_suffice() {
+        let may = |held: u64| may_load(&format!("Name:\tx\nCapEff:\t{held:016x}\nCapBnd:\t0\n"));
+        assert!(may(CAP_SYS_ADMIN) && may(CAP_BPF | CAP_PERFMON) && may(u64::MAX));
+        assert!(!may(0) && !may(CAP_BPF) && !may(CAP_PERFMON) && !may(!CAP_SYS_ADMIN & !CAP_BPF));
+        // A kernel or a tree that does not say leaves it to the trial.
+        assert!(may_load("") && may_load("CapEff:\tx\n"));
+    }
+
+    #[test]
+    fn only_confidentiality_forbids_reading() {
+        assert!(forbids_reading("none integrity [confidentiality]\n"));
+        assert!(!forbids_reading("none [integrity] confidentiality\n"));
+        assert!(!forbids_reading("[none] integrity confidentiality\n") && !forbids_reading(""));
+    }
 }

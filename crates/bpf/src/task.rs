@@ -140,6 +140,22 @@ pub struct Exited {
     pub tasks: u64,
 }
 
+/// How much the kernel's tables of ended threads hold. They are allocated when the programs are loaded: 1.6 MiB by
+/// default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Threads on their way out at one time; those beyond are counted a moment later.
+    pub exiting: u32,
+    /// Groups in which threads end; those beyond are lost, and counted as such ([`TaskProbe::lost`]).
+    pub groups: u32,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { exiting: 16384, groups: 16384 }
+    }
+}
+
 /// The programs in the kernel.
 pub struct TaskProbe {
     ebpf: Ebpf,
@@ -154,14 +170,16 @@ impl std::fmt::Debug for TaskProbe {
 }
 
 impl TaskProbe {
-    /// Loads the iterator, and with `exits` the programs that count threads that are gone.
+    /// Loads the iterator, and with room for `exits` the programs that count threads that are gone.
     ///
     /// # Errors
     /// The kernel cannot or may not; one line says why.
-    pub fn load(btf: &Btf, exits: bool) -> Result<Self, BpfError> {
-        let mut ebpf = load::open(object!("task"), btf)?;
+    pub fn load(btf: &Btf, exits: Option<Room>) -> Result<Self, BpfError> {
+        let room = exits.unwrap_or(Room { exiting: 1, groups: 1 });
+        let sizes = [("exiting", room.exiting.max(1)), ("exited", room.groups.max(1))];
+        let mut ebpf = load::open(object!("task"), btf, &sizes)?;
         iterator(&mut ebpf)?.load("task", btf).map_err(|e| BpfError::refused("the task iterator", e))?;
-        if exits {
+        if exits.is_some() {
             for (name, event) in [("on_exit", "sched_process_exit"), ("on_free", "sched_process_free")] {
                 let refused = |e| BpfError::refused("counting exits", e);
                 let program: &mut BtfTracePoint =
@@ -170,7 +188,7 @@ impl TaskProbe {
                 program.attach().map_err(refused)?;
             }
         }
-        Ok(Self { ebpf, buffer: vec![0; CHUNK], counts_exits: exits })
+        Ok(Self { ebpf, buffer: vec![0; CHUNK], counts_exits: exits.is_some() })
     }
 
     /// Whether threads that are gone are counted.

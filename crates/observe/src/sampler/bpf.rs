@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use evenkeel_base::{Nice, Sample, SchedAttr, SchedPolicy, TaskId, TaskSample};
 use evenkeel_bpf::load::kernel_types;
-use evenkeel_bpf::task::{TaskProbe, TaskRecord};
+use evenkeel_bpf::task::{Room, TaskProbe, TaskRecord};
 use evenkeel_kernfs::mountinfo::Hierarchies;
 use evenkeel_kernfs::{Root, pid_stat, proc_stat};
 
@@ -74,7 +74,7 @@ impl ByBpf {
         if !root.path("proc/stat").exists() {
             return Err(ObserveError::NoProc { dir: root.dir().display().to_string() });
         }
-        let probe = TaskProbe::load(&kernel_types()?, true)?;
+        let probe = TaskProbe::load(&kernel_types()?, Some(Room::default()))?;
         let hierarchies = hierarchies(root)?;
         let cpu = hierarchies.as_ref().and_then(|h| h.cpu.clone());
         Ok(Self {
