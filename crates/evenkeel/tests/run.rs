@@ -105,3 +105,31 @@ fn options_that_make_no_sense_are_refused() {
     refused(&["--scope", "all", "--interval", "never"]);
     refused(&["--scope", "all", "-o", "svg"]);
 }
+
+#[test]
+fn wrong_promises_are_named_with_their_line() {
+    for (text, words) in [
+        (
+            "[[guarantee]]\nscope = \"pid:7\"\ncpu = \"40\"",
+            "evenkeel.toml:3: \"40\" is no amount of CPU: no unit",
+        ),
+        ("[[guarantee]]\nscope = \"pid:7\"\ncpu = \"-4%\"", "must not be negative"),
+        ("[[guarantee]]\nscope = \"web\"\ncpu = \"40%\"", "evenkeel.toml:2: "),
+        ("[[guarantee]]\nscope = \"all\"\ncpu = \"40%\"", "somebody named"),
+        ("[[guarantee]]\nscope = \"pid:7\"", "nothing is promised"),
+        (
+            "[[guarantee]]\nscope = \"pid:7\"\ncpus = \"40%\"",
+            "evenkeel.toml:3: unknown key `cpus`, did you mean `cpu`?",
+        ),
+        ("[[guarantee]]\nscope = \"pid:7\"\nwait_p99 = \"2\"", "evenkeel.toml:3: wait_p99: \"2\" is no wait"),
+        ("[[guarantee]]\nscope = \"pid:7\"\nwait_p99 = \"1us\"", "cannot be promised"),
+        ("[run]\nreserved = \"some\"", "evenkeel.toml:2: reserved: \"some\" is no amount of CPU"),
+        (
+            "[[guarantee]]\nscope = \"pid:7\"\ncpu = \"40%\"\n[[guarantee]]\nscope = \"pid:7\"\ncpu = \"50%\"",
+            "evenkeel.toml:5: contradiction: \"pid:7\" is promised 40% further up and 50% here",
+        ),
+    ] {
+        let said = refused_file(text);
+        assert!(said.contains(words), "{text:?}: {said}");
+    }
+}

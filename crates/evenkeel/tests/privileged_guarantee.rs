@@ -1,0 +1,158 @@
+//! Promised shares on the real kernel: kept against neighbours, refused when they do not fit, and everything back.
+//!
+//! Judged by ratios between tasks of one run only: other work may share the CPU.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod scene;
+
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_actuate::Linux;
+use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
+use serde_json::Value;
+
+/// A load that wants all of CPU 0.
+fn spinner(group: &Group) -> Process {
+    let program = env!("CARGO_BIN_EXE_evenkeel");
+    let process = group
+        .start("taskset", &["-c", "0", program, "load", "spin", "--seconds", "600", "--name", "spinner"]);
+    until("the load runs", || {
+        std::fs::read_to_string(format!("/proc/{}/comm", process.pid()))
+            .is_ok_and(|comm| comm.trim() == "spinner")
+    });
+    process
+}
+
+/// CPU time so far, nanoseconds.
+fn ran(process: &Process) -> u64 {
+    let path = format!("/proc/{}/schedstat", process.pid());
+    std::fs::read_to_string(path).unwrap().split(' ').next().unwrap().parse().unwrap()
+}
+
+/// What each got in these seconds, as parts of what all got.
+fn shares(processes: &[&Process], seconds: u64) -> Vec<f64> {
+    let before: Vec<u64> = processes.iter().map(|p| ran(p)).collect();
+    std::thread::sleep(Duration::from_secs(seconds));
+    let got: Vec<f64> = processes.iter().zip(before).map(|(p, before)| (ran(p) - before) as f64).collect();
+    let sum: f64 = got.iter().sum();
+    got.into_iter().map(|got| got / sum).collect()
+}
+
+fn config(dir: &Path, promises: &[(String, &str)]) -> String {
+    let path = dir.join("promises.toml");
+    let tables =
+        promises.iter().map(|(scope, cpu)| format!("[[guarantee]]\nscope = \"{scope}\"\ncpu = \"{cpu}\"\n"));
+    std::fs::write(&path, tables.collect::<String>()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn guarantee<'a>(document: &'a Value, name: &str) -> &'a Value {
+    let all = document["guarantees"].as_array().unwrap();
+    all.iter().find(|g| g["name"] == name).unwrap_or_else(|| panic!("no {name} in {document:#}"))
+}
+
+/// Three that want everything get a third each; with a promise of 60 % the first gets three times what the others do.
+fn promised_beats_the_others(groups: &[&Group], lever: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let loads: Vec<Process> = (0..3).map(|i| spinner(groups[i % groups.len()])).collect();
+    let loads: Vec<&Process> = loads.iter().collect();
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, groups);
+    let scope = loads[0].scope();
+    let config = config(dir.path(), &[(scope.clone(), "60%")]);
+    let args = ["--config", &config, "run", "--guarantees-only", "--for", "12s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    until("something is set", || snapshot(&mut kernel, groups) != before);
+    std::thread::sleep(Duration::from_secs(3));
+    let with = shares(&loads, 4);
+    let output = agent.end();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(snapshot(&mut kernel, groups), before, "everything is as found");
+    assert_eq!(document["restored"]["failed"], 0, "{document:#}");
+    let promise = guarantee(&document, &scope);
+    assert!(promise["lever"].as_str().unwrap().contains(lever), "{promise:#}");
+    assert!(
+        promise["got_pct"].as_f64().is_some() && promise["while_runnable_pct"].as_f64().is_some(),
+        "{promise:#}"
+    );
+    assert!(
+        document["changes"].as_array().unwrap().iter().any(|c| c["why"] == "promised share"),
+        "{document:#}"
+    );
+    let without = shares(&loads, 3);
+    assert!(with[0] > 0.52 && with[0] > 1.3 * without[0], "{with:?} with the promise, {without:?} without");
+}
+
+#[test]
+fn in_one_cgroup_a_promise_is_kept_by_nice() {
+    let _turn = turn();
+    promised_beats_the_others(&[&Group::new("one")], "nice of");
+}
+
+#[test]
+fn between_cgroups_a_promise_is_kept_by_weights() {
+    let _turn = turn();
+    let groups = ["a", "b", "c"].map(|name| Group::new(&format!("each-{name}")));
+    promised_beats_the_others(&[&groups[0], &groups[1], &groups[2]], "weight of");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_who_is_not_there_is_waited_for() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("refused");
+    let (a, b) = (spinner(&group), spinner(&group));
+    let absent = "container:nobody-has-this-name".to_owned();
+    let config = config(dir.path(), &[(a.scope(), "80%"), (b.scope(), "40%"), (absent.clone(), "1%")]);
+    let output =
+        run(dir.path(), &["--config", &config, "run", "--guarantees-only", "--for", "4s", "-o", "json"]);
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(
+        words.contains(&format!("guarantee {}: refused: it does not fit: asked 120, available ", b.scope())),
+        "{words}"
+    );
+    assert!(words.contains("no task matches its scope"), "{words}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(guarantee(&document, &b.scope())["state"], "refused");
+    assert_eq!(guarantee(&document, &absent)["state"], "waiting");
+    assert_ne!(guarantee(&document, &a.scope())["state"], "refused");
+}
+
+#[test]
+fn check_tells_a_broken_promise_without_an_agent() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("broken");
+    let loads: Vec<Process> = (0..4).map(|_| spinner(&group)).collect();
+    let config = config(dir.path(), &[(loads[0].scope(), "60%")]);
+    let output = run(dir.path(), &["--config", &config, "check", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let finding = document["findings"].as_array().unwrap().iter().find(|f| f["rule"] == "guarantee").unwrap();
+    assert_eq!((&finding["status"], &finding["severity"]), (&"fail".into(), &"error".into()), "{finding:#}");
+    assert!(finding["evidence"].as_str().unwrap().contains("broken"), "{finding:#}");
+}
+
+#[test]
+fn status_tells_the_promises_of_a_running_agent() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("status");
+    let loads = [spinner(&group), spinner(&group)];
+    let config = config(dir.path(), &[(loads[0].scope(), "30%")]);
+    let args = ["--config", &config, "run", "--guarantees-only", "--for", "30s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut status = Value::Null;
+    until("the promise is in the status", || {
+        status = json(&run(dir.path(), &["status", "-o", "json"]));
+        status["guarantees"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty() && all[0]["got_pct"].as_f64().is_some())
+    });
+    assert_eq!(guarantee(&status, &loads[0].scope())["promise"], "30%", "{status:#}");
+    agent.signal(rustix::process::Signal::TERM);
+    agent.end();
+}
