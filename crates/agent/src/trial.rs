@@ -214,7 +214,7 @@ impl Agent {
         }
         let decision = race.decide();
         self.set(&candidates[decision.winner]);
-        self.note_trial(&decision, candidates, &fulfilments, &predicted, started_ns, rhythm, watcher);
+        self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());
         self.note_settings(Some(&effect), observation);
         watcher.event(&Event::Decided { decision: &decision, candidates });
@@ -242,8 +242,7 @@ impl Agent {
         candidates: &[Plan],
         fulfilments: &[Vec<f64>],
         predicted: &[Option<Prediction>],
-        started_ns: u64,
-        rhythm: Rhythm,
+        (started_ns, rhythm): (u64, Rhythm),
         watcher: &mut dyn Watcher,
     ) {
         let bounded = |e: Option<Estimate>| e.filter(|e| e.low.is_finite() && e.high.is_finite());
