@@ -147,8 +147,10 @@ impl HostReport {
 
 impl std::fmt::Display for HostItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (knob, original) = (&self.knob, &self.original);
-        let found = self.found.as_deref().unwrap_or("nothing");
+        // An empty list of CPUs is what people call off.
+        let shown = |value: &'_ str| if value.is_empty() { "off".to_owned() } else { value.to_owned() };
+        let (knob, original) = (&self.knob, shown(&self.original));
+        let found = self.found.as_deref().map_or_else(|| "nothing".to_owned(), shown);
         match self.outcome {
             HostOutcome::PutBack => write!(f, "{knob}: put back to {original} (was {found})")?,
             HostOutcome::Already => write!(f, "{knob}: already {original}")?,
