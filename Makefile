@@ -5,12 +5,14 @@ DESTDIR ?=
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 # Arguments for the demo, such as DEMO_ARGS="--seconds 20".
 DEMO_ARGS ?=
+# Arguments for `make validate`, such as VALIDATE_ARGS="--seconds 60".
+VALIDATE_ARGS ?=
 # Rounds of `make test-kill`.
 KILLS ?= 200
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill lint bench outsiders tenants promises static install uninstall clean
+.PHONY: help demo test test-vm test-kill validate lint bench why-cost outsiders promises tenants static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -32,6 +34,9 @@ test-kill: ## only `kill -9` at KILLS random instants (200), each followed by a 
 lint: ## formatting, clippy with warnings denied, shellcheck where installed
 	@scripts/lint.sh
 
+validate: ## the simulator against this kernel: measures random mixes (as root, 20 quiet minutes), compares
+	@scripts/validate.sh $(VALIDATE_ARGS)
+
 bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000 tasks costs (as root)
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo bench --locked --workspace --bench '*'
@@ -40,6 +45,10 @@ bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000
 outsiders: ## a redis under light load and a compile beside a mix that the loop evens out: what they feel (8 minutes, as root)
 	@scripts/packages.sh build test
 	@scripts/outsiders.sh
+
+why-cost: ## what `why` costs a load of context switches while it watches (as root, a minute, quiet machine)
+	@scripts/packages.sh build
+	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-bpf --example why_cost
 
 tenants: ## figures on tenants: rr against C, agreement of two runs, weights, 24 Mbit/s (as root, quiet machine)
 	@scripts/tenants.sh

@@ -1,5 +1,1017 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Where a target's time goes, and who ran on the CPU meanwhile. */
-#include "kernel.h"
+/*
+ * Where a target's time goes, and who ran on the CPU while it was runnable there.
+ *
+ * Every thread of the target has a record: running, waiting or asleep, since when, on which CPU. Each piece of time that
+ * ends is added to a *spot*: one for each of the target's cgroups and CPU. Nothing is sent to user space until the end.
+ *
+ * Blame. A spot knows how many of its threads wait now (n) and can tell the time waited so far, summed over threads,
+ * without looking at any of them: I(t) = n t - S, where a wait that begins at b adds b to S and one that ends at e takes e
+ * away. Whenever the CPU changes hands, the growth of I since the last change is owed to who had it until now. n and S
+ * share one word (n in the low 16 bits, S above it, modulo 2^48 ns), so that another CPU may add a waiter with a plain
+ * atomic add, and no reader ever sees one without the other.
+ *
+ * Throttling. The run queues of groups count the levels, their own included, that have run out of quota on a CPU. The
+ * count is looked at whenever a CPU changes hands or a thread begins to wait, and after timers and function calls from
+ * other CPUs, which is where the kernel gives out new quota: so its changes are seen within microseconds. While a spot is
+ * throttled nobody is to blame for its waits but the quota. (Attaching to the functions that change the count would be
+ * simpler but needs trampolines, which arm64 has had since 6.4 only and hardened kernels refuse.)
+ *
+ * Locks: the run queue's lock is held in sched_switch and in sched_wakeup (of the CPU woken on), and interrupts are off in
+ * both, so a spot has one writer at a time except for its word of waiters.
+ */
+#include "sched.h"
+
+enum mode { MODE_ALL, MODE_PROCESSES, MODE_GROUPS };
+enum state { STATE_NEW, STATE_RUN, STATE_WAIT, STATE_SLEEP, STATE_DISK, STATE_STOPPED };
+
+#define MAX_CELLS 512
+#define MAX_LEVELS 24
+#define NO_CELL 0xffffffff
+#define BUCKETS 160 /* four to an octave of nanoseconds */
+#define IRQ_DEPTH 4
+#define S_MASK ((1ull << 48) - 1)
+
+/* Culprits are a word: thread number below, its start time (2^20 ns) above; or one of these kinds. 0 is the idle task. */
+#define CULPRIT_GROUP (1u << 28)
+#define CULPRIT_IRQ (2u << 28)
+#define CULPRIT_SOFTIRQ (3u << 28)
+
+struct config {
+	u32 mode;
+	u32 on;	   /* nothing is counted while 0 */
+	u32 only;  /* the one process, or 0: look into targets */
+	u32 cells; /* what the maps have room for */
+	u32 used;  /* cells given out */
+};
+
+struct cpu_state {
+	u64 active[MAX_CELLS / 8]; /* a byte for each cell: may have waiters here */
+	u64 current;		   /* culprit on the CPU */
+	u64 irq[IRQ_DEPTH];	   /* interrupts being served, innermost last */
+	u64 irq_since;
+	u64 lost;
+	u32 irq_depth;
+	u32 current_cell; /* of the thread on the CPU, NO_CELL for a stranger */
+	u32 fresh;	  /* the task on the CPU owes, and culprits does not have it yet */
+	u32 switched;	  /* since the watch began */
+	u32 tid;	  /* who has the CPU, as far as was seen */
+	u32 pad;
+	u64 missed;	  /* switches not seen */
+};
+
+struct spot {
+	u64 word; /* S << 16 | n */
+	u64 last; /* I when the CPU changed hands last */
+	u64 throttled_since;
+	u64 throttled_clock; /* ns throttled so far, up to the last end of it */
+	u64 throttled_by;    /* cgroup whose quota */
+	u64 group; /* task group's address, 0 before the first wait */
+	u64 queue; /* its run queue's */
+	u64 ran;
+	u64 waited;
+	u64 throttled;
+	u64 slept;
+	u64 disk;
+	u64 stopped;
+	u64 stolen;
+	u64 interrupted;
+	u64 max_wait;
+	u64 waits;
+	u64 preempted;
+	u64 voluntary;
+	u64 migrated;
+	u64 is_throttled;
+};
+
+struct record {
+	u64 since;
+	u64 start; /* start_boottime */
+	u64 group; /* task group's address */
+	u64 waited; /* of the present wait, on CPUs it has left */
+	u64 throttled_at;
+	u64 steal_at;
+	u32 state;
+	u32 cell;
+	u32 cpu;
+	u32 tgid;
+};
+
+struct blame_key {
+	u64 culprit;
+	u32 cell;
+	u32 pad;
+};
+
+struct throttle_key {
+	u64 by;
+	u32 cell;
+	u32 pad;
+};
+
+struct who {
+	u64 cgroup;
+	u32 tgid;
+	u32 kthread;
+	char comm[TASK_COMM_LEN];
+};
+
+struct histogram {
+	u32 counts[BUCKETS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct config);
+} config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cpu_state);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct spot);
+} spots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct record);
+} records SEC(".maps");
+
+/* Processes (value: start time of the leader in ticks, 0 for any) or cgroups that are wanted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, u64);
+} targets SEC(".maps");
+
+/* Task group's address to cell, NO_CELL for a stranger. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u32);
+} groups SEC(".maps");
+
+/* cgroup id to cell, and back. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_CELLS);
+	__type(key, u64);
+	__type(value, u32);
+} cells SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_CELLS);
+	__type(key, u32);
+	__type(value, u64);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct histogram);
+} histograms SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct blame_key);
+	__type(value, u64);
+} blame SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct throttle_key);
+	__type(value, u64);
+} throttles SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, u64);
+	__type(value, struct who);
+} culprits SEC(".maps");
+
+static always_inline struct config *get_config(void)
+{
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&config, &zero);
+}
+
+static always_inline struct cpu_state *get_cpu(u32 cpu)
+{
+	return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+static always_inline struct spot *get_spot(struct config *cfg, u32 cpu, u32 cell)
+{
+	u32 index = cpu * cfg->cells + cell;
+	return bpf_map_lookup_elem(&spots, &index);
+}
+
+/* Time waited so far on a spot, summed over threads, modulo 2^48 ns. */
+static always_inline u64 integral(u64 word, u64 now)
+{
+	return ((word & 0xffff) * now - (word >> 16)) & S_MASK;
+}
+
+static always_inline u64 throttled_clock(struct spot *spot, u64 now)
+{
+	return spot->throttled_clock + (spot->is_throttled ? now - spot->throttled_since : 0);
+}
+
+/* A task group's run queue on a CPU; 0 when it cannot be read. */
+static always_inline u64 queue_of(u64 group, u32 cpu)
+{
+	u64 queue = 0;
+	struct cfs_rq **queues = read_field(((struct task_group *)group)->cfs_rq);
+	if (queues)
+		bpf_probe_read_kernel(&queue, sizeof(queue), &queues[cpu]);
+	return queue;
+}
+
+static always_inline int throttle_count(u64 queue)
+{
+	return queue ? read_field(((struct cfs_rq *)queue)->throttle_count) : 0;
+}
+
+static always_inline u64 id_of(u64 group)
+{
+	struct cgroup *cgroup = read_field(((struct task_group *)group)->css.cgroup);
+	if (!cgroup)
+		return 1;
+	struct kernfs_node *node = read_field(cgroup->kn);
+	return node ? read_field(node->id) : 0;
+}
+
+/* The cgroup whose quota holds a group back on a CPU: the topmost one with a count has run out itself. */
+static always_inline u64 throttler(u64 group, u32 cpu)
+{
+	u64 id = 0;
+	for (int level = 0; level < MAX_LEVELS && group; level++) {
+		if (throttle_count(queue_of(group, cpu)))
+			id = id_of(group);
+		group = (u64)read_field(((struct task_group *)group)->parent);
+	}
+	return id;
+}
+
+static always_inline void add_throttle(u32 cell, u64 by, u64 ns)
+{
+	struct throttle_key key = {.by = by, .cell = cell};
+	u64 *sum = bpf_map_lookup_elem(&throttles, &key);
+	if (sum)
+		__sync_fetch_and_add(sum, ns);
+	else
+		bpf_map_update_elem(&throttles, &key, &ns, BPF_NOEXIST);
+}
+
+static always_inline void throttle_ends(struct spot *spot, u32 cell, u64 now)
+{
+	u64 sum = integral(spot->word, now);
+	u64 grown = (sum - spot->last) & S_MASK;
+	spot->last = sum;
+	spot->throttled_clock += now - spot->throttled_since;
+	spot->is_throttled = 0;
+	if (grown && grown < S_MASK / 2)
+		add_throttle(cell, spot->throttled_by, grown);
+}
+
+/* Takes note of quota that has run out, or was given out, since the last look. */
+static always_inline void look_at_quota(struct spot *spot, u32 cpu, u32 cell, u64 now)
+{
+	if (!spot->group)
+		return;
+	bool throttled = throttle_count(spot->queue) > 0;
+	if (throttled == !!spot->is_throttled)
+		return;
+	if (throttled) {
+		spot->is_throttled = 1;
+		spot->throttled_since = now;
+		spot->throttled_by = throttler(spot->group, cpu);
+	} else {
+		throttle_ends(spot, cell, now);
+	}
+}
+
+/* Owes what was waited on a spot since the last time to a culprit. 1 if it is a new one. A function of its own for the
+ * verifier, which then looks at it once. */
+__attribute__((noinline)) int owe(u32 cpu, u32 cell, u64 now, u64 culprit)
+{
+	struct config *cfg = get_config();
+	if (!cfg)
+		return 0;
+	struct spot *spot = get_spot(cfg, cpu, cell);
+	if (!spot)
+		return 0;
+	/* What was waited until now is owed, or held back, as things were until now. */
+	if (spot->is_throttled) {
+		look_at_quota(spot, cpu, cell, now);
+		return 0;
+	}
+	u64 word = spot->word;
+	u64 sum = integral(word, now);
+	u64 grown = (sum - spot->last) & S_MASK;
+	/* A waiter added by another CPU whose clock is a little ahead: next time. */
+	if (grown > S_MASK / 2)
+		return 0;
+	spot->last = sum;
+	look_at_quota(spot, cpu, cell, now);
+	if (!(word & 0xffff)) {
+		struct cpu_state *state = get_cpu(cpu);
+		if (state && cell < MAX_CELLS) {
+			((u8 *)state->active)[cell] = 0;
+			if (*(volatile u64 *)&spot->word & 0xffff)
+				((u8 *)state->active)[cell] = 1;
+		}
+	}
+	if (!grown)
+		return 0;
+	struct blame_key key = {.culprit = culprit, .cell = cell};
+	u64 *blamed = bpf_map_lookup_elem(&blame, &key);
+	if (blamed) {
+		*blamed += grown;
+		return 0;
+	}
+	if (bpf_map_update_elem(&blame, &key, &grown, BPF_NOEXIST)) {
+		/* Another CPU may have made the entry meanwhile. */
+		blamed = bpf_map_lookup_elem(&blame, &key);
+		if (blamed) {
+			*blamed += grown;
+			return 0;
+		}
+		struct cpu_state *state = get_cpu(cpu);
+		if (state)
+			state->lost++;
+	}
+	return 1;
+}
+
+/* Whether a CPU may have waiters. */
+static always_inline bool any_active(struct config *cfg, struct cpu_state *state)
+{
+	u32 words = (cfg->used + 7) / 8;
+	if (cfg->cells <= 64) {
+		for (u32 i = 0; i < 8; i++) {
+			if (i >= words)
+				return false;
+			if (state->active[i])
+				return true;
+		}
+		return false;
+	}
+	for (u32 i = 0; i < MAX_CELLS / 8; i++) {
+		if (i >= words)
+			return false;
+		if (state->active[i])
+			return true;
+	}
+	return false;
+}
+
+/* The same for all spots of a CPU that may have waiters. */
+__attribute__((noinline)) int owe_all(u32 cpu, u64 now, u64 culprit)
+{
+	struct config *cfg = get_config();
+	struct cpu_state *state = get_cpu(cpu);
+	int fresh = 0;
+	if (!cfg || !state)
+		return 0;
+	u32 words = (cfg->used + 7) / 8;
+	for (u32 i = 0; i < MAX_CELLS / 8; i++) {
+		if (i >= words)
+			break;
+		u64 bytes = state->active[i];
+		if (!bytes)
+			continue;
+		for (u32 j = 0; j < 8; j++)
+			if (bytes >> (8 * j) & 0xff)
+				fresh |= owe(cpu, i * 8 + j, now, culprit);
+	}
+	return fresh;
+}
+
+static always_inline u64 group_id(struct task_group *group)
+{
+	struct cgroup *cgroup = group->css.cgroup;
+	/* A session's autogroup has none: its parent is the root. */
+	return cgroup ? cgroup->kn->id : 1;
+}
+
+static always_inline u32 group_cell_of(struct config *cfg, u64 id)
+{
+	u32 *known = bpf_map_lookup_elem(&cells, &id);
+	if (known)
+		return *known;
+	u32 last = cfg->cells - 1;
+	for (int try = 0; try < 8; try++) {
+		u32 cell = cfg->used;
+		if (cell >= last)
+			return last; /* all that find no room share the last one */
+		if (!bpf_map_update_elem(&slots, &cell, &id, BPF_NOEXIST)) {
+			cfg->used = cell + 1;
+			if (!bpf_map_update_elem(&cells, &id, &cell, BPF_NOEXIST))
+				return cell;
+			known = bpf_map_lookup_elem(&cells, &id);
+			return known ? *known : last;
+		}
+		cfg->used = cell + 1;
+	}
+	return last;
+}
+
+/* The cell of a task group seen for the first time; NO_CELL for a stranger. */
+static __attribute__((noinline)) u32 classify(struct task_group *group)
+{
+	struct config *cfg = get_config();
+	u64 key = (u64)group;
+	u32 cell = NO_CELL;
+	if (!cfg || !group)
+		return NO_CELL;
+	bool wanted = cfg->mode != MODE_GROUPS;
+	struct task_group *at = group;
+	for (int level = 0; level < MAX_LEVELS && !wanted; level++) {
+		u64 id = group_id(at);
+		if (bpf_map_lookup_elem(&targets, &id))
+			wanted = true;
+		at = at->parent;
+		if (!at)
+			break;
+	}
+	if (wanted)
+		cell = group_cell_of(cfg, group_id(group));
+	bpf_map_update_elem(&groups, &key, &cell, BPF_ANY);
+	return cell;
+}
+
+static always_inline u32 cell_of(struct task_group *group)
+{
+	u64 key = (u64)group;
+	u32 *known = bpf_map_lookup_elem(&groups, &key);
+	return known ? *known : classify(group);
+}
+
+static always_inline u32 task_cpu(struct task_struct *task)
+{
+	if (field_exists(((struct task_struct___info *)task)->thread_info.cpu))
+		return ((struct task_struct___info *)task)->thread_info.cpu;
+	return ((struct task_struct___cpu *)task)->cpu;
+}
+
+/* Time stolen from this CPU so far, as the scheduler has taken note of it. */
+static always_inline u64 stolen_clock(struct task_struct *task)
+{
+	if (!field_exists(((struct rq *)0)->prev_steal_time_rq))
+		return 0;
+	return ((struct task_struct___why *)task)->se.cfs_rq->rq->prev_steal_time_rq;
+}
+
+static always_inline void wait_begins(struct config *cfg, struct record *record, u32 cpu, u64 now)
+{
+	struct spot *spot = get_spot(cfg, cpu, record->cell);
+	struct cpu_state *state = get_cpu(cpu);
+	if (!spot || !state)
+		return;
+	/* Those that found no room share a cell: no quota is theirs alone. */
+	if (!spot->group && record->cell != cfg->cells - 1) {
+		spot->group = record->group;
+		spot->queue = queue_of(record->group, cpu);
+	}
+	look_at_quota(spot, cpu, record->cell, now);
+	record->state = STATE_WAIT;
+	record->since = now;
+	record->cpu = cpu;
+	record->throttled_at = throttled_clock(spot, now);
+	__sync_fetch_and_add(&spot->word, (now << 16) + 1);
+	if (record->cell < MAX_CELLS)
+		((u8 *)state->active)[record->cell] = 1;
+}
+
+/* Adds up the piece of time that ends now; the caller says what begins. */
+static always_inline void piece_ends(struct config *cfg, struct record *record, u64 now)
+{
+	u32 state = record->state;
+	struct spot *spot = get_spot(cfg, record->cpu, record->cell);
+	if (!spot)
+		return;
+	u64 piece = now > record->since ? now - record->since : 0;
+	if (state == STATE_RUN) {
+		spot->ran += piece;
+	} else if (state == STATE_WAIT) {
+		u64 throttled = throttled_clock(spot, now) - record->throttled_at;
+		if (throttled > piece)
+			throttled = piece;
+		__sync_fetch_and_add(&spot->word, -((now << 16) + 1));
+		spot->waited += piece - throttled;
+		spot->throttled += throttled;
+		record->waited += piece - throttled;
+	} else if (state == STATE_SLEEP) {
+		spot->slept += piece;
+	} else if (state == STATE_DISK) {
+		spot->disk += piece;
+	} else if (state == STATE_STOPPED) {
+		spot->stopped += piece;
+	}
+}
+
+/* Fills in the record of a wanted task whose state is not known yet; false for a stranger. */
+static __attribute__((noinline)) int describe(struct task_struct *task, u64 now, struct record *record)
+{
+	struct config *cfg = get_config();
+	struct task_group *group = ((struct task_struct___why *)task)->sched_task_group;
+	if (!cfg || !group)
+		return 0;
+	if (cfg->mode == MODE_PROCESSES) {
+		u64 id = task->tgid;
+		u64 *start = bpf_map_lookup_elem(&targets, &id);
+		if (!start)
+			return 0;
+		struct task_struct *leader = ((struct task_struct___why *)task)->group_leader;
+		/* Another process that got the number of the one meant. Ticks are 10 ms. */
+		if (*start && leader->start_boottime / 10000000 != *start)
+			return 0;
+	} else if (task->flags & PF_KTHREAD) {
+		return 0;
+	}
+	record->since = now;
+	record->start = task->start_boottime;
+	record->group = (u64)group;
+	record->cell = cell_of(group);
+	record->cpu = task_cpu(task);
+	record->tgid = task->tgid;
+	return record->cell != NO_CELL;
+}
+
+static always_inline void lose(void)
+{
+	struct cpu_state *state = get_cpu(bpf_get_smp_processor_id());
+	if (state)
+		state->lost++;
+}
+
+/* A record for a task that has none, or that is another now or in another group. */
+static __attribute__((noinline)) int renew(struct task_struct *task)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct config *cfg = get_config();
+	u32 tid = task->pid;
+	struct record record = {};
+	if (!cfg)
+		return 0;
+	struct record *old = bpf_map_lookup_elem(&records, &tid);
+	if (old)
+		piece_ends(cfg, old, now);
+	if (!describe(task, now, &record)) {
+		if (old)
+			bpf_map_delete_elem(&records, &tid);
+		return 0;
+	}
+	if (bpf_map_update_elem(&records, &tid, &record, BPF_ANY)) {
+		lose();
+		return 0;
+	}
+	return 1;
+}
+
+/* The record of a wanted task; made when missing. */
+static always_inline struct record *record_of(struct config *cfg, struct task_struct *task)
+{
+	u32 tid = task->pid;
+	if (!tid)
+		return NULL;
+	struct task_group *group = ((struct task_struct___why *)task)->sched_task_group;
+	if (cfg->mode == MODE_PROCESSES) {
+		u64 tgid = task->tgid;
+		if (cfg->only ? tgid != cfg->only : !bpf_map_lookup_elem(&targets, &tgid))
+			return NULL;
+	} else if (task->flags & PF_KTHREAD) {
+		return NULL;
+	} else if (cfg->mode == MODE_GROUPS) {
+		if (cell_of(group) == NO_CELL)
+			return NULL;
+	}
+	struct record *record = bpf_map_lookup_elem(&records, &tid);
+	if (record && record->group == (u64)group && record->start == task->start_boottime)
+		return record;
+	return renew(task) ? bpf_map_lookup_elem(&records, &tid) : NULL;
+}
+
+static always_inline u64 culprit_of(struct config *cfg, struct task_struct *task, struct record *record)
+{
+	u32 tid = task->pid;
+	if (!tid)
+		return 0;
+	if (cfg->mode == MODE_ALL && record)
+		return CULPRIT_GROUP | record->cell;
+	return (task->start_boottime >> 20 << 32) | tid;
+}
+
+static __attribute__((noinline)) void remember(struct task_struct *task, u64 culprit)
+{
+	struct who who = {.tgid = task->tgid, .kthread = !!(task->flags & PF_KTHREAD)};
+	struct task_group *group = ((struct task_struct___why *)task)->sched_task_group;
+	if (group)
+		who.cgroup = group_id(group);
+	bpf_probe_read_kernel(who.comm, sizeof(who.comm), task->comm);
+	bpf_map_update_elem(&culprits, &culprit, &who, BPF_ANY);
+}
+
+static always_inline u32 bucket_of(u64 ns)
+{
+	u32 octave = 0;
+	u64 rest = ns;
+	if (rest >> 32)
+		octave += 32, rest >>= 32;
+	if (rest >> 16)
+		octave += 16, rest >>= 16;
+	if (rest >> 8)
+		octave += 8, rest >>= 8;
+	if (rest >> 4)
+		octave += 4, rest >>= 4;
+	if (rest >> 2)
+		octave += 2, rest >>= 2;
+	if (rest >> 1)
+		octave += 1;
+	if (octave < 2)
+		return octave * 4;
+	u32 bucket = octave * 4 + (ns >> (octave - 2) & 3);
+	return bucket < BUCKETS ? bucket : BUCKETS - 1;
+}
+
+static always_inline void count_wait(struct spot *spot, u32 cell, u64 waited)
+{
+	spot->waits++;
+	if (waited > spot->max_wait)
+		spot->max_wait = waited;
+	struct histogram *histogram = bpf_map_lookup_elem(&histograms, &cell);
+	u32 bucket = bucket_of(waited);
+	if (histogram && bucket < BUCKETS)
+		histogram->counts[bucket]++;
+}
+
+static always_inline u32 sleep_state(u32 state)
+{
+	if (state & TASK_STOPPED_OR_TRACED)
+		return STATE_STOPPED;
+	if (state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD))
+		return STATE_DISK;
+	return STATE_SLEEP;
+}
+
+/*
+ * A switch was not seen (some kernels keep the threads of their host's agent from being traced): the thread that leaves
+ * now is not the one that came last. When it came is told by its sched_info, in the clock of the run queue.
+ */
+static __attribute__((noinline)) int catch_up(struct task_struct *prev, u64 now)
+{
+	struct config *cfg = get_config();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *state = get_cpu(cpu);
+	if (!cfg || !state)
+		return 0;
+	state->missed++;
+	u64 clock = ((struct task_struct___why *)prev)->se.cfs_rq->rq->clock;
+	u64 ran = clock - ((struct task_struct___why *)prev)->sched_info.last_arrival;
+	u64 came = ran < now ? now - ran : now;
+	u32 tid = state->tid;
+	struct record *lost = bpf_map_lookup_elem(&records, &tid);
+	if (lost && lost->state == STATE_RUN && lost->cpu == cpu && lost->since <= came) {
+		piece_ends(cfg, lost, came);
+		/* Or it waits: then it comes back without having been woken. */
+		lost->state = STATE_SLEEP;
+		lost->since = came;
+	}
+	tid = prev->pid;
+	struct record *record = bpf_map_lookup_elem(&records, &tid);
+	if (record && record->state != STATE_RUN && record->since <= came) {
+		struct spot *spot = get_spot(cfg, cpu, record->cell);
+		piece_ends(cfg, record, came);
+		if (spot && record->state == STATE_WAIT)
+			count_wait(spot, record->cell, record->waited);
+		record->waited = 0;
+		record->state = STATE_RUN;
+		record->since = came;
+		record->cpu = cpu;
+		record->steal_at = stolen_clock(prev);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct config *cfg = get_config();
+	if (!cfg || !cfg->on)
+		return 0;
+	struct task_struct *prev = (struct task_struct *)ctx[1];
+	struct task_struct *next = (struct task_struct *)ctx[2];
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *state = get_cpu(cpu);
+	if (!state)
+		return 0;
+	struct record *record = record_of(cfg, prev);
+	struct record *following = record_of(cfg, next);
+	bool active = any_active(cfg, state);
+	if (state->switched && state->tid != (u32)prev->pid)
+		catch_up(prev, bpf_ktime_get_ns());
+	state->switched = 1;
+	state->tid = next->pid;
+	state->current = culprit_of(cfg, next, following);
+	/* Told apart one by one: the verifier does not like pointers or-ed together. */
+	int nothing = !active && !state->fresh;
+	asm volatile("" : "+r"(nothing));
+	if (record)
+		nothing = 0;
+	asm volatile("" : "+r"(nothing));
+	if (following)
+		nothing = 0;
+	asm volatile("" : "+r"(nothing));
+	if (nothing) {
+		state->current_cell = NO_CELL;
+		return 0;
+	}
+	u64 now = bpf_ktime_get_ns();
+	u64 culprit = culprit_of(cfg, prev, record);
+	bool fresh = active && owe_all(cpu, now, culprit);
+	if ((fresh || state->fresh) && culprit)
+		remember(prev, culprit);
+	state->fresh = 0;
+	if (record) {
+		u32 kind = ((struct task_struct___why *)prev)->__state;
+		struct spot *spot = get_spot(cfg, cpu, record->cell);
+		piece_ends(cfg, record, now);
+		if (spot && record->state == STATE_RUN) {
+			u64 stolen = stolen_clock(prev) - record->steal_at;
+			if (stolen && stolen <= now - record->since) {
+				spot->stolen += stolen;
+				spot->ran -= stolen;
+			}
+		}
+		record->cpu = cpu;
+		record->since = now;
+		if (kind & TASK_DEAD) {
+			u32 tid = prev->pid;
+			bpf_map_delete_elem(&records, &tid);
+		} else if ((bool)ctx[0] || !kind) {
+			wait_begins(cfg, record, cpu, now);
+			if (spot && !spot->is_throttled)
+				spot->preempted++;
+		} else {
+			record->state = sleep_state(kind);
+			if (spot)
+				spot->voluntary++;
+		}
+	}
+	record = following;
+	if (record) {
+		struct spot *spot = get_spot(cfg, cpu, record->cell);
+		if (record->state == STATE_RUN) {
+			/* Left without being seen, and nobody known came after it. */
+			record->since = now;
+		} else if (record->state != STATE_WAIT && record->state != STATE_NEW && spot) {
+			/* Was not woken, so it waited. */
+			spot->waited += now - record->since;
+			record->waited = now - record->since;
+			count_wait(spot, record->cell, record->waited);
+		} else {
+			piece_ends(cfg, record, now);
+			if (spot && record->state == STATE_WAIT)
+				count_wait(spot, record->cell, record->waited);
+		}
+		record->waited = 0;
+		record->state = STATE_RUN;
+		record->since = now;
+		record->cpu = cpu;
+		record->steal_at = stolen_clock(next);
+		state->current_cell = record->cell;
+	} else {
+		state->current_cell = NO_CELL;
+	}
+	return 0;
+}
+
+static always_inline int woken(struct task_struct *task)
+{
+	struct config *cfg = get_config();
+	if (!cfg || !cfg->on)
+		return 0;
+	struct record *record = record_of(cfg, task);
+	if (!record || record->state == STATE_RUN || record->state == STATE_WAIT)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	piece_ends(cfg, record, now);
+	if (((struct task_struct___why *)task)->on_cpu) {
+		/* Woke itself before it slept. */
+		record->state = STATE_RUN;
+		record->since = now;
+		return 0;
+	}
+	wait_begins(cfg, record, task_cpu(task), now);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int on_wakeup(u64 *ctx)
+{
+	return woken((struct task_struct *)ctx[0]);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int on_wakeup_new(u64 *ctx)
+{
+	return woken((struct task_struct *)ctx[0]);
+}
+
+SEC("tp_btf/sched_migrate_task")
+int on_migrate(u64 *ctx)
+{
+	struct config *cfg = get_config();
+	if (!cfg || !cfg->on)
+		return 0;
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	u32 to = (u32)ctx[1];
+	struct record *record = record_of(cfg, task);
+	if (!record)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	struct spot *spot = get_spot(cfg, to, record->cell);
+	if (spot)
+		__sync_fetch_and_add(&spot->migrated, 1);
+	if (record->state == STATE_WAIT) {
+		piece_ends(cfg, record, now);
+		wait_begins(cfg, record, to, now);
+	}
+	return 0;
+}
+
+static always_inline u64 irq_top(struct cpu_state *state)
+{
+	u32 depth = state->irq_depth;
+	if (depth && depth <= IRQ_DEPTH)
+		return state->irq[(depth - 1) & (IRQ_DEPTH - 1)];
+	return state->current;
+}
+
+static always_inline int irq_begins(u64 culprit)
+{
+	struct config *cfg = get_config();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *state = get_cpu(cpu);
+	if (!cfg || !cfg->on || !state)
+		return 0;
+	u32 depth = state->irq_depth;
+	bool active = any_active(cfg, state);
+	if (active || (!depth && state->current_cell != NO_CELL)) {
+		u64 now = bpf_ktime_get_ns();
+		/* The task whose time ends here is remembered when it leaves the CPU. */
+		if (active && owe_all(cpu, now, irq_top(state)) && !depth)
+			state->fresh = 1;
+		if (!depth)
+			state->irq_since = now;
+	}
+	if (depth < IRQ_DEPTH)
+		state->irq[depth & (IRQ_DEPTH - 1)] = culprit;
+	state->irq_depth = depth + 1;
+	return 0;
+}
+
+static always_inline int irq_ends(void)
+{
+	struct config *cfg = get_config();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *state = get_cpu(cpu);
+	if (!cfg || !cfg->on || !state || !state->irq_depth)
+		return 0;
+	bool active = any_active(cfg, state);
+	bool counts = state->irq_depth == 1 && state->current_cell != NO_CELL;
+	int fresh = 0;
+	if (active || counts) {
+		u64 now = bpf_ktime_get_ns();
+		if (active)
+			fresh = owe_all(cpu, now, irq_top(state));
+		struct spot *spot = counts ? get_spot(cfg, cpu, state->current_cell) : NULL;
+		if (spot && now > state->irq_since)
+			spot->interrupted += now - state->irq_since;
+	}
+	state->irq_depth--;
+	return fresh;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int on_irq_entry(u64 *ctx)
+{
+	return irq_begins(CULPRIT_IRQ | (u32)ctx[0]);
+}
+
+SEC("tp_btf/irq_handler_exit")
+int on_irq_exit(u64 *ctx)
+{
+	if (irq_ends()) {
+		struct irqaction *action = (struct irqaction *)ctx[1];
+		u64 culprit = CULPRIT_IRQ | (u32)ctx[0];
+		struct who who = {};
+		bpf_probe_read_kernel_str(who.comm, sizeof(who.comm), action->name);
+		bpf_map_update_elem(&culprits, &culprit, &who, BPF_ANY);
+	}
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int on_softirq_entry(u64 *ctx)
+{
+	return irq_begins(CULPRIT_SOFTIRQ | (u32)ctx[0]);
+}
+
+SEC("tp_btf/softirq_exit")
+int on_softirq_exit(__attribute__((unused)) u64 *ctx)
+{
+	irq_ends();
+	return 0;
+}
+
+/* Where the kernel has given out quota, perhaps. */
+static always_inline int look_around(void)
+{
+	struct config *cfg = get_config();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *state = get_cpu(cpu);
+	if (!cfg || !cfg->on || !state)
+		return 0;
+	if (any_active(cfg, state) && owe_all(cpu, bpf_ktime_get_ns(), irq_top(state)) && !state->irq_depth)
+		state->fresh = 1;
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int on_timer(__attribute__((unused)) u64 *ctx)
+{
+	return look_around();
+}
+
+SEC("tp_btf/csd_function_exit")
+int on_call(__attribute__((unused)) u64 *ctx)
+{
+	return look_around();
+}
+
+/*
+ * What every wanted task is doing when the watch begins. A record is put in whole and only where there is none: whatever
+ * happened to the task meanwhile has made one that is right.
+ */
+SEC("iter/task")
+int seed(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct config *cfg = get_config();
+	struct record record = {};
+	if (!task || !cfg)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	u32 tid = task->pid;
+	if (!tid || !describe(task, now, &record))
+		return 0;
+	u32 kind = ((struct task_struct___why *)task)->__state;
+	if (kind & TASK_DEAD || task->exit_state)
+		return 0;
+	bool running = ((struct task_struct___why *)task)->on_cpu;
+	bool waiting = !running && !kind && ((struct task_struct___why *)task)->on_rq;
+	struct cpu_state *state = get_cpu(record.cpu);
+	if (running) {
+		record.state = STATE_RUN;
+		record.steal_at = stolen_clock(task);
+	} else if (waiting) {
+		wait_begins(cfg, &record, record.cpu, now);
+	} else {
+		record.state = sleep_state(kind);
+	}
+	if (!bpf_map_update_elem(&records, &tid, &record, BPF_NOEXIST)) {
+		if (running && state && !state->switched) {
+			state->current_cell = record.cell;
+			state->current = culprit_of(cfg, task, &record);
+		}
+	} else {
+		struct spot *spot = get_spot(cfg, record.cpu, record.cell);
+		if (waiting && spot && record.state == STATE_WAIT)
+			__sync_fetch_and_add(&spot->word, -((now << 16) + 1));
+		if (!bpf_map_lookup_elem(&records, &tid))
+			lose();
+	}
+	return 0;
+}
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

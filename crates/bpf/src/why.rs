@@ -1,1 +1,231 @@
-//! Where a target's time goes.
+//! Where a target's time goes, and who ran on the CPU while it was runnable there: all of it added up in the kernel
+//! (`bpf/why.bpf.c`), read once at the end.
+
+mod collect;
+mod histogram;
+mod raw;
+
+use std::io::Read;
+
+use aya::maps::{Array, HashMap};
+use aya::programs::{BtfTracePoint, Iter};
+use aya::{Btf, Ebpf, EbpfLoader};
+
+use crate::BpfError;
+use crate::load::object;
+use raw::{Config, CpuState, MAX_CELLS};
+
+pub use collect::{Blame, Cell, Culprit, Held, Seen};
+pub use histogram::Histogram;
+
+/// Whose time is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watch {
+    /// Every thread but the kernel's, told apart by cgroup.
+    All,
+    /// Processes with all their threads: id, and start time in clock ticks as `/proc/PID/stat` has it (a later process
+    /// with the same number is not meant).
+    Processes(Vec<(u32, u64)>),
+    /// cgroups of the cpu controller with everything below, by their directories' inode numbers.
+    Groups(Vec<u64>),
+}
+
+/// How to watch.
+#[derive(Debug, Clone, Default)]
+pub struct WatchOptions {
+    /// Threads there may be; 0 for a guess.
+    pub threads: u32,
+}
+
+/// cgroups told apart in a watch of all, and of a target.
+const CELLS_ALL: u32 = MAX_CELLS;
+const CELLS_TARGET: u32 = 64;
+const THREADS: u32 = 16_384;
+
+const TRACEPOINTS: [(&str, &str); 9] = [
+    ("on_switch", "sched_switch"),
+    ("on_wakeup", "sched_wakeup"),
+    ("on_wakeup_new", "sched_wakeup_new"),
+    ("on_migrate", "sched_migrate_task"),
+    ("on_irq_entry", "irq_handler_entry"),
+    ("on_irq_exit", "irq_handler_exit"),
+    ("on_softirq_entry", "softirq_entry"),
+    ("on_softirq_exit", "softirq_exit"),
+    ("on_timer", "hrtimer_expire_exit"),
+];
+/// The end of a function call from another CPU, by which quota is given out there: since 6.3, x86, arm64.
+const CALLS: [&str; 3] = ["csd_function_exit", "call_function_single_exit", "ipi_exit"];
+
+/// The programs at work. They go with it, however the process ends.
+#[derive(Debug)]
+pub struct Probe {
+    ebpf: Ebpf,
+    config: Config,
+    cpus: u32,
+    start_ns: u64,
+}
+
+impl Probe {
+    /// Loads and attaches the programs; from its return on, time is counted.
+    ///
+    /// # Errors
+    /// The kernel cannot or may not; one line says why.
+    pub fn start(btf: &Btf, watch: &Watch, options: &WatchOptions) -> Result<Self, BpfError> {
+        may_load()?;
+        let cpus = aya::util::nr_cpus()
+            .map_err(|(file, error)| BpfError::Refused { what: file, reason: error.to_string() })?;
+        let cpus = u32::try_from(cpus).unwrap_or(u32::MAX).max(1);
+        let cells = if *watch == Watch::All { CELLS_ALL } else { CELLS_TARGET };
+        let mut config = Config { cells, ..Config::default() };
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(Some(btf))
+            .map_max_entries("cpus", cpus)
+            .map_max_entries("spots", cpus * cells)
+            .map_max_entries("histograms", cells)
+            .map_max_entries("records", options.threads.max(THREADS));
+        let mut ebpf = loader.load(object!("why")).map_err(|error| BpfError::refused("loading", error))?;
+
+        let mut states: Array<_, CpuState> = map_mut(&mut ebpf, "cpus")?;
+        for cpu in 0..cpus {
+            states.set(cpu, CpuState::NEW, 0).map_err(|error| BpfError::refused("loading", error))?;
+        }
+        let targets: Vec<(u64, u64)> = match watch {
+            Watch::All => Vec::new(),
+            Watch::Processes(processes) => {
+                config.mode = 1;
+                if let [(only, _)] = processes[..] {
+                    config.only = only;
+                }
+                processes.iter().map(|(tgid, start)| (u64::from(*tgid), *start)).collect()
+            }
+            Watch::Groups(groups) => {
+                config.mode = 2;
+                groups.iter().map(|id| (*id, 1)).collect()
+            }
+        };
+        let mut wanted: HashMap<_, u64, u64> = map_mut(&mut ebpf, "targets")?;
+        for (id, value) in targets {
+            wanted.insert(id, value, 0).map_err(|error| BpfError::refused("naming the targets", error))?;
+        }
+
+        let mut probe = Self { ebpf, config, cpus, start_ns: 0 };
+        // The kernel is told whom to watch before anything is attached, and to begin when all is.
+        probe.set_config()?;
+        for (name, tracepoint) in TRACEPOINTS {
+            probe.attach(name, tracepoint, btf)?;
+        }
+        if !CALLS.iter().any(|call| probe.attach("on_call", call, btf).is_ok()) {
+            tracing::info!("new quota is seen a moment late: no tracepoint of calls between CPUs");
+        }
+        let seed: &mut Iter = probe.program("seed")?;
+        seed.load("task", btf).map_err(|error| BpfError::refused("task iterator", error))?;
+        probe.begin()?;
+        Ok(probe)
+    }
+
+    /// One more process to watch (of a [`Watch::Processes`] with more than one).
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn add_process(&mut self, tgid: u32, start_ticks: u64) -> Result<(), BpfError> {
+        let mut wanted: HashMap<_, u64, u64> = map_mut(&mut self.ebpf, "targets")?;
+        wanted
+            .insert(u64::from(tgid), start_ticks, 0)
+            .map_err(|error| BpfError::refused("naming the targets", error))
+    }
+
+    /// Whether any thread of the target is left.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn any_thread(&self) -> Result<bool, BpfError> {
+        collect::any_record(&self.ebpf)
+    }
+
+    /// When the watch began, `CLOCK_MONOTONIC`, ns.
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// Ends the watch and returns what was seen.
+    ///
+    /// # Errors
+    /// Reading the maps.
+    pub fn finish(mut self) -> Result<Seen, BpfError> {
+        // What the kernel keeps in the configuration must survive.
+        let configs: Array<_, Config> = map_mut(&mut self.ebpf, "config")?;
+        self.config = configs.get(&0, 0).map_err(|error| BpfError::refused("reading", error))?;
+        self.config.on = 0;
+        self.set_config()?;
+        let end_ns = monotonic_ns();
+        collect::collect(&self.ebpf, &self.config, self.cpus, (self.start_ns, end_ns))
+    }
+
+    fn set_config(&mut self) -> Result<(), BpfError> {
+        let config = self.config;
+        let mut configs: Array<_, Config> = map_mut(&mut self.ebpf, "config")?;
+        configs.set(0, config, 0).map_err(|error| BpfError::refused("configuring", error))
+    }
+
+    fn begin(&mut self) -> Result<(), BpfError> {
+        self.config.on = 1;
+        self.set_config()?;
+        self.start_ns = monotonic_ns();
+        let seed: &mut Iter = self.program("seed")?;
+        let id = seed.attach().map_err(|error| BpfError::refused("task iterator", error))?;
+        let link = seed.take_link(id).map_err(|error| BpfError::refused("task iterator", error))?;
+        let mut file = link.into_file().map_err(|error| BpfError::refused("task iterator", error))?;
+        file.read_to_end(&mut Vec::new())?;
+        Ok(())
+    }
+
+    fn attach(&mut self, name: &'static str, tracepoint: &'static str, btf: &Btf) -> Result<(), BpfError> {
+        let program: &mut BtfTracePoint = self.program(name)?;
+        program.load(tracepoint, btf).map_err(|error| BpfError::refused(tracepoint, error))?;
+        program.attach().map_err(|error| BpfError::refused(tracepoint, error))?;
+        Ok(())
+    }
+
+    fn program<'a, P>(&'a mut self, name: &'static str) -> Result<&'a mut P, BpfError>
+    where
+        &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,
+    {
+        let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+        program.try_into().map_err(|error: aya::programs::ProgramError| BpfError::refused(name, error))
+    }
+}
+
+/// Bits of a capability set (include/uapi/linux/capability.h).
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// Tells what is missing before the kernel says no to something.
+fn may_load() -> Result<(), BpfError> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(set) = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()) else { return Ok(()) };
+    let has = |capability: u32| set >> capability & 1 == 1;
+    if has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON)) {
+        return Ok(());
+    }
+    Err(BpfError::NotAllowed("it takes root, or the capabilities CAP_BPF and CAP_PERFMON"))
+}
+
+fn missing(name: &'static str) -> BpfError {
+    BpfError::Refused { what: name, reason: "not in the object".to_owned() }
+}
+
+fn map_mut<'a, M>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<M, BpfError>
+where
+    M: TryFrom<&'a mut aya::maps::Map, Error = aya::maps::MapError>,
+{
+    let map = ebpf.map_mut(name).ok_or_else(|| missing(name))?;
+    M::try_from(map).map_err(|error| BpfError::refused(name, error))
+}
+
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -9,6 +9,7 @@ pub mod run;
 pub mod svg;
 pub mod table;
 pub mod time;
+pub mod why;
 
 pub use table::{Field, Table, Value};
 

@@ -29,6 +29,7 @@ mod tenants;
 mod top;
 mod topology;
 mod tune;
+mod why;
 
 /// Keeps CPU sharing on Linux hosts even: shows who gets the CPU, checks the set-up, evens out, proves each change
 /// or takes it back.
@@ -86,6 +87,7 @@ enum Command {
     Topology(topology::Args),
     Check(check::Args),
     Ps(ps::Args),
+    Why(why::Args),
     Top(top::Args),
     Plan(plan::Args),
     Prove(prove::Args),
@@ -154,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Topology(args) => topology::run(global, args),
         Command::Check(args) => check::run(global, args),
         Command::Ps(args) => ps::run(global, args),
+        Command::Why(args) => why::run(global, args),
         Command::Top(args) => top::run(global, args),
         Command::Plan(args) => plan::run(global, args),
         Command::Prove(args) => prove::run(global, args),

@@ -2,6 +2,7 @@
 
 mod fields;
 mod text;
+mod waits;
 
 use std::time::Duration;
 
@@ -71,8 +72,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL {
         return Err(Failure::Usage(anyhow!("--interval {:?}: at least 100ms", args.interval)));
     }
-    let (observation, observer) = observe(global, args.interval)?;
-    let view = fields::View::new(&observation, &observer);
+    // Only where it is shown: watching every switch costs more than two samples.
+    let lengths = global.root.is_none()
+        && (matches!(args.by, By::Container | By::Pod) || global.output == Format::Json);
+    let (observation, observer, waits) = observe(global, args.interval, lengths)?;
+    let mut view = fields::View::new(&observation, &observer);
+    view.waits = waits;
     match global.output {
         Format::Json => println!("{:#}", view.document()),
         Format::Csv => print!("{}", view.csv(args.by)),
@@ -89,22 +94,30 @@ pub fn frame(observation: &Observation, observer: &Observer, by: By, all: bool) 
 }
 
 /// Two samples an interval apart, of this host or from a tree.
-fn observe(global: &Global, interval: Duration) -> Result<(Observation, Observer), Failure> {
+fn observe(
+    global: &Global,
+    interval: Duration,
+    lengths: bool,
+) -> Result<(Observation, Observer, waits::ByContainer), Failure> {
     let root = show::root(global)?;
     let observing = || -> Result<_, evenkeel_observe::ObserveError> {
+        let mut watching = None;
         let (mut observer, before, after) = if root.is_live() {
             let options = ObserverOptions { switches: Select::All, ..ObserverOptions::default() };
             let mut observer = Observer::new(&root, options)?;
+            watching = lengths.then(waits::Watching::start);
             let before = observer.sample()?;
             std::thread::sleep(interval);
             let after = observer.sample()?;
+            watching = watching.map(waits::Watching::stop);
             observer.wait_for_runtimes(RUNTIMES_WAIT);
             (observer, before, after)
         } else {
             replay(&root)?
         };
         let observation = observer.observe(&before, &after, &Detail::All)?;
-        Ok((observation, observer))
+        let waits = watching.map(|watching| watching.by_container(&root, &observer, &observation));
+        Ok((observation, observer, waits.flatten()))
     };
     observing().map_err(|error| Failure::Cannot(error.into()))
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{ContainerView, GroupView, Observation, PodView, TaskView, VmView};
 use evenkeel_observe::Observer;
+use evenkeel_report::why::Waits;
 use evenkeel_report::{Field, Table, Value};
 use serde_json::{Value as Json, json};
 
@@ -38,6 +39,8 @@ pub struct Sum<'a, T> {
     pub cpu_pct: f64,
     pub wait_pct: Option<f64>,
     pub tasks: usize,
+    /// Lengths of its waits; containers only, `None` where they are not known.
+    pub waits: Option<Waits>,
 }
 
 /// The observation with what documents and text both need.
@@ -45,6 +48,8 @@ pub struct View<'a> {
     pub observation: &'a Observation,
     pub tasks: Vec<Row>,
     pub processes: Vec<Row>,
+    /// Lengths of containers' waits, where they were looked at.
+    pub waits: super::waits::ByContainer,
 }
 
 impl<'a> View<'a> {
@@ -64,14 +69,17 @@ impl<'a> View<'a> {
         let mut processes: Vec<Row> = processes.into_values().collect();
         sort(&mut tasks);
         sort(&mut processes);
-        Self { observation, tasks, processes }
+        Self { observation, tasks, processes, waits: None }
     }
 
     pub fn containers(&self) -> Vec<Sum<'a, ContainerView>> {
         let all = self.observation.containers.iter().enumerate();
         all.map(|(at, what)| {
             let pod = what.pod.and_then(|pod| self.observation.pods.get(pod as usize)).map(pod_name);
-            self.sum(what, what.name.clone(), pod, what.group, |task| task.container == Some(at as u32))
+            let mut sum =
+                self.sum(what, what.name.clone(), pod, what.group, |task| task.container == Some(at as u32));
+            sum.waits = self.waits.as_ref().and_then(|waits| waits.get(&(at as u32))).cloned();
+            sum
         })
         .collect()
     }
@@ -112,6 +120,7 @@ impl<'a> View<'a> {
             cpu_pct: group.and_then(|group| group.cpu_pct).filter(|pct| *pct > sum).unwrap_or(sum),
             wait_pct: members.iter().map(|task| task.wait_pct).sum(),
             tasks: members.len(),
+            waits: None,
         }
     }
 
@@ -386,6 +395,18 @@ pub fn container_table<'a>() -> Table<Sum<'a, ContainerView>> {
             ))
             .documents_only(),
             Field::text("pod", "POD", |sum: &Sum<'_, ContainerView>| sum.pod.clone()),
+            Field::number("wait_p50_usec", "P50 us", 0, |sum: &Sum<'_, ContainerView>| sum
+                .waits
+                .as_ref()?
+                .p50_usec),
+            Field::number("wait_p99_usec", "P99 us", 0, |sum: &Sum<'_, ContainerView>| sum
+                .waits
+                .as_ref()?
+                .p99_usec),
+            Field::number("wait_max_usec", "MAX us", 0, |sum: &Sum<'_, ContainerView>| sum
+                .waits
+                .as_ref()?
+                .max_usec),
         ]
     )
 }

@@ -22,6 +22,8 @@ struct Line {
     wait_pct: Option<f64>,
     throttled_pct: Value,
     limits: String,
+    /// What 99 % of a container's waits do not exceed; empty for what is none.
+    p99: Value,
 }
 
 pub fn render(view: &View<'_>, args: &Args) -> String {
@@ -138,6 +140,17 @@ fn process(row: &Row, depth: usize) -> Line {
         wait_pct: row.task.wait_pct,
         throttled_pct: row.throttled_pct.map_or(Value::Unknown, Value::Number),
         limits: String::new(),
+        p99: Value::Text(String::new()),
+    }
+}
+
+/// A container's longest waits but one percent; unknown without BPF, none where it never waited.
+fn p99(waits: Option<&evenkeel_report::why::Waits>) -> Value {
+    match waits {
+        None => Value::Unknown,
+        Some(waits) => {
+            waits.p99_usec.map_or(Value::Absent, |usec| Value::Text(evenkeel_report::why::span(usec)))
+        }
     }
 }
 
@@ -157,6 +170,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             wait_pct: sum.wait_pct,
             throttled_pct: throttled(sum.group),
             limits: limits(sum.group),
+            p99: p99(sum.waits.as_ref()),
         });
         processes(lines, depth + 1, &|task| task.container == Some(at as u32));
     };
@@ -179,6 +193,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
                     wait_pct: sum.wait_pct,
                     throttled_pct: throttled(sum.group),
                     limits: limits(sum.group),
+                    p99: Value::Text(String::new()),
                 });
                 for (inside, what) in view.observation.containers.iter().enumerate() {
                     if what.pod == Some(at as u32) {
@@ -200,6 +215,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
                     wait_pct: sum.wait_pct,
                     throttled_pct: throttled(sum.group),
                     limits: limits(sum.group),
+                    p99: Value::Text(String::new()),
                 });
                 let threads = view.tasks.iter().filter(|row| row.task.vm == Some(at as u32));
                 let threads =
@@ -227,6 +243,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             Value::Number(pct) => Some(pct),
             _ => None,
         }),
+        Field::new("p99", "P99 WAIT", |line: &Line| line.p99.clone()).right(),
         Field::text("limits", "LIMITS", |line: &Line| line.limits.clone()),
     ]);
     (table.text(&lines, show::width()), lines.len(), total)

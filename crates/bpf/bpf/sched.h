@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The scheduler's structures as why.bpf.c uses them; like kernel.h, only names count. `___why` is ignored by CO-RE: it
+ * tells these from the shorter declarations in kernel.h.
+ */
+#ifndef EVENKEEL_SCHED_H
+#define EVENKEEL_SCHED_H
+
+#include "kernel.h"
+
+/* include/linux/sched.h; stable for as long as 5.15. */
+#define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_STOPPED_OR_TRACED 0xc
+#define TASK_DEAD 0x80
+#define TASK_NOLOAD 0x400
+#define PF_KTHREAD 0x00200000
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct rq {
+	int cpu;
+	u64 clock;
+	u64 prev_steal_time_rq; /* ns stolen so far, with CONFIG_PARAVIRT_TIME_ACCOUNTING */
+};
+
+struct cfs_rq {
+	struct rq *rq;
+	int throttle_count; /* levels at or above that have run out of quota on this CPU; CONFIG_CFS_BANDWIDTH */
+};
+
+struct task_group {
+	struct cgroup_subsys_state css;
+	struct cfs_rq **cfs_rq;
+	struct task_group *parent;
+};
+
+struct sched_info___why {
+	unsigned long long last_arrival; /* when it came to a CPU, by rq->clock */
+};
+
+struct sched_entity___why {
+	struct cfs_rq *cfs_rq;
+};
+
+struct task_struct___why {
+	unsigned int __state;
+	int on_cpu;
+	int on_rq;
+	struct sched_entity___why se;
+	struct sched_info___why sched_info;
+	struct task_group *sched_task_group;
+	struct task_struct *group_leader;
+};
+
+struct irqaction {
+	const char *name;
+};
+
+#pragma clang attribute pop
+
+static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
+
+#endif

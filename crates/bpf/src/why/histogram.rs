@@ -1,0 +1,147 @@
+//! Waits, counted by length.
+
+use super::raw::BUCKETS;
+
+/// Counts of waits by length, four buckets to an octave of nanoseconds: a quantile is known within a quarter of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS] }
+    }
+}
+
+/// Bounds of a bucket, ns: from (included) to (excluded).
+fn bounds(bucket: usize) -> (u64, u64) {
+    let (octave, quarter) = ((bucket / 4) as u32, (bucket % 4) as u64);
+    match octave {
+        // 0 and 1 ns, and 2 and 3 ns, are not told apart.
+        0 => (0, 2),
+        1 => (2, 4),
+        _ => {
+            let step = 1 << (octave - 2);
+            ((4 + quarter) * step, (5 + quarter) * step)
+        }
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    let octave = 63 - ns.max(1).leading_zeros();
+    if octave < 2 {
+        return octave as usize * 4;
+    }
+    ((octave * 4) as usize + (ns >> (octave - 2) & 3) as usize).min(BUCKETS - 1)
+}
+
+impl Histogram {
+    /// Counts a wait.
+    pub fn add(&mut self, ns: u64) {
+        self.counts[bucket(ns)] += 1;
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
+            *sum += count;
+        }
+    }
+
+    pub(super) fn add_counts(&mut self, counts: &[u32]) {
+        for (sum, count) in self.counts.iter_mut().zip(counts) {
+            *sum += u64::from(*count);
+        }
+    }
+
+    /// Waits counted.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The length that a share (0 to 1) of all waits does not exceed, ns, interpolated within its bucket; `None` without
+    /// any wait.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let total = self.total();
+        if total == 0 {
+            return None;
+        }
+        let rank = (share.clamp(0.0, 1.0) * total as f64).max(1.0);
+        let mut below = 0u64;
+        for (index, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            if (below + count) as f64 >= rank {
+                let (low, high) = bounds(index);
+                let within = (rank - below as f64) / *count as f64;
+                return Some(low + ((high - low) as f64 * within.clamp(0.0, 1.0)) as u64);
+            }
+            below += count;
+        }
+        None
+    }
+
+    /// Counts by powers of two of a microsecond: `(from, to, count)`, from the first to the last that is not 0. The first
+    /// bucket starts at 0.
+    pub fn octaves_usec(&self) -> Vec<(u64, u64, u64)> {
+        // An octave of 1024 ns is taken for one of 1 us: both are powers of two, 2.4 % apart.
+        let mut sums: Vec<(u64, u64, u64)> = Vec::new();
+        for octave in 9..(BUCKETS / 4) {
+            let range = if octave == 9 { 0..40 } else { octave * 4..octave * 4 + 4 };
+            let count = self.counts[range].iter().sum();
+            let (from, to) = if octave == 9 { (0, 1) } else { (1 << (octave - 10), 1 << (octave - 9)) };
+            sums.push((from, to, count));
+        }
+        let last = sums.iter().rposition(|(_, _, count)| *count > 0);
+        let first = sums.iter().position(|(_, _, count)| *count > 0);
+        match (first, last) {
+            (Some(first), Some(last)) => sums[first..=last].to_vec(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn nothing_has_no_quantile() {
+        assert_eq!(Histogram::default().quantile(0.5), None);
+        assert!(Histogram::default().octaves_usec().is_empty());
+    }
+
+    #[test]
+    fn octaves_are_those_of_microseconds() {
+        let mut histogram = Histogram::default();
+        for ns in [100, 900, 1_500, 5_000_000] {
+            histogram.add(ns);
+        }
+        let octaves = histogram.octaves_usec();
+        assert_eq!(octaves[0], (0, 1, 2));
+        assert_eq!(octaves[1], (1, 2, 1));
+        assert_eq!(octaves.last(), Some(&(4096, 8192, 1)));
+        assert_eq!(octaves.iter().map(|o| o.2).sum::<u64>(), histogram.total());
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_is_within_its_bucket(ns in 0u64..1 << 40) {
+            let (low, high) = bounds(bucket(ns));
+            prop_assert!((low..high).contains(&ns), "{ns}: {low}..{high}");
+        }
+
+        #[test]
+        fn quantiles_are_near_the_true_ones(
+            mut waits in proptest::collection::vec(4u64..1 << 35, 1..200), share in 0.01f64..1.0
+        ) {
+            let mut histogram = Histogram::default();
+            waits.iter().for_each(|ns| histogram.add(*ns));
+            waits.sort_unstable();
+            let rank = (share * waits.len() as f64).max(1.0).ceil() as usize - 1;
+            let truth = waits[rank.min(waits.len() - 1)] as f64;
+            let found = histogram.quantile(share).unwrap() as f64;
+            prop_assert!((found - truth).abs() <= 0.25 * truth + 1.0, "{found} for {truth}");
+        }
+    }
+}

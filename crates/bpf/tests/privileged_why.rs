@@ -1,0 +1,204 @@
+//! The programs of `why` on this kernel: what they count against what the kernel itself counts, and what they leave
+//! behind. Needs root.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_bpf::load::kernel_types;
+use evenkeel_bpf::why::{Cell, Culprit, Probe, Seen, Watch, WatchOptions};
+
+/// Tests that load programs, count them, or want a CPU: one at a time.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn turn() -> std::sync::MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Process {
+    /// Spins on a CPU.
+    fn hog(cpu: u32) -> Self {
+        let cpu = cpu.to_string();
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu, "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
+        let hog = Self(command.spawn().expect("taskset (util-linux) is needed"));
+        let began = Instant::now();
+        while hog.comm() != "sh" {
+            assert!(began.elapsed() < Duration::from_secs(30), "the hog did not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        hog
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn comm(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/comm", self.pid())).unwrap_or_default().trim().to_owned()
+    }
+
+    /// Identity as `why` takes it.
+    fn id(&self) -> (u32, u64) {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let rest = stat.rsplit_once(')').unwrap().1;
+        (self.pid(), rest.split_whitespace().nth(19).unwrap().parse().unwrap())
+    }
+
+    /// Ran and waited, ns, by the kernel's own counters.
+    fn schedstat(&self) -> [f64; 2] {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
+        let mut numbers = text.split_whitespace().map(|n| n.parse().unwrap());
+        [numbers.next().unwrap(), numbers.next().unwrap()]
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn whole(seen: &Seen) -> Cell {
+    let mut sum = Cell::default();
+    for cell in &seen.cells {
+        sum.ran_ns += cell.ran_ns;
+        sum.waited_ns += cell.waited_ns;
+        sum.throttled_ns += cell.throttled_ns;
+        sum.stolen_ns += cell.stolen_ns;
+        sum.slept_ns += cell.slept_ns;
+        sum.stopped_ns += cell.stopped_ns;
+        sum.preempted += cell.preempted;
+        sum.waits.merge(&cell.waits);
+    }
+    sum
+}
+
+fn watch(watch: Watch) -> Probe {
+    Probe::start(&kernel_types().unwrap(), &watch, &WatchOptions::default()).unwrap()
+}
+
+#[test]
+fn run_and_wait_agree_with_the_kernels_counters_and_the_hog_is_to_blame() {
+    let _turn = turn();
+    let target = Process::hog(0);
+    let hogs = [Process::hog(0), Process::hog(0)];
+    let probe = watch(Watch::Processes(vec![target.id()]));
+    let before = target.schedstat();
+    let hogs_before = hogs.each_ref().map(Process::schedstat);
+    std::thread::sleep(Duration::from_secs(3));
+    let after = target.schedstat();
+    let hogs_after = hogs.each_ref().map(Process::schedstat);
+    let seen = probe.finish().unwrap();
+    assert_eq!(seen.lost, 0);
+    let sum = whole(&seen);
+    let wall = (seen.interval_ns.1 - seen.interval_ns.0) as f64;
+    let near = |what: &str, ours: u64, theirs: f64| {
+        // Two percent, and what may happen between the readings: a slice on a busy machine.
+        let allowed = 0.02 * theirs + 0.01 * wall;
+        assert!((ours as f64 - theirs).abs() < allowed, "{what}: {ours} against {theirs} in {wall}");
+    };
+    near("ran", sum.ran_ns, after[0] - before[0]);
+    near("waited", sum.waited_ns, after[1] - before[1]);
+    near("all", sum.ran_ns + sum.waited_ns + sum.stolen_ns + sum.throttled_ns + sum.slept_ns, wall);
+    assert!(sum.waits.total() > 10 && sum.preempted > 10, "{} {}", sum.waits.total(), sum.preempted);
+    // It never sleeps and cannot leave, so whatever the hogs ran, they ran while it waited.
+    let mut blamed = 0;
+    for (hog, (old, new)) in hogs.iter().zip(hogs_before.iter().zip(&hogs_after)) {
+        let ours: u64 = seen
+            .blame
+            .iter()
+            .filter(|b| matches!(&b.culprit, Culprit::Task { tgid, comm, .. } if *tgid == hog.pid() && comm == "sh"))
+            .map(|b| b.ns)
+            .sum();
+        near("a hog's part", ours, new[0] - old[0]);
+        blamed += ours;
+    }
+    assert!(blamed > 0, "{:?}", seen.blame);
+    let all: u64 = seen.blame.iter().map(|b| b.ns).sum();
+    near("blame in sum", all, sum.waited_ns as f64);
+}
+
+#[test]
+fn everybody_is_watched_by_group() {
+    let _turn = turn();
+    let _hogs = [Process::hog(0), Process::hog(0), Process::hog(1), Process::hog(1)];
+    let probe = watch(Watch::All);
+    std::thread::sleep(Duration::from_secs(1));
+    let seen = probe.finish().unwrap();
+    assert_eq!(seen.lost, 0);
+    let sum = whole(&seen);
+    let wall = (seen.interval_ns.1 - seen.interval_ns.0) as f64;
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    assert!(sum.ran_ns as f64 > 1.5 * wall, "four hogs on two CPUs: {} in {wall}", sum.ran_ns);
+    assert!(sum.ran_ns as f64 <= 1.02 * cpus * wall, "more than there is: {} in {wall}", sum.ran_ns);
+    let all: u64 = seen.blame.iter().map(|b| b.ns).sum();
+    assert!(
+        (all as f64 - sum.waited_ns as f64).abs() < 0.03 * sum.waited_ns as f64,
+        "{all} {}",
+        sum.waited_ns
+    );
+    assert!(seen.blame.iter().any(|b| matches!(b.culprit, Culprit::Group(_))), "{:?}", seen.blame);
+}
+
+/// Numbers of loaded programs, maps and links with our names.
+fn ours() -> usize {
+    let names = ["on_switch", "on_wakeup", "on_migrate", "on_irq_entry", "on_timer", "seed"];
+    aya::programs::loaded_programs()
+        .flatten()
+        .filter(|program| program.name_as_str().is_some_and(|name| names.contains(&name)))
+        .count()
+}
+
+fn until_gone() -> usize {
+    let began = Instant::now();
+    // The kernel frees them after a grace period.
+    while ours() > 0 && began.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ours()
+}
+
+/// Set for a process that loads the programs and waits to be killed.
+const HOLD: &str = "EVENKEEL_HOLD_PROBE";
+
+#[test]
+fn hold_the_programs_when_told_to() {
+    let Some(file) = std::env::var_os(HOLD).map(PathBuf::from) else { return };
+    let _probe = watch(Watch::All);
+    fs::write(file, "ready").unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn nothing_is_left_behind_also_after_a_kill() {
+    let _turn = turn();
+    assert_eq!(until_gone(), 0, "another program of this kind runs on this host");
+    for _ in 0..20 {
+        let probe = watch(Watch::All);
+        assert!(ours() > 0, "the programs are not found by their names");
+        drop(probe);
+    }
+    assert_eq!(until_gone(), 0);
+    let file = std::env::temp_dir().join(format!("evenkeel-hold-{}", std::process::id()));
+    for _ in 0..3 {
+        let _ = fs::remove_file(&file);
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "hold_the_programs_when_told_to"]).env(HOLD, &file).stdout(Stdio::null());
+        let holder = Process(command.spawn().unwrap());
+        let began = Instant::now();
+        while !file.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the holder did not load");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(ours() > 0);
+        drop(holder);
+        assert_eq!(until_gone(), 0);
+    }
+    let _ = fs::remove_file(&file);
+}

@@ -1,0 +1,210 @@
+//! `evenkeel why`: where a target's CPU time went, and who took it.
+
+mod document;
+mod fallback;
+mod host;
+mod names;
+mod target;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use evenkeel_agent::Scope;
+use evenkeel_bpf::BpfError;
+use evenkeel_bpf::why::{Probe, Seen, Watch, WatchOptions};
+use evenkeel_kernfs::Root;
+use evenkeel_observe::{Detail, Observer, ObserverOptions};
+use evenkeel_report::{svg, table, why};
+
+use super::{Failure, Format, Global, Outcome};
+use target::Aim;
+
+pub(super) use document::waits;
+pub(super) use names::Names;
+
+/// Show where the CPU time of a target went, and who ran on the CPU while it was runnable there.
+///
+/// TARGET is a scope: pid:N, comm:REGEX, cgroup:/PATH, container:NAME, pod:NS/NAME or vm:NAME. Its threads' time is split
+/// into run, waited in the run queue, throttled by a quota (whose), stolen by the hypervisor, and slept; waits come with
+/// their lengths and with those who had the CPU meanwhile. Needs BPF; without it the split comes from /proc, without
+/// lengths and culprits.
+///
+/// Example: evenkeel why container:web --for 10s
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Whose time: pid:N, comm:REGEX, cgroup:/PATH, container:NAME, pod:NS/NAME or vm:NAME.
+    #[arg(value_name = "TARGET", required_unless_present = "all")]
+    target: Option<String>,
+    /// All containers (and what belongs to none): who took whose time.
+    #[arg(long, conflicts_with = "target")]
+    all: bool,
+    /// How long to look.
+    #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    duration: Duration,
+    /// Write a page with pictures to this file, too.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Where the figures come from; `proc` knows the split only.
+    #[arg(long, value_enum, default_value_t = Source::Auto)]
+    source: Source,
+}
+
+/// Where figures come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Source {
+    /// BPF, or /proc where BPF is not to be had.
+    Auto,
+    /// BPF or nothing.
+    Bpf,
+    /// The counters in /proc and of the cgroups.
+    Proc,
+}
+
+/// Shortest look that shows anything.
+const MIN_TIME: Duration = Duration::from_millis(100);
+/// How long runtimes may take to answer before names are left out.
+const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
+/// How often it is looked whether the target is still there.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often new processes of a target told by name are looked for.
+const REFRESH: Duration = Duration::from_millis(500);
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if global.root.is_some() {
+        return Err(Failure::Usage(anyhow!("a captured tree does not run; leave out --root")));
+    }
+    if args.duration < MIN_TIME {
+        return Err(Failure::Usage(anyhow!("--for {:?}: at least 100ms", args.duration)));
+    }
+    let text = args.target.clone().unwrap_or_else(|| "all".to_owned());
+    if text.starts_with('!') {
+        return Err(Failure::Usage(anyhow!("{text:?} leaves out; name what to look at")));
+    }
+    let scope = Scope::parse(&[&text]).map_err(|error| Failure::Usage(error.into()))?;
+    let all = scope.is_all();
+    let root = Root::host();
+    let mut observer = Observer::new(&root, ObserverOptions::default()).map_err(anyhow::Error::from)?;
+    let before = observer.sample().map_err(anyhow::Error::from)?;
+    if all || text.starts_with("container:") || text.starts_with("pod:") {
+        observer.wait_for_runtimes(RUNTIMES_WAIT);
+    }
+    let observation = observer.observe(&before, &before, &Detail::None).map_err(anyhow::Error::from)?;
+    let aim = if all { Aim::all() } else { Aim::find(&root, &observer, &observation, &scope, &text)? };
+
+    if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
+        eprintln!("watching {text} for {} ...", humantime::format_duration(args.duration));
+    }
+    let stop = evenkeel_lab::load::stop_flag_on_signals();
+    let probe = start(&args, &aim)?;
+    let before = observer.sample().map_err(anyhow::Error::from)?;
+    let (seen, gone) = watch(probe, &args, &aim, &scope, &mut observer, stop)?;
+    let after = observer.sample().map_err(anyhow::Error::from)?;
+    let observation = observer.observe(&before, &after, &Detail::None).map_err(anyhow::Error::from)?;
+    let end = document::Window {
+        root: &root,
+        observer: &observer,
+        before: &before,
+        after: &after,
+        observation: &observation,
+    };
+
+    let (out, page) = if all {
+        let Some(seen) = seen else {
+            return Err(Failure::Cannot(anyhow!(
+                "who took whose time is known from BPF only; leave out --source proc"
+            )));
+        };
+        let document = host::document(&end, &seen);
+        let out = match global.output {
+            Format::Text => why::host_text(&document, table::width(std::io::stdout().is_terminal())),
+            Format::Json => pretty(&document)?,
+            Format::Csv => host::csv(&document),
+            Format::Svg => svg::standalone(&why::host_picture(&document)),
+        };
+        (out, why::host_page(&document))
+    } else {
+        let document = document::document(&end, &aim, &text, seen.as_ref(), gone);
+        let out = match global.output {
+            Format::Text => why::target_text(&document, table::width(std::io::stdout().is_terminal())),
+            Format::Json => pretty(&document)?,
+            Format::Csv => why::blame_table().csv(document.blame.iter().flatten()),
+            Format::Svg => svg::standalone(&why::target_picture(&document)),
+        };
+        (out, why::target_page(&document))
+    };
+    if let Some(file) = &args.report {
+        std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    print!("{out}");
+    Ok(0)
+}
+
+fn pretty(document: &impl serde::Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(document).context("cannot write JSON")? + "\n")
+}
+
+/// The programs at work; `None` where they cannot be and /proc will do.
+fn start(args: &Args, aim: &Aim) -> Result<Option<Probe>, Failure> {
+    if args.source == Source::Proc {
+        return Ok(None);
+    }
+    let started = evenkeel_bpf::load::kernel_types()
+        .and_then(|types| Probe::start(&types, &aim.watch, &WatchOptions::default()));
+    match started {
+        Ok(probe) => Ok(Some(probe)),
+        Err(error) if args.source == Source::Auto && aim.watch != Watch::All => {
+            eprintln!("evenkeel: from /proc, without lengths of waits and culprits: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(Failure::Cannot(
+            anyhow::Error::from(error).context("BPF programs are needed, and cannot be loaded"),
+        )),
+    }
+}
+
+/// Waits for the end of the time, of the target, or of the user's patience. Returns what was seen, and whether the target
+/// was gone.
+fn watch(
+    mut probe: Option<Probe>,
+    args: &Args,
+    aim: &Aim,
+    scope: &Scope,
+    observer: &mut Observer,
+    stop: &AtomicBool,
+) -> Result<(Option<Seen>, bool), Failure> {
+    let until = Instant::now() + args.duration;
+    let mut known = aim.processes();
+    let mut refreshed = Instant::now();
+    let mut gone = false;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
+            break;
+        };
+        std::thread::sleep(left.min(LOOK));
+        if aim.is_gone(&known) {
+            gone = true;
+            break;
+        }
+        if aim.grows && refreshed.elapsed() > REFRESH {
+            refreshed = Instant::now();
+            let sample = observer.sample().map_err(anyhow::Error::from)?;
+            let now = observer.observe(&sample, &sample, &Detail::None).map_err(anyhow::Error::from)?;
+            for (tgid, start) in target::processes(&now, scope) {
+                if known.insert((tgid, start))
+                    && let Some(probe) = &mut probe
+                {
+                    probe.add_process(tgid, start).map_err(lost)?;
+                }
+            }
+        }
+    }
+    let seen = probe.map(Probe::finish).transpose().map_err(lost)?;
+    Ok((seen, gone))
+}
+
+fn lost(error: BpfError) -> Failure {
+    Failure::Cannot(anyhow::Error::from(error).context("the BPF programs"))
+}

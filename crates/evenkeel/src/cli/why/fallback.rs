@@ -1,0 +1,95 @@
+//! The split without BPF: `schedstat` of the threads, `cpu.stat` of their groups, `/proc/stat`.
+
+use std::collections::BTreeSet;
+
+use evenkeel_base::Sample;
+use evenkeel_kernfs::cgroupfs;
+use evenkeel_report::why::{Split, Target, ThrottledBy};
+
+use super::document::{NS, Window, quota_of};
+use super::target::Aim;
+
+/// Fills in what counters tell. Threads that came or went in between are missing.
+pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
+    let mut split = Split { throttled_s: None, stolen_s: None, ..Split::default() };
+    let mut groups = BTreeSet::new();
+    let mut counts_waits = true;
+    for task in &aim.tasks {
+        let find = |sample: &Sample| {
+            sample.tasks.binary_search_by_key(&task.id, |task| task.id).ok().map(|at| sample.tasks[at])
+        };
+        let (Some(old), Some(new)) = (find(window.before), find(window.after)) else { continue };
+        target.threads += 1;
+        let ran = new.ran_ns.saturating_sub(old.ran_ns) as f64 * NS;
+        let waited = match (old.waited_ns, new.waited_ns) {
+            (Some(old), Some(new)) => new.saturating_sub(old) as f64 * NS,
+            _ => {
+                counts_waits = false;
+                0.0
+            }
+        };
+        split.ran_s += ran;
+        split.waited_s += waited;
+        split.slept_s += (target.wall_s - ran - waited).max(0.0);
+        if let Some(group) =
+            window.observation.task(task.id).and_then(|task| window.observation.group_of(task))
+        {
+            groups.insert(group.path.clone());
+        }
+    }
+    target.notes.push(
+        "from /proc, without BPF: no lengths of waits, no culprits; threads that came or went meanwhile are missing".to_owned(),
+    );
+    if !counts_waits {
+        target.notes.push("this kernel does not count waits: they are part of the sleep".to_owned());
+    }
+    target.throttled_by = throttling(window, &groups);
+    let throttled = target.throttled_by.iter().filter_map(|by| by.seconds).fold(0.0, |sum, s| sum + s);
+    let known = target.throttled_by.iter().all(|by| by.seconds.is_some());
+    if known {
+        // A group's queues are throttled once, however many threads wait in them; run_delay includes it.
+        let throttled = throttled.min(split.waited_s);
+        split.waited_s -= throttled;
+        split.throttled_s = Some(throttled);
+        if throttled > 0.0 {
+            target.notes.push(
+                "throttled time is that of the group's queues (cpu.stat), which counts low and not by thread"
+                    .to_owned(),
+            );
+        }
+    }
+    if let (busy, Some(stolen)) = window.host_ns() {
+        // The scheduler's run time leaves out what was stolen, so it is part of what looks like sleep.
+        let part = if busy > 0 { split.ran_s * stolen as f64 / busy as f64 } else { 0.0 };
+        let part = part.min(split.slept_s);
+        split.slept_s -= part;
+        split.stolen_s = Some(part);
+    }
+    target.split = split;
+}
+
+/// Groups with a quota that were throttled meanwhile, the target's own and their ancestors.
+fn throttling(window: &Window<'_>, groups: &BTreeSet<String>) -> Vec<ThrottledBy> {
+    let mut all = BTreeSet::new();
+    for group in groups {
+        let mut at = Some(group.as_str());
+        while let Some(path) = at {
+            all.insert(path);
+            at = cgroupfs::parent(path);
+        }
+    }
+    let find = |sample: &Sample, path: &str| sample.groups.iter().find(|group| group.path == path).cloned();
+    let mut list = Vec::new();
+    for path in all {
+        let mut row = quota_of(window, Some(path));
+        if row.quota_usec.is_none() {
+            continue;
+        }
+        let (old, new) = (find(window.before, path), find(window.after, path));
+        row.seconds = old
+            .zip(new)
+            .and_then(|(old, new)| Some(new.throttled_ns?.checked_sub(old.throttled_ns?)? as f64 * NS));
+        list.push(row);
+    }
+    list
+}

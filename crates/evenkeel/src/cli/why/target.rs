@@ -1,0 +1,191 @@
+//! What a target is to the kernel: cgroups where its borders are those of cgroups, else processes.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use evenkeel_agent::Scope;
+use evenkeel_base::{Observation, TaskView};
+use evenkeel_bpf::why::Watch;
+use evenkeel_kernfs::mountinfo::Hierarchy;
+use evenkeel_kernfs::{Root, pid_stat};
+use evenkeel_observe::Observer;
+
+use crate::cli::Failure;
+
+/// Whom to watch, and how to tell that it is gone.
+#[derive(Debug)]
+pub(super) struct Aim {
+    /// For the kernel.
+    pub watch: Watch,
+    /// Paths of the cgroups watched, below the cpu controller's mount; none when processes are.
+    pub groups: Vec<String>,
+    /// Directories of these.
+    dirs: Vec<PathBuf>,
+    /// Threads at the start, by process.
+    pub tasks: Vec<TaskView>,
+    /// Processes may come that belong to it.
+    pub grows: bool,
+}
+
+impl Aim {
+    /// Everybody.
+    pub fn all() -> Self {
+        Self { watch: Watch::All, groups: Vec::new(), dirs: Vec::new(), tasks: Vec::new(), grows: false }
+    }
+
+    /// Finds the target among the tasks.
+    pub fn find(
+        root: &Root,
+        observer: &Observer,
+        observation: &Observation,
+        scope: &Scope,
+        text: &str,
+    ) -> Result<Self, Failure> {
+        let tasks: Vec<TaskView> =
+            observation.tasks.iter().filter(|task| scope.has(task, observation)).cloned().collect();
+        if tasks.is_empty() {
+            let hint = match text.strip_prefix("pid:").and_then(|pid| pid.parse::<u32>().ok()) {
+                Some(pid) if observation.tasks.iter().any(|task| task.id.tgid == pid) => {
+                    "kernel threads, pid 1 and this program are not looked at"
+                }
+                Some(_) => "no such process",
+                None => "no task belongs to it now; `evenkeel ps --by container --all` lists what there is",
+            };
+            return Err(Failure::Usage(anyhow!("{text}: {hint}")));
+        }
+        let cpu = observer.hierarchies().and_then(|found| found.cpu.as_ref());
+        if let Some((groups, ids, dirs)) =
+            cpu.and_then(|cpu| groups(root, cpu, observation, scope, &tasks, text))
+        {
+            return Ok(Self { watch: Watch::Groups(ids), groups, dirs, tasks, grows: false });
+        }
+        let processes = processes(observation, scope).into_iter().collect();
+        let grows = !text.starts_with("pid:");
+        // A second entry, which is nobody, has the kernel look into the list: it may grow.
+        let mut processes: Vec<(u32, u64)> = processes;
+        if grows && processes.len() == 1 {
+            processes.push((0, 0));
+        }
+        Ok(Self { watch: Watch::Processes(processes), groups: Vec::new(), dirs: Vec::new(), tasks, grows })
+    }
+
+    /// Processes of the target at the start, with their start times.
+    pub fn processes(&self) -> BTreeSet<(u32, u64)> {
+        match &self.watch {
+            Watch::Processes(processes) => processes.iter().filter(|(tgid, _)| *tgid != 0).copied().collect(),
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// Whether nothing of it is left and nothing can come.
+    pub fn is_gone(&self, known: &BTreeSet<(u32, u64)>) -> bool {
+        match &self.watch {
+            Watch::All => false,
+            Watch::Groups(_) => !self.dirs.iter().any(|dir| dir.is_dir()),
+            Watch::Processes(_) => !known.iter().any(|(tgid, start)| lives(*tgid, *start)),
+        }
+    }
+}
+
+/// Whether a process is there and not another one with its number. A zombie does not live.
+fn lives(tgid: u32, start: u64) -> bool {
+    std::fs::read_to_string(format!("/proc/{tgid}/stat")).is_ok_and(|text| {
+        pid_stat::parse(&text).is_ok_and(|stat| {
+            // A main thread may end before the others.
+            stat.start_time == start && (stat.threads > 1 || !matches!(stat.state, 'Z' | 'X'))
+        })
+    })
+}
+
+/// Processes of a scope with the start times of their main threads.
+pub(super) fn processes(observation: &Observation, scope: &Scope) -> BTreeSet<(u32, u64)> {
+    let main = |task: &&TaskView| task.id.tid == task.id.tgid && scope.has(task, observation);
+    observation.tasks.iter().filter(main).map(|task| (task.id.tgid, task.id.start_time)).collect()
+}
+
+/// The cgroups that hold the target's tasks and no others, with their directories' inode numbers; `None` when its borders
+/// are not theirs.
+fn groups(
+    root: &Root,
+    cpu: &Hierarchy,
+    observation: &Observation,
+    scope: &Scope,
+    tasks: &[TaskView],
+    text: &str,
+) -> Option<(Vec<String>, Vec<u64>, Vec<PathBuf>)> {
+    let group_path = |index: Option<u32>| Some(observation.groups.get(index? as usize)?.path.clone());
+    let mut paths = BTreeSet::new();
+    match text.split_once(':')? {
+        ("cgroup", path) => {
+            paths.insert(if path == "/" { path.to_owned() } else { path.trim_end_matches('/').to_owned() });
+        }
+        ("container", _) => {
+            for task in tasks {
+                paths.insert(group_path(observation.containers.get(task.container? as usize)?.group)?);
+            }
+        }
+        ("pod", _) => {
+            for task in tasks {
+                let pod = observation.pods.get(task.pod? as usize)?;
+                match group_path(pod.group) {
+                    Some(path) => paths.insert(path),
+                    None => {
+                        paths.insert(group_path(observation.containers.get(task.container? as usize)?.group)?)
+                    }
+                };
+            }
+        }
+        _ => return None,
+    }
+    let within = |path: &str| paths.iter().any(|group| below(path, group));
+    let fits = |task: &TaskView| {
+        let inside = group_path(task.group).is_some_and(|path| within(&path));
+        inside == scope.has(task, observation)
+    };
+    if !observation.tasks.iter().filter(|task| !task.kernel_thread).all(|task| fits(task) || never(task)) {
+        return None;
+    }
+    let mut ids = Vec::new();
+    let mut dirs = Vec::new();
+    for path in &paths {
+        let dir = root.path(cpu.dir(path));
+        // On v2 a group without the controller is none to the scheduler.
+        if cpu.v2 && path != "/" && !dir.join("cpu.weight").exists() {
+            return None;
+        }
+        ids.push(std::fs::metadata(&dir).ok()?.ino());
+        dirs.push(dir);
+    }
+    Some((paths.into_iter().collect(), ids, dirs))
+}
+
+/// Pid 1 and this program belong to no scope, wherever they are.
+fn never(task: &TaskView) -> bool {
+    task.id.tgid == 1 || task.id.tgid == std::process::id()
+}
+
+/// Whether a cgroup is another or below it.
+pub(super) fn below(path: &str, group: &str) -> bool {
+    group == "/" || path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn below_is_by_parts_of_the_path() {
+        assert!(below("/a/b", "/a") && below("/a", "/a") && below("/x", "/"));
+        assert!(!below("/ab", "/a") && !below("/", "/a"));
+    }
+
+    #[test]
+    fn a_process_lives_under_its_own_start_time_only() {
+        let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let start = pid_stat::parse(&text).unwrap().start_time;
+        assert!(lives(std::process::id(), start) && !lives(std::process::id(), start + 1));
+        assert!(!lives(0, 0));
+    }
+}

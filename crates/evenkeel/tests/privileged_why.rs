@@ -1,0 +1,461 @@
+//! `evenkeel why` on this kernel: faults of known size are put in, and must come out. Needs root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Each needs a CPU of its own: one at a time.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn turn() -> std::sync::MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A group of the cpu controller, removed with its guard.
+struct Group {
+    path: String,
+    dir: PathBuf,
+    v2: bool,
+}
+
+impl Group {
+    fn new(name: &str) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = |kind: &str, option: &str| {
+            mounts.lines().find_map(|line| {
+                let (front, back) = line.split_once(" - ")?;
+                let mut back = back.split(' ');
+                let fits = back.next() == Some(kind) && back.nth(1)?.split(',').any(|o| o == option);
+                fits.then(|| PathBuf::from(front.split(' ').nth(4).unwrap()))
+            })
+        };
+        let (v2, mount) = match mount("cgroup", "cpu") {
+            Some(mount) => (false, mount),
+            None => (true, mount("cgroup2", "rw").expect("a cpu controller is needed")),
+        };
+        Self::below(&mount, "", &format!("evenkeel-why-{}-{name}", std::process::id()), v2)
+    }
+
+    fn below(parent: &Path, path: &str, name: &str, v2: bool) -> Self {
+        if v2 {
+            fs::write(parent.join("cgroup.subtree_control"), "+cpu").unwrap();
+        }
+        let dir = parent.join(name);
+        fs::create_dir(&dir).unwrap();
+        Self { path: format!("{path}/{name}"), dir, v2 }
+    }
+
+    fn child(&self, name: &str) -> Self {
+        Self::below(&self.dir, &self.path, name, self.v2)
+    }
+
+    fn quota(&self, quota_usec: u64, period_usec: u64) {
+        if self.v2 {
+            fs::write(self.dir.join("cpu.max"), format!("{quota_usec} {period_usec}")).unwrap();
+        } else {
+            fs::write(self.dir.join("cpu.cfs_period_us"), period_usec.to_string()).unwrap();
+            fs::write(self.dir.join("cpu.cfs_quota_us"), quota_usec.to_string()).unwrap();
+        }
+    }
+
+    /// 1024 is the default.
+    fn weight(&self, weight: u64) {
+        let (file, value) = if self.v2 { ("cpu.weight", weight * 25 / 256) } else { ("cpu.shares", weight) };
+        fs::write(self.dir.join(file), value.to_string()).unwrap();
+    }
+
+    /// Starts a built-in load in it, on one CPU.
+    fn load(&self, name: &str, args: &[&str]) -> Process {
+        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.dir.display());
+        let mut command = Command::new("sh");
+        command.args(["-c", &join, "sh", "taskset", "-c", "0", env!("CARGO_BIN_EXE_evenkeel"), "load"]);
+        command.args(args).args(["--seconds", "300", "--name", name]);
+        Process::start(command, name)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes end just before: the kernel needs a moment.
+        for _ in 0..200 {
+            match fs::remove_dir(&self.dir) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                _ => return,
+            }
+        }
+        eprintln!("{} is left behind", self.dir.display());
+    }
+}
+
+/// A process that ends with its guard.
+struct Process(Child);
+
+impl Process {
+    fn start(mut command: Command, name: &str) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Self(command.spawn().unwrap());
+        let comm = format!("/proc/{}/comm", process.0.id());
+        let began = Instant::now();
+        while fs::read_to_string(&comm).is_ok_and(|comm| comm.trim() != name) {
+            assert!(began.elapsed() < Duration::from_secs(30), "{name} did not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        process
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a signal to a child that is not waited for yet.
+        assert_eq!(unsafe { libc::kill(self.0.id() as i32, signal) }, 0);
+    }
+
+    fn scope(&self) -> String {
+        format!("pid:{}", self.0.id())
+    }
+
+    fn ran_ns(&self) -> f64 {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id())).unwrap();
+        text.split_whitespace().next().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn evenkeel(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(args).stdin(Stdio::null()).env_remove("EVENKEEL_LOG");
+    command
+}
+
+#[track_caller]
+fn document(output: &Output) -> Value {
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !words.contains("panicked"), "{:?}: {words}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Looks at a target for two seconds (EVENKEEL_WHY_SECONDS: longer).
+#[track_caller]
+fn why(target: &str) -> Value {
+    let seconds = std::env::var("EVENKEEL_WHY_SECONDS").unwrap_or_else(|_| "2".to_owned());
+    let document = document(
+        &evenkeel(&["why", target, "--for", &format!("{seconds}s"), "-o", "json", "--source", "bpf"])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(document["schema"], "evenkeel.why/v1");
+    assert_eq!((&document["source"], &document["lost"]), (&Value::from("bpf"), &Value::from(0)));
+    let share = |name: &str| document["shares"][name].as_f64().unwrap();
+    println!(
+        "{target}: ran {:.1} waited {:.1} throttled {:.1} stolen {:.1} slept {:.1}; blame {} by {}",
+        share("ran"),
+        share("waited"),
+        share("throttled"),
+        share("stolen"),
+        share("slept"),
+        document["blame"][0]["name"],
+        document["throttled_by"][0]["cgroup"]
+    );
+    let sum: f64 = ["ran", "waited", "throttled", "stolen", "slept"].iter().map(|name| share(name)).sum();
+    assert!((sum - 100.0).abs() < 0.01, "{sum}");
+    document
+}
+
+/// `why` at work in the background: it returns when the programs are in place.
+struct Looking(Child);
+
+impl Looking {
+    fn at(target: &str, time: &str) -> Self {
+        let mut command = evenkeel(&["why", target, "--for", time, "-o", "json", "--source", "bpf"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let fds = format!("/proc/{}/fd", child.id());
+        let links = || {
+            let entries = fs::read_dir(&fds).map(|dir| dir.flatten().collect::<Vec<_>>()).unwrap_or_default();
+            let targets = entries.iter().filter_map(|entry| fs::read_link(entry.path()).ok());
+            targets.filter(|target| target.to_string_lossy().contains("bpf_link")).count()
+        };
+        let began = Instant::now();
+        while links() < 10 {
+            assert!(began.elapsed() < Duration::from_secs(60), "the programs were not attached");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        Self(child)
+    }
+
+    fn over(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
+    #[track_caller]
+    fn document(self) -> Value {
+        document(&self.0.wait_with_output().unwrap())
+    }
+}
+
+fn share(document: &Value, name: &str) -> f64 {
+    document["shares"][name].as_f64().unwrap()
+}
+
+#[track_caller]
+fn near(what: &str, found: f64, injected: f64) {
+    assert!((found - injected).abs() <= 3.0, "{what}: found {found:.2}, injected {injected:.2}");
+}
+
+#[test]
+fn a_quota_throttles_as_much_as_it_says_and_is_named() {
+    let _turn = turn();
+    for percent in [25, 60] {
+        let group = Group::new("quota");
+        group.weight(65_536);
+        group.quota(percent * 500, 50_000);
+        let _load = group.load("throttled", &["spin"]);
+        let document = why(&format!("cgroup:{}", group.path));
+        near("ran", share(&document, "ran"), percent as f64);
+        // On a busy machine it waits for others, too, while it has quota left.
+        let held = share(&document, "throttled") + share(&document, "waited");
+        near("throttled and waited", held, 100.0 - percent as f64);
+        assert!(share(&document, "throttled") > 20.0, "{document}");
+        assert_eq!(document["throttled_by"][0]["cgroup"], group.path);
+        assert_eq!(document["throttled_by"][0]["quota_usec"], percent * 500);
+        assert!(document["advice"].to_string().contains("quota"), "{}", document["advice"]);
+    }
+}
+
+#[test]
+fn an_ancestors_quota_is_the_ancestors() {
+    let _turn = turn();
+    let parent = Group::new("ancestor");
+    parent.weight(65_536);
+    parent.quota(20_000, 100_000);
+    let child = parent.child("child");
+    let load = child.load("below", &["spin"]);
+    let document = why(&load.scope());
+    near("ran", share(&document, "ran"), 20.0);
+    assert!(share(&document, "throttled") > 50.0);
+    assert_eq!(document["throttled_by"][0]["cgroup"], parent.path);
+    drop(load);
+}
+
+#[test]
+fn hogs_beside_it_take_what_their_weights_say_and_are_blamed() {
+    let _turn = turn();
+    for hogs in [1u64, 2, 4] {
+        let (target, rivals) = (Group::new("target"), Group::new("hogs"));
+        // Heavy, both, so that others on this machine hardly count.
+        target.weight(16_384);
+        rivals.weight(32_768);
+        let load = target.load("target", &["spin"]);
+        let others: Vec<_> = (0..hogs).map(|n| rivals.load(&format!("hog{n}"), &["spin"])).collect();
+        let before: Vec<f64> = others.iter().chain([&load]).map(Process::ran_ns).collect();
+        let document = why(&format!("cgroup:{}", target.path));
+        let ran: Vec<f64> =
+            others.iter().chain([&load]).zip(before).map(|(p, old)| p.ran_ns() - old).collect();
+        let (mine, all) = (ran[ran.len() - 1], ran.iter().sum::<f64>());
+        near("share between them by the weights", 100.0 * mine / all, 100.0 / 3.0);
+        let first = document["blame"][0]["name"].as_str().unwrap();
+        assert!(first.starts_with("hog"), "{first} took most");
+        let blamed: f64 = document["blame"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|b| b["name"].as_str().is_some_and(|name| name.starts_with("hog")))
+            .map(|b| b["seconds"].as_f64().unwrap())
+            .sum();
+        // It always wants to run: its run and the hogs' are as the weights.
+        let ran_s = document["ran_s"].as_f64().unwrap();
+        near("blame of the hogs by the weights", 100.0 * blamed / (blamed + ran_s), 200.0 / 3.0);
+        assert_eq!(document["blame"][0]["cgroup"], rivals.path);
+        assert!(document["advice"].to_string().contains("16384 (target) to 32768"), "{}", document["advice"]);
+    }
+}
+
+#[test]
+fn a_stopped_target_slept_and_was_stopped() {
+    let _turn = turn();
+    let group = Group::new("stop");
+    let load = group.load("stopped", &["spin"]);
+    group.weight(65_536);
+    let mut looking = Looking::at(&load.scope(), "3s");
+    // Over and over, so that it does not matter when the look begins.
+    let (began, mut stopped) = (Instant::now(), Duration::ZERO);
+    while !looking.over() {
+        load.signal(libc::SIGSTOP);
+        let at = Instant::now();
+        std::thread::sleep(Duration::from_millis(120));
+        load.signal(libc::SIGCONT);
+        stopped += at.elapsed();
+        std::thread::sleep(Duration::from_millis(80));
+    }
+    // Of the time after the beginning and before the end, of which 0.3 s are without.
+    let stopped = stopped.as_secs_f64() / (began.elapsed().as_secs_f64() + 0.3);
+    let document = looking.document();
+    let wall = document["wall_s"].as_f64().unwrap();
+    let found = document["stopped_s"].as_f64().unwrap();
+    println!("stopped {:.1} %, injected {:.1} %", 100.0 * found / wall, 100.0 * stopped);
+    near("stopped", 100.0 * found / wall, 100.0 * stopped);
+    near("slept", share(&document, "slept"), 100.0 * stopped);
+}
+
+#[test]
+fn a_nap_is_nobodys_fault() {
+    let _turn = turn();
+    let group = Group::new("nap");
+    let load = group.load("napper", &["idle"]);
+    let document = why(&load.scope());
+    near("slept", share(&document, "slept"), 100.0);
+    assert_eq!(document["advice"][0]["lever"], "none");
+    drop(load);
+    // Spins until 40 ms of each 100 have gone by on the clock, then naps.
+    group.weight(65_536);
+    let nap = ["duty", "--percent", "40", "--period", "100ms", "--jitter", "0", "--kind", "wall"];
+    let load = group.load("napper", &nap);
+    let document = why(&load.scope());
+    near("slept", share(&document, "slept"), 60.0);
+}
+
+#[test]
+fn a_target_that_goes_is_reported_up_to_then() {
+    let _turn = turn();
+    let mut command = Command::new("sleep");
+    command.arg("300");
+    let load = Process::start(command, "sleep");
+    let began = Instant::now();
+    let looking = Looking::at(&load.scope(), "60s");
+    // Nobody waits for it: it stays as a zombie, which is gone, too.
+    load.signal(libc::SIGKILL);
+    let document = looking.document();
+    assert_eq!(document["gone"], true);
+    assert!(began.elapsed() < Duration::from_secs(40) && document["wall_s"].as_f64().unwrap() < 30.0);
+    assert!(share(&document, "slept") > 50.0, "{document}");
+    assert!(document["notes"].to_string().contains("gone"));
+}
+
+#[test]
+fn another_process_with_the_same_number_is_not_the_target() {
+    let _turn = turn();
+    for _ in 0..20 {
+        let mut command = Command::new("sleep");
+        command.arg("300");
+        let mut first = Process::start(command, "sleep");
+        let pid = first.0.id();
+        let looking = Looking::at(&first.scope(), "2s");
+        first.0.kill().unwrap();
+        first.0.wait().unwrap();
+        // The next process gets the number after the last one given out.
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        let stranger = Process::start(
+            {
+                let mut command = Command::new("sh");
+                command.args(["-c", "while :; do :; done"]);
+                command
+            },
+            "sh",
+        );
+        let reused = stranger.0.id() == pid;
+        let document = looking.document();
+        if !reused {
+            continue;
+        }
+        assert_eq!(document["gone"], true);
+        assert!(document["ran_s"].as_f64().unwrap() < 0.2, "the stranger's time counts: {document}");
+        return;
+    }
+    panic!("no process got a number a second time in 20 attempts");
+}
+
+#[test]
+fn mistakes_and_missing_rights_have_their_statuses() {
+    let _turn = turn();
+    let fails = |args: &[&str], status: i32, words: &str| {
+        let output = evenkeel(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    };
+    fails(&["why", "web"], 2, "expected pid:N");
+    fails(&["why"], 2, "TARGET");
+    fails(&["why", "pid:4194399"], 2, "no such process");
+    fails(&["why", "container:nobody-has-this-name"], 2, "no task belongs to it");
+    fails(&["why", "pid:2"], 2, "kernel threads");
+    fails(&["why", "--all", "--for", "1ms"], 2, "at least 100ms");
+    fails(&["why", "--all", "--source", "proc", "--for", "200ms"], 3, "BPF");
+
+    let mut command = Command::new("sleep");
+    command.arg("300");
+    let load = Process::start(command, "sleep");
+    let scope = load.scope();
+    let binary = env!("CARGO_BIN_EXE_evenkeel");
+    let as_one = |program: &str, before: &[&str], source: &str| {
+        let mut command = Command::new(program);
+        command
+            .args(before)
+            .args([binary, "why", &scope, "--for", "300ms", "-o", "json", "--source", source]);
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let without_rights = ["--bounding-set", "-all", "--inh-caps", "-all"];
+    let output = as_one("setpriv", &without_rights, "bpf");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("CAP_BPF"), "{output:?}");
+    let fallen_back = as_one("setpriv", &without_rights, "auto");
+    assert!(String::from_utf8_lossy(&fallen_back.stderr).contains("from /proc"), "{fallen_back:?}");
+    let document = document(&fallen_back);
+    assert_eq!((&document["source"], &document["blame"]), (&Value::from("proc"), &Value::Null));
+    assert!(share(&document, "slept") > 90.0, "{document}");
+    let hidden = ["-m", "sh", "-c", "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"", "sh"];
+    let output = as_one("unshare", &hidden, "bpf");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("BTF"), "{output:?}");
+}
+
+#[test]
+fn proc_alone_tells_the_same_split() {
+    let _turn = turn();
+    let group = Group::new("proc");
+    group.weight(65_536);
+    group.quota(15_000, 50_000);
+    let load = group.load("both", &["spin"]);
+    let bpf = why(&load.scope());
+    let proc = document(
+        &evenkeel(&["why", &load.scope(), "--for", "2s", "-o", "json", "--source", "proc"]).output().unwrap(),
+    );
+    near("ran", share(&proc, "ran"), share(&bpf, "ran"));
+    // cpu.stat counts throttled time low: only in sum with the waits it is exact.
+    let held = |document: &Value| share(document, "throttled") + share(document, "waited");
+    near("held", held(&proc), held(&bpf));
+    assert_eq!(proc["throttled_by"][0]["cgroup"], group.path);
+}
+
+#[test]
+fn the_whole_host_is_a_matrix_and_a_picture() {
+    let _turn = turn();
+    let (one, other) = (Group::new("victim"), Group::new("culprit"));
+    let _loads = [one.load("victim", &["spin"]), other.load("culprit", &["spin"])];
+    let page = std::env::temp_dir().join(format!("evenkeel-why-{}.html", std::process::id()));
+    let args = ["why", "--all", "--for", "1s", "-o", "json", "--report", page.to_str().unwrap()];
+    let document = document(&evenkeel(&args).output().unwrap());
+    let html = fs::read_to_string(&page).unwrap();
+    fs::remove_file(&page).unwrap();
+    assert!(html.contains("<svg") && html.contains("culprit"), "no picture");
+    assert_eq!(document["schema"], "evenkeel.why-all/v1");
+    let at = |list: &str, name: &str| {
+        let found = document[list].as_array().unwrap().iter().position(|row| row["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} is not in {list}: {document}"))
+    };
+    let (victim, culprit) = (at("groups", &one.path), at("culprits", &other.path));
+    let cells = document["matrix"].as_array().unwrap();
+    let cell = cells.iter().find(|cell| cell["victim"] == victim && cell["culprit"] == culprit).unwrap();
+    assert!(cell["share_pct"].as_f64().unwrap() > 20.0, "{cell}");
+    assert!(cell["seconds"].as_f64().unwrap() > 0.1, "{cell}");
+    let svg = evenkeel(&["why", "--all", "--for", "200ms", "-o", "svg"]).output().unwrap();
+    assert!(svg.status.success() && svg.stdout.starts_with(b"<svg") && svg.stdout.ends_with(b"</svg>"));
+}

@@ -1,0 +1,495 @@
+//! Where a target's time went: the document (`evenkeel.why/v1`), its text, its pictures, and what it advises.
+
+mod advice;
+mod page;
+mod picture;
+mod text;
+
+use serde::Serialize;
+
+pub use advice::{Advice, Facts, advise};
+pub use page::{host_page, target_page};
+pub use picture::{host_picture, target_picture};
+pub use text::{MatrixRow, blame_table, host_text, matrix_rows, matrix_table, target_text};
+
+/// Where the time of a target's threads went. Seconds are summed over threads.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Split {
+    /// On a CPU, stolen time left out.
+    pub ran_s: f64,
+    /// Runnable but not running, throttled time left out where it is known.
+    pub waited_s: f64,
+    /// Runnable but held back by a quota; `None` when not known.
+    pub throttled_s: Option<f64>,
+    /// On a CPU that the hypervisor had given to others; `None` when not known.
+    pub stolen_s: Option<f64>,
+    /// Not runnable: asleep or stopped.
+    pub slept_s: f64,
+}
+
+/// A [`Split`] in percent of the threads' time; together 100.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// See [`Split::ran_s`].
+    pub ran: f64,
+    /// See [`Split::waited_s`].
+    pub waited: f64,
+    /// See [`Split::throttled_s`].
+    pub throttled: Option<f64>,
+    /// See [`Split::stolen_s`].
+    pub stolen: Option<f64>,
+    /// See [`Split::slept_s`].
+    pub slept: f64,
+}
+
+impl Split {
+    /// The threads' time, seconds.
+    pub fn total_s(&self) -> f64 {
+        self.wanted_s() + self.slept_s
+    }
+
+    /// The time in which they could use a CPU, seconds.
+    pub fn wanted_s(&self) -> f64 {
+        self.ran_s + self.waited_s + self.throttled_s.unwrap_or(0.0) + self.stolen_s.unwrap_or(0.0)
+    }
+
+    /// In percent; `None` when no time was seen.
+    pub fn shares(&self) -> Option<Shares> {
+        self.shares_of(self.total_s())
+    }
+
+    /// In percent of another whole, such as [`Split::wanted_s`].
+    pub fn shares_of(&self, whole_s: f64) -> Option<Shares> {
+        let pct = |s: f64| 100.0 * s / whole_s;
+        (whole_s > 0.0).then(|| Shares {
+            ran: pct(self.ran_s),
+            waited: pct(self.waited_s),
+            throttled: self.throttled_s.map(pct),
+            stolen: self.stolen_s.map(pct),
+            slept: pct(self.slept_s),
+        })
+    }
+
+    /// Adds another's time; what one of them does not know, the sum does not.
+    pub fn add(&mut self, other: &Self) {
+        self.ran_s += other.ran_s;
+        self.waited_s += other.waited_s;
+        self.slept_s += other.slept_s;
+        self.throttled_s = self.throttled_s.zip(other.throttled_s).map(|(a, b)| a + b);
+        self.stolen_s = self.stolen_s.zip(other.stolen_s).map(|(a, b)| a + b);
+    }
+}
+
+/// Waits in the run queue by length, throttled time left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Waits {
+    /// Waits counted.
+    pub count: u64,
+    /// Half of them were no longer, microseconds; `None` without any.
+    pub p50_usec: Option<f64>,
+    /// 99 % of them were no longer, microseconds.
+    pub p99_usec: Option<f64>,
+    /// The longest, microseconds.
+    pub max_usec: Option<f64>,
+    /// Counts by powers of two.
+    pub buckets: Vec<Bucket>,
+}
+
+/// One bar of a histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// Microseconds, included.
+    pub from: u64,
+    /// Microseconds, excluded.
+    pub to: u64,
+    /// Waits of this length.
+    pub count: u64,
+}
+
+/// Kind of somebody who had the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A thread of a process.
+    Task,
+    /// A container (or another group of tasks) as a whole.
+    Container,
+    /// A thread of the kernel.
+    KernelThread,
+    /// An interrupt's handler.
+    Irq,
+    /// Deferred work of interrupts.
+    Softirq,
+    /// Nobody: the CPU was on its way out of idling.
+    Idle,
+}
+
+impl Kind {
+    /// As the document has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Container => "container",
+            Self::KernelThread => "kernel-thread",
+            Self::Irq => "irq",
+            Self::Softirq => "softirq",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+/// Somebody who ran while the target was runnable on the same CPU.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Blame {
+    /// What it is.
+    pub kind: Kind,
+    /// Name of the task, the interrupt, ...
+    pub name: String,
+    /// Process; `None` for what is none.
+    pub tgid: Option<u32>,
+    /// Thread.
+    pub tid: Option<u32>,
+    /// Its container's name.
+    pub container: Option<String>,
+    /// Its pod's name.
+    pub pod: Option<String>,
+    /// Its group of the cpu controller.
+    pub cgroup: Option<String>,
+    /// Belongs to the target itself.
+    pub own: bool,
+    /// For how long, seconds, summed over the target's waiting threads.
+    pub seconds: f64,
+    /// Percent of the time the target waited.
+    pub share_pct: f64,
+}
+
+/// The list with tasks of one name in one place together, their number in the name; most first.
+pub fn by_name(blame: &[Blame]) -> Vec<Blame> {
+    let mut merged: Vec<(Blame, usize)> = Vec::new();
+    for row in blame {
+        let same = |(other, _): &&mut (Blame, usize)| {
+            row.kind == Kind::Task
+                && (other.kind, other.own) == (row.kind, row.own)
+                && (&other.name, &other.cgroup) == (&row.name, &row.cgroup)
+        };
+        match merged.iter_mut().find(same) {
+            Some((sum, count)) => {
+                sum.seconds += row.seconds;
+                sum.share_pct += row.share_pct;
+                (sum.tid, sum.tgid) = (None, sum.tgid.filter(|tgid| row.tgid == Some(*tgid)));
+                *count += 1;
+            }
+            None => merged.push((row.clone(), 1)),
+        }
+    }
+    let named = |(row, count): (Blame, usize)| match count {
+        1 => row,
+        _ => Blame { name: format!("{} ({count} threads)", row.name), ..row },
+    };
+    let mut list: Vec<Blame> = merged.into_iter().map(named).collect();
+    list.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    list
+}
+
+/// A quota that held the target back.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ThrottledBy {
+    /// The group whose quota it is: the target's own or an ancestor. `None` when not seen.
+    pub cgroup: Option<String>,
+    /// For how long, seconds, summed over threads; `None` when not known.
+    pub seconds: Option<f64>,
+    /// Quota in a period, microseconds.
+    pub quota_usec: Option<u64>,
+    /// Period, microseconds.
+    pub period_usec: Option<u64>,
+    /// Periods in which the group was throttled, and periods in which it had work.
+    pub periods: Option<[u64; 2]>,
+}
+
+/// `evenkeel.why/v1`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Target {
+    /// `evenkeel.why/v1`.
+    pub schema: &'static str,
+    /// As the user gave it.
+    pub target: String,
+    /// `bpf`, or `proc` where that is not to be had.
+    pub source: &'static str,
+    /// When it began, RFC 3339.
+    pub started: Option<String>,
+    /// How long was looked, seconds.
+    pub wall_s: f64,
+    /// Threads of the target at the end.
+    pub threads: usize,
+    /// Their times.
+    #[serde(flatten)]
+    pub split: Split,
+    /// In percent, together 100.
+    pub shares: Option<Shares>,
+    /// Time in which the target could use a CPU, seconds.
+    pub wanted_s: f64,
+    /// Part of the sleep that could not be interrupted (disk, locks).
+    pub blocked_s: Option<f64>,
+    /// Part of the sleep in which it was stopped by a signal or a tracer.
+    pub stopped_s: Option<f64>,
+    /// Part of the run in which interrupts were served.
+    pub interrupted_s: Option<f64>,
+    /// Times a thread was moved to another CPU.
+    pub migrations: Option<u64>,
+    /// Times a thread had to leave a CPU though it wanted on.
+    pub preemptions: Option<u64>,
+    /// Times a thread left a CPU by itself.
+    pub voluntary: Option<u64>,
+    /// Waits by length.
+    pub wait_histogram_usec: Option<Waits>,
+    /// Who ran while the target waited, most first.
+    pub blame: Option<Vec<Blame>>,
+    /// Whose quota throttled it.
+    pub throttled_by: Vec<ThrottledBy>,
+    /// Events were lost: times are at least what is said.
+    pub at_least: bool,
+    /// Events lost.
+    pub lost: u64,
+    /// The target was gone before the time was over.
+    pub gone: bool,
+    /// What follows.
+    pub advice: Vec<Advice>,
+    /// What else to know.
+    pub notes: Vec<String>,
+}
+
+/// A row of the host-wide view: a container, or what belongs to none.
+#[derive(Debug, Clone, Serialize)]
+pub struct Group {
+    /// Name of the container, or of the cgroup.
+    pub name: String,
+    /// Name of its pod.
+    pub pod: Option<String>,
+    /// `container`, or `group` for what belongs to none.
+    pub kind: &'static str,
+    /// Its threads' times.
+    #[serde(flatten)]
+    pub split: Split,
+    /// In percent of the time its threads could use a CPU; together 100 without the sleep.
+    pub shares_of_wanted: Option<Shares>,
+    /// Waits by length.
+    pub wait_histogram_usec: Waits,
+}
+
+/// One cell of the matrix.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cell {
+    /// Who waited: index into [`Host::groups`].
+    pub victim: usize,
+    /// Who ran: index into [`Host::culprits`].
+    pub culprit: usize,
+    /// For how long, seconds, summed over waiting threads.
+    pub seconds: f64,
+    /// Percent of the victim's waiting.
+    pub share_pct: f64,
+}
+
+/// A column of the matrix.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Column {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Index into [`Host::groups`] where it is one of them.
+    pub group: Option<usize>,
+    /// Sum over its victims, seconds.
+    pub seconds: f64,
+}
+
+/// `evenkeel.why-all/v1`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Host {
+    /// `evenkeel.why-all/v1`.
+    pub schema: &'static str,
+    /// When it began, RFC 3339.
+    pub started: Option<String>,
+    /// How long was looked, seconds.
+    pub wall_s: f64,
+    /// Online CPUs.
+    pub cpus: u32,
+    /// Who wanted CPU, most waiting first.
+    pub groups: Vec<Group>,
+    /// Who ran meanwhile, most first.
+    pub culprits: Vec<Column>,
+    /// Who waited while who ran.
+    pub matrix: Vec<Cell>,
+    /// Events were lost: times are at least what is said.
+    pub at_least: bool,
+    /// Events lost.
+    pub lost: u64,
+}
+
+/// A time for people: `12 us`, `4.1 ms`, `1.25 s`.
+pub fn span(usec: f64) -> String {
+    match usec {
+        usec if !usec.is_finite() => "?".to_owned(),
+        usec if usec < 10.0 => format!("{usec:.1} us"),
+        usec if usec < 999.5 => format!("{usec:.0} us"),
+        usec if usec < 9_995.0 => format!("{:.1} ms", usec / 1e3),
+        usec if usec < 999_500.0 => format!("{:.0} ms", usec / 1e3),
+        usec => format!("{:.2} s", usec / 1e6),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(crate) fn target() -> Target {
+        let split =
+            Split { ran_s: 4.0, waited_s: 1.0, throttled_s: Some(3.0), stolen_s: Some(0.0), slept_s: 2.0 };
+        Target {
+            schema: "evenkeel.why/v1",
+            target: "container:web".into(),
+            source: "bpf",
+            started: None,
+            wall_s: 5.0,
+            threads: 2,
+            shares: split.shares(),
+            wanted_s: split.wanted_s(),
+            split,
+            blocked_s: Some(0.5),
+            stopped_s: Some(0.0),
+            interrupted_s: Some(0.01),
+            migrations: Some(3),
+            preemptions: Some(100),
+            voluntary: Some(50),
+            wait_histogram_usec: Some(Waits {
+                count: 150,
+                p50_usec: Some(12.0),
+                p99_usec: Some(4100.0),
+                max_usec: Some(28_000.0),
+                buckets: vec![
+                    Bucket { from: 8, to: 16, count: 140 },
+                    Bucket { from: 16, to: 32, count: 0 },
+                    Bucket { from: 4096, to: 8192, count: 10 },
+                ],
+            }),
+            blame: Some(vec![Blame {
+                kind: Kind::Task,
+                name: "hog<script>".into(),
+                tgid: Some(7),
+                tid: Some(7),
+                container: Some("batch".into()),
+                pod: None,
+                cgroup: Some("/docker/batch".into()),
+                own: false,
+                seconds: 0.9,
+                share_pct: 90.0,
+            }]),
+            throttled_by: vec![ThrottledBy {
+                cgroup: Some("/docker/web".into()),
+                seconds: Some(3.0),
+                quota_usec: Some(50_000),
+                period_usec: Some(100_000),
+                periods: Some([40, 50]),
+            }],
+            at_least: false,
+            lost: 0,
+            gone: false,
+            advice: vec![],
+            notes: vec![],
+        }
+    }
+
+    pub(crate) fn host() -> Host {
+        let group = |name: &str, waited_s| Group {
+            name: name.into(),
+            pod: None,
+            kind: "container",
+            split: Split { waited_s, ..target().split },
+            shares_of_wanted: Split { waited_s, ..target().split }.shares_of(8.0),
+            wait_histogram_usec: target().wait_histogram_usec.unwrap_or_default(),
+        };
+        Host {
+            schema: "evenkeel.why-all/v1",
+            started: None,
+            wall_s: 5.0,
+            cpus: 2,
+            groups: vec![group("web", 1.0), group("batch", 0.5)],
+            culprits: vec![
+                Column { kind: Kind::Container, name: "batch".into(), group: Some(1), seconds: 1.2 },
+                Column { kind: Kind::Softirq, name: "NET_RX".into(), group: None, seconds: 0.3 },
+            ],
+            matrix: vec![
+                Cell { victim: 0, culprit: 0, seconds: 0.9, share_pct: 90.0 },
+                Cell { victim: 0, culprit: 1, seconds: 0.1, share_pct: 10.0 },
+                Cell { victim: 1, culprit: 0, seconds: 0.3, share_pct: 60.0 },
+            ],
+            at_least: false,
+            lost: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_nothing() {
+        let split = Split { ran_s: 1.0, slept_s: 1.0, ..Split::default() };
+        let shares = split.shares().unwrap();
+        assert_eq!((shares.ran, shares.throttled), (50.0, None));
+        assert_eq!(Split::default().shares(), None);
+        let mut sum = Split { throttled_s: Some(1.0), stolen_s: Some(2.0), ..Split::default() };
+        sum.add(&Split { stolen_s: Some(1.0), ..split });
+        assert_eq!((sum.ran_s, sum.throttled_s, sum.stolen_s), (1.0, None, Some(3.0)));
+    }
+
+    #[test]
+    fn the_document_has_the_contracts_fields() {
+        let document = serde_json::to_value(target()).unwrap();
+        for field in [
+            "schema",
+            "wall_s",
+            "ran_s",
+            "waited_s",
+            "throttled_s",
+            "stolen_s",
+            "slept_s",
+            "wait_histogram_usec",
+            "blame",
+        ] {
+            assert!(!document[field].is_null(), "{field}");
+        }
+        assert_eq!(document["blame"][0]["kind"], "task");
+        assert_eq!(document["blame"][0]["share_pct"], 90.0);
+    }
+
+    #[test]
+    fn tasks_of_one_name_are_one_culprit() {
+        let one = target().blame.unwrap_or_default().remove(0);
+        let row =
+            |tid, seconds, kind| Blame { tid: Some(tid), seconds, share_pct: seconds, kind, ..one.clone() };
+        let list =
+            by_name(&[row(1, 5.0, Kind::KernelThread), row(2, 3.0, Kind::Task), row(3, 4.0, Kind::Task)]);
+        assert_eq!(list.len(), 2);
+        assert_eq!((list[0].name.as_str(), list[0].seconds), ("hog<script> (2 threads)", 7.0));
+        assert_eq!((list[0].tid, list[0].tgid, list[1].tid), (None, Some(7), Some(1)));
+    }
+
+    #[test]
+    fn spans_are_short() {
+        let spans = [3.21, 12.0, 4100.0, 28_000.0, 1_250_000.0].map(span);
+        assert_eq!(spans, ["3.2 us", "12 us", "4.1 ms", "28 ms", "1.25 s"]);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_sum_to_100(times in proptest::array::uniform5(0.0f64..1e6), known: [bool; 2]) {
+            let [ran_s, waited_s, throttled, stolen, slept_s] = times;
+            let split = Split {
+                ran_s, waited_s, slept_s,
+                throttled_s: known[0].then_some(throttled),
+                stolen_s: known[1].then_some(stolen),
+            };
+            if let Some(s) = split.shares() {
+                let sum = s.ran + s.waited + s.slept + s.throttled.unwrap_or(0.0) + s.stolen.unwrap_or(0.0);
+                prop_assert!((sum - 100.0).abs() < 1e-6, "{sum}");
+            }
+        }
+    }
+}

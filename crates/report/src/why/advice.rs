@@ -1,0 +1,327 @@
+//! What follows from a split: which lever would give the target back the time it lost. Rules with figures, no guesses:
+//! what is not known is not argued with. The loop (`evenkeel run`) tries levers and proves them; this only names them.
+
+use serde::Serialize;
+
+use super::{Blame, Kind, Target, by_name, span};
+use crate::why::text::quota;
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// `quota`, `weight`, `nice`, `threads`, `affinity`, `interrupts`, `slice`, `hypervisor`, `none`.
+    pub lever: &'static str,
+    /// Why and what, with figures.
+    pub text: String,
+}
+
+/// What else is known about the target and the host.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    /// Online CPUs.
+    pub cpus: u32,
+    /// CPUs the target's threads may use, by affinity and cpuset.
+    pub usable: Option<u32>,
+    /// Idle time of the other CPUs, percent of one.
+    pub idle_elsewhere_pct: Option<f64>,
+    /// Load weight (1024 is the default) of the target's group at the level where it competes with the first culprit.
+    pub weight: Option<u64>,
+    /// The first culprit's there.
+    pub culprit_weight: Option<u64>,
+    /// The target and the first culprit are in the same group, so that weights of groups do not act between them.
+    pub same_group: Option<bool>,
+    /// The kernel gives a task a slice of its own.
+    pub task_slice: Option<bool>,
+}
+
+/// A share below this, percent, is not worth a word.
+const WORTH: f64 = 2.0;
+
+/// Advice for a target, what costs most first.
+pub fn advise(target: &Target, facts: &Facts) -> Vec<Advice> {
+    let Some(shares) = target.shares else {
+        return vec![Advice { lever: "none", text: "nothing of the target was seen".to_owned() }];
+    };
+    let mut all: Vec<(f64, Advice)> = Vec::new();
+    let mut say = |weight: f64, lever, text: String| all.push((weight, Advice { lever, text }));
+    if let Some(throttled) = shares.throttled.filter(|share| *share >= WORTH) {
+        say(throttled, "quota", throttling(target, facts, throttled));
+    }
+    if shares.waited >= WORTH {
+        for (lever, text) in waiting(target, facts, shares.waited) {
+            say(shares.waited, lever, text);
+        }
+    }
+    if let Some(stolen) = shares.stolen.filter(|share| *share >= WORTH) {
+        let text = format!(
+            "stolen {stolen:.0} %: the hypervisor gave its CPU to other guests; nothing on this host changes that: \
+             ask for dedicated CPUs, or move"
+        );
+        say(stolen, "hypervisor", text);
+    }
+    if all.is_empty() {
+        let text = if shares.slept >= 90.0 {
+            let stopped = target.stopped_s.unwrap_or(0.0) / target.split.total_s().max(1e-9);
+            let blocked = target.blocked_s.unwrap_or(0.0) / target.split.total_s().max(1e-9);
+            match (stopped, blocked) {
+                (stopped, _) if stopped > 0.5 => format!(
+                    "stopped {:.0} %: a signal or a tracer holds it; CPU is not what it lacks",
+                    100.0 * stopped
+                ),
+                (_, blocked) if blocked > 0.5 => {
+                    format!("blocked {:.0} % on disk or locks: CPU is not what it waits for", 100.0 * blocked)
+                }
+                _ => format!("slept {:.0} % by itself: CPU is not what it waits for", shares.slept),
+            }
+        } else {
+            format!("ran {:.0} % and hardly waited: it gets the CPU it wants", shares.ran)
+        };
+        return vec![Advice { lever: "none", text }];
+    }
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    all.into_iter().map(|(_, advice)| advice).collect()
+}
+
+fn threads(n: usize) -> String {
+    if n == 1 { "1 thread".to_owned() } else { format!("{n} threads") }
+}
+
+fn throttling(target: &Target, facts: &Facts, share: f64) -> String {
+    let by = target
+        .throttled_by
+        .iter()
+        .max_by(|a, b| a.seconds.unwrap_or(0.0).total_cmp(&b.seconds.unwrap_or(0.0)));
+    let mut text = format!("throttled {share:.0} %");
+    let Some(by) = by else { return text };
+    let wanted = target.wanted_s / target.wall_s.max(1e-9);
+    let group = by.cgroup.as_deref().unwrap_or("its group");
+    match (quota(by), by.quota_usec.zip(by.period_usec)) {
+        (Some(words), Some((quota_usec, period_usec))) => {
+            let allowed = quota_usec as f64 / period_usec.max(1) as f64;
+            text.push_str(&format!(
+                ": {words} of {group} with {}, wanting {wanted:.2} CPU at most",
+                threads(target.threads)
+            ));
+            let enough = wanted.min(f64::from(facts.cpus.max(1)));
+            if wanted <= allowed {
+                text.push_str(&format!(
+                    "; on average that is within the quota, so it comes in bursts: allow a burst (cpu.max.burst, \
+                     cpu.cfs_burst_us) or a longer period with the same ratio, or use fewer threads at once (a quota is \
+                     used up {} times as fast by {})",
+                    target.threads.min(facts.cpus.max(1) as usize).max(1),
+                    threads(target.threads.min(facts.cpus.max(1) as usize).max(1))
+                ));
+            } else {
+                // What it wants includes what it would have waited for others anyway: an upper bound.
+                text.push_str(&format!(
+                    "; raise the quota up to {} per {} (more is never used), or run less at once",
+                    span((enough * period_usec as f64 / 1000.0).ceil() * 1000.0),
+                    span(period_usec as f64)
+                ));
+            }
+        }
+        _ => text.push_str(&format!(" by the quota of {group}")),
+    }
+    text
+}
+
+fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, String)> {
+    let mut out = Vec::new();
+    let blame = by_name(target.blame.as_deref().unwrap_or_default());
+    let sum =
+        |wanted: &dyn Fn(&&Blame) -> bool| blame.iter().filter(wanted).map(|b| b.share_pct).sum::<f64>();
+    let own = sum(&|b| b.own);
+    let interrupts = sum(&|b| matches!(b.kind, Kind::Irq | Kind::Softirq));
+    let lengths = target.wait_histogram_usec.as_ref().map_or(String::new(), |waits| {
+        match (waits.p50_usec, waits.p99_usec) {
+            (Some(p50), Some(p99)) => {
+                format!(" (half of the waits up to {}, 99 % up to {})", span(p50), span(p99))
+            }
+            _ => String::new(),
+        }
+    });
+    let head = format!("waited {share:.0} %{lengths}");
+    if let (Some(idle), Some(usable)) = (facts.idle_elsewhere_pct, facts.usable)
+        && idle >= 10.0
+        && usable < facts.cpus
+    {
+        out.push((
+            "affinity",
+            format!(
+                "{head}: it may use {usable} of {} CPUs only while the others idle {idle:.0} % of one CPU: widen its \
+                 affinity or cpuset",
+                facts.cpus
+            ),
+        ));
+    }
+    if own >= 40.0 {
+        let usable = facts.usable.unwrap_or(facts.cpus);
+        out.push((
+            "threads",
+            format!(
+                "{head}: {own:.0} % of that for its own threads ({}, {usable} CPUs usable): as many threads as CPUs wait \
+                 less, or give it more CPUs",
+                threads(target.threads)
+            ),
+        ));
+    }
+    if interrupts >= 20.0 {
+        let first = blame.iter().find(|b| matches!(b.kind, Kind::Irq | Kind::Softirq));
+        let name = first.map_or("", |b| b.name.as_str());
+        out.push((
+            "interrupts",
+            format!(
+                "{head}: {interrupts:.0} % of that for interrupts (most: {name}): route them to other CPUs \
+                 (/proc/irq/N/smp_affinity, RPS) or the target away from theirs"
+            ),
+        ));
+    }
+    let other =
+        blame.iter().find(|b| !b.own && matches!(b.kind, Kind::Task | Kind::Container | Kind::KernelThread));
+    if let Some(culprit) = other.filter(|b| b.share_pct >= 20.0) {
+        out.push(competitor(target, facts, culprit, &head));
+    }
+    if out.is_empty() {
+        let most =
+            blame.first().map_or(String::new(), |b| format!("; most, {:.0} %, for {}", b.share_pct, b.name));
+        out.push((
+            "weight",
+            format!("{head}{most}: many share its CPUs; raise its weight, or give it CPUs of its own"),
+        ));
+    }
+    out
+}
+
+fn competitor(target: &Target, facts: &Facts, culprit: &Blame, head: &str) -> (&'static str, String) {
+    let place = culprit.container.as_ref().map_or(String::new(), |name| format!(" of container {name}"));
+    let who = format!("{head}: {:.0} % of that for {}{place}", culprit.share_pct, culprit.name);
+    if culprit.kind == Kind::KernelThread {
+        return (
+            "none",
+            format!("{who}, a thread of the kernel: work the kernel does for somebody; see what causes it"),
+        );
+    }
+    let slice = match target.wait_histogram_usec.as_ref().and_then(|waits| waits.p99_usec) {
+        Some(p99) if facts.task_slice == Some(true) && p99 >= 3_000.0 => {
+            "; the kernel takes a slice of one's own, too: a shorter one for the target shortens its waits, a longer one \
+             makes them fewer"
+        }
+        _ => "",
+    };
+    match (facts.same_group, facts.weight, facts.culprit_weight) {
+        (Some(true), ..) => (
+            "nice",
+            format!(
+                "{who}, in the same cgroup, where nice acts: each step is a quarter more or less; or a group of its own \
+                 with a weight{slice}"
+            ),
+        ),
+        (_, Some(mine), Some(other)) => (
+            "weight",
+            format!(
+                "{who}; where they compete the weights are {mine} (target) to {other}: raise cpu.weight or cpu.shares of \
+                 the one, or lower the other's (nice does not act between groups){slice}"
+            ),
+        ),
+        _ => (
+            "weight",
+            format!(
+                "{who}: between groups weights act (cpu.weight, cpu.shares), within one nice does{slice}"
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::target;
+    use super::super::{Split, ThrottledBy};
+    use super::*;
+
+    fn with(split: Split) -> Target {
+        Target { shares: split.shares(), wanted_s: split.wanted_s(), split, ..target() }
+    }
+
+    fn facts() -> Facts {
+        Facts { cpus: 2, usable: Some(2), ..Facts::default() }
+    }
+
+    #[test]
+    fn throttling_names_the_quota_and_what_would_do() {
+        let advice = advise(&target(), &facts());
+        assert_eq!(advice[0].lever, "quota");
+        assert_eq!(
+            advice[0].text,
+            "throttled 30 %: quota 50 ms per 100 ms (0.50 CPU) of /docker/web with 2 threads, wanting 1.60 CPU at most; \
+             raise the quota up to 160 ms per 100 ms (more is never used), or run less at once"
+        );
+    }
+
+    #[test]
+    fn throttling_within_the_average_is_a_matter_of_bursts() {
+        let split = Split { ran_s: 1.0, throttled_s: Some(1.0), slept_s: 8.0, ..Split::default() };
+        let advice = advise(&with(split), &facts());
+        assert!(
+            advice[0].text.contains("comes in bursts") && advice[0].text.contains("cpu.max.burst"),
+            "{advice:?}"
+        );
+    }
+
+    #[test]
+    fn a_competitor_is_named_with_the_lever_that_acts() {
+        let split = Split { ran_s: 5.0, waited_s: 5.0, throttled_s: Some(0.0), ..Split::default() };
+        let between =
+            Facts { weight: Some(1024), culprit_weight: Some(2048), same_group: Some(false), ..facts() };
+        let advice = advise(&with(split.clone()), &between);
+        assert_eq!(advice[0].lever, "weight");
+        assert!(advice[0].text.contains("90 % of that for hog<script> of container batch"), "{advice:?}");
+        assert!(advice[0].text.contains("1024 (target) to 2048"), "{advice:?}");
+        let within = Facts { same_group: Some(true), task_slice: Some(true), ..facts() };
+        let advice = advise(&with(split.clone()), &within);
+        assert!(advice[0].lever == "nice" && advice[0].text.contains("slice of one's own"), "{advice:?}");
+        let pinned = Facts { usable: Some(1), idle_elsewhere_pct: Some(80.0), ..facts() };
+        let advice = advise(&with(split), &pinned);
+        assert!(advice[0].lever == "affinity" && advice[0].text.contains("1 of 2 CPUs"), "{advice:?}");
+    }
+
+    #[test]
+    fn own_threads_and_interrupts_are_told_apart() {
+        let split = Split { ran_s: 5.0, waited_s: 5.0, ..Split::default() };
+        let mut target = with(split);
+        let mut blame = target.blame.take().unwrap();
+        blame[0].own = true;
+        target.blame = Some(blame.clone());
+        assert_eq!(advise(&target, &facts())[0].lever, "threads");
+        blame[0] = Blame { kind: Kind::Softirq, own: false, name: "NET_RX".into(), ..blame[0].clone() };
+        target.blame = Some(blame);
+        let advice = advise(&target, &facts());
+        assert!(advice[0].lever == "interrupts" && advice[0].text.contains("NET_RX"), "{advice:?}");
+    }
+
+    #[test]
+    fn a_sleeper_and_a_runner_need_nothing() {
+        let sleeper = with(Split { slept_s: 10.0, ..Split::default() });
+        assert!(advise(&sleeper, &facts())[0].text.starts_with("slept 100 %"));
+        let stopped = Target { stopped_s: Some(10.0), blocked_s: None, ..sleeper };
+        assert!(advise(&stopped, &facts())[0].text.starts_with("stopped 100 %"));
+        let runner = with(Split { ran_s: 9.9, waited_s: 0.1, ..Split::default() });
+        assert_eq!(advise(&runner, &facts())[0].lever, "none");
+    }
+
+    #[test]
+    fn little_known_still_gives_advice() {
+        let split = Split { ran_s: 1.0, waited_s: 1.0, throttled_s: None, stolen_s: Some(1.0), slept_s: 0.0 };
+        let mut target = with(split);
+        target.blame = None;
+        target.wait_histogram_usec = None;
+        target.throttled_by = vec![ThrottledBy {
+            cgroup: None,
+            seconds: None,
+            quota_usec: None,
+            period_usec: None,
+            periods: None,
+        }];
+        let levers: Vec<_> = advise(&target, &Facts::default()).iter().map(|a| a.lever).collect();
+        assert_eq!(levers, ["weight", "hypervisor"]);
+    }
+}
