@@ -59,16 +59,6 @@ impl History {
         }
     }
 
-    /// Begins anew at this time: earlier ticks are kept, before 0, punishments are forgotten.
-    pub fn restart(&mut self, at_s: f64) {
-        self.onsets.clear();
-        self.ends.clear();
-        for tick in &mut self.ticks {
-            tick.end_s -= at_s;
-            tick.punished = false;
-        }
-    }
-
     /// Notes that punishment began at this time, which may be a few ticks ago.
     pub fn onset(&mut self, at_s: f64) {
         self.onsets.push(at_s);

@@ -335,7 +335,7 @@ impl Governor {
             State::Waiting { since_s, given } => self.wait(now, since_s, given),
             State::Resting { until_s, .. } if now >= until_s => {
                 // What is used from here on is all that counts.
-                self.history.restart(now);
+                self.history = History::default();
                 self.origin_s = look.at_s;
                 self.recent.clear();
                 self.state = State::Free;
@@ -486,11 +486,10 @@ impl Governor {
         }
         let quiet = now - since_s;
         let next = if self.leap == Leap::Over {
-            let patience = match fit.edge {
-                Edge::Window { window_s, .. } => 1.5 * window_s,
-                Edge::Bucket { penalty_s, .. } => 4.0 * penalty_s,
-            };
-            if quiet < patience || self.failed_attempts >= LAST_ATTEMPT {
+            // A bucket's penalty costs more than the last percent is worth, and a known rule is known.
+            let Edge::Window { window_s, .. } = fit.edge else { return };
+            let patience = 1.5 * window_s;
+            if self.rules.known.is_some() || quiet < patience || self.failed_attempts >= LAST_ATTEMPT {
                 return;
             }
             let next = limit * (1.0 + self.step);

@@ -111,8 +111,9 @@ fn a_punishment_in_force_at_the_start_is_waited_out() {
         limit =
             governor.look(Look { at_s: now, seconds: TICK, got_s: given * TICK, wanted_s: demand * TICK });
     }
-    // 200 s at the edge, and ten seconds until the window is empty.
-    assert!(now < 240.0, "{now} {}", governor.verdict());
+    // 200 s at the edge would be the best, 1300 s is what no limit takes. Not knowing the earlier use costs: the edge
+    // found is too low at first.
+    assert!(now < 400.0, "{now} {}", governor.verdict());
 }
 
 proptest! {
