@@ -43,7 +43,11 @@ pub struct Comparison {
 /// Quantities compared, and whether more is better.
 type Quantity = (&'static str, bool, fn(&TenantStudy) -> Option<Estimate>);
 const QUANTITIES: [Quantity; 5] = [
-    ("events_per_s", true, |t| t.competing_per_s.or_else(|| t.events_per_s.map(|s| s.estimate()))),
+    ("events_per_s", true, |t| {
+        // A single repetition's window has no interval; its runs have.
+        let competing = t.competing_per_s.filter(|e| e.low < e.high);
+        competing.or_else(|| t.events_per_s.map(|s| s.estimate())).or(t.competing_per_s)
+    }),
     ("run_s", false, |t| t.run_s.map(|s| s.estimate())),
     ("elapsed_s", false, |t| t.elapsed_s),
     ("cpu_ms_per_event", false, |t| t.cpu_ms_per_event),
@@ -97,7 +101,7 @@ fn row(
     {
         Some(change) if (change.value > 0.0) == *more_is_better => "better",
         Some(_) => "worse",
-        None if changes.iter().flatten().next().is_some() => "same",
+        None if changes.iter().flatten().any(|c| c.low.is_finite()) => "same",
         None => "unknown",
     };
     Some(ComparedRow {

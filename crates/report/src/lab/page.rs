@@ -222,6 +222,9 @@ fn account(name: &str, t: &TenantStudy) -> Option<Bar> {
     let stolen = value(t.stolen_s);
     // The kernel's waits include throttled time.
     let waited = (value(t.waited_s) - throttled).max(0.0);
+    // What an enforcer keeps back is waited for, too: no more than there is time for.
+    let all = t.elapsed_s.map_or(f64::INFINITY, |e| e.value * f64::from(t.threads.max(1)));
+    let waited = waited.min((all - user - sys - throttled - stolen).max(0.0));
     Some(Bar {
         name: name.to_owned(),
         parts: vec![user, sys, waited, throttled, stolen],

@@ -123,7 +123,7 @@ pub(super) fn three_digits(value: f64) -> String {
 
 /// A number with three significant digits.
 fn three(value: f64) -> String {
-    let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    let digits = if value.abs() < 1e-6 { 0 } else { value.abs().log10().floor() as i32 };
     let decimals = (2 - digits).clamp(0, 6) as usize;
     format!("{value:.decimals$}")
 }

@@ -1,0 +1,112 @@
+//! `evenkeel lab import`, `report` and `compare`: logs in, the same result folder out, made anew from its record.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn evenkeel(args: &[&str], dir: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(args)
+        .current_dir(dir)
+        .env_remove("EVENKEEL_LOG")
+        .env("EVENKEEL_STATE_DIR", dir.join("state"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn done(args: &[&str], dir: &Path) -> String {
+    let output = evenkeel(args, dir);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Two containers of 16 and 32 units, ten runs each, at rates in proportion times `factor`.
+fn logs(dir: &Path, factor: f64) -> Vec<PathBuf> {
+    [("small", 16u32), ("large", 32)]
+        .into_iter()
+        .map(|(name, units)| {
+            let mut text = format!("cpu_units: {units}\nnb_threads: 1\ntarget: sysbench\n");
+            for n in 0..10 {
+                let rate = factor * f64::from(units) * (50.0 + 0.1 * f64::from(n % 3));
+                text += &format!(
+                    "Start test {n}: 2026-01-01T10:00:{:02}.000000\n    events per second:  {rate:.2}\nEnd   test {n}: 2026-01-01T10:00:{:02}.900000\n",
+                    n * 2,
+                    n * 2 + 1
+                );
+            }
+            let path = dir.join(format!("{name}-{factor}.log"));
+            std::fs::write(&path, text).unwrap();
+            path
+        })
+        .collect()
+}
+
+fn import(dir: &Path, factor: f64, out: &str) -> String {
+    let logs = logs(dir, factor);
+    let mut args = vec!["lab", "import", "--out", out, "--cpus", "1"];
+    args.extend(logs.iter().map(|path| path.to_str().unwrap()));
+    done(&args, dir)
+}
+
+#[test]
+fn logs_become_a_result_folder_that_can_be_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = import(dir.path(), 1.0, "a");
+    assert!(text.contains("Weights hold within") && text.contains("large-1"), "{text}");
+    let read = |name: &str| std::fs::read_to_string(dir.path().join("a").join(name)).unwrap();
+    let names = ["study.json", "report.html", "report.md", "runs.csv", "tenants.csv", "verdicts.csv"];
+    let before: Vec<String> = names.iter().map(|name| read(name)).collect();
+    assert!(before[1].starts_with("<!DOCTYPE html>") && before[2].contains("| tenant |"));
+    assert_eq!(before[3].lines().count(), 1 + 20);
+    // The record alone is enough, and gives the same.
+    for name in names {
+        std::fs::remove_file(dir.path().join("a").join(name)).unwrap();
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&done(&["-o", "json", "lab", "report", "a"], dir.path())).unwrap();
+    assert_eq!(json["schema"], "evenkeel.lab-study/v1");
+    assert!(json["verdicts"][0]["test"]["value"].is_number(), "{}", json["verdicts"]);
+    assert_eq!(names.iter().map(|name| read(name)).collect::<Vec<_>>(), before);
+    assert!(
+        done(&["-o", "csv", "lab", "report", "--dry-run", "a"], dir.path()).starts_with("point,tenant,units")
+    );
+}
+
+#[test]
+fn folders_are_compared_with_intervals() {
+    let dir = tempfile::tempdir().unwrap();
+    import(dir.path(), 1.0, "a");
+    import(dir.path(), 1.2, "b");
+    let text = done(&["lab", "compare", "a", "b", "--out", "c"], dir.path());
+    assert!(text.contains("+20.0 %"), "{text}");
+    assert!(dir.path().join("c/compare.html").exists() && dir.path().join("c/compare.md").exists());
+    let json: serde_json::Value =
+        serde_json::from_str(&done(&["-o", "json", "lab", "compare", "a", "b"], dir.path())).unwrap();
+    assert_eq!(json["schema"], "evenkeel.lab-compare/v1");
+    let text = done(&["lab", "compare", "--platforms", "a", "b"], dir.path());
+    assert!(text.contains("do not carry over"), "{text}");
+}
+
+#[test]
+fn mistakes_are_wrong_usage_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("bad.log"), "cpu_units: 64\nStart test 1: yesterday\n").unwrap();
+    std::fs::create_dir(dir.path().join("empty")).unwrap();
+    std::fs::write(dir.path().join("record.json"), "{\n\"schema\": 5}").unwrap();
+    for (args, part) in [
+        (vec!["lab", "import", "bad.log"], "bad.log:2:"),
+        (vec!["lab", "import", "none.log"], "none.log"),
+        (vec!["lab", "import", "bad.log", "--from", "noon"], "noon"),
+        (vec!["lab", "report", "empty"], "record.json"),
+        (vec!["lab", "report", "record.json"], "line 2"),
+        (vec!["lab", "compare", "empty"], "DIR"),
+    ] {
+        let output = evenkeel(&args, dir.path());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(part) && !stderr.contains("panicked"), "{args:?}: {stderr}");
+    }
+}
