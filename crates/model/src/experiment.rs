@@ -375,6 +375,7 @@ impl Experiment {
                 cpus: group.cpus.clone(),
             });
         }
+        let mut task_lines: Vec<(String, usize)> = Vec::new();
         for (index, task) in self.tasks.iter().enumerate() {
             let line = line_of("[[task]]", index);
             if task.count > 100_000 {
@@ -400,6 +401,7 @@ impl Experiment {
             for number in 0..task.count {
                 let base = task.name.clone().unwrap_or_else(|| format!("task{}", index + 1));
                 let name = if task.count > 1 { format!("{base}.{}", number + 1) } else { base };
+                task_lines.push((name.clone(), line));
                 let mut t = Task::new(name, group, load.clone());
                 t.attr = SchedAttr {
                     policy: task.policy,
@@ -413,7 +415,17 @@ impl Experiment {
                 s.tasks.push(t);
             }
         }
-        s.check()?;
+        s.check().map_err(|error| {
+            let message = error.to_string();
+            // The object with the longest name that the message names: `task t10`, not `task t1`.
+            let groups = self.groups.iter().enumerate();
+            let groups = groups.map(|(index, g)| (format!("group {}", g.name), line_of("[[group]]", index)));
+            let tasks = task_lines.iter().map(|(name, line)| (format!("task {name}"), *line));
+            let named = groups.chain(tasks).filter(|(what, _)| message.contains(what.as_str()));
+            let line =
+                named.max_by_key(|(what, _)| what.len()).map_or_else(|| line_of("[machine]", 0), |(_, l)| l);
+            ExperimentError::Value { line, message }
+        })?;
         Ok(s)
     }
 }
