@@ -53,6 +53,7 @@ fn stage(name: &str, started_ns: u64, fulfilment: f64, kept: Option<bool>) -> St
         fulfilment_estimated: true,
         kept,
         why: "measured".into(),
+        predicted: None,
     }
 }
 
