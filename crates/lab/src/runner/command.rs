@@ -9,7 +9,8 @@ use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use evenkeel_base::CpuSet;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,6 +22,8 @@ use crate::record::{Account, RunRecord};
 const SAMPLE_MS: u64 = 50;
 /// Output kept of a command, bytes: what it says at the end counts.
 const OUTPUT: usize = 64 << 10;
+/// How long the rest of its output is waited for once it has ended.
+const DRAIN: Duration = Duration::from_millis(50);
 /// Descendants looked at.
 const MOST: usize = 4096;
 
@@ -45,17 +48,14 @@ pub(super) fn run_once(words: &[String], stop: &AtomicBool) -> Result<(RunRecord
     }
     let mut child = command.spawn().map_err(|e| format!("cannot run {program}: {e}"))?;
     let pid = child.id();
-    let output = child.stdout.take().map(|pipe| std::thread::spawn(move || tail(pipe)));
-    let errors = child.stderr.take().map(|pipe| std::thread::spawn(move || tail(pipe)));
+    let output = child.stdout.take().map(Tail::of);
+    let errors = child.stderr.take().map(Tail::of);
     let mut seen = Seen::default();
     watch(pid, &mut seen, stop);
     // It has ended and is not reaped: its own counters can still be read.
     seen.look(pid);
     let status = child.wait().map_err(|e| format!("waiting for {program}: {e}"))?;
-    let text = |thread: Option<std::thread::JoinHandle<Vec<u8>>>| {
-        let bytes = thread.and_then(|t| t.join().ok()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
+    let text = |tail: Option<Tail>| tail.map(Tail::text).unwrap_or_default();
     let (output, errors) = (text(output), text(errors));
     let exit_status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     let note = (exit_status != 0 && !stop.load(Ordering::Relaxed)).then(|| {
@@ -105,17 +105,42 @@ fn watch(pid: u32, seen: &mut Seen, stop: &AtomicBool) {
     }
 }
 
-/// The last part of what comes out of a pipe.
-fn tail(mut pipe: impl Read) -> Vec<u8> {
-    let mut kept = Vec::new();
+/// The last part of what comes out of a pipe, read by a thread of its own: descendants that outlive the command may
+/// hold the pipe open for ever.
+struct Tail {
+    kept: Arc<Mutex<Vec<u8>>>,
+    reader: std::thread::JoinHandle<()>,
+}
+
+impl Tail {
+    fn of(pipe: impl Read + Send + 'static) -> Self {
+        let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let into = Arc::clone(&kept);
+        Self { kept, reader: std::thread::spawn(move || read_tail(pipe, &into)) }
+    }
+
+    /// What is there once the command has ended; waits a moment for the last of it.
+    fn text(self) -> String {
+        let until = Instant::now() + DRAIN;
+        while !self.reader.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        String::from_utf8_lossy(&kept).into_owned()
+    }
+}
+
+fn read_tail(mut pipe: impl Read, into: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 8192];
     loop {
         match pipe.read(&mut buffer) {
-            Ok(0) | Err(_) => return kept,
+            Ok(0) | Err(_) => return,
             Ok(n) => {
+                let mut kept = into.lock().unwrap_or_else(|e| e.into_inner());
                 kept.extend_from_slice(&buffer[..n]);
                 if kept.len() > 2 * OUTPUT {
-                    kept.drain(..kept.len() - OUTPUT);
+                    let surplus = kept.len() - OUTPUT;
+                    kept.drain(..surplus);
                 }
             }
         }
@@ -249,6 +274,15 @@ mod tests {
         assert!(run.account.waited_s.is_some() && run.cpus.is_some());
         let error = run_once(&words("/does/not/exist"), &stop).unwrap_err();
         assert!(error.contains("/does/not/exist"), "{error}");
+    }
+
+    #[test]
+    fn a_descendant_that_holds_the_output_open_does_not_hold_up_the_run() {
+        let stop = AtomicBool::new(false);
+        let words = ["sh", "-c", "echo said; sleep 3 & exit 4"].map(str::to_owned);
+        let begun = Instant::now();
+        let (_, note) = run_once(&words, &stop).unwrap();
+        assert!(note.unwrap().contains("said") && begun.elapsed() < Duration::from_secs(3));
     }
 
     #[test]

@@ -26,7 +26,10 @@ pub fn parse_load(text: &str) -> Result<LoadSpec, String> {
     let words = std::iter::once("load").chain(text.split_ascii_whitespace());
     let line = Line::try_parse_from(words).map_err(|error| {
         let text = error.to_string();
-        let first = text.lines().next().unwrap_or("").trim_start_matches("error: ");
+        // What is wrong comes before the first empty line, hints and usage after it.
+        let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+        let first = lines.join(" ");
+        let first = first.trim_start_matches("error: ");
         match error.kind() {
             clap::error::ErrorKind::InvalidSubcommand => {
                 format!("{}; workloads are {}", first.replace("subcommand", "workload"), kinds())
