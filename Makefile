@@ -12,7 +12,7 @@ KILLS ?= 200
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill validate lint bench why-cost outsiders promises tenants static install uninstall clean
+.PHONY: help demo test test-vm test-kill validate lint bench why-cost outsiders promises tenants lab-figures static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"

@@ -1,6 +1,8 @@
 //! The programs of `why` on this kernel: what they count against what the kernel itself counts, and what they leave
 //! behind. Needs root.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,7 @@
 //! `evenkeel why` on this kernel: faults of known size are put in, and must come out. Needs root.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,5 +1,7 @@
 //! `evenkeel tune` on programs whose best settings are known, and on everything that can go wrong.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -6,10 +6,10 @@
 //! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress.
 //! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
-//! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
-//! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
 //! * [`governor`]: the limit under which least CPU is stolen, found while a command runs.
 //! * [`tune`]: trials of a service with other settings, to find the best.
+//! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
+//! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
 //! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
 //!
 //! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
@@ -20,8 +20,8 @@ pub mod burn;
 pub mod ceiling;
 pub mod exec;
 pub mod fairness;
-pub mod import;
 pub mod governor;
+pub mod import;
 pub mod load;
 pub mod mix;
 pub mod net;

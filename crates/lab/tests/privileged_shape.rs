@@ -5,7 +5,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ fn binary() -> PathBuf {
 struct Group(PathBuf);
 
 impl Group {
-    fn make(mount: &PathBuf, name: &str) -> Self {
+    fn make(mount: &Path, name: &str) -> Self {
         let dir = mount.join(format!("evenkeel-test-shape-{}-{name}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         Self(dir)

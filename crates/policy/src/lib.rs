@@ -1,8 +1,8 @@
 //! What is wrong and what should change: pure decisions on observations, no I/O.
 
 pub mod audit;
-pub mod guarantee;
 pub mod governor;
+pub mod guarantee;
 pub mod guard;
 pub mod levers;
 pub mod placement;

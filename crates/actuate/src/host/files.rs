@@ -140,12 +140,12 @@ fn root_qdisc(link: &str) -> Result<String, HostError> {
 /// A discipline nobody set has handle 0: what the kernel gives a link by itself comes back when ours is deleted.
 fn parse_root(text: &str) -> String {
     let roots = text.lines().filter(|line| line.split_ascii_whitespace().any(|word| word == "root"));
-    let set = roots.filter_map(|line| {
+    let mut set = roots.filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip_while(|word| *word != "qdisc").skip(1);
         let (kind, handle) = (words.next()?, words.next()?);
         (handle != "0:").then(|| format!("{kind} {handle}"))
     });
-    set.last().unwrap_or_else(|| "default".to_owned())
+    set.next_back().unwrap_or_else(|| "default".to_owned())
 }
 
 fn set_root_qdisc(link: &str, value: &str) -> Result<(), HostError> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_base::{CpuSet, CpuShares, CpuWeight};
-use evenkeel_lab::governor::Auto;
 use evenkeel_lab::exec::{self, Account, Bounds, Claim, CpuLimit, Leftover, Spec};
+use evenkeel_lab::governor::Auto;
 
 use super::{Failure, Format, Global, Outcome};
 

@@ -13,6 +13,7 @@ mod exec;
 mod history;
 mod known;
 mod lab;
+mod listen;
 mod load;
 mod net;
 mod plan;
@@ -77,7 +78,6 @@ pub enum Format {
     Json,
     /// Comma-separated values with a header line.
     Csv,
-    /// A picture (`topology` only).
     /// A picture (`topology` and `why`).
     Svg,
 }
@@ -87,8 +87,8 @@ enum Command {
     Topology(topology::Args),
     Check(check::Args),
     Ps(ps::Args),
-    Why(why::Args),
     Top(top::Args),
+    Why(why::Args),
     Plan(plan::Args),
     Prove(prove::Args),
     Run(run::Args),
@@ -156,8 +156,8 @@ pub fn main() -> ExitCode {
         Command::Topology(args) => topology::run(global, args),
         Command::Check(args) => check::run(global, args),
         Command::Ps(args) => ps::run(global, args),
-        Command::Why(args) => why::run(global, args),
         Command::Top(args) => top::run(global, args),
+        Command::Why(args) => why::run(global, args),
         Command::Plan(args) => plan::run(global, args),
         Command::Prove(args) => prove::run(global, args),
         Command::Run(args) => run::run(global, args),

@@ -10,6 +10,7 @@ use evenkeel_agent::{Agent, AgentError, Event, Watcher};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
+use super::listen::Server;
 use super::settings::{LoopArgs, config};
 use super::{Failure, Format, Global, Outcome};
 
@@ -36,6 +37,10 @@ pub struct Args {
     /// End after this time; without it, on SIGTERM or Ctrl-C.
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
+    /// Serve what is seen and decided meanwhile: /metrics for Prometheus, /status as JSON. There is no encryption and
+    /// no password: listen where only the right ones can ask, such as 127.0.0.1.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "dry_run")]
+    listen: Option<std::net::SocketAddr>,
     /// End after the first decision (its settings are put back, as always at the end).
     #[arg(long)]
     once: bool,
@@ -52,8 +57,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     config.once = args.once;
     let mut teller = Teller::new()?;
+    let server = args.listen.map(Server::start).transpose()?;
     let mut agent = Agent::new(config, &mut teller).map_err(failure)?;
-    let ran = agent.run(args.time, &mut teller);
+    let ran = match &server {
+        Some(server) => agent.run(args.time, &mut server.beside(&mut teller)),
+        None => agent.run(args.time, &mut teller),
+    };
     let outcome = match &ran {
         Ok(()) if teller.stopping() => "stopped".to_owned(),
         Ok(()) => "done".to_owned(),

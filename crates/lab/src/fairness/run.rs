@@ -299,7 +299,7 @@ fn cpu(
     }
     let specs: Vec<LoadSpec> = (0..point.tenants)
         .map(|tenant| {
-            let mut spec = LoadSpec::new(Load::Spin(Spin {})).named(&format!("tenant-{tenant}"));
+            let mut spec = LoadSpec::new(Load::Spin(Spin {})).named(format!("tenant-{tenant}"));
             spec.common.threads = Some(threads);
             spec
         })

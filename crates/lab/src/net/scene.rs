@@ -50,7 +50,7 @@ impl NamespaceScene {
             .map(|tenant| {
                 let address = SocketAddr::new(wiring.address(tenant).into(), PORT);
                 let kind = Kind::Rr(Rr::new(Role::Server, address, each));
-                let mut spec = LoadSpec::new(kind).named(&name(nic, tenant));
+                let mut spec = LoadSpec::new(kind).named(name(nic, tenant));
                 spec.common.threads = Some(each.min(4096));
                 spec
             })

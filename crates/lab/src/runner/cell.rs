@@ -138,14 +138,16 @@ fn enforce(task: &Task<'_>, members: &[Member], instant: u64) -> Result<Option<E
     Enforcement::start(enforcer, limit, group, instant).map(Some)
 }
 
-/// Groups and orders of all tenants.
+/// Groups and orders of all tenants: where groups are, the sandbox that holds ours, the members.
+type Prepared = (Option<Places>, Option<Sandbox>, Vec<Member>);
+
 fn prepare(
     task: &Task<'_>,
     name: &str,
     scratch: &Scratch,
     tenants: Vec<Tenant>,
     page: &Path,
-) -> Result<(Option<Places>, Option<Sandbox>, Vec<Member>), RunError> {
+) -> Result<Prepared, RunError> {
     let experiment = task.experiment;
     let specs = &experiment.tenants;
     let in_groups = specs.iter().any(|t| t.place != Place::Process);
@@ -474,16 +476,15 @@ fn record_of(task: &Task<'_>, member: Member, watched: &Watched, notes: &mut Vec
     let begun = answers.runs.first().map_or(0.0, |run| run.start_s);
     total.stolen_s = watched.stolen_s(&total, begun, begun + total.real_s);
     notes.extend(answers.notes.iter().map(|note| format!("{}: {note}", tenant.name)));
-    let ended =
-        if over_time {
-            Ended::TimeLimit(format!("{} s", watched.limit_s))
-        } else if let Some(what) = early.or(answers.failed) {
-            Ended::Died(what)
-        } else if answers.total.is_some() {
-            Ended::Done
-        } else {
-            Ended::Died(ended.unwrap_or_else(|| "it was still there and had to be killed".into()))
-        };
+    let ended = if over_time {
+        Ended::TimeLimit(format!("{} s", watched.limit_s))
+    } else if let Some(what) = early.or(answers.failed) {
+        Ended::Died(what)
+    } else if answers.total.is_some() {
+        Ended::Done
+    } else {
+        Ended::Died(ended.unwrap_or_else(|| "it was still there and had to be killed".into()))
+    };
     if !matches!(ended, Ended::Done) {
         let what = match &ended {
             Ended::Died(what) => what.clone(),

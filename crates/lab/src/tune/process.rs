@@ -168,7 +168,7 @@ fn below(top: u32) -> Vec<(u32, f64)> {
     let mut all: BTreeMap<u32, (u32, f64)> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        let stat = root.parse(&format!("proc/{pid}/stat"), evenkeel_kernfs::pid_stat::parse);
+        let stat = root.parse(format!("proc/{pid}/stat"), evenkeel_kernfs::pid_stat::parse);
         let _ = stat.map(|s| all.insert(pid, (s.ppid, s.cpu_ns as f64 / 1e9)));
     }
     let is_below = |mut pid: u32| {

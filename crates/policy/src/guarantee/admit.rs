@@ -57,11 +57,7 @@ pub type LeftFor<'a> = dyn Fn(&[&Ask], &Ask, &[(u32, f64)]) -> f64 + 'a;
 /// Decides about each in order. `left_for(admitted, ask, promisable)` says how much of `ask` fits beside the admitted
 /// (which keep all of theirs): a maximum flow from promises to the CPUs they may use. It is passed in because the
 /// fair-share solver is no part of this crate.
-pub fn admit(
-    asks: &[Ask],
-    supply: &Supply,
-    left_for: &LeftFor<'_>,
-) -> Vec<Admission> {
+pub fn admit(asks: &[Ask], supply: &Supply, left_for: &LeftFor<'_>) -> Vec<Admission> {
     let promisable = supply.promisable();
     let mut admitted: Vec<&Ask> = Vec::new();
     asks.iter()

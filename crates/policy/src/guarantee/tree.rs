@@ -275,8 +275,7 @@ pub fn solve(
                 }
                 weights.push((child.bearer, points * per_point));
             }
-            let over =
-                weights.iter().map(|(bearer, w)| w / heaviest(*bearer)).fold(1.0, f64::max);
+            let over = weights.iter().map(|(bearer, w)| w / heaviest(*bearer)).fold(1.0, f64::max);
             for (_, weight) in &mut weights {
                 *weight /= over;
             }

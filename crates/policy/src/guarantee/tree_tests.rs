@@ -140,7 +140,14 @@ fn what_exceeds_the_largest_weight_keeps_its_proportions() {
     let host = docker();
     let found =
         carriers(&host, &[None, Some(0), Some(0), Some(1), None, None], &demand(&host), &[40.0, 80.0]);
-    let solved = solve(&|b| heaviest(&host, b), &contests(&host, &found), &found, &|_| 2.0, &[1.0, 1.0], &mut |_, _| 1e6);
+    let solved = solve(
+        &|b| heaviest(&host, b),
+        &contests(&host, &found),
+        &found,
+        &|_| 2.0,
+        &[1.0, 1.0],
+        &mut |_, _| 1e6,
+    );
     let given = &solved[1].weights;
     assert!(solved[1].scaled_down.is_some());
     assert_eq!(given[1].1, 262_144.0);

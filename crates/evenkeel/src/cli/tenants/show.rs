@@ -164,9 +164,12 @@ fn chart(study: &Study, y: &str, of: fn(&Row) -> Option<Estimate>) -> LineChart 
     LineChart { label: y.to_owned(), x: "tenants".into(), y: y.to_owned(), lines: lines.collect() }
 }
 
+/// Caption, label of the axis, and where the values are.
+type Picture = (&'static str, &'static str, fn(&Row) -> Option<Estimate>);
+
 fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
     let net = record.options.which == Which::TenantsNet;
-    let figures: &[(&str, &str, fn(&Row) -> Option<Estimate>)] = if net {
+    let figures: &[Picture] = if net {
         &[
             ("Throughput: transactions of one byte, all flows together.", "transactions/s", |r| {
                 r.transactions_per_s

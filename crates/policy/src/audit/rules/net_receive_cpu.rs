@@ -60,7 +60,6 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::audit::Status;
     use crate::audit::testing::World;
     use evenkeel_base::facts::{LinkQueues, Network, ReceiveQueue};

@@ -1,0 +1,270 @@
+//! `run --listen`: what the loop sees and decides, for Prometheus (`/metrics`) and as JSON (`/status`).
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use evenkeel_agent::{Event, Watcher};
+use evenkeel_base::Observation;
+use evenkeel_report::time;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+
+use super::Failure;
+
+/// What was seen last and what was decided so far.
+#[derive(Debug, Default)]
+struct Board {
+    host: Value,
+    settings: String,
+    owners: Vec<Owner>,
+    busy_pct: Option<f64>,
+    steal_pct: Option<f64>,
+    trials: u64,
+    kept: u64,
+    decision: Vec<Value>,
+    notes: Vec<String>,
+}
+
+/// Rates of a container, pod or virtual machine, percent of one CPU.
+#[derive(Debug)]
+struct Owner {
+    kind: &'static str,
+    name: String,
+    pod: String,
+    cpu_pct: f64,
+    wait_pct: Option<f64>,
+    throttled_pct: Option<f64>,
+}
+
+/// Notes kept for `/status`.
+const NOTES: usize = 20;
+
+/// A server of one run. It ends with the process: nothing is lost when a scrape is cut short.
+#[derive(Debug)]
+pub struct Server {
+    board: Arc<Mutex<Board>>,
+}
+
+impl Server {
+    /// Listens from now on.
+    pub fn start(address: SocketAddr) -> Result<Self, Failure> {
+        let board = Arc::new(Mutex::new(Board::default()));
+        let listener = std::net::TcpListener::bind(address)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .with_context(|| format!("cannot listen on {address}"))
+            .map_err(Failure::Cannot)?;
+        // With port 0 the kernel chose one.
+        let address = listener.local_addr().unwrap_or(address);
+        eprintln!("evenkeel: listening on http://{address}");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the server")
+            .map_err(Failure::Cannot)?;
+        let (metrics, status) = (board.clone(), board.clone());
+        let router = Router::new()
+            .route("/", get(|| async { "evenkeel: /metrics for Prometheus, /status as JSON\n" }))
+            .route("/metrics", get(move || async move { metrics_page(&metrics) }))
+            .route("/status", get(move || async move { status_page(&status) }));
+        std::thread::Builder::new()
+            .name("listen".to_owned())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    let served =
+                        async { axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await };
+                    if let Err(error) = served.await {
+                        tracing::warn!("{address} is no longer served: {error}");
+                    }
+                });
+            })
+            .context("cannot start the server")
+            .map_err(Failure::Cannot)?;
+        Ok(Self { board })
+    }
+
+    /// A watcher that tells the server, too.
+    pub fn beside<'a>(&self, inner: &'a mut dyn Watcher) -> Beside<'a> {
+        Beside { inner, board: self.board.clone() }
+    }
+}
+
+/// See [`Server::beside`].
+pub struct Beside<'a> {
+    inner: &'a mut dyn Watcher,
+    board: Arc<Mutex<Board>>,
+}
+
+impl Watcher for Beside<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner).take(event);
+        self.inner.event(event);
+    }
+
+    fn stopping(&self) -> bool {
+        self.inner.stopping()
+    }
+}
+
+impl Board {
+    fn take(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Observed { observation, settings, .. } => {
+                self.settings = (*settings).to_owned();
+                self.busy_pct = Some(observation.host.busy_pct);
+                self.steal_pct = observation.host.steal_pct;
+                self.host = json!({
+                    "at": time::rfc3339(observation.wall_ns), "interval_s": observation.interval_s,
+                    "cpus": observation.host.cpus, "busy_pct": observation.host.busy_pct,
+                    "steal_pct": observation.host.steal_pct,
+                });
+                self.owners = owners(observation);
+            }
+            Event::TrialBegins { .. } => self.trials += 1,
+            Event::Decided { decision, candidates } => {
+                self.kept += u64::from(decision.winner != 0);
+                self.decision = candidates
+                    .iter()
+                    .zip(&decision.verdicts)
+                    .map(|(plan, verdict)| json!({"name": plan.name, "kept": verdict.kept, "why": verdict.why}))
+                    .collect();
+            }
+            Event::Note(note) => {
+                self.notes.push((*note).to_owned());
+                let surplus = self.notes.len().saturating_sub(NOTES);
+                self.notes.drain(..surplus);
+            }
+            _ => {}
+        }
+    }
+
+    fn metrics(&self) -> Registry {
+        let mut registry = Registry::with_prefix("evenkeel");
+        let mut gauge = |name: &str, help: &str, value: Option<f64>| {
+            // What is not known is left out: it is not zero.
+            if let Some(value) = value {
+                let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
+                gauge.set(value);
+                registry.register(name, help, gauge);
+            }
+        };
+        gauge("host_busy_percent", "CPU used, percent of one CPU", self.busy_pct);
+        gauge("host_steal_percent", "CPU taken by the hypervisor, percent of one CPU", self.steal_pct);
+        let own = own_cost();
+        gauge("self_resident_bytes", "Memory of evenkeel itself", own.map(|(_, bytes)| bytes));
+        let mut rates = |name: &str, help: &str, of: fn(&Owner) -> Option<f64>| {
+            let family = Family::<Vec<(String, String)>, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
+            for owner in &self.owners {
+                if let Some(value) = of(owner) {
+                    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+                    let labels =
+                        vec![label("kind", owner.kind), label("name", &owner.name), label("pod", &owner.pod)];
+                    family.get_or_create(&labels).set(value);
+                }
+            }
+            registry.register(name, help, family);
+        };
+        rates("cpu_percent", "CPU got, percent of one CPU", |owner| Some(owner.cpu_pct));
+        rates("wait_percent", "Time runnable without a CPU, percent, summed over tasks", |o| o.wait_pct);
+        rates("throttled_percent", "Time held back by a quota, percent", |owner| owner.throttled_pct);
+        let mut counter = |name: &str, help: &str, value: u64| {
+            let counter = Counter::<u64>::default();
+            counter.inc_by(value);
+            registry.register(name, help, counter);
+        };
+        counter("trials", "Trials held", self.trials);
+        counter("trials_kept", "Trials after which settings of ours were in force", self.kept);
+        let cpu = Counter::<f64, std::sync::atomic::AtomicU64>::default();
+        cpu.inc_by(own.map_or(0.0, |(seconds, _)| seconds));
+        registry.register("self_cpu_seconds", "CPU time of evenkeel itself", cpu);
+        let info = Family::<Vec<(String, String)>, Gauge>::default();
+        info.get_or_create(&vec![("name".to_owned(), self.settings.clone())]).set(1);
+        registry.register("settings_in_force", "Which settings are in force", info);
+        registry
+    }
+}
+
+fn owners(observation: &Observation) -> Vec<Owner> {
+    let group = |index: Option<u32>| index.and_then(|index| observation.groups.get(index as usize));
+    let sums = |of: &dyn Fn(&evenkeel_base::TaskView) -> bool| {
+        let members = || observation.tasks.iter().filter(|task| of(task));
+        (members().map(|task| task.cpu_pct).sum::<f64>(), members().map(|task| task.wait_pct).sum())
+    };
+    let pod_name = |index: Option<u32>| {
+        index.and_then(|index| observation.pods.get(index as usize)).map_or_else(String::new, |pod| {
+            pod.namespace.as_ref().map_or_else(|| pod.name.clone(), |space| format!("{space}/{}", pod.name))
+        })
+    };
+    let mut owners = Vec::new();
+    let mut add = |kind, name: String, pod: String, at: Option<u32>, (cpu_pct, wait_pct)| {
+        let group = group(at);
+        owners.push(Owner {
+            kind,
+            name,
+            pod,
+            cpu_pct: group.and_then(|group| group.cpu_pct).map_or(cpu_pct, |pct| pct.max(cpu_pct)),
+            wait_pct,
+            throttled_pct: group.and_then(|group| group.throttled_pct),
+        });
+    };
+    for (at, what) in (0u32..).zip(&observation.containers) {
+        let sums = sums(&|task| task.container == Some(at));
+        add("container", what.name.clone(), pod_name(what.pod), what.group, sums);
+    }
+    for (at, what) in (0u32..).zip(&observation.pods) {
+        add("pod", pod_name(Some(at)), pod_name(Some(at)), what.group, sums(&|task| task.pod == Some(at)));
+    }
+    for (at, what) in (0u32..).zip(&observation.vms) {
+        add("vm", what.name.clone(), String::new(), what.group, sums(&|task| task.vm == Some(at)));
+    }
+    owners
+}
+
+/// CPU seconds and resident bytes of this process.
+fn own_cost() -> Option<(f64, f64)> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // After the name, which may hold anything: utime and stime are fields 14 and 15 of proc(5).
+    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    let per_s = rustix::param::clock_ticks_per_second() as f64;
+    Some((ticks / per_s, pages * rustix::param::page_size() as f64))
+}
+
+fn metrics_page(board: &Mutex<Board>) -> impl IntoResponse + use<> {
+    let registry = board.lock().unwrap_or_else(PoisonError::into_inner).metrics();
+    let mut text = String::new();
+    if let Err(error) = encode(&mut text, &registry) {
+        let _ = writeln!(text, "# {error}");
+    }
+    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+}
+
+fn status_page(board: &Mutex<Board>) -> impl IntoResponse + use<> {
+    let board = board.lock().unwrap_or_else(PoisonError::into_inner);
+    let owners: Vec<Value> = board
+        .owners
+        .iter()
+        .map(|owner| {
+            json!({
+                "kind": owner.kind, "name": owner.name, "pod": (!owner.pod.is_empty()).then_some(&owner.pod),
+                "cpu_pct": owner.cpu_pct, "wait_pct": owner.wait_pct, "throttled_pct": owner.throttled_pct,
+            })
+        })
+        .collect();
+    let document = json!({
+        "schema": "evenkeel.live/v1", "host": board.host, "settings": board.settings, "owners": owners,
+        "trials": board.trials, "kept": board.kept, "last_decision": board.decision, "notes": board.notes,
+    });
+    ([(CONTENT_TYPE, "application/json")], format!("{document:#}\n"))
+}

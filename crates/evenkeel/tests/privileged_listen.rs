@@ -1,0 +1,88 @@
+//! `run --listen` on the real kernel: what a scraper and a script see meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+/// Ended when the test is, however it ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn metrics_and_status_follow_the_loop() {
+    let state = tempfile::tempdir().unwrap();
+    let load = Running(
+        Command::new(BINARY)
+            .args(["load", "duty", "--percent", "10", "--seconds", "120"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let mut agent = Running(
+        Command::new(BINARY)
+            .arg("--state-dir")
+            .arg(state.path())
+            .args(["run", "--scope", &format!("pid:{}", load.0.id()), "--for", "100s"])
+            .args(["--listen", "127.0.0.1:0"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(agent.0.stderr.take().unwrap()).lines();
+    let line = lines.by_ref().map(Result::unwrap).find(|line| line.contains("listening on")).unwrap();
+    std::thread::spawn(move || lines.for_each(drop));
+    let address = line.rsplit('/').next().unwrap().to_owned();
+    let until = Instant::now() + Duration::from_secs(60);
+    let metrics = loop {
+        let page = get(&address, "/metrics");
+        assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+        if page.contains("evenkeel_host_busy_percent ") {
+            break page;
+        }
+        assert!(Instant::now() < until, "nothing was observed: {page}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(metrics.contains("openmetrics-text") && metrics.trim_end().ends_with("# EOF"), "{metrics}");
+    let value = |name: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(value("evenkeel_host_busy_percent") > 0.0);
+    assert!(value("evenkeel_self_cpu_seconds_total") >= 0.0 && value("evenkeel_self_resident_bytes") > 1e6);
+    let page = get(&address, "/status");
+    let body = page.split_once("\r\n\r\n").unwrap().1;
+    let status: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(status["schema"], "evenkeel.live/v1");
+    assert!(status["host"]["busy_pct"].as_f64().unwrap() > 0.0, "{status}");
+    assert!(get(&address, "/nonsense").starts_with("HTTP/1.1 404"));
+    // The port is taken: the second one says so and touches nothing.
+    let other = tempfile::tempdir().unwrap();
+    let out = Command::new(BINARY)
+        .arg("--state-dir")
+        .arg(other.path())
+        .args(["run", "--scope", &format!("pid:{}", load.0.id()), "--for", "5s", "--listen", &address])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&out.stderr).contains(&address));
+}
