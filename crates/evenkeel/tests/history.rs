@@ -259,7 +259,8 @@ fn real_samples_of_this_host_come_back_as_they_were() {
     for _ in 0..5 {
         let sample = observer.sample().unwrap();
         store.add_sample(&sample).unwrap();
-        taken.push(sample);
+        // What ended between two samples is not kept: it is in its group's own count.
+        taken.push(Sample { exited: Vec::new(), ..sample });
         std::thread::sleep(Duration::from_millis(100));
     }
     store.flush().unwrap();
