@@ -37,10 +37,11 @@ lint: ## formatting, clippy with warnings denied, shellcheck where installed
 validate: ## the simulator against this kernel: measures random mixes (as root, 20 quiet minutes), compares
 	@scripts/validate.sh $(VALIDATE_ARGS)
 
-bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000 tasks costs (as root)
+bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000 tasks costs, beside other tools (as root)
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo bench --locked --workspace --bench '*'
 	@scripts/cost.sh
+	@scripts/compare.sh
 
 outsiders: ## a redis under light load and a compile beside a mix that the loop evens out: what they feel (8 minutes, as root)
 	@scripts/packages.sh build test

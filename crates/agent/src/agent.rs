@@ -73,7 +73,10 @@ impl Agent {
     /// The host cannot be observed, another agent is at work, or the journal cannot be written.
     pub fn new(config: Config, watcher: &mut dyn Watcher) -> Result<Self, AgentError> {
         let root = Root::host();
-        let observer = Observer::new(&root, ObserverOptions::default())?;
+        let observer = Observer::new(
+            &root,
+            ObserverOptions { sampling: config.sampling, ..ObserverOptions::default() },
+        )?;
         let kernel = read_kernel(&root);
         let actuator = if config.apply {
             let options = Options { allow_realtime: config.realtime, protected: Vec::new() };
@@ -377,7 +380,7 @@ impl Agent {
     }
 
     pub(crate) fn tell_notes(&mut self, watcher: &mut dyn Watcher) {
-        for note in self.recorder.take_notes() {
+        for note in self.recorder.take_notes().into_iter().chain(self.observer.take_note()) {
             watcher.event(&Event::Note(&note));
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_observe::Sampling;
 use evenkeel_policy::race::RaceRules;
 
 use crate::guarantee::Guarantees;
@@ -35,6 +36,8 @@ pub struct Config {
     pub known: BTreeMap<u32, f64>,
     /// Rules of trials, the guard's limits among them.
     pub rules: RaceRules,
+    /// How tasks are sampled.
+    pub sampling: Sampling,
     /// Whether the history is written.
     pub history: bool,
     /// End after the first decision instead of watching on.
@@ -58,6 +61,7 @@ impl Config {
             levers: Vec::new(),
             known: BTreeMap::new(),
             rules: RaceRules::default(),
+            sampling: Sampling::Auto,
             history: true,
             once: false,
             guarantees: Guarantees::default(),

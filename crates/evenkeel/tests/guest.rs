@@ -165,3 +165,30 @@ fn the_loop_changes_things_and_everything_is_put_back() {
     assert_eq!(restored["schema"], "evenkeel.restore/v1");
     assert!(!restored["items"].as_array().unwrap().is_empty(), "{restored:#}");
 }
+
+#[test]
+fn bpf_and_proc_see_the_same_on_an_older_kernel() {
+    let results = scenario("bpf");
+    let [by_bpf, by_proc] = ["by_bpf", "by_proc"].map(|name| results.json(name));
+    let spinning: u64 = results.text("spinning").trim().parse().unwrap();
+    // Whatever does not depend on when it was read.
+    let fixed = |ps: &serde_json::Value, pid: u64| {
+        let tasks = ps["tasks"].as_array().unwrap();
+        let task = tasks.iter().find(|task| task["tid"] == pid).unwrap_or_else(|| panic!("{pid} in {ps}"));
+        ["tgid", "start_time", "comm", "policy", "nice", "slice_usec", "cgroup", "affinity", "kernel_thread"]
+            .map(|field| task[field].clone())
+    };
+    for pid in [1, 2, spinning] {
+        assert_eq!(fixed(&by_bpf, pid), fixed(&by_proc, pid));
+    }
+    assert_eq!(fixed(&by_bpf, spinning)[6], "/spinning");
+    let spins = |ps: &serde_json::Value| {
+        let tasks = ps["tasks"].as_array().unwrap();
+        tasks.iter().find(|task| task["tid"] == spinning).and_then(|task| task["cpu_pct"].as_f64()).unwrap()
+    };
+    assert!(spins(&by_bpf) > 10.0 && spins(&by_proc) > 10.0, "{} {}", spins(&by_bpf), spins(&by_proc));
+    let ended = by_bpf["exited"].as_array().unwrap();
+    let forking = ended.iter().find(|exited| exited["cgroup"] == "/forking").expect("short-lived tasks");
+    assert!(forking["tasks_per_s"].as_f64().unwrap() > 1.0 && forking["cpu_pct"].as_f64().unwrap() > 0.0);
+    assert_eq!(by_proc["exited"], serde_json::json!([]));
+}

@@ -13,7 +13,7 @@ use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Observation, Sample};
 use evenkeel_kernfs::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
-use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions};
+use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampling};
 use evenkeel_policy::audit::{self, Expectations, Finding, Input, Report, Severity, Status};
 use evenkeel_report::table;
 use evenkeel_store::Store;
@@ -72,7 +72,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         None => Expectations::default(),
     };
     let root = global.root.as_ref().map_or_else(Root::host, Root::at);
-    let observation = observe(&root, args.interval).map_err(Failure::Cannot)?;
+    let observation =
+        observe(&root, args.interval, global.sampling.unwrap_or_default()).map_err(Failure::Cannot)?;
     expectations.guarantees = guarantees(global, promised, &observation);
     let facts = read_facts(&root, &facts_wanted(&observation));
     let report =
@@ -121,8 +122,8 @@ fn read_policy(path: &Path) -> anyhow::Result<Expectations> {
     Ok(Expectations::parse(path, &text)?)
 }
 
-fn observe(root: &Root, interval: Duration) -> anyhow::Result<Observation> {
-    let mut options = ObserverOptions::default();
+fn observe(root: &Root, interval: Duration, sampling: Sampling) -> anyhow::Result<Observation> {
+    let mut options = ObserverOptions { sampling, ..ObserverOptions::default() };
     if !root.is_live() {
         options.runtimes = Endpoints::none();
     }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
+use evenkeel_observe::Sampling;
 
 mod capture;
 mod check;
@@ -64,9 +66,21 @@ pub struct Global {
         env = "EVENKEEL_STATE_DIR"
     )]
     pub state_dir: PathBuf,
+    /// How tasks are sampled: by bpf (cheap, and short-lived tasks are counted), by proc, or auto: bpf where this kernel
+    /// and the caller's privileges allow it, else proc, saying why.
+    #[arg(long, global = true, value_name = "WAY", env = "EVENKEEL_SAMPLING", value_parser = sampling())]
+    pub sampling: Option<Sampling>,
     /// More detail on stderr; repeat for more.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+fn sampling() -> impl TypedValueParser<Value = Sampling> {
+    PossibleValuesParser::new(["auto", "bpf", "proc"]).map(|way| match way.as_str() {
+        "bpf" => Sampling::Bpf,
+        "proc" => Sampling::Proc,
+        _ => Sampling::Auto,
+    })
 }
 
 /// Form of a result.

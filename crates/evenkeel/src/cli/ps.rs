@@ -103,7 +103,8 @@ fn observe(
     let observing = || -> Result<_, evenkeel_observe::ObserveError> {
         let mut watching = None;
         let (mut observer, before, after) = if root.is_live() {
-            let options = ObserverOptions { switches: Select::All, ..ObserverOptions::default() };
+            let sampling = global.sampling.unwrap_or_default();
+            let options = ObserverOptions { sampling, switches: Select::All, ..ObserverOptions::default() };
             let mut observer = Observer::new(&root, options)?;
             watching = lengths.then(waits::Watching::start);
             let before = observer.sample()?;
@@ -111,6 +112,9 @@ fn observe(
             let after = observer.sample()?;
             watching = watching.map(waits::Watching::stop);
             observer.wait_for_runtimes(RUNTIMES_WAIT);
+            if let Some(note) = observer.take_note() {
+                tracing::warn!("{note}");
+            }
             (observer, before, after)
         } else {
             replay(&root)?

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use evenkeel_agent::guarantee::{Source as Origin, wait_ns};
 use evenkeel_agent::{Config, Goal, Guarantees, Scope};
+use evenkeel_observe::Sampling;
 use evenkeel_policy::audit::FileError;
 use evenkeel_policy::guarantee::{Amount, Promise};
 use evenkeel_policy::guard::GuardLimits;
@@ -46,6 +47,7 @@ struct RunTable {
     levers: Vec<Spanned<String>>,
     reserved: Option<Spanned<String>>,
     labels: Option<bool>,
+    sampling: Option<Sampling>,
 }
 
 /// Options of `plan` and `run`.
@@ -122,6 +124,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         let why = format!("allow {:?}: only \"realtime\" can be allowed", other.get_ref());
         return Err(source.fault(other, why));
     }
+    config.sampling = global.sampling.or(run.sampling).unwrap_or_default();
     config.realtime = !run.allow.is_empty() || !args.allow.is_empty();
     let no_lever = |name: &str| -> Option<String> {
         let names: Vec<_> = LEVERS.iter().map(|lever| lever.name()).collect();

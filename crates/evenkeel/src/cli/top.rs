@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use evenkeel_base::Observation;
 use evenkeel_kernfs::Root;
-use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
+use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling, Select};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -51,7 +51,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             "top needs a terminal; `evenkeel ps` prints one shot, also as JSON"
         )));
     }
-    let mut top = Top::new(args).map_err(|error| Failure::Cannot(error.into()))?;
+    let mut top =
+        Top::new(args, global.sampling.unwrap_or_default()).map_err(|error| Failure::Cannot(error.into()))?;
     // Puts the terminal back on a panic, too.
     let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
     let ended = top.show(&mut terminal);
@@ -73,8 +74,8 @@ struct Top {
 }
 
 impl Top {
-    fn new(args: Args) -> Result<Self, evenkeel_observe::ObserveError> {
-        let options = ObserverOptions { switches: Select::All, ..ObserverOptions::default() };
+    fn new(args: Args, sampling: Sampling) -> Result<Self, evenkeel_observe::ObserveError> {
+        let options = ObserverOptions { sampling, switches: Select::All, ..ObserverOptions::default() };
         let mut observer = Observer::new(&Root::host(), options)?;
         let before = observer.sample()?;
         Ok(Self {

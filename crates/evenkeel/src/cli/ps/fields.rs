@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_base::observation::CpuView;
-use evenkeel_base::{ContainerView, GroupView, Observation, PodView, TaskView, VmView};
+use evenkeel_base::{ContainerView, ExitedView, GroupView, Observation, PodView, TaskView, VmView};
 use evenkeel_observe::Observer;
 use evenkeel_report::why::Waits;
 use evenkeel_report::{Field, Table, Value};
@@ -52,6 +52,13 @@ pub struct View<'a> {
     pub waits: super::waits::ByContainer,
 }
 
+/// Sums of tasks that ended; 0 where nobody counts them.
+#[derive(Default)]
+struct Ended {
+    cpu_pct: f64,
+    wait_pct: f64,
+}
+
 impl<'a> View<'a> {
     pub fn new(observation: &'a Observation, observer: &Observer) -> Self {
         let active = active_by_group(observation);
@@ -76,8 +83,10 @@ impl<'a> View<'a> {
         let all = self.observation.containers.iter().enumerate();
         all.map(|(at, what)| {
             let pod = what.pod.and_then(|pod| self.observation.pods.get(pod as usize)).map(pod_name);
+            let own = Some(at as u32);
+            let ended = self.ended(|exited| exited.container == own);
             let mut sum =
-                self.sum(what, what.name.clone(), pod, what.group, |task| task.container == Some(at as u32));
+                self.sum(what, what.name.clone(), pod, what.group, ended, |task| task.container == own);
             sum.waits = self.waits.as_ref().and_then(|waits| waits.get(&(at as u32))).cloned();
             sum
         })
@@ -87,7 +96,11 @@ impl<'a> View<'a> {
     pub fn pods(&self) -> Vec<Sum<'a, PodView>> {
         let all = self.observation.pods.iter().enumerate();
         all.map(|(at, what)| {
-            self.sum(what, pod_name(what), None, what.group, |task| task.pod == Some(at as u32))
+            let own = Some(at as u32);
+            let containers = &self.observation.containers;
+            let pod_of = |container: u32| containers.get(container as usize).and_then(|view| view.pod);
+            let ended = self.ended(|exited| exited.container.and_then(pod_of) == own);
+            self.sum(what, pod_name(what), None, what.group, ended, |task| task.pod == own)
         })
         .collect()
     }
@@ -95,7 +108,8 @@ impl<'a> View<'a> {
     pub fn vms(&self) -> Vec<Sum<'a, VmView>> {
         let all = self.observation.vms.iter().enumerate();
         all.map(|(at, what)| {
-            self.sum(what, what.name.clone(), None, what.group, |task| task.vm == Some(at as u32))
+            let none = Ended::default();
+            self.sum(what, what.name.clone(), None, what.group, none, |task| task.vm == Some(at as u32))
         })
         .collect()
     }
@@ -106,11 +120,13 @@ impl<'a> View<'a> {
         name: String,
         pod: Option<String>,
         group: Option<u32>,
+        ended: Ended,
         of: impl Fn(&TaskView) -> bool,
     ) -> Sum<'a, T> {
         let members: Vec<&TaskView> = self.observation.tasks.iter().filter(|task| of(task)).collect();
         let group = group.and_then(|group| self.observation.groups.get(group as usize));
-        let sum: f64 = members.iter().map(|task| task.cpu_pct).sum();
+        let sum: f64 = ended.cpu_pct + members.iter().map(|task| task.cpu_pct).sum::<f64>();
+        let waits: Option<f64> = members.iter().map(|task| task.wait_pct).sum();
         Sum {
             what,
             name,
@@ -118,10 +134,20 @@ impl<'a> View<'a> {
             group,
             // The group's own count has what short-lived tasks used too; the tasks' is finer over short intervals.
             cpu_pct: group.and_then(|group| group.cpu_pct).filter(|pct| *pct > sum).unwrap_or(sum),
-            wait_pct: members.iter().map(|task| task.wait_pct).sum(),
+            wait_pct: waits.map(|waits| waits + ended.wait_pct),
             tasks: members.len(),
             waits: None,
         }
+    }
+
+    /// What tasks that ended within the interval used of it.
+    fn ended(&self, of: impl Fn(&ExitedView) -> bool) -> Ended {
+        let mut sum = Ended::default();
+        for exited in self.observation.exited.iter().filter(|exited| of(exited)) {
+            sum.cpu_pct += exited.cpu_pct;
+            sum.wait_pct += exited.wait_pct;
+        }
+        sum
     }
 
     /// Tasks that ran or waited, by the CPU they ran on last.
@@ -129,9 +155,10 @@ impl<'a> View<'a> {
         self.tasks.iter().filter(|row| row.task.cpu == Some(cpu) && row.busy()).collect()
     }
 
-    /// Busy time of the CPUs that no task seen at both ends accounts for: tasks that ended meanwhile, interrupts.
+    /// Busy time of the CPUs that no task accounts for: interrupts, and by `/proc` tasks that ended meanwhile.
     pub fn unattributed_pct(&self) -> f64 {
         let seen: f64 = self.observation.tasks.iter().map(|task| task.cpu_pct).sum();
+        let seen = seen + self.ended(|_| true).cpu_pct;
         (self.observation.host.busy_pct - seen).max(0.0)
     }
 
@@ -151,6 +178,7 @@ impl<'a> View<'a> {
             "containers": container_table().json(&self.containers()),
             "pods": pod_table().json(&self.pods()),
             "vms": vm_table().json(&self.vms()),
+            "exited": exited_table(o).json(&o.exited),
         })
     }
 
@@ -322,6 +350,30 @@ fn common() -> Vec<Field<Row>> {
         Field::number("voluntary_per_s", "VOL/s", 0, |row: &Row| row.task.voluntary_per_s),
         Field::number("involuntary_per_s", "INV/s", 0, |row: &Row| row.task.involuntary_per_s),
     ]
+}
+
+/// Tasks that ended within the interval, by group.
+fn exited_table(observation: &Observation) -> Table<ExitedView> {
+    let group_path = |at: Option<u32>| Some(observation.groups.get(at? as usize)?.path.clone());
+    let container_name = |at: Option<u32>| Some(observation.containers.get(at? as usize)?.name.clone());
+    let groups: BTreeMap<Option<u32>, Option<String>> =
+        observation.exited.iter().map(|exited| (exited.group, group_path(exited.group))).collect();
+    let containers: BTreeMap<Option<u32>, Option<String>> = observation
+        .exited
+        .iter()
+        .map(|exited| (exited.container, container_name(exited.container)))
+        .collect();
+    Table::new(vec![
+        Field::new("cgroup", "CGROUP", move |row: &ExitedView| {
+            groups.get(&row.group).cloned().flatten().map_or(Value::Unknown, Value::Text)
+        }),
+        Field::new("container", "CONTAINER", move |row: &ExitedView| {
+            containers.get(&row.container).cloned().flatten().into()
+        }),
+        Field::number("tasks_per_s", "ENDED/s", 0, |row: &ExitedView| Some(row.tasks_per_s)),
+        Field::number("cpu_pct", "CPU %", 1, |row: &ExitedView| Some(row.cpu_pct)),
+        Field::number("wait_pct", "WAIT %", 1, |row: &ExitedView| Some(row.wait_pct)),
+    ])
 }
 
 /// Threads, with all fields of the contract.
