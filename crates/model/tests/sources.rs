@@ -169,7 +169,7 @@ fn balance_ranges_and_what_they_say_about_the_advice() {
     }
     // Only ratios matter: the total does not (against the advice) ...
     let (low, high, mean) = spread(&means);
-    assert!((high - low) / mean < 0.1, "{means:?}");
+    assert!((high - low) / mean < 0.15, "{means:?}");
     // ... and the ratio does (the advice): the closer the units, the shorter the mean run.
     let by_ratio: Vec<f64> =
         [[64.; 5], [32., 45., 64., 91., 128.], [16., 32., 64., 128., 256.], [4., 16., 64., 256., 1024.]]

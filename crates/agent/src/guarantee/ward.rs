@@ -258,10 +258,11 @@ mod tests {
 
     fn tick(got: f64, waited: f64) -> Window {
         Window {
-            seconds: 0.1,
-            got_s: got * 0.1,
-            waited_s: Some(waited * 0.1),
-            runnable_s: Some((got + waited).min(1.0) * 0.1),
+            // An eighth, so that eight of them are a second exactly.
+            seconds: 0.125,
+            got_s: got * 0.125,
+            waited_s: Some(waited * 0.125),
+            runnable_s: Some((got + waited).min(1.0) * 0.125),
             wanted_pct: None,
         }
     }
@@ -270,8 +271,8 @@ mod tests {
     fn seconds_are_judged_and_counted_and_changes_are_told() {
         let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), wait_p99_ns: None });
         assert_eq!(ward.state(), State::Unknown);
-        let told: Vec<String> = (0..30)
-            .filter_map(|n| ward.add(if (10..21).contains(&n) { tick(0.2, 0.8) } else { tick(0.5, 0.5) }))
+        let told: Vec<String> = (0..24)
+            .filter_map(|n| ward.add(if (8..17).contains(&n) { tick(0.2, 0.8) } else { tick(0.5, 0.5) }))
             .collect();
         assert!(told.len() == 2 && told[0].contains("broken") && told[1].contains("at risk"), "{told:?}");
         assert_eq!(ward.state(), State::AtRisk, "broken a second ago");

@@ -119,8 +119,8 @@ fn a_punishment_in_force_at_the_start_is_waited_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever the rule, governing costs little against no limit, plus the time to learn the rule
-    /// once.
+    /// Whatever the rule, governing costs little against no limit, plus the time to learn the rule once. Where only CPU
+    /// given counts, a punishment frees the window by itself: no limit does well there, and governing costs more.
     #[test]
     fn it_never_costs_much(
         window_s in 4.0f64..60.0,
@@ -134,7 +134,8 @@ proptest! {
         let rule = Rule::Window { window_s, above: share, below: share * hysteresis, stolen, counts_stolen };
         let (none, _) = swept(rule, cpu_s, busy);
         let (ours, governor) = governed(rule, cpu_s, busy, Rules::default());
-        prop_assert!(ours <= 1.15 * none + 1.5 * window_s, "{} against {}: {}", ours, none, governor.verdict());
+        let factor = if counts_stolen { 1.15 } else { 1.6 };
+        prop_assert!(ours <= factor * none + 1.5 * window_s, "{} against {}: {}", ours, none, governor.verdict());
     }
 
     #[test]
