@@ -48,7 +48,8 @@ pub struct Stage {
     /// The decision in words.
     pub why: String,
     /// What was predicted for it; `None` where nothing was.
-    #[serde(default)]
+    // Left out of the history where there is none: runs have thousands of stages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
 }
 

@@ -106,7 +106,9 @@ fn the_best_settings_are_found_and_told_in_every_form() {
     assert!(String::from_utf8_lossy(&again.stdout).contains("30 trials"));
     // A larger budget goes on from there.
     let more = bench.run(&["--trials", "33"]);
-    assert_eq!((more.status.code(), bench.trials()), (Some(0), 33));
+    assert_eq!(more.status.code(), Some(0));
+    // The last of them compare the best with the present settings, in pairs: one may be left over.
+    assert!((32..=33).contains(&bench.trials()), "{}", bench.trials());
 }
 
 #[test]
