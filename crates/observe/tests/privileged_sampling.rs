@@ -105,7 +105,8 @@ fn a_task_that_runs_is_told_from_one_that_sleeps_with_its_attributes() {
     let seen = observer.observe(&before, &after, &Detail::Processes([pid].into())).unwrap();
     let of = |pid: u32| seen.tasks.iter().find(|task| task.id.tgid == pid).unwrap();
     let (busy, idle) = (of(pid), of(sleeping.0.id()));
-    assert!(busy.cpu_pct > 0.0 && idle.cpu_pct == 0.0, "{busy:?} {idle:?}");
+    // The sleeper may have been starting still.
+    assert!(busy.cpu_pct > 0.0 && busy.cpu_pct > 5.0 * idle.cpu_pct, "{busy:?} {idle:?}");
     assert_eq!((busy.comm.as_str(), idle.comm.as_str()), ("sh", "sleep"));
     assert_eq!((busy.sched, idle.sched.is_none()), (Some(attr), true));
     assert_eq!(busy.affinity, sys::getaffinity(pid).ok());

@@ -270,7 +270,7 @@ fn the_size_stays_bounded_over_a_long_run() {
             task.ran_ns = random.random();
         }
         store.add_sample(&now).unwrap();
-        store.add_stage(run, &stage("trial", at)).unwrap();
+        store.add_stage(run, &Stage { predicted: None, ..stage("trial", at) }).unwrap();
         largest = largest.max(store.usage().unwrap().disk_bytes);
     }
     assert!(largest <= limits.max_bytes, "{largest} bytes");
