@@ -18,6 +18,8 @@
 pub mod builtin;
 pub mod burn;
 pub mod ceiling;
+mod children;
+mod engine;
 pub mod exec;
 pub mod fairness;
 pub mod governor;

@@ -6,26 +6,17 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use bollard::Docker;
 use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions,
-    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder,
-    StartContainerOptions,
-};
 use evenkeel_base::CpuShares;
-use futures_util::TryStreamExt;
 
 use super::RunError;
 use super::groups::Wanted;
 use super::scratch::is_stale;
-use crate::tenant::container::{Engine, LIBRARIES};
+use crate::engine::{BINARY_INSIDE, Engine, LIBRARIES};
 
 /// Label that carries the cell's name.
 const LABEL: &str = "evenkeel-lab-run";
-/// Where the program is inside.
-const BINARY_INSIDE: &str = "/evenkeel";
 /// What commands of the host need besides libraries.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
 
@@ -67,55 +58,9 @@ impl Containers {
     /// Connects, removes what dead starters left, and makes the image.
     pub fn prepare(name: &str) -> Result<Self, RunError> {
         let engine = Engine::connect(None).map_err(|e| RunError::Missing(e.to_string()))?;
-        let containers =
-            Self { engine, name: name.to_owned(), image: format!("{name}:empty"), running: HashMap::new() };
-        containers.sweep()?;
-        let options = CreateImageOptionsBuilder::new().from_src("-").repo(name).tag("empty").build();
-        // An empty tar is two blocks of zeros.
-        let tar = bollard::body_full(vec![0; 1024].into());
-        let steps = containers.engine.call(async move |docker: Docker| {
-            docker.create_image(Some(options), Some(tar), None).try_collect::<Vec<_>>().await
-        });
-        steps.map_err(refused("cannot import an empty image"))?;
-        Ok(containers)
-    }
-
-    fn sweep(&self) -> Result<(), RunError> {
-        let filters = HashMap::from([("label", vec![LABEL])]);
-        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        let found = self
-            .engine
-            .call(async move |docker: Docker| docker.list_containers(Some(options)).await)
-            .map_err(refused("cannot list containers"))?;
-        for container in found {
-            let owner = container.labels.unwrap_or_default().remove(LABEL).unwrap_or_default();
-            if is_stale(&owner)
-                && let Some(id) = container.id
-            {
-                self.remove(&id);
-                self.remove_image(&format!("{owner}:empty"));
-            }
-        }
-        Ok(())
-    }
-
-    fn remove(&self, id: &str) {
-        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-        let gone =
-            self.engine.call(async move |docker: Docker| docker.remove_container(id, Some(options)).await);
-        if let Err(error) = gone {
-            tracing::warn!("cannot remove container {id}: {error}");
-        }
-    }
-
-    fn remove_image(&self, image: &str) {
-        let options = RemoveImageOptionsBuilder::new().force(true).build();
-        let gone = self
-            .engine
-            .call(async move |docker: Docker| docker.remove_image(image, Some(options), None).await);
-        if let Err(error) = gone {
-            tracing::warn!("cannot remove image {image}: {error}");
-        }
+        engine.sweep(LABEL, is_stale).map_err(refused("cannot list containers"))?;
+        let image = engine.empty_image(name).map_err(refused("cannot import an empty image"))?;
+        Ok(Self { engine, name: name.to_owned(), image, running: HashMap::new() })
     }
 
     /// Starts one; gives its first process.
@@ -154,26 +99,13 @@ impl Containers {
             host_config: Some(host_config),
             ..ContainerCreateBody::default()
         };
-        let options =
-            CreateContainerOptionsBuilder::new().name(&format!("{}-{}", self.name, request.number)).build();
-        let made = self
-            .engine
-            .call(async move |docker: Docker| docker.create_container(Some(options), body).await)
-            .map_err(refused("cannot create a container"))?;
+        let name = format!("{}-{}", self.name, request.number);
+        let id = self.engine.create(&name, body).map_err(refused("cannot create a container"))?;
         // Known from here on, so that it is removed whatever happens next.
-        self.running.insert(request.number, (made.id.clone(), 0));
-        let id = made.id.as_str();
-        let state = self
-            .engine
-            .call(async move |docker: Docker| {
-                docker.start_container(id, None::<StartContainerOptions>).await?;
-                docker.inspect_container(id, None::<InspectContainerOptions>).await
-            })
-            .map_err(refused("cannot start a container"))?
-            .state;
-        let pid = state.and_then(|s| s.pid).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        self.running.insert(request.number, (id.clone(), 0));
+        let pid = self.engine.start(&id).map_err(refused("cannot start a container"))?;
         let pid = pid.ok_or_else(|| RunError::Missing(format!("container {id} ended at once")))?;
-        self.running.insert(request.number, (made.id, pid));
+        self.running.insert(request.number, (id, pid));
         Ok(pid)
     }
 
@@ -186,17 +118,17 @@ impl Containers {
 
     /// Asks one to end (SIGTERM).
     pub fn ask_to_end(&self, number: usize) {
-        let Some((id, _)) = self.running.get(&number) else { return };
-        let options = bollard::query_parameters::KillContainerOptionsBuilder::new().signal("SIGTERM").build();
-        let _ = self.engine.call(async move |docker: Docker| docker.kill_container(id, Some(options)).await);
+        if let Some((id, _)) = self.running.get(&number) {
+            self.engine.ask_to_end(id);
+        }
     }
 }
 
 impl Drop for Containers {
     fn drop(&mut self) {
         for (id, _) in self.running.values() {
-            self.remove(id);
+            self.engine.remove(id);
         }
-        self.remove_image(&self.image);
+        self.engine.remove_image(&self.image);
     }
 }

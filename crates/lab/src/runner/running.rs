@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use super::RunError;
 use super::docker::{Containers, Request};
 use super::groups::{Places, TenantGroup};
-use super::spawn::{Launch, Processes};
+use super::spawn::{self, Launch};
+use crate::children::Children;
 
 /// Processes and containers, by the tenants' numbers.
 #[derive(Debug, Default)]
 pub(super) struct Running {
-    processes: Option<Processes>,
+    processes: Option<Children>,
     /// Where among the processes.
     at: HashMap<usize, usize>,
     containers: Option<Containers>,
@@ -30,7 +31,7 @@ impl Running {
         }
         self.at = launches.iter().enumerate().map(|(at, (number, _))| (*number, at)).collect();
         let launches = launches.into_iter().map(|(_, launch)| launch).collect();
-        self.processes = Some(Processes::start(PathBuf::from(binary), launches)?);
+        self.processes = Some(spawn::start(PathBuf::from(binary), launches)?);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::RunError;
 use super::groups::Places;
-use crate::tenant::PREFIX;
+use crate::tenant::{PREFIX, is_alive};
 
 /// Where pages, orders and answers live: memory, visible to bind mounts.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -25,7 +25,7 @@ pub(crate) fn is_stale(name: &str) -> bool {
         number.parse::<u32>().ok()?;
         pid.parse::<u32>().ok()
     });
-    owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    owner.is_some_and(|pid| !is_alive(pid))
 }
 
 fn base() -> PathBuf {

@@ -6,22 +6,14 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions,
-    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder,
-    StartContainerOptions,
-};
-use bollard::{API_DEFAULT_VERSION, Docker};
 use evenkeel_base::CpuSet;
-use futures_util::TryStreamExt;
-use tokio::runtime::Runtime;
 
 use super::{TenantError, fresh_name, is_stale};
+use crate::engine::{BINARY_INSIDE, Engine, LIBRARIES};
 use crate::load::LoadSpec;
 use crate::page::{Page, Progress};
 use crate::workload::Kind;
@@ -31,13 +23,8 @@ use crate::workload::group::Group;
 pub(super) const PAGE_DIR: &str = "/dev/shm";
 /// Label that carries the set's name.
 const LABEL: &str = "evenkeel-lab";
-/// Where program and page are inside.
-const BINARY_INSIDE: &str = "/evenkeel";
+/// Where the page is inside.
 const PAGE_INSIDE: &str = "/evenkeel.page";
-/// Directories a dynamically linked program finds its loader and libraries in.
-pub(crate) const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
-/// Seconds the engine may take for one answer.
-const TIMEOUT_S: u64 = 60;
 
 /// What to start.
 pub(super) struct Order<'a> {
@@ -61,75 +48,8 @@ pub(super) struct Containers {
     containers: Vec<(String, u32)>,
 }
 
-/// The engine's API without async: every call runs on a thread of its own, so that it works from anywhere.
-#[derive(Debug)]
-pub(crate) struct Engine {
-    docker: Docker,
-    runtime: Runtime,
-}
-
 fn refused(what: &str) -> impl Fn(EngineError) -> TenantError {
     move |error| TenantError::NoContainers(format!("{what}: {error}"))
-}
-
-impl Engine {
-    /// The engine behind a socket, or the usual one.
-    pub(crate) fn connect(socket: Option<&Path>) -> Result<Self, TenantError> {
-        let no_answer = |error: EngineError| {
-            TenantError::NoContainers(format!(
-                "no Docker Engine answers ({error}); start dockerd, set DOCKER_HOST to its unix:// socket, or choose \
-                 cgroups as the place"
-            ))
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|e| TenantError::system("cannot make an event loop", e))?;
-        let engine = Self {
-            docker: {
-                // hyper wants to find the event loop when a client is made.
-                let _in_runtime = runtime.enter();
-                match socket {
-                    Some(socket) => {
-                        Docker::connect_with_unix(&socket.to_string_lossy(), TIMEOUT_S, API_DEFAULT_VERSION)
-                    }
-                    None => Docker::connect_with_unix_defaults(),
-                }
-                .map_err(no_answer)?
-            },
-            runtime,
-        };
-        let docker =
-            engine.call(async |docker: Docker| docker.negotiate_version().await).map_err(no_answer)?;
-        Ok(Self { docker, ..engine })
-    }
-
-    /// Does one thing with a client, and waits for it.
-    pub(crate) fn call<T: Send>(&self, work: impl AsyncWork<T>) -> T {
-        let docker = self.docker.clone();
-        std::thread::scope(|scope| {
-            let running = scope.spawn(|| self.runtime.block_on(work.run(docker)));
-            match running.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })
-    }
-}
-
-/// A closure that makes a future of a client; a trait so that it can cross to another thread.
-pub(crate) trait AsyncWork<T>: Send {
-    fn run(self, docker: Docker) -> impl Future<Output = T>;
-}
-
-impl<T, F, R> AsyncWork<T> for F
-where
-    F: FnOnce(Docker) -> R + Send,
-    R: Future<Output = T>,
-{
-    fn run(self, docker: Docker) -> impl Future<Output = T> {
-        self(docker)
-    }
 }
 
 impl Containers {
@@ -141,63 +61,12 @@ impl Containers {
         let page = Page::create(&path, threads)?;
         let mut set = Self { engine, name, image: None, page: path, one: order.one, containers: Vec::new() };
         page.lock_as_owner().map_err(|e| TenantError::system("cannot lock the progress page", e))?;
-        set.sweep()?;
-        set.make_image()?;
+        set.engine.sweep(LABEL, is_stale).map_err(refused("cannot list containers"))?;
+        set.image = Some(set.engine.empty_image(&set.name).map_err(refused("cannot import an empty image"))?);
         for (index, arguments) in arguments(order).into_iter().enumerate() {
             set.run(order, index, arguments)?;
         }
         Ok((set, page))
-    }
-
-    /// Removes containers of starters that are dead.
-    fn sweep(&self) -> Result<(), TenantError> {
-        let filters = HashMap::from([("label", vec![LABEL])]);
-        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        let found = self
-            .engine
-            .call(async move |docker: Docker| docker.list_containers(Some(options)).await)
-            .map_err(refused("cannot list containers"))?;
-        for container in found {
-            let owner = container.labels.unwrap_or_default().remove(LABEL).unwrap_or_default();
-            if is_stale(&owner)
-                && let Some(id) = container.id
-            {
-                self.remove(&id);
-                self.remove_image(&image_of(&owner));
-            }
-        }
-        Ok(())
-    }
-
-    fn remove(&self, id: &str) {
-        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-        let gone =
-            self.engine.call(async move |docker: Docker| docker.remove_container(id, Some(options)).await);
-        if let Err(error) = gone {
-            tracing::warn!("cannot remove container {id}: {error}");
-        }
-    }
-
-    fn remove_image(&self, image: &str) {
-        let options = RemoveImageOptionsBuilder::new().force(true).build();
-        let gone = self
-            .engine
-            .call(async move |docker: Docker| docker.remove_image(image, Some(options), None).await);
-        if let Err(error) = gone {
-            tracing::warn!("cannot remove image {image}: {error}");
-        }
-    }
-
-    fn make_image(&mut self) -> Result<(), TenantError> {
-        let options = CreateImageOptionsBuilder::new().from_src("-").repo(&self.name).tag("empty").build();
-        // An empty tar is two blocks of zeros.
-        let tar = bollard::body_full(vec![0; 1024].into());
-        let steps = self.engine.call(async move |docker: Docker| {
-            docker.create_image(Some(options), Some(tar), None).try_collect::<Vec<_>>().await
-        });
-        steps.map_err(refused("cannot import an empty image"))?;
-        self.image = Some(image_of(&self.name));
-        Ok(())
     }
 
     fn run(&mut self, order: &Order<'_>, index: usize, command: Vec<String>) -> Result<(), TenantError> {
@@ -225,23 +94,11 @@ impl Containers {
             host_config: Some(host_config),
             ..ContainerCreateBody::default()
         };
-        let options = CreateContainerOptionsBuilder::new().name(&format!("{}-{index}", self.name)).build();
-        let made = self
-            .engine
-            .call(async move |docker: Docker| docker.create_container(Some(options), body).await)
-            .map_err(refused("cannot create a container"))?;
+        let name = format!("{}-{index}", self.name);
+        let id = self.engine.create(&name, body).map_err(refused("cannot create a container"))?;
         // Known from here on, so that it is removed whatever happens next.
-        self.containers.push((made.id.clone(), 0));
-        let id = made.id.as_str();
-        let state = self
-            .engine
-            .call(async move |docker: Docker| {
-                docker.start_container(id, None::<StartContainerOptions>).await?;
-                docker.inspect_container(id, None::<InspectContainerOptions>).await
-            })
-            .map_err(refused("cannot start a container"))?
-            .state;
-        let pid = state.and_then(|s| s.pid).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        self.containers.push((id.clone(), 0));
+        let pid = self.engine.start(&id).map_err(refused("cannot start a container"))?;
         let Some(pid) = pid else {
             return Err(TenantError::NoContainers(format!("container {id} ended at once")));
         };
@@ -290,17 +147,13 @@ impl Containers {
 impl Drop for Containers {
     fn drop(&mut self) {
         for (id, _) in &self.containers {
-            self.remove(id);
+            self.engine.remove(id);
         }
         if let Some(image) = &self.image {
-            self.remove_image(image);
+            self.engine.remove_image(image);
         }
         let _ = fs::remove_file(&self.page);
     }
-}
-
-fn image_of(name: &str) -> String {
-    format!("{name}:empty")
 }
 
 /// The pid or tid in its own, innermost namespace: the last number of `NSpid` (proc(5)).

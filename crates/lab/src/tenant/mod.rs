@@ -17,16 +17,16 @@ use evenkeel_base::{CpuSet, GroupRef, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::burn::monotonic_ns;
+use crate::children::Children;
 use crate::load::{Gauge, Known, LoadSpec};
 use crate::page::{Page, PageError, Progress};
 
 pub mod cgroup;
-pub(crate) mod container;
+mod container;
 mod process;
 
 use cgroup::{Hierarchies, LabGroup};
 use container::Containers;
-use process::Processes;
 
 /// How long loads may take to come up before the start is given up.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -86,7 +86,7 @@ pub enum TenantError {
 }
 
 impl TenantError {
-    fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { what: what.into(), error: source.into() }
     }
 }
@@ -202,7 +202,7 @@ impl Starter {
             Place::Process | Place::OneCgroup | Place::CgroupEach => {
                 let page = Page::anonymous(threads)?;
                 let groups = self.groups(specs.len())?;
-                let processes = Processes::start(process::Order {
+                let processes = process::start(process::Order {
                     binary: self.binary.clone(),
                     specs: specs.to_vec(),
                     groups: groups.iter().map(LabGroup::entrances).collect::<Result<_, _>>()?,
@@ -233,7 +233,7 @@ impl Starter {
 /// What was started.
 #[derive(Debug)]
 enum Running {
-    Processes(Processes),
+    Processes(Children),
     Containers(Containers),
 }
 
@@ -440,7 +440,7 @@ fn is_stale(name: &str) -> bool {
     owner_of(name).is_some_and(|pid| !is_alive(pid))
 }
 
-fn is_alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 

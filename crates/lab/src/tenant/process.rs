@@ -1,18 +1,17 @@
-//! The processes of a set of loads: started by a thread that lives as long as they may, killed on drop.
+//! The processes of a set of loads.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
 use evenkeel_base::CpuSet;
 
 use super::TenantError;
+use crate::children::{Children, check, end_all, join_and_die_with};
 use crate::load::LoadSpec;
 
 /// What to start.
@@ -27,80 +26,9 @@ pub(super) struct Order {
     pub namespaces: Arc<Vec<OwnedFd>>,
 }
 
-/// Running processes.
-#[derive(Debug)]
-pub(super) struct Processes {
-    children: Vec<(Child, Option<ExitStatus>)>,
-    /// Ends the starting thread when dropped.
-    keep: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Processes {
-    /// Starts all, or none. `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, so a thread of our own forks.
-    pub fn start(order: Order) -> Result<Self, TenantError> {
-        let (keep, kept): (Sender<()>, Receiver<()>) = channel();
-        let (tell, told) = channel();
-        let thread = std::thread::Builder::new()
-            .name("lab-starter".into())
-            .spawn(move || {
-                let _ = tell.send(start_all(order));
-                let _ = kept.recv();
-            })
-            .map_err(|e| TenantError::system("cannot start a thread", e))?;
-        let children = told.recv().unwrap_or_else(|_| {
-            Err(TenantError::system("starting loads", io::Error::other("the starter failed")))
-        });
-        match children {
-            Ok(children) => Ok(Self {
-                children: children.into_iter().map(|child| (child, None)).collect(),
-                keep: Some(keep),
-                thread: Some(thread),
-            }),
-            Err(error) => {
-                drop(keep);
-                let _ = thread.join();
-                Err(error)
-            }
-        }
-    }
-
-    /// The status of a process that has ended.
-    pub fn ended(&mut self, index: usize) -> Option<ExitStatus> {
-        let (child, status) = self.children.get_mut(index)?;
-        if status.is_none() {
-            *status = child.try_wait().ok().flatten();
-        }
-        *status
-    }
-
-    /// Whether all have ended.
-    pub fn finished(&mut self) -> bool {
-        (0..self.children.len()).all(|index| self.ended(index).is_some())
-    }
-}
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        end_all(self.children.iter_mut().map(|(child, _)| child));
-        self.keep.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Kills and reaps. A child not yet reaped keeps its pid, so none of these can hit a stranger.
-fn end_all<'a>(children: impl Iterator<Item = &'a mut Child>) {
-    let children: Vec<_> = children.collect();
-    let mut killed = Vec::with_capacity(children.len());
-    for child in children {
-        let _ = child.kill();
-        killed.push(child);
-    }
-    for child in killed {
-        let _ = child.wait();
-    }
+/// Starts all, or none.
+pub(super) fn start(order: Order) -> Result<Children, TenantError> {
+    Children::start(move || start_all(order), |what, error| TenantError::system(what, error))
 }
 
 fn start_all(order: Order) -> Result<Vec<Child>, TenantError> {
@@ -153,15 +81,7 @@ fn start_one(
     // SAFETY: only async-signal-safe system calls on descriptors and memory prepared before the fork.
     unsafe {
         command.pre_exec(move || {
-            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
-            // Killed between the fork and the line above: nobody would ever end us.
-            if libc::getppid() as u32 != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            for fd in &entrances {
-                // "0" is the writing process itself, in cgroup v1 and v2.
-                check(libc::write(*fd, c"0".as_ptr().cast(), 1) as i32)?;
-            }
+            join_and_die_with(parent, &entrances)?;
             if let Some(namespace) = namespace {
                 check(libc::setns(namespace, libc::CLONE_NEWNET))?;
             }
@@ -172,8 +92,4 @@ fn start_one(
         });
     }
     command.spawn()
-}
-
-fn check(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
