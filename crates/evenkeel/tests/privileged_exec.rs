@@ -79,7 +79,7 @@ fn number(account: &serde_json::Value, name: &str) -> f64 {
 }
 
 /// What runs a known amount of work.
-const SPIN: &str = "end=$(($(date +%s%N) + 3000000000)); while [ $(date +%s%N) -lt $end ]; do i=0; \
+const SPIN: &str = "end=$(($(date +%s%N) + 10000000000)); while [ $(date +%s%N) -lt $end ]; do i=0; \
                     while [ $i -lt 20000 ]; do i=$((i+1)); done; done";
 
 #[test]

@@ -40,9 +40,14 @@ fn padded(low: f64, high: f64) -> (f64, f64) {
     (low - margin, high + margin)
 }
 
+/// Whether an axis can hold a value: the ends of an axis, their margins and their difference must be finite as well.
+fn can_be_drawn(value: f64) -> bool {
+    value.abs() < f64::MAX / 1e8
+}
+
 fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-    for value in values.into_iter().filter(|v| v.is_finite()) {
+    for value in values.into_iter().filter(|v| can_be_drawn(*v)) {
         low = low.min(value);
         high = high.max(value);
     }
@@ -203,7 +208,7 @@ pub(crate) fn histograms(groups: &[(String, Vec<f64>)], x_label: &str) -> String
     for (index, (name, values)) in groups.iter().enumerate() {
         let floor = top + row * (index + 1) as f64;
         let mut counts = vec![0usize; bins];
-        for value in values.iter().filter(|v| v.is_finite()) {
+        for value in values.iter().filter(|v| can_be_drawn(**v)) {
             let bin = ((value - range.0) / width) as usize;
             counts[bin.min(bins - 1)] += 1;
         }
