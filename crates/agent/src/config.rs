@@ -55,7 +55,7 @@ impl Config {
             apply: true,
             interval: Duration::from_secs(1),
             decide_within: Duration::from_secs(18),
-            closer_look: Duration::from_secs(40),
+            closer_look: Duration::from_secs(60),
             recheck: Duration::from_secs(60),
             realtime: false,
             levers: Vec::new(),

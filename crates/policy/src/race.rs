@@ -178,12 +178,14 @@ impl Race {
         if self.rounds < self.rules.min_rounds {
             return false;
         }
-        // Settled when the challenger that leads is known to be better than the present state.
+        // Settled when the challenger that leads is known to be better than the present state and than the others left.
         let score = |c: usize| stats::mean(&self.scores(c)).unwrap_or(f64::NEG_INFINITY);
-        let challengers = self.alive().into_iter().filter(|&c| c != 0);
-        challengers
-            .max_by(|&a, &b| score(a).total_cmp(&score(b)))
-            .is_some_and(|c| self.better(&self.verdict(c)))
+        let challengers: Vec<usize> = self.alive().into_iter().filter(|&c| c != 0).collect();
+        let leader = challengers.iter().copied().max_by(|&a, &b| score(a).total_cmp(&score(b)));
+        leader.is_some_and(|leader| {
+            self.better(&self.verdict(leader))
+                && challengers.iter().all(|&c| c == leader || self.clearly_below(c, leader))
+        })
     }
 
     /// A round: each challenger once, the present state as often as the square root of their number, for every one of
@@ -199,6 +201,14 @@ impl Race {
     fn drop_losers(&mut self) {
         if self.rounds < 2 {
             return;
+        }
+        // Many challengers would leave few windows to each: halve the field while there are (successive halving).
+        if let Some(keep) = match self.rounds {
+            2 => Some(4),
+            4 => Some(3),
+            _ => None,
+        } {
+            self.narrow(keep);
         }
         let alive = self.alive();
         let mean_got = |c: usize| stats::mean(&self.got(c)).unwrap_or(0.0);
@@ -288,6 +298,20 @@ impl Race {
             let harm = |c: usize| verdicts[c].violations.iter().filter(|v| v.sure >= Sure::Probable).count();
             harm(a).cmp(&harm(b)).then(score(b).total_cmp(&score(a))).then(a.cmp(&b))
         })
+    }
+
+    /// Leaves only the `keep` challengers with the highest scores.
+    fn narrow(&mut self, keep: usize) {
+        let mut ahead: Vec<(usize, f64)> = self
+            .alive()
+            .into_iter()
+            .filter(|&c| c != 0)
+            .map(|c| (c, stats::mean(&self.scores(c)).unwrap_or(f64::NEG_INFINITY)))
+            .collect();
+        ahead.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (candidate, _) in ahead.into_iter().skip(keep) {
+            self.entries[candidate].out = Some("behind others after the first rounds".to_owned());
+        }
     }
 
     /// Leaves only the `keep` most promising challengers in the race, so that what time is left goes to them: those
@@ -437,6 +461,21 @@ mod tests {
         race.focus(2);
         assert!(race.alive().contains(&0) && race.alive().contains(&2) && race.alive().len() <= 3);
         assert!(!race.alive().contains(&1));
+    }
+
+    #[test]
+    fn of_many_the_best_go_on() {
+        let truth: Vec<(f64, f64)> = (0..8).map(|c| (100.0 + f64::from(c), 10.0)).collect();
+        let rules = RaceRules { min_rounds: 9, ..RaceRules::default() };
+        let mut race = Race::new(7, rules);
+        let mut rng = Pcg32::seed_from_u64(6);
+        while race.rounds() < 4 {
+            let c = race.up().unwrap();
+            race.record(summary(truth[c].0 + rng.random_range(-0.2..0.2), truth[c].1));
+        }
+        let alive = race.alive();
+        assert!(alive.contains(&0) && alive.contains(&7) && alive.len() <= 4, "{alive:?}");
+        assert!(race.decide().verdicts[1].why.contains("behind") || alive.contains(&1));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use evenkeel_base::{
 mod batch;
 mod placement_nice;
 mod realtime;
+mod short_first;
 mod slice;
 mod slice_nice;
 mod weights;
@@ -161,6 +162,9 @@ pub trait Lever: Sync {
 /// Every lever, in the order in which they are tried.
 pub const LEVERS: &[&dyn Lever] = &[
     &slice::MatchedSlice,
+    &short_first::ShortFirst,
+    &short_first::ShortFirstNice,
+    &short_first::ShortFirstWeights,
     &slice::LongSlice,
     &slice_nice::MatchedSliceNice,
     &slice_nice::LongSliceNice,

@@ -101,6 +101,26 @@ fn bursts_that_fit_the_default_slice_keep_it() {
 }
 
 #[test]
+fn short_work_goes_first_and_long_work_is_not_cut() {
+    // Bursts of 1 ms, 10 ms, 11 ms and without end.
+    let observation =
+        host(2, &[("/", None)], &[(10.0, 100.0, 0), (20.0, 20.0, 0), (22.0, 20.0, 0), (90.0, 0.0, 0)]);
+    let plan = plan_named("short first", &scene(&observation, MODERN)).unwrap();
+    let attrs: Vec<_> = plan
+        .changes
+        .iter()
+        .map(|c| match &c.to {
+            Setting::Sched(attr) => (attr.policy, attr.slice_ns.unwrap()),
+            other => panic!("{other}"),
+        })
+        .collect();
+    let (other, batch) = (SchedPolicy::Other, SchedPolicy::Batch);
+    assert_eq!(attrs, [(other, 1 << 21), (other, 1 << 24), (batch, 1 << 24), (batch, MAX_SLICE_NS)]);
+    let nice = plan_named("short first+nice", &scene(&observation, MODERN)).unwrap();
+    assert!(nice.changes.iter().any(|c| matches!(&c.to, Setting::Sched(attr) if attr.nice.get() < 0)));
+}
+
+#[test]
 fn old_kernels_get_old_levers() {
     let old = Features::default();
     let observation =

@@ -50,7 +50,7 @@ impl Lever for SliceWeights {
 
 /// New weights of sibling groups, in proportion to load around their geometric middle. Only groups all of whose
 /// running tasks are in the scope, and only where at least two siblings compete.
-fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
+pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
     let groups = &scene.observation.groups;
     let mut contests: std::collections::BTreeMap<Option<u32>, Vec<(u32, f64)>> =
         std::collections::BTreeMap::new();

@@ -1,0 +1,121 @@
+//! Slices down to the shortest the kernel grants: short work goes first, long work is not cut by work as long.
+//!
+//! A task that wakes with a shorter slice than the running one's may preempt it at once (`PREEMPT_SHORT`, Linux 6.12);
+//! one with the same slice waits until the running one's is used up (`RUN_TO_PARITY`). Under [`super::slice`] everyone is in
+//! SCHED_BATCH and short work waits behind long work, often longer than the guard allows; here only long work is.
+
+use evenkeel_base::Change;
+
+use super::slice::BURSTS;
+use super::weights::weights;
+use super::{Lever, MAX_SLICE_NS, Scene, Subject, batch_policy, nice_within_groups};
+
+/// The shortest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
+const MIN_SLICE_NS: u64 = 100_000;
+/// Part of the load, counted from the shortest bursts on, that stays out of SCHED_BATCH.
+const SHORT_PART: f64 = 1.0 / 3.0;
+
+/// Slices by burst, tasks of long bursts in SCHED_BATCH.
+pub struct ShortFirst;
+
+/// The same with nice in proportion to load.
+pub struct ShortFirstNice;
+
+/// The same with cgroup weights in proportion to load.
+pub struct ShortFirstWeights;
+
+impl Lever for ShortFirst {
+    fn name(&self) -> &'static str {
+        "short first"
+    }
+
+    fn why(&self) -> &'static str {
+        "short pieces of work go first, long ones are not cut by others as long"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        scene.features.task_slice.then(|| short_first(scene, false))
+    }
+}
+
+impl Lever for ShortFirstNice {
+    fn name(&self) -> &'static str {
+        "short first+nice"
+    }
+
+    fn why(&self) -> &'static str {
+        "short pieces of work go first, heavy tasks have the weight their load asks for"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        (scene.features.task_slice && scene.nice_acts()).then(|| short_first(scene, true))
+    }
+}
+
+impl Lever for ShortFirstWeights {
+    fn name(&self) -> &'static str {
+        "short first+weights"
+    }
+
+    fn why(&self) -> &'static str {
+        "short pieces of work go first; each cgroup's share in proportion to its load"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        if !scene.features.task_slice {
+            return None;
+        }
+        let mut changes = weights(scene)?;
+        changes.extend(short_first(scene, false));
+        Some(changes)
+    }
+}
+
+fn short_first(scene: &Scene<'_>, with_nice: bool) -> Vec<Change> {
+    let long = long_from(scene);
+    let nice = with_nice.then(|| nice_within_groups(scene));
+    let changes = scene.tasks.iter().enumerate().filter_map(|(index, subject)| {
+        let is_long = burst(subject) >= long;
+        let why = if is_long {
+            "slice of two bursts: work runs to its end"
+        } else {
+            "slice of two bursts, shorter than others': may go first"
+        };
+        subject.sched(why, |attr| {
+            if is_long {
+                attr.policy = batch_policy(attr.policy);
+            }
+            if let Some(nice) = nice.as_ref().and_then(|nice| nice.get(index)) {
+                attr.nice = *nice;
+            }
+            attr.slice_ns = Some(slice(subject));
+        })
+    });
+    changes.collect()
+}
+
+/// Two bursts, to the nearest power of two: bursts as good as equal get equal slices and do not cut each other.
+fn slice(subject: &Subject<'_>) -> u64 {
+    let wanted = (BURSTS * burst(subject)).max(1.0).log2().round().exp2();
+    (wanted as u64).clamp(MIN_SLICE_NS, MAX_SLICE_NS)
+}
+
+/// Nanoseconds; who hardly ever sleeps has the longest.
+fn burst(subject: &Subject<'_>) -> f64 {
+    subject.burst_ns.map_or(MAX_SLICE_NS as f64, |ns| ns as f64)
+}
+
+/// The burst from which on work is long.
+fn long_from(scene: &Scene<'_>) -> f64 {
+    let mut bursts: Vec<(f64, f64)> = scene.tasks.iter().map(|s| (burst(s), s.load_pct)).collect();
+    bursts.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let short = SHORT_PART * bursts.iter().map(|(_, load)| load).sum::<f64>();
+    let mut sum = 0.0;
+    for (burst, load) in bursts {
+        sum += load;
+        if sum > short {
+            return burst;
+        }
+    }
+    0.0
+}
