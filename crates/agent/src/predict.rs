@@ -8,6 +8,9 @@ use evenkeel_observe::read_kernel;
 
 use crate::agent::Agent;
 
+/// Challengers in a trial: with more, each gets too few windows to tell them apart.
+const MOST: usize = 4;
+
 impl Agent {
     /// What each plan would do to the scope, from an observation with the slow facts of its tasks ([`Agent::study`]). `None`
     /// where nothing can be said: a scheduler that is not simulated, or no running tasks.
@@ -27,5 +30,74 @@ impl Agent {
                 none()
             }
         }
+    }
+}
+
+/// Challengers that are not worth windows of a trial, with the reason: beyond the [`MOST`] of which the simulator expects
+/// most by the trial's own score. Nobody is left out where something could not be predicted.
+pub(crate) fn unpromising(
+    candidates: &[Plan],
+    predicted: &[Option<Prediction>],
+    wait_price: f64,
+) -> Vec<(usize, String)> {
+    let score = |p: &Prediction| p.after.got_pct - wait_price * p.after.wait_pct;
+    let mut challengers: Vec<(usize, &Prediction)> = Vec::new();
+    for (index, (plan, prediction)) in candidates.iter().zip(predicted).enumerate().skip(1) {
+        // The kernel's default is what everything is measured against.
+        if !plan.changes.is_empty() {
+            let Some(prediction) = prediction else { return Vec::new() };
+            challengers.push((index, prediction));
+        }
+    }
+    challengers.sort_by(|a, b| score(b.1).total_cmp(&score(a.1)));
+    challengers
+        .into_iter()
+        .skip(MOST)
+        .map(|(index, prediction)| {
+            (index, format!("the simulator expects more of others than {}", prediction.in_words()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::{Change, CpuSet, Setting, Target, TaskId};
+    use evenkeel_model::predict::Use;
+
+    use super::*;
+
+    fn candidate(got: f64, wait: f64) -> (Plan, Option<Prediction>) {
+        let change = Change {
+            target: Target::Task(TaskId { tgid: 1, tid: 1, start_time: 1 }),
+            to: Setting::Affinity(CpuSet::single(0)),
+            why: String::new(),
+        };
+        let plan = Plan { changes: vec![change], ..Plan::default() };
+        let use_of = |got_pct, wait_pct| Use { got_pct, wait_pct };
+        let prediction =
+            Prediction { before: use_of(100.0, 10.0), after: use_of(got, wait), tasks: Default::default() };
+        (plan, Some(prediction))
+    }
+
+    #[test]
+    fn those_of_which_least_is_expected_are_left_out() {
+        let (mut plans, mut predicted): (Vec<_>, Vec<_>) = [
+            (100.0, 10.0),
+            (90.0, 0.0),
+            (104.0, 5.0),
+            (103.0, 5.0),
+            (104.0, 90.0),
+            (101.0, 5.0),
+            (102.0, 5.0),
+        ]
+        .map(|(got, wait)| candidate(got, wait))
+        .into_iter()
+        .unzip();
+        plans[0].changes.clear();
+        let out: Vec<usize> = unpromising(&plans, &predicted, 0.1).into_iter().map(|(c, _)| c).collect();
+        assert_eq!(out, [4, 1], "104 points with long waits are worth less than 101 with short ones");
+        predicted[3] = None;
+        assert!(unpromising(&plans, &predicted, 0.1).is_empty(), "unknown is not bad");
+        assert!(unpromising(&plans[..5], &[None, None, None, None, None], 0.1).is_empty());
     }
 }

@@ -13,6 +13,7 @@ use evenkeel_store::TrialWindow;
 
 use crate::agent::{Agent, AgentError, default_plan, wall_ns};
 use crate::events::{Event, Watcher};
+use crate::predict::unpromising;
 
 /// Windows are between these lengths, seconds: shorter ones see too little of a cycle, longer ones too few turns.
 const WINDOW_S: (f64, f64) = (0.6, 2.0);
@@ -155,7 +156,8 @@ impl Agent {
         let predicted = self.predict(observation, candidates);
         let started_ns = wall_ns();
         let left = until.saturating_duration_since(Instant::now());
-        let full = rhythm.rounds(candidates.len(), left).clamp(ROUNDS.0, ROUNDS.1);
+        let unpromising = unpromising(candidates, &predicted, self.config.rules.wait_price);
+        let full = rhythm.rounds(candidates.len() - unpromising.len(), left).clamp(ROUNDS.0, ROUNDS.1);
         let rules = RaceRules {
             // Losers drop out early, so that more rounds fit in than with everybody: the clock decides.
             max_rounds: usize::MAX,
@@ -172,6 +174,9 @@ impl Agent {
         let mut closer_looks: Vec<(usize, Duration)> =
             closer_look.map_or_else(Vec::new, |time| vec![(1, time / 2), (FOCUS, time / 2)]);
         let mut race = Race::new(candidates.len() - 1, rules);
+        for (candidate, why) in unpromising {
+            race.withdraw(candidate, why);
+        }
         let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         while let Some(turn) = race.up() {
             if watcher.stopping() {

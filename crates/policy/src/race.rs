@@ -202,13 +202,11 @@ impl Race {
         if self.rounds < 2 {
             return;
         }
-        // Many challengers would leave few windows to each: halve the field while there are (successive halving).
-        if let Some(keep) = match self.rounds {
-            2 => Some(4),
-            4 => Some(3),
-            _ => None,
-        } {
-            self.narrow(keep);
+        // Many challengers would leave few windows to each: fewer go on (successive halving).
+        match self.rounds {
+            2 => self.narrow(3),
+            4 => self.narrow(2),
+            _ => {}
         }
         let alive = self.alive();
         let mean_got = |c: usize| stats::mean(&self.got(c)).unwrap_or(0.0);
@@ -351,7 +349,8 @@ impl Race {
 
     fn explain(&self, candidate: usize, winner: usize, verdict: &Verdict) -> String {
         if let Some(out) = &self.entries[candidate].out {
-            return format!("taken back: {out}");
+            let tried = verdict.windows > 0;
+            return if tried { format!("taken back: {out}") } else { format!("not tried: {out}") };
         }
         if candidate == 0 {
             return if winner == 0 {
@@ -474,7 +473,7 @@ mod tests {
             race.record(summary(truth[c].0 + rng.random_range(-0.2..0.2), truth[c].1));
         }
         let alive = race.alive();
-        assert!(alive.contains(&0) && alive.contains(&7) && alive.len() <= 4, "{alive:?}");
+        assert!(alive.contains(&0) && alive.contains(&7) && alive.len() <= 3, "{alive:?}");
         assert!(race.decide().verdicts[1].why.contains("behind") || alive.contains(&1));
     }
 
