@@ -12,7 +12,7 @@ KILLS ?= 200
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill validate lint bench why-cost outsiders promises tenants lab-figures static install uninstall clean
+.PHONY: help demo test test-vm test-kill validate lint sources bench why-cost outsiders promises tenants lab-figures static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -36,6 +36,11 @@ lint: ## formatting, clippy with warnings denied, shellcheck where installed
 
 validate: ## the simulator against this kernel: measures random mixes (as root, 20 quiet minutes), compares
 	@scripts/validate.sh $(VALIDATE_ARGS)
+
+sources: ## the sources' tables beside the simulator's, row by row, and what load makes the advisor's figures (3 minutes)
+	@scripts/packages.sh build
+	@. scripts/lib.sh && need_cargo && cargo test --locked --release -p evenkeel-model --test sources -- --nocapture --test-threads 1
+	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-model --example advisor
 
 bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000 tasks costs, beside other tools (as root)
 	@scripts/packages.sh build

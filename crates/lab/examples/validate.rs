@@ -1,11 +1,14 @@
-//! The simulator against this kernel, the measuring half: runs random mixes and appends what every task got to a record. The
-//! other half is the example of the same name of `evenkeel-model`, which simulates the same mixes and compares.
+//! The simulator against this kernel: runs random mixes, appends what every task got to a record, simulates the same mixes, and
+//! prints measured beside simulated. `make validate` does all of it.
 //!
 //! ```text
 //! validate measure --record FILE [--set validation] [--seconds 55]   measures what FILE lacks, for so long; resumes
+//! validate compare --record FILE [--set validation] [-v]             simulates what FILE holds
+//! validate show "mix 1003"                                           prints a mix as an experiment file
 //! ```
 //!
-//! Measuring needs root (cgroups, policies) and a quiet machine; runs in which others used the CPUs are thrown away.
+//! Measuring needs root (cgroups, policies) and a quiet machine; runs in which others used the CPUs are thrown away. It ends
+//! with status 75 while runs are left to do.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -23,20 +26,50 @@ use evenkeel_lab::workload::Kind as LoadKind;
 use evenkeel_lab::workload::duty::{Duty, DutyKind};
 use evenkeel_lab::workload::spin::Spin;
 use evenkeel_model::experiment::{Experiment, GroupSpec, Kind, TaskSpec};
-use evenkeel_model::validation::{self, RUNS, Record};
+use evenkeel_model::validation::{self, Comparison, RUNS, Record};
 
 /// CPU others may use before a run is thrown away, percent of one CPU.
 const OTHERS_PCT: f64 = 4.0;
+/// Exit status while runs are left.
+const LEFT: i32 = 75;
 
 #[derive(Parser)]
 enum Cli {
     /// Measures mixes and appends them to the record.
     Measure {
         #[command(flatten)]
-        common: Which,
+        which: Which,
         /// Stop after so many seconds (the run at hand is finished).
         #[arg(long, default_value_t = f64::INFINITY)]
         seconds: f64,
+        /// Throw runs away in which others used more than this, percent of one CPU.
+        #[arg(long, default_value_t = OTHERS_PCT)]
+        others: f64,
+    },
+    /// Simulates the mixes of a record and prints measured beside simulated.
+    Compare {
+        #[command(flatten)]
+        which: Which,
+        /// CPUs of the machine that was measured; unless given, this one's.
+        #[arg(long)]
+        cpus: Option<u32>,
+        /// Its kernel, such as 6.18; unless given, this one.
+        #[arg(long)]
+        kernel: Option<String>,
+        /// Seeds simulated.
+        #[arg(long, default_value_t = 9)]
+        seeds: u32,
+        /// Every task, too.
+        #[arg(short)]
+        verbose: bool,
+    },
+    /// Prints a mix as an experiment file, for `evenkeel sim`.
+    Show {
+        /// Its name.
+        mix: String,
+        /// Which mixes.
+        #[arg(long, default_value = "validation")]
+        set: String,
     },
     /// What the mixes' loads are started with.
     #[command(hide = true)]
@@ -53,14 +86,39 @@ struct Which {
     /// File of measured runs, JSON lines.
     #[arg(long)]
     record: PathBuf,
-    /// Which mixes.
+    /// Which mixes: validation, training or short.
     #[arg(long, default_value = "validation")]
     set: String,
+    /// Runs of each mix: so many are measured, mixes with fewer are not compared.
+    #[arg(long, default_value_t = RUNS)]
+    runs: u32,
+}
+
+impl Which {
+    fn mixes(&self, cpus: u32, kernel: &str) -> anyhow::Result<Vec<Experiment>> {
+        validation::set(&self.set, cpus, kernel).context("--set is validation, training or short")
+    }
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse() {
-        Cli::Measure { common, seconds } => measure(&common, seconds),
+        Cli::Measure { which, seconds, others } => measure(&which, seconds, others),
+        Cli::Compare { which, cpus, kernel, seeds, verbose } => {
+            let (cpus, kernel) = (cpus.map_or_else(self::cpus, Ok)?, kernel.map_or_else(release, Ok)?);
+            let mixes = which.mixes(cpus, &kernel)?;
+            let records = read(&which.record)?;
+            if records.is_empty() {
+                bail!("{} holds no runs: measure first", which.record.display());
+            }
+            print(&validation::compare(&mixes, &records, which.runs as usize, seeds)?, verbose);
+            Ok(())
+        }
+        Cli::Show { mix, set } => {
+            let mixes = validation::set(&set, cpus()?, &release()?).context("no such set of mixes")?;
+            let mix = mixes.iter().find(|m| m.name == mix).context("no mix of this name")?;
+            println!("{}", toml::to_string(mix)?);
+            Ok(())
+        }
         Cli::Load { kind, common } => {
             let report = run(&LoadSpec { kind, common }, stop_flag_on_signals())?;
             println!("{}", serde_json::to_string(&report)?);
@@ -79,29 +137,42 @@ fn release() -> anyhow::Result<String> {
     Ok(text.split(['.', '-']).take(2).collect::<Vec<_>>().join("."))
 }
 
+/// The runs of a record. A line that was being written when the measuring was killed is not one.
 fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.with_context(|| format!("cannot read {}", path.display()))?,
     };
-    let lines = text.lines().enumerate();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines = whole.lines().enumerate();
     lines
         .map(|(n, line)| serde_json::from_str(line).with_context(|| format!("{}:{}", path.display(), n + 1)))
         .collect()
 }
 
-fn measure(which: &Which, seconds: f64) -> anyhow::Result<()> {
+/// Opens a record to append to it, without the torn line at its end, if there is one.
+fn open(path: &Path) -> anyhow::Result<fs::File> {
+    let why = || format!("cannot write {}", path.display());
+    let file = OpenOptions::new().create(true).append(true).open(path).with_context(why)?;
+    let text = fs::read(path).with_context(why)?;
+    let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+    if whole < text.len() {
+        file.set_len(whole as u64).with_context(why)?;
+    }
+    Ok(file)
+}
+
+fn measure(which: &Which, seconds: f64, others: f64) -> anyhow::Result<()> {
     let began = Instant::now();
-    let mixes =
-        validation::set(&which.set, cpus()?, &release()?).context("--set is validation or training")?;
+    let mixes = which.mixes(cpus()?, &release()?)?;
     let done = read(&which.record)?;
-    let mut file = OpenOptions::new().create(true).append(true).open(&which.record)?;
+    let mut file = open(&which.record)?;
     let mut left = 0;
     let mut measured = 0;
     // Round by round, so that every mix is measured at several times; all rounds of the first mixes before the others, so
     // that a record that is never finished holds whole mixes.
     for part in mixes.chunks(44) {
-        for (repetition, mix) in (0..RUNS).flat_map(|r| part.iter().map(move |m| (r, m))) {
+        for (repetition, mix) in (0..which.runs).flat_map(|r| part.iter().map(move |m| (r, m))) {
             if done.iter().any(|r| r.mix == mix.name && r.repetition == repetition) {
                 continue;
             }
@@ -111,7 +182,7 @@ fn measure(which: &Which, seconds: f64) -> anyhow::Result<()> {
                 continue;
             }
             let record = run_once(mix, repetition)?;
-            if record.others_pct > OTHERS_PCT {
+            if record.others_pct > others {
                 eprintln!(
                     "{} run {repetition}: others used {:.1} %: again later",
                     mix.name, record.others_pct
@@ -119,14 +190,13 @@ fn measure(which: &Which, seconds: f64) -> anyhow::Result<()> {
                 left += 1;
                 continue;
             }
-            serde_json::to_writer(&mut file, &record)?;
-            file.write_all(b"\n")?;
+            file.write_all(format!("{}\n", serde_json::to_string(&record)?).as_bytes())?;
             measured += 1;
         }
     }
     eprintln!("{measured} runs measured, {left} left");
     if left > 0 {
-        std::process::exit(1);
+        std::process::exit(LEFT);
     }
     Ok(())
 }
@@ -281,4 +351,54 @@ impl Host {
         let all = 100.0 * std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         (all - [3, 4, 7].into_iter().map(of).sum::<f64>() / wall, of(7) / wall)
     }
+}
+
+fn print(comparison: &Comparison, verbose: bool) {
+    if comparison.lines.is_empty() {
+        println!("0 mixes have been measured often enough; --runs says how often that is");
+        return;
+    }
+    println!(
+        "{:28} {:>22} {:>9} {:>7} {:>7}  settings",
+        "mix", "fulfilment measured", "simulated", "median", "worst"
+    );
+    for line in &comparison.lines {
+        let mut errors: Vec<f64> = line.errors().collect();
+        errors.sort_by(f64::total_cmp);
+        let [low, middle, high] = line.measured;
+        println!(
+            "{:28} {low:7.3} {middle:.3} {high:7.3} {:9.3} {:7.2} {:7.2}  {}",
+            line.mix,
+            line.simulated,
+            errors.get(errors.len() / 2).copied().unwrap_or(f64::NAN),
+            errors.last().copied().unwrap_or(f64::NAN),
+            line.settings
+        );
+        if verbose {
+            for (index, (measured, simulated)) in line.tasks.iter().enumerate() {
+                println!("      {index:3} {measured:7.2} {simulated:7.2} {:+7.2}", simulated - measured);
+            }
+        }
+    }
+    for pair in comparison.pairs.iter().filter(|p| !p.right) {
+        println!("ranked wrongly: {} is better than {}", pair.better, pair.worse);
+    }
+    let errors = comparison.errors();
+    let quantile = |share| comparison.error_quantile(share).unwrap_or(f64::NAN);
+    println!(
+        "{} mixes, {} tasks: error of a task's CPU median {:.2}, 90th percentile {:.2}, 95th {:.2}, worst {:.2} points \
+         of a CPU (goal 1.5 and 4)",
+        comparison.lines.len(),
+        errors.len(),
+        quantile(0.5),
+        quantile(0.9),
+        quantile(0.95),
+        quantile(1.0)
+    );
+    let right = comparison.pairs.iter().filter(|p| p.right).count();
+    println!(
+        "levers: {right} of {} pairs whose measured intervals do not overlap ranked rightly{} (goal 90 %)",
+        comparison.pairs.len(),
+        comparison.ranked_right().map_or(String::new(), |share| format!(" ({:.0} %)", 100.0 * share))
+    );
 }

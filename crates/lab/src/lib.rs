@@ -19,6 +19,7 @@ pub mod builtin;
 pub mod burn;
 pub mod ceiling;
 mod children;
+mod cost;
 mod engine;
 pub mod exec;
 pub mod fairness;

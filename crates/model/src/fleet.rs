@@ -131,14 +131,16 @@ fn batch(s: &mut Scenario) {
     s.tasks.iter_mut().for_each(|t| t.attr.policy = SchedPolicy::Batch);
 }
 
-fn nice(s: &mut Scenario) {
+/// Nice values in proportion to what each task wants, all at once: the published recipe's second stage.
+pub fn nice(s: &mut Scenario) {
     let mean = s.tasks.iter().map(percent).sum::<f64>() / s.tasks.len().max(1) as f64;
     for task in &mut s.tasks {
         task.attr.nice = Nice::nearest(1024.0 * percent(task) / mean);
     }
 }
 
-fn pin(s: &mut Scenario) {
+/// Each task bound to one CPU, the largest first, each to the least loaded CPU: the published recipe's first stage.
+pub fn pin(s: &mut Scenario) {
     let mut load = vec![0.0f64; s.machine.topology.online.len()];
     let mut order: Vec<usize> = (0..s.tasks.len()).collect();
     order.sort_by(|&a, &b| percent(&s.tasks[b]).total_cmp(&percent(&s.tasks[a])));
@@ -149,7 +151,8 @@ fn pin(s: &mut Scenario) {
     }
 }
 
-type Lever = (&'static str, fn(&mut Scenario));
+/// A name, and what it does to a host.
+pub type Lever = (&'static str, fn(&mut Scenario));
 
 /// The levers a kernel offers.
 fn levers(generation: Generation) -> Vec<Lever> {
@@ -179,14 +182,16 @@ fn got(scenario: &Scenario) -> Result<(f64, f64), SpecError> {
     Ok((got, 100.0 * waited / report.measured_s))
 }
 
-/// Decides about one host.
+/// The lever an advisor would keep on a host that keeps only what helps, or none.
 ///
 /// # Errors
-/// A host that cannot be simulated; [`draw`] draws none.
-pub fn judge(seed: u64) -> Result<Verdict, SpecError> {
-    let mut found = draw(seed);
-    found.seed = seed.wrapping_mul(2).wrapping_add(1);
-    let (before, waited) = got(&found)?;
+/// A host that cannot be simulated.
+pub fn choose(found: &Scenario) -> Result<Option<Lever>, SpecError> {
+    choose_from(found, got(found)?)
+}
+
+/// [`choose`], from what is got and waited as found.
+fn choose_from(found: &Scenario, (before, waited): (f64, f64)) -> Result<Option<Lever>, SpecError> {
     let mut best: (f64, Option<Lever>) = (before * (1.0 + KEEP), None);
     if waited > CALM * before {
         for lever in levers(found.kernel.generation) {
@@ -198,10 +203,22 @@ pub fn judge(seed: u64) -> Result<Verdict, SpecError> {
             }
         }
     }
+    Ok(best.1)
+}
+
+/// Decides about one host.
+///
+/// # Errors
+/// A host that cannot be simulated; [`draw`] draws none.
+pub fn judge(seed: u64) -> Result<Verdict, SpecError> {
+    let mut found = draw(seed);
+    found.seed = seed.wrapping_mul(2).wrapping_add(1);
+    let as_found = got(&found)?;
+    let kept = choose_from(&found, as_found)?;
     // The verdict is spoken over other random numbers than the trial.
     found.seed = found.seed.wrapping_add(1);
-    let (got_pct, gained_pct) = match best.1 {
-        None => (before, 0.0),
+    let (got_pct, gained_pct) = match kept {
+        None => (as_found.0, 0.0),
         Some(lever) => {
             let before = got(&found)?.0;
             let mut changed = found.clone();
@@ -221,7 +238,7 @@ pub fn judge(seed: u64) -> Result<Verdict, SpecError> {
         .to_owned(),
         got_pct,
         missing_pct: (wanted - got_pct).max(0.0),
-        kept: best.1.map(|lever| lever.0),
+        kept: kept.map(|lever| lever.0),
         gained_pct,
     })
 }

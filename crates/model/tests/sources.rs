@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests
 
-use evenkeel_base::{CpuQuota, CpuSet, Limit, Topology};
+use evenkeel_base::{CpuQuota, CpuSet, Limit, Nice, Topology};
 use evenkeel_model::credit::{self, Job, Rule};
-use evenkeel_model::sim::{Group, Kernel, Load, Machine, Report, Scenario, Task, simulate};
+use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Report, Scenario, Task, simulate};
 
 /// The edge router: 1158 events/s on one of two CPUs that do 1.75 times as much together (2027.65 / 1158.54); an idle run takes
 /// 13 ms more than its 10 s. Linux of its time, HZ 250.
@@ -14,6 +14,10 @@ fn router(units: &[f64], runs: u32, seed: u64) -> Report {
 
 /// The same with another factor from units to weights.
 fn router_of(units: &[f64], runs: u32, seed: u64, factor: f64) -> Report {
+    simulate(&router_scenario(units, runs, seed, factor)).unwrap()
+}
+
+fn router_scenario(units: &[f64], runs: u32, seed: u64, factor: f64) -> Scenario {
     let mut s = Scenario::new(1);
     s.machine = Machine::new(Topology::synthetic(1, 1, 1, 2));
     s.machine.smt_speedup = 1.75;
@@ -33,7 +37,7 @@ fn router_of(units: &[f64], runs: u32, seed: u64, factor: f64) -> Report {
         };
         s.tasks.push(Task::new(format!("c{i}"), Some(i), load));
     }
-    simulate(&s).unwrap()
+    s
 }
 
 /// Mean of the runs' events per second, by container.
@@ -112,29 +116,145 @@ fn spread(values: &[f64]) -> (f64, f64, f64) {
     (low, high, values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The source's 20 x 1155 spread wider (EPS 90 to 103) than its 20 x 64 (97 to 98). The scheduler does not do that: a group's weight
-/// acts against other groups only. What the source's figures show is that the pauses between runs are three times as long with
-/// 1155 units (6.9 s against 2.7 s in 20 runs): something outside the containers, of the weight an ordinary process has, is
-/// slowed down there. It stays unexplained; the means are compared.
-#[test]
-fn equal_units_of_any_size_do_alike() {
-    let run = |units: f64| {
-        let report = router_of(&[units; 20], 10, 1, 1.0);
-        let elapsed: Vec<f64> =
-            report.tasks.iter().filter_map(|t| t.ended_ns).map(|ns| ns as f64 / 1e9).collect();
-        (spread(&eps(&report)), spread(&elapsed))
-    };
-    for (units, mean, source) in [
-        (64.0, 97.6, "EPS 96.8-98.5, 20 runs in 202.2-202.8 s"),
-        (1155.0, 93.8, "EPS 90.2-102.7, 20 runs in 202.2-211.5 s"),
-    ] {
-        let (eps, elapsed) = run(units);
+/// The rows of the source's 20 x 64: events a second, and how long 20 runs took.
+const X64: [(f64, f64); 19] = [
+    (97.80, 202.770),
+    (98.03, 202.604),
+    (96.82, 202.735),
+    (96.91, 202.767),
+    (97.32, 202.742),
+    (97.74, 202.420),
+    (97.97, 202.708),
+    (98.01, 202.316),
+    (97.28, 202.603),
+    (98.21, 202.723),
+    (97.87, 202.150),
+    (97.60, 202.734),
+    (97.07, 202.794),
+    (97.09, 202.830),
+    (98.49, 202.548),
+    (97.64, 202.177),
+    (97.31, 202.688),
+    (98.04, 202.428),
+    (98.47, 202.661),
+];
+/// The same of 20 x 1155.
+const X1155: [(f64, f64); 19] = [
+    (93.27, 204.463),
+    (92.34, 209.034),
+    (93.67, 205.335),
+    (92.88, 208.046),
+    (93.76, 206.869),
+    (94.93, 205.364),
+    (102.68, 211.466),
+    (93.21, 202.202),
+    (91.01, 207.950),
+    (90.34, 205.587),
+    (96.66, 209.947),
+    (90.47, 204.575),
+    (94.83, 204.955),
+    (93.44, 207.529),
+    (93.52, 207.442),
+    (92.81, 208.548),
+    (96.29, 204.854),
+    (90.15, 206.461),
+    (96.07, 209.767),
+];
+
+/// When each container had done its runs, seconds.
+fn ends(report: &Report) -> Vec<f64> {
+    report.tasks.iter().map(|t| t.ended_ns.unwrap_or(report.end_ns) as f64 / 1e9).collect()
+}
+
+fn rows(source: &[(f64, f64)], report: &Report) {
+    for ((eps_then, elapsed_then), (eps, elapsed)) in source.iter().zip(eps(report).iter().zip(ends(report)))
+    {
         println!(
-            "20 x {units}: source {source}; simulated EPS {:.1}-{:.1}, 10 runs in {:.2}-{:.2} s",
-            eps.0, eps.1, elapsed.0, elapsed.1
+            "  EPS source {eps_then:6.2} simulated {eps:6.2} {:+5.1} %   20 runs in s: source {elapsed_then:7.2} simulated {elapsed:7.2}",
+            100.0 * (eps / eps_then - 1.0)
         );
-        assert!((eps.2 / mean - 1.0).abs() < 0.09, "{eps:?}");
-        assert!((eps.1 - eps.0) / eps.2 < 0.02, "{eps:?}");
+    }
+}
+
+#[test]
+fn twenty_containers_of_64_units() {
+    let report = router_of(&[64.0; 20], 20, 1, 1.0);
+    println!("20 x 64");
+    rows(&X64, &report);
+    let ours = eps(&report);
+    let worst = X64.iter().zip(&ours).map(|((s, _), o)| (o / s - 1.0).abs()).fold(0.0, f64::max);
+    assert!(worst <= 0.05, "off by {:.1} %", 100.0 * worst);
+}
+
+/// The source's 20 x 1155 spread wider than its 20 x 64 (EPS 90 to 103 against 97 to 98). The scheduler does not do that to the
+/// containers: a group's weight acts against other groups only. What the figures show is that the pauses between runs were
+/// longer and unlike (20 runs took 2 to 11 s beyond their 200, against 2 to 3 s), and that a sixteenth of the machine's
+/// work was done by somebody else meanwhile. Given these pauses, part of the spread follows: whoever ends last has
+/// the machine to itself.
+#[test]
+fn larger_equal_units_spread_by_their_pauses() {
+    let as_found = router_of(&[1155.0; 20], 20, 1, 1.0);
+    println!("20 x 1155, pauses as with 64 units");
+    rows(&X1155, &as_found);
+    let mut s = router_scenario(&[1155.0; 20], 20, 1, 1.0);
+    let mean = X64.iter().map(|row| row.1).sum::<f64>() / 19.0;
+    for (task, row) in s.tasks.iter_mut().zip(X1155) {
+        if let Load::Runs { overhead_sleep_ns, .. } = &mut task.load {
+            *overhead_sleep_ns += ((row.1 - mean).max(0.0) / 20.0 * 1e9) as u64;
+        }
+    }
+    let paused = simulate(&s).unwrap();
+    println!("20 x 1155, each container's pauses lengthened by what it took longer than with 64 units");
+    rows(&X1155, &paused);
+    let of = |values: &[f64]| {
+        let (low, high, mean) = spread(&values[..19]);
+        (high - low) / mean
+    };
+    let source: Vec<f64> = X1155.iter().map(|row| row.0).collect();
+    let (theirs, without, with) = (of(&source), of(&eps(&as_found)), of(&eps(&paused)));
+    // Whoever took longest: does the simulation give it most, as the source has it?
+    let rank = correlation(&source, &eps(&paused)[..19]);
+    println!(
+        "  (largest - smallest) / mean of EPS: source {:.1} %, simulated {:.1} %, with the pauses {:.1} %; EPS of the source \
+         and of the simulation with pauses correlate by {rank:.2}",
+        100.0 * theirs,
+        100.0 * without,
+        100.0 * with
+    );
+    assert!(without < 0.02 && with > 2.0 * without, "{without} {with}");
+}
+
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+    let (ma, mb) = (mean(a), mean(b));
+    let sum = |f: &dyn Fn(f64, f64) -> f64| a.iter().zip(b).map(|(x, y)| f(x - ma, y - mb)).sum::<f64>();
+    sum(&|x, y| x * y) / (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt()
+}
+
+/// What could lengthen the pauses: work outside the containers, at the weight of an ordinary process (1024). A little of it gets
+/// in at once beside groups of either size, for it slept before; 20 ms of it take longer beside groups that weigh more
+/// than it. Not enough for the source's 0.2 s a run: undisturbed, all that is around a run takes 13 ms.
+#[test]
+fn ordinary_processes_beside_small_and_large_units() {
+    let wait_ms = |units: f64, work_ms: f64| {
+        let mut s = router_scenario(&[units; 20], 3, 1, 1.0);
+        let load = Load::Duty {
+            percent: work_ms / 5.0,
+            period_ns: 500_000_000,
+            jitter: 0.5,
+            kind: DutyKind::Closed,
+        };
+        s.tasks.push(Task { clock_read_ns: None, ..Task::new("outside", None, load) });
+        let report = simulate(&s).unwrap();
+        let outside = report.tasks.last().unwrap();
+        1e3 * outside.waited_s / outside.voluntary.max(1) as f64
+    };
+    for work_ms in [1.0, 20.0] {
+        let (small, large) = (wait_ms(64.0, work_ms), wait_ms(1155.0, work_ms));
+        println!(
+            "{work_ms} ms of work outside wait {small:.1} ms beside 20 x 64, {large:.1} ms beside 20 x 1155"
+        );
+        assert!(work_ms < 2.0 || large > 2.0 * small, "{small} {large}");
     }
 }
 
@@ -209,11 +329,6 @@ fn builds_by_instance_type() {
 }
 
 #[test]
-fn twenty_equal_containers() {
-    compare("20 x 64", &[97.6; 20], &eps(&router(&[64.0; 20], 5, 1)), 0.08);
-}
-
-#[test]
 fn small_ones_speed_up_after_the_large_have_finished() {
     let units: Vec<f64> = (0..10).map(|i| f64::from(1 << i)).collect();
     let report = router(&units, 20, 1);
@@ -267,7 +382,7 @@ fn sieve(cpus: Option<&str>, quota: Option<u64>, groups: usize) -> Vec<f64> {
         let cpus: Option<CpuSet> = cpus.map(|c| c.parse().unwrap());
         s.groups.push(Group { quota, cpus, ..Group::new(format!("g{g}"), None) });
         for t in 0..48 {
-            s.tasks.push(Task::new(format!("{g}.{t}"), Some(g), Load::Counter { counter: g }));
+            s.tasks.push(Task::new(format!("{g}.{t}"), Some(g), Load::Counter { counter: g, rounds: 1 }));
         }
     }
     let report = simulate(&s).unwrap();
@@ -291,4 +406,58 @@ fn prime_sieve_by_cpuset_and_shares() {
         quota * 1.5
     );
     assert!((quota * 1.5 / 17.124 - 1.0).abs() < 0.12, "{quota}");
+}
+
+#[test]
+fn builds_by_limit() {
+    // 20.5 CPU minutes; at 30 % the build used 27.2 %, so it wants the CPU 91 % of the time.
+    let job = Job { cpu_s: 20.5 * 60.0, busy: 0.91 };
+    let minutes = |limit| credit::run(&Rule::T1_MICRO_FITTED, job, limit).real_s.unwrap() / 60.0;
+    let limits = [None, Some(0.25), Some(0.30), Some(0.40)];
+    compare(
+        "build under no limit, 25, 30, 40 %, minutes",
+        &[187.0, 90.1, 75.1, 87.4],
+        &limits.map(minutes),
+        0.05,
+    );
+    let out = credit::run(&Rule::t2_micro(30.0), Job { cpu_s: 560.0, busy: 560.0 / 886.4 }, None);
+    compare("t2.micro, 30 credits, after the build", &[22.0], &[out.credits.unwrap()], 0.5 / 22.0);
+}
+
+/// One core, open loads: what the advisor's guarantees of 40/50/10 come to. It used nice; its rows without are the kernel's.
+#[test]
+fn guarantees_by_nice() {
+    let run = |wanted: &[f64], nice: bool| -> Vec<f64> {
+        let mut s = Scenario::new(1);
+        s.kernel = Kernel::release(5, 15);
+        s.duration_ns = 61_000_000_000;
+        for (i, (&percent, weight)) in wanted.iter().zip([40.0, 50.0, 10.0]).enumerate() {
+            if percent == 0.0 {
+                continue;
+            }
+            let load = Load::Duty { percent, period_ns: 100_000_000, jitter: 0.0, kind: DutyKind::Open };
+            let mut task = Task::new(format!("t{}", i + 1), None, load);
+            if nice {
+                task.attr.nice = Nice::nearest(1024.0 * weight / 40.0);
+            }
+            s.tasks.push(task);
+        }
+        simulate(&s).unwrap().tasks.iter().map(|t| t.got_pct).collect()
+    };
+    // Three that want 120 % of a core cannot be held to 90 % by a scheduler: the source's loads did not keep a backlog.
+    println!("40/50/30 wanted, kernel default, %");
+    for (source, ours) in [30.0, 30.0, 30.0].iter().zip(run(&[40., 50., 30.], false)) {
+        println!("  source {source:9.2}  simulated {ours:9.2}  {:+.1} points", ours - source);
+    }
+    for (what, wanted, source) in [
+        ("40/50/30 wanted, by nice", [40., 50., 30.], vec![39., 49., 8.]),
+        ("-/50/80 wanted, by nice", [0., 50., 80.], vec![49., 50.]),
+    ] {
+        println!("{what}, %");
+        for (source, ours) in source.iter().zip(run(&wanted, true)) {
+            println!("  source {source:9.2}  simulated {ours:9.2}  {:+.1} points", ours - source);
+        }
+    }
+    let nice = run(&[40., 50., 30.], true);
+    assert!(nice.iter().zip([39., 49., 8.]).all(|(o, s)| (o - s).abs() <= 4.0), "{nice:?}");
 }

@@ -9,7 +9,7 @@ use super::{Global, Outcome};
 mod compare;
 mod import;
 mod list;
-mod report;
+pub(super) mod report;
 mod run;
 
 /// Experiments on this host: what CPU limits, weights and neighbours really do.

@@ -5,38 +5,54 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use evenkeel_model::experiment::Experiment;
+use evenkeel_model::laboratory::Experiment as LabExperiment;
 use evenkeel_model::sim::{Report, Scenario, simulate};
 use serde_json::json;
 
 use super::{Failure, Format, Global, Outcome};
 
-/// Run an experiment file on the simulated scheduler.
+mod laboratory;
+
+/// Run an experiment on the simulated scheduler.
 ///
-/// Touches nothing and needs no privilege: says what each task would get on the machine, kernel and settings the file describes.
+/// Touches nothing and needs no privilege. Takes what `lab run` takes, files with tenants and built-in experiments by name, and
+/// prints the same tables: on a machine like this host unless told otherwise. Files with a [machine] and tasks say
+/// themselves what is simulated.
 ///
-/// Example: evenkeel sim guarantees.toml
+/// Example: evenkeel sim tenants.toml
+/// Example: evenkeel sim cpu-units-equal --cpus 8 --kernel 6.1
 /// Example: evenkeel sim --fleet 10000
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Experiment file (TOML).
-    #[arg(required_unless_present = "fleet")]
-    file: Option<PathBuf>,
+    /// Experiment file (TOML), or name of a built-in experiment (see `lab list`).
+    #[arg(value_name = "FILE", required_unless_present = "fleet")]
+    experiment: Option<String>,
     /// Instead of a file: so many hosts drawn at random, and how much CPU the advisor gives back on them.
-    #[arg(long, value_name = "HOSTS", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    #[arg(long, value_name = "HOSTS", conflicts_with = "experiment", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     fleet: Option<u32>,
     /// Seed instead of the file's.
     #[arg(long)]
     seed: Option<u64>,
+    #[command(flatten)]
+    tenants: laboratory::TenantArgs,
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if let Some(hosts) = args.fleet {
         return fleet(global, hosts, args.seed.unwrap_or(1));
     }
-    let file = args.file.unwrap_or_default();
+    let name = args.experiment.unwrap_or_default();
+    if laboratory::is_builtin(&name) {
+        return laboratory::builtin(global, &name, args.seed, &args.tenants);
+    }
+    let file = PathBuf::from(&name);
     let text = std::fs::read_to_string(&file)
-        .with_context(|| format!("cannot read {}", file.display()))
+        .with_context(|| format!("cannot read {}, and no built-in experiment has this name", file.display()))
         .map_err(Failure::Usage)?;
+    if LabExperiment::is_laboratory(&text) {
+        return laboratory::file(global, &file, &text, args.seed, &args.tenants);
+    }
+    args.tenants.refuse(&file)?;
     let usage = |error| Failure::Usage(anyhow!("{}: {error}", file.display()));
     let mut experiment = Experiment::parse(&text).map_err(|e| usage(e.to_string()))?;
     if let Some(seed) = args.seed {

@@ -110,7 +110,9 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
             run.account.stolen_s = Some(enforcer.stolen_s);
         }
     }
-    let predicted = predict::predict(task.experiment, task.host, task.host.tenants_v2.unwrap_or(false));
+    let predicted = predict::predict(task.experiment, task.host, task.repetition)
+        .map_err(|why| notes.push(format!("not predicted: {why}")))
+        .ok();
     Ok(Some(Cell {
         point: task.point.clone(),
         repetition: task.repetition,

@@ -29,12 +29,14 @@ mod order;
 mod predict;
 mod running;
 mod scratch;
+mod simulate;
 mod spawn;
 mod work;
 
 pub use host::{calibrate, facts, online};
 pub use inside::run as run_tenant;
 pub use scratch::sweep_stale;
+pub use simulate::simulate;
 pub use work::parse_load;
 
 /// Why an experiment could not be run.

@@ -190,10 +190,12 @@ pub fn asked_s(record: &Record, workload: &str) -> Option<f64> {
 
 /// From the runs of tenants that were alone, had no quota, and computed.
 fn overhead(record: &Record) -> Option<Overhead> {
+    // Under an enforcer nobody has the host to itself (a simulated cell tells of none).
+    let enforced = record.experiment.as_ref().is_some_and(|e| e.enforcer.is_some());
     let alone: Vec<&TenantRecord> = record
         .cells
         .iter()
-        .filter(|cell| cell.tenants.len() == 1 && cell.enforcer.is_none())
+        .filter(|cell| cell.tenants.len() == 1 && cell.enforcer.is_none() && !enforced)
         .flat_map(|cell| &cell.tenants)
         .filter(|tenant| tenant.limits.quota_pct.is_none() && !tenant.runs.is_empty())
         // Held to fewer CPUs it is not alone on the host.

@@ -22,7 +22,7 @@ use evenkeel_base::{CpuSet, SchedPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::credit::Rule;
-use crate::experiment::{ExperimentError, nearest_key};
+use crate::experiment::{ExperimentError, line_of, parse_error};
 use crate::units::UnitList;
 
 mod check;
@@ -282,17 +282,8 @@ impl Experiment {
 
     /// Reads an experiment and checks every point of its sweep.
     pub fn parse(text: &str) -> Result<Self, ExperimentError> {
-        let experiment: Self = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start.min(text.len()));
-            let line = text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count() + 1;
-            let message = error.message().to_owned();
-            let hint = nearest_key(&message);
-            ExperimentError::Parse { line, message, hint }
-        })?;
-        let line_of = |header: &str, index: usize| {
-            let found = text.lines().enumerate().filter(|(_, l)| l.trim() == header).nth(index);
-            found.map_or(1, |(line, _)| line + 1)
-        };
+        let experiment: Self = toml::from_str(text).map_err(|error| parse_error(text, &error))?;
+        let line_of = |header: &str, index: usize| line_of(text, header, index);
         let refuse = |(place, message): (Option<usize>, String)| ExperimentError::Value {
             line: place.map_or(1, |index| line_of("[[tenant]]", index)),
             message,

@@ -7,7 +7,7 @@ use rand_pcg::Pcg32;
 use super::queue::{Event, Queue};
 use super::report::Report;
 use super::spec::{Generation, Scenario};
-use super::state::{Cpu, Entity, Goal, GroupState, NONE, RunQueue, Status, TaskState};
+use super::state::{CounterState, Cpu, Entity, Goal, GroupState, NONE, RunQueue, Status, TaskState};
 
 /// Round-robin quantum (`RR_TIMESLICE`).
 pub(super) const RR_NS: f64 = 100_000_000.0;
@@ -24,7 +24,7 @@ pub(super) struct Sim<'a> {
     pub queues: Vec<RunQueue>,
     pub groups: Vec<GroupState>,
     pub tasks: Vec<TaskState>,
-    pub counters: Vec<usize>,
+    pub counters: Vec<CounterState>,
     pub generation: Generation,
     pub tick_ns: u64,
     pub granularity: f64,

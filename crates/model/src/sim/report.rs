@@ -42,6 +42,10 @@ pub struct Run {
     pub ended_ns: u64,
     /// Events done.
     pub events: u64,
+    /// CPU time from its start on, nanoseconds.
+    pub got_ns: u64,
+    /// Time waited for a CPU from its start on, throttled time included, nanoseconds.
+    pub waited_ns: u64,
 }
 
 impl Run {
@@ -105,6 +109,8 @@ pub struct Report {
     pub tasks: Vec<TaskReport>,
     /// In the scenario's order.
     pub groups: Vec<GroupReport>,
+    /// For each counter of the scenario, when each of its rounds was done, nanoseconds.
+    pub rounds: Vec<Vec<u64>>,
     /// Use of each online CPU in the measured interval, percent.
     pub cpu_pct: Vec<f64>,
     /// Length of the measured interval, seconds.

@@ -11,7 +11,7 @@ use super::queue::{Event, Queue};
 use super::report::{GroupReport, Histogram, Report, TaskReport};
 use super::spec::{Load, Scenario, Steal, Task, scale};
 use super::state::{
-    Behaviour, Cpu, Entity, Goal, GroupState, NONE, NewIdle, Phase, RunQueue, Status, TaskState,
+    Behaviour, CounterState, Cpu, Entity, Goal, GroupState, NONE, NewIdle, Phase, RunQueue, Status, TaskState,
 };
 
 impl<'a> Sim<'a> {
@@ -31,7 +31,7 @@ impl<'a> Sim<'a> {
             queues: Vec::with_capacity((1 + scenario.groups.len()) * count),
             groups: Vec::new(),
             tasks: Vec::new(),
-            counters: vec![0; scenario.counters.len()],
+            counters: counters(scenario),
             generation,
             tick_ns: 1_000_000_000 / u64::from(scenario.kernel.hz),
             granularity,
@@ -46,7 +46,7 @@ impl<'a> Sim<'a> {
             stealing: false,
             demand: VecDeque::new(),
             measured_from: scenario.measure_from_ns,
-            alive: task_count,
+            alive: alive(&scenario.tasks),
             rt_order: 0,
             events: 0,
             overloaded: false,
@@ -91,9 +91,14 @@ impl<'a> Sim<'a> {
         let _: u64 = rng.random();
         let behaviour = match &task.load {
             Load::Duty { kind, .. } => Behaviour::Duty { kind: *kind, rest_ns: 0, arrival_ns: 0 },
-            Load::Runs { .. } => {
-                Behaviour::Runs { phase: Phase::Between, done: 0, started_ns: 0, first_ns: 0 }
-            }
+            Load::Runs { .. } => Behaviour::Runs {
+                phase: Phase::Between,
+                done: 0,
+                started_ns: 0,
+                first_ns: 0,
+                got: 0.0,
+                waited: 0,
+            },
             _ => Behaviour::Other,
         };
         self.tasks.push(TaskState {
@@ -304,6 +309,7 @@ impl<'a> Sim<'a> {
         });
         Report {
             groups: groups.collect(),
+            rounds: self.counters.iter_mut().map(|c| std::mem::take(&mut c.rounds)).collect(),
             cpu_pct: self.cpus.iter().map(|c| pct(c.busy)).collect(),
             measured_s: measured as f64 / 1e9,
             end_ns: self.now,
@@ -311,6 +317,24 @@ impl<'a> Sim<'a> {
             tasks,
         }
     }
+}
+
+/// Tasks whose end is waited for; none of a scenario in which all go on for ever.
+pub(super) fn alive(tasks: &[Task]) -> usize {
+    let ending = tasks.iter().filter(|t| t.ends()).count();
+    if ending == 0 { tasks.len() } else { ending }
+}
+
+fn counters(scenario: &Scenario) -> Vec<CounterState> {
+    let mut counters = vec![CounterState::default(); scenario.counters.len()];
+    for task in &scenario.tasks {
+        if let Load::Counter { counter, .. } = task.load
+            && let Some(state) = counters.get_mut(counter)
+        {
+            state.busy += 1;
+        }
+    }
+    counters
 }
 
 fn online_index(scenario: &Scenario, cpu: u32) -> Option<usize> {

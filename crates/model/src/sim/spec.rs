@@ -23,7 +23,7 @@ pub struct Scenario {
     pub measure_from_ns: u64,
     /// Seed of all randomness.
     pub seed: u64,
-    /// Stop early once every task has ended.
+    /// Stop early once every task that can end has ended; loads that go on for ever do not count.
     pub stop_when_done: bool,
 }
 
@@ -173,6 +173,8 @@ pub struct Task {
     pub load: Load,
     /// When it starts, nanoseconds.
     pub start_ns: u64,
+    /// When a load that would go on for ever ends, nanoseconds: a duty load at the end of the cycle it is in then.
+    pub until_ns: Option<u64>,
     /// CPU time after which it reads its own CPU clock, nanoseconds, again and again; `None`: never. Each reading brings
     /// the scheduler's account up to date, so that a used-up slice is noticed there and not at the next tick. The
     /// built-in loads: 20 us for closed and open ones, 1 ms for `spin`, 5 ms for wall ones.
@@ -213,10 +215,12 @@ pub enum Load {
         /// Nanoseconds of full-speed CPU.
         work_ns: u64,
     },
-    /// Takes items from a shared counter until none is left.
+    /// Takes items from a shared counter until none is left; then, when all that share it are through, anew.
     Counter {
         /// Index among the scenario's counters.
         counter: usize,
+        /// How often all items are taken; every task of a counter has the same number.
+        rounds: u32,
     },
     /// Sleeps for ever.
     Idle,
@@ -279,7 +283,7 @@ pub enum SpecError {
     #[error("{0}: its cpuset leaves no online CPU of the machine")]
     NoCpuAllowed(String),
     /// A policy that is not simulated.
-    #[error("{0}: policy {1} is not simulated")]
+    #[error("task {0}: policy {1} is not simulated")]
     Policy(String, String),
 }
 
@@ -432,7 +436,7 @@ impl Scenario {
                     return bad("run, ns,", run_ns.to_string(), "at least 1000000");
                 }
             }
-            Load::Counter { counter } if *counter >= self.counters.len() => {
+            Load::Counter { counter, .. } if *counter >= self.counters.len() => {
                 return Err(SpecError::Missing(format!("counter of task {}", task.name), "counter"));
             }
             _ => {}
@@ -490,6 +494,12 @@ impl Group {
 }
 
 impl Task {
+    /// Whether it ends by itself.
+    pub(super) fn ends(&self) -> bool {
+        self.until_ns.is_some()
+            || matches!(self.load, Load::Runs { .. } | Load::Job { .. } | Load::Counter { .. })
+    }
+
     /// A default task that starts at once.
     pub fn new(name: impl Into<String>, group: Option<usize>, load: Load) -> Self {
         let clock_read_ns = match load {
@@ -505,6 +515,7 @@ impl Task {
             cpus: None,
             load,
             start_ns: 0,
+            until_ns: None,
             clock_read_ns,
         }
     }

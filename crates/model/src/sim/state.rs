@@ -194,6 +194,19 @@ pub(super) enum Status {
     Ended,
 }
 
+/// A shared counter.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CounterState {
+    /// The next item.
+    pub next: usize,
+    /// Tasks that may still take items.
+    pub busy: u32,
+    /// Tasks that found none left and wait for the others.
+    pub through: Vec<u32>,
+    /// When each round was done, nanoseconds.
+    pub rounds: Vec<u64>,
+}
+
 /// A thread.
 #[derive(Debug, Clone)]
 pub(super) struct TaskState {
@@ -244,7 +257,7 @@ pub(super) struct TaskState {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Behaviour {
     Duty { kind: DutyKind, rest_ns: u64, arrival_ns: u64 },
-    Runs { phase: Phase, done: u32, started_ns: u64, first_ns: u64 },
+    Runs { phase: Phase, done: u32, started_ns: u64, first_ns: u64, got: f64, waited: u64 },
     Other,
 }
 

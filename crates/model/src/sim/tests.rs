@@ -265,3 +265,72 @@ proptest! {
         }
     }
 }
+
+/// Three threads share ten items of 100 ms on two CPUs; when all are taken and done, they do so again.
+#[test]
+fn a_shared_counter_is_taken_in_rounds() {
+    for release in RELEASES {
+        let mut s = scenario(2, release);
+        s.measure_from_ns = 0;
+        s.stop_when_done = true;
+        s.counters.push(vec![100_000_000; 10]);
+        for i in 0..3 {
+            s.tasks.push(Task::new(format!("t{i}"), None, Load::Counter { counter: 0, rounds: 4 }));
+        }
+        // What goes on for ever is not waited for.
+        s.tasks.push(Task { cpus: Some(CpuSet::single(0)), ..Task::new("idle", None, Load::Idle) });
+        let r = simulate(&s).unwrap();
+        let rounds = &r.rounds[0];
+        assert_eq!(rounds.len(), 4, "{release:?}: {rounds:?}");
+        // A second of work on two CPUs: half a second, and up to an item more at the end of each round.
+        for (n, at) in rounds.iter().enumerate() {
+            let mean = *at as f64 / 1e9 / (n + 1) as f64;
+            assert!((0.5..0.62).contains(&mean), "{release:?}: {rounds:?}");
+        }
+        let work: f64 = r.tasks[..3].iter().map(|t| t.work_s).sum();
+        assert!((work - 4.0).abs() < 0.01, "{release:?}: {work}");
+        assert!(r.tasks[..3].iter().all(|t| t.ended_ns == Some(rounds[3])), "{:?}", r.tasks);
+        assert!(r.end_ns < 3_000_000_000);
+    }
+    // Without items, or with more threads than items: an end all the same.
+    for items in [0, 1] {
+        let mut s = scenario(1, (6, 18));
+        s.measure_from_ns = 0;
+        s.stop_when_done = true;
+        s.counters.push(vec![1_000_000; items]);
+        for i in 0..3 {
+            s.tasks.push(Task::new(format!("t{i}"), None, Load::Counter { counter: 0, rounds: 2 }));
+        }
+        let r = simulate(&s).unwrap();
+        assert!(r.tasks.iter().all(|t| t.ended_ns.is_some()), "{items}: {:?}", r.rounds);
+        assert!(r.end_ns < 100_000_000);
+    }
+}
+
+#[test]
+fn loads_that_go_on_for_ever_end_when_told_to() {
+    for release in RELEASES {
+        let mut s = scenario(2, release);
+        s.measure_from_ns = 0;
+        s.stop_when_done = true;
+        for (i, load) in [
+            Load::Spin,
+            Load::Idle,
+            duty(30.0, DutyKind::Wall),
+            duty(30.0, DutyKind::Closed),
+            duty(30.0, DutyKind::Open),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            s.tasks.push(Task { until_ns: Some(3_050_000_000), ..Task::new(format!("t{i}"), None, load) });
+        }
+        let r = simulate(&s).unwrap();
+        for t in &r.tasks {
+            let ended = t.ended_ns.unwrap() as f64 / 1e9;
+            assert!((3.05..3.2).contains(&ended), "{release:?}: {} {ended}", t.name);
+        }
+        assert!((r.tasks[3].got_s - 0.915).abs() < 0.06, "{release:?}: {}", r.tasks[3].got_s);
+        assert!(r.tasks[1].got_s < 1e-4);
+    }
+}

@@ -113,10 +113,20 @@ impl Sim<'_> {
             }
             None => {
                 self.tasks[task as usize].ended_ns = Some(now);
-                self.alive -= 1;
+                self.alive = self.alive.saturating_sub(1);
             }
         }
         self.mark_resched(cpu);
+    }
+
+    /// A task that sleeps will not wake again.
+    pub(super) fn end_asleep(&mut self, task: u32) {
+        let t = &mut self.tasks[task as usize];
+        // What was to wake it is void.
+        t.ticket = 0;
+        t.status = Status::Ended;
+        t.ended_ns = Some(self.now);
+        self.alive = self.alive.saturating_sub(1);
     }
 
     /// Moves a task that is not queued to a CPU's queues.

@@ -14,8 +14,11 @@ pub const FAMILY_LEVERS: [&str; 6] = ["default", "nice", "slice 20", "slice 100"
 pub const RUNS: u32 = 5;
 
 /// A named set of mixes: `validation`, 32 random mixes and 4 families of levers that are used for nothing else, or `training`,
-/// which the simulator may be improved on. `None` for another name.
+/// which the simulator may be improved on, or `short`, two plain ones of a second. `None` for another name.
 pub fn set(name: &str, cpus: u32, release: &str) -> Option<Vec<Experiment>> {
+    if name == "short" {
+        return Some(short(cpus, release));
+    }
     let (mixes, families) = match name {
         "validation" => (1000..1032, 2000..2004),
         "training" => (1..13, 1..2),
@@ -23,6 +26,48 @@ pub fn set(name: &str, cpus: u32, release: &str) -> Option<Vec<Experiment>> {
     };
     let families = families.flat_map(|seed| family(seed, cpus, release));
     Some(mixes.map(|seed| draw(seed, cpus, release)).chain(families).collect())
+}
+
+/// Weights 1 : 3 on one CPU, and a quota of 30 %: all with such weights that a busy host takes little from them.
+fn short(cpus: u32, release: &str) -> Vec<Experiment> {
+    let mix = |name: &str, groups: Vec<GroupSpec>| {
+        let mut machine = MachineSpec::new(cpus);
+        machine.kernel = release.to_owned();
+        let spin = |group: &GroupSpec| TaskSpec {
+            group: Some(group.name.clone()),
+            cpus: Some(CpuSet::first_n(1)),
+            ..TaskSpec::new(format!("{} spin", group.name), Kind::Spin)
+        };
+        Experiment {
+            name: name.to_owned(),
+            duration_s: 1.0,
+            warmup_s: 0.2,
+            repetitions: RUNS,
+            seed: 1,
+            machine,
+            tasks: groups.iter().map(spin).collect(),
+            groups,
+        }
+    };
+    let group = |name: &str| GroupSpec::new(name, None);
+    vec![
+        mix(
+            "short: weights",
+            vec![
+                GroupSpec { shares: Some(32_768), ..group("one") },
+                GroupSpec { shares: Some(98_304), ..group("three") },
+            ],
+        ),
+        mix(
+            "short: quota",
+            vec![GroupSpec {
+                shares: Some(65_536),
+                quota_pct: Some(30.0),
+                period_usec: 20_000,
+                ..group("limited")
+            }],
+        ),
+    ]
 }
 
 /// Draws a mix with random settings for a machine of `cpus` CPUs and a kernel release such as `6.18`.

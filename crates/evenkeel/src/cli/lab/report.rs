@@ -57,7 +57,7 @@ pub(super) fn load(path: &Path) -> Result<Record, Failure> {
 ///
 /// # Errors
 /// A file that cannot be written; earlier ones stay.
-pub(super) fn make(record: &Record, folder: &Path) -> Result<Study, Failure> {
+pub(in crate::cli) fn make(record: &Record, folder: &Path) -> Result<Study, Failure> {
     let study = study(record);
     let json = serde_json::to_string_pretty(&study).map_err(|e| Failure::Cannot(e.into()))?;
     write(folder, study::FILE, &(json + "\n"))?;
@@ -81,7 +81,7 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure
 }
 
 /// Prints a study in the form asked for.
-pub(super) fn print(format: Format, record: &Record, study: &Study) -> Result<(), Failure> {
+pub(in crate::cli) fn print(format: Format, record: &Record, study: &Study) -> Result<(), Failure> {
     match format {
         Format::Text => print!("{}", lab::text(study, show::width())),
         Format::Json => {

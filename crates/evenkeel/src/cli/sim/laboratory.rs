@@ -1,0 +1,176 @@
+//! Experiments with tenants, which `lab run` takes, on the simulated scheduler.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use anyhow::anyhow;
+use evenkeel_base::{CpuSet, Topology};
+use evenkeel_lab::builtin::{self, Plan};
+use evenkeel_lab::fairness::plan::Which;
+use evenkeel_lab::record::Host;
+use evenkeel_lab::runner::{self, About, RunError};
+use evenkeel_lab::study::study;
+use evenkeel_model::laboratory::Experiment;
+use evenkeel_model::sim::{Generation, Kernel};
+
+use crate::cli::{Failure, Global, Outcome};
+
+/// What is simulated, for experiments whose file does not say so.
+#[derive(Debug, clap::Args)]
+pub struct TenantArgs {
+    /// Experiments with tenants: CPUs of the machine, each a core of its own; unless given, this host's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    cpus: Option<u32>,
+    /// Experiments with tenants: kernel release of the machine, such as 6.1; unless given, this host's.
+    #[arg(long, value_name = "RELEASE")]
+    kernel: Option<String>,
+    /// Experiments with tenants: events of `load primes` a second that one thread does; unless given, measured here (a second).
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    events_per_s: Option<f64>,
+    /// Short form of a built-in experiment.
+    #[arg(long)]
+    quick: bool,
+    /// Experiments with tenants: write the record and all reports there, as `lab run` does.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl TenantArgs {
+    /// Refuses what has no meaning for a file that describes its machine.
+    pub fn refuse(&self, file: &Path) -> Result<(), Failure> {
+        let given = [
+            ("--cpus", self.cpus.is_some()),
+            ("--kernel", self.kernel.is_some()),
+            ("--events-per-s", self.events_per_s.is_some()),
+            ("--quick", self.quick),
+            ("--out", self.out.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::Usage(anyhow!(
+                "{option} is for experiments with tenants; {} has none and describes its machine itself",
+                file.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The machine simulated.
+    fn machine(&self, topology: Option<&Topology>) -> Result<Host, Failure> {
+        let usage = |message: String| Failure::Usage(anyhow!(message));
+        let here = runner::facts(topology);
+        let kernel = self.kernel.clone().or(here.kernel);
+        let known = kernel.as_deref().and_then(Kernel::of);
+        if let (Some(text), None) = (&self.kernel, &known) {
+            return Err(usage(format!("--kernel {text:?} is not a release such as 6.1")));
+        }
+        if let Some(rate) = self.events_per_s
+            && !(0.1..=1e6).contains(&rate)
+        {
+            return Err(usage(format!("--events-per-s {rate} is not 0.1 to 1000000")));
+        }
+        let mut host = Host {
+            name: Some("simulated".into()),
+            cpus: here.cpus,
+            cores: here.cores,
+            sockets: here.sockets,
+            nodes: here.nodes,
+            threads_per_core: here.threads_per_core,
+            scheduler: known
+                .map(|k| if k.generation == Generation::Cfs { "cfs" } else { "eevdf" }.to_owned()),
+            kernel,
+            cgroup: here.cgroup,
+            tenants_v2: here.tenants_v2,
+            ..Host::default()
+        };
+        match self.events_per_s {
+            Some(rate) => host.primes_per_s = Some(rate),
+            None => runner::calibrate(&mut host, &AtomicBool::new(false)),
+        }
+        if let Some(cpus) = self.cpus {
+            // What others do to a CPU here is kept.
+            let each = host.primes_per_s_all.zip(here.cpus).map(|(all, cpus)| all / f64::from(cpus));
+            host.primes_per_s_all = each.map(|each| each * f64::from(cpus));
+            (host.cpus, host.cores, host.sockets) = (Some(cpus), Some(cpus), Some(1));
+            (host.nodes, host.threads_per_core) = (Some(1), Some(1));
+        }
+        Ok(host)
+    }
+}
+
+/// Whether an experiment of the laboratory has this name.
+pub fn is_builtin(name: &str) -> bool {
+    builtin::find(name).is_some() || Which::named(name).is_some()
+}
+
+/// A built-in experiment.
+pub fn builtin(global: &Global, name: &str, seed: Option<u64>, args: &TenantArgs) -> Outcome {
+    let Some(builtin) = builtin::find(name) else {
+        return Err(Failure::Cannot(anyhow!(
+            "{name} is about networks and machines of tenants, which are not simulated; run it: evenkeel lab run {name}"
+        )));
+    };
+    let topology = topology();
+    let host = args.machine(topology.as_ref())?;
+    let plan = Plan {
+        quick: args.quick,
+        cpus: match args.cpus {
+            Some(cpus) => CpuSet::first_n(cpus),
+            None => runner::online(),
+        },
+        topology: match args.cpus {
+            Some(cpus) => Some(Topology::synthetic(1, 1, cpus, 1)),
+            None => topology,
+        },
+        primes_per_s: host.primes_per_s.unwrap_or(1000.0),
+    };
+    let about = About {
+        builtin: Some(builtin.name.to_owned()),
+        quick: args.quick,
+        sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
+    };
+    show(global, builtin.experiment(&plan), &about, &host, seed, args)
+}
+
+/// An experiment file with tenants.
+pub fn file(global: &Global, file: &Path, text: &str, seed: Option<u64>, args: &TenantArgs) -> Outcome {
+    if args.quick {
+        return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));
+    }
+    let experiment =
+        Experiment::parse(text).map_err(|e| Failure::Usage(anyhow!("{}: {e}", file.display())))?;
+    let host = args.machine(topology().as_ref())?;
+    show(global, experiment, &About::default(), &host, seed, args)
+}
+
+fn topology() -> Option<Topology> {
+    evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok()
+}
+
+fn show(
+    global: &Global,
+    mut experiment: Experiment,
+    about: &About,
+    host: &Host,
+    seed: Option<u64>,
+    args: &TenantArgs,
+) -> Outcome {
+    experiment.seed = seed.unwrap_or(experiment.seed);
+    let record = runner::simulate(&experiment, about, host, &mut |_| {}).map_err(|error| match &error {
+        RunError::Usage(_) => Failure::Usage(error.into()),
+        _ => Failure::Cannot(error.into()),
+    })?;
+    let study = match &args.out {
+        Some(folder) => {
+            std::fs::create_dir_all(folder)
+                .map_err(|e| Failure::Cannot(anyhow!("cannot make {}: {e}", folder.display())))?;
+            record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
+            crate::cli::lab::report::make(&record, folder)?
+        }
+        None => study(&record),
+    };
+    crate::cli::lab::report::print(global.output, &record, &study)?;
+    if let Some(folder) = &args.out {
+        eprintln!("{}", folder.join("report.html").display());
+    }
+    Ok(0)
+}

@@ -1,0 +1,92 @@
+//! What `plan` predicts, and `run` records beside what it measured, on the real kernel.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod scene;
+
+use scene::{Group, crowd, json, run, turn};
+use serde_json::Value;
+
+fn number(value: &Value, path: &str) -> f64 {
+    value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {value:#}"))
+}
+
+#[test]
+fn every_proposed_change_comes_with_what_it_would_bring() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("predicted");
+    let loads = crowd(&group);
+    let document = json(&run(dir.path(), &["plan", "--scope", &group.scope(), "-o", "json"]));
+    let plans = document["plans"].as_array().unwrap();
+    assert!(!plans.is_empty(), "{document:#}");
+    let most = 100.0 * std::thread::available_parallelism().unwrap().get() as f64;
+    for plan in plans {
+        let (before, after) =
+            (number(plan, "/predicted/cpu_pct/as_found"), number(plan, "/predicted/cpu_pct/plan"));
+        assert!(before > 5.0 && before <= most * 1.01 && after > 5.0 && after <= most * 1.01, "{plan:#}");
+        // Simulated as found once: all plans start from the same.
+        assert_eq!(before, number(&plans[0], "/predicted/cpu_pct/as_found"));
+        assert!(number(plan, "/predicted/wait_per_ran/plan") >= 0.0);
+        let change = number(plan, "/predicted/cpu_change_pct");
+        assert!((change - 100.0 * (after / before - 1.0)).abs() < 0.01, "{plan:#}");
+    }
+    let pids: Vec<u64> = loads.iter().map(|load| u64::from(load.pid())).collect();
+    let changes = document["changes"].as_array().unwrap();
+    assert!(!changes.is_empty(), "{document:#}");
+    for change in changes {
+        let effect = change["effect"].as_str().unwrap_or_default();
+        assert!(effect.starts_with("predicted: ") && effect.contains("CPU "), "{change:#}");
+        if let Some(tgid) = change["tgid"].as_u64() {
+            assert!(pids.contains(&tgid), "{change:#}");
+            assert!(number(change, "/predicted/cpu_pct/plan") >= 0.0);
+        }
+    }
+    // The same in words.
+    let words = scene::text(&run(dir.path(), &["plan", "--scope", &group.scope()]).stdout);
+    assert!(words.contains("predicted for the scope: CPU "), "{words}");
+}
+
+#[test]
+fn a_run_records_predicted_beside_measured() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("beside");
+    let _loads = crowd(&group);
+    let config = dir.path().join("hasty.toml");
+    std::fs::write(&config, "[run]\ndecide_within = \"4s\"\ninterval = \"200ms\"\n").unwrap();
+    let args = [
+        "--config",
+        config.to_str().unwrap(),
+        "run",
+        "--scope",
+        &group.scope(),
+        "--for",
+        "10s",
+        "-o",
+        "json",
+    ];
+    let document = json(&run(dir.path(), &args));
+    let stages = document["stages"].as_array().unwrap();
+    let trials: Vec<&Value> =
+        stages.iter().filter(|s| s["kept"].is_boolean() && !s["predicted"].is_null()).collect();
+    assert!(trials.len() >= 2, "no trial with a prediction: {document:#}");
+    for trial in &trials {
+        let (predicted, measured) = (number(trial, "/predicted/cpu_pct"), trial["cpu_pct"].as_f64());
+        assert!(predicted > 0.0, "{trial:#}");
+        // Others of the host come and go: a prediction that is far off is told from one that makes no sense.
+        if let Some(measured) = measured.filter(|m| *m > 0.0) {
+            assert!((0.4..2.5).contains(&(predicted / measured)), "{predicted:.1} % predicted: {trial:#}");
+        }
+    }
+    assert!(trials.iter().any(|t| t["cpu_pct"].is_number()), "{document:#}");
+    // It is remembered.
+    let history = scene::text(&run(dir.path(), &["history", "--run", "1", "-o", "json"]).stdout);
+    let history: Value = serde_json::from_str(&history).unwrap();
+    assert!(history.to_string().contains("\"cpu_change_pct\""), "{history:#}");
+    // What was kept tells both in words.
+    for change in document["changes"].as_array().unwrap() {
+        let effect = change["effect"].as_str().unwrap_or_default();
+        assert!(effect.contains("predicted: CPU "), "{change:#}");
+    }
+}

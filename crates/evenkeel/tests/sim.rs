@@ -1,0 +1,208 @@
+//! `evenkeel sim`: files of both kinds, and what is refused with file, line and reason. Needs no privilege.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn sim(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_evenkeel")).arg("sim").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn done(args: &[&str]) -> String {
+    let output = sim(args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn file(dir: &Path, name: &str, content: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Fails unless it is refused, naming the file, the line and the reason.
+#[track_caller]
+fn refused(dir: &Path, content: &str, line: usize, reason: &str) {
+    let path = file(dir, "bad.toml", content);
+    let output = sim(&[&path, "--seed", "1"]);
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{content}\n{words}");
+    assert!(output.stdout.is_empty() && !words.contains("panicked"), "{content}\n{words}");
+    let place = format!("bad.toml: line {line}:");
+    assert!(
+        words.contains(&place) && words.contains(reason),
+        "wanted {place} .. {reason}\n{content}\n{words}"
+    );
+}
+
+const MACHINE: &str = "name = 'x'\nduration_s = 2\n[machine]\ncpus = 2\n[[group]]\nname = 'g'\n\
+    [[group]]\nname = 'h'\nparent = 'g'\n[[task]]\ngroup = 'h'\nkind = 'closed'\npercent = 30\ncount = 2\n";
+const TENANTS: &str = "name = 'x'\n[[tenant]]\nname = 'a'\nunits = '16 64x2'\nload = 'primes'\nrun_s = 1\nruns = 2\n\
+    [[sweep]]\nfield = 'tenant.a.runs'\nvalues = [1, 2]\n";
+
+#[test]
+fn impossible_machines_and_settings_are_refused_with_file_line_and_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    for (from, to, line, reason) in [
+        ("cpus = 2", "cpus = 0", 3, "logical CPUs"),
+        ("cpus = 2", "cpus = 5000", 3, "logical CPUs"),
+        ("cpus = 2", "cpus = -1", 4, "u32"),
+        ("cpus = 2", "cpus = 2\nnodes = 3", 3, "evenly"),
+        ("cpus = 2", "cpus = 2\nthreads_per_core = 0", 3, "logical CPUs"),
+        ("cpus = 2", "cpus = 2\nkernel = 'six'", 3, "release"),
+        ("cpus = 2", "cpus = 2\nsmt_speedup = 3.0", 3, "1.0 to 2.0"),
+        ("cpus = 2", "cpus = 2\nsteal_pct = 100", 3, "0.999"),
+        ("cpus = 2", "cpus = 2\nbackground_per_s = -3", 3, "10000"),
+        ("cpus = 2", "cpu = 2", 4, "did you mean \"cpus\""),
+        // A group cannot come before its parent, so it cannot be its own ancestor either.
+        ("name = 'g'", "name = 'g'\nparent = 'h'", 5, "no group \"h\" before it"),
+        ("name = 'h'\nparent = 'g'", "name = 'h'\nparent = 'h'", 7, "no group \"h\" before it"),
+        ("name = 'h'", "name = 'g'", 7, "two groups"),
+        ("name = 'g'", "name = 'g'\nweight = 0", 5, "1 to 10000"),
+        ("name = 'g'", "name = 'g'\nweight = 10001", 5, "1 to 10000"),
+        ("name = 'g'", "name = 'g'\nshares = 1", 5, "2 to 262144"),
+        ("name = 'g'", "name = 'g'\nshares = 9\nweight = 9", 5, "not both"),
+        ("name = 'g'", "name = 'g'\nquota_pct = 0", 5, "not above 0"),
+        ("name = 'g'", "name = 'g'\nquota_pct = nan", 5, "not above 0"),
+        ("name = 'g'", "name = 'g'\nquota_pct = 0.1", 5, "at least 1000"),
+        ("name = 'g'", "name = 'g'\nquota_pct = 50\nperiod_usec = 10", 5, "1000 to 1000000"),
+        ("name = 'g'", "name = 'g'\ncpus = '5-6'", 5, "no online CPU"),
+        ("name = 'g'", "name = 'g'\ncpus = ''", 5, "no online CPU"),
+        ("name = 'g'", "name = 'g'\ncpus = 'a-b'", 7, "a-b"),
+        ("duration_s = 2", "duration_s = -2", 2, "duration_s"),
+        ("duration_s = 2", "duration_s = 0", 2, "duration_s"),
+        ("duration_s = 2", "duration_s = 1e300", 2, "duration_s"),
+        ("duration_s = 2", "duration_s = inf", 2, "duration_s"),
+        ("duration_s = 2", "duration_s = 9000000", 2, "duration_s"),
+        ("duration_s = 2", "warmup_s = nan", 2, "warmup_s"),
+        ("duration_s = 2", "repetitions = 0", 2, "repetitions"),
+        ("duration_s = 2", "repetitions = 4000000000", 2, "repetitions"),
+        ("duration_s = 2", "durations = 2", 2, "did you mean \"duration_s\""),
+        ("kind = 'closed'", "kind = 'close'", 12, "closed"),
+        ("percent = 30", "percent = 0", 10, "above 0"),
+        ("percent = 30", "percent = 130", 10, "up to 100"),
+        ("percent = 30", "percent = 30\nperiod_ms = 0", 10, "10 us"),
+        ("percent = 30", "percent = 30\nperiod_ms = -5", 10, "10 us"),
+        ("percent = 30", "percent = 30\njitter_pct = 100", 10, "below 1"),
+        ("percent = 30", "percent = 30\nnice = 20", 10, "-20 to 19"),
+        ("percent = 30", "percent = 30\npolicy = 'deadline'", 10, "not simulated"),
+        ("percent = 30", "percent = 30\nslice_ms = 0.01", 10, "0.1 to 100"),
+        ("percent = 30", "percent = 30\nslice_ms = -1", 10, "0.1 to 100"),
+        ("percent = 30", "percent = 30\ncpus = '9'", 10, "no online CPU"),
+        ("percent = 30", "percent = 30\nstart_s = -1", 10, "start_s"),
+        ("count = 2", "count = 0", 10, "count"),
+        ("count = 2", "count = 4000000", 10, "count"),
+        ("group = 'h'", "group = 'z'", 10, "no group \"z\""),
+        ("kind = 'closed'", "kind = 'job'\nwork_s = -1", 10, "work_s"),
+        ("kind = 'closed'", "kind = 'runs'\nevents_per_s = 1e12", 10, "event"),
+        ("kind = 'closed'", "kind = 'runs'\nevents_per_s = 9\nrun_s = 0", 10, "run"),
+        ("name = 'x'", "name = x", 1, ""),
+    ] {
+        assert!(MACHINE.contains(from), "{from}");
+        refused(dir.path(), &MACHINE.replacen(from, to, 1), line, reason);
+    }
+    refused(dir.path(), "", 1, "missing field");
+    refused(dir.path(), "\u{0}\u{1}", 1, "");
+    done(&[&file(dir.path(), "good.toml", MACHINE)]);
+}
+
+#[test]
+fn impossible_tenants_are_refused_as_lab_run_does() {
+    let dir = tempfile::tempdir().unwrap();
+    for (from, to, line, reason) in [
+        ("units = '16 64x2'", "units = '16 64y2'", 4, "64y2"),
+        ("units = '16 64x2'", "weight = 0", 2, "1 to 10000"),
+        ("units = '16 64x2'", "shares = 1", 2, "2 to 262144"),
+        ("run_s = 1", "run_s = -1", 2, "run_s"),
+        ("run_s = 1", "run_s = inf", 2, "run_s"),
+        ("run_s = 1", "cpus = ''\nrun_s = 1", 2, "cpus is empty"),
+        ("run_s = 1", "runs_s = 1", 6, "did you mean \"run_s\""),
+        ("values = [1, 2]", "values = [1, 0]", 8, "runs 0"),
+        ("tenant.a.runs", "tenant.b.runs", 8, "no tenant \"b\""),
+    ] {
+        assert!(TENANTS.contains(from), "{from}");
+        refused(dir.path(), &TENANTS.replacen(from, to, 1), line, reason);
+    }
+}
+
+#[test]
+fn tenants_give_the_tables_of_lab_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "tenants.toml", TENANTS);
+    let machine = ["--cpus", "2", "--kernel", "6.18", "--events-per-s", "1000"];
+    let with = |more: &[&str]| {
+        let args: Vec<&str> =
+            [&path as &str].into_iter().chain(machine).chain(more.iter().copied()).collect();
+        done(&args)
+    };
+    let table = with(&[]);
+    for part in ["simulated: 2 CPUs, Linux 6.18", "EVENTS/s", "runs 1", "runs 2", "a1 (16 units)"] {
+        assert!(table.contains(part), "no {part}:\n{table}");
+    }
+    // The same for the same seed, whatever the time of day.
+    assert_eq!(table, with(&[]));
+    let study: Value = serde_json::from_str(&with(&["-o", "json"])).unwrap();
+    assert_eq!(study["schema"], "evenkeel.lab-study/v1");
+    let tenants = study["points"][1]["tenants"].as_array().unwrap();
+    let rate = |n: usize| tenants[n]["events_per_s"]["mean"].as_f64().unwrap();
+    // 16 : 64 : 64 on two CPUs.
+    assert!((rate(0) / 222.0 - 1.0).abs() < 0.1 && (rate(1) / 889.0 - 1.0).abs() < 0.05, "{tenants:#?}");
+    assert!(with(&["-o", "csv"]).lines().count() == 7);
+
+    let out = dir.path().join("out");
+    with(&["--out", out.to_str().unwrap()]);
+    for name in ["record.json", "study.json", "report.html", "report.md", "tenants.csv"] {
+        assert!(out.join(name).is_file(), "{name}");
+    }
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("every figure is the model"), "the report must say that nothing was measured");
+}
+
+#[test]
+fn built_in_experiments_are_simulated_by_name() {
+    let table =
+        done(&["cpu-units-mixed", "--quick", "--cpus", "2", "--kernel", "6.1", "--events-per-s", "500"]);
+    assert!(table.contains("simulated: 2 CPUs, Linux 6.1, 500 events"), "{table}");
+    assert!(table.contains("16x2 32to512"), "{table}");
+    let output = sim(&["isolation-sys", "--quick", "--cpus", "2", "--events-per-s", "500"]);
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains("reads of files are not simulated"), "{words}");
+}
+
+#[test]
+fn what_does_not_fit_together_is_wrong_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (machine, tenants) = (file(dir.path(), "m.toml", MACHINE), file(dir.path(), "t.toml", TENANTS));
+    for (args, reason) in [
+        (vec![&machine as &str, "--cpus", "4"], "describes its machine itself"),
+        (vec![&machine, "--out", "/nowhere"], "describes its machine itself"),
+        (vec![&tenants, "--kernel", "six"], "not a release"),
+        (vec![&tenants, "--events-per-s", "-5"], "--events-per-s"),
+        (vec![&tenants, "--events-per-s", "nan"], "--events-per-s"),
+        (vec![&tenants, "--cpus", "0"], "--cpus"),
+        (vec![&tenants, "--quick"], "built-in"),
+        (vec!["no-such-thing"], "no built-in experiment"),
+        (vec!["--fleet", "1"], "--fleet"),
+        (vec![], "FILE"),
+    ] {
+        let output = sim(&args);
+        let words = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {words}");
+        assert!(words.contains(reason) && output.stdout.is_empty(), "{args:?}: {words}");
+    }
+    // A command of one's own: valid, but the simulator has no say.
+    let own = "name = 'x'\n[[tenant]]\nname = 'a'\ncommand = ['make', '-j4']\n";
+    let output = sim(&[&file(dir.path(), "own.toml", own), "--events-per-s", "500"]);
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains("\"make\" demands is not known") && words.contains("lab run"), "{words}");
+}

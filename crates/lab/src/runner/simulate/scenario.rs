@@ -1,0 +1,296 @@
+//! From an experiment's tenants to what the simulator takes, or why it has no say.
+
+use std::ops::Range;
+
+use evenkeel_base::{CpuQuota, CpuWeight, Limit, Nice, SchedAttr, Topology};
+use evenkeel_model::laboratory::{Experiment, Place, Tenant, TenantSpec};
+use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Scenario, Task};
+
+use super::super::order::Work;
+use super::super::work;
+use super::sysbench;
+use crate::cost;
+use crate::load::LoadSpec;
+use crate::record::{Host, Limits};
+use crate::workload::sieve::ReadMode;
+use crate::workload::{Kind, duty};
+
+/// Most items of a shared counter: more events are taken several at a time.
+const MOST_ITEMS: u64 = 200_000;
+/// Most numbers a sieve is simulated for, and the largest limit of `primes`: beyond, counting their divisions takes too long.
+const MOST_NUMBERS: u64 = 1_000_000;
+
+/// A cell for the simulator.
+pub(super) struct Translated {
+    pub scenario: Scenario,
+    /// What became of each tenant, in their order.
+    pub parts: Vec<Part>,
+}
+
+/// A tenant in a scenario.
+pub(super) struct Part {
+    pub tenant: Tenant,
+    /// Its threads.
+    pub tasks: Range<usize>,
+    /// Its group; `None` for plain processes.
+    pub group: Option<usize>,
+    /// For runs of so many events: which counter its threads share, and the events of a run.
+    pub counter: Option<(usize, u64)>,
+    pub limits: Limits,
+    pub threads: u32,
+}
+
+/// What one thread does, for so long or for so many events.
+enum Job {
+    /// Runs that end by the clock, each counting events of a cost in nanoseconds.
+    Timed { run_s: f64, event_ns: u64 },
+    /// Items that the threads share: nanoseconds of each, and the events they are.
+    Shared { items: Vec<u32>, events: u64 },
+    /// Goes on until its time is over.
+    Endless(Load),
+}
+
+/// Translates a cell. The message says which tenant cannot be simulated, and why.
+pub(super) fn translate(
+    experiment: &Experiment,
+    host: &Host,
+    v2: bool,
+    repetition: u32,
+) -> Result<Translated, String> {
+    let cpus = host.cpus.ok_or("the number of CPUs is not known")?;
+    let tenants = experiment.tenants();
+    let factor = experiment.unit_factor(v2).map_err(|e| e.to_string())?;
+    let mut scenario = Scenario::new(cpus);
+    scenario.machine = Machine::new(topology(host));
+    // What an idle host's own threads do.
+    scenario.machine.background_per_s = 20.0;
+    if let Some(kernel) = host.kernel.as_deref().and_then(Kernel::of) {
+        scenario.kernel = kernel;
+    }
+    // The built-in loads switch it off.
+    scenario.kernel.timer_slack_ns = 1;
+    scenario.seed = experiment.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(repetition) * 10_007);
+    scenario.measure_from_ns = 0;
+    scenario.stop_when_done = true;
+    let rate = rate(experiment, host, &mut scenario.machine)?;
+    let mut parts = Vec::new();
+    for tenant in tenants {
+        let spec = &experiment.tenants[tenant.spec];
+        let part = add(&mut scenario, experiment, tenant, spec, rate, (factor, v2))?;
+        parts.push(part);
+    }
+    scenario.duration_ns = (work::time_limit_s(experiment).min(2e6) * 1e9) as u64;
+    Ok(Translated { scenario, parts })
+}
+
+/// Events of `primes` a second of one undisturbed thread, as the simulated CPUs do them. Siblings slow each other down in the
+/// simulator; what else makes every CPU slower while all are busy is in the rate.
+fn rate(experiment: &Experiment, host: &Host, machine: &mut Machine) -> Result<f64, String> {
+    let one = host.primes_per_s.ok_or("what one thread does here is not known")?;
+    let cpus = f64::from(host.cpus.unwrap_or(1).max(1));
+    let all = host.primes_per_s_all.unwrap_or(one * cpus);
+    if host.threads_per_core == Some(2) && machine.topology.cpus.iter().any(|c| c.siblings.len() > 1) {
+        machine.smt_speedup = (2.0 * all / (cpus * one)).clamp(1.0, 2.0);
+        return Ok(one);
+    }
+    let threads: u64 =
+        experiment.tenants().iter().map(|t| u64::from(experiment.tenants[t.spec].threads)).sum();
+    Ok(if threads as f64 >= cpus { all / cpus } else { one })
+}
+
+fn add(
+    scenario: &mut Scenario,
+    experiment: &Experiment,
+    tenant: Tenant,
+    spec: &TenantSpec,
+    rate: f64,
+    (factor, v2): (Option<f64>, bool),
+) -> Result<Part, String> {
+    let why = |what: String| format!("tenant {}: {what}", tenant.name);
+    let load = match work::work(&tenant, spec, 1).map_err(|e| e.to_string())? {
+        Work::Load(load) => *load,
+        Work::Command(words) => sysbench::load(&words).map_err(why)?,
+    };
+    let job = job(&load, spec, rate).map_err(why)?;
+    let wanted = work::wanted(&tenant, spec, factor, v2);
+    let cpus = match (&spec.cpus, &experiment.cpus) {
+        (Some(a), Some(b)) => Some(a.intersection(b)),
+        (a, b) => a.clone().or_else(|| b.clone()),
+    };
+    let in_group = spec.place != Place::Process;
+    let group = in_group.then(|| {
+        let weight = match (wanted.weight, v2) {
+            (Some(weight), true) => CpuWeight::new(weight).load_weight() as f64,
+            (Some(shares), false) => shares as f64,
+            (None, _) => 1024.0,
+        };
+        scenario.groups.push(Group {
+            weight,
+            quota: wanted.quota.unwrap_or(CpuQuota { quota_usec: Limit::Max, ..CpuQuota::UNLIMITED }),
+            cpus: cpus.clone(),
+            ..Group::new(tenant.name.clone(), None)
+        });
+        scenario.groups.len() - 1
+    });
+    let runs = spec.runs;
+    let start_ns = (spec.start_s * 1e9) as u64;
+    let (kind, until_ns, counter) = match job {
+        Job::Timed { run_s, event_ns } => {
+            let run_ns = ((run_s * 1e9) as u64).max(1_000_000);
+            let load = Load::Runs { run_ns, runs, event_ns, overhead_work_ns: 100_000, overhead_sleep_ns: 0 };
+            (load, None, None)
+        }
+        Job::Shared { items, events } => {
+            scenario.counters.push(items);
+            let counter = scenario.counters.len() - 1;
+            (Load::Counter { counter, rounds: runs }, None, Some((counter, events)))
+        }
+        Job::Endless(load) => {
+            let all_s = spec.run_s.filter(|_| !spec.background).map(|run_s| run_s * f64::from(runs));
+            (load, all_s.map(|s| start_ns + (s * 1e9) as u64), None)
+        }
+    };
+    let first = scenario.tasks.len();
+    let threads = load.common.thread_count();
+    for thread in 0..threads {
+        let mut task = Task::new(format!("{}.{thread}", tenant.name), group, kind.clone());
+        task.attr = SchedAttr {
+            policy: spec.policy,
+            nice: Nice::new(spec.nice),
+            slice_ns: spec.slice_ms.map(|ms| (ms * 1e6) as u64),
+            ..SchedAttr::DEFAULT
+        };
+        (task.start_ns, task.until_ns) = (start_ns, until_ns);
+        if !in_group {
+            task.cpus.clone_from(&cpus);
+        }
+        scenario.tasks.push(task);
+    }
+    let weight = wanted.weight.filter(|_| in_group);
+    let limits = Limits {
+        weight: weight.filter(|_| v2),
+        shares: weight.filter(|_| !v2),
+        unit_factor: tenant.units.and(factor),
+        quota_pct: spec.quota_pct,
+        period_usec: spec.quota_pct.map(|_| spec.period_usec),
+        burst_usec: spec.quota_pct.map(|_| spec.burst_usec),
+        cpus,
+        nice: Some(spec.nice).filter(|nice| *nice != 0),
+        policy: Some(spec.policy.to_string()).filter(|_| spec.policy != SchedAttr::DEFAULT.policy),
+        slice_ms: spec.slice_ms,
+        memory_bytes: spec.memory_bytes,
+    };
+    Ok(Part { tasks: first..scenario.tasks.len(), tenant, group, counter, limits, threads })
+}
+
+/// What a tenant does, in the simulator's terms.
+fn job(load: &LoadSpec, spec: &TenantSpec, rate: f64) -> Result<Job, String> {
+    let (seconds, events) = (load.common.seconds, load.common.events);
+    let name = load.kind.name();
+    if spec.background {
+        return match &load.kind {
+            Kind::Spin(_) | Kind::Primes(_) | Kind::Flops(_) => Ok(Job::Endless(Load::Spin)),
+            Kind::Sieve(sieve) if sieve.read == ReadMode::None => Ok(Job::Endless(Load::Spin)),
+            Kind::Duty(duty) => Ok(Job::Endless(duty_load(duty))),
+            Kind::Idle(_) => Ok(Job::Endless(Load::Idle)),
+            _ => Err(beyond(&name)),
+        };
+    }
+    match &load.kind {
+        Kind::Primes(primes) => {
+            if primes.max_prime > MOST_NUMBERS {
+                return Err(format!("primes up to more than {MOST_NUMBERS} are not simulated"));
+            }
+            let passes = cost::of_a_pass(primes.max_prime) as f64 / cost::of_a_pass(10_000) as f64;
+            let event_ns = (passes * 1e9 / rate).max(1_000.0);
+            match (seconds, events) {
+                (Some(run_s), None) => Ok(Job::Timed { run_s, event_ns: event_ns as u64 }),
+                (None, Some(events)) => shared(events, |from, to| (to - from) as f64 * event_ns),
+                // At full speed the events are not reached in that time: only time ends it.
+                (Some(run_s), Some(events)) if events as f64 * event_ns >= run_s * 1e9 => {
+                    Ok(Job::Timed { run_s, event_ns: event_ns as u64 })
+                }
+                (Some(_), Some(_)) => Err("what ends by time or by events, whichever comes first, is not \
+                                           simulated: give run_s or events"
+                    .into()),
+                (None, None) => Err("it has no end".into()),
+            }
+        }
+        Kind::Sieve(sieve) => {
+            if sieve.read != ReadMode::None {
+                return Err(
+                    "reads of files are not simulated (sieve --read); what a system call costs is measured only"
+                        .into(),
+                );
+            }
+            if seconds.is_some() {
+                return Err("a sieve that is ended by time is not simulated; leave out run_s".into());
+            }
+            let all = sieve.to.saturating_sub(sieve.from).saturating_add(1);
+            let count = events.unwrap_or(all).min(all);
+            if count > MOST_NUMBERS {
+                return Err(format!("a sieve of more than {MOST_NUMBERS} numbers is not simulated"));
+            }
+            let division_ns = 1e9 * cost::division_s(rate);
+            shared(count, |from, to| {
+                (from..to).map(|n| cost::of_a_number(sieve.from + n) as f64 * division_ns).sum()
+            })
+        }
+        Kind::Spin(_) | Kind::Flops(_) | Kind::Duty(_) | Kind::Idle(_)
+            if events.is_some() || seconds.is_none() =>
+        {
+            Err(format!("{name} is simulated for a time only: give run_s, not events"))
+        }
+        Kind::Spin(_) | Kind::Flops(_) => Ok(Job::Endless(Load::Spin)),
+        Kind::Duty(duty) => Ok(Job::Endless(duty_load(duty))),
+        Kind::Idle(_) => Ok(Job::Endless(Load::Idle)),
+        _ => Err(beyond(&name)),
+    }
+}
+
+fn beyond(name: &str) -> String {
+    format!("{name}: memory and networks are not simulated, only what computes")
+}
+
+/// Work of so many events. `cost_ns` tells what those from the first to before the last named cost, nanoseconds.
+fn shared(events: u64, cost_ns: impl Fn(u64, u64) -> f64) -> Result<Job, String> {
+    let batch = events.div_ceil(MOST_ITEMS).max(1);
+    let items = (0..events.div_ceil(batch)).map(|item| {
+        let ns = cost_ns(item * batch, ((item + 1) * batch).min(events));
+        if ns < f64::from(u32::MAX) {
+            Ok(ns.max(0.0) as u32)
+        } else {
+            Err("an event takes too long".to_owned())
+        }
+    });
+    Ok(Job::Shared { items: items.collect::<Result<_, _>>()?, events })
+}
+
+fn duty_load(duty: &duty::Duty) -> Load {
+    Load::Duty {
+        percent: duty.percent,
+        period_ns: u64::try_from(duty.period.as_nanos()).unwrap_or(u64::MAX),
+        jitter: duty.jitter / 100.0,
+        kind: match duty.kind {
+            duty::DutyKind::Wall => DutyKind::Wall,
+            duty::DutyKind::Closed => DutyKind::Closed,
+            duty::DutyKind::Open => DutyKind::Open,
+        },
+    }
+}
+
+/// The host's shape, from what the record keeps of it.
+fn topology(host: &Host) -> Topology {
+    let (cpus, threads, nodes) = (
+        host.cpus.unwrap_or(1).max(1),
+        host.threads_per_core.unwrap_or(1).max(1),
+        host.nodes.unwrap_or(1).max(1),
+    );
+    let cores = cpus / threads;
+    let even = cores > 0 && cores.is_multiple_of(nodes) && cores * threads == cpus;
+    if even {
+        Topology::synthetic(nodes, 1, cores / nodes, threads)
+    } else {
+        Topology::synthetic(1, 1, cpus, 1)
+    }
+}
