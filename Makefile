@@ -64,9 +64,9 @@ lab-figures: ## the laboratory's own figures on this host: wake-up, overhead, we
 	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
 	@EVENKEEL='$(CARGO_TARGET_DIR)/release/evenkeel' scripts/lab-figures.sh
 
-promises: ## are promised shares kept: 40/50/10 on one CPU, 20 random sets, a spike, Docker containers (15 minutes, as root)
+promises: ## are promised shares kept: 40/50/10 on one CPU, 20 random sets, a spike, Docker containers (12 minutes, as root)
 	@scripts/packages.sh build test
-	@scripts/promises.sh --containers
+	@scripts/promises.sh
 
 static: ## one file without shared libraries, to copy to another host of the same architecture
 	@scripts/static.sh

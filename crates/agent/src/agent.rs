@@ -16,7 +16,7 @@ use crate::as_found::as_found;
 use crate::config::Config;
 use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
-use crate::guarantee::{Guarantees, Keeper};
+use crate::guarantee::{Guarantees, Keeper, OwnPriority};
 use crate::measure::window;
 
 /// Name of the settings when nothing of ours is in force.
@@ -63,6 +63,7 @@ pub struct Agent {
     cost: OwnCost,
     pub(crate) trials: u32,
     pub(crate) keeper: Keeper,
+    pub(crate) own: OwnPriority,
 }
 
 impl Agent {
@@ -122,6 +123,7 @@ impl Agent {
             cost: OwnCost::start(),
             trials: 0,
             keeper,
+            own: OwnPriority::default(),
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
@@ -377,6 +379,11 @@ impl Agent {
     pub(crate) fn note_cost(&mut self) {
         self.record.own_cost = self.cost.read();
         self.recorder.update_run(&self.record);
+    }
+
+    /// Whether changes are allowed.
+    pub(crate) fn acts(&self) -> bool {
+        self.actuator.is_some()
     }
 
     pub(crate) fn tell_notes(&mut self, watcher: &mut dyn Watcher) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel_base::Nice;
 use evenkeel_observe::Sampling;
 use evenkeel_policy::race::RaceRules;
 
@@ -44,6 +45,9 @@ pub struct Config {
     pub once: bool,
     /// Promised shares to keep.
     pub guarantees: Guarantees,
+    /// Nice value of the loop's own thread while it keeps promises, so that it follows in time on a crowded host; one
+    /// that is lower already stays.
+    pub own_nice: Nice,
 }
 
 impl Config {
@@ -65,6 +69,7 @@ impl Config {
             history: true,
             once: false,
             guarantees: Guarantees::default(),
+            own_nice: Nice::new(-10),
         }
     }
 }

@@ -4,10 +4,14 @@
 //! carry it. Several times a second ([`TICK`]) the counters of the promised tasks alone are read, what is owed is
 //! corrected, and what was got is judged.
 
+mod admission;
 mod counters;
 mod keeper;
+mod labels;
 mod layout;
+mod own;
 mod pins;
+mod resolve;
 mod solver;
 mod tick;
 mod ward;
@@ -25,7 +29,8 @@ use crate::events::{Event, Watcher};
 use crate::scope::Scope;
 
 pub(crate) use keeper::Keeper;
-pub use keeper::wait_ns;
+pub use labels::wait_ns;
+pub(crate) use own::OwnPriority;
 
 /// Label of a container and annotation of a pod that promise a share, such as `40%`.
 pub const CPU_LABEL: &str = "evenkeel.io/cpu-guarantee";
@@ -108,7 +113,13 @@ impl Agent {
         watcher: &mut dyn Watcher,
     ) -> Result<Observation, AgentError> {
         let mut observation = observation;
-        if !self.keeper.is_needed(&observation) {
+        let needed = self.keeper.is_needed(&observation);
+        if self.acts()
+            && let Some(note) = self.own.follow(needed, self.config.own_nice)
+        {
+            watcher.event(&Event::Note(&note));
+        }
+        if !needed {
             return Ok(observation);
         }
         let missing = self.keeper.missing_details(&observation);

@@ -40,6 +40,12 @@ fn shares(processes: &[&Process], seconds: u64) -> Vec<f64> {
     got.into_iter().map(|got| got / sum).collect()
 }
 
+/// Nice value of a process's first thread (field 19 of `stat`).
+fn nice(pid: u32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(16).unwrap().parse().unwrap()
+}
+
 fn config(dir: &Path, promises: &[(String, &str)]) -> String {
     let path = dir.join("promises.toml");
     let tables =
@@ -122,6 +128,43 @@ fn what_does_not_fit_is_refused_and_who_is_not_there_is_waited_for() {
 }
 
 #[test]
+fn the_loop_leaves_itself_alone_where_it_is_told_to_or_nothing_is_promised() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("own");
+    let load = spinner(&group);
+    let own = nice(std::process::id());
+    let promise = format!("[[guarantee]]\nscope = \"{}\"\ncpu = \"30%\"\n", load.scope());
+    for (name, text) in [
+        ("told", format!("{promise}[run]\nown_nice = 0\n")),
+        ("nothing", "[run]\nlabels = false\n".to_owned()),
+    ] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let scope = load.scope();
+        let args = [
+            "--config",
+            path.to_str().unwrap(),
+            "run",
+            "--scope",
+            &scope,
+            "--guarantees-only",
+            "--for",
+            "20s",
+        ];
+        let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+        // The status is written when everything was looked at.
+        until("the agent has looked", || {
+            json(&run(dir.path(), &["status", "-o", "json"]))["pid"].as_u64() == Some(u64::from(agent.pid()))
+        });
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(nice(agent.pid()), own, "{name}: {}", agent.words());
+        agent.signal(rustix::process::Signal::TERM);
+        agent.end();
+    }
+}
+
+#[test]
 fn check_tells_a_broken_promise_without_an_agent() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
@@ -153,6 +196,8 @@ fn status_tells_the_promises_of_a_running_agent() {
             .is_some_and(|all| !all.is_empty() && all[0]["got_pct"].as_f64().is_some())
     });
     assert_eq!(guarantee(&status, &loads[0].scope())["promise"], "30%", "{status:#}");
+    // It would come late otherwise where many others are busy.
+    assert_eq!(nice(agent.pid()), -10);
     agent.signal(rustix::process::Signal::TERM);
     agent.end();
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use evenkeel_agent::guarantee::{Source as Origin, wait_ns};
 use evenkeel_agent::{Config, Goal, Guarantees, Scope};
+use evenkeel_base::Nice;
 use evenkeel_observe::Sampling;
 use evenkeel_policy::audit::FileError;
 use evenkeel_policy::guarantee::{Amount, Promise};
@@ -47,6 +48,7 @@ struct RunTable {
     levers: Vec<Spanned<String>>,
     reserved: Option<Spanned<String>>,
     labels: Option<bool>,
+    own_nice: Option<Spanned<i64>>,
     sampling: Option<Sampling>,
 }
 
@@ -138,6 +140,13 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         no_lever(lever).map_or(Ok(()), |why| Err(anyhow!("--lever: {why}")))?;
     }
     config.levers = if args.lever.is_empty() { values(&run.levers) } else { args.lever.clone() };
+    if let Some(nice) = &run.own_nice {
+        let value = i32::try_from(*nice.get_ref()).ok().filter(|nice| (-20..=19).contains(nice));
+        let value = value.ok_or_else(|| {
+            source.fault(nice, format!("own_nice = {}: a nice value, from -20 to 19", nice.get_ref()))
+        })?;
+        config.own_nice = Nice::new(value);
+    }
     if let Some(guard) = file.guard {
         check_guard(guard.get_ref()).map_err(|what| source.fault(&guard, format!("[guard] {what}")))?;
         config.rules.guard = guard.into_inner();

@@ -1,0 +1,245 @@
+//! Everything solved anew for what was observed: who competes with whom, where, and which settings carry what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use evenkeel_base::{CpuSet, Knob, Observation, Setting, Target, TaskId};
+use evenkeel_policy::guarantee::pack::Item;
+use evenkeel_policy::guarantee::tree::{self, Bearer};
+
+use super::Originals;
+use super::keeper::Keeper;
+use super::layout::{self, Layout};
+use super::pins::{Pinnable, Signs};
+use super::ward::Ward;
+
+/// Demand from which a thread counts as busy, percent of one CPU.
+const BUSY_PCT: f64 = 1.0;
+/// A factor between weights and points is kept while the new one is within this ratio of it.
+const STEADY: f64 = 1.33;
+/// Points a promise may be short before its threads are packed onto CPUs.
+const SHORT_PCT: f64 = 1.0;
+/// Points a promised scope may wait and still be called calm.
+const CALM_PCT: f64 = 2.0;
+/// Idle and waiting, percent of one CPU, at once: waste.
+const WASTE_PCT: f64 = 15.0;
+/// A scope in which tasks were born so recently is not pinned: children would be born on their parent's CPU.
+const RESTLESS: Duration = Duration::from_secs(10);
+
+impl Keeper {
+    /// Solves everything for what was observed. True when a setting in force is no longer wanted.
+    pub fn resolve(&mut self, observation: &Observation, originals: &Originals, now: Instant) -> bool {
+        let owner = self.match_tasks(observation, now);
+        let cpus: Vec<CpuSet> =
+            observation.tasks.iter().map(|task| layout::allowed(observation, task, originals)).collect();
+        let supply = self.supply(observation);
+        self.admit(observation, &owner, &cpus, &supply);
+        // Who is refused competes like everybody else; one who is promised short waits only has no weight to win.
+        let admitted: Vec<Option<usize>> = observation
+            .tasks
+            .iter()
+            .zip(&owner)
+            .map(|(task, owner)| {
+                let ward = (*owner)?;
+                let carries = self.wards[ward].refusal.is_none()
+                    && self.wards[ward].pct.is_some()
+                    && layout::may_carry(task, originals);
+                carries.then_some(ward)
+            })
+            .collect();
+        let promised: Vec<f64> = self.wards.iter().map(|ward| ward.pct.unwrap_or(0.0)).collect();
+        let wants: Vec<f64> =
+            observation.tasks.iter().map(|task| self.demand.get(&task.id).copied().unwrap_or(0.0)).collect();
+        let demand = |index: usize| wants[index];
+        let carriers = tree::carriers(observation, &admitted, &demand, &promised);
+        let promisable = supply.promisable();
+        self.pin(observation, &carriers, &cpus, &promisable, now);
+        let pins = &self.pins;
+        let where_to = |carrier: &tree::Carrier| -> CpuSet {
+            let busy = carrier.tasks.iter().filter(|&&i| demand(i) >= BUSY_PCT || carrier.tasks.len() == 1);
+            let sets = busy.map(|&i| match pins.cpu(observation.tasks[i].id) {
+                Some(cpu) => CpuSet::single(cpu),
+                None => cpus[i].clone(),
+            });
+            let union = sets.fold(CpuSet::new(), |a, b| a.union(&b));
+            if union.is_empty() { observation.topology.online.clone() } else { union }
+        };
+        let carrier_cpus: Vec<CpuSet> = carriers.iter().map(where_to).collect();
+        let contests = tree::contests(observation, &carriers);
+        let slack: Vec<f64> =
+            contests.iter().map(|c| tree::slack_pct(c, &carriers, &carrier_cpus, &promisable)).collect();
+        let bearers = contests.iter().flat_map(|c| c.children.iter().map(|child| child.bearer));
+        let held = bearers.filter_map(|b| Some((b, layout::held(observation, b, originals)?))).collect();
+        let members: Vec<Vec<TaskId>> = carriers
+            .iter()
+            .map(|carrier| carrier.tasks.iter().map(|&i| observation.tasks[i].id).collect())
+            .collect();
+        let mixed: BTreeSet<u32> = carriers
+            .iter()
+            .filter_map(|carrier| match carrier.bearer {
+                Bearer::Task(index) => observation.tasks[index].group,
+                Bearer::Group(_) => None,
+            })
+            .filter(|group| observation.groups.get(*group as usize).is_some_and(|g| g.parent.is_some()))
+            .collect();
+        let mates = observation
+            .tasks
+            .iter()
+            .zip(&owner)
+            .filter(|(task, owner)| owner.is_none() && task.group.is_some_and(|g| mixed.contains(&g)))
+            .map(|(task, _)| task.id)
+            .collect();
+        let sched = observation
+            .tasks
+            .iter()
+            .zip(&owner)
+            .filter(|(task, owner)| owner.is_some() && layout::may_carry(task, originals))
+            .filter_map(|(task, _)| Some((task.id, originals.sched.get(&task.id).copied().or(task.sched)?)))
+            .collect();
+        let owner = observation
+            .tasks
+            .iter()
+            .zip(&owner)
+            .filter_map(|(task, ward)| Some((task.id, (*ward)?)))
+            .collect();
+        self.layout = Layout {
+            owner,
+            sched,
+            mates,
+            carriers,
+            members,
+            contests,
+            slack,
+            per_point: BTreeMap::new(),
+            held,
+            limited: false,
+        };
+        self.steady_scales(observation);
+        let followed: BTreeSet<TaskId> = self.layout.owner.keys().copied().collect();
+        self.counters.follow(&followed);
+        let targets: BTreeSet<&Target> = self.layout.held.values().map(|held| &held.target).collect();
+        self.debts.retain(|target, _| targets.contains(target));
+        self.dithers.retain(|id, _| targets.contains(&Target::Task(*id)));
+        self.name_levers();
+        self.drop_unwanted()
+    }
+
+    fn pin(
+        &mut self,
+        observation: &Observation,
+        carriers: &[tree::Carrier],
+        cpus: &[CpuSet],
+        promisable: &[(u32, f64)],
+        now: Instant,
+    ) {
+        let mut threads = Vec::new();
+        let mut floating = 0.0;
+        for carrier in carriers {
+            let demand = |i: usize| self.demand.get(&observation.tasks[i].id).copied().unwrap_or(0.0);
+            let busy: Vec<usize> = match carrier.tasks.as_slice() {
+                [only] => vec![*only],
+                tasks => tasks.iter().copied().filter(|&i| demand(i) >= BUSY_PCT).collect(),
+            };
+            let restless = self.born.get(&carrier.owner).is_some_and(|at| now.duration_since(*at) < RESTLESS);
+            // More threads than CPUs are better balanced by the kernel than one by one from here.
+            if restless || busy.is_empty() || busy.len() > 2 * promisable.len() {
+                floating += carrier.points;
+                continue;
+            }
+            threads.extend(busy.iter().map(|&i| Pinnable {
+                id: observation.tasks[i].id,
+                item: Item { points: carrier.points / busy.len() as f64, cpus: cpus[i].clone(), at: None },
+                demand: demand(i),
+            }));
+        }
+        let part = floating / promisable.len().max(1) as f64;
+        let supply: Vec<(u32, f64)> =
+            promisable.iter().map(|(cpu, pct)| (*cpu, (pct - part).max(0.0))).collect();
+        let active = || self.wards.iter().filter(|ward| ward.is_active());
+        let waiting = active().filter_map(Ward::waited_pct).fold(0.0, f64::max);
+        let idle = observation.host.per_cpu.iter().map(|cpu| 100.0 - cpu.busy_pct).fold(0.0, f64::max);
+        let owing = self.debts.values().any(|debt| debt.points_s() > 4.0);
+        let signs = Signs {
+            short: owing || active().any(|ward| ward.short_pct() >= SHORT_PCT),
+            calm: waiting < CALM_PCT,
+            waste: idle >= WASTE_PCT && waiting >= WASTE_PCT,
+        };
+        self.pins.decide(now, &threads, &supply, signs);
+    }
+
+    /// Settles the factor between points and weights of each contest: the last one while it is near enough.
+    fn steady_scales(&mut self, observation: &Observation) {
+        let layout = &self.layout;
+        let name = |node: Option<u32>| {
+            node.and_then(|n| observation.groups.get(n as usize)).map_or(String::new(), |g| g.path.clone())
+        };
+        let (scales, mut per_point) = (&mut self.scales, BTreeMap::new());
+        let boost = vec![1.0; layout.carriers.len()];
+        let slack = |contest: &tree::Contest| {
+            let at = layout.contests.iter().position(|c| c.node == contest.node);
+            at.map_or(0.0, |at| layout.slack[at])
+        };
+        let heaviest = |bearer: Bearer| layout.held.get(&bearer).map_or(f64::INFINITY, |held| held.heaviest);
+        let solved =
+            tree::solve(&heaviest, &layout.contests, &layout.carriers, &slack, &boost, &mut |node, new| {
+                let scale = scales.entry(name(node)).or_insert(new);
+                if !(new / STEADY..=new * STEADY).contains(scale) {
+                    *scale = new;
+                }
+                per_point.insert(node, *scale);
+                *scale
+            });
+        let limited = solved.iter().any(|s| s.scaled_down.is_some_and(|factor| factor > 2.0));
+        let names: BTreeSet<String> = layout.contests.iter().map(|c| name(c.node)).collect();
+        self.scales.retain(|path, _| names.contains(path));
+        self.layout.per_point = per_point;
+        self.layout.limited = limited;
+    }
+
+    fn name_levers(&mut self) {
+        for index in 0..self.wards.len() {
+            let of: Vec<usize> =
+                (0..self.layout.carriers.len()).filter(|&c| self.layout.carriers[c].owner == index).collect();
+            let mut names: Vec<String> = of
+                .iter()
+                .filter_map(|&c| Some(self.layout.held.get(&self.layout.carriers[c].bearer)?.name.clone()))
+                .collect();
+            let more = names.len().saturating_sub(3);
+            names.truncate(3);
+            let mut text = names.join(", ");
+            if more > 0 {
+                text += &format!(" and {more} more");
+            }
+            let pinned =
+                self.pins.all().keys().filter(|id| self.layout.owner.get(id) == Some(&index)).count();
+            if pinned > 0 {
+                text += &format!("; {pinned} pinned");
+            }
+            if self.wards[index].goal.promise.wait_p99_ns.is_some() {
+                text += if text.is_empty() { "slice" } else { "; slice" };
+            }
+            self.wards[index].lever = text;
+        }
+    }
+
+    /// Forgets settings for what is not promised any more. True when there were some.
+    fn drop_unwanted(&mut self) -> bool {
+        let carried: BTreeSet<&Target> = self.layout.held.values().map(|held| &held.target).collect();
+        let (owner, pins, wards) = (&self.layout.owner, &self.pins, &self.wards);
+        let before = self.in_force.len();
+        self.in_force.retain(|(target, knob), _| match (target, knob) {
+            (Target::Task(id), Knob::Affinity) => pins.cpu(*id).is_some(),
+            (Target::Task(id), _) => {
+                carried.contains(target)
+                    || owner.get(id).is_some_and(|w| wards[*w].goal.promise.wait_p99_ns.is_some())
+            }
+            (target, _) => carried.contains(target),
+        });
+        self.in_force.len() != before
+    }
+
+    /// Where threads are to be.
+    pub(super) fn pinned(&self) -> impl Iterator<Item = (TaskId, Setting)> + '_ {
+        self.pins.all().iter().map(|(id, cpu)| (*id, Setting::Affinity(CpuSet::single(*cpu))))
+    }
+}
