@@ -43,8 +43,12 @@ pub struct Fit {
     pub edge: Edge,
     /// Root mean square of relative errors.
     pub error: f64,
+    /// How long punishment lasts when the edge is overstepped by a little after a quiet time, seconds.
+    pub costs_s: f64,
 }
 
+/// Punishment ends at no less than this share of the use at which it begins.
+const LEAST_HYSTERESIS: f64 = 0.4;
 /// Steps of the grids searched.
 const STEPS: usize = 60;
 
@@ -55,8 +59,9 @@ fn grid(low: f64, high: f64) -> impl Iterator<Item = f64> {
 
 /// The best window; `None` before the first punishment has ended (before, its length is anybody's guess).
 pub fn window(history: &History) -> Option<Fit> {
-    let (first, last) = (*history.onsets().first()?, history.ticks().last()?.end_s);
-    let recovered = *history.ends().first()?;
+    let fresh = history.fresh_s();
+    let (first, last) = (*history.onsets().first()? - fresh, history.ticks().last()?.end_s - fresh);
+    let recovered = *history.ends().first()? - fresh;
     if first <= 0.0 || recovered <= first {
         return None;
     }
@@ -78,10 +83,13 @@ pub fn window(history: &History) -> Option<Fit> {
         let ends: f64 = at_ends.iter().map(|x| ((x - low) / share).powi(2)).sum();
         // That both are the same is a guess, for as long as nothing better is known.
         let guess = 0.3 / (at_onsets.len() as f64).powi(3) * (low / share - 1.0).powi(2);
-        let (squares, count) = (onsets + ends + guess, at_onsets.len() + at_ends.len());
+        // Nor does one wait until hardly anything is used.
+        let lax = (LEAST_HYSTERESIS - low / share).max(0.0).powi(2);
+        let (squares, count) = (onsets + ends + guess + lax, at_onsets.len() + at_ends.len());
         let error = (squares / count as f64).sqrt();
         if best.is_none_or(|b| error < b.error) {
-            best = Some(Fit { edge: Edge::Window { window_s, share }, error });
+            let costs_s = (share - low).max(0.0) * window_s / share;
+            best = Some(Fit { edge: Edge::Window { window_s, share }, error, costs_s });
         }
     }
     best
@@ -92,8 +100,9 @@ fn levels(history: &History, free: f64) -> (Vec<f64>, f64) {
     let (mut level, mut highest, mut at_onsets) = (0.0f64, 0.0f64, Vec::new());
     let mut onsets = history.onsets().iter().peekable();
     for tick in history.ticks() {
+        // The first tick that counts as punished, see `History::onset`.
         if let Some(onset) = onsets.peek()
-            && **onset <= tick.end_s - tick.seconds / 2.0
+            && **onset < tick.end_s
         {
             at_onsets.push(level);
             level = 0.0;
@@ -146,7 +155,7 @@ fn bucket_among(
         squares += lasted.iter().map(|l| (l / penalty_s - 1.0).powi(2)).sum::<f64>();
         let error = (squares / (at_onsets.len() + 1 + lasted.len()) as f64).sqrt();
         if best.is_none_or(|b| error < b.error) {
-            best = Some(Fit { edge: Edge::Bucket { free, burst_s, penalty_s }, error });
+            best = Some(Fit { edge: Edge::Bucket { free, burst_s, penalty_s }, error, costs_s: penalty_s });
         }
     }
     best

@@ -24,6 +24,7 @@ pub struct History {
     ticks: Vec<Tick>,
     onsets: Vec<f64>,
     ends: Vec<f64>,
+    fresh_s: f64,
 }
 
 impl History {
@@ -73,6 +74,16 @@ impl History {
         for tick in self.ticks.iter_mut().rev().take_while(|t| t.end_s > at_s) {
             tick.punished = false;
         }
+    }
+
+    /// Notes that what was used before we came is forgotten by now.
+    pub fn refresh(&mut self, at_s: f64) {
+        self.fresh_s = at_s;
+    }
+
+    /// Since when all that counts is known: the start, or [`History::refresh`].
+    pub fn fresh_s(&self) -> f64 {
+        self.fresh_s
     }
 
     /// The ticks.

@@ -1,0 +1,122 @@
+//! When punishment begins, what is asked for meanwhile, when it ends.
+
+use super::*;
+
+impl Governor {
+    /// Nearly all was stolen of the last few ticks: since when, and what was given.
+    pub(super) fn onset(&self, now: f64) -> Option<(f64, f64)> {
+        let last = self.recent.len().checked_sub(STREAK)?;
+        let streak = &self.recent[last..];
+        // What is hardly wanted says nothing.
+        let least = |seconds: f64| 0.25 * seconds * self.limit().unwrap_or(self.rules.cpus).min(1.0);
+        let bad = |(seconds, wanted, got): &(f64, f64, f64)| {
+            *wanted > least(*seconds) && *got < (1.0 - PUNISHED) * wanted
+        };
+        if !streak.iter().all(bad) {
+            return None;
+        }
+        let seconds: f64 = streak.iter().map(|t| t.0).sum();
+        let given = streak.iter().map(|t| t.2).sum::<f64>() / seconds;
+        // In the tick before, it may have begun: what was stolen of that one tells when.
+        let before = last.checked_sub(1).and_then(|i| self.recent.get(i));
+        let part = before.map_or(0.0, |(s, wanted, got)| {
+            let stolen = if *wanted > 0.0 { 1.0 - got / wanted } else { 0.0 };
+            if stolen > 0.15 { s * stolen } else { 0.0 }
+        });
+        Some((now - seconds - part, given))
+    }
+
+    pub(super) fn begin_waiting(&mut self, at: f64, given: f64) {
+        if self.fit.is_some() {
+            if self.leap == Leap::Over {
+                self.failed_attempts += 1;
+                self.step /= 4.0;
+            }
+            self.leap = Leap::Over;
+        }
+        let first = self.history.onsets().is_empty();
+        if first {
+            self.least_given = given;
+        }
+        if first && at - self.history.fresh_s() < 0.35 {
+            self.late = true;
+        } else {
+            self.history.onset(at.max(0.0));
+        }
+        self.verdict = match self.verdict {
+            Verdict::Punished { edge, .. } => Verdict::Punished { edge, given },
+            _ => Verdict::Punished { edge: None, given },
+        };
+        self.recent.clear();
+        self.state = State::Waiting { since_s: at, given };
+    }
+
+    pub(super) fn wait(&mut self, now: f64, since_s: f64, given: f64) {
+        let Some(first) = self.recent.len().checked_sub(CALM) else { return };
+        let calm = &self.recent[first..];
+        let sum = |f: fn(&(f64, f64, f64)) -> f64| calm.iter().map(f).sum::<f64>();
+        let (seconds, wanted, got) = (sum(|t| t.0), sum(|t| t.1), sum(|t| t.2));
+        // It must want what it may have, or nothing is learnt.
+        let asked = self.limit().unwrap_or(1.0) * seconds;
+        if wanted < 0.7 * asked {
+            return;
+        }
+        if got >= LET_GO * wanted {
+            self.let_go(now - seconds);
+            return;
+        }
+        // What is given varies a little; ask for a little more than the present amount.
+        let rate = got / seconds;
+        if self.recent.len() >= 3 * CALM && (rate / given.max(1e-6) - 1.0).abs() > 0.3 {
+            self.state = State::Waiting { since_s, given: 0.5 * (rate + given) };
+        }
+        let patience = if rate >= BASELINE { GIVE_UP_BASELINE } else { GIVE_UP };
+        let before = if self.late { now - since_s } else { (since_s - self.history.fresh_s()).max(1.0) };
+        if now - since_s > patience * before && self.fit.is_none() {
+            let beyond = (self.used_s - rate * now).max(0.0);
+            self.verdict = Verdict::Baseline { rate, credit_s: beyond };
+            self.state = State::Off;
+        }
+    }
+
+    fn let_go(&mut self, at: f64) {
+        self.recent.clear();
+        if self.late && self.history.onsets().is_empty() {
+            // How much had been used before is not known: let as much time pass again, and most of it is forgotten.
+            self.late = false;
+            let State::Waiting { given, .. } = self.state else { return };
+            self.state = State::Resting { until_s: 2.0 * at, given };
+            return;
+        }
+        self.history.end(at);
+        self.fit = fit::best(&self.history).or(self.fit);
+        let given = match self.verdict {
+            Verdict::Punished { given, .. } => given,
+            _ => 0.0,
+        };
+        match self.fit {
+            Some(Fit { edge: edge @ Edge::Bucket { .. }, .. }) if self.unlimited(edge) > edge.rate() => {
+                self.verdict = Verdict::Tolerable { rate: self.unlimited(edge), edge: edge.rate() };
+                self.state = State::Off;
+            }
+            Some(fit) => {
+                self.verdict = Verdict::Punished { edge: Some(fit.edge), given };
+                let margin = self.rules.margin * f64::from(1 + self.failed_attempts.min(3));
+                self.state = State::Holding { limit: fit.edge.rate() * (1.0 - margin), since_s: at };
+            }
+            None => self.state = State::Free,
+        }
+    }
+
+    /// What no limit would give under a bucket, CPUs: it fills as fast as the first time, then little is given for the
+    /// penalty, and again.
+    fn unlimited(&self, edge: Edge) -> f64 {
+        let Edge::Bucket { free, burst_s, penalty_s } = edge else { return 0.0 };
+        let (Some(first), fresh) = (self.history.onsets().first(), self.history.fresh_s()) else {
+            return 0.0;
+        };
+        let full = self.history.wanted(fresh, *first) / (first - fresh).max(1e-6);
+        let fills_s = burst_s / (full - free).max(1e-6);
+        (full * fills_s + self.least_given * penalty_s) / (fills_s + penalty_s)
+    }
+}
