@@ -6,7 +6,8 @@
 //! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress.
 //! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
-//! * [`governor`]: the limit under which least CPU is stolen, found while a command runs.
+//! * [`governor`]: the limit under which least CPU is stolen, found while a command runs;
+//!   [`hypervisor`]: one that steals, played on real processes.
 //! * [`tune`]: trials of a service with other settings, to find the best.
 //! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
 //! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
@@ -24,6 +25,7 @@ mod engine;
 pub mod exec;
 pub mod fairness;
 pub mod governor;
+pub mod hypervisor;
 pub mod import;
 pub mod load;
 pub mod mix;

@@ -21,7 +21,7 @@ mod answers;
 mod cell;
 mod command;
 mod docker;
-mod enforcer;
+pub(crate) mod enforcer;
 mod groups;
 mod host;
 mod inside;

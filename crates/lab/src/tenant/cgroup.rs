@@ -191,6 +191,11 @@ impl LabGroup {
         &self.dirs[0]
     }
 
+    /// Its directories, one in each hierarchy; the one with the cpu controller first.
+    pub fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
+    }
+
     /// Gives it a weight, as cgroup v2 counts: 100 is the default, 1 to 10000. On v1 the shares of the same load weight.
     pub fn set_weight(&self, weight: u64) -> Result<(), TenantError> {
         let weight = CpuWeight::new(weight);

@@ -147,7 +147,7 @@ impl Quota {
 }
 
 /// A share as quota and period: the kernel takes no quota below 1 ms and no period above 1 s.
-fn quota_of(share: f64) -> CpuQuota {
+pub(crate) fn quota_of(share: f64) -> CpuQuota {
     let period = (1_000.0 / share.max(1e-9)).clamp(10_000.0, 1_000_000.0).round();
     let quota = (share * period).round().max(1_000.0);
     CpuQuota { quota_usec: Limit::Value(quota as u64), period_usec: period as u64, burst_usec: 0 }
