@@ -13,6 +13,9 @@ use evenkeel_model::credit::Rule;
 const WINDOW: Rule =
     Rule::Window { window_s: 2.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: true };
 
+/// One test at a time: guests need CPUs.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// An endless job on one CPU.
 fn guest(name: &str, limit: Option<&str>, rule: Rule, state: &Path) -> Guest {
     let command = ["sh", "-c", "while :; do :; done"].map(str::to_owned);
@@ -45,7 +48,8 @@ fn groups() -> Vec<PathBuf> {
 }
 
 #[test]
-fn punished_use_is_held_under_its_edge_and_a_shared_core_is_left_alone() {
+fn use_that_is_punished_is_held_under_the_edge() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let state = tempfile::tempdir().unwrap();
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
     // What other programs take is not stolen: where they take all, nothing can be told. Then it is tried again.
@@ -54,22 +58,41 @@ fn punished_use_is_held_under_its_edge_and_a_shared_core_is_left_alone() {
         std::fs::create_dir(&state).unwrap();
         let mut governed = guest("governed", Some("auto"), WINDOW, &state);
         let mut free = guest("free", None, WINDOW, &state);
-        let mut shared = guest("shared", Some("auto"), Rule::Constant { stolen: 0.45 }, &state);
-        assert_eq!(groups().len(), 3);
-        let others = play(&mut [&mut governed, &mut free, &mut shared], 11);
+        assert_eq!(groups().len(), 2);
+        let others = play(&mut [&mut governed, &mut free], 11);
         // Without a limit 0.4 s are followed by 3 % for good: 0.7 s. Held at the edge it is 20 % of the time: 2 s.
         let (held, punished) = (governed.cpu_s(), free.cpu_s());
-        let (notes, shared_notes) = (governed.finish().join("; "), shared.finish().join("; "));
-        drop((governed, free, shared));
+        let notes = governed.finish().join("; ");
+        drop((governed, free));
         assert!(groups().is_empty(), "{:?}", groups());
-        if others > 0.4 * cpus && attempt < 3 {
+        let told = format!(
+            "{held} s with a limit found, {punished} s without; others took {others:.2} CPUs; {notes}"
+        );
+        if others > 0.3 * cpus && held < 1.5 * punished {
+            // Not seen, then; at least nothing was lost by it.
+            assert!(held > 0.8 * punished, "{told}");
+            eprintln!("the machine is too busy to tell: {told}");
             continue;
         }
-        let told = format!("others took {others:.2} of {cpus} CPUs; {notes}; {shared_notes}");
-        assert!(held > 1.5 * punished, "{held} s with a limit found, {punished} s without one; {told}");
+        assert!(held > 1.5 * punished, "{told}");
         assert!(notes.contains("use above ") && notes.contains(" is punished"), "{told}");
         assert!(notes.contains("waiting that neither a limit nor other programs explain"), "{told}");
-        assert!(shared_notes.contains("a shared core: ") && shared_notes.contains("there is none"), "{told}");
         return;
+    }
+}
+
+#[test]
+fn a_shared_core_is_left_alone() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let state = tempfile::tempdir().unwrap();
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    let mut shared = guest("shared", Some("auto"), Rule::Constant { stolen: 0.45 }, state.path());
+    let others = play(&mut [&mut shared], 5);
+    let got = shared.cpu_s();
+    let notes = shared.finish().join("; ");
+    // No limit is said in any case; that a core is shared can be seen only where others leave some of it.
+    assert!(notes.contains("there is none") || notes.contains("no limit"), "{notes}");
+    if others < 0.3 * cpus {
+        assert!(notes.contains("a shared core: ") && got > 2.0, "{got} s; {notes}");
     }
 }

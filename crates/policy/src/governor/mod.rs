@@ -63,6 +63,8 @@ impl Default for Rules {
 const PUNISHED: f64 = 0.6;
 /// Ticks in a row that make an onset.
 const STREAK: usize = 3;
+/// Ticks among which they may be, where those in between say nothing.
+const LOOK_BACK: usize = 10;
 /// Share stolen from which a steady steal is worth a word.
 const NOTABLE: f64 = 0.08;
 /// Ticks over which what is given is averaged to see punishment end.

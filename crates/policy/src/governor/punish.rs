@@ -4,21 +4,31 @@ use super::*;
 
 impl Governor {
     /// Nearly all was stolen of the last few ticks: since when, and what was given.
+    ///
+    /// Where other programs take nearly all CPUs, some ticks leave nothing to be stolen and say nothing; those before and
+    /// after must do then.
     pub(super) fn onset(&self, now: f64) -> Option<(f64, f64)> {
-        let last = self.recent.len().checked_sub(STREAK)?;
-        let streak = &self.recent[last..];
         // What is hardly wanted says nothing.
         let least = |seconds: f64| 0.25 * seconds * self.limit().unwrap_or(self.rules.cpus).min(1.0);
-        let bad = |(seconds, wanted, got): &(f64, f64, f64)| {
-            *wanted > least(*seconds) && *got < (1.0 - PUNISHED) * wanted
-        };
-        if !streak.iter().all(bad) {
-            return None;
+        let says = |(seconds, wanted, _): &(f64, f64, f64)| *wanted > least(*seconds);
+        let bad = |(_, wanted, got): &(f64, f64, f64)| *got < (1.0 - PUNISHED) * wanted;
+        let (mut first, mut streak) = (None, 0);
+        for (index, tick) in self.recent.iter().enumerate().rev().take(LOOK_BACK) {
+            match (says(tick), bad(tick)) {
+                (true, true) => (first, streak) = (Some(index), streak + 1),
+                (true, false) => break,
+                (false, _) => {}
+            }
+            if streak == STREAK {
+                break;
+            }
         }
+        let first = first.filter(|_| streak == STREAK)?;
+        let streak = self.recent.get(first..)?;
         let seconds: f64 = streak.iter().map(|t| t.0).sum();
         let given = streak.iter().map(|t| t.2).sum::<f64>() / seconds;
         // In the tick before, it may have begun: what was stolen of that one tells when.
-        let before = last.checked_sub(1).and_then(|i| self.recent.get(i));
+        let before = first.checked_sub(1).and_then(|i| self.recent.get(i));
         let part = before.map_or(0.0, |(s, wanted, got)| {
             let stolen = if *wanted > 0.0 { 1.0 - got / wanted } else { 0.0 };
             if stolen > 0.15 { s * stolen } else { 0.0 }

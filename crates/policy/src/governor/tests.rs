@@ -165,6 +165,29 @@ fn credits_and_shared_cores_are_left_alone() {
 }
 
 #[test]
+fn punishment_is_seen_between_ticks_that_leave_nothing_to_steal() {
+    // Two ticks of three say nothing: other programs took everything there.
+    let mut governor = Governor::new(Rules::default());
+    let look = |governor: &mut Governor, n: u32, got: f64, wanted: f64| {
+        governor.look(Look {
+            at_s: f64::from(n) * TICK,
+            seconds: TICK,
+            got_s: got * TICK,
+            wanted_s: wanted * TICK,
+        })
+    };
+    (1..=20).for_each(|n| assert!(look(&mut governor, n, 0.9, 0.9).is_none()));
+    let limits = (21..=30).map(|n| look(&mut governor, n, 0.03, if n % 3 == 0 { 0.5 } else { 0.03 }));
+    assert!(limits.last().unwrap().is_some_and(|limit| limit < 0.1), "{}", governor.verdict());
+    // The same with something given in between is none.
+    let mut governor = Governor::new(Rules::default());
+    (1..=60).for_each(|n| {
+        let got = if n % 2 == 0 { 0.45 } else { 0.03 };
+        assert!(look(&mut governor, n, got, 0.5).is_none(), "{n}: {}", governor.verdict());
+    });
+}
+
+#[test]
 fn what_another_job_used_before_is_waited_out() {
     // The window is full, or half full, when ours begins.
     let rule = window(10.0, 0.2, 1.0, true);
