@@ -1,20 +1,20 @@
 //! [`Actuator`]: makes the host what was found plus a plan.
 
+mod prepare;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use evenkeel_base::{Change, Knob, Plan, Setting, Target, TaskId};
+use evenkeel_base::{Change, Knob, Plan, Setting, Target};
 
 use crate::adopt;
-use crate::guard;
-use crate::journal::Origin;
-use crate::kernel::{Kernel, KernelError, TaskFacts};
+use crate::kernel::{Kernel, KernelError};
 use crate::ledger::Ledger;
 use crate::medium::{FileMedium, Medium, OpenError};
 use crate::outcome::{Applied, ChangeOutcome, Recovery, RestoreReport, SetReport, Verdict};
 use crate::recover;
 use crate::undo::{Entry, State, heal_stranger, put_back, still_there, widest};
-use crate::value::{all_cpus, idle_weight, normalise, same};
+use crate::value::same;
 
 /// Margin by which a fork may show up later than its start time says, clock ticks.
 const BIRTH_MARGIN_TICKS: u64 = 200;
@@ -273,155 +273,6 @@ impl<K: Kernel> Actuator<K> {
         for index in order {
             put_back(&mut self.kernel, &mut self.entries[index], report);
         }
-    }
-
-    /// Everything that can be said about a change before anything is written. `Err` is a verdict already.
-    fn prepare(&mut self, change: &Change, scope: &dyn Fn(&Target) -> bool) -> Result<Step, Verdict> {
-        let knob = change.knob();
-        guard::change(change, &self.options).map_err(Verdict::Refused)?;
-        if !scope(&change.target) {
-            return Err(Verdict::Refused("outside the scope".to_owned()));
-        }
-        let known = self.index.get(&(change.target.clone(), knob)).copied();
-        let facts = match &change.target {
-            Target::Task(id) => self.admit(*id)?,
-            Target::Group(_) => None,
-        };
-        if let Some(index) = known
-            && !still_there(&mut self.kernel, &self.entries[index]).map_err(verdict)?
-        {
-            self.entries[index].state = State::Gone;
-            return Err(Verdict::Gone);
-        }
-        if let Setting::Sched(attr) = &change.to
-            && attr.slice_ns.is_some()
-            && !self.kernel.has_task_slice()
-        {
-            let why = "a task's own slice needs Linux 6.12 or later".to_owned();
-            return Err(Verdict::Failed(KernelError::Unsupported(why)));
-        }
-        let present = self.kernel.read(&change.target, knob).map_err(verdict)?;
-        let widest = match &change.target {
-            // Without it the original cannot be told from a mask that was asked for: no change.
-            Target::Task(id) if knob == Knob::Affinity && known.is_none() => {
-                Some(self.kernel.widest_affinity(*id).map_err(verdict)?)
-            }
-            target => widest(&mut self.kernel, target, knob),
-        };
-        let v2 = matches!(&change.target, Target::Group(group) if group.v2);
-        let to = normalise(&change.to, &present, v2);
-        if same(&present, &to, widest.as_ref()) {
-            if let Some(index) = known {
-                let entry = &mut self.entries[index];
-                if entry.wrote.contains(&to) {
-                    entry.state = State::Ours(to);
-                }
-            }
-            return Err(Verdict::Unchanged);
-        }
-        let entry = match known {
-            Some(index) => {
-                let entry = &mut self.entries[index];
-                let ours = entry.wrote.iter().any(|wrote| same(&present, wrote, widest.as_ref()));
-                if !ours && !same(&present, &entry.original, widest.as_ref()) {
-                    entry.state = State::Foreign;
-                    return Err(Verdict::Conflict(present));
-                }
-                index
-            }
-            None => {
-                let original = match (&present, &widest) {
-                    (Setting::Affinity(cpus), Some(widest)) if cpus == widest => {
-                        Setting::Affinity(all_cpus())
-                    }
-                    _ => present.clone(),
-                };
-                let origin = self.origin(&change.target, knob, facts)?;
-                self.insert(Entry::new(change.target.clone(), original, origin))
-            }
-        };
-        let companion = self.weight_behind(change, &to)?;
-        Ok(Step::Write(Write { entry, present, to, companion }))
-    }
-
-    /// Who a task is, once it is known that it may be touched; `None` when that was found out before.
-    fn admit(&mut self, id: TaskId) -> Result<Option<TaskFacts>, Verdict> {
-        let target = Target::Task(id);
-        let sched = self.index.get(&(target.clone(), Knob::Sched)).copied();
-        let known = sched.is_some() || self.index.contains_key(&(target.clone(), Knob::Affinity));
-        let (facts, policy) = if known {
-            // Its identity was looked at when it was first touched: now a cheaper look is enough.
-            guard::process(id, &self.options).map_err(Verdict::Refused)?;
-            if !self.kernel.is_alive(id).map_err(verdict)? {
-                return Err(Verdict::Gone);
-            }
-            match self.kernel.read(&target, Knob::Sched).map_err(verdict)? {
-                Setting::Sched(attr) => (None, Some(attr.policy)),
-                _ => (None, None),
-            }
-        } else {
-            let facts = self.kernel.identity(id.tid).map_err(verdict)?;
-            if facts.id != id {
-                return Err(Verdict::Gone);
-            }
-            guard::process(id, &self.options).map_err(Verdict::Refused)?;
-            if facts.kernel_thread {
-                return Err(Verdict::Refused("a kernel thread".to_owned()));
-            }
-            let policy = facts.policy;
-            (Some(facts), policy)
-        };
-        let entry = sched.map(|index| &self.entries[index]);
-        guard::policy(policy, entry).map_err(Verdict::Refused)?;
-        Ok(facts)
-    }
-
-    /// Writing `cpu.idle` loses the group's weight, so that is remembered too.
-    fn weight_behind(&mut self, change: &Change, to: &Setting) -> Result<Option<usize>, Verdict> {
-        let (Setting::GroupIdle(_), Target::Group(group)) = (to, &change.target) else { return Ok(None) };
-        let key = (change.target.clone(), Knob::Weight);
-        let index = match self.index.get(&key) {
-            Some(&index) => index,
-            None => {
-                let weight = self.kernel.read(&change.target, Knob::Weight).map_err(verdict)?;
-                let origin = self.origin(&change.target, Knob::Weight, None)?;
-                self.insert(Entry::new(change.target.clone(), weight, origin))
-            }
-        };
-        for idle in [true, false] {
-            let weight = Setting::Weight(idle_weight(idle, group.v2));
-            if !self.entries[index].wrote.contains(&weight) {
-                self.entries[index].wrote.push(weight);
-            }
-        }
-        Ok(Some(index))
-    }
-
-    fn origin(&mut self, target: &Target, knob: Knob, facts: Option<TaskFacts>) -> Result<Origin, Verdict> {
-        let since_ticks = self.kernel.now_ticks();
-        Ok(match (target, facts) {
-            (Target::Group(group), _) => Origin {
-                since_ticks,
-                group_id: self.kernel.group_id(group, knob).map_err(verdict)?,
-                ..Origin::default()
-            },
-            (Target::Task(_), Some(facts)) => Origin {
-                since_ticks,
-                ancestors: adopt::ancestors(&mut self.kernel, &facts),
-                process_group: facts.process_group,
-                session: facts.session,
-                comm: facts.comm,
-                cgroup: facts.cgroup,
-                ..Origin::default()
-            },
-            // Touched before by its other property.
-            (Target::Task(_), None) => {
-                let other = if knob == Knob::Sched { Knob::Affinity } else { Knob::Sched };
-                let known =
-                    self.index.get(&(target.clone(), other)).map(|&index| &self.entries[index].origin);
-                Origin { since_ticks, descendant: false, ..known.cloned().unwrap_or_default() }
-            }
-        })
     }
 
     /// Puts on disk what must be there before the writes: one append for all.

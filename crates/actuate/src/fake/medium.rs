@@ -1,0 +1,66 @@
+//! The disk in memory.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::MutexGuard;
+
+use super::{FakeMedium, State, stop};
+use crate::medium::Medium;
+
+impl FakeMedium {
+    /// Begins an operation; a crash stops after `half` has been done.
+    fn begin(&self, half: impl FnOnce(&mut State)) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.0.lock();
+        let (result, crash) = state.step();
+        if crash {
+            half(&mut state);
+            drop(state);
+            stop();
+        }
+        match result {
+            Ok(()) => Ok(state),
+            Err(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
+        }
+    }
+
+    fn writable(&self, half: impl FnOnce(&mut State)) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.begin(half)?;
+        if state.disk_full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(state) }
+    }
+}
+
+impl Medium for FakeMedium {
+    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.begin(|_| {})?.journal.clone())
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writable(|_| {})?.journal = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let half = |state: &mut State| {
+            let half = &bytes[..bytes.len() * 2 / 3];
+            state.journal.get_or_insert_default().extend_from_slice(half);
+        };
+        self.writable(half)?.journal.get_or_insert_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn set_aside(&mut self) -> io::Result<PathBuf> {
+        let mut state = self.begin(|_| {})?;
+        let journal = state.journal.take().unwrap_or_default();
+        state.aside.push(journal);
+        Ok(PathBuf::from(format!("journal.corrupt-{}", state.aside.len())))
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        self.begin(|_| {})?.journal = None;
+        Ok(())
+    }
+
+    fn name(&self) -> PathBuf {
+        "journal".into()
+    }
+}
