@@ -112,3 +112,23 @@ fn ps_accounts_for_itself() {
         "the test itself is not among the tasks"
     );
 }
+
+#[test]
+fn ps_shows_a_scope_alone() {
+    let me = std::process::id();
+    let ps = |scope: &[&str]| {
+        let scopes = scope.iter().flat_map(|scope| ["--scope", scope]);
+        document(&["ps", "--interval", "200ms"].into_iter().chain(scopes).collect::<Vec<_>>(), "ps")
+    };
+    let tgids = |document: &Value| -> Vec<Value> {
+        document["tasks"].as_array().unwrap().iter().map(|task| task["tgid"].clone()).collect()
+    };
+    let own = ps(&[&format!("pid:{me}")]);
+    assert!(!tgids(&own).is_empty() && tgids(&own).iter().all(|tgid| *tgid == me), "{own:#}");
+    assert!(own["containers"].as_array().unwrap().len() <= 1, "{own:#}");
+    // Everybody but: exclusions are taken from the whole host, a container or not.
+    let others = tgids(&ps(&[&format!("!pid:{me}")]));
+    assert!(!others.is_empty() && others.iter().all(|tgid| *tgid != me));
+    assert!(tgids(&ps(&[&format!("pid:{me}"), "!all"])).is_empty());
+    assert!(tgids(&ps(&["pid:2147483647"])).is_empty());
+}

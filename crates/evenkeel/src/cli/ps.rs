@@ -1,6 +1,7 @@
 //! `evenkeel ps`: who uses the CPU, one shot.
 
 mod fields;
+mod tables;
 mod text;
 mod waits;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use evenkeel_agent::Scope;
 use evenkeel_base::Observation;
 use evenkeel_observe::capture::replay;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
@@ -32,6 +34,11 @@ pub struct Args {
     /// Show what used no CPU and did not wait, too (text only; documents have everything).
     #[arg(long)]
     all: bool,
+    /// Only these tasks, and what they belong to (whose lines stay those of the whole): pid:N, comm:REGEX, cgroup:/PATH,
+    /// container:NAME, pod:NS/NAME, vm:NAME or all; ! in front excludes; repeatable. Never pid 1, kernel threads and
+    /// evenkeel itself.
+    #[arg(long, value_name = "SCOPE")]
+    scope: Vec<String>,
     /// Lines at most (text only).
     #[arg(long, short = 'n', value_name = "N")]
     lines: Option<usize>,
@@ -72,11 +79,21 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL {
         return Err(Failure::Usage(anyhow!("--interval {:?}: at least 100ms", args.interval)));
     }
+    let scope = Scope::parse(&args.scope).map_err(|error| Failure::Usage(error.into()))?;
+    // Exclusions alone are taken from everybody, for `ps` shows everybody.
+    let scope = match (args.scope.is_empty(), scope.is_default()) {
+        (true, _) => None,
+        (false, false) => Some(scope),
+        (false, true) => {
+            let texts: Vec<&str> = ["all"].into_iter().chain(args.scope.iter().map(String::as_str)).collect();
+            Some(Scope::parse(&texts).map_err(|error| Failure::Usage(error.into()))?)
+        }
+    };
     // Only where it is shown: watching every switch costs more than two samples.
     let lengths = global.root.is_none()
         && (matches!(args.by, By::Container | By::Pod) || global.output == Format::Json);
     let (observation, observer, waits) = observe(global, args.interval, lengths)?;
-    let mut view = fields::View::new(&observation, &observer);
+    let mut view = fields::View::new(&observation, &observer, scope.as_ref());
     view.waits = waits;
     match global.output {
         Format::Json => println!("{:#}", view.document()),
@@ -89,8 +106,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 
 /// What an observation looks like as text, all of its lines.
 pub fn frame(observation: &Observation, observer: &Observer, by: By, all: bool) -> String {
-    let args = Args { by, interval: Duration::ZERO, all, lines: Some(usize::MAX) };
-    text::render(&fields::View::new(observation, observer), &args)
+    let args = Args { by, interval: Duration::ZERO, all, scope: Vec::new(), lines: Some(usize::MAX) };
+    text::render(&fields::View::new(observation, observer, None), &args)
 }
 
 /// Two samples an interval apart, of this host or from a tree.

@@ -1,7 +1,8 @@
-//! What each line of `ps` holds, once for text, CSV and JSON.
+//! What each line of `ps` holds.
 
 use std::collections::BTreeMap;
 
+use evenkeel_agent::Scope;
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{ContainerView, ExitedView, GroupView, Observation, PodView, TaskView, VmView};
 use evenkeel_observe::Observer;
@@ -10,6 +11,7 @@ use evenkeel_report::{Field, Table, Value};
 use serde_json::{Value as Json, json};
 
 use super::By;
+use super::tables::{container_table, exited_table, pod_table, process_table, task_table, vm_table};
 
 /// A thread, or a process with its threads added up, with its owners at hand.
 #[derive(Clone)]
@@ -32,6 +34,8 @@ pub struct Row {
 
 /// Sums of a container, pod or machine.
 pub struct Sum<'a, T> {
+    /// Its index in the observation.
+    pub at: u32,
     pub what: &'a T,
     pub name: String,
     pub pod: Option<String>,
@@ -50,6 +54,8 @@ pub struct View<'a> {
     pub processes: Vec<Row>,
     /// Lengths of containers' waits, where they were looked at.
     pub waits: super::waits::ByContainer,
+    /// Whether only the tasks of a scope are looked at.
+    scoped: bool,
 }
 
 /// Sums of tasks that ended; 0 where nobody counts them.
@@ -60,10 +66,16 @@ struct Ended {
 }
 
 impl<'a> View<'a> {
-    pub fn new(observation: &'a Observation, observer: &Observer) -> Self {
+    /// With a scope its tasks alone, and the containers, pods and machines that have any of them.
+    pub fn new(observation: &'a Observation, observer: &Observer, scope: Option<&Scope>) -> Self {
         let active = active_by_group(observation);
-        let mut tasks: Vec<Row> =
-            observation.tasks.iter().map(|task| row(observation, observer, &active, task)).collect();
+        let meant = |task: &&TaskView| scope.is_none_or(|scope| scope.has(task, observation));
+        let mut tasks: Vec<Row> = observation
+            .tasks
+            .iter()
+            .filter(meant)
+            .map(|task| row(observation, observer, &active, task))
+            .collect();
         let mut processes: BTreeMap<u32, Row> = BTreeMap::new();
         for task in &tasks {
             match processes.get_mut(&task.task.id.tgid) {
@@ -76,17 +88,23 @@ impl<'a> View<'a> {
         let mut processes: Vec<Row> = processes.into_values().collect();
         sort(&mut tasks);
         sort(&mut processes);
-        Self { observation, tasks, processes, waits: None }
+        Self { observation, tasks, processes, waits: None, scoped: scope.is_some() }
+    }
+
+    /// Whether a container, pod or machine is to be shown.
+    fn has(&self, of: impl Fn(&TaskView) -> bool) -> bool {
+        !self.scoped || self.tasks.iter().any(|row| of(&row.task))
     }
 
     pub fn containers(&self) -> Vec<Sum<'a, ContainerView>> {
         let all = self.observation.containers.iter().enumerate();
+        let all = all.filter(|(at, _)| self.has(|task| task.container == Some(*at as u32)));
         all.map(|(at, what)| {
             let pod = what.pod.and_then(|pod| self.observation.pods.get(pod as usize)).map(pod_name);
             let own = Some(at as u32);
             let ended = self.ended(|exited| exited.container == own);
             let mut sum =
-                self.sum(what, what.name.clone(), pod, what.group, ended, |task| task.container == own);
+                self.sum((at, what), what.name.clone(), pod, what.group, ended, |task| task.container == own);
             sum.waits = self.waits.as_ref().and_then(|waits| waits.get(&(at as u32))).cloned();
             sum
         })
@@ -95,28 +113,30 @@ impl<'a> View<'a> {
 
     pub fn pods(&self) -> Vec<Sum<'a, PodView>> {
         let all = self.observation.pods.iter().enumerate();
+        let all = all.filter(|(at, _)| self.has(|task| task.pod == Some(*at as u32)));
         all.map(|(at, what)| {
             let own = Some(at as u32);
             let containers = &self.observation.containers;
             let pod_of = |container: u32| containers.get(container as usize).and_then(|view| view.pod);
             let ended = self.ended(|exited| exited.container.and_then(pod_of) == own);
-            self.sum(what, pod_name(what), None, what.group, ended, |task| task.pod == own)
+            self.sum((at, what), pod_name(what), None, what.group, ended, |task| task.pod == own)
         })
         .collect()
     }
 
     pub fn vms(&self) -> Vec<Sum<'a, VmView>> {
         let all = self.observation.vms.iter().enumerate();
+        let all = all.filter(|(at, _)| self.has(|task| task.vm == Some(*at as u32)));
         all.map(|(at, what)| {
             let none = Ended::default();
-            self.sum(what, what.name.clone(), None, what.group, none, |task| task.vm == Some(at as u32))
+            self.sum((at, what), what.name.clone(), None, what.group, none, |task| task.vm == Some(at as u32))
         })
         .collect()
     }
 
     fn sum<T>(
         &self,
-        what: &'a T,
+        (at, what): (usize, &'a T),
         name: String,
         pod: Option<String>,
         group: Option<u32>,
@@ -128,6 +148,7 @@ impl<'a> View<'a> {
         let sum: f64 = ended.cpu_pct + members.iter().map(|task| task.cpu_pct).sum::<f64>();
         let waits: Option<f64> = members.iter().map(|task| task.wait_pct).sum();
         Sum {
+            at: at as u32,
             what,
             name,
             pod,
@@ -164,6 +185,10 @@ impl<'a> View<'a> {
 
     pub fn document(&self) -> Json {
         let o = self.observation;
+        let containers = self.containers();
+        let shown = |exited: &&ExitedView| {
+            !self.scoped || containers.iter().any(|container| exited.container == Some(container.at))
+        };
         json!({
             "schema": "evenkeel.ps/v1",
             "interval_ms": (o.interval_s * 1e3 * 1e3).round() / 1e3,
@@ -175,10 +200,10 @@ impl<'a> View<'a> {
             },
             "cpus": self.cpu_table().json(&o.host.per_cpu),
             "tasks": task_table().json(&self.tasks),
-            "containers": container_table().json(&self.containers()),
+            "containers": container_table().json(&containers),
             "pods": pod_table().json(&self.pods()),
             "vms": vm_table().json(&self.vms()),
-            "exited": exited_table(o).json(&o.exited),
+            "exited": exited_table(o).json(o.exited.iter().filter(shown)),
         })
     }
 
@@ -226,7 +251,7 @@ impl Row {
         }
     }
 
-    fn owned(&self, name: &Option<String>) -> Value {
+    pub fn owned(&self, name: &Option<String>) -> Value {
         if self.placed { name.clone().into() } else { Value::Unknown }
     }
 }
@@ -311,179 +336,4 @@ fn sort(rows: &mut [Row]) {
             .then(waits(b).total_cmp(&waits(a)))
             .then(a.task.id.cmp(&b.task.id))
     });
-}
-
-fn core(row: &Row) -> Value {
-    row.task.cpu.map_or(Value::Unknown, |cpu| Value::Integer(cpu.into()))
-}
-
-fn common() -> Vec<Field<Row>> {
-    let unknown_or = |value: Option<String>| value.map_or(Value::Unknown, Value::Text);
-    vec![
-        Field::new("start_time", "START", |row: &Row| Value::Integer(row.task.id.start_time as i64))
-            .documents_only(),
-        Field::new("cpu", "CORE", core).right(),
-        Field::new("affinity", "AFFINITY", move |row: &Row| {
-            unknown_or(row.task.affinity.as_ref().map(ToString::to_string))
-        })
-        .documents_only(),
-        Field::new("policy", "CLASS", move |row: &Row| {
-            unknown_or(row.task.sched.map(|sched| sched.policy.to_string()))
-        }),
-        Field::new("nice", "NI", |row: &Row| {
-            row.task.sched.map_or(Value::Unknown, |sched| Value::Integer(sched.nice.get().into()))
-        })
-        .right(),
-        Field::new("slice_usec", "SLICE", |row: &Row| match row.task.sched {
-            None => Value::Unknown,
-            Some(sched) => sched.slice_ns.map_or(Value::Absent, |ns| Value::Integer((ns / 1000) as i64)),
-        })
-        .documents_only(),
-        Field::new("cgroup", "CGROUP", |row: &Row| row.owned(&row.cgroup)).documents_only(),
-        Field::new("container", "CONTAINER", |row: &Row| row.owned(&row.container)).documents_only(),
-        Field::new("pod", "POD", |row: &Row| row.owned(&row.pod)).documents_only(),
-        Field::new("vm", "VM", |row: &Row| row.owned(&row.vm)).documents_only(),
-        Field::new("unit", "UNIT", |row: &Row| row.owned(&row.unit)).documents_only(),
-        Field::number("cpu_pct", "CPU %", 1, |row: &Row| Some(row.task.cpu_pct)),
-        Field::number("wait_pct", "WAIT %", 1, |row: &Row| row.task.wait_pct),
-        Field::number("throttled_pct", "THR %", 1, |row: &Row| row.throttled_pct),
-        Field::number("voluntary_per_s", "VOL/s", 0, |row: &Row| row.task.voluntary_per_s),
-        Field::number("involuntary_per_s", "INV/s", 0, |row: &Row| row.task.involuntary_per_s),
-    ]
-}
-
-/// Tasks that ended within the interval, by group.
-fn exited_table(observation: &Observation) -> Table<ExitedView> {
-    let group_path = |at: Option<u32>| Some(observation.groups.get(at? as usize)?.path.clone());
-    let container_name = |at: Option<u32>| Some(observation.containers.get(at? as usize)?.name.clone());
-    let groups: BTreeMap<Option<u32>, Option<String>> =
-        observation.exited.iter().map(|exited| (exited.group, group_path(exited.group))).collect();
-    let containers: BTreeMap<Option<u32>, Option<String>> = observation
-        .exited
-        .iter()
-        .map(|exited| (exited.container, container_name(exited.container)))
-        .collect();
-    Table::new(vec![
-        Field::new("cgroup", "CGROUP", move |row: &ExitedView| {
-            groups.get(&row.group).cloned().flatten().map_or(Value::Unknown, Value::Text)
-        }),
-        Field::new("container", "CONTAINER", move |row: &ExitedView| {
-            containers.get(&row.container).cloned().flatten().into()
-        }),
-        Field::number("tasks_per_s", "ENDED/s", 0, |row: &ExitedView| Some(row.tasks_per_s)),
-        Field::number("cpu_pct", "CPU %", 1, |row: &ExitedView| Some(row.cpu_pct)),
-        Field::number("wait_pct", "WAIT %", 1, |row: &ExitedView| Some(row.wait_pct)),
-    ])
-}
-
-/// Threads, with all fields of the contract.
-pub fn task_table() -> Table<Row> {
-    let mut fields = vec![
-        Field::new("tgid", "PID", |row: &Row| Value::Integer(row.task.id.tgid.into())).right(),
-        Field::new("tid", "TID", |row: &Row| Value::Integer(row.task.id.tid.into())).right(),
-        Field::text("comm", "NAME", |row: &Row| row.task.comm.clone()),
-    ];
-    fields.extend(common());
-    fields.push(
-        Field::new("kernel_thread", "KERNEL", |row: &Row| Value::Bool(row.task.kernel_thread))
-            .documents_only(),
-    );
-    Table::new(fields)
-}
-
-/// Processes.
-pub fn process_table() -> Table<Row> {
-    let mut fields = vec![
-        Field::new("tgid", "PID", |row: &Row| Value::Integer(row.task.id.tgid.into())).right(),
-        Field::text("comm", "NAME", |row: &Row| row.task.comm.clone()),
-        Field::new("threads", "THREADS", |row: &Row| Value::Integer(row.threads as i64)).right(),
-    ];
-    fields.extend(common());
-    Table::new(fields)
-}
-
-/// Fields of a group's limits, shared by containers, pods and machines.
-macro_rules! sum_table {
-    ($what:ty, [$($own:expr),* $(,)?]) => {{
-        Table::new(vec![
-            $($own,)*
-            Field::number("cpu_pct", "CPU %", 1, |sum: &Sum<'_, $what>| Some(sum.cpu_pct)),
-            Field::number("wait_pct", "WAIT %", 1, |sum: &Sum<'_, $what>| sum.wait_pct),
-            Field::number("throttled_pct", "THR %", 1, |sum: &Sum<'_, $what>| sum.group?.throttled_pct),
-            Field::new("shares", "SHARES", |sum: &Sum<'_, $what>| {
-                sum.group.and_then(|g| g.raw_weight).map_or(Value::Unknown, |n| Value::Integer(n as i64))
-            })
-            .right(),
-            Field::new("quota_pct", "QUOTA %", |sum: &Sum<'_, $what>| quota(sum.group)).right(),
-            Field::new("cpuset", "CPUS", |sum: &Sum<'_, $what>| {
-                let cpus = sum.group.and_then(|g| g.cpuset.as_ref());
-                cpus.map_or(Value::Unknown, |cpus| Value::Text(cpus.to_string()))
-            }),
-            Field::new("tasks", "TASKS", |sum: &Sum<'_, $what>| Value::Integer(sum.tasks as i64)).right(),
-            Field::new("cgroup", "CGROUP", |sum: &Sum<'_, $what>| {
-                sum.group.map_or(Value::Unknown, |g| Value::Text(g.path.clone()))
-            })
-            .documents_only(),
-        ])
-    }};
-}
-
-fn quota(group: Option<&GroupView>) -> Value {
-    match group.and_then(|group| group.quota) {
-        None => Value::Unknown,
-        Some(quota) => quota.pct().map_or(Value::Absent, Value::Number),
-    }
-}
-
-pub fn container_table<'a>() -> Table<Sum<'a, ContainerView>> {
-    sum_table!(
-        ContainerView,
-        [
-            Field::text("id", "ID", |sum: &Sum<'_, ContainerView>| sum.what.id.clone()).documents_only(),
-            Field::text("name", "NAME", |sum: &Sum<'_, ContainerView>| sum.name.clone()),
-            Field::text("runtime", "RUNTIME", |sum: &Sum<'_, ContainerView>| sum.what.runtime.clone()),
-            Field::new("confirmed", "CONFIRMED", |sum: &Sum<'_, ContainerView>| Value::Bool(
-                sum.what.confirmed
-            ))
-            .documents_only(),
-            Field::text("pod", "POD", |sum: &Sum<'_, ContainerView>| sum.pod.clone()),
-            Field::number("wait_p50_usec", "P50 us", 0, |sum: &Sum<'_, ContainerView>| sum
-                .waits
-                .as_ref()?
-                .p50_usec),
-            Field::number("wait_p99_usec", "P99 us", 0, |sum: &Sum<'_, ContainerView>| sum
-                .waits
-                .as_ref()?
-                .p99_usec),
-            Field::number("wait_max_usec", "MAX us", 0, |sum: &Sum<'_, ContainerView>| sum
-                .waits
-                .as_ref()?
-                .max_usec),
-        ]
-    )
-}
-
-pub fn pod_table<'a>() -> Table<Sum<'a, PodView>> {
-    sum_table!(
-        PodView,
-        [
-            Field::text("uid", "UID", |sum: &Sum<'_, PodView>| sum.what.uid.clone()).documents_only(),
-            Field::new("namespace", "NAMESPACE", |sum: &Sum<'_, PodView>| {
-                sum.what.namespace.clone().map_or(Value::Unknown, Value::Text)
-            }),
-            Field::text("name", "NAME", |sum: &Sum<'_, PodView>| sum.what.name.clone()),
-        ]
-    )
-}
-
-pub fn vm_table<'a>() -> Table<Sum<'a, VmView>> {
-    sum_table!(
-        VmView,
-        [
-            Field::text("name", "NAME", |sum: &Sum<'_, VmView>| sum.name.clone()),
-            Field::new("pid", "PID", |sum: &Sum<'_, VmView>| Value::Integer(sum.what.pid.into())).right(),
-            Field::new("vcpus", "VCPUS", |sum: &Sum<'_, VmView>| Value::Json(json!(sum.what.vcpus)))
-                .documents_only(),
-        ]
-    )
 }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_base::{GroupView, TaskView};
+use evenkeel_base::{ContainerView, GroupView, TaskView};
 use evenkeel_report::table::printable;
 use evenkeel_report::{Field, Table, Value};
 
-use super::fields::{Row, View};
+use super::fields::{Row, Sum, View};
 use super::{Args, By};
 use crate::cli::show;
 
@@ -159,9 +159,8 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
     let processes = |lines: &mut Vec<Line>, depth: usize, of: &dyn Fn(&TaskView) -> bool| {
         lines.extend(view.processes.iter().filter(|row| of(&row.task)).map(|row| process(row, depth)));
     };
-    let container = |lines: &mut Vec<Line>, at: usize, depth: usize| {
-        let containers = view.containers();
-        let sum = &containers[at];
+    let containers = view.containers();
+    let container = |lines: &mut Vec<Line>, sum: &Sum<'_, ContainerView>, depth: usize| {
         lines.push(Line {
             depth,
             name: format!("{} ({})", show::cut(&sum.name, 32), sum.what.runtime),
@@ -172,13 +171,12 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             limits: limits(sum.group),
             p99: p99(sum.waits.as_ref()),
         });
-        processes(lines, depth + 1, &|task| task.container == Some(at as u32));
+        processes(lines, depth + 1, &|task| task.container == Some(sum.at));
     };
     match args.by {
         By::Container => {
-            let sums = view.containers();
-            for at in order(sums.iter().map(|sum| sum.cpu_pct)) {
-                container(&mut lines, at, 0);
+            for at in order(containers.iter().map(|sum| sum.cpu_pct)) {
+                container(&mut lines, &containers[at], 0);
             }
         }
         By::Pod => {
@@ -195,12 +193,10 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
                     limits: limits(sum.group),
                     p99: Value::Text(String::new()),
                 });
-                for (inside, what) in view.observation.containers.iter().enumerate() {
-                    if what.pod == Some(at as u32) {
-                        container(&mut lines, inside, 1);
-                    }
+                for inside in containers.iter().filter(|inside| inside.what.pod == Some(sum.at)) {
+                    container(&mut lines, inside, 1);
                 }
-                processes(&mut lines, 1, &|task| task.pod == Some(at as u32) && task.container.is_none());
+                processes(&mut lines, 1, &|task| task.pod == Some(sum.at) && task.container.is_none());
             }
         }
         _ => {
@@ -217,7 +213,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
                     limits: limits(sum.group),
                     p99: Value::Text(String::new()),
                 });
-                let threads = view.tasks.iter().filter(|row| row.task.vm == Some(at as u32));
+                let threads = view.tasks.iter().filter(|row| row.task.vm == Some(sum.at));
                 let threads =
                     threads.filter(|row| args.all || row.busy() || sum.what.vcpus.contains(&row.task.id.tid));
                 lines.extend(threads.map(|row| Line {
