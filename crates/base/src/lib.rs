@@ -14,6 +14,7 @@ pub mod run;
 pub mod sample;
 pub mod sched;
 pub mod topology;
+pub mod waits;
 
 pub use change::{Change, GroupRef, Knob, Plan, Setting, Target};
 pub use cpuset::CpuSet;
@@ -26,3 +27,4 @@ pub use observation::{
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample};
 pub use sched::{Nice, SchedAttr, SchedPolicy};
 pub use topology::{Cpu, Node, Topology};
+pub use waits::Histogram;

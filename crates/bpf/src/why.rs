@@ -2,7 +2,7 @@
 //! (`bpf/why.bpf.c`), read once at the end.
 
 mod collect;
-mod histogram;
+mod counts;
 mod raw;
 
 use std::io::Read;
@@ -16,7 +16,8 @@ use crate::load::object;
 use raw::{Config, CpuState, MAX_CELLS};
 
 pub use collect::{Blame, Cell, Culprit, Held, Seen};
-pub use histogram::Histogram;
+pub use counts::Waited;
+pub use evenkeel_base::Histogram;
 
 /// Whose time is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +142,14 @@ impl Probe {
     /// As the kernel says.
     pub fn any_thread(&self) -> Result<bool, BpfError> {
         collect::any_record(&self.ebpf)
+    }
+
+    /// Waits that have ended so far, throttled time left out. Two of these tell what happened between them.
+    ///
+    /// # Errors
+    /// Reading the maps.
+    pub fn waited(&self) -> Result<Waited, BpfError> {
+        counts::read(&self.ebpf, self.config.cells)
     }
 
     /// When the watch began, `CLOCK_MONOTONIC`, ns.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_bpf::load::kernel_types;
-use evenkeel_bpf::why::{Cell, Culprit, Probe, Seen, Watch, WatchOptions};
+use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions};
 
 /// Tests that load programs, count them, or want a CPU: one at a time.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -146,6 +146,34 @@ fn everybody_is_watched_by_group() {
         sum.waited_ns
     );
     assert!(seen.blame.iter().any(|b| matches!(b.culprit, Culprit::Group(_))), "{:?}", seen.blame);
+}
+
+#[test]
+fn waits_are_told_while_the_watch_goes_on() {
+    let _turn = turn();
+    let hogs = [Process::hog(0), Process::hog(0)];
+    let mut probe = watch(Watch::Processes(vec![(0, 0), (0, 0)]));
+    let total = |waited: &Waited, earlier: &Waited| {
+        waited.since(earlier).map(|(_, waits)| waits.total()).sum::<u64>()
+    };
+    std::thread::sleep(Duration::from_millis(500));
+    let nobody = probe.waited().unwrap();
+    assert_eq!(total(&nobody, &Waited::default()), 0, "nobody is meant yet");
+    // One that comes later; the other is not meant.
+    probe.add_process(hogs[0].id().0, hogs[0].id().1).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let first = probe.waited().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let second = probe.waited().unwrap();
+    let counts = [total(&first, &nobody), total(&second, &first)];
+    assert!(counts.iter().all(|count| *count > 5), "two hogs take turns: {counts:?}");
+    // Each is as long as the other's slice: what is waited in sum is about half of the time, less what others take.
+    let mut waits = Histogram::default();
+    second.since(&first).for_each(|(_, part)| waits.merge(&part));
+    let seen = probe.finish().unwrap();
+    let whole = whole(&seen).waits;
+    assert!(whole.total() >= counts[0] + counts[1], "{} {counts:?}", whole.total());
+    assert!(waits.quantile(0.5).unwrap() > 100_000 && waits.longest() <= whole.longest(), "{waits:?}");
 }
 
 /// Numbers of loaded programs, maps and links with our names.

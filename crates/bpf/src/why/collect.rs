@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap};
+use evenkeel_base::Histogram;
 
-use super::histogram::Histogram;
 use super::missing;
 use super::raw::{
     BlameKey, CULPRIT_GROUP, CULPRIT_IRQ, CULPRIT_KIND, CULPRIT_SOFTIRQ, Config, Counts, CpuState, Record,
@@ -118,11 +118,14 @@ pub struct Held {
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-fn reading(error: MapError) -> BpfError {
+pub(super) fn reading(error: MapError) -> BpfError {
     BpfError::refused("reading", error)
 }
 
-fn map<'a, M: TryFrom<&'a Map, Error = MapError>>(ebpf: &'a Ebpf, name: &'static str) -> Result<M, BpfError> {
+pub(super) fn map<'a, M: TryFrom<&'a Map, Error = MapError>>(
+    ebpf: &'a Ebpf,
+    name: &'static str,
+) -> Result<M, BpfError> {
     M::try_from(ebpf.map(name).ok_or_else(|| missing(name))?).map_err(reading)
 }
 

@@ -4,7 +4,7 @@ use aya::Pod;
 
 pub(super) const MAX_CELLS: u32 = 512;
 pub(super) const NO_CELL: u32 = u32::MAX;
-pub(super) const BUCKETS: usize = 160;
+pub(super) const BUCKETS: usize = evenkeel_base::waits::BUCKETS;
 const IRQ_DEPTH: usize = 4;
 
 pub(super) const STATE_RUN: u32 = 1;

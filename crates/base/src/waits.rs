@@ -1,9 +1,13 @@
-//! Waits, counted by length.
+//! Waits for a CPU, counted by length.
 
-use super::raw::BUCKETS;
+use serde::{Deserialize, Serialize};
+
+/// Buckets of a histogram: 40 octaves of nanoseconds, up to 18 minutes.
+pub const BUCKETS: usize = 160;
 
 /// Counts of waits by length, four buckets to an octave of nanoseconds: a quantile is known within a quarter of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(u8, u64)>", into = "Vec<(u8, u64)>")]
 pub struct Histogram {
     counts: Vec<u64>,
 }
@@ -11,6 +15,26 @@ pub struct Histogram {
 impl Default for Histogram {
     fn default() -> Self {
         Self { counts: vec![0; BUCKETS] }
+    }
+}
+
+/// As pairs of bucket and count: most are 0.
+impl From<Histogram> for Vec<(u8, u64)> {
+    fn from(histogram: Histogram) -> Self {
+        (0u8..).zip(histogram.counts).filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// Buckets that there are not are left out.
+impl From<Vec<(u8, u64)>> for Histogram {
+    fn from(pairs: Vec<(u8, u64)>) -> Self {
+        let mut histogram = Self::default();
+        for (bucket, count) in pairs {
+            if let Some(sum) = histogram.counts.get_mut(usize::from(bucket)) {
+                *sum = sum.saturating_add(count);
+            }
+        }
+        histogram
     }
 }
 
@@ -39,19 +63,27 @@ fn bucket(ns: u64) -> usize {
 impl Histogram {
     /// Counts a wait.
     pub fn add(&mut self, ns: u64) {
-        self.counts[bucket(ns)] += 1;
+        self.add_many(ns, 1);
+    }
+
+    /// Counts as many waits of this length.
+    pub fn add_many(&mut self, ns: u64, count: u64) {
+        if let Some(sum) = self.counts.get_mut(bucket(ns)) {
+            *sum = sum.saturating_add(count);
+        }
     }
 
     /// Adds another's counts.
     pub fn merge(&mut self, other: &Self) {
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
-            *sum += count;
+            *sum = sum.saturating_add(*count);
         }
     }
 
-    pub(super) fn add_counts(&mut self, counts: &[u32]) {
+    /// Adds the counts of the first buckets.
+    pub fn add_counts(&mut self, counts: &[u32]) {
         for (sum, count) in self.counts.iter_mut().zip(counts) {
-            *sum += u64::from(*count);
+            *sum = sum.saturating_add(u64::from(*count));
         }
     }
 
@@ -78,6 +110,21 @@ impl Histogram {
             below += count;
         }
         None
+    }
+
+    /// Waits longer than this, interpolated within the bucket it falls into.
+    pub fn beyond(&self, ns: u64) -> f64 {
+        let at = bucket(ns);
+        let above: u64 = self.counts.iter().skip(at + 1).sum();
+        let (low, high) = bounds(at);
+        let part = ns.clamp(low, high).abs_diff(high) as f64 / (high - low) as f64;
+        let here = self.counts.get(at).copied().unwrap_or(0);
+        above as f64 + part * here as f64
+    }
+
+    /// Upper end of the longest waits' bucket, ns: none was longer. `None` without any wait.
+    pub fn longest(&self) -> Option<u64> {
+        self.counts.iter().rposition(|count| *count > 0).map(|last| bounds(last).1)
     }
 
     /// Counts by powers of two of a microsecond: `(from, to, count)`, from the first to the last that is not 0. The first
@@ -124,7 +171,51 @@ mod tests {
         assert_eq!(octaves.iter().map(|o| o.2).sum::<u64>(), histogram.total());
     }
 
+    #[test]
+    fn what_is_beyond_is_counted_and_interpolated() {
+        let mut histogram = Histogram::default();
+        histogram.add_many(1 << 20, 8);
+        histogram.add_many(1 << 24, 2);
+        // The bucket of 2^20 reaches up to 2^20 + 2^18: at its middle half of its waits are taken for longer.
+        assert_eq!(histogram.beyond((1 << 20) + (1 << 17)), 6.0);
+        assert_eq!(
+            (histogram.beyond(0), histogram.beyond(1 << 22), histogram.beyond(1 << 30)),
+            (10.0, 2.0, 0.0)
+        );
+        assert_eq!(histogram.longest(), Some((1 << 24) + (1 << 22)));
+        assert_eq!(Histogram::default().longest(), None);
+    }
+
+    #[test]
+    fn a_kept_histogram_may_be_of_another_make() {
+        let read: Histogram = serde_json::from_str("[[84,3],[250,7]]").unwrap();
+        assert_eq!(read.total(), 3);
+        assert_eq!(serde_json::to_string(&read).unwrap(), "[[84,3]]");
+    }
+
     proptest! {
+        #[test]
+        fn what_is_beyond_a_quantile_is_the_rest(
+            waits in proptest::collection::vec(1_000u64..1 << 35, 1..200), share in 0.01f64..1.0
+        ) {
+            let mut histogram = Histogram::default();
+            waits.iter().for_each(|ns| histogram.add(*ns));
+            let count = waits.len() as f64;
+            let rest = count - (share * count).max(1.0);
+            // A quantile is a whole nanosecond of a bucket of 128 at least.
+            prop_assert!((histogram.beyond(histogram.quantile(share).unwrap()) - rest).abs() <= count / 128.0);
+            let longest = histogram.longest().unwrap();
+            prop_assert!(waits.iter().all(|ns| *ns < longest) && histogram.beyond(longest) == 0.0);
+        }
+
+        #[test]
+        fn a_kept_histogram_is_read_back(waits in proptest::collection::vec(any::<u64>(), 0..50)) {
+            let mut histogram = Histogram::default();
+            waits.iter().for_each(|ns| histogram.add(*ns));
+            let text = serde_json::to_string(&histogram).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), histogram);
+        }
+
         #[test]
         fn a_wait_is_within_its_bucket(ns in 0u64..1 << 40) {
             let (low, high) = bounds(bucket(ns));
