@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, SetReport};
 use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
-use evenkeel_base::{Change, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView};
+use evenkeel_base::{Change, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView};
 use evenkeel_kernfs::Root;
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
@@ -17,7 +17,9 @@ use crate::config::Config;
 use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
 use crate::guarantee::{Guarantees, Keeper, OwnPriority};
+use crate::lengths::Lengths;
 use crate::measure::window;
+use crate::protect::Guardian;
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
@@ -48,6 +50,8 @@ pub struct Measured {
     pub observation: Observation,
     /// Fulfilment: exact for known loads, else the estimate.
     pub fulfilment: Option<f64>,
+    /// Waits of each protected scope by length; `None` where they could not be read.
+    pub protected: Vec<Option<Histogram>>,
 }
 
 /// The closed loop and its parts.
@@ -64,6 +68,8 @@ pub struct Agent {
     pub(crate) trials: u32,
     pub(crate) keeper: Keeper,
     pub(crate) own: OwnPriority,
+    pub(crate) guardian: Guardian,
+    lengths: Option<Lengths>,
 }
 
 impl Agent {
@@ -72,7 +78,10 @@ impl Agent {
     ///
     /// # Errors
     /// The host cannot be observed, another agent is at work, or the journal cannot be written.
-    pub fn new(config: Config, watcher: &mut dyn Watcher) -> Result<Self, AgentError> {
+    pub fn new(mut config: Config, watcher: &mut dyn Watcher) -> Result<Self, AgentError> {
+        for protected in &config.protect {
+            config.scope.leave_out(&protected.scope);
+        }
         let root = Root::host();
         let observer = Observer::new(
             &root,
@@ -111,6 +120,11 @@ impl Agent {
             ..RunRecord::default()
         };
         let keeper = Keeper::new(Guarantees { task_slice: features.task_slice, ..config.guarantees.clone() });
+        let guardian = Guardian::new(&config.protect);
+        let mut notes = guardian.notes();
+        let lengths = config.lengths.then(Lengths::start).and_then(|started| {
+            started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
+        });
         let mut agent = Self {
             config,
             observer,
@@ -124,11 +138,17 @@ impl Agent {
             trials: 0,
             keeper,
             own: OwnPriority::default(),
+            guardian,
+            lengths,
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
         }
+        agent.record.protected = agent.guardian.statuses(agent.config.rules.guard.wait_factor);
         agent.recorder.begin_run(&agent.record);
+        for note in notes {
+            watcher.event(&Event::Note(&note));
+        }
         agent.tell_notes(watcher);
         Ok(agent)
     }
@@ -166,6 +186,7 @@ impl Agent {
             }
             std::thread::sleep(left.min(NAP));
             self.keep_promises(false);
+            self.guardian.tick();
         }
     }
 
@@ -178,7 +199,7 @@ impl Agent {
         time: Duration,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Measured>, AgentError> {
-        let before = self.observer.sample_of(&Select::All, &Select::None)?;
+        let before = self.begin_window()?;
         if self.pause(time, watcher) {
             return Ok(None);
         }
@@ -205,7 +226,29 @@ impl Agent {
             settings: &self.plan.name,
             at_s: self.elapsed_s(),
         });
-        Ok(Some(Measured { summary, observation, fulfilment }))
+        let protected = self.measured_waits(&observation);
+        Ok(Some(Measured { summary, observation, fulfilment, protected }))
+    }
+
+    /// Waits since the window began; those of containers go into the history.
+    fn measured_waits(&mut self, observation: &Observation) -> Vec<Option<Histogram>> {
+        if let Some(lengths) = &mut self.lengths {
+            let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
+            match lengths.take(&Root::host(), cpu, observation) {
+                Ok(waits) => self.recorder.add_waits(wall_ns() / 60_000_000_000, &waits),
+                Err(error) => {
+                    tracing::warn!("no more lengths of waits in the history: {error}");
+                    self.lengths = None;
+                }
+            }
+        }
+        self.guardian.take(observation)
+    }
+
+    /// A sample of every task, with which a window begins.
+    pub(crate) fn begin_window(&mut self) -> Result<Sample, AgentError> {
+        self.guardian.begin();
+        self.sample()
     }
 
     /// A sample of every task, context switches of none.
@@ -375,8 +418,9 @@ impl Agent {
         self.recorder.update_run(&self.record);
     }
 
-    /// Keeps the record's own cost fresh.
+    /// Keeps the record's own cost fresh, and how protected scopes stand.
     pub(crate) fn note_cost(&mut self) {
+        self.record.protected = self.guardian.statuses(self.config.rules.guard.wait_factor);
         self.record.own_cost = self.cost.read();
         self.recorder.update_run(&self.record);
     }

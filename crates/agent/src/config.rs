@@ -9,6 +9,7 @@ use evenkeel_observe::Sampling;
 use evenkeel_policy::race::RaceRules;
 
 use crate::guarantee::Guarantees;
+use crate::protect::Protected;
 use crate::scope::Scope;
 
 /// Settings of one run of the loop.
@@ -48,6 +49,10 @@ pub struct Config {
     /// Nice value of the loop's own thread while it keeps promises, so that it follows in time on a crowded host; one
     /// that is lower already stays.
     pub own_nice: Nice,
+    /// Scopes whose waits must not grow; their tasks are not changed.
+    pub protect: Vec<Protected>,
+    /// Whether lengths of containers' waits go into the history, which takes programs in the kernel at every switch.
+    pub lengths: bool,
 }
 
 impl Config {
@@ -70,6 +75,8 @@ impl Config {
             once: false,
             guarantees: Guarantees::default(),
             own_nice: Nice::new(-10),
+            protect: Vec::new(),
+            lengths: false,
         }
     }
 }

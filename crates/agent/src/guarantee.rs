@@ -28,6 +28,7 @@ use crate::agent::{Agent, AgentError};
 use crate::events::{Event, Watcher};
 use crate::scope::Scope;
 
+pub(crate) use counters::Counters;
 pub(crate) use keeper::Keeper;
 pub use labels::wait_ns;
 pub(crate) use own::OwnPriority;

@@ -54,6 +54,11 @@ impl Scope {
         Ok(scope)
     }
 
+    /// Leaves out what another scope includes.
+    pub fn leave_out(&mut self, other: &Self) {
+        self.exclude.extend(other.include.iter().cloned());
+    }
+
     /// As the user gave it.
     pub fn texts(&self) -> &[String] {
         &self.texts
@@ -235,6 +240,17 @@ mod tests {
         assert!(has(&[], &task(7, "x", 1, Some(0))));
         assert!(!has(&[], &task(7, "x", 1, None)));
         assert!(!has(&["!container:web"], &task(7, "x", 1, Some(0))));
+    }
+
+    #[test]
+    fn what_another_includes_is_left_out() {
+        let t = task(7, "nginx", 2, Some(0));
+        let mut scope = Scope::parse(&["cgroup:/a"]).unwrap();
+        scope.leave_out(&Scope::parse(&["container:db"]).unwrap());
+        assert!(scope.has(&t, &observation()));
+        scope.leave_out(&Scope::parse(&["container:web"]).unwrap());
+        assert!(!scope.has(&t, &observation()));
+        assert_eq!(scope.texts(), ["cgroup:/a"], "as it was given");
     }
 
     #[test]

@@ -173,7 +173,10 @@ impl Agent {
         // Half of the time for a closer look goes to a few, the other half to the one that is then ahead.
         let mut closer_looks: Vec<(usize, Duration)> =
             closer_look.map_or_else(Vec::new, |time| vec![(1, time / 2), (FOCUS, time / 2)]);
-        let mut race = Race::new(candidates.len() - 1, rules);
+        // The host as found is what protected scopes' waits are held against.
+        let default = candidates.iter().position(|plan| plan.changes.is_empty()).unwrap_or(0);
+        let mut race =
+            Race::new(candidates.len() - 1, rules).protecting(self.guardian.protections(), default);
         for (candidate, why) in unpromising {
             race.withdraw(candidate, why);
         }
@@ -207,6 +210,11 @@ impl Agent {
                 wait_per_ran: measured.summary.wait_per_ran(),
                 fulfilment: measured.fulfilment,
                 steal_pct: measured.observation.host.steal_pct,
+                protected_p99_ms: measured
+                    .protected
+                    .iter()
+                    .map(|waits| Some(waits.as_ref()?.quantile(0.99)? as f64 / 1e6))
+                    .collect(),
             });
             watcher.event(&Event::Window {
                 round: race.rounds(),
@@ -215,9 +223,11 @@ impl Agent {
                 fulfilment: measured.fulfilment,
             });
             fulfilments[turn].extend(measured.fulfilment);
+            race.record_protected(measured.protected);
             race.record(measured.summary);
         }
         let decision = race.decide();
+        self.guardian.decided(&decision, default);
         self.set(&candidates[decision.winner]);
         self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());

@@ -52,7 +52,7 @@ impl Agent {
         let mut recheck_every = self.config.recheck;
         let mut recheck_at = Instant::now() + recheck_every;
         let mut drifting = 0;
-        let mut before = self.sample()?;
+        let mut before = self.begin_window()?;
         let mut cost_noted = Instant::now();
         while !over(watcher) {
             let nap = end.map_or(self.config.interval, |end| {
@@ -70,6 +70,14 @@ impl Agent {
             self.recorder.add_sample(&after, Some(&measured.observation));
             before = after;
             self.tell_notes(watcher);
+            self.guardian.watched(&measured.protected);
+            if !self.plan.changes.is_empty()
+                && let Some(why) =
+                    self.guardian.objects(self.config.rules.guard.wait_factor, self.config.recheck)
+            {
+                watcher.event(&Event::Note(&why));
+                recheck_at = Instant::now();
+            }
             if cost_noted.elapsed() > Duration::from_secs(10) {
                 self.note_cost();
                 cost_noted = Instant::now();
@@ -83,7 +91,7 @@ impl Agent {
                 recheck_every = self.config.recheck;
                 recheck_at = Instant::now() + recheck_every;
                 drifting = 0;
-                before = self.sample()?;
+                before = self.begin_window()?;
             } else if !self.plan.changes.is_empty() && Instant::now() >= recheck_at {
                 let decision = self.recheck(watcher)?;
                 recheck_every = if decision.is_none_or(|decision| decision.winner == 0) {
@@ -96,7 +104,7 @@ impl Agent {
                     basis = self.decide_and_tell(watcher)?;
                 }
                 recheck_at = Instant::now() + recheck_every;
-                before = self.sample()?;
+                before = self.begin_window()?;
             }
         }
         self.note_cost();

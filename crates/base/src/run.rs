@@ -111,6 +111,30 @@ pub struct GuaranteeStatus {
     pub why: String,
 }
 
+/// A protected scope, whose waits must not grow while the others are evened out, and how it stands.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ProtectedStatus {
+    /// What it is called: its scope, such as `container:web`.
+    pub name: String,
+    /// Bound on the 99th percentile of its waits as stated, milliseconds; `None`: what the host as found has, times the
+    /// guard's factor.
+    pub bound_ms: Option<f64>,
+    /// From where settings are called into question, milliseconds; `None` until known.
+    pub limit_ms: Option<f64>,
+    /// 99th percentile in the host as found, in the last trial, milliseconds.
+    pub default_p99_ms: Option<f64>,
+    /// 99th percentile in the last windows under the settings in force, milliseconds; `None` where nobody waited.
+    pub p99_ms: Option<f64>,
+    /// Waits in these windows.
+    pub waits: u64,
+    /// Whether percentiles are of means for each switch, which are less, rather than of single waits.
+    pub estimated: bool,
+    /// Tasks that match its scope.
+    pub tasks: u32,
+    /// `kept`, `broken`, `waiting` (nothing matches its scope) or `unknown`.
+    pub state: String,
+}
+
 /// The agent's own cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SelfCost {
@@ -144,4 +168,7 @@ pub struct RunRecord {
     /// Promised shares and how they stand.
     #[serde(default)]
     pub guarantees: Vec<GuaranteeStatus>,
+    /// Protected scopes and how they stand.
+    #[serde(default)]
+    pub protected: Vec<ProtectedStatus>,
 }

@@ -115,6 +115,17 @@ fn wrong_promises_are_named_with_their_line() {
         ),
         ("[[guarantee]]\nscope = \"pid:7\"\ncpu = \"-4%\"", "must not be negative"),
         ("[[guarantee]]\nscope = \"web\"\ncpu = \"40%\"", "evenkeel.toml:2: "),
+        ("[[protect]]\nscope = \"web\"", "evenkeel.toml:2: "),
+        ("[[protect]]\nscope = \"all\"", "somebody named"),
+        ("[[protect]]\nscope = \"!pid:7\"", "somebody named"),
+        ("[[protect]]\nscope = \"pid:7\"\nwait_p99 = \"soon\"", "evenkeel.toml:3: wait_p99"),
+        ("[[protect]]\nscope = \"pid:7\"\nwait_p9 = \"2ms\"", "wait_p99"),
+        ("[[protect]]\nwait_p99 = \"2ms\"", "scope"),
+        (
+            "[[protect]]\nscope = \"pid:7\"\n[[protect]]\nscope = \"pid:7\"",
+            "evenkeel.toml:4: \"pid:7\" is protected",
+        ),
+        ("[run]\nwaits = \"yes\"", "evenkeel.toml:2"),
         ("[[guarantee]]\nscope = \"all\"\ncpu = \"40%\"", "somebody named"),
         ("[[guarantee]]\nscope = \"pid:7\"", "nothing is promised"),
         (

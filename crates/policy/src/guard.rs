@@ -65,7 +65,7 @@ pub enum Sure {
 
 impl Sure {
     /// Of an excess, given both samples.
-    fn of(larger: &[f64], smaller: &[f64], alpha: f64) -> Self {
+    pub(crate) fn of(larger: &[f64], smaller: &[f64], alpha: f64) -> Self {
         // A two-sided interval at 2 alpha has the one-sided bound at alpha.
         let beyond = |alpha: f64| difference(larger, smaller, 2.0 * alpha).is_some_and(|d| d.low > 0.0);
         if beyond(alpha) {

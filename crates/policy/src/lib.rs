@@ -7,6 +7,7 @@ pub mod guard;
 pub mod levers;
 pub mod placement;
 pub mod priority;
+pub mod protect;
 pub mod race;
 pub mod refine;
 pub mod search;

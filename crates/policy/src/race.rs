@@ -9,9 +9,11 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
 
+use evenkeel_base::Histogram;
 use evenkeel_base::run::Estimate;
 
 use crate::guard::{self, GuardLimits, Harm, Sure, Victim, Violation};
+use crate::protect::{self, Breach, Protection};
 use crate::stats::{self, estimate};
 use crate::window::Summary;
 
@@ -67,6 +69,10 @@ pub struct Verdict {
     pub fulfilment: Option<Estimate>,
     /// Limits of the guard it passed.
     pub violations: Vec<Violation>,
+    /// Limits of protections it passed. Of the present state: those it passes itself.
+    pub breaches: Vec<Breach>,
+    /// 99th percentile of waits of each protected scope, ns; `None` where none were seen.
+    pub protected_ns: Vec<Option<u64>>,
     /// Whether it was chosen.
     pub kept: bool,
     /// In words.
@@ -87,6 +93,8 @@ pub struct Decision {
 #[derive(Debug, Clone, Default)]
 struct Entry {
     windows: Vec<Summary>,
+    /// Waits of the protected scopes in each window: by protection, then by window.
+    protected: Vec<Vec<Histogram>>,
     out: Option<String>,
 }
 
@@ -98,6 +106,9 @@ pub struct Race {
     turn: Vec<usize>,
     rng: Pcg32,
     rounds: usize,
+    protections: Vec<Protection>,
+    /// The candidate that is the host as found.
+    default: usize,
 }
 
 impl Race {
@@ -109,9 +120,32 @@ impl Race {
             turn: Vec::new(),
             rng: Pcg32::seed_from_u64(rules.seed),
             rounds: 0,
+            protections: Vec::new(),
+            default: 0,
         };
         race.deal();
         race
+    }
+
+    /// Nobody named here may come to wait too long. `default` is the candidate that is the host as found: what waits are
+    /// held against, and what is gone back to where the present state breaks a protection.
+    #[must_use]
+    pub fn protecting(mut self, protections: Vec<Protection>, default: usize) -> Self {
+        self.default = default.min(self.entries.len().saturating_sub(1));
+        for entry in &mut self.entries {
+            entry.protected = vec![Vec::new(); protections.len()];
+        }
+        self.protections = protections;
+        self
+    }
+
+    /// Takes in the waits of the protected scopes, in their order, in the window that is recorded next; `None` where
+    /// they could not be measured.
+    pub fn record_protected(&mut self, waits: Vec<Option<Histogram>>) {
+        let Some(entry) = self.up().and_then(|candidate| self.entries.get_mut(candidate)) else { return };
+        for (windows, waits) in entry.protected.iter_mut().zip(waits) {
+            windows.extend(waits);
+        }
     }
 
     /// The candidate whose settings are to be in force for the next window; `None` when the race is over.
@@ -163,7 +197,9 @@ impl Race {
         let eligible: Vec<usize> = (1..self.entries.len())
             .filter(|&c| self.entries[c].out.is_none() && self.better(&verdicts[c]))
             .collect();
-        let winner = self.favourite(&eligible, &verdicts).unwrap_or(0);
+        // A present state that breaks a protection is given up for the host as found.
+        let stay = if self.default != 0 && breaks(&verdicts[0]) { self.default } else { 0 };
+        let winner = self.favourite(&eligible, &verdicts).unwrap_or(stay);
         for (candidate, verdict) in verdicts.iter_mut().enumerate() {
             verdict.kept = candidate == winner;
             verdict.why = self.explain(candidate, winner, verdict);
@@ -210,15 +246,19 @@ impl Race {
         }
         let alive = self.alive();
         let mean_got = |c: usize| stats::mean(&self.got(c)).unwrap_or(0.0);
-        let Some(best) = alive.iter().copied().max_by(|&a, &b| mean_got(a).total_cmp(&mean_got(b))) else {
-            return;
-        };
+        // One that hurts somebody is no reason to drop one that does not.
+        let harmless = alive.iter().copied().filter(|&c| {
+            let verdict = self.verdict(c);
+            !breaks(&verdict) && self.harm(&verdict, Sure::Certain).is_none()
+        });
+        let Some(best) = harmless.max_by(|&a, &b| mean_got(a).total_cmp(&mean_got(b))) else { return };
         let mut out = Vec::new();
-        for candidate in alive.into_iter().filter(|&c| c != 0) {
+        let needed = self.needed();
+        for candidate in alive.into_iter().filter(|&c| c != 0 && c != needed) {
             let verdict = self.verdict(candidate);
-            let certain = verdict.violations.iter().find(|v| v.sure == Sure::Certain);
-            if let (Some(violation), true) = (certain, self.rounds >= 3) {
-                out.push((candidate, describe(violation)));
+            let harm = self.harm(&verdict, Sure::Certain).filter(|_| self.rounds >= 3);
+            if let Some(harm) = harm {
+                out.push((candidate, harm));
             } else if candidate != best && self.clearly_below(candidate, best) {
                 out.push((candidate, "another candidate is clearly better".to_owned()));
             } else if self.rounds >= self.rules.min_rounds && verdict.score_gain.is_some_and(|g| g.high < 0.0)
@@ -265,9 +305,41 @@ impl Race {
             } else {
                 guard::violations(&self.rules.guard, present, windows)
             },
+            breaches: self.breaches(candidate),
+            protected_ns: self.entries[candidate].protected.iter().map(|w| protect::p99_ns(w)).collect(),
             kept: false,
             why: String::new(),
         }
+    }
+
+    fn breaches(&self, candidate: usize) -> Vec<Breach> {
+        if candidate == self.default {
+            return Vec::new();
+        }
+        let guard = &self.rules.guard;
+        // One question for each protection.
+        let rules = (guard.wait_factor, guard.alpha / self.protections.len().max(1) as f64);
+        let windows = self.entries[self.default].protected.iter().zip(&self.entries[candidate].protected);
+        let questions = self.protections.iter().enumerate().zip(windows);
+        questions
+            .filter_map(|((index, protection), (default, waits))| {
+                protection.breach(index, rules, default, waits)
+            })
+            .collect()
+    }
+
+    /// The host as found stays in a race with protections: waits are held against it.
+    fn needed(&self) -> usize {
+        if self.protections.is_empty() { 0 } else { self.default }
+    }
+
+    /// What forbids a candidate, in words.
+    fn harm(&self, verdict: &Verdict, sure: Sure) -> Option<String> {
+        let violation = verdict.violations.iter().find(|v| v.sure == Sure::Certain);
+        let breach = verdict.breaches.iter().find(|breach| breach.sure >= sure);
+        breach
+            .and_then(|breach| Some(self.protections.get(breach.protection)?.describe(breach)))
+            .or_else(|| violation.map(describe))
     }
 
     /// A score above the present state's beyond the interval, with no less CPU got (by the best estimate, and by no more
@@ -284,6 +356,7 @@ impl Race {
             && gain.value >= 0.0
             && gain.low >= -worth
             && !verdict.violations.iter().any(|v| v.sure == Sure::Certain)
+            && !breaks(verdict)
     }
 
     /// The winner among candidates known to be better: of those that cannot be told from the one with most CPU, the
@@ -303,8 +376,12 @@ impl Race {
         let mut ahead: Vec<(usize, f64)> = self
             .alive()
             .into_iter()
-            .filter(|&c| c != 0)
-            .map(|c| (c, stats::mean(&self.scores(c)).unwrap_or(f64::NEG_INFINITY)))
+            .filter(|&c| c != 0 && c != self.needed())
+            // Who is protected may not wait longer, so that those who make them wait give way first.
+            .map(|c| match self.breaches(c).iter().any(|breach| breach.sure >= Sure::Probable) {
+                true => (c, f64::NEG_INFINITY),
+                false => (c, stats::mean(&self.scores(c)).unwrap_or(f64::NEG_INFINITY)),
+            })
             .collect();
         ahead.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (candidate, _) in ahead.into_iter().skip(keep) {
@@ -322,14 +399,15 @@ impl Race {
             .filter(|&c| c != 0)
             .filter_map(|c| {
                 let verdict = self.verdict(c);
-                let harmless = !verdict.violations.iter().any(|v| v.sure == Sure::Certain);
+                let harmless = self.harm(&verdict, Sure::Certain).is_none();
                 let score = verdict.score_gain?;
                 (harmless && score.high >= worth).then_some((c, score.value))
             })
             .collect();
         ahead.sort_by(|a, b| b.1.total_cmp(&a.1));
         ahead.truncate(keep);
-        for candidate in self.alive().into_iter().filter(|&c| c != 0) {
+        let needed = self.needed();
+        for candidate in self.alive().into_iter().filter(|&c| c != 0 && c != needed) {
             if !ahead.iter().any(|(c, _)| *c == candidate) {
                 self.withdraw(candidate, "not among the most promising when time ran short".to_owned());
             }
@@ -347,6 +425,18 @@ impl Race {
         }
     }
 
+    /// What protected scopes wait, in words.
+    fn protected(&self, verdict: &Verdict) -> String {
+        let found = self.entries[self.default].protected.iter().map(|windows| protect::p99_ns(windows));
+        let all = self.protections.iter().zip(found.zip(&verdict.protected_ns));
+        let ms = |ns: u64| ns as f64 / 1e6;
+        all.filter_map(|(protection, (before, after))| {
+            let (before, after) = (ms(before?), ms((*after)?));
+            Some(format!(", {} waits {before:.2} -> {after:.2} ms in the 99th percentile", protection.name))
+        })
+        .collect()
+    }
+
     fn explain(&self, candidate: usize, winner: usize, verdict: &Verdict) -> String {
         if let Some(out) = &self.entries[candidate].out {
             let tried = verdict.windows > 0;
@@ -355,6 +445,8 @@ impl Race {
         if candidate == 0 {
             return if winner == 0 {
                 "kept: nothing tried beats it beyond its interval".to_owned()
+            } else if let Some(harm) = self.harm(verdict, Sure::Probable) {
+                format!("taken back: {harm}")
             } else {
                 "the present state, for comparison".to_owned()
             };
@@ -362,17 +454,23 @@ impl Race {
         let gain = verdict.gain_pct.map_or_else(
             || "no paired windows".to_owned(),
             |g| format!("{:+.1} points of CPU ({:+.1} to {:+.1})", g.value, g.low, g.high),
-        ) + &self.waits(verdict);
+        ) + &self.waits(verdict)
+            + &self.protected(verdict);
         if candidate == winner {
             format!("kept: {gain}")
         } else if self.better(verdict) {
             format!("taken back: {gain}, but another is at least as good")
-        } else if let Some(violation) = verdict.violations.iter().find(|v| v.sure == Sure::Certain) {
-            format!("taken back: {}", describe(violation))
+        } else if let Some(harm) = self.harm(verdict, Sure::Probable) {
+            format!("taken back: {harm}")
         } else {
             format!("taken back: {gain}, not beyond its interval")
         }
     }
+}
+
+/// Whether a candidate breaks a protection, as far as can be told: who asked for one need not wait for certainty.
+fn breaks(verdict: &Verdict) -> bool {
+    verdict.breaches.iter().any(|breach| breach.sure >= Sure::Probable)
 }
 
 fn describe(violation: &Violation) -> String {
@@ -390,114 +488,4 @@ fn describe(violation: &Violation) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::window::Rates;
-    use evenkeel_base::TaskId;
-    use proptest::prelude::*;
-    use rand::Rng;
-
-    fn summary(got: f64, waited: f64) -> Summary {
-        let id = TaskId { tgid: 1, tid: 1, start_time: 1 };
-        Summary {
-            seconds: 1.0,
-            got_pct: got,
-            waited_pct: waited,
-            fulfilment: Some(got / (got + waited)),
-            tasks: [(id, Rates { got_pct: got, waited_pct: Some(waited), in_scope: true })].into(),
-            outside_pct: None,
-        }
-    }
-
-    /// Runs a race in which candidate `c` gets `truth[c]` (got, waited) with uniform noise of +-`noise`.
-    fn run(truth: &[(f64, f64)], noise: f64, seed: u64) -> Decision {
-        let mut rng = Pcg32::seed_from_u64(seed);
-        let mut race = Race::new(truth.len() - 1, RaceRules { seed, ..RaceRules::default() });
-        while let Some(c) = race.up() {
-            let jitter = rng.random_range(-noise..=noise);
-            race.record(summary(truth[c].0 + jitter, truth[c].1));
-        }
-        race.decide()
-    }
-
-    #[test]
-    fn the_clear_winner_wins_and_the_recipe_that_hurts_is_taken_back() {
-        let decision = run(&[(120.0, 30.0), (105.0, 40.0), (146.0, 20.0)], 2.0, 1);
-        assert_eq!(decision.winner, 2, "{decision:?}");
-        assert!(decision.verdicts[1].why.starts_with("taken back"));
-    }
-
-    #[test]
-    fn doing_nothing_wins_when_nothing_helps() {
-        let decision = run(&[(150.0, 30.0), (150.0, 30.0), (149.0, 31.0)], 3.0, 2);
-        assert_eq!(decision.winner, 0, "{decision:?}");
-        assert!(decision.verdicts[0].why.contains("nothing tried beats it"));
-    }
-
-    #[test]
-    fn equal_cpu_with_much_shorter_waits_is_better() {
-        let decision = run(&[(50.0, 30.0), (50.0, 10.0)], 0.2, 3);
-        assert_eq!(decision.winner, 1, "{decision:?}");
-    }
-
-    #[test]
-    fn more_cpu_for_all_is_refused_when_one_waits_thrice_as_long() {
-        let decision = run(&[(50.0, 10.0), (60.0, 40.0)], 0.5, 4);
-        assert_eq!(decision.winner, 0, "{decision:?}");
-        assert!(decision.verdicts[1].why.contains("waits"), "{}", decision.verdicts[1].why);
-    }
-
-    #[test]
-    fn focusing_keeps_who_is_ahead() {
-        let truth = [(100.0, 10.0), (90.0, 10.0), (106.0, 10.0), (104.0, 10.0), (103.0, 10.0)];
-        let rules = RaceRules { min_rounds: 6, ..RaceRules::default() };
-        let mut race = Race::new(4, rules);
-        let mut rng = Pcg32::seed_from_u64(5);
-        while race.rounds() < 2 {
-            let c = race.up().unwrap();
-            race.record(summary(truth[c].0 + rng.random_range(-0.5..0.5), truth[c].1));
-        }
-        race.focus(2);
-        assert!(race.alive().contains(&0) && race.alive().contains(&2) && race.alive().len() <= 3);
-        assert!(!race.alive().contains(&1));
-    }
-
-    #[test]
-    fn of_many_the_best_go_on() {
-        let truth: Vec<(f64, f64)> = (0..8).map(|c| (100.0 + f64::from(c), 10.0)).collect();
-        let rules = RaceRules { min_rounds: 9, ..RaceRules::default() };
-        let mut race = Race::new(7, rules);
-        let mut rng = Pcg32::seed_from_u64(6);
-        while race.rounds() < 4 {
-            let c = race.up().unwrap();
-            race.record(summary(truth[c].0 + rng.random_range(-0.2..0.2), truth[c].1));
-        }
-        let alive = race.alive();
-        assert!(alive.contains(&0) && alive.contains(&7) && alive.len() <= 3, "{alive:?}");
-        assert!(race.decide().verdicts[1].why.contains("behind") || alive.contains(&1));
-    }
-
-    #[test]
-    fn a_withdrawn_candidate_never_wins() {
-        let mut race = Race::new(1, RaceRules::default());
-        race.withdraw(1, "permission denied".into());
-        assert_eq!(race.up(), None);
-        assert_eq!(race.decide().winner, 0);
-    }
-
-    proptest! {
-        /// Among equals the present state must nearly always stay: at most the few false alarms the intervals allow,
-        /// and a false alarm harms nobody, for it is among equals.
-        #[test]
-        fn a_worse_candidate_is_never_kept(seed in 0u64..300, loss in 3.0f64..30.0) {
-            let decision = run(&[(150.0, 30.0), (150.0 - loss, 30.0)], 2.0, seed);
-            prop_assert_eq!(decision.winner, 0);
-        }
-
-        #[test]
-        fn a_race_always_ends(n in 1usize..6, seed in 0u64..50) {
-            let decision = run(&vec![(100.0, 10.0); n], 1.0, seed);
-            prop_assert!(decision.rounds <= RaceRules::default().max_rounds);
-        }
-    }
-}
+mod tests;

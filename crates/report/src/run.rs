@@ -1,6 +1,6 @@
 //! What a run of the loop did, as document, text and page: `plan`, `run` and `status` share all of it.
 
-use evenkeel_base::run::{ChangeRecord, Estimate, GuaranteeStatus, RunRecord, Stage};
+use evenkeel_base::run::{ChangeRecord, Estimate, GuaranteeStatus, ProtectedStatus, RunRecord, Stage};
 use serde_json::{Value as Json, json};
 
 use crate::table::{Field, Table, Value};
@@ -52,6 +52,7 @@ pub fn document(record: &RunRecord, kind: DocumentKind) -> Json {
         "stages": record.stages.iter().map(stage_json).collect::<Vec<_>>(),
         "changes": change_table(false).json(&record.changes),
         "guarantees": guarantee_table().json(&record.guarantees),
+        "protected": protected_table().json(&record.protected),
         "self": { "cpu_pct": record.own_cost.cpu_pct, "rss_bytes": record.own_cost.rss_bytes },
     })
 }
@@ -169,6 +170,21 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
     ])
 }
 
+/// The columns of protected scopes.
+pub fn protected_table() -> Table<ProtectedStatus> {
+    Table::new(vec![
+        Field::text("name", "PROTECTED", |p: &ProtectedStatus| p.name.clone()),
+        Field::number("bound_ms", "BOUND MS", 2, |p: &ProtectedStatus| p.bound_ms).documents_only(),
+        Field::text("state", "STATE", |p: &ProtectedStatus| p.state.clone()),
+        Field::number("default_p99_ms", "WAIT P99 MS BEFORE", 2, |p: &ProtectedStatus| p.default_p99_ms),
+        Field::number("p99_ms", "NOW", 2, |p: &ProtectedStatus| p.p99_ms),
+        Field::number("limit_ms", "LIMIT", 2, |p: &ProtectedStatus| p.limit_ms),
+        Field::integer("waits", "WAITS", |p: &ProtectedStatus| i64::try_from(p.waits).ok()),
+        Field::new("estimated", "ESTIMATED", |p: &ProtectedStatus| Value::Bool(p.estimated)),
+        Field::integer("tasks", "TASKS", |p: &ProtectedStatus| Some(i64::from(p.tasks))),
+    ])
+}
+
 /// Task or cgroup, in words.
 pub fn target(change: &ChangeRecord) -> String {
     match (&change.task, &change.comm, &change.group) {
@@ -189,6 +205,10 @@ pub fn text(record: &RunRecord, width: Option<u16>) -> String {
     if !record.guarantees.is_empty() {
         out.push('\n');
         out.push_str(&guarantee_table().text(&record.guarantees, width));
+    }
+    if !record.protected.is_empty() {
+        out.push('\n');
+        out.push_str(&protected_table().text(&record.protected, width));
     }
     out.push('\n');
     if record.changes.is_empty() {

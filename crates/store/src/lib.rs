@@ -27,6 +27,7 @@ pub mod recorder;
 mod rows;
 pub mod runs;
 mod samples;
+pub mod waits;
 
 pub use block::{Infos, TaskInfo};
 pub use bytes::Damaged;

@@ -1,10 +1,11 @@
 //! Recording that never stands in the way: an agent goes on without history when there is none to be had.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
-use evenkeel_base::{Observation, Sample};
+use evenkeel_base::{Histogram, Observation, Sample};
 
 use crate::db::{Limits, Store, StoreError};
 use crate::promises::PromiseTime;
@@ -23,6 +24,8 @@ pub struct Recorder {
     notes: Vec<String>,
     last_problem: Option<String>,
     rest_until: Option<Instant>,
+    /// Lengths of waits not yet written: the minute, and by container.
+    waits: (u64, BTreeMap<String, Histogram>),
 }
 
 impl Recorder {
@@ -36,6 +39,7 @@ impl Recorder {
             notes: Vec::new(),
             last_problem: None,
             rest_until: None,
+            waits: Default::default(),
         };
         recorder.reopen();
         recorder
@@ -51,6 +55,7 @@ impl Recorder {
             notes: Vec::new(),
             last_problem: None,
             rest_until: None,
+            waits: Default::default(),
         }
     }
 
@@ -167,8 +172,28 @@ impl Recorder {
         self.with(|store| store.add_promise_time(name, minute, time));
     }
 
+    /// Adds lengths of waits of containers; written minute by minute, see [`Store::add_waits`].
+    pub fn add_waits(&mut self, minute: u64, waits: &BTreeMap<String, Histogram>) {
+        if self.waits.0 != minute {
+            self.write_waits();
+            self.waits.0 = minute;
+        }
+        for (container, waits) in waits {
+            self.waits.1.entry(container.clone()).or_default().merge(waits);
+        }
+    }
+
+    fn write_waits(&mut self) {
+        let (minute, waits) = std::mem::take(&mut self.waits);
+        if !waits.is_empty() {
+            self.with(|store| store.add_waits(minute, &waits));
+        }
+        self.waits.0 = minute;
+    }
+
     /// See [`Store::flush`].
     pub fn flush(&mut self) {
+        self.write_waits();
         self.with(Store::flush);
     }
 }

@@ -33,6 +33,10 @@ pub struct TrialWindow {
     pub fulfilment: Option<f64>,
     /// Steal of the host during the window, percent of one CPU.
     pub steal_pct: Option<f64>,
+    /// 99th percentile of the waits of each protected scope, milliseconds, in the run's order; `None` where nobody
+    /// waited, or that could not be measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected_p99_ms: Vec<Option<f64>>,
 }
 
 /// A run as kept.
@@ -282,6 +286,7 @@ impl Store {
             scope: record.scope.clone(),
             settings: record.settings.clone(),
             guarantees: record.guarantees.clone(),
+            protected: record.protected.clone(),
             stages: Vec::new(),
             changes: Vec::new(),
             ..*record

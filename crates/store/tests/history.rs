@@ -355,6 +355,7 @@ fn runs_remember_stages_trials_and_changes() {
         wait_per_ran: Some(0.1),
         fulfilment: None,
         steal_pct: None,
+        protected_p99_ms: Vec::new(),
     };
     store.add_trial(run, &window).unwrap();
     record.settings = "batch".into();

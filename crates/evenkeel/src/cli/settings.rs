@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use evenkeel_agent::guarantee::{Source as Origin, wait_ns};
-use evenkeel_agent::{Config, Goal, Guarantees, Scope};
+use evenkeel_agent::protect::MOST as MOST_PROTECTED;
+use evenkeel_agent::{Config, Goal, Guarantees, Protected, Scope};
 use evenkeel_base::Nice;
 use evenkeel_observe::Sampling;
 use evenkeel_policy::audit::FileError;
 use evenkeel_policy::guarantee::{Amount, Promise};
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::LEVERS;
+use evenkeel_policy::protect::Protection;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -24,6 +26,7 @@ struct File {
     run: RunTable,
     guard: Option<Spanned<GuardLimits>>,
     guarantee: Vec<GuaranteeTable>,
+    protect: Vec<ProtectTable>,
 }
 
 /// `[[guarantee]]`, see docs/guarantees.md.
@@ -32,6 +35,14 @@ struct File {
 struct GuaranteeTable {
     scope: Spanned<String>,
     cpu: Option<Spanned<String>>,
+    wait_p99: Option<Spanned<String>>,
+}
+
+/// `[[protect]]`, see docs/loop.md.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProtectTable {
+    scope: Spanned<String>,
     wait_p99: Option<Spanned<String>>,
 }
 
@@ -50,6 +61,7 @@ struct RunTable {
     labels: Option<bool>,
     own_nice: Option<Spanned<i64>>,
     sampling: Option<Sampling>,
+    waits: Option<bool>,
 }
 
 /// Options of `plan` and `run`.
@@ -96,6 +108,7 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
 
 fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {
     let guarantees = promises(&file, source)?;
+    let protect = protections(&file, source)?;
     let run = file.run;
     for scope in &run.scope {
         Scope::parse(std::slice::from_ref(scope.get_ref())).map_err(|e| source.fault(scope, e))?;
@@ -103,6 +116,8 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     let texts = if args.scope.is_empty() { values(&run.scope) } else { args.scope.clone() };
     let mut config = Config::new(Scope::parse(&texts)?, global.state_dir.clone());
     config.guarantees = guarantees;
+    config.protect = protect;
+    config.lengths = run.waits.unwrap_or_default();
     let duration = |name: &str, text: &Option<Spanned<String>>, least: Duration| {
         let Some(text) = text else { return Ok(None) };
         let value = humantime::parse_duration(text.get_ref())
@@ -200,6 +215,31 @@ fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
     });
     let labels = file.run.labels.unwrap_or(true);
     Ok(Guarantees { goals, reserved: reserved.transpose()?, labels, ..Guarantees::default() })
+}
+
+fn protections(file: &File, source: &Source) -> anyhow::Result<Vec<Protected>> {
+    let mut all: Vec<Protected> = Vec::new();
+    for table in &file.protect {
+        let name = table.scope.get_ref().trim().to_owned();
+        let scope = Scope::parse(&[&name]).map_err(|e| source.fault(&table.scope, e))?;
+        if name.starts_with('!') || scope.is_all() {
+            let why = format!("scope {name:?}: somebody named is protected from what is done for the others");
+            return Err(source.fault(&table.scope, why));
+        }
+        if all.iter().any(|other| other.protection.name == name) {
+            return Err(source.fault(&table.scope, format!("{name:?} is protected further up already")));
+        }
+        if all.len() == MOST_PROTECTED {
+            let why = format!("{name:?} is one too many: at most {MOST_PROTECTED} scopes can be protected");
+            return Err(source.fault(&table.scope, why));
+        }
+        let wait = |text: &Spanned<String>| {
+            wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
+        };
+        let wait_p99_ns = table.wait_p99.as_ref().map(wait).transpose()?;
+        all.push(Protected { scope, protection: Protection { name, wait_p99_ns } });
+    }
+    Ok(all)
 }
 
 fn values(texts: &[Spanned<String>]) -> Vec<String> {

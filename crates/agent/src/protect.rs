@@ -1,0 +1,346 @@
+//! Protected scopes: how long they wait for a CPU, measured beside everything else, and what that means for settings.
+//!
+//! Where programs in the kernel can be had, each protected scope has its own set, which counts every wait of its processes
+//! by length (`evenkeel_bpf::why`, throttled time left out); processes that come later are added at the next observation.
+//! Elsewhere the tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th
+//! percentile of those means is an estimate from below. Which of the two it was is part of every result.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use evenkeel_base::run::ProtectedStatus;
+use evenkeel_base::{Histogram, Observation, TaskId};
+use evenkeel_bpf::BpfError;
+use evenkeel_bpf::why::{Probe, Waited, Watch, WatchOptions};
+use evenkeel_policy::protect::{self, Protection};
+use evenkeel_policy::race::Decision;
+
+use crate::guarantee::Counters;
+use crate::scope::Scope;
+
+/// Scopes that can be protected at once: each has programs of its own in the kernel.
+pub const MOST: usize = 8;
+/// Windows that say how a protection stands.
+const RECENT: usize = 10;
+/// Waits needed among them before settings are called into question.
+const ENOUGH: u64 = 200;
+/// Time between two readings of counters.
+const TICK: Duration = Duration::from_millis(95);
+
+/// Somebody whose waits must not grow while the others are evened out.
+#[derive(Debug, Clone)]
+pub struct Protected {
+    /// Its tasks. They are never changed.
+    pub scope: Scope,
+    /// Name and bound.
+    pub protection: Protection,
+}
+
+/// What counts the waits of one scope.
+#[derive(Debug)]
+enum Meter {
+    /// Every wait. Boxed, for it is large.
+    Exact(Box<Exact>),
+    /// Means, from counters; why it is not exact.
+    Means { why: String, counters: Counters, sum: Histogram },
+}
+
+#[derive(Debug)]
+struct Exact {
+    probe: Probe,
+    known: BTreeSet<(u32, u64)>,
+    last: Waited,
+}
+
+impl Exact {
+    fn start(processes: BTreeSet<(u32, u64)>) -> Result<Self, BpfError> {
+        let types = evenkeel_bpf::load::kernel_types()?;
+        // Entries that are nobody have the kernel look into the list: it may grow.
+        let all = processes.iter().copied().chain([(0, 0), (0, 0)]).collect();
+        let probe = Probe::start(&types, &Watch::Processes(all), &WatchOptions::default())?;
+        Ok(Self { probe, known: processes, last: Waited::default() })
+    }
+
+    /// Waits that ended since the last call.
+    fn take(&mut self) -> Result<Histogram, BpfError> {
+        let now = self.probe.waited()?;
+        let mut sum = Histogram::default();
+        for (_, waits) in now.since(&self.last) {
+            sum.merge(&waits);
+        }
+        self.last = now;
+        Ok(sum)
+    }
+
+    /// Adds processes that are new. The kernel's list has room for some thousands, the ended ones included: when it is
+    /// full, everything starts anew.
+    fn follow(&mut self, processes: BTreeSet<(u32, u64)>) -> Result<(), BpfError> {
+        for id in processes.difference(&self.known) {
+            if self.probe.add_process(id.0, id.1).is_err() {
+                *self = Self::start(processes)?;
+                return Ok(());
+            }
+        }
+        self.known.extend(processes);
+        Ok(())
+    }
+}
+
+/// One protected scope at work.
+#[derive(Debug)]
+struct Guarded {
+    protected: Protected,
+    meter: Meter,
+    tasks: u32,
+    /// Of the host as found in the last trial, ns.
+    default_ns: Option<u64>,
+    /// The last windows under the settings in force.
+    recent: VecDeque<Histogram>,
+}
+
+impl Guarded {
+    fn new(protected: Protected) -> Self {
+        let meter = match Exact::start(BTreeSet::new()) {
+            Ok(exact) => Meter::Exact(Box::new(exact)),
+            Err(error) => Self::means(&error),
+        };
+        Self { protected, meter, tasks: 0, default_ns: None, recent: VecDeque::new() }
+    }
+
+    fn means(error: &BpfError) -> Meter {
+        Meter::Means { why: error.to_string(), counters: Counters::default(), sum: Histogram::default() }
+    }
+
+    fn take(&mut self) -> Option<Histogram> {
+        match &mut self.meter {
+            Meter::Exact(exact) => match exact.take() {
+                Ok(waits) => Some(waits),
+                Err(error) => {
+                    self.meter = Self::means(&error);
+                    None
+                }
+            },
+            Meter::Means { sum, .. } => Some(std::mem::take(sum)),
+        }
+    }
+
+    fn follow(&mut self, observation: &Observation) {
+        let mine = || observation.tasks.iter().filter(|task| self.protected.scope.has(task, observation));
+        self.tasks = mine().count() as u32;
+        let failed = match &mut self.meter {
+            Meter::Exact(exact) => {
+                let main = mine().filter(|task| task.id.tid == task.id.tgid);
+                exact.follow(main.map(|task| (task.id.tgid, task.id.start_time)).collect()).err()
+            }
+            Meter::Means { counters, .. } => {
+                counters.follow(&mine().map(|task| task.id).collect::<BTreeSet<TaskId>>());
+                None
+            }
+        };
+        if let Some(error) = failed {
+            self.meter = Self::means(&error);
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let Meter::Means { counters, sum, .. } = &mut self.meter else { return };
+        let Some((_, changes)) = counters.read(now) else { return };
+        for change in changes.values().filter(|change| change.timeslices > 0) {
+            let mean_ns = 1e9 * change.waited_s / change.timeslices as f64;
+            sum.add_many(mean_ns as u64, change.timeslices);
+        }
+    }
+
+    /// From where settings in force are called into question, ns.
+    fn alarm_ns(&self, wait_factor: f64) -> Option<u64> {
+        let grown = self.default_ns.map(|ns| (wait_factor * ns.max(protect::FLOOR_NS) as f64) as u64);
+        match (self.protected.protection.wait_p99_ns, self.default_ns) {
+            (Some(bound), Some(found)) if found > bound => grown,
+            (Some(bound), _) => Some(bound),
+            (None, _) => grown,
+        }
+    }
+
+    fn status(&self, wait_factor: f64) -> ProtectedStatus {
+        let mut pool = Histogram::default();
+        self.recent.iter().for_each(|waits| pool.merge(waits));
+        let p99_ns = pool.quantile(0.99);
+        let limit_ns = self.alarm_ns(wait_factor);
+        let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
+        let state = match (p99_ns, limit_ns) {
+            _ if self.tasks == 0 => "waiting",
+            (Some(p99), Some(limit)) if p99 > limit => "broken",
+            (Some(_), Some(_)) => "kept",
+            _ => "unknown",
+        };
+        ProtectedStatus {
+            name: self.protected.protection.name.clone(),
+            bound_ms: ms(self.protected.protection.wait_p99_ns),
+            limit_ms: ms(limit_ns),
+            default_p99_ms: ms(self.default_ns),
+            p99_ms: ms(p99_ns),
+            waits: pool.total(),
+            estimated: matches!(self.meter, Meter::Means { .. }),
+            tasks: self.tasks,
+            state: state.to_owned(),
+        }
+    }
+}
+
+/// All protected scopes of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Guardian {
+    all: Vec<Guarded>,
+    ticked: Option<Instant>,
+    asked: Option<Instant>,
+}
+
+impl Guardian {
+    /// Begins to count.
+    pub fn new(protected: &[Protected]) -> Self {
+        Self { all: protected.iter().cloned().map(Guarded::new).collect(), ticked: None, asked: None }
+    }
+
+    /// What people are to be told at the start.
+    pub fn notes(&self) -> Vec<String> {
+        let means = |guarded: &Guarded| match &guarded.meter {
+            Meter::Means { why, .. } => Some(format!(
+                "waits of {} are means for each switch from /proc, less than a 99th percentile: {why}",
+                guarded.protected.protection.name
+            )),
+            Meter::Exact(_) => None,
+        };
+        self.all.iter().filter_map(means).collect()
+    }
+
+    /// For a race.
+    pub fn protections(&self) -> Vec<Protection> {
+        self.all.iter().map(|guarded| guarded.protected.protection.clone()).collect()
+    }
+
+    /// Reads counters, where waits come from them and it is time.
+    pub fn tick(&mut self) {
+        let now = Instant::now();
+        if self.all.is_empty() || self.ticked.is_some_and(|then| now.duration_since(then) < TICK) {
+            return;
+        }
+        self.ticked = Some(now);
+        self.all.iter_mut().for_each(|guarded| guarded.tick(now));
+    }
+
+    /// A window begins: what was counted until now is not part of it.
+    pub fn begin(&mut self) {
+        self.all.iter_mut().for_each(|guarded| drop(guarded.take()));
+    }
+
+    /// A window ends: waits in it, by scope; `None` where they could not be read. Another begins.
+    pub fn take(&mut self, observation: &Observation) -> Vec<Option<Histogram>> {
+        self.ticked = None;
+        self.tick();
+        let waits = self.all.iter_mut().map(Guarded::take).collect();
+        self.all.iter_mut().for_each(|guarded| guarded.follow(observation));
+        waits
+    }
+
+    /// A trial ended with these 99th percentiles; the recent ones were under other settings.
+    pub fn decided(&mut self, decision: &Decision, default: usize) {
+        let Some(found) = decision.verdicts.get(default) else { return };
+        for (guarded, ns) in self.all.iter_mut().zip(&found.protected_ns) {
+            guarded.default_ns = *ns;
+            guarded.recent.clear();
+        }
+    }
+
+    /// A window under the settings in force, outside of trials.
+    pub fn watched(&mut self, waits: &[Option<Histogram>]) {
+        for (guarded, waits) in self.all.iter_mut().zip(waits) {
+            guarded.recent.extend(waits.clone());
+            while guarded.recent.len() > RECENT {
+                guarded.recent.pop_front();
+            }
+        }
+    }
+
+    /// How everybody stands.
+    pub fn statuses(&self, wait_factor: f64) -> Vec<ProtectedStatus> {
+        self.all.iter().map(|guarded| guarded.status(wait_factor)).collect()
+    }
+
+    /// Whether the settings in force are to be put to the test now, and why: once in `rest` at most.
+    pub fn objects(&mut self, wait_factor: f64, rest: Duration) -> Option<String> {
+        if self.asked.is_some_and(|then| then.elapsed() < rest) {
+            return None;
+        }
+        let broken = self.all.iter().filter(|guarded| guarded.recent.len() >= RECENT / 2);
+        let status = broken
+            .map(|guarded| guarded.status(wait_factor))
+            .find(|status| status.state == "broken" && status.waits >= ENOUGH)?;
+        self.asked = Some(Instant::now());
+        Some(format!(
+            "{}, which is protected, waits {:.2} ms in the 99th percentile, beyond {:.2} ms: the settings are put to the test",
+            status.name, status.p99_ms?, status.limit_ms?
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guarded(bound_ns: Option<u64>) -> Guarded {
+        let protection = Protection { name: "comm:x".into(), wait_p99_ns: bound_ns };
+        let scope = Scope::parse(&["comm:x"]).unwrap();
+        let meter =
+            Meter::Means { why: "a test".into(), counters: Counters::default(), sum: Histogram::default() };
+        let protected = Protected { scope, protection };
+        Guarded { protected, meter, tasks: 3, default_ns: None, recent: VecDeque::new() }
+    }
+
+    fn waits(ns: u64, count: u64) -> Vec<Option<Histogram>> {
+        let mut histogram = Histogram::default();
+        histogram.add_many(ns, count);
+        vec![Some(histogram)]
+    }
+
+    #[test]
+    fn settings_are_questioned_once_they_break_what_is_protected() {
+        let mut guardian = Guardian { all: vec![guarded(Some(2_000_000))], ..Guardian::default() };
+        let rest = Duration::from_secs(3600);
+        assert_eq!(guardian.statuses(2.0)[0].state, "unknown");
+        for _ in 0..RECENT {
+            guardian.watched(&waits(1_000_000, 100));
+        }
+        assert_eq!(guardian.statuses(2.0)[0].state, "kept");
+        assert_eq!(guardian.objects(2.0, rest), None);
+        for _ in 0..RECENT {
+            guardian.watched(&waits(3_000_000, 100));
+        }
+        let status = &guardian.statuses(2.0)[0];
+        assert_eq!((status.state.as_str(), status.waits, status.estimated), ("broken", 1000, true));
+        assert!(guardian.objects(2.0, rest).unwrap().contains("comm:x"), "{status:?}");
+        assert_eq!(guardian.objects(2.0, rest), None, "once is enough");
+    }
+
+    #[test]
+    fn few_waits_question_nothing_and_nobody_is_told() {
+        let mut guardian = Guardian { all: vec![guarded(Some(2_000_000))], ..Guardian::default() };
+        for _ in 0..RECENT {
+            guardian.watched(&waits(9_000_000, 3));
+        }
+        assert_eq!(guardian.objects(2.0, Duration::ZERO), None);
+        guardian.all[0].tasks = 0;
+        assert_eq!(guardian.statuses(2.0)[0].state, "waiting");
+    }
+
+    #[test]
+    fn the_limit_in_force_is_the_bound_or_grows_from_what_was_found() {
+        let mut plain = guarded(None);
+        assert_eq!(plain.alarm_ns(2.0), None);
+        plain.default_ns = Some(3_000_000);
+        assert_eq!(plain.alarm_ns(2.0), Some(6_000_000));
+        let mut bound = guarded(Some(2_000_000));
+        assert_eq!(bound.alarm_ns(2.0), Some(2_000_000));
+        bound.default_ns = Some(3_000_000);
+        assert_eq!(bound.alarm_ns(2.0), Some(6_000_000), "found beyond the bound");
+    }
+}

@@ -1,0 +1,225 @@
+//! Who got the CPU over some time past.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use evenkeel_base::Histogram;
+use evenkeel_report::{Field, Table, table, time};
+use evenkeel_store::{Rates, Store};
+use serde_json::json;
+
+use super::{Args, failure, pretty};
+use crate::cli::{Failure, Format, Global};
+
+/// What rates are summed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum By {
+    /// Processes (their threads together).
+    Process,
+    /// Threads.
+    Thread,
+    /// Containers.
+    Container,
+    /// Pods.
+    Pod,
+    /// cgroups, from their own counters: what ended in between is included.
+    Cgroup,
+    /// CPUs.
+    Cpu,
+}
+
+/// A line of rates.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Line {
+    pub key: String,
+    tgid: Option<i64>,
+    tid: Option<i64>,
+    container: Option<String>,
+    pub cpu_pct: Option<f64>,
+    pub wait_pct: Option<f64>,
+    throttled_pct: Option<f64>,
+    steal_pct: Option<f64>,
+    voluntary_per_s: Option<f64>,
+    involuntary_per_s: Option<f64>,
+    /// Lengths of its waits, over whole minutes.
+    waits: Option<Histogram>,
+}
+
+/// The sum of what is known; unknown when neither is.
+fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Who got what, busiest first.
+pub(crate) fn lines(rates: &Rates, by: By) -> Vec<Line> {
+    match by {
+        By::Cpu => {
+            let lines = rates.cpus.iter().map(|cpu| Line {
+                key: cpu.cpu.to_string(),
+                cpu_pct: Some(cpu.busy_pct),
+                steal_pct: cpu.steal_pct,
+                ..Line::default()
+            });
+            return lines.collect();
+        }
+        By::Cgroup => {
+            let lines = rates.groups.iter().map(|group| Line {
+                key: group.path.clone(),
+                cpu_pct: group.cpu_pct,
+                throttled_pct: group.throttled_pct,
+                ..Line::default()
+            });
+            return lines.collect();
+        }
+        _ => (),
+    }
+    let mut sums: BTreeMap<(String, u32, u64), Line> = BTreeMap::new();
+    for task in &rates.tasks {
+        let info = task.info.as_deref();
+        let comm = || info.map_or_else(|| "?".to_owned(), |info| info.comm.clone());
+        let (key, name) = match by {
+            By::Process => ((String::new(), task.id.tgid, 0), comm()),
+            By::Thread => ((String::new(), task.id.tid, task.id.start_time), comm()),
+            By::Container => match info.and_then(|info| info.container.clone()) {
+                Some(name) => ((name.clone(), 0, 0), name),
+                None => continue,
+            },
+            _ => match info.and_then(|info| info.pod.clone()) {
+                Some(name) => ((name.clone(), 0, 0), name),
+                None => continue,
+            },
+        };
+        let line = sums.entry(key).or_default();
+        if line.key.is_empty() || task.id.tid == task.id.tgid {
+            line.key = name;
+        }
+        if matches!(by, By::Process | By::Thread) {
+            line.tgid = Some(i64::from(task.id.tgid));
+            line.tid = (by == By::Thread).then_some(i64::from(task.id.tid));
+            line.container = info.and_then(|info| info.container.clone());
+        }
+        line.cpu_pct = sum(line.cpu_pct, Some(task.cpu_pct));
+        line.wait_pct = sum(line.wait_pct, task.wait_pct);
+        line.voluntary_per_s = sum(line.voluntary_per_s, task.voluntary_per_s);
+        line.involuntary_per_s = sum(line.involuntary_per_s, task.involuntary_per_s);
+    }
+    let mut lines: Vec<_> = sums.into_values().collect();
+    lines.sort_by(|a, b| b.cpu_pct.unwrap_or(-1.0).total_cmp(&a.cpu_pct.unwrap_or(-1.0)));
+    lines
+}
+
+/// Fills in the lengths of containers' waits where the history has them. Whether it has any.
+fn add_waits(lines: &mut [Line], waits: &BTreeMap<String, Histogram>) -> bool {
+    for line in &mut *lines {
+        line.waits = waits.get(&line.key).cloned();
+    }
+    lines.iter().any(|line| line.waits.is_some())
+}
+
+/// `lengths`: whether there are lengths of waits, for which text has columns then only.
+fn line_table(by: By, lengths: bool) -> Table<Line> {
+    let mut fields = Vec::new();
+    if matches!(by, By::Process | By::Thread) {
+        fields.push(Field::integer("tgid", "PID", |line: &Line| line.tgid));
+    }
+    if by == By::Thread {
+        fields.push(Field::integer("tid", "TID", |line: &Line| line.tid));
+    }
+    let (name, heading) = match by {
+        By::Process | By::Thread => ("comm", "COMMAND"),
+        By::Container => ("container", "CONTAINER"),
+        By::Pod => ("pod", "POD"),
+        By::Cgroup => ("cgroup", "CGROUP"),
+        By::Cpu => ("cpu", "CPU"),
+    };
+    fields.push(Field::text(name, heading, |line: &Line| line.key.clone()));
+    if matches!(by, By::Process | By::Thread) {
+        fields.push(Field::text("container", "CONTAINER", |line: &Line| line.container.clone()));
+    }
+    fields.push(Field::number("cpu_pct", "CPU %", 1, |line: &Line| line.cpu_pct));
+    match by {
+        By::Cpu => fields.push(Field::number("steal_pct", "STEAL %", 1, |line: &Line| line.steal_pct)),
+        By::Cgroup => {
+            fields.push(Field::number("throttled_pct", "THROTTLED %", 1, |line: &Line| line.throttled_pct));
+        }
+        _ => {
+            fields.push(Field::number("wait_pct", "WAIT %", 1, |line: &Line| line.wait_pct));
+            fields.push(Field::number("voluntary_per_s", "VOL/S", 1, |line: &Line| line.voluntary_per_s));
+            fields
+                .push(Field::number("involuntary_per_s", "INVOL/S", 1, |line: &Line| line.involuntary_per_s));
+        }
+    }
+    if by == By::Container {
+        let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
+        let column = |field: Field<Line>| if lengths { field } else { field.documents_only() };
+        fields.extend([
+            column(Field::number("wait_p50_ms", "WAIT P50 MS", 2, move |line: &Line| {
+                ms(line.waits.as_ref()?.quantile(0.5))
+            })),
+            column(Field::number("wait_p99_ms", "P99 MS", 2, move |line: &Line| {
+                ms(line.waits.as_ref()?.quantile(0.99))
+            })),
+            column(Field::number("wait_max_ms", "MAX MS", 2, move |line: &Line| {
+                ms(line.waits.as_ref()?.longest())
+            })),
+            column(Field::integer("waits", "WAITS", |line: &Line| {
+                i64::try_from(line.waits.as_ref()?.total()).ok()
+            })),
+        ]);
+    }
+    Table::new(fields)
+}
+
+pub(super) fn rates(global: &Global, args: &Args, store: &Store, since: Duration) -> Result<String, Failure> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let from = now.saturating_sub(since).as_nanos() as u64;
+    let rates = store.rates(from, u64::MAX).map_err(failure)?;
+    let Some(rates) = rates else {
+        let table = line_table(args.by, false);
+        return match global.output {
+            Format::Json => pretty(&json!({ "schema": "evenkeel.history/v1", "rates": null })),
+            Format::Csv => Ok(table.csv(&[])),
+            Format::Text | Format::Svg => Ok(format!(
+                "Nothing recorded in the last {}: samples are kept while `evenkeel run` is at work.\n",
+                humantime::format_duration(since)
+            )),
+        };
+    };
+    let mut lines = lines(&rates, args.by);
+    if args.limit > 0 && args.by != By::Cpu {
+        lines.truncate(args.limit);
+    }
+    let mut lengths = false;
+    if args.by == By::Container {
+        lengths = add_waits(&mut lines, &store.waits(from, u64::MAX).map_err(failure)?);
+    }
+    let table = line_table(args.by, lengths);
+    if rates.damaged_blocks > 0 {
+        eprintln!("evenkeel: {} damaged blocks of samples were passed over", rates.damaged_blocks);
+    }
+    match global.output {
+        Format::Json => pretty(&json!({
+            "schema": "evenkeel.history/v1",
+            "rates": {
+                "from": time::rfc3339(rates.from_ns),
+                "to": time::rfc3339(rates.to_ns),
+                "covered_s": rates.seconds,
+                "samples": rates.samples,
+                "rows": table.json(&lines),
+            },
+        })),
+        Format::Csv => Ok(table.csv(&lines)),
+        Format::Text | Format::Svg => Ok(format!(
+            "{} to {} UTC, {} of it covered by {} samples; percent is of one CPU\n\n{}",
+            time::short(rates.from_ns),
+            time::short(rates.to_ns),
+            time::length(rates.seconds),
+            rates.samples,
+            table.text(&lines, table::width(std::io::stdout().is_terminal()))
+        )),
+    }
+}

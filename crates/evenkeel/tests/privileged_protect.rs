@@ -1,0 +1,98 @@
+//! `[[protect]]` on this kernel: waits of the protected are measured in every window, its tasks are left alone, and what
+//! was kept does not break it. Needs root.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod scene;
+
+use std::path::Path;
+
+use evenkeel_actuate::Linux;
+use scene::{Agent, Group, crowd, evenkeel, facts, json, run, snapshot, text, turn};
+use serde_json::Value;
+
+fn config(dir: &Path, protect: &str) -> String {
+    let path = dir.join("protect.toml");
+    let run = "[run]\ndecide_within = \"6s\"\ncloser_look = \"0s\"\ninterval = \"200ms\"\n";
+    std::fs::write(&path, format!("{run}{protect}")).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The 99th percentile that a run's last trial measured for the first protection under some settings, each window's own.
+fn windows<'a>(history: &'a Value, settings: &'a str) -> impl Iterator<Item = f64> + 'a {
+    let of = move |window: &&Value| window["settings"] == settings;
+    let p99 = |window: &Value| window["protected_p99_ms"][0].as_f64();
+    history["trials"].as_array().unwrap().iter().filter(of).filter_map(p99)
+}
+
+#[test]
+fn the_protected_are_measured_and_left_alone() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("protect");
+    let loads = crowd(&group);
+    let precious = &loads[1];
+    let protect = format!("[[protect]]\nscope = \"{}\"\n", precious.scope());
+    let config = config(dir.path(), &protect);
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    let found = facts(&mut kernel, precious.pid()).unwrap();
+    let args = ["--config", &config, "run", "--scope", &group.scope(), "--for", "14s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut changed = 0;
+    while agent.process.try_wait().unwrap().is_none() {
+        assert_eq!(facts(&mut kernel, precious.pid()).unwrap(), found, "the protected task was changed");
+        changed += usize::from(snapshot(&mut kernel, &[&group]) != before);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let output = agent.end();
+    let document = json(&output);
+    assert!(changed > 0, "nothing was tried: {} {document:#}", text(&output.stderr));
+    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+
+    let status = &document["protected"][0];
+    assert_eq!((&status["name"], &status["tasks"]), (&precious.scope().into(), &1.into()), "{document:#}");
+    assert_eq!(status["estimated"], false, "programs in the kernel count here: {}", text(&output.stderr));
+    assert!(status["default_p99_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{document:#}");
+    let limit = status["limit_ms"].as_f64().unwrap();
+    assert!(limit >= 2.0 * status["default_p99_ms"].as_f64().unwrap() - 1e-6, "{document:#}");
+
+    let history = json(&run(dir.path(), &["history", "--run", "last", "-o", "json"]));
+    let default: Vec<f64> = windows(&history, "kernel default").collect();
+    assert!(!default.is_empty() && default.iter().all(|ms| *ms > 0.0), "{history:#}");
+    // Whatever was kept, most of its windows are within the limit: the percentile over all of them is.
+    let kept = document["stages"].as_array().unwrap().iter().find(|stage| stage["kept"] == true).unwrap();
+    let kept = kept["name"].as_str().unwrap().strip_prefix("trial ").unwrap();
+    let mut waits: Vec<f64> = windows(&history, kept).collect();
+    waits.sort_by(f64::total_cmp);
+    let first_trial_only = history["trials"].as_array().unwrap().iter().all(|window| window["trial"] == 1);
+    if first_trial_only && !waits.is_empty() {
+        assert!(waits[0] <= limit, "{kept}: {waits:?} beyond {limit}");
+    }
+}
+
+#[test]
+fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("means");
+    let _loads = crowd(&group);
+    let protect = format!("[[protect]]\nscope = \"{}\"\nwait_p99 = \"500ms\"\n", group.scope());
+    let config = config(dir.path(), &protect);
+    // A kernel without BTF, as far as it can see.
+    let hidden = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+    let output = std::process::Command::new("unshare")
+        .args(["-m", "sh", "-c", hidden, "sh", env!("CARGO_BIN_EXE_evenkeel"), "--state-dir"])
+        .arg(dir.path())
+        .args(["--config", &config, "run", "--scope", "cgroup:/no/such/group", "--for", "5s", "-o", "json"])
+        .output()
+        .unwrap();
+    let document = json(&output);
+    let status = &document["protected"][0];
+    assert!(text(&output.stderr).contains("means for each switch"), "{}", text(&output.stderr));
+    assert_eq!((&status["estimated"], &status["tasks"]), (&true.into(), &8.into()), "{document:#}");
+    // Nothing was decided, so that the bound alone is known; eight loads on two CPUs wait.
+    assert_eq!((&status["limit_ms"], &status["state"]), (&500.0.into(), &"kept".into()), "{document:#}");
+    assert!(status["p99_ms"].as_f64().is_some_and(|ms| ms > 0.0 && ms < 500.0), "{document:#}");
+    assert!(status["waits"].as_u64().is_some_and(|waits| waits > 50), "{document:#}");
+}

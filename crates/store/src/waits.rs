@@ -1,0 +1,103 @@
+//! Lengths of containers' waits for a CPU, by minute.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::Histogram;
+use rusqlite::{OptionalExtension, params};
+
+use crate::db::{Store, StoreError};
+
+/// Made when the first are recorded: histories without lengths of waits do not have it.
+const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS waits (
+    minute INTEGER NOT NULL,         -- since 1970
+    container TEXT NOT NULL,
+    doc TEXT NOT NULL,               -- JSON: pairs of bucket and count, see evenkeel_base::Histogram
+    PRIMARY KEY (minute, container)
+) WITHOUT ROWID";
+
+/// Lengths are kept for a day ...
+const DAY: u64 = 24 * 60;
+/// ... and for as many lines, the latest: about 15 MB, ...
+const MOST: u64 = 100_000;
+/// ... or one for this many bytes that the history may have.
+const BYTES_A_LINE: u64 = 1024;
+
+impl Store {
+    /// Adds to a minute (since 1970); forgets what is older than a day.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add_waits(&mut self, minute: u64, waits: &BTreeMap<String, Histogram>) -> Result<(), StoreError> {
+        let wrap = self.wrap();
+        self.db.execute_batch(TABLE).map_err(&wrap)?;
+        let most = MOST.min(self.limits.max_bytes / BYTES_A_LINE) as i64;
+        let add = || -> rusqlite::Result<()> {
+            let write = self.db.unchecked_transaction()?;
+            for (container, waits) in waits {
+                let kept: Option<String> = write
+                    .query_row(
+                        "SELECT doc FROM waits WHERE minute = ?1 AND container = ?2",
+                        params![minute as i64, container],
+                        |row| row.get(0),
+                    )
+                    .optional()?;
+                let mut sum = kept.as_deref().map(read).unwrap_or_default();
+                sum.merge(waits);
+                write.execute(
+                    "INSERT OR REPLACE INTO waits (minute, container, doc) VALUES (?1, ?2, ?3)",
+                    params![minute as i64, container, serde_json::to_string(&sum).unwrap_or_default()],
+                )?;
+            }
+            write.execute("DELETE FROM waits WHERE minute < ?1", [minute.saturating_sub(DAY) as i64])?;
+            let lines: i64 = write.query_row("SELECT count(*) FROM waits", [], |row| row.get(0))?;
+            if lines > most {
+                // Whole minutes go.
+                write.execute(
+                    "DELETE FROM waits WHERE minute <=
+                     (SELECT minute FROM waits ORDER BY minute LIMIT 1 OFFSET ?1)",
+                    [lines - most],
+                )?;
+            }
+            write.commit()
+        };
+        add().map_err(wrap)
+    }
+
+    /// Lengths of waits in the minutes that have a part in this time (nanoseconds since 1970), by container; empty when
+    /// none were recorded.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn waits(&self, from_ns: u64, to_ns: u64) -> Result<BTreeMap<String, Histogram>, StoreError> {
+        let wrap = self.wrap();
+        let there: i64 = self
+            .db
+            .query_row("SELECT count(*) FROM sqlite_master WHERE name = 'waits'", [], |row| row.get(0))
+            .map_err(&wrap)?;
+        let mut all: BTreeMap<String, Histogram> = BTreeMap::new();
+        if there == 0 {
+            return Ok(all);
+        }
+        let minute = |ns: u64| (ns / 60_000_000_000) as i64;
+        let mut statement = self
+            .db
+            .prepare("SELECT container, doc FROM waits WHERE minute BETWEEN ?1 AND ?2")
+            .map_err(&wrap)?;
+        let rows = statement
+            .query_map(params![minute(from_ns), minute(to_ns)], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+            })
+            .map_err(&wrap)?;
+        for row in rows {
+            let (container, doc) = row.map_err(&wrap)?;
+            all.entry(container).or_default().merge(&read(&doc));
+        }
+        Ok(all)
+    }
+}
+
+/// What is damaged counts as nothing.
+fn read(doc: &str) -> Histogram {
+    serde_json::from_str(doc).unwrap_or_default()
+}
