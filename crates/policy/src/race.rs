@@ -451,8 +451,8 @@ impl Race {
                 "the present state, for comparison".to_owned()
             };
         }
-        let gain = verdict.gain_pct.map_or_else(
-            || "no paired windows".to_owned(),
+        let gain = verdict.gain_pct.filter(|g| g.low.is_finite() && g.high.is_finite()).map_or_else(
+            || "too few windows for an interval".to_owned(),
             |g| format!("{:+.1} points of CPU ({:+.1} to {:+.1})", g.value, g.low, g.high),
         ) + &self.waits(verdict)
             + &self.protected(verdict);
