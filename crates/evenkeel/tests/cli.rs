@@ -64,6 +64,8 @@ fn every_command_of_the_contract_is_there() {
         "status",
         "restore",
         "history",
+        "replay",
+        "why",
         "exec",
         "load",
         "sim",

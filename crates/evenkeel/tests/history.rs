@@ -7,10 +7,10 @@ use std::process::{Command, Output};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, SelfCost, Stage};
-use evenkeel_base::{CpuTimes, Sample, TaskId, TaskSample};
+use evenkeel_base::{CpuTimes, Histogram, Sample, TaskId, TaskSample};
 use evenkeel_kernfs::Root;
 use evenkeel_observe::{Endpoints, Observer, ObserverOptions};
-use evenkeel_store::{Limits, Store, TaskInfo};
+use evenkeel_store::{Limits, Store, TaskInfo, TrialWindow};
 use serde_json::Value;
 
 const S: u64 = 1_000_000_000;
@@ -195,6 +195,102 @@ fn rates_come_from_stored_counters() {
     // Older than asked for: nothing.
     let document = document(state.path(), &["history", "--since", "5s"]);
     assert_eq!(document["rates"], Value::Null);
+}
+
+#[test]
+fn lengths_of_waits_are_shown_by_container() {
+    let state = tempfile::tempdir().unwrap();
+    let start = recorded(state.path());
+    let row = || {
+        let document = document(state.path(), &["history", "--since", "10m", "--by", "container"]);
+        document["rates"]["rows"][0].clone()
+    };
+    assert_eq!((&row()["wait_p99_ms"], &row()["waits"]), (&Value::Null, &Value::Null));
+    assert!(!ok(state.path(), &["history", "--since", "10m", "--by", "container"]).contains("P99"));
+    let mut waits = Histogram::default();
+    waits.add_many(500_000, 950);
+    waits.add_many(8_000_000, 50);
+    let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
+    let names = ["cache", "gone"].map(|name| (name.to_owned(), waits.clone()));
+    store.add_waits(start / (60 * S), &names.into()).unwrap();
+    let row = row();
+    let ms = |field: &str| row[field].as_f64().unwrap();
+    assert!((0.4..0.65).contains(&ms("wait_p50_ms")), "{row}");
+    assert!((6.0..10.5).contains(&ms("wait_p99_ms")) && ms("wait_max_ms") >= ms("wait_p99_ms"), "{row}");
+    assert_eq!(row["waits"], 1000);
+    let text = ok(state.path(), &["history", "--since", "10m", "--by", "container"]);
+    assert!(text.contains("P99 MS") && text.contains("cache") && !text.contains("gone"), "{text}");
+}
+
+#[test]
+fn a_run_is_replayed_in_order() {
+    let state = tempfile::tempdir().unwrap();
+    let start = recorded(state.path());
+    let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
+    let run = store.last_run().unwrap().unwrap();
+    for at in [21, 25] {
+        let window = TrialWindow {
+            trial: 1,
+            settings: "batch".into(),
+            started_ns: start + at * S,
+            seconds: 2.0,
+            cpu_pct: 140.0,
+            wait_per_ran: Some(0.2),
+            fulfilment: None,
+            steal_pct: None,
+            protected_p99_ms: Vec::new(),
+        };
+        store.add_trial(run.id, &window).unwrap();
+    }
+    store.set_changes(run.id, &[]).unwrap();
+    store.finish_run(run.id, &RunRecord { changes: Vec::new(), ..run.record }, "done").unwrap();
+    drop(store);
+    let replay = document(state.path(), &["replay", "--step", "10s", "-n", "1"]);
+    assert_eq!((&replay["schema"], &replay["runs"]), (&"evenkeel.replay/v1".into(), &vec![1].into()));
+    let moments = replay["moments"].as_array().unwrap();
+    let kinds: Vec<&str> = moments.iter().map(|moment| moment["kind"].as_str().unwrap()).collect();
+    // The change was written before its trial's end, as the record says.
+    let expected = [
+        "begins", "rates", "set", "rates", "window", "window", "kept", "rates", "rates", "rates", "rates",
+        "put back", "ends",
+    ];
+    assert_eq!(kinds, expected, "{replay:#}");
+    let rates: Vec<&Value> = moments.iter().filter(|moment| moment["kind"] == "rates").collect();
+    assert_eq!((&rates[0]["settings"], &rates[2]["settings"]), (&"kernel default".into(), &"batch".into()));
+    assert_eq!((&rates[0]["cpu_pct"], &rates[0]["cpus"]), (&120.0.into(), &vec![60.0, 60.0].into()));
+    assert_eq!(rates[0]["busiest"].as_array().unwrap().len(), 1);
+    assert_eq!(rates[0]["busiest"][0]["name"], "make");
+    let mut last = String::new();
+    for moment in moments {
+        let at = moment["at"].as_str().unwrap().to_owned();
+        assert!(at >= last, "{at} after {last}");
+        last = at;
+    }
+    let text = ok(state.path(), &["replay"]);
+    assert!(
+        text.contains("kept       batch: measured") && text.contains("window     batch: 140.0 % CPU"),
+        "{text}"
+    );
+    assert!(text.lines().filter(|line| line.contains("  rates ")).count() == 60, "{text}");
+    assert!(text.contains("redis 25") && text.contains("set        20 redis sched"), "{text}");
+    assert_eq!(ok(state.path(), &["replay", "-o", "csv", "--step", "10s"]).lines().count(), 14);
+    // At a speed it takes its time: the last 20 s of it.
+    let began = std::time::Instant::now();
+    ok(state.path(), &["replay", "--since", "40s", "--step", "10s", "--speed", "30"]);
+    assert!(began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_was_not_recorded_is_not_replayed() {
+    let state = tempfile::tempdir().unwrap();
+    assert!(ok(state.path(), &["replay"]).contains("Nothing recorded"));
+    assert_eq!(document(state.path(), &["replay"])["moments"], Value::Array(Vec::new()));
+    assert_eq!(evenkeel(state.path(), &["replay", "--run", "3"]).status.code(), Some(2));
+    recorded(state.path());
+    assert_eq!(evenkeel(state.path(), &["replay", "--run", "99"]).status.code(), Some(2));
+    assert_eq!(evenkeel(state.path(), &["replay", "--speed", "-1"]).status.code(), Some(2));
+    // The run is older than that, and it is not over.
+    assert!(ok(state.path(), &["replay", "--since", "1s"]).contains("Nothing was recorded"));
 }
 
 #[test]

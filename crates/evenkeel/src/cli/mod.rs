@@ -22,6 +22,7 @@ mod plan;
 mod promises;
 mod prove;
 mod ps;
+mod replay;
 mod restore;
 mod run;
 mod settings;
@@ -109,6 +110,7 @@ enum Command {
     Status(status::Args),
     Restore(restore::Args),
     History(history::Args),
+    Replay(replay::Args),
     Exec(exec::Args),
     Load(load::Args),
     Lab(lab::Args),
@@ -178,6 +180,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(global, args),
         Command::Restore(args) => restore::run(global, args),
         Command::History(args) => history::run(global, args),
+        Command::Replay(args) => replay::run(global, args),
         Command::Exec(args) => exec::run(global, args),
         Command::Load(args) => load::run(global, args),
         Command::Lab(args) => lab::run(global, args),

@@ -1,0 +1,208 @@
+//! `evenkeel replay`: a recorded time once more, moment by moment.
+
+mod moments;
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow};
+use evenkeel_report::{Field, Table, Value, time};
+use evenkeel_store::Store;
+use serde_json::json;
+
+use super::history::{By, RunChoice, choose, failure, parse_run};
+use super::{Failure, Format, Global, Outcome};
+use moments::{Kind, Moment};
+
+/// Show a recorded time once more: who got the CPU, what the loop tried, measured, decided and changed, when it did.
+///
+/// The last run, unless told otherwise. On a terminal ten times as fast as it happened, else at once.
+///
+/// Example: evenkeel replay --run last --speed 20
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Replay this run: its number, or `last`.
+    #[arg(long, value_name = "N", value_parser = parse_run, conflicts_with = "since")]
+    run: Option<RunChoice>,
+    /// Replay from this long ago until now, such as 10m or 2h, whichever runs there were.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    since: Option<Duration>,
+    /// How many times as fast as it happened; 0 is at once.
+    #[arg(long, value_name = "FACTOR", value_parser = parse_speed)]
+    speed: Option<f64>,
+    /// Who is named with their CPU.
+    #[arg(long, value_enum, default_value_t = By::Process)]
+    by: By,
+    /// How many of them at most, busiest first.
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 5)]
+    lines: usize,
+    /// Shortest time that a line of rates is about.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    step: Duration,
+}
+
+/// Speed on a terminal.
+const SPEED: f64 = 10.0;
+/// Longest pause between two lines.
+const PAUSE: Duration = Duration::from_secs(3);
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let speed =
+        text.trim_end_matches('x').parse::<f64>().ok().filter(|speed| speed.is_finite() && *speed >= 0.0);
+    speed.ok_or_else(|| "a factor such as 10, or 0 for no pauses".to_owned())
+}
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if global.output == Format::Svg {
+        return Err(Failure::Usage(anyhow!("--output svg: use text, json or csv")));
+    }
+    if global.root.is_some() {
+        return Err(Failure::Usage(anyhow!("a captured tree has no history; name a --state-dir instead")));
+    }
+    let path = global.state_dir.join(evenkeel_store::FILE_NAME);
+    let store = Store::open_read_only(&path).map_err(failure)?;
+    let choice = args.run.unwrap_or(RunChoice::Last);
+    let (runs, span) = match (&store, args.since) {
+        (None, _) => (Vec::new(), None),
+        (Some(store), Some(since)) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let from = now.saturating_sub(since).as_nanos() as u64;
+            let meant = store.runs().map_err(failure)?.into_iter().rev();
+            let meant = meant.filter(|run| run.ended_ns.is_none_or(|ended| ended >= from)).map(|run| run.id);
+            (meant.collect(), Some((from, u64::MAX)))
+        }
+        (Some(store), None) => match choose(store, choice).map_err(failure)? {
+            Some(run) => (vec![run.id], Some((run.record.started_ns, run.ended_ns.unwrap_or(u64::MAX)))),
+            None => (Vec::new(), None),
+        },
+    };
+    let (Some(store), Some(span)) = (store, span) else {
+        return match (global.output, args.run) {
+            (_, Some(RunChoice::Number(run))) => {
+                Err(Failure::Usage(anyhow!("nothing recorded in {}: there is no run {run}", path.display())))
+            }
+            (Format::Json, _) => print(&document(&[], &[])),
+            (Format::Csv, _) => print(&table().csv(&[])),
+            _ => print(&format!("Nothing recorded in {}.\n", path.display())),
+        };
+    };
+    let limits = moments::Limits { by: args.by, lines: args.lines, step_s: args.step.as_secs_f64() };
+    let moments = moments::read(&store, &runs, span, limits).map_err(failure)?;
+    match global.output {
+        Format::Json => print(&document(&runs.iter().map(|run| run.0).collect::<Vec<_>>(), &moments)),
+        Format::Csv => print(&table().csv(&moments)),
+        Format::Text | Format::Svg => play(&moments, args.speed),
+    }
+}
+
+fn print(out: &str) -> Outcome {
+    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    Ok(0)
+}
+
+fn document(runs: &[i64], moments: &[Moment]) -> String {
+    let edge = |moment: Option<&Moment>| moment.and_then(|moment| time::rfc3339(moment.at_ns));
+    let document = json!({
+        "schema": "evenkeel.replay/v1",
+        "runs": runs,
+        "from": edge(moments.first()),
+        "to": edge(moments.last()),
+        "moments": table().json(moments),
+    });
+    format!("{document:#}\n")
+}
+
+fn table() -> Table<Moment> {
+    Table::new(vec![
+        Field::new("at", "AT (UTC)", |moment: &Moment| time::rfc3339(moment.at_ns).into()),
+        Field::text("kind", "WHAT", |moment: &Moment| moment.kind.name()),
+        Field::text("settings", "SETTINGS", |moment: &Moment| moment.settings.clone()),
+        Field::new("seconds", "SECONDS", |moment: &Moment| {
+            moment.seconds.map_or(Value::Absent, Value::Number)
+        }),
+        Field::new("cpu_pct", "CPU %", |moment: &Moment| moment.cpu_pct.map_or(Value::Absent, Value::Number)),
+        Field::new("cpus", "CPUS", |moment: &Moment| Value::Json(json!(moment.per_cpu_pct))),
+        Field::new("busiest", "BUSIEST", |moment: &Moment| {
+            let rows = moment.busiest.iter();
+            Value::Json(rows.map(|row| json!({"name": row.0, "cpu_pct": row.1, "wait_pct": row.2})).collect())
+        }),
+        Field::text("text", "TEXT", |moment: &Moment| moment.text.clone()),
+    ])
+}
+
+/// One line for each moment, with pauses as they were.
+fn play(moments: &[Moment], speed: Option<f64>) -> Outcome {
+    let mut out = std::io::stdout();
+    let speed = speed.unwrap_or(if out.is_terminal() { SPEED } else { 0.0 });
+    if moments.is_empty() {
+        return print("Nothing was recorded in that time.\n");
+    }
+    let mut last: Option<u64> = None;
+    for moment in moments {
+        if let (Some(last), true) = (last, speed > 0.0) {
+            let gap = moment.at_ns.saturating_sub(last) as f64 / 1e9 / speed;
+            std::thread::sleep(Duration::try_from_secs_f64(gap).unwrap_or(PAUSE).min(PAUSE));
+        }
+        last = Some(moment.at_ns);
+        let line = format!("{}  {}\n", time::short(moment.at_ns), line(moment));
+        out.write_all(line.as_bytes())
+            .and_then(|()| out.flush())
+            .context("cannot write to stdout")
+            .map_err(Failure::Cannot)?;
+    }
+    Ok(0)
+}
+
+fn line(moment: &Moment) -> String {
+    if moment.kind != Kind::Rates {
+        return format!("{:<10} {}", moment.kind.name(), moment.text);
+    }
+    let cpus: Vec<String> = moment.per_cpu_pct.iter().map(|pct| format!("{pct:.0}")).collect();
+    let busiest: Vec<String> = moment
+        .busiest
+        .iter()
+        .map(|(name, pct, waited)| match waited {
+            Some(waited) if *waited >= 0.5 => format!("{name} {pct:.0} (waits {waited:.0})"),
+            _ => format!("{name} {pct:.0}"),
+        })
+        .collect();
+    // Hosts have hundreds of CPUs: their sum, and each where there are few.
+    let each = if cpus.len() <= 8 { format!(" ({})", cpus.join(" ")) } else { String::new() };
+    format!(
+        "{:<10} {:.0} %{each} under {}: {}",
+        moment.kind.name(),
+        moment.cpu_pct.unwrap_or(0.0),
+        moment.settings,
+        if busiest.is_empty() { "nobody".to_owned() } else { busiest.join(", ") }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_factors() {
+        assert_eq!(parse_speed("20"), Ok(20.0));
+        assert_eq!(parse_speed("0.5x"), Ok(0.5));
+        for bad in ["", "-1", "fast", "inf", "NaN"] {
+            assert!(parse_speed(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn many_cpus_are_only_summed_up() {
+        let moment = |cpus: usize| Moment {
+            at_ns: 0,
+            kind: Kind::Rates,
+            settings: "batch".into(),
+            seconds: Some(1.0),
+            cpu_pct: Some(50.0 * cpus as f64),
+            per_cpu_pct: vec![50.0; cpus],
+            busiest: vec![("web".into(), 40.0, Some(3.0)), ("db".into(), 10.0, None)],
+            text: String::new(),
+        };
+        assert_eq!(line(&moment(2)), "rates      100 % (50 50) under batch: web 40 (waits 3), db 10");
+        assert_eq!(line(&moment(64)), "rates      3200 % under batch: web 40 (waits 3), db 10");
+    }
+}

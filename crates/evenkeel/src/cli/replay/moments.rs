@@ -1,0 +1,256 @@
+//! What happened when, from the history: rates between samples, and what the loop did.
+
+use evenkeel_report::run::target;
+use evenkeel_store::rates::Accumulator;
+use evenkeel_store::{RunId, Store, StoreError, StoredSample, TrialWindow};
+
+use crate::cli::history::{By, lines};
+
+/// What a moment is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A run began.
+    Begins,
+    /// Who got the CPU since the last one.
+    Rates,
+    /// A window of a trial.
+    Window,
+    /// Settings were kept.
+    Kept,
+    /// Settings were taken back, or never put in force.
+    Refused,
+    /// A change was made.
+    Set,
+    /// A change was taken back.
+    PutBack,
+    /// A run ended.
+    Ends,
+}
+
+impl Kind {
+    /// As in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Begins => "begins",
+            Self::Rates => "rates",
+            Self::Window => "window",
+            Self::Kept => "kept",
+            Self::Refused => "refused",
+            Self::Set => "set",
+            Self::PutBack => "put back",
+            Self::Ends => "ends",
+        }
+    }
+}
+
+/// Something seen or done. Percent is of one CPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moment {
+    pub at_ns: u64,
+    pub kind: Kind,
+    /// Settings in force, or those it is about.
+    pub settings: String,
+    /// What it covers.
+    pub seconds: Option<f64>,
+    /// CPU used: by the host, in a window by the scope.
+    pub cpu_pct: Option<f64>,
+    pub per_cpu_pct: Vec<f64>,
+    /// Name, CPU used, time waited.
+    pub busiest: Vec<(String, f64, Option<f64>)>,
+    pub text: String,
+}
+
+impl Moment {
+    fn event(at_ns: u64, kind: Kind, settings: &str, text: String) -> Self {
+        Self {
+            at_ns,
+            kind,
+            settings: settings.to_owned(),
+            seconds: None,
+            cpu_pct: None,
+            per_cpu_pct: Vec::new(),
+            busiest: Vec::new(),
+            text,
+        }
+    }
+}
+
+/// How much earlier than a step a sample may come that ends it, seconds.
+const EARLY_S: f64 = 0.1;
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub by: By,
+    pub lines: usize,
+    pub step_s: f64,
+}
+
+/// Everything in a time (nanoseconds since 1970), in order.
+pub fn read(
+    store: &Store,
+    runs: &[RunId],
+    (from, to): (u64, u64),
+    limits: Limits,
+) -> Result<Vec<Moment>, StoreError> {
+    let mut moments = Vec::new();
+    for run in runs {
+        moments.extend(events(store, *run)?);
+    }
+    moments.extend(rates(store, (from, to), limits)?);
+    moments.retain(|moment| (from..=to).contains(&moment.at_ns));
+    // What happens at one instant stays in the order it was put in.
+    moments.sort_by_key(|moment| moment.at_ns);
+    let mut settings = "?".to_owned();
+    for moment in &mut moments {
+        match moment.kind {
+            Kind::Begins | Kind::Kept | Kind::Ends => settings.clone_from(&moment.settings),
+            Kind::Rates => moment.settings.clone_from(&settings),
+            _ => {}
+        }
+    }
+    Ok(moments)
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1e9) as u64
+}
+
+/// What a run did.
+fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
+    let stored = store.run(run)?;
+    let trials = store.trials(run)?;
+    let begins = format!("run {} of {}", run.0, stored.record.scope.join(" "));
+    let default = evenkeel_agent::KERNEL_DEFAULT;
+    let mut moments = vec![Moment::event(stored.record.started_ns, Kind::Begins, default, begins)];
+    moments.extend(trials.iter().map(window));
+    let starts: Vec<u64> = stored.record.stages.iter().map(|stage| stage.started_ns).collect();
+    for stage in &stored.record.stages {
+        let Some(kept) = stage.kept else { continue };
+        let settings = stage.name.strip_prefix("trial ").unwrap_or(&stage.name);
+        let kind = if kept { Kind::Kept } else { Kind::Refused };
+        let at_ns = decided(stage.started_ns, &starts, &trials);
+        let why = stage.why.strip_prefix("kept: ").or_else(|| stage.why.strip_prefix("taken back: "));
+        let text = format!("{settings}: {}", why.unwrap_or(&stage.why));
+        moments.push(Moment::event(at_ns, kind, settings, text));
+    }
+    for change in store.changes(run)? {
+        let what = &change.change;
+        let text = format!("{} {} {} -> {} ({})", target(what), what.knob, what.from, what.to, what.why);
+        moments.push(Moment::event(what.at_ns, Kind::Set, "", text));
+        if let Some(at_ns) = change.undone_ns {
+            let text = format!("{} {} {}", target(what), what.knob, what.from);
+            moments.push(Moment::event(at_ns, Kind::PutBack, "", text));
+        }
+    }
+    if let Some(at_ns) = stored.ended_ns {
+        let text = format!("run {}: {}", run.0, stored.outcome.as_deref().unwrap_or("no outcome told"));
+        moments.push(Moment::event(at_ns, Kind::Ends, default, text));
+    }
+    Ok(moments)
+}
+
+fn window(window: &TrialWindow) -> Moment {
+    let mut text = format!("{}: {:.1} % CPU", window.settings, window.cpu_pct);
+    if let Some(waited) = window.wait_per_ran {
+        text.push_str(&format!(", {waited:.2} s waited per second of work"));
+    }
+    for p99_ms in window.protected_p99_ms.iter().flatten() {
+        text.push_str(&format!(", protected waits {p99_ms:.2} ms in the 99th percentile"));
+    }
+    let at_ns = window.started_ns.saturating_add(nanos(window.seconds));
+    Moment {
+        seconds: Some(window.seconds),
+        cpu_pct: Some(window.cpu_pct),
+        ..Moment::event(at_ns, Kind::Window, &window.settings, text)
+    }
+}
+
+/// When a trial was decided that began at `started_ns`: at the end of its last window.
+fn decided(started_ns: u64, starts: &[u64], trials: &[TrialWindow]) -> u64 {
+    let next = starts.iter().copied().filter(|start| *start > started_ns).min().unwrap_or(u64::MAX);
+    let windows = trials.iter().filter(|window| (started_ns..next).contains(&window.started_ns));
+    let ends = windows.map(|window| window.started_ns.saturating_add(nanos(window.seconds)));
+    ends.max().unwrap_or(started_ns)
+}
+
+/// Who got the CPU, step by step. Where samples are further apart than a step, from one to the next.
+fn rates(store: &Store, (from, to): (u64, u64), limits: Limits) -> Result<Vec<Moment>, StoreError> {
+    let mut moments = Vec::new();
+    let mut samples = store.samples(from, to)?;
+    let mut first: Option<StoredSample> = None;
+    loop {
+        let next = match samples.next() {
+            None => break,
+            Some(Err(error)) if error.is_corrupt() => {
+                tracing::warn!("a block of samples is passed over: {error}");
+                continue;
+            }
+            Some(next) => next?,
+        };
+        let Some(begun) = first.take().filter(|begun| begun.session == next.session) else {
+            first = Some(next);
+            continue;
+        };
+        let ns = next.sample.monotonic_ns.saturating_sub(begun.sample.monotonic_ns);
+        // Samples come a little before or after their time.
+        if (ns as f64) < 1e9 * (limits.step_s - EARLY_S.min(0.1 * limits.step_s)) {
+            first = Some(begun);
+            continue;
+        }
+        let mut step = Accumulator::default();
+        step.add(begun);
+        step.add(next.clone());
+        first = Some(next);
+        let names = samples.names();
+        let Some(rates) = step.finish(|id| names.get(&id).cloned()) else { continue };
+        let busiest = lines(&rates, limits.by).into_iter().take(limits.lines);
+        let busiest = busiest.filter_map(|line| Some((line.key, line.cpu_pct?, line.wait_pct)));
+        let per_cpu_pct: Vec<f64> = rates.cpus.iter().map(|cpu| cpu.busy_pct).collect();
+        moments.push(Moment {
+            seconds: Some(rates.seconds),
+            cpu_pct: Some(per_cpu_pct.iter().sum()),
+            per_cpu_pct,
+            busiest: busiest.filter(|line| line.1 >= 0.05).collect(),
+            ..Moment::event(rates.to_ns, Kind::Rates, "", String::new())
+        });
+    }
+    Ok(moments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(started_ns: u64) -> TrialWindow {
+        TrialWindow {
+            trial: 1,
+            settings: "batch".into(),
+            started_ns,
+            seconds: 1e-9,
+            cpu_pct: 140.0,
+            wait_per_ran: Some(0.25),
+            fulfilment: None,
+            steal_pct: None,
+            protected_p99_ms: vec![None, Some(1.5)],
+        }
+    }
+
+    #[test]
+    fn a_trial_is_decided_when_its_last_window_ends() {
+        let (trials, starts) = ([trial(11), trial(19), trial(30), trial(35)], [10, 10, 28]);
+        assert_eq!(decided(10, &starts, &trials), 20);
+        assert_eq!(decided(28, &starts, &trials), 36);
+        assert_eq!(decided(28, &starts, &[]), 28);
+    }
+
+    #[test]
+    fn a_window_tells_what_was_measured() {
+        let moment = window(&trial(5));
+        assert_eq!(moment.at_ns, 6);
+        assert_eq!(
+            moment.text,
+            "batch: 140.0 % CPU, 0.25 s waited per second of work, protected waits 1.50 ms in the 99th percentile"
+        );
+    }
+}
