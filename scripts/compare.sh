@@ -1,7 +1,7 @@
 #!/bin/bash
 # What it costs to watch 2,000 tasks once a second: evenkeel beside Debian's atop, top, pidstat and process exporter.
 #
-#   scripts/compare.sh [--tasks 2000] [--busy 50] [--seconds 10] [--tools "evenkeel-bpf evenkeel-proc top pidstat atop
+#   scripts/compare.sh [--tasks 2000] [--busy 50] [--seconds 8] [--tools "evenkeel-bpf evenkeel-proc top pidstat atop
 #                      atop-file exporter"] [--binary target/release/evenkeel]
 #
 # One after the other, on the same tasks (see crowd.sh), at the same interval; each tool's CPU is that of its whole process
@@ -15,7 +15,7 @@ set -euo pipefail
 . "$(dirname "$0")/crowd.sh"
 cd "$(dirname "$0")/.."
 
-tasks=2000 busy=50 seconds=10 binary='' tools='evenkeel-bpf evenkeel-proc top pidstat atop atop-file exporter'
+tasks=2000 busy=50 seconds=8 binary='' tools='evenkeel-bpf evenkeel-proc top pidstat atop atop-file exporter'
 while [ $# -gt 0 ]; do
     case $1 in
     --tasks) tasks=${2:?} ;;
@@ -43,7 +43,8 @@ command_of() {
     if have "$name"; then command -v "$name" && return; fi
     if [ ! -e "$unpacked/$name.done" ] && have apt-get && have dpkg; then
         mkdir -p "$unpacked/$name.debs"
-        if (cd "$unpacked/$name.debs" && apt-get download -qq "$@" >&2); then
+        say "$name is not installed: fetching the package $1 to look inside (nothing is installed)"
+        if (cd "$unpacked/$name.debs" && apt-get -qq -o APT::Sandbox::User=root download "$@" >&2); then
             for deb in "$unpacked/$name.debs"/*.deb; do dpkg -x "$deb" "$unpacked/root"; done
             : >"$unpacked/$name.done"
         fi
@@ -68,7 +69,9 @@ for name in $tools; do
     top) path=$(command_of top procps || true) ;;
     pidstat) path=$(command_of pidstat sysstat libsensors5 || true) ;;
     atop | atop-file) path=$(command_of atop atop || true) ;;
-    exporter) path=$(command_of prometheus-process-exporter prometheus-process-exporter || true) ;;
+    exporter)
+        path=
+        if have curl; then path=$(command_of prometheus-process-exporter prometheus-process-exporter || true); fi ;;
     *) echo "error: --tools: $name is none" >&2 && exit 2 ;;
     esac
     if [ -n "$path" ]; then
@@ -82,8 +85,8 @@ crowd "$tasks" "$busy" "$binary"
 
 start() {
     case $1 in
-    top) exec "$2" -b -d 1 ;;
-    pidstat) LD_LIBRARY_PATH=$library exec "$2" -p ALL 1 ;;
+    top) TERM=dumb exec "$2" -b -d 1 ;;
+    pidstat) LD_LIBRARY_PATH=${library:-/usr/lib} exec "$2" -p ALL 1 ;;
     atop) exec "$2" 1 ;;
     atop-file) exec "$2" -w "$work/atop.raw" 1 ;;
     exporter)
