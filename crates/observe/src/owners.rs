@@ -120,7 +120,8 @@ impl Owners {
         }
         self.emulators = seen;
         for task in tasks {
-            let Some(&at) = by_process.get(&task.id.tgid) else { continue };
+            let vhost = vm::vhost_owner(&task.comm).filter(|_| task.kernel_thread);
+            let Some(&at) = by_process.get(&vhost.unwrap_or(task.id.tgid)) else { continue };
             task.vm = Some(at);
             if vm::vcpu_number(&task.comm).is_some() {
                 owned.vms[at as usize].vcpus.push(task.id.tid);

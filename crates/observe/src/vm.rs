@@ -28,6 +28,11 @@ pub(crate) fn vcpu_number(comm: &str) -> Option<u32> {
     rest.or_else(|| comm.strip_prefix("fc_vcpu ")).or_else(|| comm.strip_prefix("vcpu"))?.parse().ok()
 }
 
+/// The emulator whose packets a kernel thread moves: `vhost-PID`. Since Linux 6.4 these are threads of the emulator itself.
+pub(crate) fn vhost_owner(comm: &str) -> Option<u32> {
+    comm.strip_prefix("vhost-")?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +58,10 @@ mod tests {
         assert_eq!(
             (vcpu_number("fc_vcpu 1"), vcpu_number("CPU x"), vcpu_number("worker")),
             (Some(1), None, None)
+        );
+        assert_eq!(
+            (vhost_owner("vhost-812"), vhost_owner("vhost-net"), vhost_owner("kvm")),
+            (Some(812), None, None)
         );
     }
 }

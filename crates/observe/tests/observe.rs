@@ -118,11 +118,21 @@ fn a_virtual_machine_and_its_vcpus() {
     tree.file("1/proc/70/cmdline", "/usr/bin/qemu-system-x86_64\0-name\0guest=ignored\0");
     tree.task(80, 80, "qemu-system-arm", "0::/\n", 1, 0);
     tree.file("1/proc/80/cmdline", "qemu-system-arm\0-name\0pi,debug-threads=on\0");
+    // A kernel thread that moves the machine's packets (vhost before Linux 6.4), and one that only looks like it.
+    tree.task(95, 95, "vhost-70", "0::/\n", 3, 0).task(96, 96, "vhost-70", "0::/\n", 3, 0);
+    for sample in [0, 1] {
+        let path = format!("{sample}/proc/95/task/95/stat");
+        let stat = std::fs::read_to_string(tree.path().join(&path)).unwrap();
+        // PF_KTHREAD among the flags.
+        tree.file(&path, &stat.replace(" 4194560 ", " 2129984 "));
+    }
     tree.task(90, 90, "qemu-img", "0::/\n", 1, 0);
     tree.file("1/proc/90/cmdline", "qemu-img\0convert\0");
     let seen = observe(&tree);
     let names: Vec<_> = seen.vms.iter().map(|vm| (vm.name.as_str(), vm.pid, vm.vcpus.as_slice())).collect();
     assert_eq!(names, [("db", 70, &[74][..]), ("pi", 80, &[][..])]);
+    let of_db = seen.tasks.iter().filter(|task| task.vm == Some(0)).map(|task| task.id.tid);
+    assert_eq!(of_db.collect::<Vec<_>>(), [70, 74, 95]);
     assert!(seen.containers.is_empty());
 }
 

@@ -1,6 +1,7 @@
 //! Where a target's time went: the document (`evenkeel.why/v1`), its text, its pictures, and what it advises.
 
 mod advice;
+mod machine;
 mod page;
 mod picture;
 mod text;
@@ -8,6 +9,7 @@ mod text;
 use serde::Serialize;
 
 pub use advice::{Advice, Facts, advise};
+pub use machine::Machine;
 pub use page::{host_page, target_page};
 pub use picture::{host_picture, target_picture};
 pub use text::{MatrixRow, blame_table, host_text, matrix_rows, matrix_table, target_text};
@@ -252,6 +254,9 @@ pub struct Target {
     pub lost: u64,
     /// The target was gone before the time was over.
     pub gone: bool,
+    /// What its guest sees of this, for a virtual machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vm: Option<Machine>,
     /// What follows.
     pub advice: Vec<Advice>,
     /// What else to know.
@@ -394,6 +399,7 @@ pub(crate) mod tests {
             at_least: false,
             lost: 0,
             gone: false,
+            vm: None,
             advice: vec![],
             notes: vec![],
         }

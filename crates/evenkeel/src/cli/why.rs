@@ -5,6 +5,7 @@ mod fallback;
 mod host;
 mod names;
 mod target;
+mod vm;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;

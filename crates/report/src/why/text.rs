@@ -83,6 +83,10 @@ pub fn target_text(target: &Target, width: Option<u16>) -> String {
             let _ = writeln!(out, "  {what} {seconds:.3} s");
         }
     }
+    if let Some(vm) = &target.vm {
+        let words = table::wrap(&vm.words(), usize::from(width.unwrap_or(100)).saturating_sub(2));
+        let _ = writeln!(out, "\n  {}", words.replace('\n', "\n  ").trim_end());
+    }
     if let Some(waits) = &target.wait_histogram_usec {
         let _ = write!(out, "\n{}", waits_text(waits, target));
     }

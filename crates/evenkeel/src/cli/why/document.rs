@@ -12,6 +12,7 @@ use evenkeel_report::why::{Blame, Bucket, Facts, Kind, Split, Target, ThrottledB
 use super::fallback;
 use super::names::Names;
 use super::target::{Aim, below};
+use super::vm;
 
 /// What is known about the host over the time looked at.
 pub(super) struct Window<'a> {
@@ -104,6 +105,7 @@ pub(super) fn document(
         at_least: false,
         lost: 0,
         gone,
+        vm: vm::machine(window, aim, text),
         advice: Vec::new(),
         notes: Vec::new(),
     };
