@@ -21,6 +21,7 @@ test|busybox-static|/bin/busybox /usr/bin/busybox|the root file system of test c
 test|QEMU|QEMU_COMMAND|boots the test guest: cgroup v2, NUMA, isolated CPUs
 test|cpio|cpio|packs the test guest's initramfs
 test|iproute2|ip|network namespaces of test tenants
+test|iperf3|iperf3|the network as another program measures it
 test|xz-utils|xz|unpacks the drivers of kernels that have them compressed
 test|redis-server|redis-server|an outsider whose latency must not suffer
 test|redis-tools|redis-cli|asks it

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::figures::split;
 use crate::net::measure::Timing;
+use crate::net::tools::Traffic;
 use crate::net::wiring::Nic;
 use crate::vm::machine::Accel;
+use crate::vm::nic::VmNic;
 
 /// Which experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +37,9 @@ impl Which {
             Self::TenantsNet => {
                 "Flows to 1, 2, 4 .. tenants (namespaces, machines): throughput, latency, load, bias"
             }
-            Self::TenantsCpu => "CPU-bound tenants (cgroups, machines) under equal and unequal weights",
+            Self::TenantsCpu => {
+                "CPU-bound tenants (cgroups, containers, machines), equal and unequal weights"
+            }
         }
     }
 
@@ -59,6 +63,15 @@ pub struct Options {
     pub nics: Vec<Nic>,
     /// Numbers of virtual machines; empty for none.
     pub vms: Vec<usize>,
+    /// How machines are connected (`tenants-net`).
+    #[serde(default = "virtio_only")]
+    pub vm_nics: Vec<VmNic>,
+    /// Numbers of containers of a Docker Engine (`tenants-cpu`); empty for none.
+    #[serde(default)]
+    pub containers: Vec<usize>,
+    /// What sends and answers (`tenants-net`).
+    #[serde(default)]
+    pub traffic: Traffic,
     /// vCPUs of a machine.
     pub vcpus: Vec<u32>,
     /// Receive packet steering off, on, or both.
@@ -75,6 +88,10 @@ pub struct Options {
     pub quick: bool,
 }
 
+fn virtio_only() -> Vec<VmNic> {
+    vec![VmNic::Virtio]
+}
+
 /// A kind of tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -87,8 +104,26 @@ pub enum Kind {
     Macvlan,
     /// A cgroup (CPU only).
     Cgroup,
+    /// A container of a Docker Engine (CPU only).
+    Container,
     /// A virtual machine, by virtio-net on a tap device (`tenants-net`), in a cgroup (`tenants-cpu`).
     Vm,
+    /// A virtual machine, by virtio-net on a macvtap (`tenants-net`).
+    VmMacvtap,
+    /// A virtual machine, by virtio-net on a virtual function of a network card (`tenants-net`).
+    VmVf,
+}
+
+impl Kind {
+    /// How a machine is connected; `None` for what is none.
+    pub fn vm_nic(self) -> Option<VmNic> {
+        match self {
+            Self::Vm => Some(VmNic::Virtio),
+            Self::VmMacvtap => Some(VmNic::Macvtap),
+            Self::VmVf => Some(VmNic::Vf),
+            Self::BareMetal | Self::Veth | Self::Macvlan | Self::Cgroup | Self::Container => None,
+        }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -98,7 +133,10 @@ impl fmt::Display for Kind {
             Self::Veth => "veth",
             Self::Macvlan => "macvlan",
             Self::Cgroup => "cgroup",
+            Self::Container => "container",
             Self::Vm => "vm",
+            Self::VmMacvtap => "vm by macvtap",
+            Self::VmVf => "vm by VF",
         })
     }
 }
@@ -125,7 +163,7 @@ impl Point {
     pub fn series(&self) -> String {
         let mut name = self.kind.to_string();
         if let Some(vcpus) = self.vcpus {
-            let what = if self.kind == Kind::Vm { "vCPU" } else { "thread" };
+            let what = if self.kind.vm_nic().is_some() { "vCPU" } else { "thread" };
             name += &format!(", {vcpus} {what}{}", if vcpus == 1 { "" } else { "s" });
         }
         if self.rps {
@@ -181,6 +219,9 @@ impl Options {
             },
             nics: if quick { vec![Nic::None, Nic::Veth] } else { vec![Nic::None, Nic::Veth, Nic::Macvlan] },
             vms: if quick { Vec::new() } else { doubling(2 * cpus as usize).filter(|n| *n <= 16).collect() },
+            vm_nics: if quick { virtio_only() } else { vec![VmNic::Virtio, VmNic::Macvtap] },
+            containers: if quick || which == Which::TenantsNet { Vec::new() } else { vec![2, 4] },
+            traffic: Traffic::Rr,
             vcpus: if quick { vec![1] } else { vec![1, cpus.max(2)] },
             rps: vec![false, true],
             flows: (2 * most) as u32,
@@ -198,6 +239,15 @@ impl Options {
     pub fn points(&self) -> Result<Vec<Point>, String> {
         if self.repetitions == 0 || self.timing.windows == 0 {
             return Err("at least one repetition and one window".into());
+        }
+        let name = self.traffic.name();
+        if self.traffic != Traffic::Rr && self.which == Which::TenantsCpu {
+            return Err(format!("tenants-cpu has no traffic: leave out {name}"));
+        }
+        if self.traffic != Traffic::Rr && !self.vms.is_empty() {
+            return Err(format!(
+                "{name} is not in the machines, which hold evenkeel alone: leave out machines, or use rr"
+            ));
         }
         let points = match self.which {
             Which::TenantsNet => self.net_points()?,
@@ -232,15 +282,17 @@ impl Options {
                 let counts: &[usize] = if kind == Kind::BareMetal { &[1] } else { &self.tenants };
                 points.extend(counts.iter().map(|&tenants| Point { kind, tenants, rps, ..base.clone() }));
             }
-            for &vcpus in &self.vcpus {
-                let vm = |&tenants: &usize| Point {
-                    kind: Kind::Vm,
-                    tenants,
-                    vcpus: Some(vcpus),
-                    rps,
-                    ..base.clone()
+            for nic in &self.vm_nics {
+                let kind = match nic {
+                    VmNic::Virtio => Kind::Vm,
+                    VmNic::Macvtap => Kind::VmMacvtap,
+                    VmNic::Vf => Kind::VmVf,
                 };
-                points.extend(self.vms.iter().map(vm));
+                for &vcpus in &self.vcpus {
+                    let vm =
+                        |&tenants: &usize| Point { kind, tenants, vcpus: Some(vcpus), rps, ..base.clone() };
+                    points.extend(self.vms.iter().map(vm));
+                }
             }
         }
         for point in &points {
@@ -254,7 +306,9 @@ impl Options {
     fn cpu_points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         let all = self.vcpus.iter().copied().max().unwrap_or(1);
-        for (kind, counts) in [(Kind::Cgroup, &self.tenants), (Kind::Vm, &self.vms)] {
+        let kinds =
+            [(Kind::Cgroup, &self.tenants), (Kind::Container, &self.containers), (Kind::Vm, &self.vms)];
+        for (kind, counts) in kinds {
             for (one_cpu, vcpus) in [(true, 1), (false, all)] {
                 let mut sets: Vec<Vec<u64>> =
                     counts.iter().filter(|n| **n > 1).map(|n| vec![100; *n]).collect();
@@ -294,8 +348,8 @@ mod tests {
         );
         assert_eq!(options.flows, 32);
         let points = options.points().unwrap();
-        // RPS off and on: bare metal, 5 veth, 5 macvlan, 3 machines of 1 and of 2 vCPUs.
-        assert_eq!(points.len(), 2 * (1 + 5 + 5 + 6));
+        // RPS off and on: bare metal, 5 veth, 5 macvlan, 3 machines of 1 and of 2 vCPUs by tap and by macvtap.
+        assert_eq!(points.len(), 2 * (1 + 5 + 5 + 12));
         assert_eq!(points[1].to_string(), "1 x veth");
         // The source's host: 12 threads, 64 tenants, 128 flows.
         let source = Options::defaults(Which::TenantsNet, false, 12);
@@ -304,10 +358,15 @@ mod tests {
 
     #[test]
     fn equal_and_unequal_weights_are_tried_where_they_can_act() {
-        let options = Options { vms: vec![2], ..Options::defaults(Which::TenantsCpu, true, 2) };
+        let options =
+            Options { vms: vec![2], containers: vec![2], ..Options::defaults(Which::TenantsCpu, true, 2) };
         let names: Vec<String> = options.points().unwrap().iter().map(ToString::to_string).collect();
         assert!(names.contains(&"2 x cgroup, 1 thread, weights 1:2, one CPU".to_owned()), "{names:?}");
         assert!(names.contains(&"2 x vm, 1 vCPU, weights 1:2, one CPU".to_owned()), "{names:?}");
+        for weights in ["equal weights", "weights 1:2"] {
+            let name = format!("2 x container, 1 thread, {weights}, all CPUs");
+            assert!(names.contains(&name), "{name}: {names:?}");
+        }
         assert!(names.contains(&"4 x cgroup, 1 thread, equal weights, one CPU".to_owned()), "{names:?}");
     }
 
@@ -317,6 +376,11 @@ mod tests {
         assert!(Options { flows: 7, ..good.clone() }.points().unwrap_err().contains("do not divide"));
         assert!(Options { repetitions: 0, ..good.clone() }.points().is_err());
         assert!(Options { tenants: vec![0], ..good.clone() }.points().is_err());
+        let foreign = Options { traffic: Traffic::Netperf, ..good.clone() };
+        assert!(foreign.points().is_ok());
+        assert!(Options { vms: vec![2], ..foreign }.points().unwrap_err().contains("leave out machines"));
+        let cpu = Options::defaults(Which::TenantsCpu, true, 2);
+        assert!(Options { traffic: Traffic::Iperf3, ..cpu }.points().unwrap_err().contains("no traffic"));
         assert!(Options { nics: vec![], ..good }.points().unwrap_err().contains("nothing"));
     }
 

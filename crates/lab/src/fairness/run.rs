@@ -15,10 +15,13 @@ use crate::burn::{duration_ns, monotonic_ns, sleep_until};
 use crate::load::LoadSpec;
 use crate::net::measure::{Timing, cpu_ns};
 use crate::net::scene::NamespaceScene;
+use crate::net::tool_scene::ToolScene;
 use crate::net::wiring::Nic;
 use crate::record::{Host, RecordError, Requirement};
+use crate::tenant::cgroup::weight_of;
 use crate::tenant::{Place, Starter};
 use crate::vm::VmError;
+use crate::vm::nic::{VmNic, free_functions};
 use crate::vm::scene::{CpuScene, Stock, VmScene};
 use crate::workload::Kind as Load;
 use crate::workload::spin::Spin;
@@ -29,6 +32,9 @@ pub enum RunError {
     /// The options make no sense.
     #[error("{0}")]
     Options(String),
+    /// This host lacks what was asked for; the message says how to get it.
+    #[error("{0}")]
+    Missing(String),
     /// The result folder.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -86,6 +92,9 @@ pub struct Bench<'a> {
 /// See [`RunError`]. A cell that fails is recorded with its reason, and the others go on.
 pub fn run(options: &Options, folder: &Path, bench: &mut Bench<'_>) -> Result<TenantsRecord, RunError> {
     let points = options.points().map_err(RunError::Options)?;
+    if let Some(tool) = options.traffic.tool() {
+        tool.find().map_err(|error| RunError::Missing(error.to_string()))?;
+    }
     let mut record = open(options, &points, folder, bench)?;
     let all = points.len() * options.repetitions as usize;
     let mut stock = None;
@@ -219,7 +228,14 @@ fn one(
         threads: Vec::new(),
         failed: None,
     };
-    if point.kind == Kind::Vm && stock.is_none() {
+    if point.kind == Kind::VmVf
+        && let Err(why) = free_functions(Path::new("/sys"), point.tenants + 1)
+    {
+        // Before an image is made, perhaps a kernel fetched, for nothing.
+        cell.failed = Some(why);
+        return cell;
+    }
+    if point.kind.vm_nic().is_some() && stock.is_none() {
         let prepared = Stock::prepare(bench.cache, bench.binary, options.accel).map_err(|e| e.to_string());
         *stock = Some(prepared);
     }
@@ -257,16 +273,23 @@ fn net(
         Kind::BareMetal => Nic::None,
         Kind::Veth => Nic::Veth,
         Kind::Macvlan => Nic::Macvlan,
-        Kind::Cgroup => return Err("a cgroup has no network of its own".into()),
-        Kind::Vm => {
-            let built =
-                VmScene::build(stock?, point.tenants, point.vcpus.unwrap_or(1), options.flows, steered);
+        Kind::Cgroup | Kind::Container => return Err("a cgroup has no network of its own".into()),
+        Kind::Vm | Kind::VmMacvtap | Kind::VmVf => {
+            let nic = point.kind.vm_nic().unwrap_or(VmNic::Virtio);
+            let vcpus = point.vcpus.unwrap_or(1);
+            let built = VmScene::build(stock?, nic, point.tenants, vcpus, options.flows, steered);
             let scene = built.map_err(|e| e.to_string())?;
             cell.threads = scene.machines().iter().map(|machine| machine.threads()).collect();
             cell.net = Some(scene.measure(options.timing).map_err(|e| e.to_string())?);
             return Ok(());
         }
     };
+    if let Some(tool) = options.traffic.tool() {
+        let scene = ToolScene::build(tool, nic, point.tenants, options.flows, steered);
+        let measured = scene.and_then(|scene| scene.measure(options.timing)).map_err(|e| e.to_string())?;
+        cell.net = Some(measured);
+        return Ok(());
+    }
     let scene = NamespaceScene::build(bench.binary, nic, point.tenants, options.flows, steered);
     let measured = scene.and_then(|scene| scene.measure(options.timing)).map_err(|e| e.to_string())?;
     cell.net = Some(measured);
@@ -284,7 +307,7 @@ fn cpu(
     // Not the first: interrupts tend to be served there.
     let one = point.one_cpu.then(|| bench.cpus.iter().last().map(CpuSet::single)).flatten();
     let text = |e: &dyn std::fmt::Display| e.to_string();
-    if point.kind == Kind::Vm {
+    if point.kind.vm_nic().is_some() {
         let scene =
             CpuScene::build(stock?, &point.weights, threads, one.as_ref()).map_err(|e: VmError| text(&e))?;
         cell.threads = scene.machines.iter().map(|machine| machine.threads()).collect();
@@ -304,12 +327,13 @@ fn cpu(
             spec
         })
         .collect();
-    let mut starter = Starter::new(bench.binary, Place::CgroupEach);
+    let container = point.kind == Kind::Container;
+    let place = if container { Place::ContainerEach } else { Place::CgroupEach };
+    let mut starter = Starter::new(bench.binary, place).weighted(point.weights.clone());
     if let Some(cpus) = &one {
         starter = starter.on_cpus(cpus.clone());
     }
     let held = starter.hold(&specs).map_err(|e| text(&e))?;
-    held.set_weights(&point.weights).map_err(|e| text(&e))?;
     held.release();
     let tenants: Vec<_> = specs
         .iter()
@@ -317,7 +341,9 @@ fn cpu(
         .filter_map(|(index, spec)| {
             let member = held.members.iter().find(|member| member.spec == index)?;
             let name = spec.common.name.clone().unwrap_or_default();
-            Some((name, *point.weights.get(index)?, member.pid))
+            // What the kernel was told: an engine converts weights in its own way.
+            let told = member.cgroup.as_ref().and_then(weight_of).filter(|_| container);
+            Some((name, told.unwrap_or(*point.weights.get(index)?), member.pid))
         })
         .collect();
     cell.cpu = Some(computing(&tenants, options.timing, one));

@@ -47,6 +47,9 @@ pub struct Row {
     pub repetitions: usize,
     /// Transactions a second.
     pub transactions_per_s: Option<Estimate>,
+    /// Payload received of streams, Mbit/s.
+    #[serde(default)]
+    pub mbit_per_s: Option<Estimate>,
     /// Mean latency, microseconds.
     pub latency_mean_usec: Option<Estimate>,
     /// Median latency, microseconds.
@@ -59,7 +62,7 @@ pub struct Row {
     pub spread: Option<Estimate>,
     /// Interrupt time of the host, percent of ONE CPU.
     pub softirq_pct: Option<Estimate>,
-    /// Bias between tenants of transactions, percent.
+    /// Bias between tenants of throughput (transactions, or Mbit/s of streams), percent.
     pub bias_transactions_pct: Option<Estimate>,
     /// Bias between tenants of mean latency, percent.
     pub bias_latency_pct: Option<Estimate>,
@@ -127,6 +130,7 @@ fn row(point: &Point, cells: &[&Cell]) -> Row {
     let tenants = |of: &dyn Fn(&crate::net::measure::TenantMeasured) -> Option<f64>| {
         net(&|measured| bias_pct(&measured.tenants.iter().map(of).collect::<Option<Vec<_>>>()?))
     };
+    let throughput = |t: &crate::net::measure::TenantMeasured| t.transactions_per_s.or(t.mbit_per_s);
     let latency =
         |of: &dyn Fn(&crate::net::flow::LatencySummary) -> f64| net(&|m| m.latency.as_ref().map(of));
     let is_cpu = cells.iter().any(|cell| cell.cpu.is_some());
@@ -136,8 +140,9 @@ fn row(point: &Point, cells: &[&Cell]) -> Row {
         point: point.clone(),
         series: point.series(),
         repetitions: cells.len(),
-        transactions_per_s: net(&|m| Some(m.transactions_per_s)),
-        latency_mean_usec: latency(&|l| l.mean_usec),
+        transactions_per_s: net(&|m| m.transactions_per_s),
+        mbit_per_s: net(&|m| m.mbit_per_s),
+        latency_mean_usec: net(&|m| m.latency.map(|l| l.mean_usec).or(m.latency_mean_usec)),
         latency_p50_usec: latency(&|l| l.p50_usec),
         latency_p99_usec: latency(&|l| l.p99_usec),
         cpu_pct: over(&|cell| match (&cell.net, &cell.cpu) {
@@ -151,8 +156,8 @@ fn row(point: &Point, cells: &[&Cell]) -> Row {
             _ => None,
         }),
         softirq_pct: net(&|m| m.host.softirq_pct),
-        bias_transactions_pct: tenants(&|t| Some(t.transactions_per_s)),
-        bias_latency_pct: tenants(&|t| t.latency.map(|l| l.mean_usec)),
+        bias_transactions_pct: tenants(&throughput),
+        bias_latency_pct: tenants(&|t| t.latency.map(|l| l.mean_usec).or(t.latency_mean_usec)),
         bias_cpu_pct: if is_cpu {
             over(&|cell| bias_pct(&per_weight(cell)?))
         } else {
@@ -162,7 +167,7 @@ fn row(point: &Point, cells: &[&Cell]) -> Row {
         jain: if is_cpu {
             over(&|cell| jain(&per_weight(cell)?))
         } else {
-            net(&|m| jain(&m.tenants.iter().map(|t| t.transactions_per_s).collect::<Vec<_>>()))
+            net(&|m| jain(&m.tenants.iter().map(throughput).collect::<Option<Vec<_>>>()?))
         },
         weight_error_pct: over(&weight_error),
         shares_pct: (0..point.tenants)
@@ -200,16 +205,21 @@ fn weight_error(cell: &Cell) -> Option<f64> {
     per_weight.iter().map(|ratio| (ratio - 1.0).abs() * 100.0).reduce(f64::max)
 }
 
+/// Transactions a second, or Mbit/s of streams.
+fn throughput(row: &Row) -> Option<Estimate> {
+    row.transactions_per_s.or(row.mbit_per_s)
+}
+
 fn compare_with_bare_metal(rows: &mut [Row]) {
     for rps in [false, true] {
         let bare = rows
             .iter()
             .find(|row| row.point.kind == Kind::BareMetal && row.point.rps == rps)
-            .and_then(|row| row.transactions_per_s)
+            .and_then(throughput)
             .map(|e| e.value);
         for row in rows.iter_mut().filter(|row| row.point.rps == rps && row.point.kind != Kind::BareMetal) {
             row.of_bare_metal_pct =
-                row.transactions_per_s.zip(bare).filter(|(_, b)| *b > 0.0).map(|(e, b)| e.value / b * 100.0);
+                throughput(row).zip(bare).filter(|(_, b)| *b > 0.0).map(|(e, b)| e.value / b * 100.0);
         }
     }
 }
@@ -260,10 +270,11 @@ fn net_verdicts(rows: &[Row], record: &TenantsRecord) -> Vec<String> {
     for series in series(rows) {
         let line: Vec<&Row> =
             rows.iter().filter(|row| row.series == series && row.point.tenants > 0).collect();
-        let best = line.iter().filter_map(|row| Some((row.point.tenants, row.transactions_per_s?.value)));
+        let best = line.iter().filter_map(|row| Some((row.point.tenants, throughput(row)?.value)));
         if let (Some((tenants, rate)), true) = (best.max_by(|a, b| a.1.total_cmp(&b.1)), line.len() > 1) {
+            let unit = if line[0].transactions_per_s.is_some() { "/s" } else { " Mbit/s" };
             let cpus = record.host.cpus.map_or_else(String::new, |n| format!(" (the host has {n} CPUs)"));
-            verdicts.push(format!("{series}: throughput peaks at {tenants} tenants, {rate:.0}/s{cpus}."));
+            verdicts.push(format!("{series}: throughput peaks at {tenants} tenants, {rate:.0}{unit}{cpus}."));
         }
     }
     for row in rows.iter().filter(|row| row.point.rps) {
@@ -272,7 +283,7 @@ fn net_verdicts(rows: &[Row], record: &TenantsRecord) -> Vec<String> {
                 && (other.point.kind, other.point.tenants, other.point.vcpus)
                     == (row.point.kind, row.point.tenants, row.point.vcpus)
         };
-        let pair = rows.iter().find(same).and_then(|off| off.transactions_per_s.zip(row.transactions_per_s));
+        let pair = rows.iter().find(same).and_then(|off| throughput(off).zip(throughput(row)));
         if let Some((off, on)) = pair
             && off.value > 0.0
             && !agree(&off, &on)

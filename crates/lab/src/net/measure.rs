@@ -53,10 +53,16 @@ pub struct Timing {
 pub struct Measured {
     /// Length of all windows, seconds.
     pub seconds: f64,
-    /// Transactions a second, all tenants.
-    pub transactions_per_s: f64,
+    /// Transactions a second, all tenants; `None` for a stream.
+    pub transactions_per_s: Option<f64>,
+    /// Payload received of a stream, Mbit/s, all tenants; `None` for transactions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mbit_per_s: Option<f64>,
     /// Latency over all flows.
     pub latency: Option<LatencySummary>,
+    /// Mean latency where no more is known of all flows together, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_mean_usec: Option<f64>,
     /// Latencies' histogram over all flows: upper bound in microseconds, count.
     pub histogram: Vec<(f64, u64)>,
     /// Each tenant.
@@ -74,12 +80,18 @@ pub struct TenantMeasured {
     pub name: String,
     /// Flows it had.
     pub flows: u32,
-    /// Transactions a second.
-    pub transactions_per_s: f64,
-    /// Transactions in each window.
+    /// Transactions a second; `None` for a stream.
+    pub transactions_per_s: Option<f64>,
+    /// Payload received of a stream, Mbit/s; `None` for transactions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mbit_per_s: Option<f64>,
+    /// Transactions in each window; none where only the whole is told.
     pub windows: Vec<u64>,
     /// Latency over its flows.
     pub latency: Option<LatencySummary>,
+    /// Mean latency where no more is known of its flows together, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_mean_usec: Option<f64>,
     /// CPU time of its processes, percent of ONE CPU.
     pub cpu_pct: Option<f64>,
     /// Softirq time charged to it (see [`HostMeasured::softirq_method`]), percent of ONE CPU.
@@ -93,8 +105,11 @@ pub struct TenantMeasured {
 pub struct FlowMeasured {
     /// Index of its tenant.
     pub tenant: usize,
-    /// Transactions in all windows.
-    pub transactions: u64,
+    /// Transactions in all windows; `None` for a stream.
+    pub transactions: Option<u64>,
+    /// Payload received of a stream, Mbit/s; `None` for transactions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mbit_per_s: Option<f64>,
     /// Their latency.
     pub latency: Option<LatencySummary>,
     /// Why it ended early; then it has no share in the tenant's figures from there on.
@@ -268,10 +283,10 @@ fn sum_up(
     results.sort_by_key(|(flow, ..)| *flow);
     let done = |flow: usize| last.flows[flow].saturating_sub(first.flows[flow]);
     let of = |tenant: usize| (tenant..last.flows.len()).step_by(servers.len().max(1));
-    let host = host(first, last, wall_ns);
+    let mut host = host_between(first.cpus.as_deref(), last.cpus.as_deref(), wall_ns);
+    host.sender_cpu_pct = first.own_cpu_ns.zip(last.own_cpu_ns).and_then(|(a, b)| b.checked_sub(a)).map(pct);
     let packets: Vec<Option<u64>> =
         first.packets.iter().zip(&last.packets).map(|(a, b)| (*b)?.checked_sub((*a)?)).collect();
-    let all_packets = sum(packets.iter().copied()).filter(|n| *n > 0);
     let mut all = Latencies::default();
     let tenants = servers
         .iter()
@@ -284,17 +299,16 @@ fn sum_up(
             TenantMeasured {
                 name: server.name.clone(),
                 flows: each,
-                transactions_per_s: of(tenant).map(done).sum::<u64>() as f64 / seconds,
+                transactions_per_s: Some(of(tenant).map(done).sum::<u64>() as f64 / seconds),
+                mbit_per_s: None,
                 windows: windows
                     .windows(2)
                     .map(|w| of(tenant).map(|flow| w[1][flow].saturating_sub(w[0][flow])).sum())
                     .collect(),
                 latency: latencies.summary(),
+                latency_mean_usec: None,
                 cpu_pct: cpu.and_then(|(a, b)| b.checked_sub(a)).map(pct),
-                softirq_pct: host
-                    .softirq_pct
-                    .zip(packets[tenant].zip(all_packets))
-                    .map(|(softirq, (mine, all))| softirq * mine as f64 / all as f64),
+                softirq_pct: charge(host.softirq_pct, &packets, tenant),
                 packets: packets[tenant],
             }
         })
@@ -303,15 +317,18 @@ fn sum_up(
         .iter()
         .map(|(flow, latencies, broken)| FlowMeasured {
             tenant: flow % servers.len().max(1),
-            transactions: done(*flow),
+            transactions: Some(done(*flow)),
+            mbit_per_s: None,
             latency: latencies.summary(),
             broken: broken.clone(),
         })
         .collect();
     Measured {
         seconds,
-        transactions_per_s: (0..last.flows.len()).map(done).sum::<u64>() as f64 / seconds,
+        transactions_per_s: Some((0..last.flows.len()).map(done).sum::<u64>() as f64 / seconds),
+        mbit_per_s: None,
         latency: all.summary(),
+        latency_mean_usec: None,
         histogram: all.buckets(),
         tenants,
         flows,
@@ -319,14 +336,20 @@ fn sum_up(
     }
 }
 
-fn host(first: &Instant, last: &Instant, wall_ns: f64) -> HostMeasured {
+/// A tenant's part of the host's interrupt time, by packets over tenants' links.
+pub(super) fn charge(softirq_pct: Option<f64>, packets: &[Option<u64>], tenant: usize) -> Option<f64> {
+    let all = sum(packets.iter().copied()).filter(|n| *n > 0)?;
+    Some(softirq_pct? * (*packets.get(tenant)?)? as f64 / all as f64)
+}
+
+/// What the host did between two readings of its CPUs.
+pub(super) fn host_between(
+    before: Option<&[CpuTimes]>,
+    after: Option<&[CpuTimes]>,
+    wall_ns: f64,
+) -> HostMeasured {
     let mut host = HostMeasured { softirq_method: SPLIT_BY_PACKETS.into(), ..HostMeasured::default() };
-    host.sender_cpu_pct = first
-        .own_cpu_ns
-        .zip(last.own_cpu_ns)
-        .and_then(|(a, b)| b.checked_sub(a))
-        .map(|ns| ns as f64 / wall_ns * 100.0);
-    let (Some(before), Some(after)) = (&first.cpus, &last.cpus) else { return host };
+    let (Some(before), Some(after)) = (before, after) else { return host };
     // A CPU that came or went meanwhile, or a counter that ran backwards, is left out.
     let pairs: Vec<_> = after
         .iter()
@@ -365,6 +388,11 @@ pub fn cpu_ns(pid: u32) -> Option<u64> {
 /// Packets received and sent by a link, from `/proc/net/dev` of its namespace.
 fn packets(server: &Served<'_>) -> Option<u64> {
     let (namespace, link) = server.link.as_ref()?;
+    link_packets_in(namespace, link)
+}
+
+/// The same of a link by name.
+pub(super) fn link_packets_in(namespace: &Namespace, link: &str) -> Option<u64> {
     let text = namespace.run(|| fs::read_to_string("/proc/thread-self/net/dev")).ok()?;
     link_packets(&text, link)
 }

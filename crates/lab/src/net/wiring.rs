@@ -100,6 +100,29 @@ impl Wiring {
         Ok(wiring)
     }
 
+    /// A sender and a switch made of links of the host which are connected elsewhere (virtual functions of one card): the
+    /// first becomes the sender's, the others the switch's, all switched on. When the namespaces end, the kernel gives
+    /// the links back to the host, switched off as they were.
+    ///
+    /// # Errors
+    /// As [`Wiring::build`]; a link that is not there.
+    pub fn of_links(links: &[String]) -> Result<Self, NetError> {
+        let [first, others @ ..] = links else {
+            return Err(NetError::Parameters("no link was given".into()));
+        };
+        let (sender, switch) = (Namespace::make("sender")?, Namespace::make("switch")?);
+        let wiring = Self { sender, switch, tenants: Vec::new(), nic: Nic::Macvlan };
+        let mut lines = format!("link set dev {first} netns {}\n", in_proc(&wiring.sender));
+        for link in others {
+            lines += &format!("link set dev {link} netns {}\n", in_proc(&wiring.switch));
+        }
+        super::iproute::batch("ip", &[], None, &lines)?;
+        ip(&wiring.sender, &format!("address add {SENDER}/16 dev {first}\nlink set dev {first} up\n"))?;
+        let up: String = others.iter().map(|link| format!("link set dev {link} up\n")).collect();
+        ip(&wiring.switch, &up)?;
+        Ok(wiring)
+    }
+
     /// Address at which a tenant's server listens; without tenants all listen on the uplink.
     pub fn address(&self, tenant: usize) -> Ipv4Addr {
         if self.nic == Nic::None { HOST } else { tenant_address(tenant) }

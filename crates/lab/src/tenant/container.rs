@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, HostConfig};
-use evenkeel_base::CpuSet;
+use evenkeel_base::{CpuSet, CpuShares, CpuWeight};
 
 use super::{TenantError, fresh_name, is_stale};
 use crate::engine::{BINARY_INSIDE, Engine, LIBRARIES};
@@ -33,6 +33,8 @@ pub(super) struct Order<'a> {
     /// One container for all rather than one each.
     pub one: bool,
     pub cpus: Option<&'a CpuSet>,
+    /// Weight of each container, as cgroup v2 counts; empty: the engine's default.
+    pub weights: &'a [u64],
     pub engine: Option<&'a Path>,
 }
 
@@ -84,6 +86,10 @@ impl Containers {
             network_mode: Some("none".into()),
             cap_drop: Some(vec!["ALL".into()]),
             cpuset_cpus: order.cpus.map(ToString::to_string),
+            cpu_shares: order
+                .weights
+                .get(index)
+                .map(|weight| u64::from(CpuShares::new(CpuWeight::new(*weight).load_weight()).get()) as i64),
             ..HostConfig::default()
         };
         let body = ContainerCreateBody {

@@ -145,12 +145,21 @@ pub struct Starter {
     engine: Option<PathBuf>,
     /// Network namespace of each load; empty: that of the starter.
     namespaces: Arc<Vec<OwnedFd>>,
+    /// Weight of each load's cgroup, as cgroup v2 counts; empty: left as they come.
+    weights: Vec<u64>,
 }
 
 impl Starter {
     /// Runs `binary load KIND ...` for each load; normally the running program (`std::env::current_exe`).
     pub fn new(binary: impl Into<PathBuf>, place: Place) -> Self {
-        Self { binary: binary.into(), place, cpus: None, engine: None, namespaces: Arc::default() }
+        Self {
+            binary: binary.into(),
+            place,
+            cpus: None,
+            engine: None,
+            namespaces: Arc::default(),
+            weights: Vec::new(),
+        }
     }
 
     /// Confines the loads to these CPUs by affinity.
@@ -174,6 +183,14 @@ impl Starter {
         self
     }
 
+    /// Gives each load's cgroup a weight, in order, as cgroup v2 counts (100 is the default). Containers get the CPU shares
+    /// of the same load weight, which the engine's runtime turns into what this host's cgroups count.
+    #[must_use]
+    pub fn weighted(mut self, weights: Vec<u64>) -> Self {
+        self.weights = weights;
+        self
+    }
+
     /// Starts the processes and returns when all of them wait at the gate: none has begun its work.
     pub fn hold(&self, specs: &[LoadSpec]) -> Result<Tenants, TenantError> {
         let _ = sweep_stale();
@@ -194,6 +211,7 @@ impl Starter {
                     specs,
                     one: self.place == Place::OneContainer,
                     cpus: self.cpus.as_ref(),
+                    weights: &self.weights,
                     engine: self.engine.as_deref(),
                 };
                 let (containers, page) = Containers::start(&order, threads)?;
@@ -215,6 +233,7 @@ impl Starter {
         };
         let mut tenants = Tenants { members: Vec::new(), running, groups, page };
         tenants.members = tenants.wait_until_up(specs, self.place != Place::CgroupEach)?;
+        tenants.set_weights(&self.weights)?;
         Ok(tenants)
     }
 

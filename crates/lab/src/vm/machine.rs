@@ -383,12 +383,11 @@ fn arguments(image: &Image, spec: &Spec<'_>, console: &Path) -> Vec<String> {
     .map(|argument| (*argument).to_owned())
     .collect();
     if let Some((fd, address)) = &spec.tap {
-        let [_, _, high, low] = address.octets();
         all.extend([
             "-netdev".into(),
             format!("tap,id=n0,fd={},vhost=off", fd.as_raw_fd()),
             "-device".into(),
-            format!("virtio-net-pci,netdev=n0,mac=52:54:00:77:{high:02x}:{low:02x},romfile="),
+            format!("virtio-net-pci,netdev=n0,mac={},romfile=", super::nic::mac(*address)),
         ]);
     }
     all

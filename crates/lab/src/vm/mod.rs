@@ -2,7 +2,7 @@
 //! process.
 //!
 //! * [`image`]: the kernel, and an initramfs made on the spot; [`guest`]: what runs inside.
-//! * [`machine`]: one machine, from its start to its end; [`scene`]: several on a bridge, serving flows.
+//! * [`machine`]: one machine, from its start to its end; [`nic`]: how it is connected; [`scene`]: several, serving flows.
 //!
 //! A machine has no disk, no name outside this process but its process's, and dies with its starter. KVM is used where
 //! it boots a guest; else the processor is emulated (TCG), which is recorded with every result: emulated guests are
@@ -17,6 +17,7 @@ pub mod cpio;
 pub mod guest;
 pub mod image;
 pub mod machine;
+pub mod nic;
 pub mod scene;
 
 /// Why a virtual machine could not be used.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use evenkeel_base::CpuSet;
 use super::VmError;
 use super::image::{self, Image};
 use super::machine::{Accel, Machine, Spec, tap};
+use super::nic::{VmNic, free_functions, mac, macvtap};
 use crate::load::LoadSpec;
 use crate::net::NetError;
 use crate::net::figures::split;
@@ -91,7 +93,7 @@ fn try_kvm(image: &Image) -> Result<(), String> {
 pub struct VmScene {
     // Machines first: their tap devices are in the switch's namespace.
     machines: Vec<Machine>,
-    wiring: Wiring,
+    network: Network,
     flows: u32,
 }
 
@@ -102,21 +104,17 @@ impl VmScene {
     /// See [`VmError`]; nothing is left then.
     pub fn build(
         stock: &Stock,
+        nic: VmNic,
         count: usize,
         vcpus: u32,
         flows: u32,
         steered: Option<&CpuSet>,
     ) -> Result<Self, VmError> {
         let each = split(flows, count).map_err(NetError::Parameters)?;
-        let wiring = Wiring::build(Nic::Veth, 0)?;
-        if let Some(cpus) = steered {
-            steer(&wiring.switch, UPLINK, cpus)?;
-        }
-        let mut scene = Self { machines: Vec::new(), wiring, flows };
+        let network = Network::build(nic, count, steered)?;
+        let mut scene = Self { machines: Vec::new(), network, flows };
         for index in 0..count {
-            let link = link(index);
-            let fd = tap(&scene.wiring.switch, &link)?;
-            ip(&scene.wiring.switch, &format!("link set dev {link} master sw0 up\n"))?;
+            let fd = scene.network.card(index)?;
             let address = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), PORT);
             let mut load = LoadSpec::new(Kind::Rr(Rr::new(Role::Server, address, each)));
             load.common.threads = Some(each);
@@ -155,10 +153,56 @@ impl VmScene {
                 name: machine.name().to_owned(),
                 address: SocketAddr::new(tenant_address(index).into(), PORT),
                 pids: vec![machine.pid()],
-                link: Some((&self.wiring.switch, link(index))),
+                link: Some((&self.network.wiring.switch, link(index))),
             })
             .collect();
-        measure(&self.wiring.sender, &servers, self.flows, timing)
+        measure(&self.network.wiring.sender, &servers, self.flows, timing)
+    }
+}
+
+/// The network of machines, without them.
+#[derive(Debug)]
+struct Network {
+    wiring: Wiring,
+    nic: VmNic,
+    /// Links of virtual functions in the switch's namespace, one a machine.
+    functions: Vec<String>,
+}
+
+impl Network {
+    fn build(nic: VmNic, count: usize, steered: Option<&CpuSet>) -> Result<Self, NetError> {
+        let (wiring, functions) = match nic {
+            VmNic::Virtio => (Wiring::build(Nic::Veth, 0)?, Vec::new()),
+            VmNic::Macvtap => (Wiring::build(Nic::Macvlan, 0)?, Vec::new()),
+            VmNic::Vf => {
+                if steered.is_some() {
+                    return Err(NetError::Parameters(
+                        "RPS is set on the uplink, and machines on virtual functions have none: use --rps off".into(),
+                    ));
+                }
+                let found = free_functions(Path::new("/sys"), count + 1).map_err(NetError::Parameters)?;
+                (Wiring::of_links(&found)?, found[1..].to_vec())
+            }
+        };
+        if let Some(cpus) = steered {
+            steer(&wiring.switch, UPLINK, cpus)?;
+        }
+        Ok(Self { wiring, nic, functions })
+    }
+
+    /// A machine's card as a descriptor.
+    fn card(&self, index: usize) -> Result<OwnedFd, NetError> {
+        let (switch, link) = (&self.wiring.switch, link(index));
+        let mac = mac(tenant_address(index));
+        match self.nic {
+            VmNic::Virtio => {
+                let fd = tap(switch, &link)?;
+                ip(switch, &format!("link set dev {link} master sw0 up\n"))?;
+                Ok(fd)
+            }
+            VmNic::Macvtap => macvtap(switch, UPLINK, "bridge", &link, &mac),
+            VmNic::Vf => macvtap(switch, &self.functions[index], "passthru", &link, &mac),
+        }
     }
 }
 

@@ -11,9 +11,11 @@ use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::fairness::run::{Bench, FlowTable, RunError, run as run_experiment};
 use evenkeel_lab::fairness::study::study;
 use evenkeel_lab::load::stop_flag_on_signals;
+use evenkeel_lab::net::tools::Traffic;
 use evenkeel_lab::net::wiring::Nic;
 use evenkeel_lab::record::Host;
 use evenkeel_lab::vm::machine::Accel;
+use evenkeel_lab::vm::nic::VmNic;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Failure, Format, Global, Outcome};
@@ -23,7 +25,7 @@ mod show;
 
 /// Measure whether tenants get equal shares: of the network, or of the CPU.
 ///
-/// Tenants are network namespaces (veth and bridge, macvlan), cgroups and virtual machines, made for the measurement and
+/// Tenants are network namespaces (veth and bridge, macvlan), cgroups, containers and virtual machines, made for the measurement and
 /// gone with it, also after `kill -9`: they live in namespaces of their own, and nothing of the host's network is touched.
 /// Results go to a folder (record.json, study.json, report.html, report.md, points.csv); an interrupted run goes on
 /// where it stopped when the same command is given again. Exit status 1: it was interrupted, or no point has a result.
@@ -72,6 +74,15 @@ pub struct Sweep {
     /// Numbers of virtual machines; 0 for none.
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     vms: Option<Vec<usize>>,
+    /// How machines are connected: a tap device and a bridge (virtio), macvtap, or virtual functions (SR-IOV).
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "KIND,..")]
+    vm_nic: Option<Vec<VmNic>>,
+    /// Numbers of containers (a Docker Engine's), for `cpu`; 0 for none.
+    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    containers: Option<Vec<usize>>,
+    /// What sends and answers, for `net`: the built-in rr, netperf's TCP_RR, or iperf3; the latter two in namespaces only.
+    #[arg(long, value_enum)]
+    traffic: Option<Traffic>,
     /// vCPUs of a machine.
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u32).range(1..=256))]
     vcpus: Option<Vec<u32>>,
@@ -109,6 +120,19 @@ impl Sweep {
         set(&mut options.tenants, &self.tenants);
         if let Some(vms) = &self.vms {
             options.vms = vms.iter().copied().filter(|n| *n > 0).collect();
+        }
+        if let Some(traffic) = self.traffic {
+            options.traffic = traffic;
+            // Said apart from a number of machines that was asked for.
+            if traffic != Traffic::Rr && self.vms.is_none() {
+                options.vms.clear();
+            }
+        }
+        if let Some(containers) = &self.containers {
+            options.containers = containers.iter().copied().filter(|n| *n > 0).collect();
+        }
+        if let Some(nics) = &self.vm_nic {
+            options.vm_nics.clone_from(nics);
         }
         if let Some(nics) = &self.nic {
             options.nics.clone_from(nics);
@@ -214,7 +238,7 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
     };
     let record = run_experiment(&options, &folder, &mut bench).map_err(|error| match error {
         RunError::Options(_) | RunError::Other { .. } => Failure::Usage(error.into()),
-        RunError::Record(_) => Failure::Cannot(error.into()),
+        RunError::Record(_) | RunError::Missing(_) => Failure::Cannot(error.into()),
     });
     table.close();
     bar.finish_and_clear();

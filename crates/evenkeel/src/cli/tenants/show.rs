@@ -15,8 +15,9 @@ use evenkeel_report::{Field, Table};
 type Figure = (&'static str, &'static str, usize, fn(&Row) -> Option<Estimate>);
 
 /// Every figure: name in documents, heading, decimals.
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 14] = [
     ("transactions_per_s", "TRANS/S", 0, |r| r.transactions_per_s),
+    ("mbit_per_s", "MBIT/S", 0, |r| r.mbit_per_s),
     ("latency_mean_usec", "MEAN US", 1, |r| r.latency_mean_usec),
     ("latency_p50_usec", "P50 US", 1, |r| r.latency_p50_usec),
     ("latency_p99_usec", "P99 US", 1, |r| r.latency_p99_usec),
@@ -174,6 +175,7 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
             ("Throughput: transactions of one byte, all flows together.", "transactions/s", |r| {
                 r.transactions_per_s
             }),
+            ("Throughput: payload received, all flows together.", "Mbit/s", |r| r.mbit_per_s),
             ("Latency, mean over all transactions.", "us", |r| r.latency_mean_usec),
             ("Latency that 99 % of transactions stay below.", "us", |r| r.latency_p99_usec),
             ("CPU load of the host, the sender included: it runs here, too.", "% of one CPU", |r| r.cpu_pct),
@@ -208,6 +210,7 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
     ];
     if net {
         facts.push(("Flows".into(), record.options.flows.to_string()));
+        facts.push(("Traffic".into(), record.options.traffic.name().to_owned()));
     }
     let mut columns: Vec<String> = vec!["point".into()];
     columns.extend(self::columns(study).iter().map(|(key, ..)| heading(key)));
@@ -224,6 +227,7 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
         facts,
         charts: figures
             .iter()
+            .filter(|(.., of)| study.rows.iter().any(|row| of(row).is_some()))
             .map(|(caption, y, of)| ((*caption).to_owned(), chart(study, y, *of)))
             .collect(),
         columns,
