@@ -99,11 +99,16 @@ fn a_guests_steal_is_its_vcpus_wait_on_the_host() {
         let steal = number(&vm["steal_inside_s"]);
         // The kernel's own count of the thread, read before and after, bounds it; the rival makes it large.
         assert!(steal > 0.1 && steal <= after - before + 0.001, "{steal} of {}", after - before);
-        // It is what the report calls waiting and throttled, the emulator's other threads having next to none.
+        // It is what the report calls waiting and throttled, the emulator's other threads having next to none. Compared as
+        // parts of the time wanted: BPF and the counters look at slightly different stretches of time.
         let waited = number(&document["waited_s"]) + document["throttled_s"].as_f64().unwrap_or(0.0);
-        assert!((steal - waited).abs() < 0.15 * waited.max(0.5), "{source}: steal {steal}, waited {waited}");
-        let pct = number(&vm["steal_inside_pct"]);
-        assert!((pct / 100.0 - steal / number(&document["wall_s"])).abs() < 0.02, "{vm:#}");
+        let part = waited / (waited + number(&document["ran_s"]));
+        let inside = steal / (steal + number(&vm["vcpus_ran_s"]));
+        assert!((inside - part).abs() < 0.1, "{source}: {inside} inside, {part} outside: {document:#}");
+        if source == "proc" {
+            let pct = number(&vm["steal_inside_pct"]);
+            assert!((pct / 100.0 - steal / number(&document["wall_s"])).abs() < 0.001, "{vm:#}");
+        }
     }
     let text = evenkeel(&["why", &target, "--for", "300ms"]);
     assert!(text.contains("steal inside:"), "{text}");
