@@ -52,7 +52,7 @@ fn said(output: &Output) -> (Option<i32>, String) {
 fn links_of_the_same_names_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     // A host which has all the names that are used inside, as interfaces of its own.
-    let script = "set -eu; for name in up0 sw0 p0 p1 t0 eth0; do ip link add name $name type dummy; done; \
+    let script = "set -eu; for name in up0 sw0 p0 p1 t0 eth0; do ip link add name $name type bridge; done; \
         ip -o link >before; \"$@\"; ip -o link >after; cmp before after";
     let output = tenants(
         dir.path(),
