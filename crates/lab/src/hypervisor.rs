@@ -57,17 +57,22 @@ pub struct Guest {
     account: PathBuf,
 }
 
-/// The cgroup that the quota is set on. v2: the command's wrapper is in a child of it, beside which it makes a group.
+/// The guest's cgroup, and the one that the rule's quota is set on: on v2 the guest's own, on v1 one inside that of the
+/// command, since v1 refuses a group more than its parent has ("max(child_quota) <= parent_quota"), and the command's
+/// own limit must be free to move.
 #[derive(Debug)]
 struct Outer {
     group: LabGroup,
+    /// v2: where the wrapper is, so that groups can be made beside it.
     door: Option<PathBuf>,
+    /// v1: see above; made when the command is there, removed when it is gone.
+    inner: Option<PathBuf>,
 }
 
 impl Outer {
     fn make(hierarchies: &Hierarchies, name: &str) -> Result<Self, TenantError> {
         let group = LabGroup::make(hierarchies, name)?;
-        let mut outer = Self { group, door: None };
+        let mut outer = Self { group, door: None, inner: None };
         if hierarchies.is_v2() {
             let failed = |path: &Path, e: io::Error| TenantError::system(path.display().to_string(), e);
             let control = outer.group.cpu_dir().join("cgroup.subtree_control");
@@ -77,6 +82,37 @@ impl Outer {
             outer.door = Some(door);
         }
         Ok(outer)
+    }
+
+    /// The command's group, made by `exec`.
+    fn command(&self) -> Option<PathBuf> {
+        let below = fs::read_dir(self.group.cpu_dir()).ok()?.flatten();
+        below.map(|entry| entry.path()).find(|path| Some(path) != self.door.as_ref() && path.is_dir())
+    }
+
+    /// v1: takes the command in as soon as it is there, and is gone as soon as it is: `exec` removes its group then.
+    fn follow(&mut self) {
+        if self.group.group_ref().v2 {
+            return;
+        }
+        let Some(command) = self.command() else { return };
+        let inner = command.join("vcpu");
+        let members = fs::read_to_string(command.join("cgroup.procs")).unwrap_or_default();
+        if self.inner.is_none() && !members.is_empty() && fs::create_dir(&inner).is_ok() {
+            self.inner = Some(inner.clone());
+        }
+        for pid in members.lines() {
+            // It may have ended meanwhile.
+            let _ = fs::write(inner.join("cgroup.procs"), pid);
+        }
+        self.leave();
+    }
+
+    /// Removes the inner group when nobody is in it.
+    fn leave(&mut self) {
+        if self.inner.as_ref().is_some_and(|inner| fs::remove_dir(inner).is_ok() || !inner.exists()) {
+            self.inner = None;
+        }
     }
 
     /// Where a process is to be written to become a member.
@@ -99,30 +135,30 @@ impl Outer {
         number(&files.find_map(|file| fs::read_to_string(file).ok())?)
     }
 
-    /// The limit that the command has of its own, CPUs: that of a group below this one.
+    /// The limit that the command has of its own, CPUs.
     fn own_limit(&self) -> Option<f64> {
-        let below = fs::read_dir(self.group.cpu_dir()).ok()?.flatten();
-        below
-            .filter_map(|entry| {
-                let read = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
-                let number = |text: &str| text.trim().parse::<f64>().ok();
-                let (quota, period) = if self.group.group_ref().v2 {
-                    let max = read("cpu.max")?;
-                    let (quota, period) = max.trim().split_once(' ')?;
-                    (number(quota)?, number(period)?)
-                } else {
-                    (number(&read("cpu.cfs_quota_us")?)?, number(&read("cpu.cfs_period_us")?)?)
-                };
-                (quota > 0.0 && period > 0.0).then_some(quota / period)
-            })
-            .reduce(f64::min)
+        let command = self.command()?;
+        let read = |name: &str| fs::read_to_string(command.join(name)).ok();
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let (quota, period) = if self.group.group_ref().v2 {
+            let max = read("cpu.max")?;
+            let (quota, period) = max.trim().split_once(' ')?;
+            (number(quota)?, number(period)?)
+        } else {
+            (number(&read("cpu.cfs_quota_us")?)?, number(&read("cpu.cfs_period_us")?)?)
+        };
+        (quota > 0.0 && period > 0.0).then_some(quota / period)
     }
 
     /// Quota and period, microseconds; `None`: no quota.
     fn set(&self, quota: Option<(u64, u64)>) {
+        // v1: without a limit of its own the command has no group in this hierarchy.
+        let own = self.group.group_ref().v2 || self.command().is_none();
+        let dir = if own { Some(self.group.cpu_dir()) } else { self.inner.as_deref() };
+        let Some(dir) = dir else { return };
         let write = |name: &str, text: String| {
             // A write that fails shows in the guest's time; between two steps there is nothing better to do.
-            let _ = fs::write(self.group.cpu_dir().join(name), text);
+            let _ = fs::write(dir.join(name), text);
         };
         if self.group.group_ref().v2 {
             write("cpu.max", quota.map_or("max".to_owned(), |(quota, period)| format!("{quota} {period}")));
@@ -140,6 +176,7 @@ impl Outer {
 impl Drop for Outer {
     fn drop(&mut self) {
         self.set(None);
+        self.leave();
         if let Some(door) = &self.door {
             let _ = fs::remove_dir(door);
         }
@@ -204,6 +241,7 @@ impl Guest {
         if self.ended.is_none() && self.child.try_wait().ok().flatten().is_some() {
             self.ended = Some(self.started.elapsed());
         }
+        self.cgroup.follow();
         let seconds = self.stepped.elapsed().as_secs_f64().max(1e-6);
         self.stepped = Instant::now();
         let used = self.cgroup.used_ns().unwrap_or(self.used_ns);
@@ -263,7 +301,10 @@ impl Guest {
             // SAFETY: our own child, not waited for yet.
             unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
         }
-        let _ = self.child.wait();
+        while let Ok(None) = self.child.try_wait() {
+            self.cgroup.leave();
+            std::thread::sleep(STEP);
+        }
     }
 }
 
