@@ -99,11 +99,15 @@ fn containers_are_targets_scopes_and_lines() {
         names(&say(&["ps", "--scope", "!container:web"])["tasks"], "container").contains(&"hog".to_owned())
     );
 
-    // The loop writes them down where it is told to.
+    // The loop writes them down where it is told to, once it watches: after the decision.
     let config = state.path().join("waits.toml");
-    std::fs::write(&config, "[run]\nwaits = true\ndecide_within = \"2s\"\ninterval = \"500ms\"\n").unwrap();
+    std::fs::write(
+        &config,
+        "[run]\nwaits = true\ndecide_within = \"1s\"\ncloser_look = \"1s\"\ninterval = \"500ms\"\n",
+    )
+    .unwrap();
     let config = config.to_str().unwrap();
-    say(&["--config", config, "run", "--scope", "container:web", "--for", "6s"]);
+    say(&["--config", config, "run", "--scope", "container:web", "--for", "9s"]);
     let history = say(&["history", "--since", "5m", "--by", "container"]);
     let rows = history["rates"]["rows"].as_array().unwrap();
     for name in ["web", "hog"] {
