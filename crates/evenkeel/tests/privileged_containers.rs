@@ -103,7 +103,7 @@ fn containers_are_targets_scopes_and_lines() {
     let config = state.path().join("waits.toml");
     std::fs::write(
         &config,
-        "[run]\nwaits = true\ndecide_within = \"1s\"\ncloser_look = \"1s\"\ninterval = \"500ms\"\n",
+        "[run]\nwaits = true\ndecide_within = \"2s\"\ncloser_look = \"1s\"\ninterval = \"500ms\"\n",
     )
     .unwrap();
     let config = config.to_str().unwrap();
