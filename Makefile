@@ -52,7 +52,7 @@ outsiders: ## a redis under light load and a compile beside a mix that the loop 
 	@scripts/packages.sh build test
 	@scripts/outsiders.sh
 
-why-cost: ## what `why` costs a load of context switches while it watches (as root, a minute, quiet machine)
+why-cost: ## what `why` costs a load of context switches while it watches (as root, two minutes, quiet machine)
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-bpf --example why_cost
 
