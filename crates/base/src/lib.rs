@@ -13,6 +13,7 @@ pub mod observation;
 pub mod run;
 pub mod sample;
 pub mod sched;
+pub mod stats;
 pub mod topology;
 pub mod waits;
 

@@ -125,10 +125,9 @@ fn walk(function: &Function, method: Method, seed: u64, n: usize) -> Vec<f64> {
     out
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    if n % 2 == 1 { values[n / 2] } else { (values[n / 2 - 1] + values[n / 2]) / 2.0 }
+/// The median; not a number of nothing.
+fn median(values: Vec<f64>) -> f64 {
+    evenkeel_base::stats::median(values).unwrap_or(f64::NAN)
 }
 
 fn main() {

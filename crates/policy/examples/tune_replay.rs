@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use evenkeel_base::stats::median;
 use evenkeel_policy::search::{Domain, Method, Outcome, Parameter, Point, Rules, Search, Space, Value};
 use evenkeel_policy::stats;
 use rand::{Rng, SeedableRng};
@@ -155,15 +156,6 @@ impl Table {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    let upper = *values.get(n / 2)?;
-    let lower = if n % 2 == 1 { upper } else { *values.get(n / 2 - 1)? };
-    // Two infinities of one sign have no mean by arithmetic.
-    Some(if lower == upper { upper } else { (lower + upper) / 2.0 })
-}
-
 /// Prints a service's table; gives in how many rows Bayesian search needed too many trials.
 fn tell(paths: &str, table: &Table) -> Result<u32, String> {
     let points = table.runs.len();
@@ -185,12 +177,12 @@ fn tell(paths: &str, table: &Table) -> Result<u32, String> {
     for trials in [points / 4, points / 2] {
         let walks =
             |method, n| -> Vec<Vec<f64>> { (0..SEEDS).map(|seed| table.walk(method, seed, n)).collect() };
-        let reach = median(walks(Method::Random, trials).iter().filter_map(|w| w.last().copied()).collect());
+        let reach = median(walks(Method::Random, trials).iter().filter_map(|w| w.last().copied()));
         let reach = reach.unwrap_or(f64::NEG_INFINITY);
         let needed = |method| {
             let first =
                 |w: &Vec<f64>| w.iter().position(|v| *v >= reach).map_or(f64::INFINITY, |i| i as f64 + 1.0);
-            median(walks(method, points).iter().map(first).collect()).unwrap_or(f64::INFINITY)
+            median(walks(method, points).iter().map(first)).unwrap_or(f64::INFINITY)
         };
         let bayesian = needed(Method::Bayesian);
         println!(

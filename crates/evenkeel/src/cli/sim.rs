@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
+use evenkeel_base::stats::median;
 use evenkeel_model::experiment::Experiment;
 use evenkeel_model::laboratory::Experiment as LabExperiment;
 use evenkeel_model::sim::{Report, Scenario, simulate};
@@ -115,17 +116,6 @@ fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
     Ok(0)
 }
 
-/// The median; `None` of nothing.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    Some(if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        (values.get(middle)? + values[middle - 1]) / 2.0
-    })
-}
-
 fn text_table(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
     let mut out = String::new();
     let Some((scenario, first)) = runs.first() else { return out };
@@ -147,7 +137,7 @@ fn text_table(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
     );
     for index in 0..scenario.tasks.len() {
         let of = |f: &dyn Fn(&evenkeel_model::sim::TaskReport) -> f64| {
-            median(runs.iter().map(|(_, r)| f(&r.tasks[index])).collect()).unwrap_or(0.0)
+            median(runs.iter().map(|(_, r)| f(&r.tasks[index]))).unwrap_or(0.0)
         };
         let seconds = first.measured_s;
         let task = &first.tasks[index];
@@ -166,7 +156,7 @@ fn text_table(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
     }
     let cpus: Vec<String> = first.cpu_pct.iter().map(|p| format!("{p:.1}")).collect();
     let _ = writeln!(out, "\nCPU use %: {}", cpus.join(" "));
-    if let Some(f) = median(runs.iter().filter_map(|(_, r)| r.fulfilment()).collect()) {
+    if let Some(f) = median(runs.iter().filter_map(|(_, r)| r.fulfilment())) {
         let _ = writeln!(out, "fulfilment: {f:.4}");
     }
     out

@@ -17,11 +17,13 @@
 mod account;
 mod balance;
 mod change;
+mod check;
 mod engine;
 mod fair;
 mod groups;
 mod load;
 mod pelt;
+mod place;
 mod queue;
 mod report;
 mod setup;
@@ -31,10 +33,9 @@ mod state;
 mod tests;
 mod wake;
 
+pub use check::SpecError;
 pub use report::{GroupReport, Histogram, Report, Run, TaskReport};
-pub use spec::{
-    DutyKind, Generation, Group, Kernel, Load, Machine, Scenario, Setting, SpecError, Steal, Task, Timed,
-};
+pub use spec::{DutyKind, Generation, Group, Kernel, Load, Machine, Scenario, Setting, Steal, Task, Timed};
 
 /// Runs a scenario to its end.
 pub fn simulate(scenario: &Scenario) -> Result<Report, SpecError> {

@@ -1,5 +1,6 @@
 //! Measured beside simulated.
 
+use evenkeel_base::stats::median;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, ExperimentError};
@@ -133,8 +134,7 @@ fn line(mix: &Experiment, records: &[&Record], seeds: u32) -> Result<Line, Exper
         simulated.push(report.tasks.iter().map(|t| t.got_pct).collect());
     }
     let count = simulated.first().map_or(0, Vec::len);
-    let of =
-        |runs: &[&[f64]], task: usize| median(runs.iter().filter_map(|r| r.get(task).copied()).collect());
+    let of = |runs: &[&[f64]], task: usize| median(runs.iter().filter_map(|r| r.get(task).copied()));
     let sims: Vec<&[f64]> = simulated.iter().map(Vec::as_slice).collect();
     let reals: Vec<&[f64]> = records.iter().map(|r| r.got_pct.as_slice()).collect();
     let tasks = (0..count).filter_map(|t| Some((of(&reals, t)?, of(&sims, t)?))).collect();
@@ -149,7 +149,11 @@ fn line(mix: &Experiment, records: &[&Record], seeds: u32) -> Result<Line, Exper
         mix: mix.name.clone(),
         settings: settings(mix),
         runs: records.len(),
-        measured: [end(0), median(real.clone()).unwrap_or(f64::NAN), end(real.len().saturating_sub(1))],
+        measured: [
+            end(0),
+            median(real.iter().copied()).unwrap_or(f64::NAN),
+            end(real.len().saturating_sub(1)),
+        ],
         simulated: median(fulfilment(&sims)).unwrap_or(f64::NAN),
         tasks,
     })
@@ -181,14 +185,6 @@ fn settings(mix: &Experiment) -> String {
         }
     }
     words.join(", ")
-}
-
-/// The median; `None` of nothing.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    Some(if values.len() % 2 == 1 { upper } else { (upper + values[middle - 1]) / 2.0 })
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ pub fn bucket(history: &History) -> Option<Fit> {
     }
     let pairs = history.onsets().iter().zip(history.ends());
     let lasted: Vec<f64> = pairs.map(|(onset, end)| end - onset).filter(|l| *l > 0.0).collect();
-    let penalty_s = super::median(&lasted)?;
+    let penalty_s = evenkeel_base::stats::median(lasted.iter().copied())?;
     let most = history.ticks().iter().map(|t| t.wanted_s / t.seconds).fold(0.02, f64::max);
     let coarse = bucket_among(history, &lasted, penalty_s, grid(0.01 * most, most))?;
     let step = 100f64.powf(1.0 / STEPS as f64);
