@@ -199,6 +199,11 @@ fn what_does_not_fit_together_is_wrong_usage() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {words}");
         assert!(words.contains(reason) && output.stdout.is_empty(), "{args:?}: {words}");
     }
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(["lab", "run", &machine]).output().unwrap();
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("evenkeel sim"), "{words}");
     // A command of one's own: valid, but the simulator has no say.
     let own = "name = 'x'\n[[tenant]]\nname = 'a'\ncommand = ['make', '-j4']\n";
     let output = sim(&[&file(dir.path(), "own.toml", own), "--events-per-s", "500"]);

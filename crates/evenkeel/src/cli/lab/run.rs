@@ -183,6 +183,12 @@ fn experiment(
     if args.quick {
         return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));
     }
+    if !Experiment::is_laboratory(&text) && evenkeel_model::experiment::Experiment::parse(&text).is_ok() {
+        return Err(Failure::Usage(anyhow!(
+            "{} describes a machine to be simulated; `evenkeel sim` runs it, `lab run` needs [[tenant]]s",
+            path.display()
+        )));
+    }
     let experiment =
         Experiment::parse(&text).map_err(|e| Failure::Usage(anyhow!("{}: {e}", path.display())))?;
     Ok((experiment, About::default()))
