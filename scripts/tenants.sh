@@ -141,10 +141,10 @@ dump() {
     ip -o link
     tc qdisc show
     ip netns list
-    find /sys/fs/cgroup -maxdepth 3 -type d -name '*evenkeel*' 2>/dev/null
-    find /dev /dev/shm /run/netns -maxdepth 1 -name '*evenkeel*' 2>/dev/null
-    cat /proc/sys/net/core/rps_sock_flow_entries 2>/dev/null
-    cat /sys/class/net/*/queues/rx-*/rps_cpus 2>/dev/null
+    find /sys/fs/cgroup -maxdepth 3 -type d -name '*evenkeel*' 2>/dev/null || true
+    find /dev /dev/shm /run/netns -maxdepth 1 -name '*evenkeel*' 2>/dev/null || true
+    cat /proc/sys/net/core/rps_sock_flow_entries 2>/dev/null || true
+    cat /sys/class/net/*/queues/rx-*/rps_cpus 2>/dev/null || true
     pgrep -af 'evenkeel-lab-|evenkeel.* load (rr|spin)|netserver|iperf3 --server' || true
 }
 
