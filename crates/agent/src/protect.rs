@@ -246,7 +246,8 @@ impl Guardian {
     pub fn decided(&mut self, decision: &Decision, default: usize) {
         let Some(found) = decision.verdicts.get(default) else { return };
         for (guarded, ns) in self.all.iter_mut().zip(&found.protected_ns) {
-            guarded.default_ns = *ns;
+            // A trial too short for a window of the host as found says nothing new of it.
+            guarded.default_ns = ns.or(guarded.default_ns);
             guarded.recent.clear();
         }
     }

@@ -18,10 +18,13 @@ fn config(dir: &Path, protect: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+fn p99(window: &Value) -> Option<f64> {
+    window["protected_p99_ms"][0].as_f64()
+}
+
 /// The 99th percentile that a run's last trial measured for the first protection under some settings, each window's own.
 fn windows<'a>(history: &'a Value, settings: &'a str) -> impl Iterator<Item = f64> + 'a {
     let of = move |window: &&Value| window["settings"] == settings;
-    let p99 = |window: &Value| window["protected_p99_ms"][0].as_f64();
     history["trials"].as_array().unwrap().iter().filter(of).filter_map(p99)
 }
 
@@ -53,13 +56,18 @@ fn the_protected_are_measured_and_left_alone() {
     let status = &document["protected"][0];
     assert_eq!((&status["name"], &status["tasks"]), (&precious.scope().into(), &1.into()), "{document:#}");
     assert_eq!(status["estimated"], false, "programs in the kernel count here: {}", text(&output.stderr));
-    assert!(status["default_p99_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{document:#}");
-    let limit = status["limit_ms"].as_f64().unwrap();
-    assert!(limit >= 2.0 * status["default_p99_ms"].as_f64().unwrap() - 1e-6, "{document:#}");
-
     let history = json(&run(dir.path(), &["history", "--run", "last", "-o", "json"]));
+    // On a crowded host a window may hold no wait that ended; of all windows some do.
+    let all: Vec<f64> = history["trials"].as_array().unwrap().iter().filter_map(p99).collect();
+    assert!(!all.is_empty() && all.iter().all(|ms| *ms > 0.0), "{history:#}");
     let default: Vec<f64> = windows(&history, "kernel default").collect();
-    assert!(!default.is_empty() && default.iter().all(|ms| *ms > 0.0), "{history:#}");
+    assert_eq!(status["default_p99_ms"].is_number(), !default.is_empty(), "{document:#} {history:#}");
+    let Some(default_ms) = status["default_p99_ms"].as_f64() else {
+        assert!(status["limit_ms"].is_null() && status["state"] == "unknown", "{document:#}");
+        return;
+    };
+    let limit = status["limit_ms"].as_f64().unwrap();
+    assert!(limit >= 2.0 * default_ms - 1e-6, "{document:#}");
     // Whatever was kept, most of its windows are within the limit: the percentile over all of them is.
     let kept = document["stages"].as_array().unwrap().iter().find(|stage| stage["kept"] == true).unwrap();
     let kept = kept["name"].as_str().unwrap().strip_prefix("trial ").unwrap();
