@@ -1,5 +1,6 @@
-//! What watching costs a load of nothing but context switches: two processes that pass a byte to and fro through pipes on
-//! one CPU, in turns without and with the programs of `why`, with several targets. Needs root and a quiet machine.
+//! What watching costs a load of context switches: two processes that pass a byte to and fro through pipes on one CPU, in
+//! turns without and with the programs of `why`, with several targets; once with nothing else to do, once with so much
+//! work between that they switch 200,000 times a second. Needs root and a quiet machine.
 //!
 //!     cargo run --release -p evenkeel-bpf --example why_cost [ROUNDS]
 
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 use evenkeel_bpf::why::{Probe, Watch, WatchOptions};
 
 const TURN: Duration = Duration::from_millis(400);
+/// Round trips a second of the load that works between its switches; two switches each.
+const WORKING_TRIPS: f64 = 100_000.0;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -25,13 +28,30 @@ fn pin() -> io::Result<()> {
     Ok(())
 }
 
-/// Round trips a second over a turn. Each is two switches at least.
-fn turn(to: &OwnedFd, from: &OwnedFd) -> Result<f64, Error> {
+/// Counts so far.
+fn work(count: u32) {
+    for i in 0..count {
+        std::hint::black_box(i);
+    }
+}
+
+/// Counts that take the time by which a round trip is to grow, from `trips` a second to [`WORKING_TRIPS`].
+fn work_between(trips: f64) -> u32 {
+    const MANY: u32 = 50_000_000;
+    let began = Instant::now();
+    work(MANY);
+    let each_s = began.elapsed().as_secs_f64() / f64::from(MANY);
+    ((1.0 / WORKING_TRIPS - 1.0 / trips).max(0.0) / each_s) as u32
+}
+
+/// Round trips a second over a turn, with `counts` of work in each. Each is two switches at least.
+fn turn(to: &OwnedFd, from: &OwnedFd, counts: u32) -> Result<f64, Error> {
     let began = Instant::now();
     let mut trips = 0u32;
     let mut byte = [0u8];
     while began.elapsed() < TURN {
         for _ in 0..200 {
+            work(counts);
             rustix::io::write(to, &byte)?;
             rustix::io::read(from, &mut byte)?;
         }
@@ -75,32 +95,34 @@ fn main() -> Result<(), Error> {
         ("a cgroup elsewhere", Watch::Groups(vec![u64::MAX])),
         ("everything (--all)", Watch::All),
     ];
-    turn(&to, &from)?;
-    println!(
-        "{:<20} {:>14} {:>14} {:>8}   lowest to highest loss",
-        "target", "without /s", "with /s", "loss"
-    );
-    for (name, watch) in targets {
-        let (mut without, mut with, mut losses) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            let before = turn(&to, &from)?;
-            let probe = Probe::start(&types, &watch, &WatchOptions::default())?;
-            let watched = turn(&to, &from)?;
-            drop(probe);
-            let after = turn(&to, &from)?;
-            let plain = (before + after) / 2.0;
-            losses.push(100.0 * (1.0 - watched / plain));
-            without.push(plain);
-            with.push(watched);
-        }
-        let loss = median(&mut losses);
+    let plain = turn(&to, &from, 0)?;
+    for (load, counts) in [("nothing but switches", 0), ("work between", work_between(plain))] {
         println!(
-            "{name:<20} {:>14.0} {:>14.0} {loss:>6.1} %   {:.1} to {:.1} %",
-            2.0 * median(&mut without),
-            2.0 * median(&mut with),
-            losses[0],
-            losses[losses.len() - 1]
+            "{load}\n{:<20} {:>14} {:>14} {:>8}   lowest to highest loss",
+            "target", "without /s", "with /s", "loss"
         );
+        for (name, watch) in &targets {
+            let (mut without, mut with, mut losses) = (Vec::new(), Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                let before = turn(&to, &from, counts)?;
+                let probe = Probe::start(&types, watch, &WatchOptions::default())?;
+                let watched = turn(&to, &from, counts)?;
+                drop(probe);
+                let after = turn(&to, &from, counts)?;
+                let plain = (before + after) / 2.0;
+                losses.push(100.0 * (1.0 - watched / plain));
+                without.push(plain);
+                with.push(watched);
+            }
+            let loss = median(&mut losses);
+            println!(
+                "{name:<20} {:>14.0} {:>14.0} {loss:>6.1} %   {:.1} to {:.1} %",
+                2.0 * median(&mut without),
+                2.0 * median(&mut with),
+                losses[0],
+                losses[losses.len() - 1]
+            );
+        }
     }
     println!("(switches a second, medians of {rounds} turns of {TURN:?})");
     drop((to, from));
