@@ -4,7 +4,7 @@
 mod agent;
 mod as_found;
 pub mod config;
-mod cost;
+pub mod cost;
 mod events;
 pub mod guarantee;
 mod lengths;

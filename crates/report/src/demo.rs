@@ -373,16 +373,9 @@ impl DemoRun {
     }
 }
 
-/// The median; `None` of nothing.
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
+/// The median of the finite ones; `None` of nothing.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    evenkeel_base::stats::median(values.filter(|value| value.is_finite()))
 }
 
 /// `0.939 ±.004`, or `?`; the half width is that of the 95 % interval's longer side.

@@ -2,15 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::Path;
-use std::process::Command;
-
 use evenkeel_lab::record::{
     Account, Cell, Ended, EnforcerPoint, EnforcerRecord, Host, HostUse, Limits, Point, Predicted, Record,
     Release, RunRecord, SCHEMA, TenantRecord,
 };
 use evenkeel_lab::study::{compare, platforms, study};
 use evenkeel_report::lab;
+
+mod browse;
+
+use browse::browse;
 
 /// A little noise, the same every time.
 struct Noise(u64);
@@ -233,25 +234,6 @@ fn limits() -> Record {
         )
     });
     record("limit-sweep", cells.collect())
-}
-
-/// Renders a page in headless chromium; gives the document and what the console said.
-fn browse(page: &Path) -> (String, String) {
-    let profile = tempfile::tempdir().unwrap();
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--disable-dev-shm-usage", "--enable-logging=stderr", "--v=0", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .expect("chromium must be installed for this test (Debian: apt-get install chromium)");
-    let console = String::from_utf8_lossy(&output.stderr)
-        .lines()
-        .filter(|l| l.contains("CONSOLE"))
-        .collect::<Vec<_>>()
-        .join("\n");
-    (String::from_utf8_lossy(&output.stdout).into_owned(), console)
 }
 
 fn show(name: &str, text: &str) -> (String, String) {

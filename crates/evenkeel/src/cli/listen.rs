@@ -9,7 +9,7 @@ use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use evenkeel_agent::{Event, Watcher};
+use evenkeel_agent::{Event, Watcher, cost};
 use evenkeel_base::Observation;
 use evenkeel_report::time;
 use prometheus_client::encoding::text::encode;
@@ -231,14 +231,7 @@ fn owners(observation: &Observation) -> Vec<Owner> {
 
 /// CPU seconds and resident bytes of this process.
 fn own_cost() -> Option<(f64, f64)> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // After the name, which may hold anything: utime and stime are fields 14 and 15 of proc(5).
-    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-    let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: f64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-    let per_s = rustix::param::clock_ticks_per_second() as f64;
-    Some((ticks / per_s, pages * rustix::param::page_size() as f64))
+    Some((cost::cpu_seconds()?, cost::resident()? as f64))
 }
 
 fn metrics_page(board: &Mutex<Board>) -> impl IntoResponse + use<> {

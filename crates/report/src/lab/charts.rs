@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use evenkeel_base::run::Estimate;
-use evenkeel_lab::study::stats::{Summary, quantile};
+use evenkeel_base::stats::median;
+use evenkeel_lab::study::stats::Summary;
 
 use crate::svg::{Anchor, Canvas, Scale, WIDTH, short, tick_label, ticks};
 
@@ -420,7 +421,7 @@ pub(crate) fn by_units(series: &[ByUnits], y_label: &str) -> String {
             .filter(|(units, rate)| *units > 0 && rate.value > 0.0)
             .map(|(units, rate)| ((*units as f64).log2(), rate))
             .collect();
-        let middle = median_of(here.iter().map(|(u, r)| r.value.log2() - u).collect());
+        let middle = median(here.iter().map(|(u, r)| r.value.log2() - u));
         if let (Some(offset), true) = (middle, here.len() > 1) {
             let line = |at: f64| (x.at(at), y.at((at + offset).clamp(yr.0, yr.1)));
             // Only the part inside the frame.
@@ -451,11 +452,6 @@ pub(crate) fn by_units(series: &[ByUnits], y_label: &str) -> String {
     let names: Vec<_> = series.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
     let used = if names.len() > 1 { legend(&mut canvas, &names, bottom + 54.0, l) } else { 0.0 };
     canvas.finish(bottom + 48.0 + used, &format!("{y_label} by units"))
-}
-
-fn median_of(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    quantile(&values, 0.5)
 }
 
 #[cfg(test)]
