@@ -111,6 +111,31 @@ fn interrupted_and_killed_it_goes_on_where_it_was_and_leaves_nothing() {
 }
 
 #[test]
+fn a_built_in_one_is_resumed_with_the_work_it_was_begun_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("results");
+    // Its job is sized by how fast the host was found to be, which is never twice the same.
+    let args = ["lab", "run", "limit-sweep", "--quick", "--out", out.to_str().unwrap()];
+    let cells = || Record::load(&out).map_or(0, |record| record.cells.len());
+    let mut first = Running(evenkeel(&args).spawn().unwrap());
+    eventually("a first cell", || cells() > 0);
+    signal(&first.0, libc::SIGINT);
+    assert_eq!(first.0.wait().unwrap().code(), Some(1));
+    let before = Record::load(&out).unwrap();
+    assert!(!before.is_complete());
+    let last = output(&args);
+    assert_eq!(last.status.code(), Some(0), "{}", String::from_utf8_lossy(&last.stderr));
+    let after = Record::load(&out).unwrap();
+    assert!(after.is_complete());
+    assert_eq!(after.cells[..before.cells.len()], before.cells[..]);
+    assert_eq!(after.experiment, before.experiment);
+    // With other settings it is another experiment.
+    let other = output(&[&args[..], &["--repetitions", "2"]].concat());
+    assert_eq!(other.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("--again"));
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_its_reason() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("results");
@@ -161,5 +186,10 @@ fn the_experiments_are_listed() {
         ["cpu-units-alone", "cpu-units-balance", "isolation", "isolation-sys", "limit-sweep", "platforms"]
     {
         assert!(text.contains(name) && names.contains(&name), "{name}");
+    }
+    // With how long each takes here.
+    for experiment in json["experiments"].as_array().unwrap() {
+        let [quick, full] = ["quick_s", "full_s"].map(|field| experiment[field].as_f64().unwrap());
+        assert!(quick > 1.0 && quick <= 60.0 && full > quick, "{experiment}");
     }
 }

@@ -21,6 +21,7 @@ pub mod burn;
 pub mod ceiling;
 mod children;
 mod cost;
+mod cri;
 mod engine;
 pub mod exec;
 pub mod fairness;

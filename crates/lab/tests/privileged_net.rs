@@ -10,13 +10,14 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::CpuSet;
+use evenkeel_lab::net::iproute;
 use evenkeel_lab::net::measure::{Measured, Timing};
 use evenkeel_lab::net::namespace::Namespace;
 use evenkeel_lab::net::scene::NamespaceScene;
 use evenkeel_lab::net::tool_scene::ToolScene;
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::net::wiring::{Nic, UPLINK, Wiring};
-use evenkeel_lab::net::{figures, iproute};
+use evenkeel_lab::study::stats;
 
 /// One at a time: the dumps compared are the host's.
 static HOST: Mutex<()> = Mutex::new(());
@@ -102,7 +103,7 @@ fn flows_are_answered_by_every_tenant_over_every_link() {
             assert!((charged - host.softirq_pct.unwrap()).abs() < 1e-6);
         }
         let shares: Vec<f64> = measured.tenants.iter().map(|t| t.transactions_per_s.unwrap()).collect();
-        assert!(figures::jain(&shares).unwrap() > 0.3, "{shares:?}");
+        assert!(stats::jain(&shares).unwrap() > 0.3, "{shares:?}");
     }
     eventually("the host is as before", || dump().is_subset(&before));
 }

@@ -4,6 +4,8 @@
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_model::laboratory::{Experiment, TenantSpec};
 
+use crate::record::Host;
+
 mod alone;
 mod balance;
 mod equal;
@@ -94,6 +96,13 @@ impl Builtin {
         experiment.title = self.about.to_owned();
         experiment
     }
+
+    /// How long it is expected to take on a host, set-up and report included, seconds; at most, rather than on average.
+    pub fn planned_s(&self, plan: &Plan) -> Option<f64> {
+        let host =
+            Host { cpus: Some(plan.count()), primes_per_s: Some(plan.primes_per_s), ..Host::default() };
+        crate::runner::planned_s(&self.experiment(plan), &host)
+    }
 }
 
 /// A built-in by name.
@@ -104,6 +113,7 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fairness::plan::{Options, Which};
 
     #[test]
     fn every_builtin_is_sound_on_small_and_large_hosts_in_both_forms() {
@@ -144,6 +154,38 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_short_forms_take_a_minute_at_most_and_together_twelve() {
+        for (count, topology) in [
+            (1, Topology::synthetic(1, 1, 1, 1)),
+            (2, Topology::synthetic(1, 1, 2, 1)),
+            (8, Topology::synthetic(1, 1, 4, 2)),
+            (40, Topology::synthetic(2, 1, 10, 2)),
+        ] {
+            // How fast the host is decides how much work there is, not how long it takes.
+            for primes_per_s in [300.0, 1500.0] {
+                let cpus = CpuSet::first_n(count);
+                let plan = Plan { quick: true, cpus, topology: Some(topology.clone()), primes_per_s };
+                let mut sum = 0.0;
+                for builtin in BUILTINS {
+                    let seconds = builtin.planned_s(&plan).unwrap();
+                    println!("{} on {count} CPUs: {seconds:.1} s", builtin.name);
+                    assert!(seconds <= 55.0, "{} on {count} CPUs: {seconds:.1} s", builtin.name);
+                    let full = builtin.planned_s(&Plan { quick: false, ..plan.clone() }).unwrap();
+                    assert!(full > seconds, "{}: {full:.1} s in full, {seconds:.1} s in short", builtin.name);
+                    sum += seconds;
+                }
+                for which in Which::ALL {
+                    let seconds = Options::defaults(which, true, count).planned_s().unwrap();
+                    println!("{} on {count} CPUs: {seconds:.1} s", which.name());
+                    assert!(seconds <= 55.0, "{} on {count} CPUs: {seconds:.1} s", which.name());
+                    sum += seconds;
+                }
+                assert!(sum <= 12.0 * 60.0, "{sum:.0} s");
             }
         }
     }

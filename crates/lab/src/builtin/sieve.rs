@@ -5,16 +5,23 @@ use crate::cost;
 
 /// First number sieved.
 const FROM: u64 = 1_000_001;
+/// Numbers whose cost is counted at a time.
+const CHUNK: u64 = 1 << 14;
 
 /// Last number of a range that takes about `cpu_s` CPU seconds when a step costs `step_ns` more than a division.
 pub(super) fn last_number(plan: &Plan, cpu_s: f64, step_ns: f64) -> u64 {
     let mut left = cpu_s / (cost::division_s(plan.primes_per_s) + step_ns / 1e9);
     let mut n = FROM;
-    while left > 0.0 {
-        left -= cost::of_a_number(n) as f64;
-        n += 1;
+    while let Some(chunk) = cost::of_range(n, n + CHUNK - 1) {
+        for divisions in chunk {
+            if left <= 0.0 {
+                return n.max(FROM + 10);
+            }
+            left -= f64::from(divisions);
+            n += 1;
+        }
     }
-    n.max(FROM + 10)
+    n
 }
 
 /// The load, as after `evenkeel load`.

@@ -12,6 +12,15 @@ use crate::net::wiring::Nic;
 use crate::vm::machine::Accel;
 use crate::vm::nic::VmNic;
 
+/// Before the first cell and after the last, seconds.
+const AROUND_S: f64 = 2.0;
+/// A cell's wiring and processes, made and taken down, seconds; measured: 0.03.
+const CELL_S: f64 = 0.1;
+/// The same for each namespace or group more, seconds; measured: 0.01.
+const TENANT_S: f64 = 0.02;
+/// The same for each machine, emulated: it boots.
+const MACHINE_S: f64 = 12.0;
+
 /// Which experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -260,6 +269,22 @@ impl Options {
             return Err(format!("{point}: at least one tenant"));
         }
         Ok(points)
+    }
+
+    /// How long all of it is expected to take, seconds, report included.
+    ///
+    /// # Errors
+    /// As [`Self::points`].
+    pub fn planned_s(&self) -> Result<f64, String> {
+        let timing = &self.timing;
+        let measured_s =
+            timing.warmup.as_secs_f64() + timing.window.as_secs_f64() * f64::from(timing.windows);
+        let cell = |point: &Point| {
+            let each = if point.kind == Kind::Vm { MACHINE_S } else { TENANT_S };
+            CELL_S + measured_s + each * point.tenants as f64
+        };
+        let pass: f64 = self.points()?.iter().map(cell).sum();
+        Ok(AROUND_S + pass * f64::from(self.repetitions))
     }
 
     fn net_points(&self) -> Result<Vec<Point>, String> {

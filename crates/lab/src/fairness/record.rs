@@ -1,7 +1,6 @@
 //! What the experiments on tenants measured, on disk: the minimum from which every figure is computed.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::Path;
 
 use evenkeel_base::CpuSet;
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Options, Point};
 use crate::net::measure::Measured;
-use crate::record::{FILE, Host, RecordError, Requirement};
+use crate::record::{FILE, Host, RecordError, Requirement, disk};
 use crate::vm::machine::VmThread;
 
 /// Value of [`TenantsRecord::schema`].
@@ -95,22 +94,21 @@ pub struct TenantCpu {
     pub events_per_s: Option<f64>,
 }
 
+impl disk::OnDisk for TenantsRecord {
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn schema(&self) -> &str {
+        &self.schema
+    }
+}
+
 impl TenantsRecord {
     /// Reads `record.json` of a result folder.
     ///
     /// # Errors
     /// Unreadable, or not a record of these experiments.
     pub fn load(folder: &Path) -> Result<Self, RecordError> {
-        let path = if folder.is_dir() { folder.join(FILE) } else { folder.to_owned() };
-        let text =
-            fs::read_to_string(&path).map_err(|error| RecordError::Io { path: path.clone(), error })?;
-        let record: Self = serde_json::from_str(&text)
-            .map_err(|e| RecordError::Form { path: path.clone(), what: e.to_string() })?;
-        if record.schema != SCHEMA {
-            let what = format!("schema {:?}, expected {SCHEMA:?}", record.schema);
-            return Err(RecordError::Form { path, what });
-        }
-        Ok(record)
+        disk::load(folder)
     }
 
     /// Writes it into a folder, which must exist; what was there stays until the new one is whole on disk.
@@ -118,20 +116,7 @@ impl TenantsRecord {
     /// # Errors
     /// As the file system.
     pub fn save(&self, folder: &Path) -> Result<(), RecordError> {
-        let path = folder.join(FILE);
-        let temporary = folder.join(".record.json.new");
-        let written = (|| {
-            let mut file = File::create(&temporary)?;
-            let mut text = serde_json::to_vec(self).map_err(io::Error::other)?;
-            text.push(b'\n');
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)
-        })();
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written.map_err(|error| RecordError::Io { path, error })
+        disk::save(self, folder)
     }
 
     /// Whether a cell is there already.

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Kind, Point, Which};
 use super::record::{Cell, TenantsRecord};
-use crate::net::figures::{bias_pct, jain, mean, spread};
+use crate::net::figures::spread;
 use crate::record::{Host, Requirement};
+use crate::study::stats::{bias_pct, jain, mean};
 
 /// Value of [`Study::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-tenants-study/v1";

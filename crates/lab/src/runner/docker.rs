@@ -18,7 +18,7 @@ use crate::engine::{BINARY_INSIDE, Engine, LIBRARIES};
 /// Label that carries the cell's name.
 const LABEL: &str = "evenkeel-lab-run";
 /// What commands of the host need besides libraries.
-const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
+pub(super) const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
 
 /// `cpu.stat` as a container sees its own.
 pub(super) fn cpu_stat() -> Vec<PathBuf> {
@@ -30,6 +30,8 @@ pub(super) fn cpu_stat() -> Vec<PathBuf> {
 /// One tenant to start.
 pub(super) struct Request<'a> {
     pub number: usize,
+    /// It is to be a pod, not a container of the Docker Engine.
+    pub pod: bool,
     pub order: &'a Path,
     pub wanted: &'a Wanted,
     /// Shares or weight are v2's.

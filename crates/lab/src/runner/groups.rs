@@ -107,6 +107,16 @@ impl Places {
     }
 }
 
+/// Removes the empty groups of an experiment from every hierarchy, also from those that are not used here but by a
+/// container runtime. What is not empty stays.
+pub(crate) fn remove_empty(name: &str) {
+    let mounts = Root::host().parse("proc/self/mountinfo", mountinfo::parse).unwrap_or_default();
+    for mount in mounts.iter().filter(|mount| mount.fs_type.starts_with("cgroup")) {
+        // Not there, or somebody is in it: both are fine.
+        let _ = fs::remove_dir(Path::new(&mount.mount_point).join(name));
+    }
+}
+
 /// Kills the members of a group and of those below it, and removes them; whether it is gone.
 fn clear(dir: &Path) -> bool {
     let until = Instant::now() + REMOVE_WITHIN;

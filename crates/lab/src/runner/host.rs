@@ -14,6 +14,7 @@ use crate::load::{LoadSpec, run as run_load};
 use crate::record::{Host, Requirement};
 use crate::workload::Kind;
 use crate::workload::primes::Primes;
+use crate::workload::sieve::divisions_per_s;
 
 /// CPU others may use before the host counts as busy, percent of one CPU.
 const BUSY_PCT: f64 = 5.0;
@@ -78,21 +79,24 @@ pub fn facts(topology: Option<&Topology>) -> Host {
         memory_bytes: memory,
         primes_per_s: None,
         primes_per_s_all: None,
+        divisions_per_s: None,
     }
 }
 
 /// Measures what one thread, and one on every CPU, do undisturbed. Per CPU second, so that others on the host cost
-/// nothing but where they share a core; the best of several short passes. Takes about a second.
+/// nothing but where they share a core; the best of many short passes, since a hypervisor that steals without saying so
+/// spoils most long ones. Takes about a second.
 pub fn calibrate(host: &mut Host, stop: &AtomicBool) {
     let rate = |threads: u32| {
         let mut spec = LoadSpec::new(Kind::Primes(Primes { max_prime: 10_000 }));
         spec.common.threads = Some(threads);
-        spec.common.seconds = Some(0.15);
-        let passes = (0..3).filter_map(|_| run_load(&spec, stop).ok());
+        spec.common.seconds = Some(0.04);
+        let passes = (0..12).filter_map(|_| run_load(&spec, stop).ok());
         let rates = passes.filter(|r| r.cpu_s > 0.0).map(|r| r.events as f64 / r.cpu_s * f64::from(threads));
         rates.fold(None, |best: Option<f64>, rate| Some(best.map_or(rate, |b| b.max(rate))))
     };
     host.primes_per_s = rate(1);
+    host.divisions_per_s = divisions_per_s();
     host.primes_per_s_all = host.cpus.and_then(|cpus| if cpus > 1 { rate(cpus) } else { host.primes_per_s });
 }
 

@@ -10,12 +10,16 @@ use crate::record::{Ended, Host, Predicted, TenantRecord};
 /// CPU seconds of work above which a prediction is not worth the wait.
 const MOST_CPU_S: f64 = 3000.0;
 
-/// One prediction a tenant, in their order; the message says why the models have no say.
-pub(super) fn predict(
-    experiment: &Experiment,
-    host: &Host,
-    repetition: u32,
-) -> Result<Vec<Predicted>, String> {
+/// One prediction a tenant, in their order; where the models have no say its fields are empty and it says why. What a
+/// command needs is not known beforehand: the study predicts it from its run alone ([`crate::study::alone`]).
+pub(super) fn predict(experiment: &Experiment, host: &Host, repetition: u32) -> Vec<Predicted> {
+    known(experiment, host, repetition).unwrap_or_else(|why| {
+        let unknown = Predicted { unknown: Some(why), ..Predicted::default() };
+        vec![unknown; experiment.tenants().len()]
+    })
+}
+
+fn known(experiment: &Experiment, host: &Host, repetition: u32) -> Result<Vec<Predicted>, String> {
     let tenants = simulate::cell(experiment, host, repetition, MOST_CPU_S)?;
     let by = if experiment.enforcer.is_some() { "credits" } else { "simulator" };
     Ok(tenants.iter().map(|tenant| predicted(experiment, tenant, by)).collect())
@@ -41,6 +45,7 @@ fn predicted(experiment: &Experiment, tenant: &TenantRecord, by: &str) -> Predic
         waited_s: tenant.total.waited_s,
         stolen_s,
         credits: credits_left(experiment, tenant),
+        unknown: None,
     }
 }
 
@@ -80,13 +85,13 @@ mod tests {
             TenantSpec { weight: Some(100), ..primes("a") },
             TenantSpec { weight: Some(300), ..primes("b") },
         ];
-        let all = predict(&experiment, &host(), 0).unwrap();
+        let all = predict(&experiment, &host(), 0);
         let (a, b) = (all[0].events_per_s.unwrap(), all[1].events_per_s.unwrap());
         assert!((b / a - 3.0).abs() < 0.2 && (a + b - 1000.0).abs() < 40.0, "{a} {b}");
         assert!(all[0].elapsed_s.unwrap() >= 6.0);
         experiment.tenants[0].load = None;
         experiment.tenants[0].command = Some(vec!["make".into()]);
-        let why = predict(&experiment, &host(), 0).unwrap_err();
+        let why = predict(&experiment, &host(), 0)[1].unknown.clone().unwrap();
         assert!(why.contains("tenant a") && why.contains("make"), "{why}");
     }
 
@@ -96,7 +101,7 @@ mod tests {
         experiment.enforcer =
             Some(Enforcer { rule: credit::Rule::Constant { stolen: 0.5 }, time_scale: 10.0 });
         experiment.tenants = vec![TenantSpec { run_s: None, events: Some(2000), runs: 1, ..primes("a") }];
-        let all = predict(&experiment, &host(), 0).unwrap();
+        let all = predict(&experiment, &host(), 0);
         assert!((all[0].elapsed_s.unwrap() - 4.0).abs() < 0.05, "{all:?}");
         assert!((all[0].stolen_s.unwrap() - 2.0).abs() < 0.05, "{all:?}");
     }

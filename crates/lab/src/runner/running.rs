@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::RunError;
 use super::docker::{Containers, Request};
 use super::groups::{Places, TenantGroup};
+use super::pods::Pods;
 use super::spawn::{self, Launch};
 use crate::children::Children;
 
@@ -16,12 +17,17 @@ pub(super) struct Running {
     /// Where among the processes.
     at: HashMap<usize, usize>,
     containers: Option<Containers>,
+    pods: Option<Pods>,
 }
 
 impl Running {
-    /// Prepares for containers.
-    pub fn with_containers(name: &str) -> Result<Self, RunError> {
-        Ok(Self { containers: Some(Containers::prepare(name)?), ..Self::default() })
+    /// Prepares for containers and for pods, where there are to be any.
+    pub fn prepare(name: &str, containers: bool, pods: bool) -> Result<Self, RunError> {
+        Ok(Self {
+            containers: if containers { Some(Containers::prepare(name)?) } else { None },
+            pods: if pods { Some(Pods::prepare(name)?) } else { None },
+            ..Self::default()
+        })
     }
 
     /// Starts processes, in this order.
@@ -35,7 +41,7 @@ impl Running {
         Ok(())
     }
 
-    /// Starts a container; gives the groups the engine put it into.
+    /// Starts a container or a pod; gives the groups the engine put it into.
     pub fn contain(
         &mut self,
         binary: &Path,
@@ -43,30 +49,34 @@ impl Running {
         places: &Places,
         request: &Request<'_>,
     ) -> Result<Option<TenantGroup>, RunError> {
-        match &mut self.containers {
-            Some(containers) => {
-                let pid = containers.start(binary, scratch, request)?;
-                Ok(TenantGroup::of_process(places, pid))
-            }
-            None => Ok(None),
-        }
+        let pid = match (&mut self.containers, &mut self.pods, request.pod) {
+            (Some(containers), _, false) => containers.start(binary, scratch, request)?,
+            (_, Some(pods), true) => pods.start(binary, scratch, request)?,
+            _ => return Ok(None),
+        };
+        Ok(TenantGroup::of_process(places, pid))
     }
 
     /// How a tenant ended, if it has.
     pub fn ended(&mut self, number: usize) -> Option<String> {
-        match (self.at.get(&number), &mut self.processes, &self.containers) {
-            (Some(at), Some(processes), _) => processes.ended(*at).map(|status| status.to_string()),
-            (_, _, Some(containers)) => containers.ended(number),
-            _ => None,
+        if let (Some(at), Some(processes)) = (self.at.get(&number), &mut self.processes) {
+            return processes.ended(*at).map(|status| status.to_string());
         }
+        let container = self.containers.as_ref().and_then(|containers| containers.ended(number));
+        container.or_else(|| self.pods.as_ref()?.ended(number))
     }
 
     /// Asks one to end (SIGTERM).
     pub fn ask_to_end(&mut self, number: usize) {
-        match (self.at.get(&number), &mut self.processes, &self.containers) {
-            (Some(at), Some(processes), _) => processes.ask_to_end(*at),
-            (_, _, Some(containers)) => containers.ask_to_end(number),
-            _ => {}
+        if let (Some(at), Some(processes)) = (self.at.get(&number), &mut self.processes) {
+            return processes.ask_to_end(*at);
+        }
+        // Either knows its own tenants only.
+        if let Some(containers) = &self.containers {
+            containers.ask_to_end(number);
+        }
+        if let Some(pods) = &self.pods {
+            pods.ask_to_end(number);
         }
     }
 }

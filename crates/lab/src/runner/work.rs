@@ -1,7 +1,7 @@
 //! From an experiment's tenants to what each of them is told to do.
 
 use clap::Parser;
-use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_base::{CpuQuota, CpuWeight, Limit};
 use evenkeel_model::laboratory::{Experiment, Tenant, TenantSpec};
 use evenkeel_model::units;
 
@@ -99,6 +99,15 @@ pub(crate) fn wanted(tenant: &Tenant, spec: &TenantSpec, factor: Option<f64>, v2
         burst_usec: spec.burst_usec,
     });
     Wanted { weight, quota, cpus: spec.cpus.clone(), memory_bytes: spec.memory_bytes }
+}
+
+/// The weight the scheduler computes with; 1024 is the default of both versions.
+pub(crate) fn load_weight(weight: Option<u64>, v2: bool) -> f64 {
+    match (weight, v2) {
+        (Some(weight), true) => CpuWeight::new(weight).load_weight() as f64,
+        (Some(shares), false) => shares as f64,
+        (None, _) => 1024.0,
+    }
 }
 
 /// Threads it will have; `None` for a command.

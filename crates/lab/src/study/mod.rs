@@ -3,7 +3,8 @@
 //!
 //! * [`study`]: everything, as `study.json` has it (`evenkeel.lab-study/v1`);
 //! * [`stats`]: summaries, intervals, fairness; [`window`]: the time in which all compete;
-//! * [`point`]: one point of a sweep; [`verdict`]: what it means, in words, each tied to a test;
+//! * [`point`]: one point of a sweep; [`alone`]: what a command would do there by its run alone; [`verdict`]: what it
+//!   means, in words, each tied to a test;
 //! * [`sources`]: the sources' figures beside ours; [`compare`]: several studies side by side.
 
 use evenkeel_base::run::Estimate;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{Cell, Host, Record, TenantRecord};
 
+pub mod alone;
 pub mod compare;
 pub mod point;
 pub mod reading;
@@ -92,13 +94,14 @@ pub fn study(record: &Record) -> Study {
     let mut indices: Vec<usize> = record.cells.iter().map(|cell| cell.point.index).collect();
     indices.sort_unstable();
     indices.dedup();
-    let points: Vec<PointStudy> = indices
+    let mut points: Vec<PointStudy> = indices
         .into_iter()
         .filter_map(|index| {
             let cells: Vec<&Cell> = record.cells.iter().filter(|cell| cell.point.index == index).collect();
             point::point(&record.host, &cells, alone)
         })
         .collect();
+    alone::predict(record, &mut points);
     let mut study = Study {
         schema: SCHEMA.into(),
         name: record.name.clone(),
@@ -287,5 +290,38 @@ mod tests {
         let json = serde_json::to_string(&study(&record)).unwrap();
         let back: Study = serde_json::from_str(&json).unwrap();
         assert_eq!(back.schema, SCHEMA);
+    }
+
+    #[test]
+    fn a_resumed_experiment_is_studied_as_an_uninterrupted_one() {
+        use rand::{Rng, SeedableRng};
+        let mut random = rand_pcg::Pcg64::seed_from_u64(3);
+        // Times with all their digits, as clocks and divisions give them.
+        let mut runs = |per_s: f64| -> Vec<(f64, f64, f64)> {
+            let mut at = 0.0;
+            (0..5)
+                .map(|_| {
+                    let (start, length) = (at, 1.0 + random.random::<f64>() / 3.0);
+                    at += length + random.random::<f64>() / 1e5;
+                    (start, start + length, per_s * random.random::<f64>())
+                })
+                .collect()
+        };
+        let cells = (0..12).map(|_| {
+            let tenants = [1.0, 2.0].map(|w| tenant("t", Some(w as u64), &runs(500.0 * w)));
+            ("x", cell(tenants.into()))
+        });
+        let whole = record(cells.collect());
+        let dir = tempfile::tempdir().unwrap();
+        let part = Record { cells: whole.cells[..5].to_vec(), finished: None, ..whole.clone() };
+        part.save(dir.path()).unwrap();
+        let mut resumed = Record::load(dir.path()).unwrap();
+        resumed.cells.extend_from_slice(&whole.cells[5..]);
+        resumed.finished = whole.finished.clone();
+        resumed.save(dir.path()).unwrap();
+        let from_disk = Record::load(dir.path()).unwrap();
+        assert_eq!(from_disk, whole);
+        let text = |record: &Record| serde_json::to_string(&study(record)).unwrap();
+        assert_eq!(text(&from_disk), text(&whole));
     }
 }

@@ -93,6 +93,12 @@ pub struct TenantStudy {
     pub predicted_run_s: Option<f64>,
     /// What the model expects: from the release to its end.
     pub predicted_elapsed_s: Option<f64>,
+    /// What the model expects: CPU time from the release to its end.
+    #[serde(default)]
+    pub predicted_cpu_s: Option<f64>,
+    /// Why the model expects nothing.
+    #[serde(default)]
+    pub unpredicted: Option<String>,
 }
 
 /// All tenants of a point together.
@@ -234,6 +240,11 @@ pub(super) fn point(host: &Host, cells: &[&Cell], alone_s: Option<Estimate>) -> 
             study.predicted_per_s = predicted(&|p| p.events_per_s);
             study.predicted_run_s = predicted(&|p| p.run_s);
             study.predicted_elapsed_s = predicted(&|p| p.elapsed_s);
+            study.predicted_cpu_s = predicted(&|p| Some(p.elapsed_s? * p.got_pct? / 100.0));
+            study.unpredicted = done
+                .iter()
+                .find_map(|cell| cell.predicted.as_ref()?.get(index)?.unknown.clone())
+                .filter(|_| study.predicted_elapsed_s.is_none());
             study
         })
         .collect();
@@ -319,6 +330,8 @@ fn tenant(records: &[&TenantRecord], alone_s: Option<Estimate>) -> TenantStudy {
         predicted_per_s: None,
         predicted_run_s: None,
         predicted_elapsed_s: None,
+        predicted_cpu_s: None,
+        unpredicted: None,
     }
 }
 

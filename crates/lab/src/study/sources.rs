@@ -331,7 +331,8 @@ fn sieve(rows: &[Row], study: &Study) -> Made {
             })
             .map(|(_, t)| t)
     };
-    let own = of(Held::Cpuset, false)?.cpu_ms_per_event?;
+    let reference_here = of(Held::Cpuset, false)?;
+    let own = reference_here.cpu_ms_per_event?;
     let pairs = [
         ("cpuset one socket with siblings", of(Held::Cpuset, false)),
         ("quota half of 40 cpus", of(Held::Quota, false)),
@@ -349,7 +350,8 @@ fn sieve(rows: &[Row], study: &Study) -> Made {
                 .find(|r| r.get("case").is_some_and(|c| c == case))
                 .and_then(cost)
                 .map(|c| c / reference_cost),
-            predicted: None,
+            // Every tenant does the same work.
+            predicted: tenant.and_then(|t| Some(t.predicted_cpu_s? / reference_here.predicted_cpu_s?)),
             measured: tenant.and_then(|t| ratio(t.cpu_ms_per_event?, own)),
         })
         .collect();

@@ -289,6 +289,7 @@ mod tests {
         assert!((s.mean_interval.unwrap()[1] - 2.5 - 3.182 * (5.0f64 / 3.0).sqrt() / 2.0).abs() < 1e-9);
         assert_eq!(jain(&[1.0, 1.0, 0.0, 0.0]), Some(0.5));
         assert_eq!(bias_pct(&[90.0, 100.0, 110.0]), Some(20.0));
+        assert_eq!((bias_pct(&[]), bias_pct(&[0.0, 0.0]), jain(&[0.0])), (None, None, None));
         let doubling = log_line(&[(1.0, 3.0), (2.0, 6.0), (4.0, 12.0), (8.0, 24.0)]).unwrap();
         assert!((doubling.slope - 1.0).abs() < 1e-12 && doubling.r2 > 0.999_999);
         assert_eq!(rank_correlation(&[(1.0, 1.0), (2.0, 10.0), (3.0, 11.0)]), Some(1.0));
@@ -351,6 +352,8 @@ mod tests {
                 prop_assert!(j <= 1.0 + 1e-9 && j >= 1.0 / values.len() as f64 - 1e-9);
                 let scaled: Vec<f64> = values.iter().map(|v| v * scale).collect();
                 prop_assert!((jain(&scaled).unwrap() - j).abs() < 1e-9);
+                let bias = bias_pct(&values).unwrap();
+                prop_assert!(bias >= 0.0 && bias <= 100.0 * values.len() as f64 + 1e-6);
             }
         }
 

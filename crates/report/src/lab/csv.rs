@@ -101,6 +101,8 @@ fn tenants(study: &Study) -> String {
         Field::number("waited_s", "", 6, |r: &Row<'_>| r.tenant.waited_s.map(|s| s.value)),
         Field::number("throttled_s", "", 6, |r: &Row<'_>| r.tenant.throttled_s.map(|s| s.value)),
         Field::number("stolen_s", "", 6, |r: &Row<'_>| r.tenant.stolen_s.map(|s| s.value)),
+        Field::number("predicted_run_s", "", 6, |r: &Row<'_>| r.tenant.predicted_run_s),
+        Field::text("unpredicted", "", |r: &Row<'_>| r.tenant.unpredicted.clone()),
     ]);
     table.csv(all.iter())
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use evenkeel_lab::study::{PointStudy, Study};
 
-use super::{estimate, figure, host_line, known, limits, with_units};
+use super::{estimate, figure, host_line, known, limits, unpredicted, with_units};
 
 /// Text for a table's cell: nothing of it becomes markup or another column.
 pub(crate) fn cell(text: &str) -> String {
@@ -130,6 +130,7 @@ fn of_point(point: &PointStudy) -> String {
             "feasible %",
             "predicted events/s",
             "run, s",
+            "predicted run, s",
             "median",
             "min",
             "max",
@@ -154,6 +155,7 @@ fn of_point(point: &PointStudy) -> String {
                 known(t.feasible_pct),
                 known(t.predicted_per_s),
                 estimate(t.run_s.map(|s| s.estimate())),
+                known(t.predicted_run_s),
                 run(|s| s.median),
                 run(|s| s.min),
                 run(|s| s.max),
@@ -166,6 +168,9 @@ fn of_point(point: &PointStudy) -> String {
             ]
         }),
     );
+    for why in unpredicted(point) {
+        let _ = writeln!(out, "\nNo prediction: {}", cell(why));
+    }
     for note in &point.notes {
         let _ = writeln!(out, "\n{}", cell(note));
     }

@@ -2,7 +2,7 @@
 //! study; nothing is computed here.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_lab::study::{Study, TenantStudy};
+use evenkeel_lab::study::{PointStudy, Study, TenantStudy};
 
 mod charts;
 mod compare;
@@ -74,6 +74,13 @@ pub(crate) fn limits(tenant: &TenantStudy) -> String {
     words.extend(l.nice.filter(|n| *n != 0).map(|n| format!("nice {n}")));
     words.extend(l.slice_ms.map(|s| format!("slice {} ms", figure(s))));
     words.join(", ")
+}
+
+/// Why tenants of a point have no prediction, each reason once.
+pub(crate) fn unpredicted(point: &PointStudy) -> Vec<&str> {
+    let mut reasons: Vec<&str> = point.tenants.iter().filter_map(|t| t.unpredicted.as_deref()).collect();
+    reasons.dedup();
+    reasons
 }
 
 /// A tenant's name with its units.

@@ -7,7 +7,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::charts::{self, Bar, ByUnits, Series, Track};
 use super::text::outcome;
-use super::{estimate, figure as number, host_line, known, limits, with_units};
+use super::{estimate, figure as number, host_line, known, limits, unpredicted, with_units};
 use crate::html::{figure, page as whole};
 use crate::time;
 
@@ -331,7 +331,7 @@ fn table(point: &PointStudy) -> Markup {
             thead { tr {
                 th { "Tenant" } th { "Limits" } th { "Ran" } th.r { "Runs" } th.r { "Events/s, all runs" } th.r { "Events/s, competing" }
                 th.r { "Share, %" } th.r { "Of weights, %" } th.r { "Feasible, %" } th.r { "Predicted events/s" }
-                th.r { "Run, s" } th.r { "Wait a run, ms" } th.r { "Elapsed, s" } th.r { "CPU, %" } th.r { "Waited, s" } th.r { "Throttled, s" } th.r { "Stolen, s" }
+                th.r { "Run, s" } th.r { "Predicted" } th.r { "Wait a run, ms" } th.r { "Elapsed, s" } th.r { "CPU, %" } th.r { "Waited, s" } th.r { "Throttled, s" } th.r { "Stolen, s" }
             } }
             tbody { @for t in &point.tenants { tr {
                 td { (with_units(t)) @if !t.incomplete.is_empty() { span.iv.no { (t.incomplete.join("; ")) } } }
@@ -340,7 +340,7 @@ fn table(point: &PointStudy) -> Markup {
                 td.r { (with_below(t.competing_per_s)) }
                 td.r { (with_below(t.share_pct)) }
                 td.r { (known(t.weight_pct)) } td.r { (known(t.feasible_pct)) } td.r { (known(t.predicted_per_s)) }
-                td.r { (with_below(t.run_s.map(|s| s.estimate()))) }
+                td.r { (with_below(t.run_s.map(|s| s.estimate()))) } td.r { (known(t.predicted_run_s)) }
                 td.r { (known(t.wait_per_run_s.map(|w| w.value * 1e3))) }
                 td.r { (with_below(t.elapsed_s)) }
                 td.r { (known(t.cpu_pct.map(|c| c.value))) }
@@ -356,6 +356,7 @@ fn table(point: &PointStudy) -> Markup {
             @if let Some(jain) = t.jain { " · Jain index " (format!("{jain:.4}")) }
             @if let Some(line) = t.proportion { " · slope of log rate against log weight " (format!("{:.3}", line.slope)) }
             @if let Some(late) = t.woken_late_usec_max { " · last wake-up " (number(late / 1e3)) " ms after the release" }
+            @for why in unpredicted(point) { " · no prediction: " (why) }
         }
     }
 }

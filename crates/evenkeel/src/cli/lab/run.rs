@@ -87,23 +87,42 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let stop = stop_on_signals()?;
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok();
-    let (mut experiment, about) = experiment(&args, topology.as_ref(), &stop)?;
+    let suffix = if args.quick { "-quick" } else { "" };
+    let folder_of = |name: &str| Path::new("evenkeel-lab").join(format!("{name}{suffix}"));
+    // How fast the host is decides how much work a built-in experiment holds: one that is resumed keeps its own.
+    let built_in = builtin::find(&args.experiment);
+    let calibrated = built_in.map(|builtin| {
+        let folder = args.out.clone().unwrap_or_else(|| folder_of(builtin.name));
+        let record = Record::load(&folder).ok().filter(|_| !args.again);
+        let same = record.filter(|r| r.builtin.as_deref() == Some(builtin.name) && r.quick == args.quick);
+        same.map(|record| record.host).unwrap_or_else(|| {
+            let cpus = u32::try_from(runner::online().len()).ok();
+            let mut host = Host { cpus, ..Host::default() };
+            runner::calibrate(&mut host, &stop);
+            host
+        })
+    });
+    let (mut experiment, about) = match built_in.zip(calibrated.as_ref()) {
+        Some((builtin, host)) => from_builtin(builtin, &args, topology.as_ref(), host),
+        None => (from_file(&args)?, About::default()),
+    };
     change(&mut experiment, &args)?;
     if args.install {
         install(&experiment)?;
     }
-    let folder = args.out.clone().unwrap_or_else(|| {
-        let suffix = if about.quick { "-quick" } else { "" };
-        Path::new("evenkeel-lab").join(format!("{}{suffix}", experiment.name))
-    });
+    let folder = args.out.clone().unwrap_or_else(|| folder_of(&experiment.name));
     let binary = std::env::current_exe().map_err(|e| Failure::Cannot(e.into()))?;
-    let bar = Bar::new();
+    let cpus = u32::try_from(runner::online().len()).ok();
+    // How long work takes that was not sized for this host is a guess; it only starts the progress bar.
+    let guess = Host { cpus, primes_per_s: Some(1000.0), ..Host::default() };
+    let bar = Bar::new(runner::planned_s(&experiment, calibrated.as_ref().unwrap_or(&guess)));
     let mut tell = |progress: Progress<'_>| bar.show(progress);
     let mut options = Options {
         binary,
         folder: folder.clone(),
         again: args.again,
         topology,
+        calibrated,
         stop: &stop,
         progress: &mut tell,
     };
@@ -148,27 +167,27 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-fn experiment(
+fn from_builtin(
+    builtin: &builtin::Builtin,
     args: &Args,
     topology: Option<&evenkeel_base::Topology>,
-    stop: &AtomicBool,
-) -> Result<(Experiment, About), Failure> {
-    if let Some(builtin) = builtin::find(&args.experiment) {
-        let mut host = Host { cpus: u32::try_from(runner::online().len()).ok(), ..Host::default() };
-        runner::calibrate(&mut host, stop);
-        let plan = Plan {
-            quick: args.quick,
-            cpus: runner::online(),
-            topology: topology.cloned(),
-            primes_per_s: host.primes_per_s.unwrap_or(1000.0),
-        };
-        let about = About {
-            builtin: Some(builtin.name.to_owned()),
-            quick: args.quick,
-            sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
-        };
-        return Ok((builtin.experiment(&plan), about));
-    }
+    host: &Host,
+) -> (Experiment, About) {
+    let plan = Plan {
+        quick: args.quick,
+        cpus: runner::online(),
+        topology: topology.cloned(),
+        primes_per_s: host.primes_per_s.unwrap_or(1000.0),
+    };
+    let about = About {
+        builtin: Some(builtin.name.to_owned()),
+        quick: args.quick,
+        sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
+    };
+    (builtin.experiment(&plan), about)
+}
+
+fn from_file(args: &Args) -> Result<Experiment, Failure> {
     let path = Path::new(&args.experiment);
     if !path.exists() && !args.experiment.contains(['/', '.']) {
         let names: Vec<&str> = builtin::BUILTINS.iter().map(|b| b.name).collect();
@@ -189,9 +208,7 @@ fn experiment(
             path.display()
         )));
     }
-    let experiment =
-        Experiment::parse(&text).map_err(|e| Failure::Usage(anyhow!("{}: {e}", path.display())))?;
-    Ok((experiment, About::default()))
+    Experiment::parse(&text).map_err(|e| Failure::Usage(anyhow!("{}: {e}", path.display())))
 }
 
 /// What the command line changes.
@@ -261,12 +278,14 @@ fn install(experiment: &Experiment) -> Result<(), Failure> {
 struct Bar {
     bar: Option<ProgressBar>,
     begun: Instant,
+    /// How long all of it should take, seconds.
+    planned_s: Option<f64>,
     /// Cells that were done before.
     before: std::cell::Cell<Option<f64>>,
 }
 
 impl Bar {
-    fn new() -> Self {
+    fn new(planned_s: Option<f64>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(1000);
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
@@ -274,7 +293,7 @@ impl Bar {
             }
             bar
         });
-        Self { bar, begun: Instant::now(), before: std::cell::Cell::new(None) }
+        Self { bar, begun: Instant::now(), planned_s, before: std::cell::Cell::new(None) }
     }
 
     fn show(&self, progress: Progress<'_>) {
@@ -283,12 +302,14 @@ impl Bar {
         let before = self.before.get().unwrap_or(at);
         self.before.set(Some(before));
         bar.set_position((at * 1000.0) as u64);
-        let left = if at > before + 0.01 {
-            let seconds = self.begun.elapsed().as_secs_f64() * (1.0 - at) / (at - before);
-            format!("about {} left", humantime::format_duration(Duration::from_secs(seconds.min(1e7) as u64)))
+        let seconds = if at > before + 0.05 {
+            Some(self.begun.elapsed().as_secs_f64() * (1.0 - at) / (at - before))
         } else {
-            String::new()
+            self.planned_s.map(|seconds| seconds * (1.0 - at))
         };
+        let left = seconds.map_or_else(String::new, |seconds| {
+            format!("about {} left", humantime::format_duration(Duration::from_secs(seconds.min(1e7) as u64)))
+        });
         bar.set_message(format!("cell {} of {}: {}  {left}", progress.done + 1, progress.of, progress.label));
     }
 

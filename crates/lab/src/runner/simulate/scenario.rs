@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use evenkeel_base::{CpuQuota, CpuWeight, Limit, Nice, SchedAttr, Topology};
+use evenkeel_base::{CpuQuota, Limit, Nice, SchedAttr, Topology};
 use evenkeel_model::laboratory::{Experiment, Place, Tenant, TenantSpec};
 use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Scenario, Task};
 
@@ -73,14 +73,28 @@ pub(super) fn translate(
     scenario.measure_from_ns = 0;
     scenario.stop_when_done = true;
     let rate = rate(experiment, host, &mut scenario.machine)?;
+    // A division of the sieve is a little cheaper than one of `primes`, which compares as floating point.
+    let measured = host.primes_per_s.zip(host.divisions_per_s.filter(|rate| *rate > 0.0));
+    let division_s =
+        measured.map_or_else(|| cost::division_s(rate), |(one, divisions)| one / rate / divisions);
+    let speed = Speed { rate, division_s };
     let mut parts = Vec::new();
     for tenant in tenants {
         let spec = &experiment.tenants[tenant.spec];
-        let part = add(&mut scenario, experiment, tenant, spec, rate, (factor, v2))?;
+        let part = add(&mut scenario, experiment, tenant, spec, speed, (factor, v2))?;
         parts.push(part);
     }
     scenario.duration_ns = (work::time_limit_s(experiment).min(2e6) * 1e9) as u64;
     Ok(Translated { scenario, parts })
+}
+
+/// What one undisturbed thread does.
+#[derive(Debug, Clone, Copy)]
+struct Speed {
+    /// Events of `primes` a second.
+    rate: f64,
+    /// One division of `sieve`, seconds.
+    division_s: f64,
 }
 
 /// Events of `primes` a second of one undisturbed thread, as the simulated CPUs do them. Siblings slow each other down in the
@@ -103,7 +117,7 @@ fn add(
     experiment: &Experiment,
     tenant: Tenant,
     spec: &TenantSpec,
-    rate: f64,
+    speed: Speed,
     (factor, v2): (Option<f64>, bool),
 ) -> Result<Part, String> {
     let why = |what: String| format!("tenant {}: {what}", tenant.name);
@@ -111,7 +125,7 @@ fn add(
         Work::Load(load) => *load,
         Work::Command(words) => sysbench::load(&words).map_err(why)?,
     };
-    let job = job(&load, spec, rate).map_err(why)?;
+    let job = job(&load, spec, speed).map_err(why)?;
     let wanted = work::wanted(&tenant, spec, factor, v2);
     let cpus = match (&spec.cpus, &experiment.cpus) {
         (Some(a), Some(b)) => Some(a.intersection(b)),
@@ -119,11 +133,7 @@ fn add(
     };
     let in_group = spec.place != Place::Process;
     let group = in_group.then(|| {
-        let weight = match (wanted.weight, v2) {
-            (Some(weight), true) => CpuWeight::new(weight).load_weight() as f64,
-            (Some(shares), false) => shares as f64,
-            (None, _) => 1024.0,
-        };
+        let weight = work::load_weight(wanted.weight, v2);
         scenario.groups.push(Group {
             weight,
             quota: wanted.quota.unwrap_or(CpuQuota { quota_usec: Limit::Max, ..CpuQuota::UNLIMITED }),
@@ -184,7 +194,7 @@ fn add(
 }
 
 /// What a tenant does, in the simulator's terms.
-fn job(load: &LoadSpec, spec: &TenantSpec, rate: f64) -> Result<Job, String> {
+fn job(load: &LoadSpec, spec: &TenantSpec, Speed { rate, division_s }: Speed) -> Result<Job, String> {
     let (seconds, events) = (load.common.seconds, load.common.events);
     let name = load.kind.name();
     if spec.background {
@@ -231,7 +241,7 @@ fn job(load: &LoadSpec, spec: &TenantSpec, rate: f64) -> Result<Job, String> {
             if count > MOST_NUMBERS {
                 return Err(format!("a sieve of more than {MOST_NUMBERS} numbers is not simulated"));
             }
-            let division_ns = 1e9 * cost::division_s(rate);
+            let division_ns = 1e9 * division_s;
             shared(count, |from, to| {
                 (from..to).map(|n| cost::of_a_number(sieve.from + n) as f64 * division_ns).sum()
             })

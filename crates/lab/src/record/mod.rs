@@ -1,0 +1,287 @@
+//! The record of an experiment: all that was measured, and nothing that can be computed from it.
+//!
+//! `record.json` of a result folder is one [`Record`]. It is written anew (atomically) after every cell, so that an
+//! interrupted experiment resumes with the cells not yet done. Statistics, verdicts and reports are made from it alone.
+//!
+//! ```text
+//! record ─ cells (sweep point × repetition) ─ tenants ─ runs (back to back)
+//! ```
+//!
+//! Times in a cell are seconds from its release, the instant at which all its tenants were let go; negative values do
+//! not occur. `None` is "not known", never 0.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use evenkeel_model::laboratory::Experiment;
+use serde::{Deserialize, Serialize};
+
+pub(crate) mod disk;
+mod outside;
+mod tenant;
+
+pub use disk::RecordError;
+pub use outside::{EnforcerPoint, EnforcerRecord, HostUse, Predicted};
+pub use tenant::{Account, Ended, Limits, Release, RunRecord, TenantRecord};
+
+/// Value of [`Record::schema`].
+pub const SCHEMA: &str = "evenkeel.lab-record/v1";
+/// Name of the file in a result folder.
+pub const FILE: &str = "record.json";
+
+/// An experiment with all its results so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the experiment.
+    pub name: String,
+    /// What it shows, one sentence.
+    #[serde(default)]
+    pub title: String,
+    /// The built-in experiment it is, by name; `None` for a file of the user's.
+    pub builtin: Option<String>,
+    /// Whether it was run in its short form.
+    #[serde(default)]
+    pub quick: bool,
+    /// Names of the source's tables ([`crate::sources`]) whose figures are shown beside.
+    #[serde(default)]
+    pub sources: Vec<String>,
+    /// Version of evenkeel that made it.
+    pub version: String,
+    /// When it was begun, RFC 3339.
+    pub began: String,
+    /// When it was finished, RFC 3339; `None` while cells are missing.
+    pub finished: Option<String>,
+    /// The host.
+    pub host: Host,
+    /// The experiment as run; `None` for imported logs.
+    pub experiment: Option<Experiment>,
+    /// What the experiment needs and whether it was there.
+    #[serde(default)]
+    pub requirements: Vec<Requirement>,
+    /// Number of cells when finished.
+    pub planned_cells: usize,
+    /// Cells done, in the order in which they were run.
+    pub cells: Vec<Cell>,
+}
+
+/// Facts of the host that decide how far results travel.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Host {
+    /// Host name.
+    pub name: Option<String>,
+    /// Model of the processor.
+    pub cpu_model: Option<String>,
+    /// Architecture, such as `x86_64`.
+    pub arch: Option<String>,
+    /// Online logical CPUs.
+    pub cpus: Option<u32>,
+    /// Physical cores.
+    pub cores: Option<u32>,
+    /// Sockets.
+    pub sockets: Option<u32>,
+    /// NUMA nodes.
+    pub nodes: Option<u32>,
+    /// Hardware threads of a core.
+    pub threads_per_core: Option<u32>,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// `cfs`, `eevdf` or `scx`.
+    pub scheduler: Option<String>,
+    /// `v1`, `v2` or `hybrid`.
+    pub cgroup: Option<String>,
+    /// Whether the tenants' cgroups were of version 2.
+    pub tenants_v2: Option<bool>,
+    /// Whether it is a virtual machine (the processor says so).
+    pub virtual_machine: Option<bool>,
+    /// Frequency governor, where the kernel controls the frequency.
+    pub governor: Option<String>,
+    /// Memory, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Events a second of one undisturbed thread of `primes`, measured at the start of the experiment.
+    pub primes_per_s: Option<f64>,
+    /// The same with one thread on every CPU, all together.
+    pub primes_per_s_all: Option<f64>,
+    /// Divisions a second of one undisturbed thread of `sieve`, measured likewise.
+    pub divisions_per_s: Option<f64>,
+}
+
+/// Something the experiment needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requirement {
+    /// Short name, such as `quiet-host`.
+    pub name: String,
+    /// Whether it was met; `None` where that could not be found out.
+    pub met: Option<bool>,
+    /// What was found.
+    pub evidence: String,
+    /// What that means for the results; empty when met.
+    #[serde(default)]
+    pub consequence: String,
+}
+
+/// One repetition at one point of the sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Where in the sweep.
+    pub point: Point,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// When its tenants were released, RFC 3339 with nanoseconds; `None` when that was never reached.
+    pub released_at: Option<String>,
+    /// From the release to the end of the last tenant, seconds.
+    pub seconds: f64,
+    /// Order in which the tenants were started (indices into `tenants`).
+    #[serde(default)]
+    pub activation: Vec<usize>,
+    /// Tenants, in the order of the experiment.
+    pub tenants: Vec<TenantRecord>,
+    /// What the host did from the release to the end.
+    #[serde(default)]
+    pub host: HostUse,
+    /// What the enforcer did, where one played the hypervisor.
+    #[serde(default)]
+    pub enforcer: Option<EnforcerRecord>,
+    /// What the model says each tenant would do (same order); `None` in logs of others.
+    #[serde(default)]
+    pub predicted: Option<Vec<Predicted>>,
+    /// What was out of the ordinary.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// A point of the sweep.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Point {
+    /// Number, from 0, in the order written.
+    pub index: usize,
+    /// For people, such as `64x20` or `window, 30 %`; empty without a sweep.
+    pub label: String,
+    /// What was set, by field; a field that was removed is `null`.
+    #[serde(default)]
+    pub settings: BTreeMap<String, serde_json::Value>,
+    /// Why the host could not give this point; then there are no tenants.
+    #[serde(default)]
+    pub unavailable: Option<String>,
+}
+
+impl disk::OnDisk for Record {
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn schema(&self) -> &str {
+        &self.schema
+    }
+}
+
+impl Record {
+    /// Reads `record.json` of a result folder, or the file itself.
+    ///
+    /// # Errors
+    /// Unreadable, or not a record of this version.
+    pub fn load(path: &Path) -> Result<Self, RecordError> {
+        disk::load(path)
+    }
+
+    /// Writes it into a folder, which must exist. What was there stays until the new one is whole on disk.
+    ///
+    /// # Errors
+    /// As the file system.
+    pub fn save(&self, folder: &Path) -> Result<(), RecordError> {
+        disk::save(self, folder)
+    }
+
+    /// Whether a cell is there already.
+    pub fn has(&self, point: usize, repetition: u32) -> bool {
+        self.cells.iter().any(|cell| cell.point.index == point && cell.repetition == repetition)
+    }
+
+    /// Whether nothing is missing.
+    pub fn is_complete(&self) -> bool {
+        self.cells.len() >= self.planned_cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use evenkeel_base::CpuSet;
+
+    use super::*;
+
+    fn record() -> Record {
+        let tenant = TenantRecord {
+            name: "c1".into(),
+            units: Some(64),
+            place: "cgroup".into(),
+            limits: Limits { shares: Some(1024), cpus: Some(CpuSet::first_n(2)), ..Limits::default() },
+            workload: "primes".into(),
+            threads: 1,
+            runs_planned: 1,
+            release: Release::default(),
+            ended: Ended::TimeLimit("60 s".into()),
+            total: Account::default(),
+            runs: vec![RunRecord { events: Some(7), end_s: 1.5, ..RunRecord::default() }],
+        };
+        let cell = Cell {
+            point: Point { label: "64x1".into(), ..Point::default() },
+            repetition: 2,
+            released_at: None,
+            seconds: 1.5,
+            activation: vec![0],
+            tenants: vec![tenant],
+            host: HostUse::default(),
+            enforcer: None,
+            predicted: None,
+            notes: Vec::new(),
+        };
+        Record {
+            schema: SCHEMA.into(),
+            name: "x".into(),
+            title: String::new(),
+            builtin: None,
+            quick: false,
+            sources: Vec::new(),
+            version: "0".into(),
+            began: "2026-01-01T00:00:00Z".into(),
+            finished: None,
+            host: Host::default(),
+            experiment: None,
+            requirements: Vec::new(),
+            planned_cells: 2,
+            cells: vec![cell],
+        }
+    }
+
+    #[test]
+    fn a_record_survives_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = record();
+        record.save(dir.path()).unwrap();
+        assert_eq!(Record::load(dir.path()).unwrap(), record);
+        assert!(record.has(0, 2) && !record.has(0, 1) && !record.is_complete());
+        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        // Unknown is null, and a run carries its account without a level of its own.
+        assert!(
+            text.contains("\"user_s\":null") && text.contains("{\"how\":\"time-limit\",\"detail\":\"60 s\"}"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_foreign_or_broken_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        for (text, part) in [("{", "line 1"), ("{}", "missing field")] {
+            fs::write(&path, text).unwrap();
+            let error = Record::load(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(FILE) && error.contains(part), "{error}");
+        }
+        let other = Record { schema: "other/v1".into(), ..record() };
+        other.save(dir.path()).unwrap();
+        assert!(Record::load(&path).unwrap_err().to_string().contains("other/v1"));
+        assert!(record().save(&dir.path().join("none")).is_err());
+    }
+}

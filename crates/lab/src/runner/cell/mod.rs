@@ -1,0 +1,127 @@
+//! One cell: starts the tenants, releases them at one instant, watches them end, and collects what they tell.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_model::laboratory::{Experiment, Tenant};
+
+use super::enforcer::Enforcement;
+use super::groups::{TenantGroup, Wanted};
+use super::order::Order;
+use super::scratch::{Scratch, fresh_name};
+use super::{RunError, predict};
+use crate::page::Page;
+use crate::record::{Cell, Host, Limits, Point, TenantRecord};
+
+mod prepare;
+mod told;
+mod watch;
+
+use prepare::{prepare, start};
+use told::record_of;
+use watch::{release, wait_until_up, watch};
+
+/// A cell to run.
+pub(super) struct Task<'a> {
+    pub experiment: &'a Experiment,
+    pub point: Point,
+    pub repetition: u32,
+    /// The last tenant is started first.
+    pub reversed: bool,
+    pub start_at: Option<&'a str>,
+    pub binary: &'a Path,
+    pub host: &'a Host,
+    pub stop: &'a AtomicBool,
+}
+
+/// One tenant while the cell runs.
+struct Member {
+    tenant: Tenant,
+    order: Order,
+    group: Option<Arc<TenantGroup>>,
+    wanted: Wanted,
+    limits: Limits,
+    ended: Option<String>,
+    /// It ended before it was released, or never came up.
+    early: Option<String>,
+    over_time: bool,
+}
+
+/// Runs it; `None` when it was stopped before its end.
+pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Option<Cell>, RunError> {
+    let experiment = task.experiment;
+    let name = fresh_name();
+    let scratch = Scratch::make(&name)?;
+    let tenants = experiment.tenants();
+    let page_path = scratch.0.join("page");
+    let slots = u32::try_from(tenants.len()).unwrap_or(u32::MAX);
+    let page = Page::create(&page_path, slots)
+        .map_err(|e| RunError::system("the page", std::io::Error::other(e)))?;
+    page.lock_as_owner().map_err(|e| RunError::system("cannot lock the page", e))?;
+    let (places, sandbox, mut members) = prepare(task, &name, &scratch, tenants, &page_path)?;
+    let mut activation: Vec<usize> = (0..members.len()).collect();
+    if task.reversed {
+        activation.reverse();
+    }
+    let mut processes = start(task, &name, places.as_ref(), &mut members, &activation, &scratch)?;
+    if !wait_until_up(task, &mut members, &activation, &mut processes, &page) {
+        return Ok(None);
+    }
+    let instant = release(task, &page)?;
+    if task.stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let enforcement = enforce(task, &members, instant)?;
+    let mut watched = watch(task, &mut members, &mut processes, &page, instant, progress);
+    if task.stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let enforcer = enforcement.and_then(Enforcement::finish).map(|(record, cpu_s)| {
+        watched.host.without_enforcer(cpu_s);
+        record
+    });
+    if let Some(sandbox) = &sandbox {
+        // What commands left running.
+        sandbox.kill();
+    }
+    // Containers and processes go before their groups.
+    drop(processes);
+    let released_at = jiff::Timestamp::from_nanosecond(i128::from(watched.released_realtime_ns)).ok();
+    let mut notes = Vec::new();
+    let mut records: Vec<TenantRecord> =
+        members.into_iter().map(|member| record_of(task, member, &watched, &mut notes)).collect();
+    if let (Some(enforcer), [only]) = (&enforcer, records.as_mut_slice()) {
+        // What the enforcer kept from it is what a guest would see as stolen.
+        only.total.stolen_s = Some(enforcer.stolen_s);
+        if let [run] = only.runs.as_mut_slice() {
+            run.account.stolen_s = Some(enforcer.stolen_s);
+        }
+    }
+    let predicted = predict::predict(task.experiment, task.host, task.repetition);
+    Ok(Some(Cell {
+        point: task.point.clone(),
+        repetition: task.repetition,
+        released_at: released_at.map(|stamp| stamp.to_string()),
+        seconds: watched.seconds,
+        activation,
+        tenants: records,
+        host: watched.host,
+        enforcer,
+        predicted: Some(predicted),
+        notes,
+    }))
+}
+
+/// Starts the enforcer, if there is one.
+fn enforce(task: &Task<'_>, members: &[Member], instant: u64) -> Result<Option<Enforcement>, RunError> {
+    let Some(enforcer) = &task.experiment.enforcer else { return Ok(None) };
+    let victim = members.iter().find(|m| !m.order.background && m.group.is_some());
+    let Some((victim, group)) = victim.and_then(|m| Some((m, m.group.clone()?))) else {
+        return Err(RunError::Usage(
+            "an enforcer needs a tenant in a plain cgroup (place = \"cgroup\")".into(),
+        ));
+    };
+    let limit = task.experiment.tenants[victim.tenant.spec].quota_pct;
+    Enforcement::start(enforcer, limit, group, instant).map(Some)
+}

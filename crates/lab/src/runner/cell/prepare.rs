@@ -1,0 +1,167 @@
+//! Before the release: groups and orders of the tenants, and their start.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use evenkeel_base::SchedPolicy;
+use evenkeel_model::laboratory::{Place, Tenant};
+
+use super::super::RunError;
+use super::super::docker::{self, Request};
+use super::super::groups::{Places, Sandbox};
+use super::super::order::{Order, Work};
+use super::super::running::Running;
+use super::super::scratch::Scratch;
+use super::super::spawn::Launch;
+use super::super::work;
+use super::{Member, Task};
+use crate::record::Limits;
+
+/// Groups and orders of all tenants: where groups are, the sandbox that holds ours, the members.
+pub(super) type Prepared = (Option<Places>, Option<Sandbox>, Vec<Member>);
+
+pub(super) fn prepare(
+    task: &Task<'_>,
+    name: &str,
+    scratch: &Scratch,
+    tenants: Vec<Tenant>,
+    page: &Path,
+) -> Result<Prepared, RunError> {
+    let experiment = task.experiment;
+    let specs = &experiment.tenants;
+    let in_groups = specs.iter().any(|t| t.place != Place::Process);
+    let places = if in_groups { Some(Places::find()?) } else { None };
+    let v2 = places.as_ref().is_some_and(|p| p.v2);
+    let factor = experiment.unit_factor(v2).map_err(|e| RunError::Missing(e.to_string()))?;
+    let cpuset = experiment.cpus.is_some() || specs.iter().any(|t| t.cpus.is_some());
+    let memory = specs.iter().any(|t| t.memory_bytes.is_some());
+    // A CRI runtime makes its groups in ours.
+    let ours = specs.iter().any(|t| matches!(t.place, Place::Cgroup | Place::Pod));
+    let sandbox = match places.as_ref().filter(|_| ours) {
+        Some(places) => Some(Sandbox::make(places, name, cpuset, memory)?),
+        None => None,
+    };
+    if let (Some(sandbox), Some(cpus)) = (&sandbox, &experiment.cpus) {
+        sandbox.set_cpus(cpus)?;
+    }
+    let mut members = Vec::new();
+    let mut weights = Vec::new();
+    for (number, tenant) in tenants.into_iter().enumerate() {
+        let spec = &specs[tenant.spec];
+        let seed = experiment
+            .seed
+            .wrapping_mul(1_000_003)
+            .wrapping_add(u64::from(task.repetition) * 10_007 + number as u64);
+        let work = work::work(&tenant, spec, seed)?;
+        let mut wanted = work::wanted(&tenant, spec, factor, v2);
+        if matches!(spec.place, Place::Docker | Place::Pod) {
+            wanted.cpus = wanted.cpus.or_else(|| experiment.cpus.clone());
+        }
+        let group = match (&sandbox, spec.place) {
+            (Some(sandbox), Place::Cgroup) => {
+                Some(Arc::new(sandbox.tenant(number, &wanted, experiment.enforcer.is_some())?))
+            }
+            _ => None,
+        };
+        weights.push(wanted.weight);
+        let affinity =
+            spec.cpus.clone().or_else(|| experiment.cpus.clone()).filter(|_| spec.place == Place::Process);
+        let limits = Limits {
+            unit_factor: tenant.units.and(factor),
+            nice: Some(spec.nice).filter(|nice| *nice != 0),
+            policy: Some(spec.policy).filter(|p| *p != SchedPolicy::Other).map(|p| p.to_string()),
+            slice_ms: spec.slice_ms,
+            cpus: affinity.clone(),
+            ..group.as_ref().map(|g| g.limits()).unwrap_or_default()
+        };
+        let limits = Limits { cpus: limits.cpus.or_else(|| group.as_ref()?.limits().cpus), ..limits };
+        let order = Order {
+            page: page.to_owned(),
+            slot: u32::try_from(number).unwrap_or(u32::MAX),
+            answers: scratch.0.join(format!("answers-{number}")),
+            work,
+            runs: spec.runs,
+            offset_ns: (spec.start_s * 1e9) as u64,
+            background: spec.background,
+            nice: spec.nice,
+            policy: spec.policy.raw(),
+            slice_ns: spec.slice_ms.map(|ms| (ms * 1e6) as u64),
+            cpus: affinity,
+            cpu_stat: match spec.place {
+                Place::Docker | Place::Pod => docker::cpu_stat(),
+                _ => group.iter().map(|g| g.cpu_stat()).collect(),
+            },
+            owned: matches!(spec.place, Place::Docker | Place::Pod),
+        };
+        members.push(Member {
+            tenant,
+            order,
+            group,
+            wanted,
+            limits,
+            ended: None,
+            early: None,
+            over_time: false,
+        });
+    }
+    if let Some(sandbox) = &sandbox {
+        sandbox.weigh(weights.into_iter())?;
+    }
+    Ok((places, sandbox, members))
+}
+
+/// Starts the tenants in the order of `activation` (those in containers after the others).
+pub(super) fn start(
+    task: &Task<'_>,
+    name: &str,
+    places: Option<&Places>,
+    members: &mut [Member],
+    activation: &[usize],
+    scratch: &Scratch,
+) -> Result<Running, RunError> {
+    let specs = &task.experiment.tenants;
+    let place = |member: &Member| specs[member.tenant.spec].place;
+    let in_container = |member: &Member| matches!(place(member), Place::Docker | Place::Pod);
+    let any = |wanted: Place| members.iter().any(|member| place(member) == wanted);
+    let mut running = Running::prepare(name, any(Place::Docker), any(Place::Pod))?;
+    let mut launches = Vec::new();
+    for &number in activation {
+        let member = &members[number];
+        let path = scratch.0.join(format!("order-{number}"));
+        let text = serde_json::to_vec(&member.order)
+            .map_err(|e| RunError::system("an order", std::io::Error::other(e)))?;
+        std::fs::write(&path, text).map_err(|e| RunError::system(path.display().to_string(), e))?;
+        if in_container(member) {
+            continue;
+        }
+        let arguments = vec!["lab".to_owned(), "tenant".to_owned(), path.display().to_string()];
+        let entrances = member.group.as_ref().map_or_else(|| Ok(Vec::new()), |g| g.entrances())?;
+        launches.push((number, Launch { arguments, entrances }));
+    }
+    running.launch(task.binary, launches)?;
+    for &number in activation {
+        let member = &mut members[number];
+        let (true, Some(places)) = (in_container(member), places) else { continue };
+        let request = Request {
+            number,
+            pod: place(member) == Place::Pod,
+            order: &scratch.0.join(format!("order-{number}")),
+            wanted: &member.wanted,
+            v2: places.v2,
+            command: matches!(member.order.work, Work::Command(_)),
+            may_nice: member.order.nice < 0,
+        };
+        if let Some(group) = running.contain(task.binary, &scratch.0, places, &request)? {
+            let found = group.limits();
+            let own = std::mem::take(&mut member.limits);
+            member.limits = Limits {
+                unit_factor: own.unit_factor,
+                nice: own.nice,
+                policy: own.policy,
+                slice_ms: own.slice_ms,
+                ..found
+            };
+        }
+    }
+    Ok(running)
+}
