@@ -59,7 +59,7 @@ why-cost: ## what `why` costs a load of context switches while it watches (as ro
 tenants: ## figures on tenants: rr against C, agreement of two runs, weights, 24 Mbit/s (as root, quiet machine)
 	@scripts/tenants.sh
 
-lab-figures: ## the laboratory's own figures on this host: wake-up, overhead, weights, quota, sysbench (as root, quiet, 4 min)
+lab-figures: ## the laboratory's own figures: wake-up, overhead, weights, quota, sysbench, its short suite (as root, quiet, 10 min)
 	@scripts/packages.sh build test
 	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
 	@EVENKEEL='$(CARGO_TARGET_DIR)/release/evenkeel' scripts/lab-figures.sh

@@ -192,3 +192,77 @@ fn bpf_and_proc_see_the_same_on_an_older_kernel() {
     assert!(forking["tasks_per_s"].as_f64().unwrap() > 1.0 && forking["cpu_pct"].as_f64().unwrap() > 0.0);
     assert_eq!(by_proc["exited"], serde_json::json!([]));
 }
+
+#[test]
+fn bounds_and_experiments_hold_on_cgroup_v2_and_leave_nothing() {
+    // That no group is left, the scenario itself looks.
+    let results = scenario("lab");
+    let seen: Vec<&str> = results.text("exec_seen").lines().collect();
+    // Beside the caller's group, which has members and so can have no such children.
+    assert!(seen[0].starts_with("/sys/fs/cgroup/evenkeel-exec-"), "{seen:?}");
+    assert_eq!(seen[1..], ["50000 100000", "300", "1"]);
+    assert_eq!(results.text("exec_status"), "7");
+    let account = results.json("exec_account");
+    assert_eq!(account["exit_status"], 7);
+    assert!(account["throttled_s"].as_f64().unwrap() > 0.0, "{account:#}");
+    assert!(account["waited_s"].as_f64().unwrap() > 0.0, "{account:#}");
+    assert!(account["notes"].to_string().contains("/svc"), "that its own limit does not hold: {account:#}");
+    assert_eq!(results.text("outlives"), "20000 100000");
+    assert_eq!(results.text("next"), "0");
+
+    let cpu_s = |tenant: &serde_json::Value| {
+        tenant["total"]["user_s"].as_f64().unwrap() + tenant["total"]["sys_s"].as_f64().unwrap()
+    };
+    let record = results.json("weights_record");
+    assert_eq!(record["host"]["tenants_v2"], true);
+    let [a, b] = [0, 1].map(|n| record["cells"][0]["tenants"][n].clone());
+    assert_eq!((&a["limits"]["weight"], &a["limits"]["cpus"]), (&300.into(), &"0".into()));
+    let ratio = cpu_s(&a) / cpu_s(&b);
+    assert!((2.0..4.5).contains(&ratio), "{ratio}: {a} {b}");
+    let record = results.json("enforced_record");
+    let victim = &record["cells"][0]["tenants"][0];
+    let share = cpu_s(victim) / victim["total"]["real_s"].as_f64().unwrap();
+    assert!(share > 0.0 && share < 0.75, "half of it is to be stolen: {share}");
+    assert!(record["cells"][0]["enforcer"]["stolen_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(results.text("handed_out"), results.text("handed_out_after"));
+}
+
+#[test]
+fn a_machine_cannot_see_the_quota_that_plays_its_hypervisor() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let runs = root.join("scripts/guest/run.sh").display().to_string();
+    let binary = env!("CARGO_BIN_EXE_evenkeel");
+    let file = at("stolen.toml");
+    // The tenant is a whole machine; the rule is played on its processes, outside of what it can see.
+    let text = format!(
+        "name = 'stolen'\ntime_limit_s = 280\nenforcer = {{ rule = {{ rule = 'constant', stolen = 0.4 }} }}\n\
+         [[tenant]]\nname = 'machine'\ncommand = ['{runs}', 'stolen', '{binary}', '{}']\n",
+        at("guest")
+    );
+    std::fs::write(&file, text).unwrap();
+    let output = Command::new(binary)
+        .args(["lab", "run", &file, "--out", &at("results"), "-o", "json"])
+        .current_dir(&root)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let console = std::fs::read_to_string(dir.path().join("guest/console")).unwrap_or_default();
+    assert!(output.status.success(), "{stderr}\n{console}");
+    let record = std::fs::read_to_string(dir.path().join("results/record.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    let cell = &record["cells"][0];
+    assert_eq!(cell["tenants"][0]["runs"][0]["exit_status"], 0, "{}\n{console}", cell["notes"]);
+    let enforcer = &cell["enforcer"];
+    let [stolen, given] = ["stolen_s", "given_s"].map(|field| enforcer[field].as_f64().unwrap());
+    assert!(stolen > 0.5 && given > 0.5, "{stolen} {given}");
+
+    let seen = std::fs::read_to_string(dir.path().join("guest/results")).unwrap();
+    let results = Results { named: parse(&seen) };
+    // Its own clocks tell it nothing, and there is no quota to be read.
+    assert!(results.json("load")["got_pct"].as_f64().unwrap() > 70.0, "{seen}");
+    assert_eq!((results.text("limit"), results.text("throttled")), ("max 100000", "0"));
+}
