@@ -216,6 +216,6 @@ fn pods_are_tenants_with_the_limits_of_kubernetes_containers() {
     assert!(!containerd.containers().is_empty());
     let output = containerd.lab(&file, &again).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(containerd.containers(), Vec::<String>::new());
+    assert_eq!(containerd.containers(), Vec::<String>::new(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(groups_of(killed.id()), Vec::<PathBuf>::new());
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use evenkeel_base::CpuShares;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -26,6 +27,8 @@ use crate::engine::{BINARY_INSIDE, LIBRARIES};
 const LABEL: &str = "evenkeel-lab-run";
 /// Kubernetes namespace the pods say they are in.
 const NAMESPACE: &str = "evenkeel-lab";
+/// How long a pod may take to become removable.
+const REMOVE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Running pods; removed on drop.
 #[derive(Debug)]
@@ -169,9 +172,16 @@ impl Pods {
     }
 }
 
+/// Ends and removes a pod. A container whose start was under way when its starter was killed may come up after all
+/// between the two: then it is tried again.
 fn remove(cri: &Cri, id: &str) {
-    if let Err(error) = cri.remove_pod(id) {
-        tracing::warn!("cannot remove pod {id}: {error}");
+    let until = Instant::now() + REMOVE_WITHIN;
+    while let Err(error) = cri.remove_pod(id) {
+        if Instant::now() >= until {
+            tracing::warn!("cannot remove pod {id}: {error}");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(200));
     }
 }
 
