@@ -34,6 +34,8 @@ const WORTH: f64 = 0.005;
 struct HostTimes {
     busy_s: f64,
     steal_s: Option<f64>,
+    /// CPUs that these are the sums of; what may run here is less where an outer quota or cpuset says so.
+    cpus: usize,
 }
 
 impl HostTimes {
@@ -43,6 +45,7 @@ impl HostTimes {
         Some(Self {
             busy_s: stat.cpus.iter().map(|c| c.busy_ns).sum::<u64>() as f64 / 1e9,
             steal_s: steal.map(|ns| ns as f64 / 1e9),
+            cpus: stat.cpus.len(),
         })
     }
 }
@@ -164,8 +167,7 @@ impl Auto {
         // What other programs of this host took is not stolen. Their counter has steps of 10 ms.
         let others = host.map_or(0.0, |(then, now)| now.busy_s - then.busy_s - got_s);
         let others = if others > 0.1 * seconds { others } else { 0.0 };
-        let online = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
-        let room_s = (online * seconds - others).max(got_s);
+        let room_s = host.map_or(f64::INFINITY, |(_, now)| (now.cpus as f64 * seconds - others).max(got_s));
         let wanted = runnable_s.min(limit_s).min(room_s).max(got_s);
         let mut look = Look { at_s: 0.0, seconds, got_s, wanted_s: wanted };
         let counted =
@@ -206,6 +208,7 @@ impl Auto {
             .and_then(|q| running.set_quota(&q).map_err(|e| e.to_string()));
         match written {
             Ok(()) => {
+                self.trouble = None;
                 self.changes += usize::from(limit != self.limit);
                 self.limit = limit;
                 if let Some(limit) = limit {

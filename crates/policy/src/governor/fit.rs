@@ -49,6 +49,10 @@ pub struct Fit {
 
 /// Punishment ends at no less than this share of the use at which it begins.
 const LEAST_HYSTERESIS: f64 = 0.4;
+/// An onset at a rate of less than so many times the edge tells it better than those at full speed.
+const NEAR: f64 = 1.3;
+/// Part of a window over which the rate before an onset is taken.
+const BEFORE: f64 = 0.1;
 /// Steps of the grids searched.
 const STEPS: usize = 60;
 
@@ -89,10 +93,20 @@ pub fn window(history: &History) -> Option<Fit> {
         let error = (squares / count as f64).sqrt();
         if best.is_none_or(|b| error < b.error) {
             let costs_s = (share - low).max(0.0) * window_s / share;
+            let share = lowest(history, window_s, &at_onsets, share);
             best = Some(Fit { edge: Edge::Window { window_s, share }, error, costs_s });
         }
     }
     best
+}
+
+/// The threshold, where the latest punishment began at a rate near it. A hypervisor counts now and then, so what was used
+/// at full speed until it struck is more than the threshold by as much as was used since it last looked.
+fn lowest(history: &History, window_s: f64, at_onsets: &[f64], share: f64) -> f64 {
+    let (Some(at), Some(used)) = (history.onsets().last(), at_onsets.last()) else { return share };
+    let before = BEFORE * window_s;
+    let rate = history.wanted(at - before, *at) / before;
+    if at_onsets.len() > 1 && rate < NEAR * share { share.min(*used) } else { share }
 }
 
 /// Levels of a bucket at the onsets, and the largest level it had while nothing was punished.

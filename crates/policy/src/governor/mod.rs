@@ -73,10 +73,13 @@ const CALM: usize = 5;
 const ASK: f64 = 1.35;
 /// Share of what is asked for that must be given to count as let go.
 const LET_GO: f64 = 0.9;
-/// Least limit, CPUs: the kernel's smallest quota is 1 ms, in periods of 100 ms.
-const LEAST: f64 = 0.012;
+/// Least limit, CPUs: in a period of 100 ms what runs until the next tick (4 ms at 250 Hz) pays for hardly more than one
+/// period then. With less it would stand still for several, and the end of punishment be seen late.
+const LEAST: f64 = 0.02;
 /// First attempts above the edge: twice as much, so that another rule is soon told.
 const LEAP: f64 = 2.0;
+/// By how much use may miss what a quota is to make of it, CPU seconds: a few ticks.
+const MISSED_S: f64 = 0.02;
 /// Use above the edge, unpunished, that refutes it.
 const REFUTED: f64 = 1.08;
 /// Weight of a new look at how much of its limit the scope takes.

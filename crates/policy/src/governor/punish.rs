@@ -111,10 +111,22 @@ impl Governor {
             }
             Some(fit) => {
                 self.verdict = Verdict::Punished { edge: Some(fit.edge), given };
-                let margin = self.rules.margin * f64::from(1 + self.failed_attempts.min(3));
+                let margin = self.margin(fit.edge);
                 self.state = State::Holding { limit: fit.edge.rate() * (1.0 - margin), since_s: at };
             }
             None => self.state = State::Free,
+        }
+    }
+
+    /// How far below the edge to stay, as a share of it: more after each failure, and then no less than a quota can miss
+    /// in a window.
+    fn margin(&self, edge: Edge) -> f64 {
+        let margin = self.rules.margin * f64::from(1 + self.failed_attempts.min(3));
+        match edge {
+            Edge::Window { window_s, share } if self.failed_attempts > 0 => {
+                margin.max(self.rules.margin + (MISSED_S / (share * window_s)).min(0.05))
+            }
+            _ => margin,
         }
     }
 
