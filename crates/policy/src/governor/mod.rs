@@ -79,7 +79,7 @@ const LEAST: f64 = 0.02;
 /// First attempts above the edge: twice as much, so that another rule is soon told.
 const LEAP: f64 = 2.0;
 /// By how much use may miss what a quota is to make of it, CPU seconds: a few ticks.
-const MISSED_S: f64 = 0.02;
+const MISSED_S: f64 = 0.04;
 /// Use above the edge, unpunished, that refutes it.
 const REFUTED: f64 = 1.08;
 /// Weight of a new look at how much of its limit the scope takes.
