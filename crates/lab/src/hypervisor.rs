@@ -179,19 +179,20 @@ impl Outer {
         (quota > 0.0 && period > 0.0).then_some(quota / period)
     }
 
-    /// Quota and period, microseconds; `None`: no quota.
-    fn set(&self, quota: Option<(u64, u64)>) {
+    /// Quota and period, microseconds; `None`: no quota. Whether there was a group to set it on: on v1 the command's may
+    /// be there before the one inside it.
+    fn set(&self, quota: Option<(u64, u64)>) -> bool {
         // v1: without a limit of its own the command has no group in this hierarchy.
         let own = self.group.group_ref().v2 || self.command().is_none();
         let dir = if own { Some(self.group.cpu_dir()) } else { self.inner.as_deref() };
-        let Some(dir) = dir else { return };
+        let Some(dir) = dir else { return false };
         let write = |name: &str, text: String| {
             // A write that fails shows in the guest's time; between two steps there is nothing better to do.
             let _ = fs::write(dir.join(name), text);
         };
         if self.group.group_ref().v2 {
             write("cpu.max", quota.map_or("max".to_owned(), |(quota, period)| format!("{quota} {period}")));
-            return;
+            return true;
         }
         // Lifted first: the kernel refuses combinations that are too small in between.
         write("cpu.cfs_quota_us", "-1".to_owned());
@@ -199,6 +200,7 @@ impl Outer {
             write("cpu.cfs_period_us", period.to_string());
             write("cpu.cfs_quota_us", quota.to_string());
         }
+        true
     }
 }
 
@@ -284,8 +286,7 @@ impl Guest {
         let share = self.meter.given(most);
         let quota = (share < 0.999 * most).then(|| quota_of(share));
         let quota = quota.and_then(|quota| Some((quota.quota_usec.value()?, quota.period_usec)));
-        if quota != self.quota {
-            self.cgroup.set(quota);
+        if quota != self.quota && self.cgroup.set(quota) {
             self.quota = quota;
         }
     }
