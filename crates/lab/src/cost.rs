@@ -1,11 +1,13 @@
 //! What the built-in computing loads cost, in divisions: `primes` measured on a host tells what `sieve` takes there.
 
+/// The smallest divisor from 2 to the root of a number.
+fn smallest_divisor(n: u64) -> Option<u64> {
+    (2..).take_while(|d| d * d <= n).find(|d| n.is_multiple_of(*d))
+}
+
 /// Divisions of testing whether a number is prime by every integer up to its root, until one divides.
 fn up_to_root(n: u64) -> u64 {
-    (2..)
-        .take_while(|d| d * d <= n)
-        .find(|d| n.is_multiple_of(*d))
-        .map_or(n.isqrt().saturating_sub(1), |d| d - 1)
+    smallest_divisor(n).map_or(n.isqrt().saturating_sub(1), |d| d - 1)
 }
 
 /// Divisions in one event of `primes --max-prime MAX`: each number below MAX is tested up to its root.
@@ -15,8 +17,7 @@ pub(crate) fn of_a_pass(max: u64) -> u64 {
 
 /// Divisions of `sieve` for one number: by every i below its half until one divides.
 pub(crate) fn of_a_number(n: u64) -> u64 {
-    let smallest = (2..).take_while(|d| d * d <= n).find(|d| n.is_multiple_of(*d));
-    smallest.map_or(n / 2, |d| d - 1)
+    smallest_divisor(n).map_or(n / 2, |d| d - 1)
 }
 
 /// Most numbers of a range that are looked at: a second or so.

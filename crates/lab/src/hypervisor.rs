@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_model::credit::{Meter, Rule};
 
-use crate::exec::members_below;
 use crate::runner::enforcer::quota_of;
+use crate::runner::groups::clear;
 use crate::tenant::TenantError;
 use crate::tenant::cgroup::{Hierarchies, LabGroup};
 
@@ -23,11 +23,6 @@ use crate::tenant::cgroup::{Hierarchies, LabGroup};
 pub const STEP: Duration = Duration::from_millis(10);
 /// Steps for which a guest that was held back still wants what its own limit leaves it: quotas are given by periods.
 const ECHO: u32 = 3;
-
-/// v1: name of the group that the rule's quota is set on.
-const INNER: &str = "vcpu";
-/// How long the end of what a command left behind may take.
-const CLEARED_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a guest runs.
 #[derive(Debug, Clone)]
@@ -102,7 +97,7 @@ impl Outer {
             return;
         }
         let Some(command) = self.command() else { return };
-        let inner = command.join(INNER);
+        let inner = command.join("vcpu");
         let members = fs::read_to_string(command.join("cgroup.procs")).unwrap_or_default();
         if self.inner.is_none() && !members.is_empty() && fs::create_dir(&inner).is_ok() {
             self.inner = Some(inner.clone());
@@ -123,23 +118,11 @@ impl Outer {
 
     /// Ends what the command left behind, and removes the groups below that `exec` left because of it.
     fn clear(&mut self) {
-        let until = Instant::now() + CLEARED_WITHIN;
-        let own = |path: &PathBuf| path.is_dir() && Some(path) != self.door.as_ref();
-        let below = |dir: &PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
-        loop {
-            let left: Vec<PathBuf> = self.group.dirs().iter().flat_map(below).filter(own).collect();
-            if left.is_empty() || Instant::now() >= until {
-                break;
+        for dir in self.group.dirs() {
+            let below = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+            for left in below.filter(|path| path.is_dir() && Some(path) != self.door.as_ref()) {
+                clear(&left);
             }
-            for dir in &left {
-                for pid in members_below(dir) {
-                    // SAFETY: takes numbers only; read this instant from a group of our own.
-                    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-                }
-                let _ = fs::remove_dir(dir.join(INNER));
-                let _ = fs::remove_dir(dir);
-            }
-            std::thread::sleep(STEP);
         }
         self.inner = None;
     }

@@ -344,7 +344,7 @@ pub(super) fn members(dir: &Path) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-pub(crate) fn members_below(dir: &Path) -> Vec<u32> {
+fn members_below(dir: &Path) -> Vec<u32> {
     let mut found = members(dir);
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -31,7 +31,6 @@ pub use sweep::{Owner, PREFIX, sweep};
 pub use waits::WaitSource;
 
 use account::Before;
-pub(crate) use group::members_below;
 use group::{Counted, ExecGroup, Home, NoGroup};
 use signals::Signals;
 use spawn::Inside;

@@ -27,6 +27,9 @@ pub(super) fn cpu_stat() -> Vec<PathBuf> {
         .into()
 }
 
+/// Where commands are looked for inside.
+pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// One tenant to start.
 pub(super) struct Request<'a> {
     pub number: usize,
@@ -40,6 +43,44 @@ pub(super) struct Request<'a> {
     pub command: bool,
     /// Its nice value is negative.
     pub may_nice: bool,
+}
+
+/// What a container runtime is to give a tenant, in its numbers; `None`: whatever it gives unasked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Resources {
+    /// CPU shares, which the runtime converts itself on v2.
+    pub shares: Option<i64>,
+    /// CPU time and period, microseconds.
+    pub quota: Option<(i64, i64)>,
+    pub cpuset: Option<String>,
+    /// Bytes.
+    pub memory: Option<i64>,
+}
+
+impl Request<'_> {
+    /// Its limits.
+    pub fn resources(&self) -> Resources {
+        let wanted = self.wanted;
+        let int = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let shares = wanted.weight.map(|w| if self.v2 { w * 1024 / 100 } else { w });
+        Resources {
+            shares: shares.map(|s| i64::from(CpuShares::new(s).get())),
+            quota: wanted.quota.as_ref().and_then(|q| Some((int(q.quota_usec.value()?), int(q.period_usec)))),
+            cpuset: wanted.cpus.as_ref().map(ToString::to_string),
+            memory: wanted.memory_bytes.map(int),
+        }
+    }
+
+    /// Directories of the host that what it runs is loaded from, as far as they are there.
+    pub fn system(&self) -> impl Iterator<Item = &'static Path> {
+        let system: &'static [&'static str] = if self.command { &SYSTEM } else { &LIBRARIES };
+        system.iter().map(Path::new).filter(|dir| dir.is_dir())
+    }
+
+    /// Arguments of this program inside.
+    pub fn arguments(&self) -> Vec<String> {
+        vec!["lab".into(), "tenant".into(), self.order.display().to_string()]
+    }
 }
 
 /// Running containers; removed on drop, with their image.
@@ -71,32 +112,25 @@ impl Containers {
             format!("{}:{BINARY_INSIDE}:ro", binary.display()),
             format!("{}:{}", scratch.display(), scratch.display()),
         ];
-        let system: &[&str] = if request.command { &SYSTEM } else { &LIBRARIES };
-        binds
-            .extend(system.iter().filter(|dir| Path::new(dir).is_dir()).map(|dir| format!("{dir}:{dir}:ro")));
-        let wanted = request.wanted;
-        let int = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        // The engine takes shares, and converts them itself on v2.
-        let shares = wanted.weight.map(|w| if request.v2 { w * 1024 / 100 } else { w });
-        let quota =
-            wanted.quota.as_ref().and_then(|q| Some((int(q.quota_usec.value()?), int(q.period_usec))));
+        binds.extend(request.system().map(|dir| format!("{dir}:{dir}:ro", dir = dir.display())));
+        let Resources { shares, quota, cpuset, memory } = request.resources();
         let host_config = HostConfig {
             binds: Some(binds),
             network_mode: Some("none".into()),
             cap_drop: Some(vec!["ALL".into()]),
             cap_add: request.may_nice.then(|| vec!["SYS_NICE".into()]),
-            cpu_shares: shares.map(|s| i64::from(CpuShares::new(s).get())),
+            cpu_shares: shares,
             cpu_quota: quota.map(|(quota, _)| quota),
             cpu_period: quota.map(|(_, period)| period),
-            cpuset_cpus: wanted.cpus.as_ref().map(ToString::to_string),
-            memory: wanted.memory_bytes.map(int),
+            cpuset_cpus: cpuset,
+            memory,
             ..HostConfig::default()
         };
         let body = ContainerCreateBody {
             image: Some(self.image.clone()),
             entrypoint: Some(vec![BINARY_INSIDE.into()]),
-            cmd: Some(vec!["lab".into(), "tenant".into(), request.order.display().to_string()]),
-            env: Some(vec!["PATH=/usr/local/bin:/usr/bin:/bin".into()]),
+            cmd: Some(request.arguments()),
+            env: Some(vec![format!("PATH={PATH}")]),
             labels: Some(HashMap::from([(LABEL.to_owned(), self.name.clone())])),
             host_config: Some(host_config),
             ..ContainerCreateBody::default()

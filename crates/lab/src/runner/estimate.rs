@@ -1,9 +1,8 @@
 //! How long an experiment will take, before anything is run: what its tenants were asked for, the fair share each gets
 //! while all of them run, and what a cell costs around them.
 
-use evenkeel_base::Topology;
 use evenkeel_model::credit;
-use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
+use evenkeel_model::fair::{FairGroup, FairTask, solve};
 use evenkeel_model::laboratory::{Experiment, Place, Tenant};
 
 use super::order::Work;
@@ -11,6 +10,7 @@ use super::work;
 use crate::cost;
 use crate::load::LoadSpec;
 use crate::record::Host;
+use crate::study::point::machine;
 use crate::workload::Kind;
 use crate::workload::sieve::ReadMode;
 
@@ -116,8 +116,6 @@ fn pass_s(max_prime: u64, primes_per_s: f64) -> f64 {
 fn shares(experiment: &Experiment, host: &Host, tenants: &[Tenant]) -> Option<Vec<f64>> {
     let v2 = host.tenants_v2.unwrap_or(true);
     let factor = experiment.unit_factor(v2).ok()?;
-    let cpus = host.cpus.filter(|cpus| (1..=4096).contains(cpus))?;
-    let machine = Capacity::time(&Topology::synthetic(1, 1, cpus, 1));
     let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) = tenants
         .iter()
         .enumerate()
@@ -140,7 +138,7 @@ fn shares(experiment: &Experiment, host: &Host, tenants: &[Tenant]) -> Option<Ve
             (group, task)
         })
         .unzip();
-    Some(solve(&machine, &groups, &tasks).ok()?.groups)
+    Some(solve(&machine(host)?, &groups, &tasks).ok()?.groups)
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ pub(crate) fn remove_empty(name: &str) {
 }
 
 /// Kills the members of a group and of those below it, and removes them; whether it is gone.
-fn clear(dir: &Path) -> bool {
+pub(crate) fn clear(dir: &Path) -> bool {
     let until = Instant::now() + REMOVE_WITHIN;
     loop {
         kill_members(dir);

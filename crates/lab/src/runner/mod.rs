@@ -23,7 +23,7 @@ mod command;
 mod docker;
 pub(crate) mod enforcer;
 mod estimate;
-mod groups;
+pub(crate) mod groups;
 mod host;
 mod inside;
 mod order;

@@ -8,11 +8,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use evenkeel_base::CpuShares;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::RunError;
-use super::docker::{Request, SYSTEM};
+use super::docker::{PATH, Request, Resources};
 use super::groups::remove_empty;
 use super::scratch::is_stale;
 use crate::cri::{
@@ -21,7 +20,7 @@ use crate::cri::{
     LinuxSandboxSecurityContext, Mount, NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
     Setup,
 };
-use crate::engine::{BINARY_INSIDE, LIBRARIES};
+use crate::engine::BINARY_INSIDE;
 
 /// Label that carries the cell's name.
 const LABEL: &str = "evenkeel-lab-run";
@@ -119,31 +118,25 @@ impl Pods {
             readonly,
         };
         let mut mounts = vec![mount(binary, Path::new(BINARY_INSIDE), true), mount(scratch, scratch, false)];
-        let system: &[&str] = if request.command { &SYSTEM } else { &LIBRARIES };
-        let there = system.iter().map(Path::new).filter(|dir| dir.is_dir());
-        mounts.extend(there.map(|dir| mount(dir, dir, true)));
-        let wanted = request.wanted;
-        let int = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        // The runtime takes shares, and converts them itself on v2.
-        let shares = wanted.weight.map(|w| if request.v2 { w * 1024 / 100 } else { w });
-        let quota =
-            wanted.quota.as_ref().and_then(|q| Some((int(q.quota_usec.value()?), int(q.period_usec))));
+        mounts.extend(request.system().map(|dir| mount(dir, dir, true)));
+        let Resources { shares, quota, cpuset, memory } = request.resources();
+        let (cpu_quota, cpu_period) = quota.unwrap_or_default();
         ContainerConfig {
             metadata: Some(ContainerMetadata { name: "tenant".into(), attempt: 0 }),
             image: Some(ImageSpec { image: self.image.clone() }),
             command: vec![BINARY_INSIDE.into()],
-            args: vec!["lab".into(), "tenant".into(), request.order.display().to_string()],
-            envs: vec![KeyValue { key: "PATH".into(), value: "/usr/local/bin:/usr/bin:/bin".into() }],
+            args: request.arguments(),
+            envs: vec![KeyValue { key: "PATH".into(), value: PATH.into() }],
             mounts,
             labels,
             linux: Some(LinuxContainerConfig {
                 // 0 is "not given".
                 resources: Some(LinuxContainerResources {
-                    cpu_shares: shares.map_or(0, |s| i64::from(CpuShares::new(s).get())),
-                    cpu_quota: quota.map_or(0, |(quota, _)| quota),
-                    cpu_period: quota.map_or(0, |(_, period)| period),
-                    cpuset_cpus: wanted.cpus.as_ref().map(ToString::to_string).unwrap_or_default(),
-                    memory_limit_in_bytes: wanted.memory_bytes.map_or(0, int),
+                    cpu_shares: shares.unwrap_or_default(),
+                    cpu_quota,
+                    cpu_period,
+                    cpuset_cpus: cpuset.unwrap_or_default(),
+                    memory_limit_in_bytes: memory.unwrap_or_default(),
                 }),
                 security_context: Some(LinuxContainerSecurityContext {
                     capabilities: Some(Capability {

@@ -7,10 +7,7 @@
 //! beside an equal one on 2 CPUs: 1 CPU each, so 6 s; the share of one that is done goes to the other
 //! ```
 
-use evenkeel_base::Topology;
-use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
-
-use super::point::{PointStudy, weight};
+use super::point::{PointStudy, fair, machine};
 use super::stats::mean;
 use crate::record::{Cell, Ended, Host, Record, TenantRecord};
 
@@ -73,34 +70,14 @@ fn need(record: &Record, workload: &str) -> Option<Need> {
 
 /// When each job is done, seconds; `None` for those that never are.
 fn ends(host: &Host, tenants: &[TenantRecord], jobs: &[Job]) -> Option<Vec<Option<f64>>> {
-    let cpus = host.cpus.filter(|cpus| (1..=4096).contains(cpus))?;
-    let machine = Capacity::time(&Topology::synthetic(1, 1, cpus, 1));
+    let machine = machine(host)?;
     let mut left: Vec<Option<f64>> = jobs.iter().map(|job| job.left_s).collect();
     let mut ends: Vec<Option<f64>> = vec![None; jobs.len()];
     let mut now = 0.0;
     while left.iter().zip(&ends).any(|(left, end)| left.is_some() && end.is_none()) {
         let running: Vec<usize> = (0..jobs.len()).filter(|n| ends[*n].is_none()).collect();
-        let groups: Vec<FairGroup> = running
-            .iter()
-            .map(|&n| FairGroup {
-                parent: None,
-                weight: weight(&tenants[n]),
-                quota_cpus: tenants[n].limits.quota_pct.map(|pct| pct / 100.0),
-                cpus: tenants[n].limits.cpus.clone(),
-            })
-            .collect();
-        let tasks: Vec<FairTask> = running
-            .iter()
-            .enumerate()
-            .map(|(at, &n)| FairTask {
-                group: Some(at),
-                weight: 1024.0,
-                wanted_cpus: jobs[n].wanted,
-                threads: jobs[n].wanted.ceil().max(1.0) as u32,
-                cpus: None,
-            })
-            .collect();
-        let got = solve(&machine, &groups, &tasks).ok()?.groups;
+        let wants = |&n: &usize| (&tenants[n], jobs[n].wanted, jobs[n].wanted.ceil().max(1.0) as u32);
+        let got = fair(&machine, running.iter().map(wants))?;
         let until = |at: usize| Some(left[running[at]]? / got[at]).filter(|s| s.is_finite());
         let step = (0..running.len()).filter_map(until).min_by(f64::total_cmp)?;
         now += step;

@@ -175,31 +175,33 @@ pub(super) fn weight(tenant: &TenantRecord) -> f64 {
     }
 }
 
-/// Shares by weights, threads, quotas and CPUs, in CPUs.
-pub(super) fn feasible(host: &Host, tenants: &[TenantRecord]) -> Option<Vec<f64>> {
+/// A host's CPUs as the fair-share solver takes them; `None` where their number is not known.
+pub(crate) fn machine(host: &Host) -> Option<Capacity> {
     let cpus = host.cpus.filter(|cpus| (1..=4096).contains(cpus))?;
-    let machine = Capacity::time(&Topology::synthetic(1, 1, cpus, 1));
-    let groups: Vec<FairGroup> = tenants
-        .iter()
-        .map(|tenant| FairGroup {
+    Some(Capacity::time(&Topology::synthetic(1, 1, cpus, 1)))
+}
+
+/// Shares by weights, quotas and CPUs of tenants that want so many CPUs by so many threads, in CPUs.
+pub(super) fn fair<'a>(
+    machine: &Capacity,
+    tenants: impl IntoIterator<Item = (&'a TenantRecord, f64, u32)>,
+) -> Option<Vec<f64>> {
+    let part = |(index, (tenant, wanted_cpus, threads)): (usize, (&TenantRecord, f64, u32))| {
+        let group = FairGroup {
             parent: None,
             weight: weight(tenant),
             quota_cpus: tenant.limits.quota_pct.map(|pct| pct / 100.0),
             cpus: tenant.limits.cpus.clone(),
-        })
-        .collect();
-    let tasks: Vec<FairTask> = tenants
-        .iter()
-        .enumerate()
-        .map(|(index, tenant)| FairTask {
-            group: Some(index),
-            weight: 1024.0,
-            wanted_cpus: f64::INFINITY,
-            threads: tenant.threads.max(1),
-            cpus: None,
-        })
-        .collect();
-    Some(solve(&machine, &groups, &tasks).ok()?.groups)
+        };
+        (group, FairTask { group: Some(index), weight: 1024.0, wanted_cpus, threads, cpus: None })
+    };
+    let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) = tenants.into_iter().enumerate().map(part).unzip();
+    Some(solve(machine, &groups, &tasks).ok()?.groups)
+}
+
+/// Shares of tenants that want all they can get, in CPUs.
+pub(super) fn feasible(host: &Host, tenants: &[TenantRecord]) -> Option<Vec<f64>> {
+    fair(&machine(host)?, tenants.iter().map(|tenant| (tenant, f64::INFINITY, tenant.threads.max(1))))
 }
 
 /// Studies the cells of one point. `alone_s` is the mean run of one that has the CPU to itself.

@@ -89,6 +89,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok();
     let suffix = if args.quick { "-quick" } else { "" };
     let folder_of = |name: &str| Path::new("evenkeel-lab").join(format!("{name}{suffix}"));
+    let unmeasured = || Host { cpus: u32::try_from(runner::online().len()).ok(), ..Host::default() };
     // How fast the host is decides how much work a built-in experiment holds: one that is resumed keeps its own.
     let built_in = builtin::find(&args.experiment);
     let calibrated = built_in.map(|builtin| {
@@ -96,8 +97,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         let record = Record::load(&folder).ok().filter(|_| !args.again);
         let same = record.filter(|r| r.builtin.as_deref() == Some(builtin.name) && r.quick == args.quick);
         same.map(|record| record.host).unwrap_or_else(|| {
-            let cpus = u32::try_from(runner::online().len()).ok();
-            let mut host = Host { cpus, ..Host::default() };
+            let mut host = unmeasured();
             runner::calibrate(&mut host, &stop);
             host
         })
@@ -112,9 +112,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let folder = args.out.clone().unwrap_or_else(|| folder_of(&experiment.name));
     let binary = std::env::current_exe().map_err(|e| Failure::Cannot(e.into()))?;
-    let cpus = u32::try_from(runner::online().len()).ok();
     // How long work takes that was not sized for this host is a guess; it only starts the progress bar.
-    let guess = Host { cpus, primes_per_s: Some(1000.0), ..Host::default() };
+    let guess = Host { primes_per_s: Some(1000.0), ..unmeasured() };
     let bar = Bar::new(runner::planned_s(&experiment, calibrated.as_ref().unwrap_or(&guess)));
     let mut tell = |progress: Progress<'_>| bar.show(progress);
     let mut options = Options {
