@@ -109,10 +109,10 @@ fn journal_grows(dir: &Path, times: u32) {
 }
 
 /// Waits until something on the host is not as found. The first trial begins after a second; a slow host may need many.
-fn change_in_force(host: &Host, kernel: &mut Linux) {
+fn change_in_force(host: &Host, kernel: &mut Linux, agent: &Agent) {
     let began = Instant::now();
     while host.differences(kernel).is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(30), "in 30 s nothing was tried");
+        assert!(began.elapsed() < Duration::from_secs(30), "in 30 s nothing was tried: {}", agent.words());
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -135,12 +135,13 @@ fn killed_at_random_instants_the_agent_leaves_nothing_that_restore_does_not_put_
     // What was seen in force may be taken back in the instant before the kill: then once more.
     while round < rounds || (changed == 0 && round < rounds + 10) {
         let mut command = evenkeel(&state, &args);
-        if let Some(lever) = LEVERS[round as usize % LEVERS.len()] {
+        let last = round + 1 >= rounds;
+        if let Some(lever) = LEVERS[round as usize % LEVERS.len()].filter(|_| !last) {
             command.args(["--lever", lever]);
         }
         let mut agent = Agent::start(command, dir.path());
-        if round + 1 >= rounds {
-            change_in_force(&host, &mut kernel);
+        if last {
+            change_in_force(&host, &mut kernel, &agent);
         } else if (round as usize / LEVERS.len()) % 2 == 1 {
             std::thread::sleep(WITHIN.mul_f64(random.random_range(0.0..1.0)));
         } else {

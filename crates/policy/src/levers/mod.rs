@@ -44,8 +44,19 @@ pub struct Scene<'a> {
     pub observation: &'a Observation,
     /// Tasks in the scope that may be changed, see [`Scene::new`].
     pub tasks: Vec<Subject<'a>>,
+    /// By group, what tasks of the scope use of it.
+    pub groups: BTreeMap<u32, GroupUse>,
     /// What this kernel offers.
     pub features: Features,
+}
+
+/// What the scope's tasks of one group use and want, newborn and tiny ones that are not changed included.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GroupUse {
+    /// CPU got, percent of one CPU.
+    pub cpu_pct: f64,
+    /// Demand, percent of one CPU.
+    pub load_pct: f64,
 }
 
 /// One task that may be changed.
@@ -73,27 +84,27 @@ impl<'a> Scene<'a> {
         in_scope: impl Fn(&TaskView) -> bool,
         found: impl Fn(&TaskView) -> Option<SchedAttr>,
     ) -> Self {
-        let tasks = observation
-            .tasks
-            .iter()
-            .filter(|task| !task.kernel_thread && task.id.tgid != 1 && in_scope(task))
-            .filter_map(|task| {
-                let found = found(task).or(task.sched)?;
-                let waited = task.wait_pct.unwrap_or(0.0);
-                // A closed load that waits a share w of the time would run 1/(1-w) as often without waiting; more than
-                // twice what it got is a guess nobody should act on.
-                let load_pct = (task.cpu_pct / (1.0 - (waited / 100.0).clamp(0.0, 0.5))).min(100.0);
-                if !found.policy.is_fair() || load_pct < MIN_LOAD_PCT {
-                    return None;
-                }
-                let burst_ns = task
-                    .voluntary_per_s
-                    .filter(|per_s| *per_s > 0.5)
-                    .map(|per_s| (task.cpu_pct / 100.0 / per_s * 1e9) as u64);
-                Some(Subject { task, found, load_pct, burst_ns, allowed: allowed(observation, task) })
-            })
-            .collect();
-        Self { observation, tasks, features }
+        let ours = |task: &&TaskView| !task.kernel_thread && task.id.tgid != 1 && in_scope(task);
+        let mut groups: BTreeMap<u32, GroupUse> = BTreeMap::new();
+        let mut tasks = Vec::new();
+        for task in observation.tasks.iter().filter(ours) {
+            let load_pct = demand(task);
+            if let Some(group) = task.group {
+                let group = groups.entry(group).or_default();
+                group.cpu_pct += task.cpu_pct;
+                group.load_pct += load_pct;
+            }
+            let Some(found) = found(task).or(task.sched) else { continue };
+            if !found.policy.is_fair() || load_pct < MIN_LOAD_PCT {
+                continue;
+            }
+            let burst_ns = task
+                .voluntary_per_s
+                .filter(|per_s| *per_s > 0.5)
+                .map(|per_s| (task.cpu_pct / 100.0 / per_s * 1e9) as u64);
+            tasks.push(Subject { task, found, load_pct, burst_ns, allowed: allowed(observation, task) });
+        }
+        Self { observation, tasks, groups, features }
     }
 
     /// Groups that own the scene's tasks, with the indices of their tasks.
@@ -133,6 +144,13 @@ impl Subject<'_> {
             why: why.to_owned(),
         })
     }
+}
+
+/// What a task would use if it never waited, percent of one CPU. A closed load that waits a share w of the time would run
+/// 1/(1-w) as often without waiting; more than twice what it got is a guess nobody should act on.
+fn demand(task: &TaskView) -> f64 {
+    let waited = task.wait_pct.unwrap_or(0.0);
+    (task.cpu_pct / (1.0 - (waited / 100.0).clamp(0.0, 0.5))).min(100.0)
 }
 
 /// CPUs a task may be placed on.

@@ -139,6 +139,20 @@ fn weights_follow_the_loads_of_sibling_groups() {
 }
 
 #[test]
+fn newborns_count_for_their_group_and_strangers_against_it() {
+    let groups = [("/", None), ("/a", Some(0)), ("/b", Some(0))];
+    let mut observation = host(2, &groups, &[(10.0, 10.0, 1), (20.0, 10.0, 2), (20.0, 10.0, 2)]);
+    // Born since the slow facts of the scope's tasks were read.
+    observation.tasks[2].sched = None;
+    let plan = plan_named("weights", &scene(&observation, Features::default())).unwrap();
+    let weights: Vec<_> = plan.changes.iter().map(|c| c.to.clone()).collect();
+    assert_eq!(weights, [Setting::Weight(512), Setting::Weight(2048)]);
+    let stranger = observation.tasks[2].id;
+    let scene = Scene::new(&observation, Features::default(), |task| task.id != stranger, |_| None);
+    assert!(plan_named("weights", &scene).is_none(), "half of /b is somebody else's");
+}
+
+#[test]
 fn realtime_needs_permission_and_budgets_parents_first() {
     let observation = host(2, &[("/", None), ("/a", Some(0)), ("/a/b", Some(1))], &[(10.0, 10.0, 2)]);
     assert!(plan_named("realtime", &scene(&observation, MODERN)).is_none());

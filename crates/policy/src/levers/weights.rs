@@ -48,23 +48,30 @@ impl Lever for SliceWeights {
     }
 }
 
-/// New weights of sibling groups, in proportion to load around their geometric middle. Only groups all of whose
-/// running tasks are in the scope, and only where at least two siblings compete.
+/// Share of a group's CPU that may be somebody else's before the group is not ours to move.
+const STRANGERS: f64 = 0.1;
+
+/// New weights of sibling groups, in proportion to load around their geometric middle. Only groups whose running tasks are
+/// in the scope, and only where at least two siblings compete.
 pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
     let groups = &scene.observation.groups;
+    let mut used = vec![0.0; groups.len()];
+    for task in &scene.observation.tasks {
+        if let Some(used) = task.group.and_then(|group| used.get_mut(group as usize)) {
+            *used += task.cpu_pct;
+        }
+    }
     let mut contests: std::collections::BTreeMap<Option<u32>, Vec<(u32, f64)>> =
         std::collections::BTreeMap::new();
-    for (index, members) in scene.by_group() {
-        let Some(group) = groups.get(index as usize) else { continue };
-        let ours: f64 = members.iter().map(|&i| scene.tasks[i].task.cpu_pct).sum();
-        let all: f64 =
-            scene.observation.tasks.iter().filter(|t| t.group == Some(index)).map(|t| t.cpu_pct).sum::<f64>();
-        // The root group has no weight; a group shared with strangers is not ours to move.
-        if group.parent.is_none() || group.raw_weight.is_none() || ours < 0.9 * all {
+    for index in scene.by_group().into_keys() {
+        let (Some(group), Some(ours)) = (groups.get(index as usize), scene.groups.get(&index)) else {
             continue;
+        };
+        // The root group has no weight.
+        let movable = group.parent.is_some() && group.raw_weight.is_some();
+        if movable && ours.cpu_pct >= (1.0 - STRANGERS) * used[index as usize] {
+            contests.entry(group.parent).or_default().push((index, ours.load_pct));
         }
-        let load = members.iter().map(|&i| scene.tasks[i].load_pct).sum();
-        contests.entry(group.parent).or_default().push((index, load));
     }
     let mut changes = Vec::new();
     for siblings in contests.into_values().filter(|s| s.len() > 1) {
