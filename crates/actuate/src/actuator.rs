@@ -1,11 +1,14 @@
 //! [`Actuator`]: makes the host what was found plus a plan.
 
+mod lend;
 mod prepare;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use evenkeel_base::{Change, Knob, Plan, Setting, Target};
+
+pub use lend::{Lent, Moved};
 
 use crate::adopt;
 use crate::kernel::{Kernel, KernelError};

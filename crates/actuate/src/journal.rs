@@ -4,11 +4,13 @@
 //! JSON. The first record names the boot and the process. A last line without its newline is the append that a crash
 //! cut short: its change was never made. Anything else that does not check is damage.
 
-use evenkeel_base::{BootId, Setting, Target};
+use evenkeel_base::{BootId, CpuSet, Setting, Target};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format.
-pub const VERSION: u32 = 1;
+///
+/// 2: [`Record::Lent`].
+pub const VERSION: u32 = 2;
 
 /// Who wrote a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +67,13 @@ pub enum Record {
         target: Target,
         /// The value.
         to: Setting,
+    },
+    /// A task that may be found pinned to one of these CPUs.
+    Lent {
+        /// Whose affinity.
+        target: Target,
+        /// The CPUs.
+        cpus: CpuSet,
     },
 }
 
@@ -155,6 +164,7 @@ mod tests {
                 original: Setting::Sched(SchedAttr::DEFAULT),
                 origin: Origin { comm: "a b\\\"".into(), ..Origin::default() },
             },
+            Record::Lent { target: task.clone(), cpus: CpuSet::first_n(3) },
             Record::Wrote { target: task, to: Setting::Affinity(crate::all_cpus()) },
             Record::Found {
                 target: group.clone(),

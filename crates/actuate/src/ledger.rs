@@ -1,6 +1,6 @@
 //! The journal as the actuator uses it: what is on disk, what must still go there, and keeping it small.
 
-use evenkeel_base::{BootId, Setting};
+use evenkeel_base::{BootId, CpuSet, Setting};
 
 use crate::actuator::ActuateError;
 use crate::journal::{Header, Record, VERSION, encode};
@@ -89,10 +89,39 @@ impl Ledger {
                 self.bytes += bytes.len();
                 Ok(())
             }
-            Err(error) => Err(KernelError::Io {
-                path: self.medium.name().display().to_string(),
-                error: format!("{error}; not changed, because it could not be journaled"),
-            }),
+            Err(error) => Err(self.not_journaled(&error)),
+        }
+    }
+
+    /// Makes sure that it is on disk which tasks may be found pinned to one of which CPUs, in one append.
+    pub fn lend(&mut self, entries: &mut [Entry], loans: &[(usize, CpuSet)]) -> Result<(), KernelError> {
+        let mut bytes = Vec::new();
+        for (index, cpus) in loans {
+            let Some(entry) = entries.get(*index).filter(|entry| !cpus.is_subset(&entry.lent)) else {
+                continue;
+            };
+            if entry.journaled == 0 && entry.lent.is_empty() {
+                bytes.extend(encode(&found(entry)));
+            }
+            bytes.extend(encode(&Record::Lent { target: entry.target.clone(), cpus: cpus.clone() }));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.medium.append(&bytes).map_err(|error| self.not_journaled(&error))?;
+        self.bytes += bytes.len();
+        for (index, cpus) in loans {
+            if let Some(entry) = entries.get_mut(*index) {
+                entry.lent = entry.lent.union(cpus);
+            }
+        }
+        Ok(())
+    }
+
+    fn not_journaled(&self, error: &std::io::Error) -> KernelError {
+        KernelError::Io {
+            path: self.medium.name().display().to_string(),
+            error: format!("{error}; not changed, because it could not be journaled"),
         }
     }
 
@@ -120,8 +149,12 @@ impl Ledger {
 /// A journal that says no more than these entries need.
 pub(crate) fn snapshot(header: &Header, entries: &[Entry]) -> Vec<u8> {
     let mut bytes = encode(&Record::Header(header.clone()));
-    for entry in entries.iter().filter(|entry| entry.journaled > 0 && entry.state != State::Gone) {
+    let known = |entry: &&Entry| entry.journaled > 0 || !entry.lent.is_empty();
+    for entry in entries.iter().filter(known).filter(|entry| entry.state != State::Gone) {
         bytes.extend(encode(&found(entry)));
+        if !entry.lent.is_empty() {
+            bytes.extend(encode(&Record::Lent { target: entry.target.clone(), cpus: entry.lent.clone() }));
+        }
         for wrote in &entry.wrote[..entry.journaled] {
             bytes.extend(encode(&Record::Wrote { target: entry.target.clone(), to: wrote.clone() }));
         }

@@ -25,10 +25,10 @@ mod recover;
 mod undo;
 mod value;
 
-pub use actuator::{ActuateError, Actuator, Options, restore, restore_on};
+pub use actuator::{ActuateError, Actuator, Lent, Moved, Options, restore, restore_on};
 pub use kernel::{Kernel, KernelError, TaskFacts};
 pub use linux::Linux;
 pub use medium::{FileMedium, Holder, Medium, OpenError};
 pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};
-pub use own::Raised;
+pub use own::{Raised, be_urgent};
 pub use value::{all_cpus, is_all_cpus};

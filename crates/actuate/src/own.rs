@@ -5,7 +5,7 @@
 //! thread's attributes end with it, so that `kill -9` leaves nothing behind. Programs and threads it starts do not inherit
 //! (`SCHED_FLAG_RESET_ON_FORK`, sched(7)).
 
-use evenkeel_base::{Nice, SchedAttr};
+use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
 use evenkeel_kernfs::sys::{self, RawSchedAttr};
 
 use crate::kernel::KernelError;
@@ -50,6 +50,21 @@ impl Raised {
     pub fn nice(&self) -> Nice {
         Nice::new(self.ours.nice)
     }
+}
+
+/// Makes the calling thread get a CPU at once, and an idle one if there is any, for as long as it lives: lowest priority of
+/// SCHED_FIFO; where that is refused, as urgent as an ordinary thread can be.
+///
+/// # Errors
+/// [`KernelError::Denied`] when both are.
+pub fn be_urgent() -> Result<(), KernelError> {
+    let fifo =
+        SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 1, reset_on_fork: true, ..SchedAttr::DEFAULT };
+    let ordinary = SchedAttr { nice: Nice::new(-20), reset_on_fork: true, ..SchedAttr::DEFAULT };
+    let set = |attr| sys::sched_setattr(0, &RawSchedAttr::encode(attr));
+    set(&fifo)
+        .or_else(|_| set(&ordinary))
+        .map_err(|error| KernelError::Denied(format!("sched_setattr: {error}")))
 }
 
 impl Drop for Raised {

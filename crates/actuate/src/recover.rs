@@ -80,10 +80,20 @@ fn entries(contents: &Contents, report: &mut RestoreReport) -> Vec<Entry> {
                     .notes
                     .push(format!("{target:?}: the original of {} is in a damaged line", to.knob().name())),
             },
+            Record::Lent { target, cpus } => match index.get(&(target.clone(), Knob::Affinity)) {
+                Some(&index) => {
+                    let entry = &mut entries[index];
+                    entry.lent = entry.lent.union(cpus);
+                    entry.sequence = number as u64;
+                }
+                None => report
+                    .notes
+                    .push(format!("{target:?}: the original of its affinity is in a damaged line")),
+            },
         }
     }
     // Without a value of ours nothing was written.
-    entries.retain(|entry| !entry.wrote.is_empty());
+    entries.retain(|entry| !entry.wrote.is_empty() || !entry.lent.is_empty());
     entries
 }
 

@@ -7,7 +7,7 @@ use evenkeel_base::{CpuSet, Knob, Setting, Target};
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError};
 use crate::outcome::{Item, RestoreReport};
-use crate::value::{all_cpus, is_all_cpus, reverse, same};
+use crate::value::{Reverse, all_cpus, is_all_cpus, reverse, same};
 
 /// What is known of one property of one target that was ever written.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +17,9 @@ pub(crate) struct Entry {
     pub original: Setting,
     /// Values of ours that are in the journal.
     pub wrote: Vec<Setting>,
+    /// CPUs to one of which the journal says it may be pinned for an instant, see [`crate::Actuator::lend`]. Nobody is born of
+    /// it then: it waits. So it says nothing about descendants.
+    pub lent: CpuSet,
     pub origin: Origin,
     pub state: State,
     /// Order of the last write, for undoing the newest first.
@@ -48,11 +51,18 @@ impl Entry {
             knob: original.knob(),
             original,
             wrote: Vec::new(),
+            lent: CpuSet::new(),
             origin,
             state: State::Back,
             sequence: 0,
             journaled: 0,
         }
+    }
+
+    /// Whether a value is one that only an instant of a loan leaves.
+    fn is_loan(&self, present: &Setting) -> bool {
+        matches!(present, Setting::Affinity(cpus) if cpus.len() == 1 && cpus.is_subset(&self.lent))
+            && *present != self.original
     }
 
     pub fn item(&self, found: Option<Setting>, note: Option<String>) -> Item {
@@ -133,7 +143,9 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
         Err(error) => return failed(None, error.to_string()),
     };
     let widest = widest(kernel, &entry.target, entry.knob);
-    let Some(reverse) = reverse(&entry.original, &entry.wrote, &present, widest.as_ref()) else {
+    let loan = entry.is_loan(&present).then(|| Reverse { to: entry.original.clone(), partial: false });
+    let reverse = loan.or_else(|| reverse(&entry.original, &entry.wrote, &present, widest.as_ref()));
+    let Some(reverse) = reverse else {
         if same(&present, &entry.original, widest.as_ref()) {
             return (State::Back, Done::Already(entry.item(Some(present), None)));
         }

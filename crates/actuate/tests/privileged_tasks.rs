@@ -4,7 +4,7 @@
 mod support;
 
 use evenkeel_actuate::Kernel;
-use evenkeel_actuate::{Actuator, Linux, Options, Verdict, restore};
+use evenkeel_actuate::{Actuator, Linux, Moved, Options, Verdict, restore};
 use evenkeel_base::{CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
 use support::{Child, batch, plan, state_dir};
 
@@ -53,6 +53,27 @@ fn a_dropped_actuator_is_made_good_by_restore() {
     assert_eq!(recovery.report.put_back.len(), 1, "{recovery:?}");
     assert_eq!(child.facts(), before);
     assert!(!restore(dir.path(), Linux::new().unwrap()).unwrap().left_behind);
+}
+
+#[test]
+fn a_lent_task_is_moved_and_keeps_its_affinity() {
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let before = child.facts();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let lent = actuator.lend(&[child.task()], &CpuSet::first_n(2)).unwrap();
+    for cpu in [1, 0, 1] {
+        assert_eq!(lent[0].move_to(cpu), Moved::Yes);
+        assert_eq!(child.facts(), before);
+    }
+    assert_eq!(lent[0].move_to(5000), Moved::No, "a CPU it may not use");
+    // Its owner pins it.
+    let pin = Setting::Affinity(CpuSet::single(0));
+    Linux::new().unwrap().write(&child.target(), &pin).unwrap();
+    assert_eq!(lent[0].move_to(1), Moved::No);
+    assert_eq!(child.facts().1, pin);
+    assert!(actuator.close().is_clean());
+    assert_eq!(child.facts().1, pin, "theirs");
 }
 
 #[test]

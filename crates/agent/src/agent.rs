@@ -20,6 +20,7 @@ use crate::guarantee::{Guarantees, Keeper, OwnPriority};
 use crate::lengths::Lengths;
 use crate::measure::window;
 use crate::protect::Guardian;
+use crate::puller::Puller;
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
@@ -70,6 +71,11 @@ pub struct Agent {
     pub(crate) own: OwnPriority,
     pub(crate) guardian: Guardian,
     lengths: Option<Lengths>,
+    puller: Option<Puller>,
+    /// Whether waiting work can be moved here, as far as is known.
+    pulls: bool,
+    /// Why the waiting work that the settings in force are to move is not moved.
+    pub(crate) pull_problem: Option<String>,
 }
 
 impl Agent {
@@ -140,6 +146,9 @@ impl Agent {
             own: OwnPriority::default(),
             guardian,
             lengths,
+            puller: None,
+            pulls: true,
+            pull_problem: None,
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
@@ -299,16 +308,77 @@ impl Agent {
     pub fn propose(&self, observation: &Observation) -> Vec<Plan> {
         let found = self.found(observation.clone());
         let scene = self.scene(&found);
-        levers::plans(&scene)
-            .into_iter()
-            .filter(|plan| self.config.levers.is_empty() || self.config.levers.contains(&plan.name))
-            .collect()
+        let plain = levers::plans(&scene);
+        if self.config.levers.is_empty() {
+            return if self.pulls { levers::with_pull(&scene, plain) } else { plain };
+        }
+        let mut all = plain.clone();
+        if self.pulls {
+            all.extend(levers::with_pull(&scene, plain));
+            all.dedup();
+        }
+        all.retain(|plan| self.config.levers.contains(&plan.name));
+        all
     }
 
     /// The plan of one lever by name, whatever the configuration allows.
     pub fn propose_named(&self, name: &str, observation: &Observation) -> Option<Plan> {
         let found = self.found(observation.clone());
         levers::plan_named(name, &self.scene(&found))
+    }
+
+    /// Starts what moves waiting work, where plans may ask for it. Where that is refused no plan will.
+    pub(crate) fn ready_puller(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
+        let names = &self.config.levers;
+        let wanted = names.is_empty() || names.iter().any(|name| name.ends_with(levers::PULL));
+        if !(wanted && self.pulls && self.acts()) || self.puller.is_some() {
+            return;
+        }
+        let domains = levers::beside(&observation.topology);
+        if domains.is_empty() {
+            self.pulls = false;
+            return;
+        }
+        match Puller::start(&domains) {
+            Ok(puller) => self.puller = Some(puller),
+            Err(error) => {
+                self.pulls = false;
+                watcher.event(&Event::Note(&format!("waiting work is not moved to idle CPUs: {error}")));
+            }
+        }
+    }
+
+    /// Ends what moves waiting work if the settings in force do not need it.
+    pub(crate) fn rest_puller(&mut self, watcher: &mut dyn Watcher) {
+        if self.plan.pull.is_empty() {
+            self.tell_moves(watcher);
+            self.puller = None;
+        }
+    }
+
+    /// How often waiting work was moved.
+    pub(crate) fn tell_moves(&mut self, watcher: &mut dyn Watcher) {
+        if let Some(moves) = self.puller.as_ref().map(Puller::moves).filter(|moves| *moves > 0) {
+            watcher.event(&Event::Note(&format!("waiting work was moved to an idle CPU {moves} times")));
+        }
+    }
+
+    /// Which tasks are moved from now on; what cannot be moved stays where it is. Says why if nobody can.
+    fn follow(&mut self, pull: &[TaskId]) -> Option<String> {
+        let (Some(actuator), Some(puller)) = (&mut self.actuator, &self.puller) else {
+            return (!pull.is_empty()).then(|| "waiting work cannot be moved here".to_owned());
+        };
+        let lent = if pull.is_empty() { Ok(Vec::new()) } else { actuator.lend(pull, puller.cpus()) };
+        let why = lent.as_ref().err().map(ToString::to_string);
+        match puller.follow(lent.unwrap_or_default()) {
+            Ok(pinned) => {
+                for id in pinned {
+                    actuator.suspect(id);
+                }
+                why
+            }
+            Err(error) => why.or_else(|| Some(error.to_string())),
+        }
     }
 
     pub(crate) fn found(&self, observation: Observation) -> Observation {
@@ -326,17 +396,21 @@ impl Agent {
     /// Makes the host what was found plus this plan and what keeps promises. Does nothing where changes are not allowed.
     pub fn set(&mut self, plan: &Plan) -> SetReport {
         let whole = self.with_promises(plan);
+        // First, so that a task that was left pinned is seen and put back with the rest.
+        self.follow(&[]);
         let Some(actuator) = &mut self.actuator else { return SetReport::default() };
         // The plan was computed from the scope; what it names beyond tasks of the scope are their cgroups.
         let named: std::collections::HashSet<Target> =
             whole.changes.iter().map(|c| c.target.clone()).collect();
         let report = actuator.set(&whole, &|target| named.contains(target));
         self.plan = plan.clone();
+        self.pull_problem = self.follow(&plan.pull);
         report
     }
 
     /// Makes these changes on top of what is in force.
     pub(crate) fn amend(&mut self, changes: &[Change]) -> SetReport {
+        let _still = self.puller.as_ref().map(Puller::still);
         match &mut self.actuator {
             Some(actuator) => actuator.amend(changes, &|_| true),
             None => SetReport::default(),
@@ -360,6 +434,8 @@ impl Agent {
 
     /// Puts everything back and removes the journal.
     pub fn close(mut self, outcome: &str) -> RestoreReport {
+        self.follow(&[]);
+        self.puller = None;
         let report = match self.actuator.take() {
             Some(actuator) => actuator.close(),
             None => RestoreReport::default(),
@@ -412,6 +488,17 @@ impl Agent {
                     at_ns,
                 }
             })
+            .chain(self.plan.pull.iter().map(|id| ChangeRecord {
+                task: Some(*id),
+                comm: names.get(id).map(|comm| (*comm).to_owned()),
+                group: None,
+                knob: levers::PULL.to_owned(),
+                from: "waits where it is queued".to_owned(),
+                to: "goes to an idle CPU beside".to_owned(),
+                why: "no CPU is idle while it waits".to_owned(),
+                effect: effect.map(str::to_owned),
+                at_ns,
+            }))
             .collect();
         self.record.own_cost = self.cost.read();
         self.recorder.set_changes(&self.record.changes);
@@ -445,7 +532,7 @@ impl Agent {
 
 /// The empty plan: everything as found.
 pub fn default_plan() -> Plan {
-    Plan { name: KERNEL_DEFAULT.to_owned(), why: "everything as found".to_owned(), changes: Vec::new() }
+    Plan { name: KERNEL_DEFAULT.to_owned(), why: "everything as found".to_owned(), ..Plan::default() }
 }
 
 /// Tasks a plan changes.
@@ -456,6 +543,7 @@ pub(crate) fn tasks_of(plan: &Plan) -> std::collections::HashSet<TaskId> {
             Target::Task(id) => Some(*id),
             Target::Group(_) => None,
         })
+        .chain(plan.pull.iter().copied())
         .collect()
 }
 

@@ -11,6 +11,7 @@ mod lengths;
 mod measure;
 mod predict;
 pub mod protect;
+mod puller;
 pub mod scope;
 mod trial;
 mod watch;

@@ -5,11 +5,12 @@ use evenkeel_kernfs::Root;
 use evenkeel_model::predict::{Host, Prediction};
 use evenkeel_model::sim::Kernel;
 use evenkeel_observe::read_kernel;
+use evenkeel_policy::levers::{PULL, REALTIME};
 
 use crate::agent::Agent;
 
-/// Challengers in a trial: with more, each gets too few windows to tell them apart.
-const MOST: usize = 4;
+/// Challengers in a trial of which something is predicted: with more, each gets too few windows to tell them apart.
+pub(crate) const MOST: usize = 4;
 
 impl Agent {
     /// What each plan would do to the scope, from an observation with the slow facts of its tasks ([`Agent::study`]). `None`
@@ -33,18 +34,25 @@ impl Agent {
     }
 }
 
-/// Challengers that are not worth windows of a trial, with the reason: beyond the [`MOST`] of which the simulator expects
-/// most by the trial's own score. Nobody is left out where something could not be predicted.
+/// What the user allowed by name, and what the simulator knows nothing of: moving waiting work, alone.
+pub(crate) fn is_always_tried(plan: &Plan) -> bool {
+    plan.name == REALTIME || plan.name == PULL
+}
+
+/// Challengers that are not worth windows of a trial, with the reason: beyond the `most` of which the simulator expects
+/// most by the trial's own score. Nobody is left out where something could not be predicted, nor are those that are always
+/// tried; where there is time for one only, waiting work is moved together with other changes or not at all.
 pub(crate) fn unpromising(
     candidates: &[Plan],
     predicted: &[Option<Prediction>],
     wait_price: f64,
+    most: usize,
 ) -> Vec<(usize, String)> {
     let score = |p: &Prediction| p.after.got_pct - wait_price * p.after.wait_pct;
     let mut challengers: Vec<(usize, &Prediction)> = Vec::new();
     for (index, (plan, prediction)) in candidates.iter().zip(predicted).enumerate().skip(1) {
         // The kernel's default is what everything is measured against.
-        if !plan.changes.is_empty() {
+        if !plan.is_default() && !(is_always_tried(plan) && (plan.name == REALTIME || most > 1)) {
             let Some(prediction) = prediction else { return Vec::new() };
             challengers.push((index, prediction));
         }
@@ -52,7 +60,7 @@ pub(crate) fn unpromising(
     challengers.sort_by(|a, b| score(b.1).total_cmp(&score(a.1)));
     challengers
         .into_iter()
-        .skip(MOST)
+        .skip(most)
         .map(|(index, prediction)| {
             (index, format!("the simulator expects more of others than {}", prediction.in_words()))
         })
@@ -94,10 +102,15 @@ mod tests {
         .into_iter()
         .unzip();
         plans[0].changes.clear();
-        let out: Vec<usize> = unpromising(&plans, &predicted, 0.1).into_iter().map(|(c, _)| c).collect();
+        let out: Vec<usize> =
+            unpromising(&plans, &predicted, 0.1, MOST).into_iter().map(|(c, _)| c).collect();
         assert_eq!(out, [4, 1], "104 points with long waits are worth less than 101 with short ones");
+        plans[4].name = PULL.to_owned();
+        plans[1].name = REALTIME.to_owned();
+        assert!(unpromising(&plans, &predicted, 0.1, MOST).is_empty(), "these two are always tried");
+        plans[1].name.clear();
         predicted[3] = None;
-        assert!(unpromising(&plans, &predicted, 0.1).is_empty(), "unknown is not bad");
-        assert!(unpromising(&plans[..5], &[None, None, None, None, None], 0.1).is_empty());
+        assert!(unpromising(&plans, &predicted, 0.1, MOST).is_empty(), "unknown is not bad");
+        assert!(unpromising(&plans[..5], &[None, None, None, None, None], 0.1, MOST).is_empty());
     }
 }

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use evenkeel_base::run::{Estimate, Predicted, Stage};
 use evenkeel_base::{Observation, Plan};
 use evenkeel_model::predict::Prediction;
-use evenkeel_policy::levers::Scene;
-use evenkeel_policy::race::{Decision, Race, RaceRules};
+use evenkeel_policy::levers::{self, Scene};
+use evenkeel_policy::race::{self, Decision, Race, RaceRules};
 use evenkeel_policy::refine;
 use evenkeel_policy::stats;
 use evenkeel_store::TrialWindow;
 
 use crate::agent::{Agent, AgentError, default_plan, wall_ns};
 use crate::events::{Event, Watcher};
-use crate::predict::unpromising;
+use crate::predict::{MOST, is_always_tried, unpromising};
 
 /// Windows are between these lengths, seconds: shorter ones see too little of a cycle, longer ones too few turns.
 const WINDOW_S: (f64, f64) = (0.6, 2.0);
@@ -56,6 +56,13 @@ impl Rhythm {
 
     fn turn_s(&self) -> f64 {
         (self.window + self.settle).as_secs_f64()
+    }
+
+    /// Challengers there may be so that two rounds fit into a time, of which `besides` are there in any case; at least one
+    /// more, at most [`MOST`].
+    fn challengers(&self, besides: usize, time: Duration) -> usize {
+        let fits = |more: &usize| self.rounds(race::turns(besides + more), time) >= 2;
+        (1..=MOST).rev().find(fits).unwrap_or(1)
     }
 
     /// Rounds of this many candidates that fit into a time.
@@ -109,16 +116,17 @@ impl Agent {
         if scene.tasks.is_empty() {
             return Ok(Err(NoTrial::Idle));
         }
-        if self.plan.changes.is_empty()
+        if self.plan.is_default()
             && let Some(wait) = studied.summary.wait_per_ran().filter(|wait| *wait < CALM)
         {
             return Ok(Err(NoTrial::Calm(wait)));
         }
         let rhythm = Rhythm::of(&scene);
         let mut candidates = vec![self.plan.clone()];
-        if !self.plan.changes.is_empty() {
+        if !self.plan.is_default() {
             candidates.push(default_plan());
         }
+        self.ready_puller(&found, watcher);
         candidates.extend(self.propose(&found));
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
@@ -156,7 +164,10 @@ impl Agent {
         let predicted = self.predict(observation, candidates);
         let started_ns = wall_ns();
         let left = until.saturating_duration_since(Instant::now());
-        let unpromising = unpromising(candidates, &predicted, self.config.rules.wait_price);
+        let price = self.config.rules.wait_price;
+        let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
+        let most = rhythm.challengers(besides, left);
+        let unpromising = unpromising(candidates, &predicted, price, most);
         let full = rhythm.rounds(candidates.len() - unpromising.len(), left).clamp(ROUNDS.0, ROUNDS.1);
         let rules = RaceRules {
             // Losers drop out early, so that more rounds fit in than with everybody: the clock decides.
@@ -174,9 +185,10 @@ impl Agent {
         let mut closer_looks: Vec<(usize, Duration)> =
             closer_look.map_or_else(Vec::new, |time| vec![(1, time / 2), (FOCUS, time / 2)]);
         // The host as found is what protected scopes' waits are held against.
-        let default = candidates.iter().position(|plan| plan.changes.is_empty()).unwrap_or(0);
+        let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
         let mut race =
             Race::new(candidates.len() - 1, rules).protecting(self.guardian.protections(), default);
+        race.favour(candidates.iter().position(|plan| plan.name == levers::REALTIME));
         for (candidate, why) in unpromising {
             race.withdraw(candidate, why);
         }
@@ -186,7 +198,7 @@ impl Agent {
                 break;
             }
             if Instant::now() >= until {
-                let undecided = race.decide().winner == 0;
+                let undecided = race.decide().winner == 0 || race.favoured_is_open();
                 let Some((keep, time)) = closer_looks.pop().filter(|_| undecided) else { break };
                 race.focus(keep);
                 until = Instant::now() + time;
@@ -229,6 +241,7 @@ impl Agent {
         let decision = race.decide();
         self.guardian.decided(&decision, default);
         self.set(&candidates[decision.winner]);
+        self.rest_puller(watcher);
         self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());
         self.note_settings(Some(&effect), observation);
@@ -239,6 +252,9 @@ impl Agent {
     /// Puts a candidate in force; says why if that is not possible.
     fn take_turn(&mut self, plan: &Plan) -> Option<String> {
         let report = self.set(plan);
+        if let Some(why) = self.pull_problem.take() {
+            return Some(why);
+        }
         if plan.changes.is_empty() {
             return None;
         }
@@ -263,7 +279,7 @@ impl Agent {
         let bounded = |e: Option<Estimate>| e.filter(|e| e.low.is_finite() && e.high.is_finite());
         let fulfilment = |c: usize| bounded(stats::estimate(&fulfilments[c]));
         let first = self.record.baseline.is_none();
-        if first && candidates[0].changes.is_empty() {
+        if first && candidates[0].is_default() {
             self.record.baseline = fulfilment(0);
         }
         self.record.now = fulfilment(decision.winner);
@@ -294,5 +310,20 @@ fn effect(why: &str, predicted: Option<&Prediction>) -> String {
     match predicted {
         Some(predicted) => format!("{why}; predicted: {}", predicted.in_words()),
         None => why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_challengers_as_two_rounds_have_room_for() {
+        let rhythm = Rhythm { window: Duration::from_millis(900), settle: Duration::from_millis(100) };
+        let challengers = |besides, seconds| rhythm.challengers(besides, Duration::from_secs(seconds));
+        assert_eq!(challengers(0, 60), MOST);
+        // Four and two besides: two rounds of six turns and two of the present state.
+        assert_eq!((challengers(2, 16), challengers(2, 15)), (4, 3));
+        assert_eq!((challengers(1, 1), challengers(9, 0)), (1, 1), "there is always one");
     }
 }

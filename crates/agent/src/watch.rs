@@ -71,7 +71,7 @@ impl Agent {
             before = after;
             self.tell_notes(watcher);
             self.guardian.watched(&measured.protected);
-            if !self.plan.changes.is_empty()
+            if !self.plan.is_default()
                 && let Some(why) =
                     self.guardian.objects(self.config.rules.guard.wait_factor, self.config.recheck)
             {
@@ -92,7 +92,7 @@ impl Agent {
                 recheck_at = Instant::now() + recheck_every;
                 drifting = 0;
                 before = self.begin_window()?;
-            } else if !self.plan.changes.is_empty() && Instant::now() >= recheck_at {
+            } else if !self.plan.is_default() && Instant::now() >= recheck_at {
                 let decision = self.recheck(watcher)?;
                 recheck_every = if decision.is_none_or(|decision| decision.winner == 0) {
                     (recheck_every * 2).min(self.config.recheck * RECHECK_MAX)
@@ -100,13 +100,14 @@ impl Agent {
                     self.config.recheck
                 };
                 // Settings that fail their re-check are gone already; what else could help is then decided anew.
-                if self.plan.changes.is_empty() {
+                if self.plan.is_default() {
                     basis = self.decide_and_tell(watcher)?;
                 }
                 recheck_at = Instant::now() + recheck_every;
                 before = self.begin_window()?;
             }
         }
+        self.tell_moves(watcher);
         self.note_cost();
         self.recorder.flush();
         Ok(())
@@ -149,7 +150,7 @@ impl Agent {
         if (load - basis.load_pct).abs() > LOAD_DRIFT * basis.load_pct.max(10.0) {
             return true;
         }
-        if self.plan.changes.is_empty() {
+        if self.plan.is_default() {
             return false;
         }
         let known = tasks_of(&self.plan);

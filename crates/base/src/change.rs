@@ -139,4 +139,14 @@ pub struct Plan {
     pub why: String,
     /// The changes; empty means "leave everything as found".
     pub changes: Vec<Change>,
+    /// Tasks that are moved to an idle CPU beside theirs whenever they wait; their affinity stays as found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pull: Vec<TaskId>,
+}
+
+impl Plan {
+    /// Whether it leaves everything as found.
+    pub fn is_default(&self) -> bool {
+        self.changes.is_empty() && self.pull.is_empty()
+    }
 }

@@ -8,6 +8,7 @@
 
 mod error;
 pub mod load;
+pub mod pull;
 pub mod task;
 pub mod why;
 

@@ -23,8 +23,14 @@ use scene::{Agent, Facts, Group, Process, crowd, evenkeel, facts, json, run, tex
 const FORKING: &str = "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; \
                        sleep 0.7 & (sleep 0.7 & sleep 0.1) & (sleep 0.7 &); sleep 0.03; done";
 /// What is tried; a kill early in a trial of everything would see the same candidates each time.
-const LEVERS: [Option<&str>; 4] =
-    [Some("batch+slice+weights"), None, Some("placement+nice"), Some("batch+long slice+nice")];
+const LEVERS: [Option<&str>; 5] = [
+    Some("batch+slice+weights"),
+    None,
+    Some("placement+nice"),
+    Some("batch+long slice+nice"),
+    // Waiting tasks are pinned for instants, many times a second.
+    Some("batch+slice by burst+pull"),
+];
 /// Latest instant of a kill after the agent's start. The first trial begins after a second.
 const WITHIN: Duration = Duration::from_millis(3600);
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use evenkeel_actuate::{Actuator, Linux, Options};
+use evenkeel_actuate::{Actuator, Kernel, Linux, Options};
 use evenkeel_base::{Change, CpuSet, Nice, Plan, SchedAttr, Setting, Target};
 use scene::{Agent, Group, Process, crowd, evenkeel, facts, json, run, snapshot, text, turn, until};
 use serde_json::Value;
@@ -122,6 +122,38 @@ fn a_run_tells_what_it_did_touches_nobody_else_and_leaves_nothing() {
     let kept = stages.iter().find(|stage| stage["kept"] == true).unwrap()["name"].as_str().unwrap();
     let detail = run(dir.path(), &["history", "--run", "1", "-o", "json"]);
     assert!(text(&detail.stdout).contains(kept), "{} {}", text(&detail.stdout), text(&detail.stderr));
+}
+
+#[test]
+fn waiting_work_is_moved_and_every_task_keeps_its_affinity() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("pull");
+    let loads = crowd(&group);
+    let mut kernel = Linux::new().unwrap();
+    // Somebody has confined one of them.
+    let (confined, _) = facts(&mut kernel, loads[0].pid()).unwrap();
+    kernel.write(&Target::Task(confined), &Setting::Affinity(CpuSet::single(0))).unwrap();
+    let before = snapshot(&mut kernel, &[&group]);
+    let args = ["run", "--scope", &group.scope(), "--lever", "pull", "--for", "10s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let (mut looks, mut pinned) = (0, 0);
+    while agent.process.try_wait().unwrap().is_none() {
+        let now = snapshot(&mut kernel, &[&group]);
+        looks += now.0.len();
+        pinned += now.0.iter().filter(|(id, facts)| before.0[id] != **facts).count();
+        assert_eq!(now.0[&confined], before.0[&confined], "it is never moved");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let output = agent.end();
+    let document = json(&output);
+    let words = text(&output.stderr);
+    assert!(words.contains("waiting work was moved to an idle CPU"), "{words}");
+    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert!(pinned * 20 < looks, "pinned in {pinned} of {looks} looks: for instants only");
+    assert_all_back(&document);
+    let stages = document["stages"].as_array().unwrap();
+    assert!(stages.iter().any(|stage| stage["name"] == "trial pull"), "{document:#}");
 }
 
 #[test]
@@ -398,7 +430,10 @@ fn tasks_may_come_and_go_during_a_trial() {
     let files = group.files();
     let scope = group.scope();
     let args = ["--config", &config, "run", "--scope", &scope, "--for", "7s", "-o", "json"];
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut command = evenkeel(dir.path(), &args);
+    // A lever whose trial shows; among many others its turn might not come in so short a time.
+    command.args(["--lever", "batch+slice by burst+pull"]);
+    let mut agent = Agent::start(command, dir.path());
     until("something is tried", || facts(&mut kernel, survivors[0]).unwrap() != before[0]);
     while loads.len() > 4 {
         loads.pop();

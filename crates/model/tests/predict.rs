@@ -74,7 +74,7 @@ fn host(observation: &Observation) -> Host {
 
 fn plan(name: &str, changes: Vec<(Target, Setting)>) -> Plan {
     let change = |(target, to)| Change { target, to, why: String::new() };
-    Plan { name: name.into(), why: String::new(), changes: changes.into_iter().map(change).collect() }
+    Plan { name: name.into(), changes: changes.into_iter().map(change).collect(), ..Plan::default() }
 }
 
 fn cgroup(path: &str) -> Target {

@@ -39,20 +39,16 @@ fn server() -> Topology {
 }
 
 /// Demands that sum to three quarters of the host, each process's threads a family.
-fn loads() -> Vec<Load> {
+fn loads(allowed: &CpuSet) -> Vec<Load<'_>> {
     let mut rng = Pcg32::seed_from_u64(1);
     let mean = 75.0 * f64::from(CPUS) / f64::from(TASKS);
     (0..TASKS)
-        .map(|i| Load {
-            pct: mean * rng.random_range(0.2..1.8),
-            allowed: CpuSet::first_n(CPUS),
-            family: Some(i / THREADS),
-        })
+        .map(|i| Load { pct: mean * rng.random_range(0.2..1.8), allowed, family: Some(i / THREADS) })
         .collect()
 }
 
 /// Placement on every CPU's slot, then niceness on each CPU: the published recipe, in full.
-fn plan(loads: &[Load], slots: &[Slot], base: &[Nice]) -> (Vec<Option<u32>>, Vec<Nice>) {
+fn plan(loads: &[Load<'_>], slots: &[Slot], base: &[Nice]) -> (Vec<Option<u32>>, Vec<Nice>) {
     let placed = placement::place(loads, slots);
     let mut on_cpu: Vec<Vec<usize>> = vec![Vec::new(); CPUS as usize];
     for (index, cpu) in placed.iter().enumerate() {
@@ -73,21 +69,24 @@ fn plan(loads: &[Load], slots: &[Slot], base: &[Nice]) -> (Vec<Option<u32>>, Vec
 
 #[divan::bench]
 fn placement_and_niceness_of_10_000_tasks_on_256_cpus(bencher: Bencher<'_, '_>) {
-    let (loads, slots) = (loads(), placement::slots(&flat(), |_| 0.0));
+    let all = CpuSet::first_n(CPUS);
+    let (loads, slots) = (loads(&all), placement::slots(&flat(), |_| 0.0));
     let base = vec![Nice::default(); loads.len()];
     bencher.bench_local(|| plan(black_box(&loads), &slots, &base));
 }
 
 #[divan::bench]
 fn placement_and_niceness_on_256_cpus_with_nodes_and_siblings(bencher: Bencher<'_, '_>) {
-    let (loads, slots) = (loads(), placement::slots(&server(), |_| 0.0));
+    let all = CpuSet::first_n(CPUS);
+    let (loads, slots) = (loads(&all), placement::slots(&server(), |_| 0.0));
     let base = vec![Nice::default(); loads.len()];
     bencher.bench_local(|| plan(black_box(&loads), &slots, &base));
 }
 
 /// A host of 10,000 busy threads in 1,000 processes in 100 cgroups.
 fn observation(topology: Topology) -> Observation {
-    let loads = loads();
+    let all = CpuSet::first_n(CPUS);
+    let loads = loads(&all);
     let mut groups = vec![group("/", None)];
     groups.extend((0..TASKS / THREADS / PROCESSES).map(|g| group(&format!("/pod{g}"), Some(0))));
     let tasks: Vec<TaskView> = (0..TASKS)
@@ -153,7 +152,7 @@ fn every_lever_for_10_000_tasks_on_256_cpus(bencher: Bencher<'_, '_>) {
     assert!(levers::plans(&Scene::new(&observation, MODERN, |_| true, |_| None)).len() > 3);
     bencher.bench_local(|| {
         let scene = Scene::new(black_box(&observation), MODERN, |_| true, |_| None);
-        levers::plans(&scene)
+        levers::with_pull(&scene, levers::plans(&scene))
     });
 }
 

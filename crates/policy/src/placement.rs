@@ -14,11 +14,11 @@ use crate::stats;
 
 /// One thing to place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Load {
+pub struct Load<'a> {
     /// Demand, percent of one CPU.
     pub pct: f64,
     /// CPUs it may use (affinity and effective cpuset).
-    pub allowed: CpuSet,
+    pub allowed: &'a CpuSet,
     /// Things with the same number share memory and should share a NUMA node (a process's threads).
     pub family: Option<u32>,
 }
@@ -61,18 +61,20 @@ pub fn slots(topology: &Topology, fixed_pct: impl Fn(u32) -> f64) -> Vec<Slot> {
 }
 
 /// Where each load goes: a CPU number, or `None` when no slot is allowed to it. Deterministic.
-pub fn place(loads: &[Load], slots: &[Slot]) -> Vec<Option<u32>> {
-    let plain = lpt(loads, slots, false);
+pub fn place(loads: &[Load<'_>], slots: &[Slot]) -> Vec<Option<u32>> {
+    let mut order: Vec<usize> = (0..loads.len()).collect();
+    order.sort_by(|&a, &b| loads[b].pct.total_cmp(&loads[a].pct).then(a.cmp(&b)));
+    let plain = lpt(loads, &order, slots, false);
     let aware = slots.iter().any(|s| s.node != slots[0].node) || has_smt(slots);
     if !aware {
         return plain;
     }
-    let careful = lpt(loads, slots, true);
+    let careful = lpt(loads, &order, slots, true);
     if busiest(loads, slots, &careful) <= busiest(loads, slots, &plain) + 1e-9 { careful } else { plain }
 }
 
 /// Utilisation of each slot under an assignment, percent of that CPU's speed.
-pub fn utilisation(loads: &[Load], slots: &[Slot], placed: &[Option<u32>]) -> Vec<f64> {
+pub fn utilisation(loads: &[Load<'_>], slots: &[Slot], placed: &[Option<u32>]) -> Vec<f64> {
     let mut sums: Vec<f64> = slots.iter().map(|s| s.fixed_pct).collect();
     for (load, cpu) in loads.iter().zip(placed) {
         if let Some(index) = cpu.and_then(|cpu| slots.iter().position(|s| s.cpu == cpu)) {
@@ -94,7 +96,7 @@ fn has_smt(slots: &[Slot]) -> bool {
     cores.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-fn busiest(loads: &[Load], slots: &[Slot], placed: &[Option<u32>]) -> f64 {
+fn busiest(loads: &[Load<'_>], slots: &[Slot], placed: &[Option<u32>]) -> f64 {
     let index: std::collections::HashMap<u32, usize> =
         slots.iter().enumerate().map(|(i, s)| (s.cpu, i)).collect();
     let mut sums: Vec<f64> = slots.iter().map(|s| s.fixed_pct).collect();
@@ -106,18 +108,16 @@ fn busiest(loads: &[Load], slots: &[Slot], placed: &[Option<u32>]) -> f64 {
     sums.iter().zip(slots).map(|(sum, slot)| sum / slot.speed).fold(0.0, f64::max)
 }
 
-/// Longest processing time first. `careful` also counts the load of SMT siblings and prefers the node on which a
+/// Loads in their order, longest processing time first. `careful` also counts the load of SMT siblings and prefers the node on which a
 /// load's family already sits.
 ///
 /// Slots of equal speed and node differ, for every load, only by what they carry already: they are kept in order of that,
 /// so that a load looks at the first one allowed to it of each such class rather than at every slot.
-fn lpt(loads: &[Load], slots: &[Slot], careful: bool) -> Vec<Option<u32>> {
-    let mut order: Vec<usize> = (0..loads.len()).collect();
-    order.sort_by(|&a, &b| loads[b].pct.total_cmp(&loads[a].pct).then(a.cmp(&b)));
+fn lpt(loads: &[Load<'_>], order: &[usize], slots: &[Slot], careful: bool) -> Vec<Option<u32>> {
     let mut board = Board::new(slots, careful);
     let mut homes: HashMap<u32, u32> = HashMap::new();
     let mut placed = vec![None; loads.len()];
-    for index in order {
+    for &index in order {
         let load = &loads[index];
         let home = load.family.filter(|_| careful).and_then(|family| homes.get(&family).copied());
         if let Some(slot) = board.best(load, home) {
@@ -205,7 +205,7 @@ impl<'a> Board<'a> {
     }
 
     /// The cheapest slot allowed to a load.
-    fn best(&self, load: &Load, home: Option<u32>) -> Option<usize> {
+    fn best(&self, load: &Load<'_>, home: Option<u32>) -> Option<usize> {
         let firsts = self.classes.iter().filter_map(|class| {
             let (carried, index) =
                 class.order.iter().find(|(_, index)| load.allowed.contains(self.slots[*index].cpu))?;
@@ -219,14 +219,25 @@ impl<'a> Board<'a> {
         firsts.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, index)| index)
     }
 
+    /// How many slots' keys change with the load of one, ...
+    fn touched(&self, slot: usize) -> usize {
+        if self.careful { self.siblings[slot].len() } else { 1 }
+    }
+
+    /// ... and which.
+    fn touched_by(&self, slot: usize, place: usize) -> usize {
+        if self.careful { self.siblings[slot][place] } else { slot }
+    }
+
     fn put(&mut self, slot: usize, pct: f64) {
-        let touched = if self.careful { self.siblings[slot].clone() } else { vec![slot] };
-        for &index in &touched {
+        for place in 0..self.touched(slot) {
+            let index = self.touched_by(slot, place);
             let key = (self.carried(index), index);
             self.classes[self.class[index]].order.remove(&key);
         }
         self.sums[slot] += pct;
-        for &index in &touched {
+        for place in 0..self.touched(slot) {
+            let index = self.touched_by(slot, place);
             let key = (self.carried(index), index);
             self.classes[self.class[index]].order.insert(key);
         }
@@ -242,15 +253,16 @@ mod tests {
         (0..n).map(|cpu| Slot { cpu, speed: 1.0, fixed_pct: 0.0, core: cpu, node: 0 }).collect()
     }
 
-    fn free(pcts: &[f64], n: u32) -> Vec<Load> {
-        pcts.iter().map(|&pct| Load { pct, allowed: CpuSet::first_n(n), family: None }).collect()
+    fn free<'a>(pcts: &[f64], allowed: &'a CpuSet) -> Vec<Load<'a>> {
+        pcts.iter().map(|&pct| Load { pct, allowed, family: None }).collect()
     }
 
     #[test]
     fn the_published_mix_is_spread_evenly() {
         // five each of 5,10,15,20,25 on 5 CPUs: 375 / 5 = 75 on each
         let pcts: Vec<f64> = [5.0, 10.0, 15.0, 20.0, 25.0].repeat(5);
-        let loads = free(&pcts, 5);
+        let five = CpuSet::first_n(5);
+        let loads = free(&pcts, &five);
         let slots = identical(5);
         let used = utilisation(&loads, &slots, &place(&loads, &slots));
         assert!(used.iter().all(|u| (u - 75.0).abs() < 1e-9), "{used:?}");
@@ -260,7 +272,8 @@ mod tests {
     fn siblings_are_filled_last_and_families_stay_together() {
         let topology = Topology::synthetic(2, 1, 2, 2);
         let slots = slots(&topology, |_| 0.0);
-        let mut loads = free(&[40.0; 4], 8);
+        let eight = CpuSet::first_n(8);
+        let mut loads = free(&[40.0; 4], &eight);
         for (i, load) in loads.iter_mut().enumerate() {
             load.family = Some(i as u32 / 2);
         }
@@ -275,10 +288,9 @@ mod tests {
 
     #[test]
     fn nothing_allowed_means_not_placed() {
-        let mut loads = free(&[10.0], 2);
-        loads[0].allowed = CpuSet::single(7);
-        assert_eq!(place(&loads, &identical(2)), [None]);
-        assert_eq!(place(&free(&[10.0], 2), &[]), [None]);
+        let (two, other) = (CpuSet::first_n(2), CpuSet::single(7));
+        assert_eq!(place(&free(&[10.0], &other), &identical(2)), [None]);
+        assert_eq!(place(&free(&[10.0], &two), &[]), [None]);
     }
 
     /// Optimal makespan by exhaustive search; small cases only.
@@ -301,7 +313,8 @@ mod tests {
         fn never_worse_than_four_thirds_of_the_optimum(
             pcts in proptest::collection::vec(0.1f64..100.0, 1..8), m in 1u32..4
         ) {
-            let loads = free(&pcts, m);
+            let all = CpuSet::first_n(m);
+            let loads = free(&pcts, &all);
             let slots = identical(m);
             let worst = busiest(&loads, &slots, &place(&loads, &slots));
             let best = optimum(&pcts, &mut vec![0.0; m as usize]);
@@ -313,9 +326,11 @@ mod tests {
             items in proptest::collection::vec((0.0f64..100.0, proptest::collection::vec(0u32..20, 0..6), 0u32..5), 0..40)
         ) {
             let topology = Topology::synthetic(2, 1, 4, 2);
-            let loads: Vec<Load> = items
-                .into_iter()
-                .map(|(pct, cpus, family)| Load { pct, allowed: cpus.into_iter().collect(), family: Some(family) })
+            let sets: Vec<CpuSet> = items.iter().map(|(_, cpus, _)| cpus.iter().copied().collect()).collect();
+            let loads: Vec<Load<'_>> = items
+                .iter()
+                .zip(&sets)
+                .map(|((pct, _, family), allowed)| Load { pct: *pct, allowed, family: Some(*family) })
                 .collect();
             let slots = slots(&topology, |_| 0.0);
             for (load, cpu) in loads.iter().zip(place(&loads, &slots)) {

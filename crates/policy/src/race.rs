@@ -109,6 +109,13 @@ pub struct Race {
     protections: Vec<Protection>,
     /// The candidate that is the host as found.
     default: usize,
+    /// What the user allowed by name.
+    favoured: Option<usize>,
+}
+
+/// Turns of a round with so many challengers: each once, the present state as often as the square root of their number.
+pub fn turns(challengers: usize) -> usize {
+    challengers + ((challengers as f64).sqrt().round() as usize).max(1)
 }
 
 impl Race {
@@ -122,9 +129,27 @@ impl Race {
             rounds: 0,
             protections: Vec::new(),
             default: 0,
+            favoured: None,
         };
         race.deal();
         race
+    }
+
+    /// A candidate that the user allowed by name stays in the race as long as it may still turn out best, and wins where
+    /// nothing is known to be better.
+    pub fn favour(&mut self, candidate: Option<usize>) {
+        self.favoured = candidate;
+    }
+
+    /// Whether the favoured candidate would win if more were known of it: it is in the race, is not what would win now, and
+    /// not known to be below that.
+    pub fn favoured_is_open(&self) -> bool {
+        let Some(favoured) = self.favoured.filter(|&c| self.entries.get(c).is_some_and(|e| e.out.is_none()))
+        else {
+            return false;
+        };
+        let winner = self.decide().winner;
+        winner != favoured && !self.clearly_below(favoured, winner)
     }
 
     /// Nobody named here may come to wait too long. `default` is the candidate that is the host as found: what waits are
@@ -228,9 +253,8 @@ impl Race {
     /// them is compared with it (Dunnett's allocation).
     fn deal(&mut self) {
         self.turn = self.alive();
-        let challengers = self.turn.len().saturating_sub(1);
-        let extra = (challengers as f64).sqrt().round() as usize;
-        self.turn.extend(std::iter::repeat_n(0, extra.saturating_sub(1)));
+        let extra = turns(self.turn.len().saturating_sub(1)).saturating_sub(self.turn.len());
+        self.turn.extend(std::iter::repeat_n(0, extra));
         self.turn.shuffle(&mut self.rng);
     }
 
@@ -271,9 +295,11 @@ impl Race {
         }
     }
 
-    /// Whether the score of one is below another's beyond a 90 % interval (one-sided 95 %).
+    /// Whether the score of one is below another's beyond a 90 % interval (one-sided 95 %), 98 % for the favoured one: it is
+    /// looked at many times and each time it could be lost to chance.
     fn clearly_below(&self, candidate: usize, best: usize) -> bool {
-        stats::difference(&self.scores(best), &self.scores(candidate), 0.10).is_some_and(|d| d.low > 0.0)
+        let alpha = if Some(candidate) == self.favoured { 0.02 } else { 0.10 };
+        stats::difference(&self.scores(best), &self.scores(candidate), alpha).is_some_and(|d| d.low > 0.0)
     }
 
     fn got(&self, candidate: usize) -> Vec<f64> {
@@ -365,6 +391,9 @@ impl Race {
         let score = |c: usize| stats::mean(&self.scores(c)).unwrap_or(f64::NEG_INFINITY);
         let best = eligible.iter().copied().max_by(|&a, &b| score(a).total_cmp(&score(b)))?;
         let near = eligible.iter().copied().filter(|&c| c == best || !self.clearly_below(c, best));
+        if let Some(favoured) = self.favoured.filter(|&favoured| near.clone().any(|c| c == favoured)) {
+            return Some(favoured);
+        }
         near.min_by(|&a, &b| {
             let harm = |c: usize| verdicts[c].violations.iter().filter(|v| v.sure >= Sure::Probable).count();
             harm(a).cmp(&harm(b)).then(score(b).total_cmp(&score(a))).then(a.cmp(&b))
@@ -376,7 +405,7 @@ impl Race {
         let mut ahead: Vec<(usize, f64)> = self
             .alive()
             .into_iter()
-            .filter(|&c| c != 0 && c != self.needed())
+            .filter(|&c| c != 0 && c != self.needed() && Some(c) != self.favoured)
             // Who is protected may not wait longer, so that those who make them wait give way first.
             .map(|c| match self.breaches(c).iter().any(|breach| breach.sure >= Sure::Probable) {
                 true => (c, f64::NEG_INFINITY),
@@ -404,7 +433,8 @@ impl Race {
                 (harmless && score.high >= worth).then_some((c, score.value))
             })
             .collect();
-        ahead.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let first = |c: usize| Some(c) == self.favoured;
+        ahead.sort_by(|a, b| first(b.0).cmp(&first(a.0)).then(b.1.total_cmp(&a.1)));
         ahead.truncate(keep);
         let needed = self.needed();
         for candidate in self.alive().into_iter().filter(|&c| c != 0 && c != needed) {

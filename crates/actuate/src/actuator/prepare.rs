@@ -86,7 +86,7 @@ impl<K: Kernel> Actuator<K> {
     }
 
     /// Who a task is, once it is known that it may be touched; `None` when that was found out before.
-    fn admit(&mut self, id: TaskId) -> Result<Option<TaskFacts>, Verdict> {
+    pub(super) fn admit(&mut self, id: TaskId) -> Result<Option<TaskFacts>, Verdict> {
         let target = Target::Task(id);
         let sched = self.index.get(&(target.clone(), Knob::Sched)).copied();
         let known = sched.is_some() || self.index.contains_key(&(target.clone(), Knob::Affinity));
@@ -138,7 +138,12 @@ impl<K: Kernel> Actuator<K> {
         Ok(Some(index))
     }
 
-    fn origin(&mut self, target: &Target, knob: Knob, facts: Option<TaskFacts>) -> Result<Origin, Verdict> {
+    pub(super) fn origin(
+        &mut self,
+        target: &Target,
+        knob: Knob,
+        facts: Option<TaskFacts>,
+    ) -> Result<Origin, Verdict> {
         let since_ticks = self.kernel.now_ticks();
         Ok(match (target, facts) {
             (Target::Group(group), _) => Origin {

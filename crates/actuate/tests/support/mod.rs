@@ -24,7 +24,7 @@ pub fn batch(nice: i32, slice_ms: u64) -> Setting {
 
 pub fn plan(changes: Vec<(Target, Setting)>) -> Plan {
     let change = |(target, to)| Change { target, to, why: "test".into() };
-    Plan { name: "test".into(), why: String::new(), changes: changes.into_iter().map(change).collect() }
+    Plan { name: "test".into(), changes: changes.into_iter().map(change).collect(), ..Plan::default() }
 }
 
 /// A process of ours.

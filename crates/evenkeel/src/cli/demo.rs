@@ -62,7 +62,7 @@ const JITTER: f64 = 50.0;
 /// Lengths of the stages.
 const DEFAULT_STAGE: Duration = Duration::from_millis(3500);
 const RECIPE_STAGE: Duration = Duration::from_secs(3);
-const DECIDE: Duration = Duration::from_secs(12);
+const DECIDE: Duration = Duration::from_secs(15);
 const CLOSER_LOOK: Duration = Duration::from_secs(12);
 const HOLD: Duration = Duration::from_secs(6);
 const CEILING_STAGE: Duration = Duration::from_millis(3500);

@@ -140,7 +140,7 @@ fn one(mix: Mix, args: &Args, teller: &mut Teller) -> Result<Row, Failure> {
     let longest = mix.tasks.iter().map(|t| t.period).max().unwrap_or(Duration::from_millis(100));
     let window = (longest * 6).clamp(Duration::from_millis(1500), Duration::from_secs(3));
     let settle = longest.clamp(Duration::from_millis(150), Duration::from_millis(500));
-    let acts = !plan.changes.is_empty();
+    let acts = !plan.is_default();
     let as_found = default_plan();
     let (mut default, mut choice, mut ceiling) = (Vec::new(), Vec::new(), Vec::new());
     let until = Instant::now() + args.at_most;

@@ -12,7 +12,7 @@ use evenkeel_observe::Sampling;
 use evenkeel_policy::audit::FileError;
 use evenkeel_policy::guarantee::{Amount, Promise};
 use evenkeel_policy::guard::GuardLimits;
-use evenkeel_policy::levers::LEVERS;
+use evenkeel_policy::levers::{LEVERS, PULL};
 use evenkeel_policy::protect::Protection;
 use serde::Deserialize;
 use toml::Spanned;
@@ -144,8 +144,11 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     config.sampling = global.sampling.or(run.sampling).unwrap_or_default();
     config.realtime = !run.allow.is_empty() || !args.allow.is_empty();
     let no_lever = |name: &str| -> Option<String> {
-        let names: Vec<_> = LEVERS.iter().map(|lever| lever.name()).collect();
-        (!names.contains(&name))
+        let mut names: Vec<_> = LEVERS.iter().map(|lever| lever.name()).collect();
+        names.push(PULL);
+        // What goes with every lever may be named with it.
+        let bare = name.strip_suffix(PULL).and_then(|name| name.strip_suffix('+')).unwrap_or(name);
+        (!names.contains(&bare))
             .then(|| format!("no lever is called {name:?}; there are: {}", names.join(", ")))
     };
     for lever in &run.levers {

@@ -12,11 +12,14 @@ use evenkeel_base::{
 
 mod batch;
 mod placement_nice;
+mod pull;
 mod realtime;
 mod short_first;
 mod slice;
 mod slice_nice;
 mod weights;
+
+pub use pull::{PULL, beside, with_pull};
 
 /// What the kernel offers and the user allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -197,10 +200,13 @@ pub const LEVERS: &[&dyn Lever] = &[
 /// The published recipe's name: greedy placement, then niceness in proportion to load.
 pub const PUBLISHED_RECIPE: &str = "placement+nice";
 
+/// The name of what is tried only where the user allowed it by name.
+pub const REALTIME: &str = "realtime";
+
 /// The plan of one lever.
 pub fn plan_of(lever: &dyn Lever, scene: &Scene<'_>) -> Option<Plan> {
     let changes = lever.propose(scene).filter(|changes| !changes.is_empty())?;
-    Some(Plan { name: lever.name().to_owned(), why: lever.why().to_owned(), changes })
+    Some(Plan { name: lever.name().to_owned(), why: lever.why().to_owned(), changes, pull: Vec::new() })
 }
 
 /// The plan of the lever with this name.

@@ -53,7 +53,7 @@ impl Lever for PlacementNice {
                 (subject.task.affinity.as_ref() != Some(&to)).then(|| Change {
                     target: Target::Task(subject.task.id),
                     to: Setting::Affinity(to),
-                    why: format!("least loaded CPU for its {:.0} %", subject.load_pct),
+                    why: format!("least loaded CPU for its {} %", whole(subject.load_pct)),
                 })
             })
             .collect();
@@ -89,10 +89,10 @@ pub(super) fn place(scene: &Scene<'_>) -> Vec<Option<u32>> {
         }
     }
     let slots = placement::slots(&scene.observation.topology, |cpu| fixed.get(&cpu).copied().unwrap_or(0.0));
-    let loads: Vec<Load> = scene
+    let loads: Vec<Load<'_>> = scene
         .tasks
         .iter()
-        .map(|s| Load { pct: s.load_pct, allowed: s.allowed.clone(), family: Some(s.task.id.tgid) })
+        .map(|s| Load { pct: s.load_pct, allowed: &s.allowed, family: Some(s.task.id.tgid) })
         .collect();
     placement::place(&loads, &slots)
 }
@@ -103,8 +103,13 @@ fn nice_changes(scene: &Scene<'_>, nice: &[NiceValue]) -> Vec<Change> {
         .iter()
         .zip(nice)
         .filter_map(|(subject, &nice)| {
-            let why = format!("weight by its load of {:.0} %", subject.load_pct);
+            let why = format!("weight by its load of {} %", whole(subject.load_pct));
             subject.sched(&why, |attr| attr.nice = nice)
         })
         .collect()
+}
+
+/// Percent as people read it. Thousands of reasons are written; of numbers with a point that takes longer than the plan.
+fn whole(pct: f64) -> u32 {
+    pct.round() as u32
 }

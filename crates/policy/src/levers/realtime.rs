@@ -14,7 +14,7 @@ const GROUP_RT_BUDGET_USEC: u64 = 940_000;
 
 impl Lever for Realtime {
     fn name(&self) -> &'static str {
-        "realtime"
+        super::REALTIME
     }
 
     fn why(&self) -> &'static str {

@@ -173,6 +173,37 @@ fn untouchables_are_no_subjects() {
     assert!(plans(&scene(&observation, MODERN)).is_empty());
 }
 
+#[test]
+fn waiting_work_is_moved_beside_every_lever_that_does_not_pin() {
+    let mut observation = host(2, &[("/", None)], &[(20.0, 10.0, 0), (40.0, 10.0, 0)]);
+    observation.tasks[0].affinity = Some(CpuSet::single(1));
+    let allowed = Features { realtime: true, rt_groups: false, ..MODERN };
+    let scene = scene(&observation, allowed);
+    let plans = with_pull(&scene, plans(&scene));
+    assert_eq!(plans[0].name, PULL);
+    assert!(plans[0].changes.is_empty() && !plans[0].is_default());
+    for plan in &plans {
+        let pins = [PUBLISHED_RECIPE, REALTIME].contains(&plan.name.as_str());
+        assert_eq!(plan.pull.is_empty(), pins, "{}", plan.name);
+        assert_eq!(plan.name.ends_with(PULL), !pins, "{}", plan.name);
+        // The other one has no choice.
+        assert!(pins || plan.pull == [observation.tasks[1].id], "{}", plan.name);
+    }
+}
+
+#[test]
+fn nobody_is_moved_where_no_cpu_is_beside_another() {
+    // Two CPUs, each with a cache of its own.
+    let mut observation = host(2, &[("/", None)], &[(20.0, 10.0, 0), (40.0, 10.0, 0)]);
+    observation.topology = Arc::new(Topology::synthetic(1, 2, 1, 1));
+    assert!(beside(&observation.topology).is_empty());
+    let scene = scene(&observation, MODERN);
+    assert_eq!(with_pull(&scene, plans(&scene)), plans(&scene));
+    let mut four = Topology::synthetic(1, 2, 2, 1);
+    four.isolated = CpuSet::single(3);
+    assert_eq!(beside(&four), [CpuSet::first_n(2)], "an isolated CPU is beside none");
+}
+
 proptest! {
     /// Plans never leave the effective cpuset, never use offline or isolated CPUs, never name a task out of scope, and
     /// set each property of a target once.
@@ -193,7 +224,8 @@ proptest! {
         let features = Features { task_slice: slice, realtime, ..MODERN };
         let scene = Scene::new(&observation, features, |t| t.id.tid % 2 == 0, |_| None);
         let isolated = observation.topology.isolated.clone();
-        for plan in plans(&scene) {
+        for plan in with_pull(&scene, plans(&scene)) {
+            prop_assert!(plan.pull.iter().all(|id| id.tid % 2 == 0), "{}", plan.name);
             let mut seen = std::collections::HashSet::new();
             for change in &plan.changes {
                 prop_assert!(seen.insert((change.target.clone(), change.knob())), "{} twice", plan.name);

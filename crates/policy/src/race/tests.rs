@@ -85,6 +85,49 @@ fn of_many_the_best_go_on() {
 }
 
 #[test]
+fn what_the_user_allowed_by_name_is_not_lost_to_chance() {
+    let race = |got: f64| {
+        let mut race = Race::new(8, RaceRules::default());
+        race.favour(Some(8));
+        let mut rng = Pcg32::seed_from_u64(8);
+        while let Some(c) = race.up() {
+            // Its first windows are unlucky.
+            let luck = if c == 8 && race.rounds() < 2 { -2.0 } else { 0.0 };
+            let chance = rng.random_range(-2.0..2.0) + luck;
+            let got = if c == 8 { got } else { 100.0 + c as f64 / 2.0 };
+            race.record(summary(got + chance, 10.0));
+        }
+        race.decide()
+    };
+    assert_eq!(race(104.5).winner, 8, "as good as the best as far as is known");
+    let decision = race(99.0);
+    assert!(![0, 8].contains(&decision.winner), "known to be worse: {decision:?}");
+}
+
+#[test]
+fn a_favoured_candidate_is_open_until_it_wins_or_is_known_to_be_worse() {
+    let mut race = Race::new(2, RaceRules { min_rounds: 9, ..RaceRules::default() });
+    assert!(!race.favoured_is_open(), "nobody is");
+    race.favour(Some(2));
+    let mut rng = Pcg32::seed_from_u64(9);
+    let mut rounds = |race: &mut Race, until: usize, favoured: f64| {
+        while let Some(c) = race.up().filter(|_| race.rounds() < until) {
+            let got = [100.0, 110.0, favoured][c];
+            race.record(summary(got + rng.random_range(-1.0..1.0), 10.0));
+        }
+    };
+    rounds(&mut race, 1, 110.0);
+    assert!(race.favoured_is_open(), "one window each tells nothing");
+    let mut worse = Race::new(2, RaceRules { min_rounds: 9, ..RaceRules::default() });
+    worse.favour(Some(2));
+    rounds(&mut worse, 6, 103.0);
+    assert!(!worse.favoured_is_open(), "known to be worse than what would win");
+    rounds(&mut race, 6, 110.0);
+    assert_eq!(race.decide().winner, 2);
+    assert!(!race.favoured_is_open(), "it wins");
+}
+
+#[test]
 fn a_withdrawn_candidate_never_wins() {
     let mut race = Race::new(1, RaceRules::default());
     race.withdraw(1, "permission denied".into());

@@ -1,0 +1,144 @@
+//! Carries out [`Plan::pull`](evenkeel_base::Plan): work that waits goes to an idle CPU beside it.
+//!
+//! Programs in the kernel ([`evenkeel_bpf::pull`]) tell who waits while which CPU is idle. A thread of ours moves the task by
+//! pinning it there and taking the pin off again: the only way that ordinary Linux offers. It takes 10 to 25 us of the idle CPU.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_actuate::{Lent, Moved, be_urgent};
+use evenkeel_base::{CpuSet, TaskId};
+use evenkeel_bpf::BpfError;
+use evenkeel_bpf::pull::{Offer, Watch};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// How often the thread looks whether to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The thread and what it may move.
+#[derive(Debug)]
+pub(crate) struct Puller {
+    shared: Arc<Shared>,
+    cpus: CpuSet,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    ending: AtomicBool,
+    work: Mutex<Work>,
+}
+
+#[derive(Debug)]
+struct Work {
+    watch: Watch,
+    tasks: HashMap<u32, Lent>,
+    failed: Vec<TaskId>,
+    moves: u64,
+}
+
+/// While it lives nobody is moved.
+pub(crate) struct Still<'a>(#[expect(dead_code, reason = "held, not read")] MutexGuard<'a, Work>);
+
+impl Puller {
+    /// Loads the programs and starts the thread; nobody is moved yet.
+    pub fn start(domains: &[CpuSet]) -> Result<Self, BpfError> {
+        let watch = Watch::start(&evenkeel_bpf::load::kernel_types()?, domains)?;
+        let descriptor = watch.descriptor().try_clone_to_owned()?;
+        let work = Work { watch, tasks: HashMap::new(), failed: Vec::new(), moves: 0 };
+        let shared = Arc::new(Shared { ending: AtomicBool::new(false), work: Mutex::new(work) });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("pull".to_owned()).spawn(move || {
+            if let Err(error) = be_urgent() {
+                tracing::debug!("the thread that moves waiting work has no priority: {error}");
+            }
+            while !theirs.ending.load(Ordering::Relaxed) {
+                let mut wait = [PollFd::new(&descriptor, PollFlags::IN)];
+                let look = Timespec::try_from(LOOK).ok();
+                // Interrupted or over: look anyway.
+                let _ = rustix::event::poll(&mut wait, look.as_ref());
+                theirs.lock().take_offers();
+            }
+        })?;
+        let cpus = domains.iter().fold(CpuSet::new(), |all, domain| all.union(domain));
+        Ok(Self { shared, cpus, thread: Some(thread) })
+    }
+
+    /// CPUs that tasks may be moved to.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// From now on these tasks are moved, and no others. Returns those of the last ones that may still be pinned.
+    pub fn follow(&self, tasks: Vec<Lent>) -> Result<Vec<TaskId>, BpfError> {
+        self.shared.lock().follow(tasks)
+    }
+
+    /// Nobody is moved while the result lives.
+    pub fn still(&self) -> Still<'_> {
+        Still(self.shared.lock())
+    }
+
+    /// Moves made so far.
+    pub fn moves(&self) -> u64 {
+        self.shared.lock().moves
+    }
+}
+
+impl Drop for Puller {
+    fn drop(&mut self) {
+        self.shared.ending.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Work {
+    fn follow(&mut self, tasks: Vec<Lent>) -> Result<Vec<TaskId>, BpfError> {
+        let new: HashMap<u32, Lent> = tasks.into_iter().map(|task| (task.id.tid, task)).collect();
+        for (tid, task) in &self.tasks {
+            if new.get(tid).is_none_or(|other| other.id != task.id) {
+                self.watch.forget(*tid);
+            }
+        }
+        let old = std::mem::take(&mut self.tasks);
+        for (tid, task) in new {
+            if old.get(&tid).is_none_or(|other| other.id != task.id) {
+                self.watch.follow(task.id)?;
+            }
+            self.tasks.insert(tid, task);
+        }
+        Ok(std::mem::take(&mut self.failed))
+    }
+
+    fn take_offers(&mut self) {
+        while let Some(offer) = self.watch.take() {
+            if self.watch.holds(&offer) {
+                self.carry_out(&offer);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, offer: &Offer) {
+        let Some(task) = self.tasks.get(&offer.tid) else { return };
+        match task.move_to(offer.to) {
+            Moved::Yes => self.moves += 1,
+            Moved::No => {}
+            Moved::Pinned => {
+                self.failed.push(task.id);
+                self.tasks.remove(&offer.tid);
+                self.watch.forget(offer.tid);
+            }
+        }
+    }
+}

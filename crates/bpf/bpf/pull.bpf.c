@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Work that waits for a CPU while another one beside it has nothing to do.
+ *
+ * The fair class looks for an idle CPU when a task wakes, but not for long, and not at all in a small cache domain that is
+ * three quarters busy (SIS_UTIL, kernel/sched/fair.c: select_idle_cpu); a CPU that goes idle looks for waiting work only
+ * where that paid off lately (sched_balance_newidle). Work then waits until a tick notices. Here it is seen at once: each
+ * case is offered to user space, which moves the task.
+ *
+ * CPUs that share a cache are a domain: a word with a bit for each that is idle. Each CPU remembers a few of the tasks that
+ * wait there; only tasks in `tasks` count. Locks: the run queue's lock is held in sched_switch and in sched_wakeup (of the
+ * CPU woken on), so a CPU's memory has one writer at a time; readers elsewhere may see it a moment old, and what is offered
+ * is looked at again before it is moved.
+ */
+#include "sched.h"
+
+#define MAX_CPUS 1024
+#define DOMAIN_CPUS 64
+#define REMEMBERED 8
+#define NO_DOMAIN 0xffffffff
+/* Somebody who can be moved is by then. One whose cgroup has run out of quota cannot run anywhere, and whoever is woken to move
+ * it makes a CPU go idle once more. */
+#define PATIENCE 10000000ull
+#define NS_A_TICK 10000000 /* as /proc shows it: USER_HZ is 100 */
+
+struct cpu {
+	u32 domain; /* NO_DOMAIN: not one to move work from or to */
+	u32 bit;
+	u32 waiting[REMEMBERED]; /* thread numbers, some of them no longer true */
+};
+
+struct domain {
+	u64 idle;
+	u32 count;
+	u32 pad;
+	u32 cpus[DOMAIN_CPUS]; /* by bit */
+};
+
+struct task {
+	u64 start; /* clock ticks since boot: a later thread with the same number is not meant */
+	u64 since; /* it waits, ns; */
+	u64 offered; /* ns */
+	u32 cpu;   /* there: number + 1, or 0 */
+	u32 pad;
+};
+
+struct offer {
+	u32 tid;
+	u32 from;
+	u32 to;
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cpu);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct domain);
+} domains SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, struct task);
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 65536);
+} offers SEC(".maps");
+
+static void *(*bpf_ringbuf_reserve)(void *map, u64 size, u64 flags) = (void *)131;
+static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
+
+static always_inline struct task *get_task(u32 tid)
+{
+	return bpf_map_lookup_elem(&tasks, &tid);
+}
+
+static always_inline bool may_offer(struct task *task, u64 now)
+{
+	return !task->offered || now - task->offered > PATIENCE;
+}
+
+static always_inline void offer(u32 tid, u32 from, u32 to)
+{
+	struct offer *offer = bpf_ringbuf_reserve(&offers, sizeof(*offer), 0);
+	if (!offer)
+		return;
+	offer->tid = tid;
+	offer->from = from;
+	offer->to = to;
+	offer->pad = 0;
+	bpf_ringbuf_submit(offer, 0);
+}
+
+static always_inline void remember(struct cpu *cpu, u32 number, u32 tid)
+{
+	u32 free = REMEMBERED;
+	for (u32 i = 0; i < REMEMBERED; i++) {
+		u32 other = cpu->waiting[i];
+		if (other == tid)
+			return;
+		struct task *task = other ? get_task(other) : NULL;
+		if (!task || task->cpu != number + 1)
+			free = i;
+	}
+	if (free < REMEMBERED)
+		cpu->waiting[free] = tid;
+}
+
+/* Who has waited longest on one CPU and was not offered just now. */
+__attribute__((noinline)) u32 oldest(u32 number, u64 now)
+{
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &number);
+	u64 before = now;
+	u32 found = 0;
+	if (!cpu)
+		return 0;
+	for (u32 i = 0; i < REMEMBERED; i++) {
+		struct task *task = cpu->waiting[i] ? get_task(cpu->waiting[i]) : NULL;
+		if (task && task->cpu == number + 1 && task->since < before && may_offer(task, now)) {
+			found = cpu->waiting[i];
+			before = task->since;
+		}
+	}
+	return found;
+}
+
+static always_inline bool is_meant(struct task *task, struct task_struct *p)
+{
+	return task && task->start == p->start_boottime / NS_A_TICK;
+}
+
+static always_inline void begins_to_wait(struct cpu *cpu, u32 number, u32 tid, struct task *task)
+{
+	task->since = bpf_ktime_get_ns();
+	task->offered = 0;
+	task->cpu = number + 1;
+	remember(cpu, number, tid);
+}
+
+/* A CPU has nothing to do: somebody waits beside it? */
+static always_inline void look_around(struct domain *domain, u32 here)
+{
+	u64 now = bpf_ktime_get_ns();
+	for (u32 i = 0; i < DOMAIN_CPUS; i++) {
+		if (i >= domain->count)
+			return;
+		u32 there = domain->cpus[i];
+		if (there == here || domain->idle >> i & 1)
+			continue;
+		u32 tid = oldest(there, now);
+		struct task *task = tid ? get_task(tid) : NULL;
+		if (task) {
+			task->offered = now;
+			offer(tid, there, here);
+			return;
+		}
+	}
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
+	u32 here = bpf_get_smp_processor_id();
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &here);
+	if (!cpu || cpu->domain == NO_DOMAIN)
+		return 0;
+	struct domain *domain = bpf_map_lookup_elem(&domains, &cpu->domain);
+	if (!domain)
+		return 0;
+	u32 coming = next->pid, going = prev->pid;
+	u64 bit = 1ull << (cpu->bit & 63);
+	struct task *task = coming ? get_task(coming) : NULL;
+	if (task)
+		task->cpu = 0;
+	task = going ? get_task(going) : NULL;
+	if (is_meant(task, prev) && !((struct task_struct___why *)prev)->__state)
+		begins_to_wait(cpu, here, going, task);
+	if (!coming) {
+		__sync_fetch_and_or(&domain->idle, bit);
+		look_around(domain, here);
+	} else if (!going) {
+		__sync_fetch_and_and(&domain->idle, ~bit);
+	}
+	return 0;
+}
+
+static always_inline int woken(struct task_struct *p)
+{
+	u32 tid = p->pid;
+	struct task *task = get_task(tid);
+	if (!is_meant(task, p))
+		return 0;
+	u32 here;
+	if (field_exists(((struct task_struct___info *)p)->thread_info.cpu))
+		here = ((struct task_struct___info *)p)->thread_info.cpu;
+	else
+		here = ((struct task_struct___cpu *)p)->cpu;
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &here);
+	if (!cpu || cpu->domain == NO_DOMAIN)
+		return 0;
+	struct domain *domain = bpf_map_lookup_elem(&domains, &cpu->domain);
+	if (!domain)
+		return 0;
+	begins_to_wait(cpu, here, tid, task);
+	u64 idle = domain->idle;
+	if (!idle || idle >> (cpu->bit & 63) & 1)
+		return 0;
+	for (u32 i = 0; i < DOMAIN_CPUS; i++) {
+		if (i >= domain->count)
+			break;
+		if (idle >> i & 1) {
+			task->offered = task->since;
+			offer(tid, here, domain->cpus[i]);
+			break;
+		}
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int on_wakeup(u64 *ctx)
+{
+	return woken((void *)ctx[0]);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int on_wakeup_new(u64 *ctx)
+{
+	return woken((void *)ctx[0]);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,163 @@
+//! Work that waits for a CPU while another beside it has nothing to do (`bpf/pull.bpf.c`), as it happens.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use aya::maps::{Array, HashMap, MapData, RingBuf};
+use aya::programs::BtfTracePoint;
+use aya::{Btf, Ebpf, Pod};
+
+use evenkeel_base::{CpuSet, TaskId};
+
+use crate::BpfError;
+use crate::load::{object, open};
+
+/// CPUs of one domain that are looked at; what a word has bits for.
+pub const DOMAIN_CPUS: usize = 64;
+/// Tasks that can be followed at a time.
+pub const TASKS: usize = 4096;
+
+const REMEMBERED: usize = 8;
+const NO_DOMAIN: u32 = u32::MAX;
+const PROGRAMS: [(&str, &str); 3] =
+    [("on_wakeup", "sched_wakeup"), ("on_wakeup_new", "sched_wakeup_new"), ("on_switch", "sched_switch")];
+
+/// A task that waits, and an idle CPU that shares a cache with where it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Thread that waits.
+    pub tid: u32,
+    /// CPU it waits for.
+    pub from: u32,
+    /// CPU that is idle.
+    pub to: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Cpu {
+    domain: u32,
+    bit: u32,
+    waiting: [u32; REMEMBERED],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Domain {
+    idle: u64,
+    count: u32,
+    pad: u32,
+    cpus: [u32; DOMAIN_CPUS],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Task {
+    start: u64,
+    since: u64,
+    offered: u64,
+    cpu: u32,
+    pad: u32,
+}
+
+// SAFETY: `repr(C)` without padding, any bits are a value.
+unsafe impl Pod for Cpu {}
+// SAFETY: as above.
+unsafe impl Pod for Domain {}
+// SAFETY: as above.
+unsafe impl Pod for Task {}
+
+/// The programs at work.
+pub struct Watch {
+    // Keeps the programs attached.
+    _ebpf: Ebpf,
+    tasks: HashMap<MapData, u32, Task>,
+    offers: RingBuf<MapData>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Loads and attaches the programs. `domains` are sets of CPUs that share a cache; of each the first
+    /// [`DOMAIN_CPUS`] are looked at, and CPUs of none are left alone.
+    ///
+    /// # Errors
+    /// The kernel cannot or may not; one line says why.
+    pub fn start(btf: &Btf, domains: &[CpuSet]) -> Result<Self, BpfError> {
+        let cpus = aya::util::nr_cpus()
+            .map_err(|(file, error)| BpfError::Refused { what: file, reason: error.to_string() })?;
+        let cpus = u32::try_from(cpus).unwrap_or(u32::MAX).max(1);
+        let sizes = [("cpus", cpus), ("domains", (domains.len() as u32).max(1)), ("tasks", TASKS as u32)];
+        let mut ebpf = open(object!("pull"), btf, &sizes)?;
+        let refused = |error| BpfError::refused("describing the CPUs", error);
+        let mut table: Array<_, Cpu> = Array::try_from(map(&mut ebpf, "cpus")?).map_err(refused)?;
+        let mut all: Array<_, Domain> = Array::try_from(map(&mut ebpf, "domains")?).map_err(refused)?;
+        for cpu in 0..cpus {
+            let none = Cpu { domain: NO_DOMAIN, bit: 0, waiting: [0; REMEMBERED] };
+            table.set(cpu, none, 0).map_err(refused)?;
+        }
+        for (number, members) in (0u32..).zip(domains) {
+            let mut domain = Domain { idle: 0, count: 0, pad: 0, cpus: [0; DOMAIN_CPUS] };
+            for (bit, cpu) in (0u32..).zip(members.iter().filter(|cpu| *cpu < cpus).take(DOMAIN_CPUS)) {
+                domain.cpus[bit as usize] = cpu;
+                domain.count = bit + 1;
+                table.set(cpu, Cpu { domain: number, bit, waiting: [0; REMEMBERED] }, 0).map_err(refused)?;
+            }
+            all.set(number, domain, 0).map_err(refused)?;
+        }
+        for (name, tracepoint) in PROGRAMS {
+            let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+            let program: &mut BtfTracePoint =
+                program.try_into().map_err(|error| BpfError::refused(name, error))?;
+            program.load(tracepoint, btf).map_err(|error| BpfError::refused(tracepoint, error))?;
+            program.attach().map_err(|error| BpfError::refused(tracepoint, error))?;
+        }
+        let tasks = HashMap::try_from(map(&mut ebpf, "tasks")?).map_err(refused)?;
+        let offers = RingBuf::try_from(map(&mut ebpf, "offers")?).map_err(refused)?;
+        Ok(Self { _ebpf: ebpf, tasks, offers })
+    }
+
+    /// From now on this thread's waits count.
+    ///
+    /// # Errors
+    /// More than [`TASKS`] of them.
+    pub fn follow(&mut self, id: TaskId) -> Result<(), BpfError> {
+        let task = Task { start: id.start_time, ..Task::default() };
+        self.tasks.insert(id.tid, task, 0).map_err(|error| BpfError::refused("following a task", error))
+    }
+
+    /// No longer.
+    pub fn forget(&mut self, tid: u32) {
+        // One that is not there is as good as forgotten.
+        let _ = self.tasks.remove(&tid);
+    }
+
+    /// Becomes readable when there is an offer.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the map's and lives as long as it.
+        unsafe { BorrowedFd::borrow_raw(self.offers.as_raw_fd()) }
+    }
+
+    /// The next offer.
+    pub fn take(&mut self) -> Option<Offer> {
+        let item = self.offers.next()?;
+        let word = |at: usize| Some(u32::from_ne_bytes(item.get(at..at + 4)?.try_into().ok()?));
+        Some(Offer { tid: word(0)?, from: word(4)?, to: word(8)? })
+    }
+
+    /// Whether the task still waits where it did.
+    pub fn holds(&self, offer: &Offer) -> bool {
+        self.tasks.get(&offer.tid, 0).is_ok_and(|task| task.cpu == offer.from + 1)
+    }
+}
+
+fn map(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, BpfError> {
+    ebpf.take_map(name).ok_or_else(|| missing(name))
+}
+
+fn missing(name: &'static str) -> BpfError {
+    BpfError::Refused { what: name, reason: "not in the object".to_owned() }
+}

@@ -1,0 +1,156 @@
+//! The programs of `pull` on this kernel. Needs root and two CPUs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_base::{CpuSet, TaskId};
+use evenkeel_bpf::load::kernel_types;
+use evenkeel_bpf::pull::{Offer, Watch};
+
+/// Tests that want CPU 1 idle: one at a time.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn turn() -> std::sync::MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn shell(script: &str) -> Self {
+        let mut command = Command::new("sh");
+        Self(command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    fn id(&self) -> TaskId {
+        let pid = self.0.id();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let rest = stat.rsplit_once(')').unwrap().1;
+        let start_time = rest.split_whitespace().nth(19).unwrap().parse().unwrap();
+        TaskId { tgid: pid, tid: pid, start_time }
+    }
+
+    fn pin(&self, cpus: &str) {
+        let set = Command::new("taskset").args(["-pc", cpus, &self.0.id().to_string()]).output();
+        assert!(set.expect("taskset (util-linux) is needed").status.success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Computes without an end.
+const SPIN: &str = "while :; do :; done";
+
+/// Two spinners on CPU 0 while CPU 1 has time: whatever wakes there and sleeps again shows that one of them waits.
+fn crowded() -> [Process; 2] {
+    let spinners = [Process::shell(SPIN), Process::shell(SPIN)];
+    for spinner in &spinners {
+        spinner.pin("0");
+    }
+    spinners
+}
+
+/// What is offered in a while, as long as CPU 1 wakes up now and then.
+fn offers(watch: &mut Watch, time: Duration) -> Vec<(Offer, bool)> {
+    let waker = Process::shell("while :; do sleep 0.01; done");
+    waker.pin("1");
+    let until = Instant::now() + time;
+    let mut seen = Vec::new();
+    while Instant::now() < until {
+        while let Some(offer) = watch.take() {
+            let holds = watch.holds(&offer);
+            seen.push((offer, holds));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    seen
+}
+
+fn watch() -> Watch {
+    Watch::start(&kernel_types().unwrap(), &[CpuSet::first_n(2)]).unwrap()
+}
+
+#[test]
+fn who_waits_beside_an_idle_cpu_is_offered() {
+    let _turn = turn();
+    let mut watch = watch();
+    let spinners = crowded();
+    let (followed, other) = (spinners[0].id(), spinners[1].id());
+    watch.follow(followed).unwrap();
+    let seen = offers(&mut watch, Duration::from_secs(2));
+    assert!(seen.len() > 5, "{} offers", seen.len());
+    for (offer, _) in &seen {
+        assert_eq!((offer.tid, offer.from, offer.to), (followed.tid, 0, 1), "not {}", other.tid);
+    }
+    assert!(
+        seen.iter().any(|(_, holds)| *holds),
+        "it waits half of the time: often still when looked at again"
+    );
+    watch.forget(followed.tid);
+    // What was on its way.
+    while watch.take().is_some() {}
+    assert!(offers(&mut watch, Duration::from_millis(300)).is_empty(), "it is followed no longer");
+}
+
+#[test]
+fn a_later_task_of_the_same_number_is_not_meant() {
+    let _turn = turn();
+    let mut watch = watch();
+    let spinners = crowded();
+    let id = spinners[0].id();
+    watch.follow(TaskId { start_time: id.start_time - 1, ..id }).unwrap();
+    assert!(offers(&mut watch, Duration::from_millis(500)).is_empty());
+}
+
+#[test]
+fn who_has_run_out_of_quota_is_not_offered_over_and_over() {
+    let _turn = turn();
+    let group = Group::throttled();
+    let spinner = Process::shell(SPIN);
+    std::fs::write(group.0.join("cgroup.procs"), spinner.0.id().to_string()).unwrap();
+    let mut watch = watch();
+    watch.follow(spinner.id()).unwrap();
+    let seen = offers(&mut watch, Duration::from_secs(2)).len();
+    assert!(seen < 210, "{seen} offers in 2 s, each of which wakes a thread");
+    // It ends before its cgroup.
+    drop(spinner);
+}
+
+/// A cgroup that may use a tenth of a CPU.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn throttled() -> Self {
+        let name = format!("evenkeel-pull-{}", std::process::id());
+        let (v1, v2) = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup");
+        let is_v1 = std::path::Path::new(v1).join("cpu.cfs_quota_us").exists()
+            || std::path::Path::new(v1).join("cpu.shares").exists();
+        let group = Self(std::path::Path::new(if is_v1 { v1 } else { v2 }).join(name));
+        if !is_v1 {
+            std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu").unwrap();
+        }
+        std::fs::create_dir(&group.0).unwrap();
+        let (file, value) = if is_v1 { ("cpu.cfs_quota_us", "10000") } else { ("cpu.max", "10000 100000") };
+        std::fs::write(group.0.join(file), value).unwrap();
+        group
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
