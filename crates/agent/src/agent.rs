@@ -147,7 +147,8 @@ impl Agent {
             guardian,
             lengths,
             puller: None,
-            pulls: true,
+            // Verifiers of old kernels look at the programs for a long time, and refuse them (6.1).
+            pulls: features.task_slice,
             pull_problem: None,
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {

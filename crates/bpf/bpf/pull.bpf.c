@@ -14,10 +14,10 @@
  */
 #include "sched.h"
 
-#define MAX_CPUS 1024
 #define DOMAIN_CPUS 64
 #define REMEMBERED 8
 #define NO_DOMAIN 0xffffffff
+#define NO_CPU 0xffffffff
 /* Somebody who can be moved is by then. One whose cgroup has run out of quota cannot run anywhere, and whoever is woken to move
  * it makes a CPU go idle once more. */
 #define PATIENCE 10000000ull
@@ -102,19 +102,24 @@ static always_inline void offer(u32 tid, u32 from, u32 to)
 	bpf_ringbuf_submit(offer, 0);
 }
 
-static always_inline void remember(struct cpu *cpu, u32 number, u32 tid)
+/* Functions with loops are functions of their own: the verifier then looks at each once. 6.1's gives up otherwise. */
+
+__attribute__((noinline)) int remember(u32 number, u32 tid)
 {
-	u32 free = REMEMBERED;
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &number);
+	if (!cpu)
+		return 0;
 	for (u32 i = 0; i < REMEMBERED; i++) {
 		u32 other = cpu->waiting[i];
 		if (other == tid)
-			return;
+			return 0;
 		struct task *task = other ? get_task(other) : NULL;
-		if (!task || task->cpu != number + 1)
-			free = i;
+		if (!task || task->cpu != number + 1) {
+			cpu->waiting[i] = tid;
+			return 0;
+		}
 	}
-	if (free < REMEMBERED)
-		cpu->waiting[free] = tid;
+	return 0;
 }
 
 /* Who has waited longest on one CPU and was not offered just now. */
@@ -140,21 +145,24 @@ static always_inline bool is_meant(struct task *task, struct task_struct *p)
 	return task && task->start == p->start_boottime / NS_A_TICK;
 }
 
-static always_inline void begins_to_wait(struct cpu *cpu, u32 number, u32 tid, struct task *task)
+static always_inline void begins_to_wait(u32 number, u32 tid, struct task *task)
 {
 	task->since = bpf_ktime_get_ns();
 	task->offered = 0;
 	task->cpu = number + 1;
-	remember(cpu, number, tid);
+	remember(number, tid);
 }
 
 /* A CPU has nothing to do: somebody waits beside it? */
-static always_inline void look_around(struct domain *domain, u32 here)
+__attribute__((noinline)) int look_around(u32 number, u32 here)
 {
+	struct domain *domain = bpf_map_lookup_elem(&domains, &number);
 	u64 now = bpf_ktime_get_ns();
+	if (!domain)
+		return 0;
 	for (u32 i = 0; i < DOMAIN_CPUS; i++) {
 		if (i >= domain->count)
-			return;
+			return 0;
 		u32 there = domain->cpus[i];
 		if (there == here || domain->idle >> i & 1)
 			continue;
@@ -163,9 +171,26 @@ static always_inline void look_around(struct domain *domain, u32 here)
 		if (task) {
 			task->offered = now;
 			offer(tid, there, here);
-			return;
+			return 0;
 		}
 	}
+	return 0;
+}
+
+/* An idle CPU of a domain, or NO_CPU. */
+__attribute__((noinline)) u32 idle_one(u32 number)
+{
+	struct domain *domain = bpf_map_lookup_elem(&domains, &number);
+	if (!domain)
+		return NO_CPU;
+	u64 idle = domain->idle;
+	for (u32 i = 0; i < DOMAIN_CPUS; i++) {
+		if (i >= domain->count)
+			break;
+		if (idle >> i & 1)
+			return domain->cpus[i];
+	}
+	return NO_CPU;
 }
 
 SEC("tp_btf/sched_switch")
@@ -186,10 +211,10 @@ int on_switch(u64 *ctx)
 		task->cpu = 0;
 	task = going ? get_task(going) : NULL;
 	if (is_meant(task, prev) && !((struct task_struct___why *)prev)->__state)
-		begins_to_wait(cpu, here, going, task);
+		begins_to_wait(here, going, task);
 	if (!coming) {
 		__sync_fetch_and_or(&domain->idle, bit);
-		look_around(domain, here);
+		look_around(cpu->domain, here);
 	} else if (!going) {
 		__sync_fetch_and_and(&domain->idle, ~bit);
 	}
@@ -213,18 +238,14 @@ static always_inline int woken(struct task_struct *p)
 	struct domain *domain = bpf_map_lookup_elem(&domains, &cpu->domain);
 	if (!domain)
 		return 0;
-	begins_to_wait(cpu, here, tid, task);
+	begins_to_wait(here, tid, task);
 	u64 idle = domain->idle;
 	if (!idle || idle >> (cpu->bit & 63) & 1)
 		return 0;
-	for (u32 i = 0; i < DOMAIN_CPUS; i++) {
-		if (i >= domain->count)
-			break;
-		if (idle >> i & 1) {
-			task->offered = task->since;
-			offer(tid, here, domain->cpus[i]);
-			break;
-		}
+	u32 to = idle_one(cpu->domain);
+	if (to != NO_CPU) {
+		task->offered = task->since;
+		offer(tid, here, to);
 	}
 	return 0;
 }
