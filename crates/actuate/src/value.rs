@@ -17,6 +17,14 @@ pub fn is_all_cpus(cpus: &CpuSet) -> bool {
     cpus.len() >= ALL_BITS as usize
 }
 
+/// What is to be put back where this was found: all ones for an affinity that nobody restricted.
+pub(crate) fn original_of(present: &Setting, widest: Option<&CpuSet>) -> Setting {
+    match (present, widest) {
+        (Setting::Affinity(cpus), Some(widest)) if cpus == widest => Setting::Affinity(all_cpus()),
+        _ => present.clone(),
+    }
+}
+
 /// Shortest and longest slice the kernel keeps, nanoseconds (`__setparam_fair`).
 const SLICE_RANGE: (u64, u64) = (100_000, 100_000_000);
 

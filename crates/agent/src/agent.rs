@@ -59,7 +59,7 @@ pub struct Measured {
 pub struct Agent {
     pub(crate) config: Config,
     observer: Observer,
-    actuator: Option<Actuator<Linux>>,
+    pub(crate) actuator: Option<Actuator<Linux>>,
     pub(crate) recorder: Recorder,
     pub(crate) record: RunRecord,
     features: Features,
@@ -71,9 +71,9 @@ pub struct Agent {
     pub(crate) own: OwnPriority,
     pub(crate) guardian: Guardian,
     lengths: Option<Lengths>,
-    puller: Option<Puller>,
+    pub(crate) puller: Option<Puller>,
     /// Whether waiting work can be moved here, as far as is known.
-    pulls: bool,
+    pub(crate) pulls: bool,
     /// Why the waiting work that the settings in force are to move is not moved.
     pub(crate) pull_problem: Option<String>,
 }
@@ -326,60 +326,6 @@ impl Agent {
     pub fn propose_named(&self, name: &str, observation: &Observation) -> Option<Plan> {
         let found = self.found(observation.clone());
         levers::plan_named(name, &self.scene(&found))
-    }
-
-    /// Starts what moves waiting work, where plans may ask for it. Where that is refused no plan will.
-    pub(crate) fn ready_puller(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
-        let names = &self.config.levers;
-        let wanted = names.is_empty() || names.iter().any(|name| name.ends_with(levers::PULL));
-        if !(wanted && self.pulls && self.acts()) || self.puller.is_some() {
-            return;
-        }
-        let domains = levers::beside(&observation.topology);
-        if domains.is_empty() {
-            self.pulls = false;
-            return;
-        }
-        match Puller::start(&domains) {
-            Ok(puller) => self.puller = Some(puller),
-            Err(error) => {
-                self.pulls = false;
-                watcher.event(&Event::Note(&format!("waiting work is not moved to idle CPUs: {error}")));
-            }
-        }
-    }
-
-    /// Ends what moves waiting work if the settings in force do not need it.
-    pub(crate) fn rest_puller(&mut self, watcher: &mut dyn Watcher) {
-        if self.plan.pull.is_empty() {
-            self.tell_moves(watcher);
-            self.puller = None;
-        }
-    }
-
-    /// How often waiting work was moved.
-    pub(crate) fn tell_moves(&mut self, watcher: &mut dyn Watcher) {
-        if let Some(moves) = self.puller.as_ref().map(Puller::moves).filter(|moves| *moves > 0) {
-            watcher.event(&Event::Note(&format!("waiting work was moved to an idle CPU {moves} times")));
-        }
-    }
-
-    /// Which tasks are moved from now on; what cannot be moved stays where it is. Says why if nobody can.
-    fn follow(&mut self, pull: &[TaskId]) -> Option<String> {
-        let (Some(actuator), Some(puller)) = (&mut self.actuator, &self.puller) else {
-            return (!pull.is_empty()).then(|| "waiting work cannot be moved here".to_owned());
-        };
-        let lent = if pull.is_empty() { Ok(Vec::new()) } else { actuator.lend(pull, puller.cpus()) };
-        let why = lent.as_ref().err().map(ToString::to_string);
-        match puller.follow(lent.unwrap_or_default()) {
-            Ok(pinned) => {
-                for id in pinned {
-                    actuator.suspect(id);
-                }
-                why
-            }
-            Err(error) => why.or_else(|| Some(error.to_string())),
-        }
     }
 
     pub(crate) fn found(&self, observation: Observation) -> Observation {

@@ -85,6 +85,12 @@ static always_inline struct task *get_task(u32 tid)
 	return bpf_map_lookup_elem(&tasks, &tid);
 }
 
+/* NULL for a CPU that is in none. */
+static always_inline struct domain *domain_of(struct cpu *cpu)
+{
+	return cpu && cpu->domain != NO_DOMAIN ? bpf_map_lookup_elem(&domains, &cpu->domain) : NULL;
+}
+
 static always_inline bool may_offer(struct task *task, u64 now)
 {
 	return !task->offered || now - task->offered > PATIENCE;
@@ -199,9 +205,7 @@ int on_switch(u64 *ctx)
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
 	u32 here = bpf_get_smp_processor_id();
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &here);
-	if (!cpu || cpu->domain == NO_DOMAIN)
-		return 0;
-	struct domain *domain = bpf_map_lookup_elem(&domains, &cpu->domain);
+	struct domain *domain = domain_of(cpu);
 	if (!domain)
 		return 0;
 	u32 coming = next->pid, going = prev->pid;
@@ -233,9 +237,7 @@ static always_inline int woken(struct task_struct *p)
 	else
 		here = ((struct task_struct___cpu *)p)->cpu;
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &here);
-	if (!cpu || cpu->domain == NO_DOMAIN)
-		return 0;
-	struct domain *domain = bpf_map_lookup_elem(&domains, &cpu->domain);
+	struct domain *domain = domain_of(cpu);
 	if (!domain)
 		return 0;
 	begins_to_wait(here, tid, task);

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use aya::programs::{BtfTracePoint, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use crate::BpfError;
@@ -73,6 +74,40 @@ pub fn open(object: &[u8], btf: &Btf, entries: &[(&'static str, u32)]) -> Result
         loader.map_max_entries(map, *entries);
     }
     loader.load(object).map_err(|error| BpfError::refused("loading", error))
+}
+
+/// CPUs there may be, which maps have a place for each of.
+pub(crate) fn possible_cpus() -> Result<u32, BpfError> {
+    let cpus = aya::util::nr_cpus()
+        .map_err(|(file, error)| BpfError::Refused { what: file, reason: error.to_string() })?;
+    Ok(u32::try_from(cpus).unwrap_or(u32::MAX).max(1))
+}
+
+/// A program of an object by its name.
+pub(crate) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, BpfError>
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+    program.try_into().map_err(|error: ProgramError| BpfError::refused(name, error))
+}
+
+/// Loads a program and attaches it to a tracepoint.
+pub(crate) fn attach(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    tracepoint: &'static str,
+    btf: &Btf,
+) -> Result<(), BpfError> {
+    let program: &mut BtfTracePoint = program(ebpf, name)?;
+    program.load(tracepoint, btf).map_err(|error| BpfError::refused(tracepoint, error))?;
+    program.attach().map_err(|error| BpfError::refused(tracepoint, error))?;
+    Ok(())
+}
+
+/// A map or program is not there.
+pub(crate) fn missing(name: &'static str) -> BpfError {
+    BpfError::Refused { what: name, reason: "not in the object".to_owned() }
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use aya::maps::{Array, HashMap, MapData, RingBuf};
-use aya::programs::BtfTracePoint;
 use aya::{Btf, Ebpf, Pod};
 
 use evenkeel_base::{CpuSet, TaskId};
 
 use crate::BpfError;
-use crate::load::{object, open};
+use crate::load::{attach, missing, object, open, possible_cpus};
 
 /// CPUs of one domain that are looked at; what a word has bits for.
 pub const DOMAIN_CPUS: usize = 64;
@@ -87,9 +86,7 @@ impl Watch {
     /// # Errors
     /// The kernel cannot or may not; one line says why.
     pub fn start(btf: &Btf, domains: &[CpuSet]) -> Result<Self, BpfError> {
-        let cpus = aya::util::nr_cpus()
-            .map_err(|(file, error)| BpfError::Refused { what: file, reason: error.to_string() })?;
-        let cpus = u32::try_from(cpus).unwrap_or(u32::MAX).max(1);
+        let cpus = possible_cpus()?;
         let sizes = [("cpus", cpus), ("domains", (domains.len() as u32).max(1)), ("tasks", TASKS as u32)];
         let mut ebpf = open(object!("pull"), btf, &sizes)?;
         let refused = |error| BpfError::refused("describing the CPUs", error);
@@ -109,11 +106,7 @@ impl Watch {
             all.set(number, domain, 0).map_err(refused)?;
         }
         for (name, tracepoint) in PROGRAMS {
-            let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
-            let program: &mut BtfTracePoint =
-                program.try_into().map_err(|error| BpfError::refused(name, error))?;
-            program.load(tracepoint, btf).map_err(|error| BpfError::refused(tracepoint, error))?;
-            program.attach().map_err(|error| BpfError::refused(tracepoint, error))?;
+            attach(&mut ebpf, name, tracepoint, btf)?;
         }
         let tasks = HashMap::try_from(map(&mut ebpf, "tasks")?).map_err(refused)?;
         let offers = RingBuf::try_from(map(&mut ebpf, "offers")?).map_err(refused)?;
@@ -156,8 +149,4 @@ impl Watch {
 
 fn map(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, BpfError> {
     ebpf.take_map(name).ok_or_else(|| missing(name))
-}
-
-fn missing(name: &'static str) -> BpfError {
-    BpfError::Refused { what: name, reason: "not in the object".to_owned() }
 }

@@ -8,11 +8,11 @@ mod raw;
 use std::io::Read;
 
 use aya::maps::{Array, HashMap};
-use aya::programs::{BtfTracePoint, Iter};
+use aya::programs::Iter;
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use crate::BpfError;
-use crate::load::object;
+use crate::load::{attach, missing, object, possible_cpus, program};
 use raw::{Config, CpuState, MAX_CELLS};
 
 pub use collect::{Blame, Cell, Culprit, Held, Seen};
@@ -73,9 +73,7 @@ impl Probe {
     /// The kernel cannot or may not; one line says why.
     pub fn start(btf: &Btf, watch: &Watch, options: &WatchOptions) -> Result<Self, BpfError> {
         may_load()?;
-        let cpus = aya::util::nr_cpus()
-            .map_err(|(file, error)| BpfError::Refused { what: file, reason: error.to_string() })?;
-        let cpus = u32::try_from(cpus).unwrap_or(u32::MAX).max(1);
+        let cpus = possible_cpus()?;
         let cells = if *watch == Watch::All { CELLS_ALL } else { CELLS_TARGET };
         let mut config = Config { cells, ..Config::default() };
         let mut loader = EbpfLoader::new();
@@ -114,12 +112,12 @@ impl Probe {
         // The kernel is told whom to watch before anything is attached, and to begin when all is.
         probe.set_config()?;
         for (name, tracepoint) in TRACEPOINTS {
-            probe.attach(name, tracepoint, btf)?;
+            attach(&mut probe.ebpf, name, tracepoint, btf)?;
         }
-        if !CALLS.iter().any(|call| probe.attach("on_call", call, btf).is_ok()) {
+        if !CALLS.iter().any(|call| attach(&mut probe.ebpf, "on_call", call, btf).is_ok()) {
             tracing::info!("new quota is seen a moment late: no tracepoint of calls between CPUs");
         }
-        let seed: &mut Iter = probe.program("seed")?;
+        let seed: &mut Iter = program(&mut probe.ebpf, "seed")?;
         seed.load("task", btf).map_err(|error| BpfError::refused("task iterator", error))?;
         probe.begin()?;
         Ok(probe)
@@ -181,27 +179,12 @@ impl Probe {
         self.config.on = 1;
         self.set_config()?;
         self.start_ns = monotonic_ns();
-        let seed: &mut Iter = self.program("seed")?;
+        let seed: &mut Iter = program(&mut self.ebpf, "seed")?;
         let id = seed.attach().map_err(|error| BpfError::refused("task iterator", error))?;
         let link = seed.take_link(id).map_err(|error| BpfError::refused("task iterator", error))?;
         let mut file = link.into_file().map_err(|error| BpfError::refused("task iterator", error))?;
         file.read_to_end(&mut Vec::new())?;
         Ok(())
-    }
-
-    fn attach(&mut self, name: &'static str, tracepoint: &'static str, btf: &Btf) -> Result<(), BpfError> {
-        let program: &mut BtfTracePoint = self.program(name)?;
-        program.load(tracepoint, btf).map_err(|error| BpfError::refused(tracepoint, error))?;
-        program.attach().map_err(|error| BpfError::refused(tracepoint, error))?;
-        Ok(())
-    }
-
-    fn program<'a, P>(&'a mut self, name: &'static str) -> Result<&'a mut P, BpfError>
-    where
-        &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,
-    {
-        let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
-        program.try_into().map_err(|error: aya::programs::ProgramError| BpfError::refused(name, error))
     }
 }
 
@@ -220,10 +203,6 @@ fn may_load() -> Result<(), BpfError> {
         return Ok(());
     }
     Err(BpfError::NotAllowed("it takes root, or the capabilities CAP_BPF and CAP_PERFMON"))
-}
-
-fn missing(name: &'static str) -> BpfError {
-    BpfError::Refused { what: name, reason: "not in the object".to_owned() }
 }
 
 fn map_mut<'a, M>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<M, BpfError>

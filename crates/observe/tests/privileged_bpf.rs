@@ -38,7 +38,16 @@ fn sampler(sampling: Sampling) -> Sampler {
 fn take(sampler: &mut Sampler) -> BTreeMap<TaskId, TaskSample> {
     let sample = sampler.sample(&Select::All, &Select::All).unwrap();
     assert!(sample.tasks.is_sorted_by(|a, b| a.id < b.id), "ordered, each once");
-    sample.tasks.iter().map(|task| (task.id, *task)).collect()
+    let whole = |task: &&TaskSample| {
+        let known = task.waited_ns.is_some()
+            && task.timeslices.is_some()
+            && task.voluntary.is_some()
+            && task.involuntary.is_some();
+        // Of a task that ends while /proc is read some files are there and others no longer.
+        assert!(known || !id_is_there(task.id), "{task:?} is there, with a counter unread");
+        known
+    };
+    sample.tasks.iter().filter(whole).map(|task| (task.id, *task)).collect()
 }
 
 /// Counters that only grow.

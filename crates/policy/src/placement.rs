@@ -108,8 +108,8 @@ fn busiest(loads: &[Load<'_>], slots: &[Slot], placed: &[Option<u32>]) -> f64 {
     sums.iter().zip(slots).map(|(sum, slot)| sum / slot.speed).fold(0.0, f64::max)
 }
 
-/// Loads in their order, longest processing time first. `careful` also counts the load of SMT siblings and prefers the node on which a
-/// load's family already sits.
+/// Loads in their order, longest processing time first. `careful` also counts the load of SMT siblings and prefers the node
+/// on which a load's family already sits.
 ///
 /// Slots of equal speed and node differ, for every load, only by what they carry already: they are kept in order of that,
 /// so that a load looks at the first one allowed to it of each such class rather than at every slot.
@@ -164,7 +164,7 @@ struct Board<'a> {
     /// Class of each slot.
     class: Vec<usize>,
     classes: Vec<Class>,
-    /// Slots of each slot's core, itself included; empty where siblings do not count.
+    /// Slots of each slot's core, itself included; itself alone where siblings do not count.
     siblings: Vec<Vec<usize>>,
 }
 
@@ -182,7 +182,11 @@ impl<'a> Board<'a> {
             sums: slots.iter().map(|s| s.fixed_pct).collect(),
             class: Vec::with_capacity(slots.len()),
             classes: Vec::new(),
-            siblings: slots.iter().map(|s| cores.get(&s.core).cloned().unwrap_or_default()).collect(),
+            siblings: slots
+                .iter()
+                .enumerate()
+                .map(|(index, slot)| cores.get(&slot.core).cloned().unwrap_or_else(|| vec![index]))
+                .collect(),
         };
         for (index, slot) in slots.iter().enumerate() {
             let node = if careful { slot.node } else { 0 };
@@ -219,25 +223,15 @@ impl<'a> Board<'a> {
         firsts.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, index)| index)
     }
 
-    /// How many slots' keys change with the load of one, ...
-    fn touched(&self, slot: usize) -> usize {
-        if self.careful { self.siblings[slot].len() } else { 1 }
-    }
-
-    /// ... and which.
-    fn touched_by(&self, slot: usize, place: usize) -> usize {
-        if self.careful { self.siblings[slot][place] } else { slot }
-    }
-
     fn put(&mut self, slot: usize, pct: f64) {
-        for place in 0..self.touched(slot) {
-            let index = self.touched_by(slot, place);
+        for place in 0..self.siblings[slot].len() {
+            let index = self.siblings[slot][place];
             let key = (self.carried(index), index);
             self.classes[self.class[index]].order.remove(&key);
         }
         self.sums[slot] += pct;
-        for place in 0..self.touched(slot) {
-            let index = self.touched_by(slot, place);
+        for place in 0..self.siblings[slot].len() {
+            let index = self.siblings[slot][place];
             let key = (self.carried(index), index);
             self.classes[self.class[index]].order.insert(key);
         }

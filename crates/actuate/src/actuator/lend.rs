@@ -7,7 +7,7 @@ use super::{Actuator, verdict};
 use crate::kernel::{Kernel, KernelError};
 use crate::outcome::Verdict;
 use crate::undo::{Entry, State, widest};
-use crate::value::{all_cpus, same};
+use crate::value::{original_of, same};
 
 /// A task whose affinity may be changed for an instant.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,8 +96,7 @@ impl<K: Kernel> Actuator<K> {
                 false => Err(Verdict::Conflict(present)),
             };
         }
-        let original = if cpus == widest { all_cpus() } else { cpus.clone() };
         let origin = self.origin(&target, Knob::Affinity, facts)?;
-        Ok((self.insert(Entry::new(target, Setting::Affinity(original), origin)), cpus))
+        Ok((self.insert(Entry::new(target, original_of(&present, Some(&widest)), origin)), cpus))
     }
 }

@@ -9,7 +9,7 @@ use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
 use crate::outcome::Verdict;
 use crate::undo::{Entry, State, still_there, widest};
-use crate::value::{all_cpus, idle_weight, normalise, same};
+use crate::value::{idle_weight, normalise, original_of, same};
 
 impl<K: Kernel> Actuator<K> {
     /// Everything that can be said about a change before anything is written. `Err` is a verdict already.
@@ -71,12 +71,7 @@ impl<K: Kernel> Actuator<K> {
                 index
             }
             None => {
-                let original = match (&present, &widest) {
-                    (Setting::Affinity(cpus), Some(widest)) if cpus == widest => {
-                        Setting::Affinity(all_cpus())
-                    }
-                    _ => present.clone(),
-                };
+                let original = original_of(&present, widest.as_ref());
                 let origin = self.origin(&change.target, knob, facts)?;
                 self.insert(Entry::new(change.target.clone(), original, origin))
             }
