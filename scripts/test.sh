@@ -59,14 +59,34 @@ else
 fi
 run_tests() { "${tests[@]}" 2>&1 | tee -a "$log"; }
 say "kernel for the test guest: $(scripts/guest/kernel.sh)"
-step tests run_tests
+# Tests on the real kernel measure a host on which others (a hypervisor, too) take CPU as they like. One that fails is run
+# once more, alone; that it failed at first is said in the end. All others must pass at once.
+again=()
+run_again() {
+    local failed
+    # "BINARY TEST", from the lines "Running tests/BINARY.rs (..)" and "test TEST ... FAILED".
+    failed=$(awk '/^ *Running .*\.rs \(/ { split($2 == "unittests" ? $3 : $2, part, "/"); binary = part[2]; sub(/\.rs$/, "", binary) }
+        /^test .* \.\.\. FAILED$/ { print binary, $2 }' "$log")
+    [ -n "$failed" ] && [ "$(wc -l <<<"$failed")" -le 3 ] || return 1
+    while read -r binary test; do
+        case $binary in privileged_* | guest) ;; *) return 1 ;; esac
+        say "once more, alone: $test"
+        cargo test --locked --test "$binary" -- --exact "$test" </dev/null 2>&1 | tee "$log.again" || return 1
+        grep -q '^test result: ok. 1 passed' "$log.again" || return 1
+        again+=("$test")
+    done <<<"$failed"
+}
+tests_with_second_chance() { run_tests || run_again || { again=() && false; }; }
+step tests tests_with_second_chance
 
 # "test result: ok. 12 passed; 0 failed; 1 ignored; .." summed over all test binaries.
 sum() { awk -v what="$1;" '/^test result: / { for (i = 2; i <= NF; i++) if ($i == what) n += $(i - 1) } END { print n + 0 }' "$log"; }
-passed=$(sum passed) bad=$(sum failed) ignored=$(sum ignored)
+passed=$(($(sum passed) + ${#again[@]})) bad=$(($(sum failed) - ${#again[@]})) ignored=$(sum ignored)
 if [ "$passed" = 0 ] && [ ${#failed[@]} = 0 ]; then failed+=("tests: none ran"); fi
 
-sed -n 's/^test \(.*\) \.\.\. FAILED$/     failed: \1/p' "$log"
+word=failed
+if [ ${#again[@]} -gt 0 ]; then word="failed at first, passed alone"; fi
+sed -n "s/^test \(.*\) \.\.\. FAILED\$/     $word: \1/p" "$log"
 if [ ${#failed[@]} -gt 0 ]; then
     outcome="FAILED ($(printf '%s, ' "${failed[@]}" | sed 's/, $//'))"
 else

@@ -16,6 +16,7 @@ use crate::as_found::as_found;
 use crate::config::Config;
 use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
+use crate::governor::ScopeGovernor;
 use crate::guarantee::{Guarantees, Keeper, OwnPriority};
 use crate::lengths::Lengths;
 use crate::measure::window;
@@ -58,7 +59,7 @@ pub struct Measured {
 /// The closed loop and its parts.
 pub struct Agent {
     pub(crate) config: Config,
-    observer: Observer,
+    pub(crate) observer: Observer,
     pub(crate) actuator: Option<Actuator<Linux>>,
     pub(crate) recorder: Recorder,
     pub(crate) record: RunRecord,
@@ -70,6 +71,7 @@ pub struct Agent {
     pub(crate) keeper: Keeper,
     pub(crate) own: OwnPriority,
     pub(crate) guardian: Guardian,
+    pub(crate) governor: Option<ScopeGovernor>,
     lengths: Option<Lengths>,
     pub(crate) puller: Option<Puller>,
     /// Whether waiting work can be moved here, as far as is known.
@@ -127,6 +129,7 @@ impl Agent {
         };
         let keeper = Keeper::new(Guarantees { task_slice: features.task_slice, ..config.guarantees.clone() });
         let guardian = Guardian::new(&config.protect);
+        let governor = config.limit.clone().map(|auto| ScopeGovernor::new(auto.instance));
         let mut notes = guardian.notes();
         let lengths = config.lengths.then(Lengths::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
@@ -145,6 +148,7 @@ impl Agent {
             keeper,
             own: OwnPriority::default(),
             guardian,
+            governor,
             lengths,
             puller: None,
             // Verifiers of old kernels look at the programs for a long time, and refuse them (6.1).
@@ -197,6 +201,7 @@ impl Agent {
             std::thread::sleep(left.min(NAP));
             self.keep_promises(false);
             self.guardian.tick();
+            self.govern();
         }
     }
 
@@ -227,6 +232,7 @@ impl Agent {
         let detail = self.with_promised(detail);
         let observation = self.observer.observe(before, after, &detail)?;
         let observation = self.mind_promises((before, after), &detail, observation, watcher)?;
+        self.follow_governed(&observation, watcher);
         let Some(summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
             return Ok(None);
         };

@@ -12,6 +12,13 @@ use crate::guarantee::Guarantees;
 use crate::protect::Protected;
 use crate::scope::Scope;
 
+/// That a limit is to be found, see [`crate::governor`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AutoLimit {
+    /// The instance type, where the firmware does not tell it.
+    pub instance: Option<String>,
+}
+
 /// Settings of one run of the loop.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -51,6 +58,8 @@ pub struct Config {
     pub own_nice: Nice,
     /// Scopes whose waits must not grow; their tasks are not changed.
     pub protect: Vec<Protected>,
+    /// Find the limit of the scope under which least CPU is stolen from it.
+    pub limit: Option<AutoLimit>,
     /// Whether lengths of containers' waits go into the history, which takes programs in the kernel at every switch.
     pub lengths: bool,
 }
@@ -76,6 +85,7 @@ impl Config {
             guarantees: Guarantees::default(),
             own_nice: Nice::new(-10),
             protect: Vec::new(),
+            limit: None,
             lengths: false,
         }
     }

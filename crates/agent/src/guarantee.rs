@@ -8,6 +8,7 @@ mod admission;
 mod counters;
 mod keeper;
 mod labels;
+mod latency;
 mod layout;
 mod own;
 mod pins;
@@ -26,11 +27,13 @@ use evenkeel_policy::guarantee::{Amount, Promise};
 
 use crate::agent::{Agent, AgentError};
 use crate::events::{Event, Watcher};
+use crate::governor::ScopeGovernor;
 use crate::scope::Scope;
 
 pub(crate) use counters::Counters;
 pub(crate) use keeper::Keeper;
 pub use labels::wait_ns;
+pub(crate) use layout::is_owned;
 pub(crate) use own::OwnPriority;
 
 /// Label of a container and annotation of a pod that promise a share, such as `40%`.
@@ -131,6 +134,7 @@ impl Agent {
         let originals = self.originals();
         self.keeper.set_known(&self.config.known);
         let dropped = self.keeper.resolve(&observation, &originals, Instant::now());
+        self.keeper.count_waits(&observation);
         if dropped {
             // What is no longer wanted goes back, which only setting everything does.
             let plan = self.plan().clone();
@@ -187,10 +191,11 @@ impl Agent {
         Ok(())
     }
 
-    /// The plan with what keeps promises on top.
+    /// The plan with what keeps promises, and the limit found, on top.
     pub(crate) fn with_promises(&self, plan: &Plan) -> Plan {
         let mut plan = plan.clone();
         plan.changes.extend(self.keeper.changes());
+        plan.changes.extend(self.governor.as_ref().and_then(ScopeGovernor::change));
         plan
     }
 

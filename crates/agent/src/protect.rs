@@ -1,21 +1,15 @@
 //! Protected scopes: how long they wait for a CPU, measured beside everything else, and what that means for settings.
-//!
-//! Where programs in the kernel can be had, each protected scope has its own set, which counts every wait of its processes
-//! by length (`evenkeel_bpf::why`, throttled time left out); processes that come later are added at the next observation.
-//! Elsewhere the tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th
-//! percentile of those means is an estimate from below. Which of the two it was is part of every result.
+//! How they are counted: see `meter`.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::ProtectedStatus;
-use evenkeel_base::{Histogram, Observation, TaskId};
-use evenkeel_bpf::BpfError;
-use evenkeel_bpf::why::{Probe, Waited, Watch, WatchOptions};
+use evenkeel_base::{Histogram, Observation};
 use evenkeel_policy::protect::{self, Protection};
 use evenkeel_policy::race::Decision;
 
-use crate::guarantee::Counters;
+use crate::meter::Meter;
 use crate::scope::Scope;
 
 /// Scopes that can be protected at once: each has programs of its own in the kernel.
@@ -36,56 +30,6 @@ pub struct Protected {
     pub protection: Protection,
 }
 
-/// What counts the waits of one scope.
-#[derive(Debug)]
-enum Meter {
-    /// Every wait. Boxed, for it is large.
-    Exact(Box<Exact>),
-    /// Means, from counters; why it is not exact.
-    Means { why: String, counters: Counters, sum: Histogram },
-}
-
-#[derive(Debug)]
-struct Exact {
-    probe: Probe,
-    known: BTreeSet<(u32, u64)>,
-    last: Waited,
-}
-
-impl Exact {
-    fn start(processes: BTreeSet<(u32, u64)>) -> Result<Self, BpfError> {
-        let types = evenkeel_bpf::load::kernel_types()?;
-        // Entries that are nobody have the kernel look into the list: it may grow.
-        let all = processes.iter().copied().chain([(0, 0), (0, 0)]).collect();
-        let probe = Probe::start(&types, &Watch::Processes(all), &WatchOptions::default())?;
-        Ok(Self { probe, known: processes, last: Waited::default() })
-    }
-
-    /// Waits that ended since the last call.
-    fn take(&mut self) -> Result<Histogram, BpfError> {
-        let now = self.probe.waited()?;
-        let mut sum = Histogram::default();
-        for (_, waits) in now.since(&self.last) {
-            sum.merge(&waits);
-        }
-        self.last = now;
-        Ok(sum)
-    }
-
-    /// Adds processes that are new. The kernel's list has room for some thousands, the ended ones included: when it is
-    /// full, everything starts anew.
-    fn follow(&mut self, processes: BTreeSet<(u32, u64)>) -> Result<(), BpfError> {
-        for id in processes.difference(&self.known) {
-            if self.probe.add_process(id.0, id.1).is_err() {
-                *self = Self::start(processes)?;
-                return Ok(());
-            }
-        }
-        self.known.extend(processes);
-        Ok(())
-    }
-}
-
 /// One protected scope at work.
 #[derive(Debug)]
 struct Guarded {
@@ -100,55 +44,13 @@ struct Guarded {
 
 impl Guarded {
     fn new(protected: Protected) -> Self {
-        let meter = match Exact::start(BTreeSet::new()) {
-            Ok(exact) => Meter::Exact(Box::new(exact)),
-            Err(error) => Self::means(&error),
-        };
-        Self { protected, meter, tasks: 0, default_ns: None, recent: VecDeque::new() }
-    }
-
-    fn means(error: &BpfError) -> Meter {
-        Meter::Means { why: error.to_string(), counters: Counters::default(), sum: Histogram::default() }
-    }
-
-    fn take(&mut self) -> Option<Histogram> {
-        match &mut self.meter {
-            Meter::Exact(exact) => match exact.take() {
-                Ok(waits) => Some(waits),
-                Err(error) => {
-                    self.meter = Self::means(&error);
-                    None
-                }
-            },
-            Meter::Means { sum, .. } => Some(std::mem::take(sum)),
-        }
+        Self { protected, meter: Meter::start(), tasks: 0, default_ns: None, recent: VecDeque::new() }
     }
 
     fn follow(&mut self, observation: &Observation) {
         let mine = || observation.tasks.iter().filter(|task| self.protected.scope.has(task, observation));
         self.tasks = mine().count() as u32;
-        let failed = match &mut self.meter {
-            Meter::Exact(exact) => {
-                let main = mine().filter(|task| task.id.tid == task.id.tgid);
-                exact.follow(main.map(|task| (task.id.tgid, task.id.start_time)).collect()).err()
-            }
-            Meter::Means { counters, .. } => {
-                counters.follow(&mine().map(|task| task.id).collect::<BTreeSet<TaskId>>());
-                None
-            }
-        };
-        if let Some(error) = failed {
-            self.meter = Self::means(&error);
-        }
-    }
-
-    fn tick(&mut self, now: Instant) {
-        let Meter::Means { counters, sum, .. } = &mut self.meter else { return };
-        let Some((_, changes)) = counters.read(now) else { return };
-        for change in changes.values().filter(|change| change.timeslices > 0) {
-            let mean_ns = 1e9 * change.waited_s / change.timeslices as f64;
-            sum.add_many(mean_ns as u64, change.timeslices);
-        }
+        self.meter.follow(mine());
     }
 
     /// From where settings in force are called into question, ns.
@@ -180,7 +82,7 @@ impl Guarded {
             default_p99_ms: ms(self.default_ns),
             p99_ms: ms(p99_ns),
             waits: pool.total(),
-            estimated: matches!(self.meter, Meter::Means { .. }),
+            estimated: self.meter.problem().is_some(),
             tasks: self.tasks,
             state: state.to_owned(),
         }
@@ -203,12 +105,12 @@ impl Guardian {
 
     /// What people are to be told at the start.
     pub fn notes(&self) -> Vec<String> {
-        let means = |guarded: &Guarded| match &guarded.meter {
-            Meter::Means { why, .. } => Some(format!(
-                "waits of {} are means for each switch from /proc, less than a 99th percentile: {why}",
-                guarded.protected.protection.name
-            )),
-            Meter::Exact(_) => None,
+        let means = |guarded: &Guarded| {
+            let why = guarded.meter.problem()?;
+            let name = &guarded.protected.protection.name;
+            Some(format!(
+                "waits of {name} are means for each switch from /proc, less than a 99th percentile: {why}"
+            ))
         };
         self.all.iter().filter_map(means).collect()
     }
@@ -225,19 +127,19 @@ impl Guardian {
             return;
         }
         self.ticked = Some(now);
-        self.all.iter_mut().for_each(|guarded| guarded.tick(now));
+        self.all.iter_mut().for_each(|guarded| guarded.meter.tick(now));
     }
 
     /// A window begins: what was counted until now is not part of it.
     pub fn begin(&mut self) {
-        self.all.iter_mut().for_each(|guarded| drop(guarded.take()));
+        self.all.iter_mut().for_each(|guarded| drop(guarded.meter.take()));
     }
 
     /// A window ends: waits in it, by scope; `None` where they could not be read. Another begins.
     pub fn take(&mut self, observation: &Observation) -> Vec<Option<Histogram>> {
         self.ticked = None;
         self.tick();
-        let waits = self.all.iter_mut().map(Guarded::take).collect();
+        let waits = self.all.iter_mut().map(|guarded| guarded.meter.take()).collect();
         self.all.iter_mut().for_each(|guarded| guarded.follow(observation));
         waits
     }
@@ -291,8 +193,7 @@ mod tests {
     fn guarded(bound_ns: Option<u64>) -> Guarded {
         let protection = Protection { name: "comm:x".into(), wait_p99_ns: bound_ns };
         let scope = Scope::parse(&["comm:x"]).unwrap();
-        let meter =
-            Meter::Means { why: "a test".into(), counters: Counters::default(), sum: Histogram::default() };
+        let meter = Meter::means("a test".into());
         let protected = Protected { scope, protection };
         Guarded { protected, meter, tasks: 3, default_ns: None, recent: VecDeque::new() }
     }

@@ -135,6 +135,25 @@ pub struct ProtectedStatus {
     pub state: String,
 }
 
+/// The limit that was found for the scope under which least CPU is stolen from it, and what was seen.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GovernorStatus {
+    /// The scope's cgroup; `None` where nothing is governed.
+    pub group: Option<String>,
+    /// The limit in force, percent of one CPU; `None`: the one that was found, if any.
+    pub limit_pct: Option<f64>,
+    /// The limit found, percent of one CPU; `None`: there was none.
+    pub found_pct: Option<f64>,
+    /// Times punishment began.
+    pub onsets: u64,
+    /// CPU used since, seconds.
+    pub used_s: f64,
+    /// CPU stolen since of what was wanted within the limits set, seconds.
+    pub stolen_s: f64,
+    /// What was found, in words.
+    pub why: String,
+}
+
 /// The agent's own cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SelfCost {
@@ -171,4 +190,7 @@ pub struct RunRecord {
     /// Protected scopes and how they stand.
     #[serde(default)]
     pub protected: Vec<ProtectedStatus>,
+    /// The limit against stolen CPU, where one is looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<GovernorStatus>,
 }

@@ -17,10 +17,18 @@ use serde_json::Value;
 
 /// A configuration file that makes decisions fall soon.
 fn hasty(dir: &Path) -> String {
+    hurried(dir, "4s")
+}
+
+fn hurried(dir: &Path, decide_within: &str) -> String {
     let path = dir.join("hasty.toml");
-    std::fs::write(&path, "[run]\ndecide_within = \"4s\"\ninterval = \"200ms\"\n").unwrap();
+    std::fs::write(&path, format!("[run]\ndecide_within = \"{decide_within}\"\ninterval = \"200ms\"\n"))
+        .unwrap();
     path.to_str().unwrap().to_owned()
 }
+
+/// Levers whose trials show in the tasks themselves; among many others their turn might not come in a short time.
+const VISIBLE: [&str; 4] = ["--lever", "batch+slice by burst", "--lever", "short first+nice"];
 
 fn sleeper() -> Process {
     let mut command = Command::new("sleep");
@@ -76,7 +84,9 @@ fn a_run_tells_what_it_did_touches_nobody_else_and_leaves_nothing() {
 
     let (scope, exclude) = (group.scope(), format!("!{}", spared.scope()));
     let args = ["run", "--scope", &scope, "--scope", &exclude, "--for", "12s", "-o", "json"];
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut command = evenkeel(dir.path(), &args);
+    command.args(VISIBLE);
+    let mut agent = Agent::start(command, dir.path());
     let (mut changed, mut asked) = (0, false);
     while agent.process.try_wait().unwrap().is_none() {
         for (&pid, found) in untouched.iter().zip(&found) {
@@ -165,8 +175,9 @@ fn a_signal_in_a_trial_puts_everything_back() {
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&group]);
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
-        let args = ["run", "--scope", &group.scope(), "-o", "json"];
-        let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+        let mut command = evenkeel(dir.path(), &["run", "--scope", &group.scope(), "-o", "json"]);
+        command.args(VISIBLE);
+        let mut agent = Agent::start(command, dir.path());
         until("something is tried", || snapshot(&mut kernel, &[&group]) != before);
         agent.signal(signal);
         let document = json(&agent.end());
@@ -400,7 +411,10 @@ fn a_predecessor_that_was_killed_is_cleared_up_after_first() {
     let before = snapshot(&mut kernel, &[&group]);
     let scope = group.scope();
     let args = ["--config", &config, "run", "--scope", &scope, "--for", "5s", "-o", "json"];
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    // It has all the time it needs until something is tried.
+    let mut command = evenkeel(dir.path(), &["run", "--scope", &scope]);
+    command.args(VISIBLE);
+    let mut agent = Agent::start(command, dir.path());
     until("something is tried", || snapshot(&mut kernel, &[&group]) != before);
     agent.process.kill().unwrap();
     agent.process.wait().unwrap();
@@ -418,7 +432,7 @@ fn a_predecessor_that_was_killed_is_cleared_up_after_first() {
 fn tasks_may_come_and_go_during_a_trial() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
-    let config = hasty(dir.path());
+    let config = hurried(dir.path(), "10s");
     let group = Group::new("mortal");
     let mut loads = crowd(&group);
     // Children are born and die all the time, some orphaned.
@@ -429,9 +443,8 @@ fn tasks_may_come_and_go_during_a_trial() {
     let before: Vec<_> = survivors.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
     let files = group.files();
     let scope = group.scope();
-    let args = ["--config", &config, "run", "--scope", &scope, "--for", "7s", "-o", "json"];
+    let args = ["--config", &config, "run", "--scope", &scope, "--for", "15s", "-o", "json"];
     let mut command = evenkeel(dir.path(), &args);
-    // A lever whose trial shows; among many others its turn might not come in so short a time.
     command.args(["--lever", "batch+slice by burst+pull"]);
     let mut agent = Agent::start(command, dir.path());
     until("something is tried", || facts(&mut kernel, survivors[0]).unwrap() != before[0]);
@@ -456,7 +469,7 @@ fn tasks_may_come_and_go_during_a_trial() {
 fn tasks_confined_to_one_cpu_stay_there() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
-    let config = hasty(dir.path());
+    let config = hurried(dir.path(), "10s");
     let group = Group::new("confined");
     let program = env!("CARGO_BIN_EXE_evenkeel");
     let _loads: Vec<Process> = (0..6)
@@ -485,7 +498,7 @@ fn tasks_confined_to_one_cpu_stay_there() {
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&group]);
     let scope = group.scope();
-    let args = ["--config", &config, "run", "--scope", &scope, "--for", "6s", "-o", "json"];
+    let args = ["--config", &config, "run", "--scope", &scope, "--for", "15s", "-o", "json"];
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
     let mut changed = 0;
     while agent.process.try_wait().unwrap().is_none() {
@@ -496,7 +509,8 @@ fn tasks_confined_to_one_cpu_stay_there() {
         changed += usize::from(now != before);
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    assert_all_back(&json(&agent.end()));
-    assert!(changed > 0, "nothing was ever tried");
+    let document = json(&agent.end());
+    assert_all_back(&document);
+    assert!(changed > 0, "nothing was ever tried: {document:#}");
     assert_eq!(snapshot(&mut kernel, &[&group]), before);
 }

@@ -25,7 +25,6 @@ mod cri;
 mod engine;
 pub mod exec;
 pub mod fairness;
-pub mod governor;
 pub mod hypervisor;
 pub mod import;
 pub mod load;

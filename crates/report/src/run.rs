@@ -1,6 +1,8 @@
 //! What a run of the loop did, as document, text and page: `plan`, `run` and `status` share all of it.
 
-use evenkeel_base::run::{ChangeRecord, Estimate, GuaranteeStatus, ProtectedStatus, RunRecord, Stage};
+use evenkeel_base::run::{
+    ChangeRecord, Estimate, GovernorStatus, GuaranteeStatus, ProtectedStatus, RunRecord, Stage,
+};
 use serde_json::{Value as Json, json};
 
 use crate::table::{Field, Table, Value};
@@ -53,6 +55,7 @@ pub fn document(record: &RunRecord, kind: DocumentKind) -> Json {
         "changes": change_table(false).json(&record.changes),
         "guarantees": guarantee_table().json(&record.guarantees),
         "protected": protected_table().json(&record.protected),
+        "cpu_limit": record.governor,
         "self": { "cpu_pct": record.own_cost.cpu_pct, "rss_bytes": record.own_cost.rss_bytes },
     })
 }
@@ -226,13 +229,24 @@ pub fn summary(record: &RunRecord) -> String {
     let cpu = record.own_cost.cpu_pct.map_or_else(|| "?".to_owned(), |pct| format!("{pct:.2} %"));
     let rss = record.own_cost.rss_bytes.map_or_else(|| "?".to_owned(), time::bytes);
     let scope = if record.scope.is_empty() { "?".to_owned() } else { record.scope.join(" ") };
+    let limit = record.governor.as_ref().map(limit_line).unwrap_or_default();
     format!(
-        "scope       {}\nsettings    {}\nfulfilment  baseline {} -> now {}{label}\nown cost    {cpu} of one CPU, {rss}\n",
+        "scope       {}\nsettings    {}\nfulfilment  baseline {} -> now {}{label}\n{limit}own cost    {cpu} of one CPU, {rss}\n",
         crate::table::printable(&scope),
         if record.settings.is_empty() { "kernel default" } else { &record.settings },
         estimate(record.baseline, 3),
         estimate(record.now, 3),
     )
+}
+
+/// The limit against stolen CPU, as a line of [`summary`].
+fn limit_line(governor: &GovernorStatus) -> String {
+    let limit = match (governor.limit_pct, governor.found_pct) {
+        (Some(pct), _) => format!("{pct:.1} % of one CPU"),
+        (None, Some(pct)) => format!("{pct:.1} % of one CPU, as found"),
+        (None, None) => "none".to_owned(),
+    };
+    format!("cpu limit   {limit}: {}\n", crate::table::printable(&governor.why))
 }
 
 #[cfg(test)]
@@ -289,5 +303,10 @@ mod tests {
         assert_eq!(change["effect"], Json::Null);
         assert_eq!(document["self"], json!({ "cpu_pct": null, "rss_bytes": null }));
         assert!(text(&record, Some(120)).contains("0.950 [0.940, 0.960]"));
+        assert_eq!(document["cpu_limit"], Json::Null);
+        let governor =
+            GovernorStatus { limit_pct: Some(19.8), why: "held".into(), ..GovernorStatus::default() };
+        let text = summary(&RunRecord { governor: Some(governor), ..record });
+        assert!(text.contains("cpu limit   19.8 % of one CPU: held\n"), "{text}");
     }
 }

@@ -286,6 +286,7 @@ impl Store {
             scope: record.scope.clone(),
             settings: record.settings.clone(),
             guarantees: record.guarantees.clone(),
+            governor: record.governor.clone(),
             protected: record.protected.clone(),
             stages: Vec::new(),
             changes: Vec::new(),

@@ -15,6 +15,7 @@ use evenkeel_store::PromiseTime;
 
 use super::counters::Counters;
 use super::labels::is_labelled;
+use super::latency::Meters;
 use super::layout::Layout;
 use super::pins::Pins;
 use super::ward::Ward;
@@ -46,6 +47,7 @@ pub(crate) struct Keeper {
     pub(super) layout: Layout,
     pub(super) scales: HashMap<String, f64>,
     pub(super) counters: Counters,
+    pub(super) meters: Meters,
     pub(super) debts: HashMap<Target, Debt>,
     pub(super) dithers: HashMap<TaskId, Dither>,
     pub(super) in_force: BTreeMap<(Target, Knob), InForce>,

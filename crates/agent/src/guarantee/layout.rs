@@ -69,7 +69,7 @@ pub fn may_carry(task: &TaskView, originals: &Originals) -> bool {
 }
 
 /// Files of cgroups that an owner's program writes, see `evenkeel_actuate`: units, slices and Docker's containers.
-fn is_owned(path: &str) -> bool {
+pub fn is_owned(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or(path);
     let id = last.strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope")).unwrap_or(last);
     let docker = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());

@@ -81,7 +81,7 @@ impl Keeper {
             if ward.tasks == 0 {
                 continue;
             }
-            ward.waits.add(sum.waited_s, sum.timeslices);
+            ward.waits.add_mean(sum.waited_s, sum.timeslices);
             let window = Window {
                 seconds: dt,
                 got_s: sum.ran_s,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use evenkeel_base::Histogram;
 use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_policy::guarantee::verdict::{self, State, Verdict, Window};
 use evenkeel_store::PromiseTime;
@@ -17,40 +18,81 @@ const WAITS: usize = 200;
 /// Switches needed before a percentile is stated.
 const ENOUGH: u64 = 100;
 
-/// Mean wait for a CPU in each of the last ticks. The 99th percentile of the means is an estimate from below of the 99th
-/// percentile of the waits, which the kernel's counters do not tell.
-#[derive(Debug, Clone, Default)]
-pub struct Waits {
-    ticks: VecDeque<(f64, u64)>,
+/// Observations with exact waits remembered (about 20 s).
+const EXACT: usize = 20;
+
+/// The waits for a CPU of the last 20 seconds: every one of them where programs in the kernel count them; else the mean of
+/// each tick, and the 99th percentile of the means is an estimate from below of that of the waits.
+#[derive(Debug, Clone)]
+pub enum Waits {
+    Means(VecDeque<(f64, u64)>),
+    Exact(VecDeque<Histogram>),
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self::Means(VecDeque::new())
+    }
 }
 
 impl Waits {
-    pub fn add(&mut self, waited_s: f64, timeslices: u64) {
+    /// What counters say of a tick; of no interest where every wait is counted.
+    pub fn add_mean(&mut self, waited_s: f64, timeslices: u64) {
+        let Self::Means(ticks) = self else { return };
         if timeslices > 0 {
-            self.ticks.push_back((waited_s * 1e9 / timeslices as f64, timeslices));
+            ticks.push_back((waited_s * 1e9 / timeslices as f64, timeslices));
         }
-        while self.ticks.len() > WAITS {
-            self.ticks.pop_front();
+        while ticks.len() > WAITS {
+            ticks.pop_front();
         }
     }
 
-    /// The 99th percentile, nanoseconds, each switch counted with the mean of its tick.
-    pub fn p99_ns(&self) -> Option<u64> {
-        let total: u64 = self.ticks.iter().map(|(_, n)| n).sum();
-        if total < ENOUGH {
-            return None;
+    /// Every wait since the last observation.
+    pub fn add_exact(&mut self, waits: Histogram) {
+        if matches!(self, Self::Means(_)) {
+            *self = Self::Exact(VecDeque::new());
         }
-        let mut sorted: Vec<(f64, u64)> = self.ticks.iter().copied().collect();
-        sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let mut above = 0;
-        for (mean, n) in sorted {
-            above += n;
-            if above * 100 >= total {
-                return Some(mean as u64);
+        let Self::Exact(windows) = self else { return };
+        windows.push_back(waits);
+        while windows.len() > EXACT {
+            windows.pop_front();
+        }
+    }
+
+    /// Whether the percentile is an estimate.
+    pub fn is_estimated(&self) -> bool {
+        matches!(self, Self::Means(_))
+    }
+
+    /// The 99th percentile, nanoseconds; `None` with too few waits.
+    pub fn p99_ns(&self) -> Option<u64> {
+        match self {
+            Self::Means(ticks) => p99_of_means(ticks),
+            Self::Exact(windows) => {
+                let mut all = Histogram::default();
+                windows.iter().for_each(|waits| all.merge(waits));
+                if all.total() < ENOUGH { None } else { all.quantile(0.99) }
             }
         }
-        None
     }
+}
+
+/// The 99th percentile, nanoseconds, each switch counted with the mean of its tick.
+fn p99_of_means(ticks: &VecDeque<(f64, u64)>) -> Option<u64> {
+    let total: u64 = ticks.iter().map(|(_, n)| n).sum();
+    if total < ENOUGH {
+        return None;
+    }
+    let mut sorted: Vec<(f64, u64)> = ticks.iter().copied().collect();
+    sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut above = 0;
+    for (mean, n) in sorted {
+        above += n;
+        if above * 100 >= total {
+            return Some(mean as u64);
+        }
+    }
+    None
 }
 
 /// A promise and how it stands.
@@ -230,7 +272,7 @@ impl Ward {
             while_runnable_pct: window.and_then(Window::while_runnable_pct),
             waited_pct: self.waited_pct(),
             wait_p99_ms: self.waits.p99_ns().map(|ns| ns as f64 / 1e6),
-            wait_p99_estimated: true,
+            wait_p99_estimated: self.waits.is_estimated(),
             broken_min_day: None,
             tasks: self.tasks,
             lever: self.lever.clone(),
@@ -293,10 +335,23 @@ mod tests {
         assert_eq!(ward.state(), State::Unknown);
         for n in 0..100 {
             // One tick in fifty has waits of 5 ms.
-            ward.waits.add(if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
+            ward.waits.add_mean(if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
             ward.add(tick(0.5, 0.1));
         }
         assert_eq!(ward.waits.p99_ns(), Some(5_000_000));
-        assert_eq!(ward.state(), State::Broken);
+        assert!(ward.state() == State::Broken && ward.status().wait_p99_estimated);
+        // The same seconds, every wait counted: half a percent of them long, which no mean of a tick hides.
+        for _ in 0..20 {
+            let mut waits = Histogram::default();
+            waits.add_many(100_000, 199);
+            waits.add(40_000_000);
+            ward.waits.add_exact(waits);
+            ward.add(tick(0.5, 0.1));
+        }
+        assert!(ward.waits.p99_ns().is_some_and(|ns| ns < 200_000) && !ward.status().wait_p99_estimated);
+        let mut long = Histogram::default();
+        long.add_many(40_000_000, 100);
+        ward.waits.add_exact(long);
+        assert!(ward.waits.p99_ns().is_some_and(|ns| ns > 30_000_000), "{:?}", ward.waits.p99_ns());
     }
 }

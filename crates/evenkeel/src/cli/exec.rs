@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use evenkeel_base::{CpuSet, CpuShares, CpuWeight};
+use evenkeel_agent::governor::{Auto, Governed};
+use evenkeel_base::{CpuQuota, CpuSet, CpuShares, CpuWeight};
 use evenkeel_lab::exec::{self, Account, Bounds, Claim, CpuLimit, Leftover, Spec};
-use evenkeel_lab::governor::Auto;
 
 use super::{Failure, Format, Global, Outcome};
 
@@ -115,11 +115,28 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
 }
 
+/// The command as the governor sees it.
+struct Guest<'a>(&'a exec::Running<'a>);
+
+impl Governed for Guest<'_> {
+    fn cpu_ns(&self) -> Option<u64> {
+        self.0.cpu_ns()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.0.processes()
+    }
+
+    fn set_quota(&mut self, quota: &CpuQuota) -> Result<(), String> {
+        self.0.set_quota(quota).map_err(|error| error.to_string())
+    }
+}
+
 fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
     let spec = spec(global, args).map_err(|error| (125, anyhow!(error)))?;
     let mut auto = match args.cpu_limit {
         Some(LimitArg::Auto) => {
-            let cpus = args.cpus.as_ref().map_or_else(online, CpuSet::len);
+            let cpus = args.cpus.as_ref().map_or_else(online, CpuSet::len).max(1) as f64;
             let auto = Auto::new(cpus, args.period, args.instance.as_deref());
             Some(auto.map_err(|error| (125, anyhow!(error)))?)
         }
@@ -127,7 +144,7 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
     };
     let mut tick = |running: &exec::Running<'_>| {
         if let Some(auto) = &mut auto {
-            auto.tick(running);
+            auto.tick(&mut Guest(running));
         }
     };
     let mut account = exec::run(&spec, &mut tick).map_err(|error| (error.status(), error.into()))?;

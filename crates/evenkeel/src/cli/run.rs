@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use evenkeel_agent::{Agent, AgentError, Event, Watcher};
+use evenkeel_agent::governor::check_instance;
+use evenkeel_agent::{Agent, AgentError, AutoLimit, Event, Watcher};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
@@ -31,7 +32,15 @@ pub struct Args {
     /// Really act on the scope `all`.
     #[arg(long)]
     apply: bool,
-    /// Keep the promised shares of the configuration (and of labels) only; try nothing else.
+    /// `auto`: watch the scope's cgroup for CPU stolen by the hypervisor, and hold its quota where least is stolen;
+    /// none where none helps.
+    #[arg(long, value_name = "LIMIT", value_parser = ["auto"])]
+    cpu_limit: Option<String>,
+    /// With `--cpu-limit auto`: the instance type, such as t1.micro, where the firmware does not tell it.
+    #[arg(long, value_name = "TYPE", requires = "cpu_limit")]
+    instance: Option<String>,
+    /// Keep the promised shares of the configuration (and of labels), and the limit of --cpu-limit, only; try nothing
+    /// else.
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     guarantees_only: bool,
     /// End after this time; without it, on SIGTERM or Ctrl-C.
@@ -49,6 +58,12 @@ pub struct Args {
 pub fn run(global: &Global, args: Args) -> Outcome {
     let mut config = config(global, &args.scope)?;
     config.guarantees.only = args.guarantees_only;
+    if args.cpu_limit.is_some() {
+        config.limit = Some(AutoLimit { instance: args.instance });
+    }
+    if let Some(AutoLimit { instance: Some(instance) }) = &config.limit {
+        check_instance(instance).map_err(|error| Failure::Usage(anyhow!(error)))?;
+    }
     if args.dry_run || (config.scope.is_all() && !args.apply) {
         if config.scope.is_all() && !args.dry_run {
             eprintln!("evenkeel: the scope is the whole host, so nothing is written; --apply acts on it");

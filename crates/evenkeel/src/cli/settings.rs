@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use evenkeel_agent::guarantee::{Source as Origin, wait_ns};
 use evenkeel_agent::protect::MOST as MOST_PROTECTED;
-use evenkeel_agent::{Config, Goal, Guarantees, Protected, Scope};
+use evenkeel_agent::{AutoLimit, Config, Goal, Guarantees, Protected, Scope};
 use evenkeel_base::Nice;
 use evenkeel_observe::Sampling;
 use evenkeel_policy::audit::FileError;
@@ -62,6 +62,8 @@ struct RunTable {
     own_nice: Option<Spanned<i64>>,
     sampling: Option<Sampling>,
     waits: Option<bool>,
+    cpu_limit: Option<Spanned<String>>,
+    instance: Option<Spanned<String>>,
 }
 
 /// Options of `plan` and `run`.
@@ -158,6 +160,17 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         no_lever(lever).map_or(Ok(()), |why| Err(anyhow!("--lever: {why}")))?;
     }
     config.levers = if args.lever.is_empty() { values(&run.levers) } else { args.lever.clone() };
+    if let Some(other) = run.cpu_limit.as_ref().filter(|limit| limit.get_ref() != "auto") {
+        let why = format!("cpu_limit = {:?}: only \"auto\" is known", other.get_ref());
+        return Err(source.fault(other, why));
+    }
+    if let (Some(instance), None) = (&run.instance, &run.cpu_limit) {
+        return Err(source.fault(instance, "instance goes with cpu_limit = \"auto\""));
+    }
+    config.limit = run
+        .cpu_limit
+        .as_ref()
+        .map(|_| AutoLimit { instance: run.instance.as_ref().map(|name| name.get_ref().clone()) });
     if let Some(nice) = &run.own_nice {
         let value = i32::try_from(*nice.get_ref()).ok().filter(|nice| (-20..=19).contains(nice));
         let value = value.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! How much CPU the command wants: the time in which its tasks ran or were runnable.
+//! How much CPU processes want: the time in which their tasks ran or were runnable.
 //!
 //! Each of its threads: what `schedstat` counts as run and as waited. A thread that waits all along is counted by the
 //! kernel only when it runs again, so one that is runnable (state R) at two looks in a row wants all the time between.

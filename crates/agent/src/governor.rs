@@ -1,33 +1,55 @@
-//! `exec --cpu-limit auto`: the eyes and the hand of [`evenkeel_policy::governor`].
+//! Stolen CPU: the eyes and the hand of [`evenkeel_policy::governor`], for a command (`exec --cpu-limit auto`) and for a
+//! scope (`run --cpu-limit auto`, see `scope`).
 //!
-//! Ten times a second it looks at what the command got, and what it would have got ([`demand`]), and sets the command's
+//! Ten times a second it looks at what the governed tasks got, and what they would have got ([`demand`]), and sets their
 //! quota to what the governor says. Stolen CPU shows in up to three ways:
 //!
 //! * the steal counter of `/proc/stat`, where the hypervisor tells;
 //! * tasks that were runnable and did not run, although neither their own quota nor other programs kept them from it:
 //!   what held back an outer cgroup, or a guest's whole machine;
-//! * gaps in time: this very loop wakes late, and the command seems to have run meanwhile; and work done per run time,
+//! * gaps in time: this very loop wakes late, and the tasks seem to have run meanwhile; and work done per run time,
 //!   by a short probe. They show a hypervisor that hides.
 
 pub mod demand;
 mod probe;
+mod scope;
 
 use std::fs;
 use std::time::{Duration, Instant};
 
+use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_kernfs::{Root, proc_stat};
 use evenkeel_model::credit::Rule;
 use evenkeel_model::families::{self, Family};
 use evenkeel_policy::governor::{Edge, Governor, Look, Rules, Verdict};
 
-use crate::exec::{CpuLimit, Running, quota};
 use demand::Demand;
 use probe::Probe;
+pub(crate) use scope::ScopeGovernor;
+
+/// Whose CPU is governed.
+pub trait Governed {
+    /// CPU time so far, nanoseconds; `None` if it cannot be read.
+    fn cpu_ns(&self) -> Option<u64>;
+
+    /// Its processes now.
+    fn processes(&self) -> Vec<u32>;
+
+    /// Sets its quota.
+    ///
+    /// # Errors
+    /// In words, why not.
+    fn set_quota(&mut self, quota: &CpuQuota) -> Result<(), String>;
+}
 
 /// Shortest time between two looks: the caller's ticks come earlier when a signal arrives.
 const LEAST: Duration = Duration::from_millis(60);
 /// Change of a limit that is worth a write.
 const WORTH: f64 = 0.005;
+/// The same where an owner's program (Docker, systemd) has to be run for it, ...
+const WORTH_OWNED: f64 = 0.05;
+/// ... and how long it rests then.
+const REST_OWNED: Duration = Duration::from_secs(1);
 
 /// Counters of the host, seconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,7 +72,10 @@ impl HostTimes {
     }
 }
 
-/// Looks for the right limit of a running command.
+/// Least quota the kernel takes, microseconds (`min_bw_quota_period` in kernel/sched/core.c).
+const LEAST_QUOTA_USEC: u64 = 1_000;
+
+/// Looks for the right limit of whom it is shown.
 #[derive(Debug)]
 pub struct Auto {
     governor: Governor,
@@ -65,6 +90,8 @@ pub struct Auto {
     lowest: Option<f64>,
     changes: usize,
     trouble: Option<String>,
+    seldom: bool,
+    written: Option<Instant>,
     seen: Seen,
     began: Instant,
 }
@@ -86,19 +113,28 @@ fn family(name: Option<&str>) -> Option<Family> {
     families::of(&fs::read_to_string("/sys/class/dmi/id/product_name").ok()?)
 }
 
+/// Whether a rule is known for an instance type.
+///
+/// # Errors
+/// In words, with those that are known.
+pub fn check_instance(name: &str) -> Result<(), String> {
+    if families::of(name).is_some() {
+        return Ok(());
+    }
+    let known: Vec<String> = families::known().into_iter().flat_map(|f| f.names).collect();
+    Err(format!("no rule is known for instance type {name:?}; known: {}", known.join(", ")))
+}
+
 impl Auto {
-    /// For a command that could use so many CPUs; quotas have this period. `instance` names the instance type where the
+    /// For tasks that could use so many CPUs; quotas have this period. `instance` names the instance type where the
     /// firmware does not.
     ///
     /// # Errors
     /// In words: an instance type that is not known.
-    pub fn new(cpus: usize, period: Duration, instance: Option<&str>) -> Result<Self, String> {
+    pub fn new(cpus: f64, period: Duration, instance: Option<&str>) -> Result<Self, String> {
+        instance.map_or(Ok(()), check_instance)?;
         let family = family(instance);
-        if let (None, Some(name)) = (&family, instance) {
-            let known: Vec<String> = families::known().into_iter().flat_map(|f| f.names).collect();
-            return Err(format!("no rule is known for instance type {name:?}; known: {}", known.join(", ")));
-        }
-        let mut rules = Rules { cpus: cpus.max(1) as f64, ..Rules::default() };
+        let mut rules = Rules { cpus, ..Rules::default() };
         match family.as_ref().map(|f| f.rule) {
             Some(Rule::Window { window_s, above, .. }) => {
                 rules.known = Some(Edge::Window { window_s, share: above });
@@ -121,23 +157,30 @@ impl Auto {
             lowest: None,
             changes: 0,
             trouble: None,
+            seldom: false,
+            written: None,
             seen: Seen::default(),
             began: Instant::now(),
         })
     }
 
-    /// One look; to be called about ten times a second while the command runs.
-    pub fn tick(&mut self, running: &Running<'_>) {
+    /// A write is dear: small changes and those of the last moment wait.
+    pub fn write_seldom(&mut self) {
+        self.seldom = true;
+    }
+
+    /// One look; to be called about ten times a second.
+    pub fn tick(&mut self, governed: &mut dyn Governed) {
         let now = Instant::now();
-        let Some(cpu_ns) = running.cpu_ns() else {
+        let Some(cpu_ns) = governed.cpu_ns() else {
             self.trouble.get_or_insert_with(|| "its CPU time cannot be read, so no limit is set".into());
             return;
         };
         let host = HostTimes::read();
         let Some((then, cpu_then, host_then)) = self.last else {
-            self.demand.look(running.processes(), 0.0);
+            self.demand.look(governed.processes(), 0.0);
             self.last = Some((now, cpu_ns, host));
-            self.apply(running);
+            self.apply(governed);
             return;
         };
         let elapsed = now.duration_since(then);
@@ -146,12 +189,12 @@ impl Auto {
         }
         let seconds = elapsed.as_secs_f64();
         let got_s = cpu_ns.saturating_sub(cpu_then) as f64 / 1e9;
-        let runnable_s = self.demand.look(running.processes(), seconds);
+        let runnable_s = self.demand.look(governed.processes(), seconds);
         let slow = self.probe.look();
         let look = self.weigh(seconds, got_s, runnable_s, host_then.zip(host), slow);
         self.last = Some((now, cpu_ns, host));
         self.governor.look(Look { at_s: self.began.elapsed().as_secs_f64(), ..look });
-        self.apply(running);
+        self.apply(governed);
     }
 
     /// What was got, and would have been got.
@@ -193,20 +236,27 @@ impl Auto {
         look
     }
 
-    fn apply(&mut self, running: &Running<'_>) {
+    fn quota(&self, limit: Option<f64>) -> CpuQuota {
+        let period_usec = u64::try_from(self.period.as_micros()).unwrap_or(CpuQuota::UNLIMITED.period_usec);
+        let usec = |cpus: f64| ((cpus * period_usec as f64).round() as u64).max(LEAST_QUOTA_USEC);
+        let quota_usec = limit.map_or(Limit::Max, |cpus| Limit::Value(usec(cpus)));
+        CpuQuota { quota_usec, period_usec, burst_usec: 0 }
+    }
+
+    fn apply(&mut self, governed: &mut dyn Governed) {
         let limit = self.governor.limit();
+        let worth = if self.seldom { WORTH_OWNED } else { WORTH };
         let same = match (limit, self.limit) {
             (None, None) => true,
-            (Some(a), Some(b)) => (a / b - 1.0).abs() < WORTH,
+            (Some(a), Some(b)) => (a / b - 1.0).abs() < worth,
             _ => false,
         };
-        if same && self.last.is_some() {
+        let rests = self.seldom && self.written.is_some_and(|then| then.elapsed() < REST_OWNED);
+        if (same || rests) && self.last.is_some() {
             return;
         }
-        let set = limit.and_then(|l| CpuLimit::from_pct(100.0 * l));
-        let written = quota(set, self.period, Duration::ZERO)
-            .and_then(|q| running.set_quota(&q).map_err(|e| e.to_string()));
-        match written {
+        self.written = Some(Instant::now());
+        match governed.set_quota(&self.quota(limit)) {
             Ok(()) => {
                 self.trouble = None;
                 self.changes += usize::from(limit != self.limit);
@@ -217,6 +267,16 @@ impl Auto {
             }
             Err(error) => self.trouble = Some(format!("the limit could not be set: {error}")),
         }
+    }
+
+    /// How often punishment began, CPU seconds used, and those stolen of what was wanted within the limits set.
+    pub fn sums(&self) -> (usize, f64, f64) {
+        (self.governor.onsets(), self.governor.used_s(), self.governor.stolen_s())
+    }
+
+    /// Why the limit could not be set or nothing be read.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// What was found, done, and spent, for people.
