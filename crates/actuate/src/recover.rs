@@ -63,11 +63,14 @@ fn entries(contents: &Contents, report: &mut RestoreReport) -> Vec<Entry> {
         match record {
             Record::Header(_) => {}
             Record::Found { target, original, origin } => {
-                index.entry((target.clone(), original.knob())).or_insert_with(|| {
+                let key = (target.clone(), original.knob());
+                // A cgroup made anew under its old name is another one.
+                let same = |&at: &usize| entries[at].origin.group_id == origin.group_id;
+                if !index.get(&key).is_some_and(same) {
                     let entry = Entry::new(target.clone(), original.clone(), origin.clone());
                     entries.push(Entry { state: State::Unknown, ..entry });
-                    entries.len() - 1
-                });
+                    index.insert(key, entries.len() - 1);
+                }
             }
             Record::Wrote { target, to } => match index.get(&(target.clone(), to.knob())) {
                 Some(&index) => {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, SetReport};
-use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
+use evenkeel_base::run::RunRecord;
 use evenkeel_base::{Change, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView};
 use evenkeel_kernfs::Root;
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
@@ -66,7 +66,7 @@ pub struct Agent {
     features: Features,
     pub(crate) plan: Plan,
     pub(crate) began: Instant,
-    cost: OwnCost,
+    pub(crate) cost: OwnCost,
     pub(crate) trials: u32,
     pub(crate) keeper: Keeper,
     pub(crate) own: OwnPriority,
@@ -129,7 +129,8 @@ impl Agent {
         };
         let keeper = Keeper::new(Guarantees { task_slice: features.task_slice, ..config.guarantees.clone() });
         let guardian = Guardian::new(&config.protect);
-        let governor = config.limit.clone().map(|auto| ScopeGovernor::new(auto.instance));
+        let governor =
+            config.limit.clone().filter(|_| config.apply).map(|auto| ScopeGovernor::new(auto.instance));
         let mut notes = guardian.notes();
         let lengths = config.lengths.then(Lengths::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
@@ -198,10 +199,11 @@ impl Agent {
             if left.is_zero() {
                 return false;
             }
-            std::thread::sleep(left.min(NAP));
+            let (asked, slept) = (left.min(NAP), Instant::now());
+            std::thread::sleep(asked);
+            self.govern(slept.elapsed().saturating_sub(asked));
             self.keep_promises(false);
             self.guardian.tick();
-            self.govern();
         }
     }
 
@@ -233,6 +235,7 @@ impl Agent {
         let observation = self.observer.observe(before, after, &detail)?;
         let observation = self.mind_promises((before, after), &detail, observation, watcher)?;
         self.follow_governed(&observation, watcher);
+        watcher.event(&Event::Standing(&self.record));
         let Some(summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
             return Ok(None);
         };
@@ -357,6 +360,9 @@ impl Agent {
             whole.changes.iter().map(|c| c.target.clone()).collect();
         let report = actuator.set(&whole, &|target| named.contains(target));
         self.plan = plan.clone();
+        if let Some(governor) = &mut self.governor {
+            governor.learn(&report);
+        }
         self.pull_problem = self.follow(&plan.pull);
         report
     }
@@ -400,69 +406,6 @@ impl Agent {
         self.recorder.finish_run(&self.record, outcome);
         self.recorder.flush();
         report
-    }
-
-    /// Adds a stage to the record and the history.
-    pub(crate) fn add_stage(&mut self, stage: Stage, watcher: &mut dyn Watcher) {
-        watcher.event(&Event::Stage(&stage));
-        self.recorder.add_stage(&stage);
-        self.record.stages.push(stage);
-    }
-
-    /// Brings the record up to date with the settings in force.
-    pub(crate) fn note_settings(&mut self, effect: Option<&str>, observation: &Observation) {
-        self.record.settings = self.plan.name.clone();
-        let names: std::collections::HashMap<TaskId, &str> =
-            observation.tasks.iter().map(|t| (t.id, t.comm.as_str())).collect();
-        let at_ns = wall_ns();
-        let touched: Vec<_> = match &self.actuator {
-            Some(actuator) => actuator.touched().filter_map(|(t, from, now)| Some((t, from, now?))).collect(),
-            None => Vec::new(),
-        };
-        self.record.changes = touched
-            .into_iter()
-            .map(|(target, from, now)| {
-                let here = |c: &&Change| c.target == *target && c.knob() == now.knob();
-                let why = self.plan.changes.iter().find(here).cloned();
-                let why = why.or_else(|| self.keeper.changes().find(|c| here(&c)));
-                let (task, group) = match target {
-                    Target::Task(id) => (Some(*id), None),
-                    Target::Group(group) => (None, Some(group.path.clone())),
-                };
-                ChangeRecord {
-                    task,
-                    comm: task.and_then(|id| names.get(&id)).map(|comm| (*comm).to_owned()),
-                    group,
-                    knob: now.knob().name().to_owned(),
-                    from: from.to_string(),
-                    to: now.to_string(),
-                    why: why.map_or_else(String::new, |change| change.why),
-                    effect: effect.map(str::to_owned),
-                    at_ns,
-                }
-            })
-            .chain(self.plan.pull.iter().map(|id| ChangeRecord {
-                task: Some(*id),
-                comm: names.get(id).map(|comm| (*comm).to_owned()),
-                group: None,
-                knob: levers::PULL.to_owned(),
-                from: "waits where it is queued".to_owned(),
-                to: "goes to an idle CPU beside".to_owned(),
-                why: "no CPU is idle while it waits".to_owned(),
-                effect: effect.map(str::to_owned),
-                at_ns,
-            }))
-            .collect();
-        self.record.own_cost = self.cost.read();
-        self.recorder.set_changes(&self.record.changes);
-        self.recorder.update_run(&self.record);
-    }
-
-    /// Keeps the record's own cost fresh, and how protected scopes stand.
-    pub(crate) fn note_cost(&mut self) {
-        self.record.protected = self.guardian.statuses(self.config.rules.guard.wait_factor);
-        self.record.own_cost = self.cost.read();
-        self.recorder.update_run(&self.record);
     }
 
     /// Whether changes are allowed.

@@ -1,7 +1,7 @@
 //! What the loop tells whoever drives it.
 
 use evenkeel_actuate::Recovery;
-use evenkeel_base::run::Stage;
+use evenkeel_base::run::{RunRecord, Stage};
 use evenkeel_base::{Observation, Plan};
 use evenkeel_policy::race::Decision;
 use evenkeel_policy::window::Summary;
@@ -51,6 +51,8 @@ pub enum Event<'a> {
     },
     /// A stage ended.
     Stage(&'a Stage),
+    /// How promises and the limit against stolen CPU stand; follows each observation.
+    Standing(&'a RunRecord),
 }
 
 /// Whoever drives the loop.

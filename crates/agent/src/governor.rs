@@ -14,6 +14,7 @@ pub mod demand;
 mod probe;
 mod scope;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -23,13 +24,14 @@ use evenkeel_model::credit::Rule;
 use evenkeel_model::families::{self, Family};
 use evenkeel_policy::governor::{Edge, Governor, Look, Rules, Verdict};
 
-use demand::Demand;
+use demand::{Demand, OnCpu};
 use probe::Probe;
 pub(crate) use scope::ScopeGovernor;
 
 /// Whose CPU is governed.
 pub trait Governed {
-    /// CPU time so far, nanoseconds; `None` if it cannot be read.
+    /// CPU time so far, nanoseconds. `None` where nobody counts it: then threads' times are added up, and what those that
+    /// end did since the last look is missed.
     fn cpu_ns(&self) -> Option<u64>;
 
     /// Its processes now.
@@ -44,20 +46,25 @@ pub trait Governed {
 
 /// Shortest time between two looks: the caller's ticks come earlier when a signal arrives.
 const LEAST: Duration = Duration::from_millis(60);
+/// CPUs that other programs seem to take which are none: counters have steps.
+const OTHERS: f64 = 0.1;
+/// Lateness of a look that is usual, seconds.
+const USUAL_S: f64 = 0.03;
 /// Change of a limit that is worth a write.
 const WORTH: f64 = 0.005;
 /// The same where an owner's program (Docker, systemd) has to be run for it, ...
 const WORTH_OWNED: f64 = 0.05;
-/// ... and how long it rests then.
+/// ... how far below the edge it then stays, ...
+const MARGIN_OWNED: f64 = 0.04;
+/// ... and how long it rests.
 const REST_OWNED: Duration = Duration::from_secs(1);
 
 /// Counters of the host, seconds.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct HostTimes {
-    busy_s: f64,
+    /// By CPU.
+    busy_s: BTreeMap<u32, f64>,
     steal_s: Option<f64>,
-    /// CPUs that these are the sums of; what may run here is less where an outer quota or cpuset says so.
-    cpus: usize,
 }
 
 impl HostTimes {
@@ -65,10 +72,39 @@ impl HostTimes {
         let stat = proc_stat::read(&Root::host()).ok()?;
         let steal: Option<u64> = stat.cpus.iter().map(|c| c.steal_ns).sum();
         Some(Self {
-            busy_s: stat.cpus.iter().map(|c| c.busy_ns).sum::<u64>() as f64 / 1e9,
+            busy_s: stat.cpus.iter().map(|c| (c.cpu, c.busy_ns as f64 / 1e9)).collect(),
             steal_s: steal.map(|ns| ns as f64 / 1e9),
-            cpus: stat.cpus.len(),
         })
+    }
+}
+
+/// What the governed got on each CPU and would have got there, had nobody stolen it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Room {
+    /// Taken by other programs of this host, on all CPUs, seconds.
+    others_s: f64,
+    /// Wanted, on each CPU at most what others left there, seconds.
+    wanted_s: f64,
+}
+
+impl Room {
+    /// By what was busy on each CPU, and what the governed did there. `got_s` counts those of their threads, too, that ended
+    /// meanwhile.
+    fn of(busy_s: &BTreeMap<u32, f64>, on: &BTreeMap<u32, OnCpu>, got_s: f64, seconds: f64) -> Self {
+        let did = |cpu: &u32| on.get(cpu).copied().unwrap_or_default();
+        let unknown: BTreeMap<u32, f64> =
+            busy_s.iter().map(|(cpu, busy)| (*cpu, (busy - did(cpu).ran_s).max(0.0))).collect();
+        let sum: f64 = unknown.values().sum();
+        let ran: f64 = on.values().map(|on| on.ran_s).sum();
+        let ended = (got_s - ran).clamp(0.0, sum);
+        let others = sum - ended;
+        // The host's counters have steps of 10 ms.
+        let part = if others > OTHERS * seconds { others / sum } else { 0.0 };
+        let wanted = on.iter().map(|(cpu, on)| {
+            let others = part * unknown.get(cpu).copied().unwrap_or(0.0);
+            on.wanted_s.min((seconds - others).max(0.0))
+        });
+        Self { others_s: part * sum, wanted_s: wanted.sum() }
     }
 }
 
@@ -84,7 +120,7 @@ pub struct Auto {
     period: Duration,
     demand: Demand,
     probe: Probe,
-    last: Option<(Instant, u64, Option<HostTimes>)>,
+    last: Option<(Instant, Option<u64>, Option<HostTimes>)>,
     /// Limit in force, CPUs.
     limit: Option<f64>,
     lowest: Option<f64>,
@@ -127,14 +163,17 @@ pub fn check_instance(name: &str) -> Result<(), String> {
 
 impl Auto {
     /// For tasks that could use so many CPUs; quotas have this period. `instance` names the instance type where the
-    /// firmware does not.
+    /// firmware does not. `seldom`: writes are dear, so that small changes and those of the last moment wait.
     ///
     /// # Errors
     /// In words: an instance type that is not known.
-    pub fn new(cpus: f64, period: Duration, instance: Option<&str>) -> Result<Self, String> {
+    pub fn new(cpus: f64, period: Duration, instance: Option<&str>, seldom: bool) -> Result<Self, String> {
         instance.map_or(Ok(()), check_instance)?;
         let family = family(instance);
         let mut rules = Rules { cpus, ..Rules::default() };
+        if seldom {
+            rules.margin = MARGIN_OWNED;
+        }
         match family.as_ref().map(|f| f.rule) {
             Some(Rule::Window { window_s, above, .. }) => {
                 rules.known = Some(Edge::Window { window_s, share: above });
@@ -157,27 +196,19 @@ impl Auto {
             lowest: None,
             changes: 0,
             trouble: None,
-            seldom: false,
+            seldom,
             written: None,
             seen: Seen::default(),
             began: Instant::now(),
         })
     }
 
-    /// A write is dear: small changes and those of the last moment wait.
-    pub fn write_seldom(&mut self) {
-        self.seldom = true;
-    }
-
-    /// One look; to be called about ten times a second.
-    pub fn tick(&mut self, governed: &mut dyn Governed) {
+    /// One look; to be called about ten times a second. `overslept`: how much longer the caller slept than it meant to.
+    pub fn tick(&mut self, governed: &mut dyn Governed, overslept: Duration) {
         let now = Instant::now();
-        let Some(cpu_ns) = governed.cpu_ns() else {
-            self.trouble.get_or_insert_with(|| "its CPU time cannot be read, so no limit is set".into());
-            return;
-        };
+        let cpu_ns = governed.cpu_ns();
         let host = HostTimes::read();
-        let Some((then, cpu_then, host_then)) = self.last else {
+        let Some((then, cpu_then, host_then)) = self.last.clone() else {
             self.demand.look(governed.processes(), 0.0);
             self.last = Some((now, cpu_ns, host));
             self.apply(governed);
@@ -188,36 +219,43 @@ impl Auto {
             return;
         }
         let seconds = elapsed.as_secs_f64();
-        let got_s = cpu_ns.saturating_sub(cpu_then) as f64 / 1e9;
-        let runnable_s = self.demand.look(governed.processes(), seconds);
+        let on = self.demand.look(governed.processes(), seconds);
+        let got_s = match cpu_ns.zip(cpu_then) {
+            Some((now, then)) => now.saturating_sub(then) as f64 / 1e9,
+            None => on.values().map(|on| on.ran_s).sum(),
+        };
         let slow = self.probe.look();
-        let look = self.weigh(seconds, got_s, runnable_s, host_then.zip(host), slow);
+        let late = (overslept.as_secs_f64() - USUAL_S).max(0.0) / seconds;
+        let look = self.weigh(seconds, got_s, &on, host_then.zip(host.clone()), (late.min(1.0), slow));
         self.last = Some((now, cpu_ns, host));
         self.governor.look(Look { at_s: self.began.elapsed().as_secs_f64(), ..look });
         self.apply(governed);
     }
 
-    /// What was got, and would have been got.
+    /// What was got, and would have been got. `late`, `slow`: shares of the time in which nothing was done, by how late the
+    /// look came and by the probe.
     fn weigh(
         &mut self,
         seconds: f64,
         got_s: f64,
-        runnable_s: f64,
+        on: &BTreeMap<u32, OnCpu>,
         host: Option<(HostTimes, HostTimes)>,
-        slow: f64,
+        (late, slow): (f64, f64),
     ) -> Look {
         let limit_s = self.limit.unwrap_or(self.cpus) * seconds;
-        // What other programs of this host took is not stolen. Their counter has steps of 10 ms.
-        let others = host.map_or(0.0, |(then, now)| now.busy_s - then.busy_s - got_s);
-        let others = if others > 0.1 * seconds { others } else { 0.0 };
-        let room_s = host.map_or(f64::INFINITY, |(_, now)| (now.cpus as f64 * seconds - others).max(got_s));
-        let wanted = runnable_s.min(limit_s).min(room_s).max(got_s);
+        let used = host.as_ref().map(|(then, now)| {
+            let since = |(cpu, busy): (&u32, &f64)| Some((*cpu, busy - then.busy_s.get(cpu)?));
+            now.busy_s.iter().filter_map(since).collect()
+        });
+        let room = Room::of(&used.unwrap_or_default(), on, got_s, seconds);
+        // What other programs of this host took is not stolen.
+        let wanted = room.wanted_s.min(limit_s).max(got_s);
         let mut look = Look { at_s: 0.0, seconds, got_s, wanted_s: wanted };
         let counted =
             host.and_then(|(then, now)| Some((now.steal_s? - then.steal_s?).max(0.0))).unwrap_or(0.0);
         if counted > 0.02 * seconds {
             // Shared out by what was used; what waited is the same time seen from the other side.
-            let busy = (got_s + others).max(1e-9);
+            let busy = (got_s + room.others_s).max(1e-9);
             look.wanted_s =
                 wanted.max(got_s + counted * (got_s / busy).clamp(0.0, 1.0)).min(limit_s.max(got_s));
             self.seen.counter_s += look.wanted_s - got_s;
@@ -225,7 +263,6 @@ impl Auto {
         }
         self.seen.waited_s += wanted - got_s;
         // It seems to have got all, and yet we woke late: the guest stood still, and its clock of CPU time ran on.
-        let late = (seconds - 0.13).max(0.0) / seconds;
         if got_s > 0.9 * wanted && late > 0.3 {
             look.got_s = got_s * (1.0 - late);
             self.seen.gaps_s += got_s - look.got_s;

@@ -14,6 +14,7 @@ mod meter;
 mod predict;
 pub mod protect;
 mod puller;
+mod record;
 pub mod scope;
 mod trial;
 mod watch;

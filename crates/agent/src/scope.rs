@@ -1,6 +1,6 @@
 //! Which tasks a user meant.
 
-use evenkeel_base::{Observation, TaskView};
+use evenkeel_base::{ContainerView, Observation, PodView, TaskView};
 use regex::Regex;
 
 /// What is wrong with a scope.
@@ -74,6 +74,23 @@ impl Scope {
         self.include.is_empty()
     }
 
+    /// The cgroup that is named: by its path, or as that of one container, pod or machine.
+    pub fn group(&self, observation: &Observation) -> Option<u32> {
+        let [term] = self.include.as_slice() else { return None };
+        match term {
+            Term::Cgroup(path) => {
+                let at = observation.groups.iter().position(|group| group.path == *path)?;
+                u32::try_from(at).ok()
+            }
+            Term::Container(name) => observation.containers.iter().find(|c| is_container(c, name))?.group,
+            Term::Pod(namespace, name) => {
+                observation.pods.iter().find(|pod| is_pod(pod, namespace.as_deref(), name))?.group
+            }
+            Term::Vm(name) => observation.vms.iter().find(|vm| vm.name == *name)?.group,
+            Term::Pid(_) | Term::Comm(_) | Term::All => None,
+        }
+    }
+
     /// Whether a task belongs to the scope. Kernel threads, pid 1 and this process never do.
     pub fn has(&self, task: &TaskView, observation: &Observation) -> bool {
         if task.kernel_thread || task.id.tgid == 1 || task.id.tgid == std::process::id() {
@@ -86,6 +103,14 @@ impl Scope {
         };
         included && !self.exclude.iter().any(|term| term.has(task, observation))
     }
+}
+
+fn is_container(container: &ContainerView, name: &str) -> bool {
+    container.name == name || (name.len() >= 6 && container.id.starts_with(name))
+}
+
+fn is_pod(pod: &PodView, namespace: Option<&str>, name: &str) -> bool {
+    (pod.name == name || pod.uid == name) && (namespace.is_none() || pod.namespace.as_deref() == namespace)
 }
 
 impl Term {
@@ -137,17 +162,14 @@ impl Term {
                     .strip_prefix(path.as_str())
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }),
-            Self::Container(name) => {
-                task.container.and_then(|i| observation.containers.get(i as usize)).is_some_and(|container| {
-                    container.name == *name || (name.len() >= 6 && container.id.starts_with(name.as_str()))
-                })
-            }
-            Self::Pod(namespace, name) => {
-                task.pod.and_then(|i| observation.pods.get(i as usize)).is_some_and(|pod| {
-                    (pod.name == *name || pod.uid == *name)
-                        && (namespace.is_none() || pod.namespace == *namespace)
-                })
-            }
+            Self::Container(name) => task
+                .container
+                .and_then(|i| observation.containers.get(i as usize))
+                .is_some_and(|container| is_container(container, name)),
+            Self::Pod(namespace, name) => task
+                .pod
+                .and_then(|i| observation.pods.get(i as usize))
+                .is_some_and(|pod| is_pod(pod, namespace.as_deref(), name)),
             Self::Vm(name) => {
                 task.vm.and_then(|i| observation.vms.get(i as usize)).is_some_and(|vm| vm.name == *name)
             }
@@ -158,7 +180,7 @@ impl Term {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_base::{ContainerView, GroupView, HostView, TaskId, Topology};
+    use evenkeel_base::{GroupView, HostView, TaskId, Topology};
     use std::sync::Arc;
 
     fn observation() -> Observation {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{Estimate, Predicted, Stage};
-use evenkeel_base::{Observation, Plan};
+use evenkeel_base::{Observation, Plan, Target};
 use evenkeel_model::predict::Prediction;
 use evenkeel_policy::levers::{self, Scene};
 use evenkeel_policy::race::{self, Decision, Race, RaceRules};
@@ -258,7 +258,11 @@ impl Agent {
         if plan.changes.is_empty() {
             return None;
         }
-        let problems: Vec<String> = report.problems().map(|(_, why)| why).collect();
+        // Promises and the scope's limit are set with it.
+        let of_plan =
+            |target: &Target, knob| plan.changes.iter().any(|c| c.target == *target && c.knob() == knob);
+        let problems = report.problems().filter(|(change, _)| of_plan(&change.target, change.knob));
+        let problems: Vec<String> = problems.map(|(_, why)| why).collect();
         let lost = problems.len() as f64 / plan.changes.len() as f64;
         // A few tasks that refuse are measured along; a plan that mostly cannot be carried out is no candidate.
         (lost > 0.2).then(|| {

@@ -201,3 +201,37 @@ fn status_tells_the_promises_of_a_running_agent() {
     agent.signal(rustix::process::Signal::TERM);
     agent.end();
 }
+
+/// Waited so far, nanoseconds, and times it was given a CPU.
+fn waited(process: &Process) -> (u64, u64) {
+    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", process.pid())).unwrap();
+    let mut numbers = text.split_whitespace().skip(1).map(|number| number.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn promised_waits_are_counted_one_by_one() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("waits");
+    let _neighbour = spinner(&group);
+    let program = env!("CARGO_BIN_EXE_evenkeel");
+    let load = ["load", "duty", "--percent", "20", "--kind", "wall", "--period", "10ms", "--seconds", "600"];
+    let patient = group.start("taskset", &[&["-c", "0", program], &load[..]].concat());
+    let path = dir.path().join("waits.toml");
+    std::fs::write(&path, format!("[[guarantee]]\nscope = \"{}\"\nwait_p99 = \"900ms\"\n", patient.scope()))
+        .unwrap();
+    let args = ["--config", path.to_str().unwrap(), "run", "--guarantees-only", "--for", "9s", "-o", "json"];
+    let before = waited(&patient);
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let output = agent.end();
+    let after = waited(&patient);
+    let document = json(&output);
+    let promise = guarantee(&document, &patient.scope());
+    let words = agent.words();
+    assert_eq!(promise["wait_p99_estimated"], false, "{promise:#}; {words}");
+    assert_eq!(promise["state"], "kept", "{promise:#}; {words}");
+    let mean_ms = (after.0 - before.0) as f64 / (after.1 - before.1) as f64 / 1e6;
+    let p99_ms = promise["wait_p99_ms"].as_f64().unwrap();
+    assert!((0.9 * mean_ms..900.0).contains(&p99_ms), "p99 {p99_ms} ms, mean {mean_ms} ms: {promise:#}");
+}

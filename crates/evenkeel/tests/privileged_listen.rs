@@ -37,10 +37,15 @@ fn metrics_and_status_follow_the_loop() {
             .spawn()
             .unwrap(),
     );
+    let promise = state.path().join("promise.toml");
+    let table = format!("[[guarantee]]\nscope = \"pid:{}\"\ncpu = \"5%\"\n", load.0.id());
+    std::fs::write(&promise, table).unwrap();
     let mut agent = Running(
         Command::new(BINARY)
             .arg("--state-dir")
             .arg(state.path())
+            .arg("--config")
+            .arg(&promise)
             .args(["run", "--scope", &format!("pid:{}", load.0.id()), "--for", "100s"])
             .args(["--listen", "127.0.0.1:0"])
             .stdout(Stdio::null())
@@ -56,7 +61,7 @@ fn metrics_and_status_follow_the_loop() {
     let metrics = loop {
         let page = get(&address, "/metrics");
         assert!(page.starts_with("HTTP/1.1 200"), "{page}");
-        if page.contains("evenkeel_host_busy_percent ") {
+        if page.contains("evenkeel_host_busy_percent ") && page.contains("evenkeel_guarantee_kept{") {
             break page;
         }
         assert!(Instant::now() < until, "nothing was observed: {page}");
@@ -69,11 +74,14 @@ fn metrics_and_status_follow_the_loop() {
     };
     assert!(value("evenkeel_host_busy_percent") > 0.0);
     assert!(value("evenkeel_self_cpu_seconds_total") >= 0.0 && value("evenkeel_self_resident_bytes") > 1e6);
+    let promised = format!("evenkeel_guarantee_promised_percent{{name=\"pid:{}\"}}", load.0.id());
+    assert!((value(&promised) - 5.0).abs() < 1e-9);
     let page = get(&address, "/status");
     let body = page.split_once("\r\n\r\n").unwrap().1;
     let status: serde_json::Value = serde_json::from_str(body).unwrap();
     assert_eq!(status["schema"], "evenkeel.live/v1");
     assert!(status["host"]["busy_pct"].as_f64().unwrap() > 0.0, "{status}");
+    assert_eq!(status["guarantees"][0]["promised_pct"], 5.0, "{status}");
     assert!(get(&address, "/nonsense").starts_with("HTTP/1.1 404"));
     // The port is taken: the second one says so and touches nothing.
     let other = tempfile::tempdir().unwrap();

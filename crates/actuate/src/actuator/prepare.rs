@@ -23,17 +23,11 @@ impl<K: Kernel> Actuator<K> {
         if !scope(&change.target) {
             return Err(Verdict::Refused("outside the scope".to_owned()));
         }
-        let known = self.index.get(&(change.target.clone(), knob)).copied();
         let facts = match &change.target {
             Target::Task(id) => self.admit(*id)?,
             Target::Group(_) => None,
         };
-        if let Some(index) = known
-            && !still_there(&mut self.kernel, &self.entries[index]).map_err(verdict)?
-        {
-            self.entries[index].state = State::Gone;
-            return Err(Verdict::Gone);
-        }
+        let known = self.known(&change.target, knob)?;
         if let Setting::Sched(attr) = &change.to
             && attr.slice_ns.is_some()
             && !self.kernel.has_task_slice()
@@ -80,6 +74,19 @@ impl<K: Kernel> Actuator<K> {
         Ok(Step::Write(Write { entry, present, to, companion }))
     }
 
+    /// The entry of a property that was touched before. A cgroup made anew under its old name is another one.
+    fn known(&mut self, target: &Target, knob: Knob) -> Result<Option<usize>, Verdict> {
+        let Some(&index) = self.index.get(&(target.clone(), knob)) else { return Ok(None) };
+        if still_there(&mut self.kernel, &self.entries[index]).map_err(verdict)? {
+            return Ok(Some(index));
+        }
+        self.entries[index].state = State::Gone;
+        match target {
+            Target::Group(group) if self.kernel.group_id(group, knob).is_ok() => Ok(None),
+            _ => Err(Verdict::Gone),
+        }
+    }
+
     /// Who a task is, once it is known that it may be touched; `None` when that was found out before.
     pub(super) fn admit(&mut self, id: TaskId) -> Result<Option<TaskFacts>, Verdict> {
         let target = Target::Task(id);
@@ -115,9 +122,8 @@ impl<K: Kernel> Actuator<K> {
     /// Writing `cpu.idle` loses the group's weight, so that is remembered too.
     fn weight_behind(&mut self, change: &Change, to: &Setting) -> Result<Option<usize>, Verdict> {
         let (Setting::GroupIdle(_), Target::Group(group)) = (to, &change.target) else { return Ok(None) };
-        let key = (change.target.clone(), Knob::Weight);
-        let index = match self.index.get(&key) {
-            Some(&index) => index,
+        let index = match self.known(&change.target, Knob::Weight)? {
+            Some(index) => index,
             None => {
                 let weight = self.kernel.read(&change.target, Knob::Weight).map_err(verdict)?;
                 let origin = self.origin(&change.target, Knob::Weight, None)?;

@@ -11,6 +11,15 @@ use evenkeel_kernfs::schedstat;
 /// Most threads looked at; more are as good as all CPUs wanted.
 const MOST: usize = 512;
 
+/// What threads on one CPU did since the last look, seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct OnCpu {
+    /// Ran.
+    pub ran_s: f64,
+    /// Ran or were runnable, summed over threads.
+    pub wanted_s: f64,
+}
+
 /// Follows the threads of some processes.
 #[derive(Debug, Default)]
 pub struct Demand {
@@ -19,9 +28,11 @@ pub struct Demand {
 
 #[derive(Debug, Clone, Copy)]
 struct Thread {
-    /// Run and waited, nanoseconds.
-    counted: u64,
+    /// Nanoseconds.
+    ran: u64,
+    waited: u64,
     runnable: bool,
+    cpu: u32,
 }
 
 impl Demand {
@@ -30,27 +41,28 @@ impl Demand {
         Self::default()
     }
 
-    /// Time wanted by all threads of these processes since the last look, `seconds` ago, in CPU seconds.
-    pub fn look(&mut self, processes: impl IntoIterator<Item = u32>, seconds: f64) -> f64 {
-        let mut wanted = 0.0;
+    /// What all threads of these processes did since the last look, `seconds` ago, by the CPU they are on.
+    pub fn look(&mut self, processes: impl IntoIterator<Item = u32>, seconds: f64) -> BTreeMap<u32, OnCpu> {
+        let mut by_cpu: BTreeMap<u32, OnCpu> = BTreeMap::new();
         let mut now = BTreeMap::new();
-        for pid in processes {
-            for tid in threads(pid) {
-                if now.len() >= MOST {
-                    break;
-                }
-                let Some(thread) = read(pid, tid) else { continue };
-                wanted += match self.seen.get(&tid) {
-                    Some(before) if before.runnable && thread.runnable => seconds,
-                    Some(before) => (thread.counted.saturating_sub(before.counted) as f64 / 1e9).min(seconds),
-                    // Young: it cannot have wanted more than it has counted.
-                    None => (thread.counted as f64 / 1e9).min(seconds),
-                };
-                now.insert(tid, thread);
-            }
+        let all = processes.into_iter().flat_map(|pid| threads(pid).into_iter().map(move |tid| (pid, tid)));
+        for (pid, tid) in all.take(MOST) {
+            let Some(thread) = read(pid, tid) else { continue };
+            let before = self.seen.get(&tid).copied();
+            // Young: it cannot have done more than it has counted.
+            let since = |now: u64, then: Option<u64>| {
+                (now.saturating_sub(then.unwrap_or(0)) as f64 / 1e9).min(seconds)
+            };
+            let ran_s = since(thread.ran, before.map(|t| t.ran));
+            let counted = ran_s + since(thread.waited, before.map(|t| t.waited));
+            let all_along = before.is_some_and(|before| before.runnable && thread.runnable);
+            let on = by_cpu.entry(thread.cpu).or_default();
+            on.ran_s += ran_s;
+            on.wanted_s += if all_along { seconds } else { counted.min(seconds) };
+            now.insert(tid, thread);
         }
         self.seen = now;
-        wanted
+        by_cpu
     }
 }
 
@@ -63,9 +75,11 @@ fn read(pid: u32, tid: u32) -> Option<Thread> {
     let dir = format!("/proc/{pid}/task/{tid}");
     let counted = schedstat::parse_bytes(&fs::read(format!("{dir}/schedstat")).ok()?)?;
     let stat = fs::read_to_string(format!("{dir}/stat")).ok()?;
-    // The name may hold anything; the state follows its last parenthesis.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())?;
-    Some(Thread { counted: counted.ran_ns.saturating_add(counted.waited_ns), runnable: state == 'R' })
+    // The name may hold anything; the state, field 3, follows its last parenthesis. The CPU is field 39.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let runnable = fields.next()? == "R";
+    let cpu = fields.nth(35)?.trim().parse().ok()?;
+    Some(Thread { ran: counted.ran_ns, waited: counted.waited_ns, runnable, cpu })
 }
 
 #[cfg(test)]
@@ -87,7 +101,7 @@ mod tests {
         let began = Instant::now();
         std::thread::sleep(Duration::from_millis(400));
         let seconds = began.elapsed().as_secs_f64();
-        let wanted = demand.look(pids, seconds);
+        let wanted: f64 = demand.look(pids, seconds).values().map(|on| on.wanted_s).sum();
         for child in [&mut spinning, &mut sleeping] {
             child.kill().unwrap();
             child.wait().unwrap();

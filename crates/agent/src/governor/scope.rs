@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_actuate::{SetReport, Verdict as Outcome};
 use evenkeel_base::run::GovernorStatus;
-use evenkeel_base::{Change, CpuQuota, GroupRef, GroupView, Observation, Setting, Target};
-use evenkeel_kernfs::cgroupfs::parse_cpu_stat;
-use evenkeel_kernfs::mountinfo::Hierarchies;
+use evenkeel_base::{
+    Change, CpuQuota, GroupRef, GroupView, Knob, Limit, Observation, Setting, Target, TaskView,
+};
+use evenkeel_kernfs::Root;
+use evenkeel_kernfs::cgroupfs::{parse_cpu_stat, read_cpu_limits};
+use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_policy::governor::Verdict;
 
 use super::{Auto, Governed};
@@ -20,6 +24,13 @@ use crate::scope::Scope;
 
 /// Period of the quotas set.
 const PERIOD: Duration = Duration::from_millis(100);
+/// Quotas are multiples of this, microseconds: the journal remembers every value written.
+const STEP_USEC: u64 = 100;
+/// Writes in a row that may fail before the cgroup is left alone.
+const PATIENCE: u32 = 20;
+/// Observations in a row in which the cgroup may not be found before what was learnt of it is given up: processes come
+/// and go.
+const MISSED: u32 = 5;
 
 /// Finds the limit of the scope under which least is stolen.
 #[derive(Debug, Default)]
@@ -28,8 +39,9 @@ pub(crate) struct ScopeGovernor {
     at_work: Option<AtWork>,
     /// Why nothing is governed.
     idle: String,
-    /// A cgroup that is not touched any more, and why.
-    left: Option<(String, String)>,
+    missed: u32,
+    /// Inode of a cgroup that is not touched any more, and why.
+    left: Option<(u64, String)>,
     notes: Vec<String>,
 }
 
@@ -37,7 +49,16 @@ pub(crate) struct ScopeGovernor {
 struct AtWork {
     auto: Auto,
     group: Group,
-    told: (usize, std::mem::Discriminant<Verdict>),
+    told: Told,
+}
+
+/// What people were told last: onsets, which verdict, whether the rule is known.
+type Told = (usize, std::mem::Discriminant<Verdict>, bool);
+
+fn told(auto: &Auto) -> Told {
+    let verdict = auto.verdict();
+    let known = matches!(verdict, Verdict::Punished { edge: Some(_), .. });
+    (auto.sums().0, std::mem::discriminant(&verdict), known)
 }
 
 /// The scope's cgroup.
@@ -45,11 +66,14 @@ struct AtWork {
 struct Group {
     target: GroupRef,
     dir: PathBuf,
-    /// Where CPU time is counted, v1.
+    inode: u64,
+    /// Where CPU time is counted, v1; a separate hierarchy may not have the cgroup.
     usage: Option<PathBuf>,
     /// As found.
     original: CpuQuota,
     in_force: Option<CpuQuota>,
+    /// Writes in a row that failed.
+    failed: u32,
 }
 
 impl Group {
@@ -89,24 +113,49 @@ impl Governed for Hand<'_> {
     }
 
     fn set_quota(&mut self, quota: &CpuQuota) -> Result<(), String> {
+        let round = |usec: u64| (usec + STEP_USEC / 2) / STEP_USEC * STEP_USEC;
+        let quota = CpuQuota {
+            quota_usec: quota.quota_usec.value().map_or(Limit::Max, |usec| Limit::Value(round(usec))),
+            ..*quota
+        };
         let found = self.group.original.pct().unwrap_or(f64::INFINITY);
         // Never more than what was allowed before.
-        let to = if quota.pct().is_none_or(|pct| pct >= found) { self.group.original } else { *quota };
-        if self.group.in_force.unwrap_or(self.group.original) == to {
+        let to = if quota.pct().is_none_or(|pct| pct >= found) { self.group.original } else { quota };
+        let before = self.group.in_force;
+        if before.unwrap_or(self.group.original) == to {
             return Ok(());
         }
         let report = (self.write)(&[self.group.change(&to)]);
-        let outcome = report.changes.last().map(|change| &change.verdict);
-        match outcome {
+        match report.changes.last().map(|change| &change.verdict) {
             Some(Outcome::Applied(_) | Outcome::Unchanged) => {
                 self.group.in_force = (to != self.group.original).then_some(to);
+                self.group.failed = 0;
                 Ok(())
             }
             // Followed up by the next observation.
-            Some(Outcome::Gone) | None => Ok(()),
+            Some(Outcome::Gone) | None => {
+                self.group.in_force = None;
+                Ok(())
+            }
             Some(Outcome::Conflict(now)) => Err(self.refuse(format!("somebody else set its quota: {now}"))),
             Some(Outcome::Refused(why)) => Err(self.refuse(why.clone())),
-            Some(Outcome::Failed(error)) => Err(self.refuse(error.to_string())),
+            // On v1 a group below may have more for a moment. What failed is as found now: what was in force is better.
+            Some(Outcome::Failed(error)) => {
+                let why = error.to_string();
+                self.group.failed += 1;
+                if self.group.failed >= PATIENCE {
+                    return Err(self.refuse(why));
+                }
+                if let Some(before) = before {
+                    let report = (self.write)(&[self.group.change(&before)]);
+                    let again = matches!(
+                        report.changes.last().map(|change| &change.verdict),
+                        Some(Outcome::Applied(_) | Outcome::Unchanged)
+                    );
+                    self.group.in_force = again.then_some(before);
+                }
+                Err(why)
+            }
         }
     }
 }
@@ -139,10 +188,11 @@ fn group_of<'a>(scope: &Scope, observation: &'a Observation) -> Result<&'a Group
         path.reverse();
         path
     };
-    let mine = |task: &&evenkeel_base::TaskView| scope.has(task, observation);
+    let mine = |task: &&TaskView| scope.has(task, observation);
     let mut common: Option<Vec<u32>> = None;
     for task in observation.tasks.iter().filter(mine) {
-        let Some(group) = task.group else { return Err("its cgroups cannot be read".to_owned()) };
+        // Of one that ended meanwhile it is not known.
+        let Some(group) = task.group else { continue };
         let path = path_to_root(group);
         common = Some(match common {
             None => path,
@@ -150,11 +200,14 @@ fn group_of<'a>(scope: &Scope, observation: &'a Observation) -> Result<&'a Group
         });
     }
     let Some(common) = common else { return Err("nothing matches the scope yet".to_owned()) };
-    let (Some(&index), true) = (common.last(), common.len() > 1) else {
+    // The one that was named, if all are in it; else the innermost that holds all.
+    let named = scope.group(observation).filter(|index| common.contains(index));
+    let index = named.or_else(|| common.last().copied()).filter(|&index| parent(index).is_some());
+    let Some(index) = index else {
         return Err("its tasks have no cgroup of their own; name one container, pod or cgroup".to_owned());
     };
     let Some(group) = groups.get(index as usize) else { return Err("its cgroup is gone".to_owned()) };
-    let inside = |task: &&evenkeel_base::TaskView| {
+    let inside = |task: &&TaskView| {
         task.group.is_some_and(|at| std::iter::successors(Some(at), |&at| parent(at)).any(|at| at == index))
     };
     let strangers = observation.tasks.iter().filter(|task| !mine(task)).filter(inside).count();
@@ -167,79 +220,125 @@ fn group_of<'a>(scope: &Scope, observation: &'a Observation) -> Result<&'a Group
     Ok(group)
 }
 
+/// The quota of a cgroup now, read from its files: observations keep it for some seconds.
+fn quota_now(cpu: &Hierarchy, path: &str) -> Option<CpuQuota> {
+    read_cpu_limits(&Root::host(), cpu, path).ok()?.quota
+}
+
 impl ScopeGovernor {
     pub fn new(instance: Option<String>) -> Self {
         Self { instance, idle: "not looked yet".to_owned(), ..Self::default() }
     }
 
-    /// Finds the scope's cgroup again.
-    fn follow(&mut self, scope: &Scope, observation: &Observation, hierarchies: &Hierarchies) {
-        let found = group_of(scope, observation).and_then(|group| match &self.left {
-            Some((path, why)) if *path == group.path => Err(why.clone()),
-            _ => Ok(group),
-        });
-        let group = match found {
+    /// Finds the scope's cgroup again. `original` says what quota a cgroup had before it was touched, if it was.
+    fn follow(
+        &mut self,
+        scope: &Scope,
+        observation: &Observation,
+        hierarchies: &Hierarchies,
+        original: &dyn Fn(&GroupRef) -> Option<CpuQuota>,
+    ) {
+        let Some(cpu) = &hierarchies.cpu else { return self.rest("there is no cpu controller".to_owned()) };
+        let group = match group_of(scope, observation) {
             Ok(group) => group,
-            Err(why) => return self.rest(why),
+            Err(why) => return self.miss(why),
         };
-        if self.at_work.as_ref().is_some_and(|at_work| at_work.group.target.path == group.path) {
+        let dir = PathBuf::from(cpu.dir(&group.path));
+        let Ok(inode) = fs::metadata(&dir).map(|facts| facts.ino()) else {
+            return self.miss("its cgroup is gone".to_owned());
+        };
+        if let Some((left, why)) = &self.left
+            && *left == inode
+        {
+            return self.rest(why.clone());
+        }
+        self.missed = 0;
+        if self.at_work.as_ref().is_some_and(|at_work| at_work.group.inode == inode) {
             return;
         }
-        let Some(cpu) = &hierarchies.cpu else { return self.rest("there is no cpu controller".to_owned()) };
         let usage = hierarchies.cpuacct.as_ref().filter(|_| !cpu.v2);
-        let original = group.quota.unwrap_or(CpuQuota::UNLIMITED);
+        let target = GroupRef { path: group.path.clone(), v2: group.v2 };
+        let original = original(&target)
+            .or_else(|| quota_now(cpu, &group.path))
+            .or(group.quota)
+            .unwrap_or(CpuQuota::UNLIMITED);
         let cpus = group.cpuset.as_ref().unwrap_or(&observation.topology.online).len().max(1) as f64;
         let cpus = original.pct().map_or(cpus, |pct| cpus.min(pct / 100.0));
-        let mut auto = match Auto::new(cpus, PERIOD, self.instance.as_deref()) {
+        let auto = match Auto::new(cpus, PERIOD, self.instance.as_deref(), is_owned(&group.path)) {
             Ok(auto) => auto,
             Err(why) => return self.rest(why),
         };
-        if is_owned(&group.path) {
-            auto.write_seldom();
-        }
-        let told = (0, std::mem::discriminant(&auto.verdict()));
         let group = Group {
-            target: GroupRef { path: group.path.clone(), v2: group.v2 },
-            dir: PathBuf::from(cpu.dir(&group.path)),
             usage: usage.map(|h| PathBuf::from(h.dir(&group.path)).join("cpuacct.usage")),
+            target,
+            dir,
+            inode,
             original,
             in_force: None,
+            failed: 0,
         };
         self.notes.push(format!("cpu limit: {} is watched for stolen CPU", group.target.path));
+        let told = told(&auto);
         self.at_work = Some(AtWork { auto, group, told });
+    }
+
+    /// The cgroup was not found in this observation.
+    fn miss(&mut self, why: String) {
+        self.missed += 1;
+        if self.at_work.is_none() || self.missed >= MISSED {
+            self.rest(why);
+        }
     }
 
     /// Nothing is governed for now.
     fn rest(&mut self, why: String) {
-        self.at_work = None;
-        if self.idle != why {
+        let worked = self.at_work.take().is_some();
+        // Counts of strangers differ all the time.
+        let same = self.idle.split(|c: char| c.is_ascii_digit()).next()
+            == why.split(|c: char| c.is_ascii_digit()).next();
+        if worked || !same {
             self.notes.push(format!("cpu limit: none is set: {why}"));
-            self.idle = why;
         }
+        self.idle = why;
     }
 
     /// One look.
-    fn tick(&mut self, write: &mut dyn FnMut(&[Change]) -> SetReport) {
-        let Some(AtWork { auto, group, told }) = &mut self.at_work else { return };
+    fn tick(&mut self, overslept: Duration, write: &mut dyn FnMut(&[Change]) -> SetReport) {
+        let Some(AtWork { auto, group, told: last }) = &mut self.at_work else { return };
         let mut hand = Hand { group, write, refused: None };
-        auto.tick(&mut hand);
+        auto.tick(&mut hand, overslept);
         if let Some(why) = hand.refused {
-            let path = group.target.path.clone();
-            let why = format!("{path} is left alone: {why}");
-            self.left = Some((path, why.clone()));
-            return self.rest(why);
+            return self.leave(&why);
         }
-        let now = (auto.sums().0, std::mem::discriminant(&auto.verdict()));
-        if *told == now {
+        let now = told(auto);
+        if *last == now {
             return;
         }
-        *told = now;
+        *last = now;
         let limit = auto.limit().map_or_else(|| "no limit".into(), |cpus| format!("{:.1} %", 100.0 * cpus));
-        self.notes.push(format!(
-            "cpu limit of {}: {limit} of one CPU: {}",
-            group.target.path,
-            auto.verdict()
-        ));
+        let path = &group.target.path;
+        self.notes.push(format!("cpu limit of {path}: {limit} of one CPU: {}", auto.verdict()));
+    }
+
+    /// Does not touch the cgroup any more.
+    fn leave(&mut self, why: &str) {
+        let Some(AtWork { group, .. }) = &self.at_work else { return };
+        let why = format!("{} is left alone: {why}", group.target.path);
+        self.left = Some((group.inode, why.clone()));
+        self.rest(why);
+    }
+
+    /// What came of setting a plan and the limit with it.
+    pub fn learn(&mut self, report: &SetReport) {
+        let Some(AtWork { group, .. }) = &mut self.at_work else { return };
+        let target = Target::Group(group.target.clone());
+        let mine =
+            |change: &&evenkeel_actuate::ChangeOutcome| change.target == target && change.knob == Knob::Quota;
+        match report.changes.iter().find(mine).map(|change| &change.verdict) {
+            Some(Outcome::Conflict(now)) => self.leave(&format!("somebody else set its quota: {now}")),
+            Some(Outcome::Failed(_) | Outcome::Gone) => group.in_force = None,
+            _ => {}
+        }
     }
 
     /// The quota in force as a change, so that setting a plan leaves it.
@@ -269,15 +368,25 @@ impl ScopeGovernor {
 impl Agent {
     /// Finds the governed cgroup again, where one is to be governed.
     pub(crate) fn follow_governed(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
-        let Some(governor) = &mut self.governor else { return };
-        let Some(hierarchies) = self.observer.hierarchies() else { return };
+        let Some(mut governor) = self.governor.take() else { return };
         let was = governor.change();
-        governor.follow(&self.config.scope, observation, hierarchies);
+        if let Some(hierarchies) = self.observer.hierarchies() {
+            let original = |group: &GroupRef| {
+                // The latest: a cgroup may have been made anew under its name.
+                let of = |(target, found, _): (&Target, &Setting, _)| match (target, found) {
+                    (Target::Group(known), Setting::Quota(quota)) if known == group => Some(*quota),
+                    _ => None,
+                };
+                self.touched().filter_map(of).last()
+            };
+            governor.follow(&self.config.scope, observation, hierarchies, &original);
+        }
         let now = governor.change();
         self.record.governor = Some(governor.status());
         for note in std::mem::take(&mut governor.notes) {
             watcher.event(&Event::Note(&note));
         }
+        self.governor = Some(governor);
         if was.is_some() && now.is_none() {
             // What is no longer wanted goes back, which only setting everything does.
             let plan = self.plan().clone();
@@ -286,11 +395,97 @@ impl Agent {
     }
 
     /// One look at stolen CPU, where a limit is to be found.
-    pub(crate) fn govern(&mut self) {
+    pub(crate) fn govern(&mut self, overslept: Duration) {
         let Some(mut governor) = self.governor.take() else { return };
-        if self.acts() {
-            governor.tick(&mut |changes| self.amend(changes));
-        }
+        governor.tick(overslept, &mut |changes| self.amend(changes));
         self.governor = Some(governor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use evenkeel_base::{HostView, TaskId, TaskView, Topology};
+
+    use super::*;
+
+    /// `/`, `/a`, `/a/b`, `/c`, and tasks in them.
+    fn observation(tasks: &[(u32, &str, u32)]) -> Observation {
+        let group = |path: &str, parent: Option<u32>| GroupView {
+            path: path.into(),
+            parent,
+            load_weight: None,
+            raw_weight: None,
+            v2: false,
+            quota: None,
+            cpuset: None,
+            cpu_pct: None,
+            throttled_pct: None,
+            throttled_periods: None,
+        };
+        let task = |&(pid, comm, group): &(u32, &str, u32)| TaskView {
+            id: TaskId { tgid: pid, tid: pid, start_time: 1 },
+            ppid: 1,
+            comm: comm.into(),
+            kernel_thread: false,
+            cpu: None,
+            affinity: None,
+            sched: None,
+            group: Some(group),
+            container: None,
+            pod: None,
+            vm: None,
+            cpu_pct: 0.0,
+            wait_pct: None,
+            voluntary_per_s: None,
+            involuntary_per_s: None,
+        };
+        Observation {
+            interval_s: 1.0,
+            wall_ns: 0,
+            topology: Arc::new(Topology::synthetic(1, 1, 2, 1)),
+            host: HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: vec![] },
+            tasks: tasks.iter().map(task).collect(),
+            groups: vec![
+                group("/", None),
+                group("/a", Some(0)),
+                group("/a/b", Some(1)),
+                group("/c", Some(0)),
+            ],
+            containers: vec![],
+            pods: vec![],
+            vms: vec![],
+            exited: vec![],
+        }
+    }
+
+    fn found(scope: &str, tasks: &[(u32, &str, u32)]) -> Result<String, String> {
+        let scope = Scope::parse(&[scope]).unwrap();
+        group_of(&scope, &observation(tasks)).map(|group| group.path.clone())
+    }
+
+    #[test]
+    fn the_cgroup_that_holds_the_scope_alone_is_governed() {
+        let tasks = [(7, "make", 2), (8, "cc", 1), (9, "sshd", 3), (10, "init", 0)];
+        assert_eq!(found("cgroup:/a", &tasks), Ok("/a".into()));
+        assert_eq!(found("cgroup:/a/b", &tasks), Ok("/a/b".into()));
+        assert_eq!(found("cgroup:/a", &tasks[..1]), Ok("/a".into()), "named, though all are further in");
+        assert_eq!(found("comm:make|cc", &tasks), Ok("/a".into()));
+        assert_eq!(found("pid:9", &tasks), Ok("/c".into()));
+    }
+
+    #[test]
+    fn what_others_share_is_not_and_it_is_said_why() {
+        let tasks = [(7, "make", 2), (8, "cc", 1), (9, "sshd", 3), (10, "init", 0)];
+        for (scope, why) in [
+            ("comm:cc", "/a holds 1 tasks more"),
+            ("comm:make|sshd", "no cgroup of their own"),
+            ("comm:init", "no cgroup of their own"),
+            ("comm:nobody", "nothing matches"),
+        ] {
+            let error = found(scope, &tasks).unwrap_err();
+            assert!(error.contains(why), "{scope}: {error}");
+        }
     }
 }

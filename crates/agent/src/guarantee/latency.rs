@@ -1,11 +1,11 @@
 //! Promised waits: whose are counted one by one, and where the counts go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_base::Observation;
+use evenkeel_base::{Observation, TaskView};
 
 use super::keeper::Keeper;
-use super::ward::Waits;
+use super::ward::{Waits, Ward};
 use crate::meter::Meter;
 
 /// Promises whose waits are counted one by one: each has programs of its own in the kernel.
@@ -13,6 +13,12 @@ const MOST: usize = 8;
 
 /// What counts the waits of each promise of short waits, by its name.
 pub(super) type Meters = BTreeMap<String, Meter>;
+
+fn estimated(name: &str, why: &str) -> String {
+    format!(
+        "guarantee {name}: its waits are means for each switch from /proc, less than a 99th percentile: {why}"
+    )
+}
 
 impl Keeper {
     /// Hands out what was counted since the last observation, and follows who is there now. Promises beyond [`MOST`], and
@@ -22,7 +28,8 @@ impl Keeper {
             self.wards.iter().any(|w| w.goal.name == *name && w.goal.promise.wait_p99_ns.is_some())
         };
         self.meters.retain(|name, _| promised(name));
-        for ward in self.wards.iter_mut().filter(|ward| ward.goal.promise.wait_p99_ns.is_some()) {
+        let promising = |(_, ward): &(usize, &mut Ward)| ward.goal.promise.wait_p99_ns.is_some();
+        for (index, ward) in self.wards.iter_mut().enumerate().filter(promising) {
             let name = &ward.goal.name;
             if !self.meters.contains_key(name) {
                 if self.meters.len() == MOST {
@@ -30,20 +37,32 @@ impl Keeper {
                 }
                 let meter = Meter::start();
                 if let Some(why) = meter.problem() {
-                    self.notes.push(format!(
-                        "guarantee {name}: its waits are means for each switch from /proc, less than a 99th percentile: {why}"
-                    ));
+                    self.notes.push(estimated(name, why));
                 }
                 self.meters.insert(name.clone(), meter);
             }
             let Some(meter) = self.meters.get_mut(name) else { continue };
-            match meter.take() {
-                Some(waits) if meter.problem().is_none() => ward.waits.add_exact(waits),
-                // The ticks say as much as counters can.
-                _ if ward.waits.is_estimated() => continue,
-                _ => ward.waits = Waits::default(),
+            let owner = &self.layout.owner;
+            let owned = |task: &&TaskView| owner.get(&task.id) == Some(&index);
+            let mine: BTreeSet<u32> =
+                observation.tasks.iter().filter(owned).map(|task| task.id.tgid).collect();
+            let whole =
+                observation.tasks.iter().filter(|task| mine.contains(&task.id.tgid)).all(|task| owned(&task));
+            if meter.problem().is_some() || !whole {
+                // Processes are counted as a whole: for a part of their threads, what counters say of each tick is all there
+                // is.
+                if !ward.waits.is_estimated() {
+                    ward.waits = Waits::default();
+                }
+                continue;
             }
-            meter.follow(observation.tasks.iter().filter(|task| ward.goal.scope.has(task, observation)));
+            if let Some(waits) = meter.take() {
+                ward.waits.add_exact(observation.interval_s, waits);
+            }
+            meter.follow(observation.tasks.iter().filter(owned));
+            if let Some(why) = meter.problem() {
+                self.notes.push(estimated(name, why));
+            }
         }
     }
 }

@@ -18,15 +18,16 @@ const WAITS: usize = 200;
 /// Switches needed before a percentile is stated.
 const ENOUGH: u64 = 100;
 
-/// Observations with exact waits remembered (about 20 s).
-const EXACT: usize = 20;
+/// Time for which single waits are remembered, seconds.
+const EXACT_S: f64 = 20.0;
 
 /// The waits for a CPU of the last 20 seconds: every one of them where programs in the kernel count them; else the mean of
 /// each tick, and the 99th percentile of the means is an estimate from below of that of the waits.
 #[derive(Debug, Clone)]
 pub enum Waits {
     Means(VecDeque<(f64, u64)>),
-    Exact(VecDeque<Histogram>),
+    /// Seconds and waits of each observation.
+    Exact(VecDeque<(f64, Histogram)>),
 }
 
 impl Default for Waits {
@@ -47,14 +48,14 @@ impl Waits {
         }
     }
 
-    /// Every wait since the last observation.
-    pub fn add_exact(&mut self, waits: Histogram) {
+    /// Every wait since the last observation, so many seconds ago.
+    pub fn add_exact(&mut self, seconds: f64, waits: Histogram) {
         if matches!(self, Self::Means(_)) {
             *self = Self::Exact(VecDeque::new());
         }
         let Self::Exact(windows) = self else { return };
-        windows.push_back(waits);
-        while windows.len() > EXACT {
+        windows.push_back((seconds, waits));
+        while windows.len() > 1 && windows.iter().map(|(seconds, _)| seconds).sum::<f64>() > EXACT_S {
             windows.pop_front();
         }
     }
@@ -70,7 +71,7 @@ impl Waits {
             Self::Means(ticks) => p99_of_means(ticks),
             Self::Exact(windows) => {
                 let mut all = Histogram::default();
-                windows.iter().for_each(|waits| all.merge(waits));
+                windows.iter().for_each(|(_, waits)| all.merge(waits));
                 if all.total() < ENOUGH { None } else { all.quantile(0.99) }
             }
         }
@@ -345,13 +346,13 @@ mod tests {
             let mut waits = Histogram::default();
             waits.add_many(100_000, 199);
             waits.add(40_000_000);
-            ward.waits.add_exact(waits);
+            ward.waits.add_exact(1.0, waits);
             ward.add(tick(0.5, 0.1));
         }
         assert!(ward.waits.p99_ns().is_some_and(|ns| ns < 200_000) && !ward.status().wait_p99_estimated);
         let mut long = Histogram::default();
         long.add_many(40_000_000, 100);
-        ward.waits.add_exact(long);
+        ward.waits.add_exact(1.0, long);
         assert!(ward.waits.p99_ns().is_some_and(|ns| ns > 30_000_000), "{:?}", ward.waits.p99_ns());
     }
 }

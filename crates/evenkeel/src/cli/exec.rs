@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::ValueEnum;
@@ -137,15 +137,18 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
     let mut auto = match args.cpu_limit {
         Some(LimitArg::Auto) => {
             let cpus = args.cpus.as_ref().map_or_else(online, CpuSet::len).max(1) as f64;
-            let auto = Auto::new(cpus, args.period, args.instance.as_deref());
+            let auto = Auto::new(cpus, args.period, args.instance.as_deref(), false);
             Some(auto.map_err(|error| (125, anyhow!(error)))?)
         }
         _ => None,
     };
+    let mut ticked = Instant::now();
     let mut tick = |running: &exec::Running<'_>| {
         if let Some(auto) = &mut auto {
-            auto.tick(&mut Guest(running));
+            // Nothing else is done in between: what lasts longer than the ticks are apart was slept.
+            auto.tick(&mut Guest(running), ticked.elapsed().saturating_sub(exec::TICK));
         }
+        ticked = Instant::now();
     };
     let mut account = exec::run(&spec, &mut tick).map_err(|error| (error.status(), error.into()))?;
     account.notes.extend(auto.iter().flat_map(Auto::notes));

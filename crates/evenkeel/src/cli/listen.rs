@@ -11,6 +11,8 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use evenkeel_agent::{Event, Watcher, cost};
 use evenkeel_base::Observation;
+use evenkeel_base::run::{GovernorStatus, GuaranteeStatus};
+use evenkeel_report::run::guarantee_table;
 use evenkeel_report::time;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -32,6 +34,8 @@ struct Board {
     trials: u64,
     kept: u64,
     decision: Vec<Value>,
+    guarantees: Vec<GuaranteeStatus>,
+    governor: Option<GovernorStatus>,
     notes: Vec<String>,
 }
 
@@ -138,6 +142,10 @@ impl Board {
                     .map(|(plan, verdict)| json!({"name": plan.name, "kept": verdict.kept, "why": verdict.why}))
                     .collect();
             }
+            Event::Standing(record) => {
+                self.guarantees.clone_from(&record.guarantees);
+                self.governor.clone_from(&record.governor);
+            }
             Event::Note(note) => {
                 self.notes.push((*note).to_owned());
                 let surplus = self.notes.len().saturating_sub(NOTES);
@@ -159,6 +167,11 @@ impl Board {
         };
         gauge("host_busy_percent", "CPU used, percent of one CPU", self.busy_pct);
         gauge("host_steal_percent", "CPU taken by the hypervisor, percent of one CPU", self.steal_pct);
+        let governor = self.governor.as_ref().filter(|governor| governor.group.is_some());
+        let limit = governor.and_then(|governor| governor.limit_pct.or(governor.found_pct));
+        gauge("cpu_limit_percent", "Limit of the scope against stolen CPU, percent of one CPU", limit);
+        let stolen = governor.map(|governor| governor.stolen_s);
+        gauge("scope_stolen_seconds", "CPU stolen of what the scope wanted since the run began", stolen);
         let own = own_cost();
         gauge("self_resident_bytes", "Memory of evenkeel itself", own.map(|(_, bytes)| bytes));
         let mut rates = |name: &str, help: &str, of: fn(&Owner) -> Option<f64>| {
@@ -176,6 +189,28 @@ impl Board {
         rates("cpu_percent", "CPU got, percent of one CPU", |owner| Some(owner.cpu_pct));
         rates("wait_percent", "Time runnable without a CPU, percent, summed over tasks", |o| o.wait_pct);
         rates("throttled_percent", "Time held back by a quota, percent", |owner| owner.throttled_pct);
+        let mut promises = |name: &str, help: &str, of: fn(&GuaranteeStatus) -> Option<f64>| {
+            let family = Family::<Vec<(String, String)>, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
+            for promise in &self.guarantees {
+                if let Some(value) = of(promise) {
+                    family.get_or_create(&vec![("name".to_owned(), promise.name.clone())]).set(value);
+                }
+            }
+            registry.register(name, help, family);
+        };
+        promises("guarantee_promised_percent", "CPU promised, percent of one CPU", |g| g.promised_pct);
+        promises("guarantee_got_percent", "CPU got in the last second, percent of one CPU", |g| g.got_pct);
+        promises("guarantee_wait_p99_seconds", "99th percentile of waits for a CPU", |g| {
+            g.wait_p99_ms.map(|ms| ms / 1e3)
+        });
+        promises("guarantee_broken_minutes_day", "Minutes broken in the last day", |g| g.broken_min_day);
+        promises("guarantee_kept", "1 if the promise is kept, 0 if it is broken or refused", |g| {
+            match g.state.as_str() {
+                "kept" | "at risk" => Some(1.0),
+                "broken" | "refused" => Some(0.0),
+                _ => None,
+            }
+        });
         let mut counter = |name: &str, help: &str, value: u64| {
             let counter = Counter::<u64>::default();
             counter.inc_by(value);
@@ -257,7 +292,8 @@ fn status_page(board: &Mutex<Board>) -> impl IntoResponse + use<> {
         .collect();
     let document = json!({
         "schema": "evenkeel.live/v1", "host": board.host, "settings": board.settings, "owners": owners,
-        "trials": board.trials, "kept": board.kept, "last_decision": board.decision, "notes": board.notes,
+        "trials": board.trials, "kept": board.kept, "last_decision": board.decision,
+        "guarantees": guarantee_table().json(&board.guarantees), "cpu_limit": board.governor, "notes": board.notes,
     });
     ([(CONTENT_TYPE, "application/json")], format!("{document:#}\n"))
 }

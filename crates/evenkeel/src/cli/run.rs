@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "LIMIT", value_parser = ["auto"])]
     cpu_limit: Option<String>,
     /// With `--cpu-limit auto`: the instance type, such as t1.micro, where the firmware does not tell it.
-    #[arg(long, value_name = "TYPE", requires = "cpu_limit")]
+    #[arg(long, value_name = "TYPE")]
     instance: Option<String>,
     /// Keep the promised shares of the configuration (and of labels), and the limit of --cpu-limit, only; try nothing
     /// else.
@@ -59,7 +59,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut config = config(global, &args.scope)?;
     config.guarantees.only = args.guarantees_only;
     if args.cpu_limit.is_some() {
-        config.limit = Some(AutoLimit { instance: args.instance });
+        config.limit.get_or_insert_default();
+    }
+    match (&mut config.limit, args.instance) {
+        (Some(limit), Some(instance)) => limit.instance = Some(instance),
+        (None, Some(_)) => return Err(Failure::Usage(anyhow!("--instance goes with --cpu-limit auto"))),
+        (_, None) => {}
     }
     if let Some(AutoLimit { instance: Some(instance) }) = &config.limit {
         check_instance(instance).map_err(|error| Failure::Usage(anyhow!(error)))?;
@@ -214,7 +219,7 @@ impl Watcher for Teller {
                     self.lasting(&format!("{mark} {:<24} {}", plan.name, verdict.why));
                 }
             }
-            Event::Stage(_) => {}
+            Event::Stage(_) | Event::Standing(_) => {}
         }
     }
 

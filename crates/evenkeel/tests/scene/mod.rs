@@ -53,6 +53,24 @@ pub fn json(output: &Output) -> serde_json::Value {
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
 }
 
+/// Fails unless `run` tells that everything went back.
+#[track_caller]
+pub fn assert_all_back(document: &serde_json::Value) {
+    assert_eq!(document["restored"]["failed"], 0, "{document:#}");
+    assert_eq!(document["restored"]["conflicts"], 0, "{document:#}");
+}
+
+/// A configuration file with a time within which decisions are to fall.
+pub fn hurried(dir: &Path, decide_within: &str) -> String {
+    let path = dir.join("hurried.toml");
+    std::fs::write(&path, format!("[run]\ndecide_within = \"{decide_within}\"\ninterval = \"200ms\"\n"))
+        .unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Levers whose trials show in the tasks themselves; among many others their turn might not come in a short time.
+pub const VISIBLE: [&str; 4] = ["--lever", "batch+slice by burst", "--lever", "short first+nice"];
+
 /// A cgroup of the cpu controller, v1 or v2, removed with its guard.
 #[derive(Debug)]
 pub struct Group {

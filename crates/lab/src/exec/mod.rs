@@ -37,7 +37,7 @@ use spawn::Inside;
 use waits::{Waits, living_descendants};
 
 /// How often a running command is looked at.
-const TICK: Duration = Duration::from_millis(100);
+pub const TICK: Duration = Duration::from_millis(100);
 
 /// What happens to descendants that outlive the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

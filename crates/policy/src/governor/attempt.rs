@@ -27,6 +27,10 @@ impl Governor {
         }
         let quiet = now - since_s;
         let next = if self.leap == Leap::Over {
+            if quiet >= RECONSIDER_S {
+                // The rule may be another by now.
+                (self.step, self.failed_attempts) = (STEP, 0);
+            }
             // A bucket's penalty costs more than the last percent is worth, and a known rule is known.
             let Edge::Window { window_s, .. } = fit.edge else { return };
             if self.rules.known.is_some() || quiet < PATIENCE * window_s || !self.pays(&fit, now) {
@@ -42,7 +46,7 @@ impl Governor {
                     if quiet >= window_s * if self.leap == Leap::Under { 0.25 } else { BEFORE_LEAP } =>
                 {
                     if self.leap == Leap::Under {
-                        let used = self.history.wanted(now - window_s, now) / window_s;
+                        let used = self.history.used(now - window_s, now) / window_s;
                         if used < REFUTED * fit.edge.rate() {
                             return;
                         }

@@ -53,6 +53,8 @@ const LEAST_HYSTERESIS: f64 = 0.4;
 const NEAR: f64 = 1.3;
 /// Part of a window over which the rate before an onset is taken.
 const BEFORE: f64 = 0.1;
+/// Part of a window that a tick may last and still tell where in it an onset was.
+const BLUR: f64 = 0.05;
 /// Steps of the grids searched.
 const STEPS: usize = 60;
 
@@ -74,7 +76,7 @@ pub fn window(history: &History) -> Option<Fit> {
     let candidates = grid((first * 1.02).max(recovered * 0.4), (recovered * 1.3).min(last.max(recovered)));
     let mut best: Option<Fit> = None;
     for window_s in candidates {
-        let used = |at: f64| history.wanted(at - window_s, at) / window_s;
+        let used = |at: f64| history.used(at - window_s, at) / window_s;
         let at_onsets: Vec<f64> = history.onsets().iter().map(|at| used(*at)).collect();
         let share = at_onsets.iter().sum::<f64>() / at_onsets.len() as f64;
         if share <= 0.0 {
@@ -105,7 +107,7 @@ pub fn window(history: &History) -> Option<Fit> {
 fn lowest(history: &History, window_s: f64, at_onsets: &[f64], share: f64) -> f64 {
     let (Some(at), Some(used)) = (history.onsets().last(), at_onsets.last()) else { return share };
     let before = BEFORE * window_s;
-    let rate = history.wanted(at - before, *at) / before;
+    let rate = history.used(at - before, *at) / before;
     if at_onsets.len() > 1 && rate < NEAR * share { share.min(*used) } else { share }
 }
 
@@ -126,7 +128,7 @@ fn levels(history: &History, free: f64) -> (Vec<f64>, f64) {
             level = 0.0;
         } else {
             highest = highest.max(level);
-            level = (level + tick.wanted_s - free * tick.seconds).max(0.0);
+            level = (level + tick.used_s() - free * tick.seconds).max(0.0);
         }
     }
     at_onsets.extend(onsets.map(|_| level));
@@ -141,7 +143,7 @@ pub fn bucket(history: &History) -> Option<Fit> {
     let pairs = history.onsets().iter().zip(history.ends());
     let lasted: Vec<f64> = pairs.map(|(onset, end)| end - onset).filter(|l| *l > 0.0).collect();
     let penalty_s = evenkeel_base::stats::median(lasted.iter().copied())?;
-    let most = history.ticks().iter().map(|t| t.wanted_s / t.seconds).fold(0.02, f64::max);
+    let most = history.ticks().iter().map(|t| t.used_s() / t.seconds).fold(0.02, f64::max);
     let coarse = bucket_among(history, &lasted, penalty_s, grid(0.01 * most, most))?;
     let step = 100f64.powf(1.0 / STEPS as f64);
     let near = grid(coarse.edge.rate() / step, coarse.edge.rate() * step);
@@ -173,6 +175,27 @@ fn bucket_among(
         }
     }
     best
+}
+
+/// Whether the first onsets of a rule are so long ago that they cannot be looked at exactly any more.
+pub fn is_old(history: &History, fit: Fit) -> bool {
+    let lasts = match fit.edge {
+        Edge::Window { window_s, .. } => window_s,
+        Edge::Bucket { penalty_s, .. } => penalty_s,
+    };
+    history.onsets().first().is_some_and(|first| history.tick_s(*first) > BLUR * lasts)
+}
+
+/// A rule found before, after a further onset, when the first ones are too long ago to be looked at again: a window's edge is
+/// where the latest onset was, if that was near it.
+pub fn renewed(history: &History, fit: Fit) -> Fit {
+    let (Edge::Window { window_s, share }, Some(at)) = (fit.edge, history.onsets().last()) else {
+        return fit;
+    };
+    let before = BEFORE * window_s;
+    let used = history.used(at - window_s, *at) / window_s;
+    let near = history.used(at - before, *at) / before < NEAR * share && used > 0.0;
+    if near { Fit { edge: Edge::Window { window_s, share: used }, ..fit } } else { fit }
 }
 
 /// The rule that explains best what was seen so far. A bucket must be clearly better: it has a number more to fit with.

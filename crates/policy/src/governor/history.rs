@@ -18,6 +18,14 @@ pub struct Tick {
     pub punished: bool,
 }
 
+impl Tick {
+    /// What a rule that counts stolen time sees. Unpunished, what is not got was kept back by the own limit, which is kept
+    /// from period to period only.
+    pub fn used_s(&self) -> f64 {
+        if self.punished { self.wanted_s } else { self.got_s }
+    }
+}
+
 /// All ticks, oldest first, and when punishment began and ended.
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -86,6 +94,12 @@ impl History {
         self.fresh_s
     }
 
+    /// Length of the tick at a time, seconds: old ones are joined, and onsets then do not tell a rule exactly any more.
+    pub fn tick_s(&self, at_s: f64) -> f64 {
+        let index = self.ticks.partition_point(|tick| tick.end_s < at_s);
+        self.ticks.get(index).map_or(0.0, |tick| tick.seconds)
+    }
+
     /// The ticks.
     pub fn ticks(&self) -> &[Tick] {
         &self.ticks
@@ -101,8 +115,8 @@ impl History {
         &self.ends
     }
 
-    /// CPU seconds wanted between two times, `wanted` inside ticks taken as even.
-    pub fn wanted(&self, from_s: f64, to_s: f64) -> f64 {
+    /// CPU seconds used between two times ([`Tick::used_s`]), use inside ticks taken as even.
+    pub fn used(&self, from_s: f64, to_s: f64) -> f64 {
         let mut sum = 0.0;
         for tick in self.ticks.iter().rev() {
             if tick.end_s <= from_s {
@@ -111,7 +125,7 @@ impl History {
             let begin = tick.end_s - tick.seconds;
             let part = tick.end_s.min(to_s) - begin.max(from_s);
             if part > 0.0 && tick.seconds > 0.0 {
-                sum += tick.wanted_s * part / tick.seconds;
+                sum += tick.used_s() * part / tick.seconds;
             }
         }
         sum
@@ -137,8 +151,9 @@ mod tests {
                 });
             }
             prop_assert!(history.ticks().len() <= MOST);
-            let all = history.wanted(0.0, n as f64);
-            prop_assert!((all - 0.06 * n as f64).abs() < 1e-6 * n as f64);
+            let all = history.used(0.0, n as f64);
+            let punished = n.div_ceil(50) as f64;
+            prop_assert!((all - 0.05 * n as f64 - 0.01 * punished).abs() < 1e-6 * n as f64);
             let got: f64 = history.ticks().iter().map(|t| t.got_s).sum();
             prop_assert!((got - 0.05 * n as f64).abs() < 1e-6 * n as f64);
         }

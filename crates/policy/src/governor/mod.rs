@@ -78,8 +78,8 @@ const LET_GO: f64 = 0.9;
 const LEAST: f64 = 0.02;
 /// First attempts above the edge: twice as much, so that another rule is soon told.
 const LEAP: f64 = 2.0;
-/// By how much use may miss what a quota is to make of it, CPU seconds: a few ticks.
-const MISSED_S: f64 = 0.04;
+/// Period of quotas, seconds: its use comes at once, and is in a window or not.
+const PERIOD_S: f64 = 0.1;
 /// Use above the edge, unpunished, that refutes it.
 const REFUTED: f64 = 1.08;
 /// Weight of a new look at how much of its limit the scope takes.
@@ -99,6 +99,9 @@ enum Leap {
     Over,
 }
 
+/// After so long what was found is put to the test again, seconds: machines move, neighbours go.
+const RECONSIDER_S: f64 = 3600.0;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     Free,
@@ -117,7 +120,10 @@ enum State {
         until_s: f64,
         given: f64,
     },
-    Off,
+    /// Since when no limit is of use.
+    Off {
+        since_s: f64,
+    },
 }
 
 /// Governs one scope.
@@ -167,7 +173,7 @@ impl Governor {
             taken: 1.0,
         };
         if rules.futile {
-            governor.state = State::Off;
+            governor.state = State::Off { since_s: 0.0 };
         } else if let Some(edge) = rules.known {
             governor.fit = Some(Fit { edge, error: 0.0, costs_s: 0.0 });
             governor.verdict = Verdict::Punished { edge: Some(edge), given: 0.0 };
@@ -180,7 +186,7 @@ impl Governor {
     /// The limit now, CPUs; `None`: no limit.
     pub fn limit(&self) -> Option<f64> {
         match self.state {
-            State::Free | State::Off => None,
+            State::Free | State::Off { .. } => None,
             State::Waiting { given, .. } => Some((given * ASK).clamp(LEAST, self.rules.cpus)),
             State::Resting { given, .. } => Some((given * ASK).clamp(LEAST, self.rules.cpus)),
             State::Holding { limit, .. } => {
@@ -202,7 +208,7 @@ impl Governor {
             return rate;
         }
         let ahead = window_s / 20.0;
-        let used = self.history.wanted(last.end_s + ahead - window_s, last.end_s);
+        let used = self.history.used(last.end_s + ahead - window_s, last.end_s);
         ((rate * window_s - used) / ahead).clamp(0.0, rate)
     }
 
@@ -260,7 +266,13 @@ impl Governor {
             punished,
         });
         match self.state {
-            State::Off => {}
+            State::Off { since_s } => {
+                if !self.rules.futile && now - since_s > RECONSIDER_S {
+                    self.history.refresh(now);
+                    self.recent.clear();
+                    self.state = State::Free;
+                }
+            }
             State::Free | State::Holding { .. } => {
                 if let Some((at, given)) = self.onset(now) {
                     self.begin_waiting(at, given);

@@ -66,8 +66,10 @@ impl Governor {
         let calm = &self.recent[first..];
         let sum = |f: fn(&(f64, f64, f64)) -> f64| calm.iter().map(f).sum::<f64>();
         let (seconds, wanted, got) = (sum(|t| t.0), sum(|t| t.1), sum(|t| t.2));
-        // It must want what it may have, or nothing is learnt.
+        // It must want what it may have, or nothing is learnt. What a quota gives too much in one tick it gives less in the
+        // next: together it is what was asked for.
         let asked = self.limit().unwrap_or(1.0) * seconds;
+        let wanted = wanted.min(asked.max(got));
         if wanted < 0.7 * asked {
             return;
         }
@@ -85,7 +87,7 @@ impl Governor {
         if now - since_s > patience * before && self.fit.is_none() {
             let beyond = (self.used_s - rate * now).max(0.0);
             self.verdict = Verdict::Baseline { rate, credit_s: beyond };
-            self.state = State::Off;
+            self.state = State::Off { since_s: now };
         }
     }
 
@@ -99,7 +101,10 @@ impl Governor {
             return;
         }
         self.history.end(at);
-        self.fit = fit::best(&self.history).or(self.fit);
+        self.fit = match self.fit {
+            Some(fit) if fit::is_old(&self.history, fit) => Some(fit::renewed(&self.history, fit)),
+            known => fit::best(&self.history).or(known),
+        };
         let given = match self.verdict {
             Verdict::Punished { given, .. } => given,
             _ => 0.0,
@@ -107,7 +112,7 @@ impl Governor {
         match self.fit {
             Some(Fit { edge: edge @ Edge::Bucket { .. }, .. }) if self.unlimited(edge) > edge.rate() => {
                 self.verdict = Verdict::Tolerable { rate: self.unlimited(edge), edge: edge.rate() };
-                self.state = State::Off;
+                self.state = State::Off { since_s: at };
             }
             Some(fit) => {
                 self.verdict = Verdict::Punished { edge: Some(fit.edge), given };
@@ -118,13 +123,14 @@ impl Governor {
         }
     }
 
-    /// How far below the edge to stay, as a share of it: more after each failure, and then no less than a quota can miss
-    /// in a window.
+    /// How far below the edge to stay, as a share of it: more after each failure, and no less than a quota can miss in a
+    /// window.
     fn margin(&self, edge: Edge) -> f64 {
         let margin = self.rules.margin * f64::from(1 + self.failed_attempts.min(3));
         match edge {
-            Edge::Window { window_s, share } if self.failed_attempts > 0 => {
-                margin.max(self.rules.margin + (MISSED_S / (share * window_s)).min(0.05))
+            // The first time it is not yet certain that it is a window.
+            Edge::Window { window_s, .. } if self.leap == Leap::Over => {
+                margin.max(self.rules.margin + (PERIOD_S / window_s).min(0.05))
             }
             _ => margin,
         }
@@ -137,7 +143,7 @@ impl Governor {
         let (Some(first), fresh) = (self.history.onsets().first(), self.history.fresh_s()) else {
             return 0.0;
         };
-        let full = self.history.wanted(fresh, *first) / (first - fresh).max(1e-6);
+        let full = self.history.used(fresh, *first) / (first - fresh).max(1e-6);
         let fills_s = burst_s / (full - free).max(1e-6);
         (full * fills_s + self.least_given * penalty_s) / (fills_s + penalty_s)
     }

@@ -41,6 +41,62 @@ fn governed_by(mut meter: Meter, every: usize, cpu_s: f64, busy: f64, rules: Rul
     (now, governor)
 }
 
+/// A job under a limit as the kernel keeps it, millisecond by millisecond: a period's share of 100 ms at once, until a tick
+/// after it is used up; what was too much is taken off the next. The limit is asked for after each look of 100 ms.
+fn in_bursts(rule: Rule, cpu_s: f64, phase_ms: u32, limit_of: &mut dyn FnMut(Look) -> Option<f64>) -> f64 {
+    let mut meter = Meter::new(rule);
+    let (mut limit, mut left_ms, mut runs) = (None::<f64>, 0.0, true);
+    let (mut got_s, mut looked_s, mut ms) = (0.0, 0.0, 0u32);
+    while got_s < cpu_s && ms < 1_000_000 {
+        if ms % 100 == 0 {
+            let quota_ms = limit.map_or(f64::INFINITY, |limit| 100.0 * limit);
+            left_ms = quota_ms.min(left_ms + quota_ms);
+            runs |= left_ms > 0.0;
+        }
+        runs &= left_ms > 0.0 || ms % 4 != 0;
+        let share = meter.given(1.0);
+        let given = if runs { share } else { 0.0 };
+        let demand = if share < 0.999 { limit.unwrap_or(1.0).max(given) } else { given };
+        meter.pass(demand, given, 0.001);
+        got_s += 0.001 * given;
+        left_ms -= given;
+        ms += 1;
+        if ms % 100 == phase_ms {
+            let got = got_s - looked_s;
+            looked_s = got_s;
+            let wanted_s = (0.1 * limit.unwrap_or(1.0)).max(got);
+            let at_s = 0.001 * f64::from(ms);
+            limit = limit_of(Look { at_s, seconds: TICK, got_s: got, wanted_s });
+        }
+    }
+    0.001 * f64::from(ms)
+}
+
+#[test]
+fn quotas_that_come_in_bursts_are_held_near_the_best_fixed_limit() {
+    // The build of 21 windows of `scripts/governor-figures.sh`, and one of eight.
+    let rule = window(5.0, 0.2, 1.0, true);
+    for cpu_s in [8.0, 21.0] {
+        let fixed = |limit: f64| in_bursts(rule, cpu_s, 3, &mut |_| Some(limit));
+        let limits = (170..=205).step_by(5).map(|i| f64::from(i) / 1000.0);
+        let (best, at) =
+            limits.map(|limit| (fixed(limit), limit)).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+        let mut ratios = Vec::new();
+        for phase_ms in [0, 7, 30, 50, 81, 99] {
+            let mut governor = Governor::new(Rules::default());
+            let ours = in_bursts(rule, cpu_s, phase_ms, &mut |look| governor.look(look));
+            println!(
+                "{cpu_s} CPU s, phase {phase_ms}: best {best:.1} at {at}, governed {ours:.1}, {} onsets; {}",
+                governor.onsets(),
+                governor.verdict()
+            );
+            ratios.push(ours / best);
+        }
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        assert!(mean <= if cpu_s > 20.0 { 1.03 } else { 1.06 }, "{cpu_s}: {mean}");
+    }
+}
+
 /// The time without a limit, and with the best fixed one.
 fn swept(rule: Rule, cpu_s: f64, busy: f64) -> (f64, f64) {
     let job = Job { cpu_s, busy };

@@ -92,7 +92,7 @@ impl Watcher for Live {
                 self.teller.lasting(&text);
             }
             Event::Note(_) | Event::Recovered(_) => self.teller.event(event),
-            Event::TrialBegins { .. } | Event::Stage(_) => {}
+            Event::TrialBegins { .. } | Event::Stage(_) | Event::Standing(_) => {}
         }
     }
 
