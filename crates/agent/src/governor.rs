@@ -50,14 +50,10 @@ const LEAST: Duration = Duration::from_millis(60);
 const OTHERS: f64 = 0.1;
 /// Lateness of a look that is usual, seconds.
 const USUAL_S: f64 = 0.03;
-/// Change of a limit that is worth a write.
-const WORTH: f64 = 0.005;
-/// The same where an owner's program (Docker, systemd) has to be run for it, ...
-const WORTH_OWNED: f64 = 0.05;
-/// ... how far below the edge it then stays, ...
+/// Where an owner's program (Docker, systemd) has to be run for a write: how far below an edge to stay, ...
 const MARGIN_OWNED: f64 = 0.04;
-/// ... and how long it rests.
-const REST_OWNED: Duration = Duration::from_secs(1);
+/// ... and least time between two small changes, seconds.
+const REST_OWNED_S: f64 = 2.0;
 
 /// Counters of the host, seconds.
 #[derive(Debug, Clone, Default)]
@@ -126,8 +122,6 @@ pub struct Auto {
     lowest: Option<f64>,
     changes: usize,
     trouble: Option<String>,
-    seldom: bool,
-    written: Option<Instant>,
     seen: Seen,
     began: Instant,
 }
@@ -172,7 +166,7 @@ impl Auto {
         let family = family(instance);
         let mut rules = Rules { cpus, ..Rules::default() };
         if seldom {
-            rules.margin = MARGIN_OWNED;
+            (rules.margin, rules.rest_s) = (MARGIN_OWNED, REST_OWNED_S);
         }
         match family.as_ref().map(|f| f.rule) {
             Some(Rule::Window { window_s, above, .. }) => {
@@ -196,8 +190,6 @@ impl Auto {
             lowest: None,
             changes: 0,
             trouble: None,
-            seldom,
-            written: None,
             seen: Seen::default(),
             began: Instant::now(),
         })
@@ -228,7 +220,12 @@ impl Auto {
         let late = (overslept.as_secs_f64() - USUAL_S).max(0.0) / seconds;
         let look = self.weigh(seconds, got_s, &on, host_then.zip(host.clone()), (late.min(1.0), slow));
         self.last = Some((now, cpu_ns, host));
-        self.governor.look(Look { at_s: self.began.elapsed().as_secs_f64(), ..look });
+        let onsets = self.governor.onsets();
+        let at_s = self.began.elapsed().as_secs_f64();
+        self.governor.look(Look { at_s, ..look });
+        if self.governor.onsets() != onsets {
+            tracing::debug!(at_s, limit = self.limit, verdict = %self.governor.verdict(), "punished");
+        }
         self.apply(governed);
     }
 
@@ -282,17 +279,9 @@ impl Auto {
 
     fn apply(&mut self, governed: &mut dyn Governed) {
         let limit = self.governor.limit();
-        let worth = if self.seldom { WORTH_OWNED } else { WORTH };
-        let same = match (limit, self.limit) {
-            (None, None) => true,
-            (Some(a), Some(b)) => (a / b - 1.0).abs() < worth,
-            _ => false,
-        };
-        let rests = self.seldom && self.written.is_some_and(|then| then.elapsed() < REST_OWNED);
-        if (same || rests) && self.last.is_some() {
+        if limit == self.limit && self.last.is_some() {
             return;
         }
-        self.written = Some(Instant::now());
         match governed.set_quota(&self.quota(limit)) {
             Ok(()) => {
                 self.trouble = None;

@@ -51,11 +51,13 @@ pub struct Rules {
     pub known: Option<Edge>,
     /// A limit is known to be of no use: credits, a shared core.
     pub futile: bool,
+    /// Least time between two small changes of the limit, seconds.
+    pub rest_s: f64,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { cpus: 1.0, margin: 0.01, known: None, futile: false }
+        Self { cpus: 1.0, margin: 0.01, known: None, futile: false, rest_s: 0.4 }
     }
 }
 
@@ -99,6 +101,8 @@ enum Leap {
     Over,
 }
 
+/// Change of a limit that is worth it.
+const WORTH: f64 = 0.02;
 /// After so long what was found is put to the test again, seconds: machines move, neighbours go.
 const RECONSIDER_S: f64 = 3600.0;
 
@@ -149,6 +153,9 @@ pub struct Governor {
     failed_attempts: u32,
     /// Share of its limit that the scope takes while nothing is stolen.
     taken: f64,
+    in_force: Option<f64>,
+    /// When it was changed last, and for which state.
+    renewed: (f64, std::mem::Discriminant<State>),
 }
 
 impl Governor {
@@ -171,6 +178,8 @@ impl Governor {
             step: attempt::STEP,
             failed_attempts: 0,
             taken: 1.0,
+            in_force: None,
+            renewed: (0.0, std::mem::discriminant(&State::Free)),
         };
         if rules.futile {
             governor.state = State::Off { since_s: 0.0 };
@@ -180,11 +189,35 @@ impl Governor {
             governor.leap = Leap::Over;
             governor.state = State::Holding { limit: edge.rate() * (1.0 - rules.margin), since_s: 0.0 };
         }
+        governor.renew(0.0);
         governor
     }
 
     /// The limit now, CPUs; `None`: no limit.
     pub fn limit(&self) -> Option<f64> {
+        self.in_force
+    }
+
+    /// Puts another limit in force, if it is worth it: with each the kernel begins a new period, and what was used of the
+    /// last one is forgotten (`tg_set_cfs_bandwidth` in kernel/sched/core.c).
+    fn renew(&mut self, now: f64) {
+        let new = self.right();
+        let kind = std::mem::discriminant(&self.state);
+        let worth = match (self.in_force, new) {
+            (None, None) => false,
+            (Some(old), Some(new)) if kind == self.renewed.1 => {
+                (new / old - 1.0).abs() >= WORTH && now - self.renewed.0 >= self.rules.rest_s
+            }
+            (old, new) => old != new,
+        };
+        if worth {
+            self.in_force = new;
+            self.renewed = (now, kind);
+        }
+    }
+
+    /// The limit that is right now.
+    fn right(&self) -> Option<f64> {
         match self.state {
             State::Free | State::Off { .. } => None,
             State::Waiting { given, .. } => Some((given * ASK).clamp(LEAST, self.rules.cpus)),
@@ -207,7 +240,7 @@ impl Governor {
         if self.leap == Leap::Under {
             return rate;
         }
-        let ahead = window_s / 20.0;
+        let ahead = (window_s / 20.0).max(self.rules.rest_s);
         let used = self.history.used(last.end_s + ahead - window_s, last.end_s);
         ((rate * window_s - used) / ahead).clamp(0.0, rate)
     }
@@ -291,6 +324,7 @@ impl Governor {
             }
             State::Resting { .. } => {}
         }
+        self.renew(now);
         self.limit()
     }
 

@@ -42,13 +42,14 @@ fn governed_by(mut meter: Meter, every: usize, cpu_s: f64, busy: f64, rules: Rul
 }
 
 /// A job under a limit as the kernel keeps it, millisecond by millisecond: a period's share of 100 ms at once, until a tick
-/// after it is used up; what was too much is taken off the next. The limit is asked for after each look of 100 ms.
+/// after it is used up; what was too much is taken off the next. The limit is asked for after each look of 100 ms; a new one
+/// begins a new period.
 fn in_bursts(rule: Rule, cpu_s: f64, phase_ms: u32, limit_of: &mut dyn FnMut(Look) -> Option<f64>) -> f64 {
     let mut meter = Meter::new(rule);
-    let (mut limit, mut left_ms, mut runs) = (None::<f64>, 0.0, true);
-    let (mut got_s, mut looked_s, mut ms) = (0.0, 0.0, 0u32);
+    let (mut limit, mut left_ms, mut runs) = (None::<f64>, f64::INFINITY, true);
+    let (mut got_s, mut looked_s, mut ms, mut period) = (0.0, 0.0, 0u32, 0);
     while got_s < cpu_s && ms < 1_000_000 {
-        if ms % 100 == 0 {
+        if (ms - period) % 100 == 0 {
             let quota_ms = limit.map_or(f64::INFINITY, |limit| 100.0 * limit);
             left_ms = quota_ms.min(left_ms + quota_ms);
             runs |= left_ms > 0.0;
@@ -66,7 +67,11 @@ fn in_bursts(rule: Rule, cpu_s: f64, phase_ms: u32, limit_of: &mut dyn FnMut(Loo
             looked_s = got_s;
             let wanted_s = (0.1 * limit.unwrap_or(1.0)).max(got);
             let at_s = 0.001 * f64::from(ms);
-            limit = limit_of(Look { at_s, seconds: TICK, got_s: got, wanted_s });
+            let new = limit_of(Look { at_s, seconds: TICK, got_s: got, wanted_s });
+            if new != limit {
+                (limit, left_ms, runs, period) =
+                    (new, new.map_or(f64::INFINITY, |limit| 100.0 * limit), true, ms);
+            }
         }
     }
     0.001 * f64::from(ms)
