@@ -1,88 +1,20 @@
 //! Random plans, random bad luck, a crash at every operation: afterwards everything is as found.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod world;
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use evenkeel_actuate::fake::{Crashed, Event, FakeKernel, FakeMedium, World};
-use evenkeel_actuate::{
-    ActuateError, Actuator, KernelError, Options, Recovery, RestoreReport, SetReport, Verdict, all_cpus,
-    restore_on,
-};
+use evenkeel_actuate::fake::Event;
+use evenkeel_actuate::{ActuateError, KernelError, Verdict, all_cpus};
 use evenkeel_base::{
-    Change, CpuQuota, CpuSet, GroupRef, Knob, Limit, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target,
-    TaskId,
+    Change, CpuQuota, CpuSet, Knob, Limit, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
 };
 use proptest::prelude::*;
+use world::{Host, TASKS, host, plan};
 
 type Values = BTreeMap<(Target, Knob), Setting>;
-
-const TASKS: [u32; 6] = [10, 11, 12, 13, 14, 15];
-
-struct Host {
-    world: World,
-    tasks: Vec<TaskId>,
-    groups: Vec<GroupRef>,
-    /// Never to be written: kernel thread, real-time, out of scope, pid 1.
-    forbidden: Vec<Target>,
-}
-
-fn host() -> Host {
-    let world = World::new(4);
-    let mut tasks = vec![world.add_task(10, 1), world.add_task(11, 1), world.add_task(12, 10)];
-    tasks.extend([world.add_thread(10, 13, 1), world.add_task(14, 11), world.add_task(15, 12)]);
-    // 11 was restricted by its user, 14 reniced, 15 sits in a cpuset
-    world.put(&Target::Task(tasks[1]), &Setting::Affinity("0-2".parse().unwrap()));
-    let reniced = SchedAttr { nice: Nice::new(3), slice_ns: Some(7_000_000), ..SchedAttr::DEFAULT };
-    world.put(&Target::Task(tasks[4]), &Setting::Sched(reniced));
-    world.set_cpuset(15, "2-3".parse().unwrap());
-    let kthread = world.add_task(20, 0);
-    world.make_kernel_thread(20);
-    let fifo = world.add_task(21, 1);
-    let realtime = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 5, ..SchedAttr::DEFAULT };
-    world.put(&Target::Task(fifo), &Setting::Sched(realtime));
-    let outsider = world.add_task(22, 1);
-    let init = TaskId { tgid: 1, tid: 1, start_time: 1001 };
-    let v1 = [Setting::Weight(512), Setting::GroupIdle(false), Setting::Quota(CpuQuota::UNLIMITED)];
-    let v2 = [Setting::Weight(100), Setting::GroupIdle(false), Setting::Cpuset(CpuSet::new())];
-    let groups = vec![world.add_group("/a", false, &v1), world.add_group("/b", true, &v2)];
-    let fenced = world.add_group("/out", false, &v1);
-    let mut forbidden: Vec<Target> = [kthread, fifo, outsider, init].map(Target::Task).to_vec();
-    forbidden.push(Target::Group(fenced));
-    Host { world, tasks, groups, forbidden }
-}
-
-impl Host {
-    fn open(&self) -> Result<(Actuator<FakeKernel>, Recovery), ActuateError> {
-        let medium = Box::new(FakeMedium(self.world.clone()));
-        Actuator::open_on(
-            FakeKernel(self.world.clone()),
-            medium,
-            Options { allow_realtime: true, protected: vec![] },
-        )
-    }
-
-    fn restore(&self) -> Result<Recovery, ActuateError> {
-        restore_on(&mut FakeKernel(self.world.clone()), &mut FakeMedium(self.world.clone()))
-    }
-
-    fn in_scope(target: &Target) -> bool {
-        !matches!(target, Target::Task(id) if id.tid == 22)
-            && !matches!(target, Target::Group(group) if group.path == "/out")
-    }
-
-    /// Opens, sets the plans one after the other, closes. The restore report if it came that far.
-    fn live(&self, plans: &[Plan]) -> Result<(Vec<SetReport>, RestoreReport), Crashed> {
-        catch_unwind(AssertUnwindSafe(|| match self.open() {
-            Ok((mut actuator, _)) => {
-                let sets = plans.iter().map(|plan| actuator.set(plan, &Self::in_scope)).collect();
-                (sets, actuator.close())
-            }
-            Err(_) => (Vec::new(), RestoreReport::default()),
-        }))
-        .map_err(|payload| *payload.downcast::<Crashed>().expect("only crashes unwind"))
-    }
-}
 
 fn setting() -> impl Strategy<Value = Setting> {
     let policy = prop_oneof![
@@ -392,11 +324,6 @@ fn batch(nice: i32) -> Setting {
     Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
 }
 
-fn plan(changes: Vec<(Target, Setting)>) -> Plan {
-    let change = |(target, to)| Change { target, to, why: String::new() };
-    Plan { changes: changes.into_iter().map(change).collect(), ..Plan::default() }
-}
-
 /// 14 is a child of 11 and older than its change: what it passes on is its own, whatever 11 has been given.
 #[test]
 fn what_an_untuned_parent_passes_on_is_not_its_parents() {
@@ -519,56 +446,4 @@ fn a_journal_of_another_boot_says_nothing() {
     assert!(recovery.report.notes[0].contains("earlier boot"));
     assert_eq!(host.world.written().len(), written);
     assert_eq!(host.world.journal(), None);
-}
-
-#[test]
-fn what_somebody_else_changed_is_left_and_reported() {
-    let host = host();
-    let group = Target::Group(host.groups[0].clone());
-    let (mut actuator, _) = host.open().unwrap();
-    assert_eq!(actuator.set(&plan(vec![(group.clone(), Setting::Weight(50))]), &|_| true).applied(), 1);
-    host.world.put(&group, &Setting::Weight(777));
-    let report = actuator.set(&plan(vec![(group.clone(), Setting::Weight(900))]), &|_| true);
-    assert_eq!(report.changes[0].verdict, Verdict::Conflict(Setting::Weight(777)));
-    let report = actuator.close();
-    assert!(report.put_back.is_empty(), "{report:?}");
-    assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(777));
-}
-
-#[test]
-fn an_idle_group_gets_its_weight_back() {
-    let host = host();
-    let found = host.world.values();
-    let group = Target::Group(host.groups[0].clone());
-    let (mut actuator, _) = host.open().unwrap();
-    let idle = plan(vec![(group.clone(), Setting::GroupIdle(true))]);
-    assert_eq!(actuator.set(&idle, &|_| true).applied(), 1);
-    assert_eq!(actuator.set(&idle, &|_| true).in_force(), 1);
-    assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(3));
-    drop(actuator);
-    let report = host.restore().unwrap().report;
-    assert!(report.is_clean(), "{report:?}");
-    assert_eq!(host.world.values(), found);
-}
-
-#[test]
-fn what_a_cgroups_owner_remembers_goes_back_even_when_the_cgroup_is_gone_or_the_host_was_booted() {
-    for boot in [false, true] {
-        for again in [false, true] {
-            let host = host();
-            let group = host.groups[0].clone();
-            host.world.own(&group);
-            let (mut actuator, _) = host.open().unwrap();
-            let set = plan(vec![(Target::Group(group.clone()), Setting::Weight(50))]);
-            assert_eq!(actuator.set(&set, &|_| true).applied(), 1);
-            drop(actuator);
-            host.world.at(host.world.operations(), Event::RemoveGroup(group.clone(), again));
-            if boot {
-                host.world.reboot();
-            }
-            let report = host.restore().unwrap().report;
-            assert_eq!(report.put_back.len(), 1, "{report:?}");
-            assert_eq!(host.world.remembered(&group, Knob::Weight), Some(Setting::Weight(512)));
-        }
-    }
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_base::{CpuQuota, CpuSet, Limit};
 use evenkeel_kernfs::{Root, proc_stat};
 use evenkeel_model::credit::Rule;
 use evenkeel_model::families::{self, Family};
@@ -74,33 +74,27 @@ impl HostTimes {
     }
 }
 
-/// What the governed got on each CPU and would have got there, had nobody stolen it.
+/// What others left the governed, and what they would have got of it had nobody stolen it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
-    /// Taken by other programs of this host, on all CPUs, seconds.
+    /// Taken by other programs of this host, seconds.
     others_s: f64,
-    /// Wanted, on each CPU at most what others left there, seconds.
+    /// Wanted, seconds: on each CPU at most all of it (those who wait there wait for each other), in all at most what others
+    /// left.
     wanted_s: f64,
 }
 
 impl Room {
-    /// By what was busy on each CPU, and what the governed did there. `got_s` counts those of their threads, too, that ended
-    /// meanwhile.
-    fn of(busy_s: &BTreeMap<u32, f64>, on: &BTreeMap<u32, OnCpu>, got_s: f64, seconds: f64) -> Self {
-        let did = |cpu: &u32| on.get(cpu).copied().unwrap_or_default();
-        let unknown: BTreeMap<u32, f64> =
-            busy_s.iter().map(|(cpu, busy)| (*cpu, (busy - did(cpu).ran_s).max(0.0))).collect();
-        let sum: f64 = unknown.values().sum();
-        let ran: f64 = on.values().map(|on| on.ran_s).sum();
-        let ended = (got_s - ran).clamp(0.0, sum);
-        let others = sum - ended;
+    /// By what was busy on each of the CPUs that may be used, and what the governed did there.
+    fn of(busy_s: &[f64], on: &BTreeMap<u32, OnCpu>, got_s: f64, seconds: f64) -> Self {
+        let others = busy_s.iter().sum::<f64>() - got_s;
         // The host's counters have steps of 10 ms.
-        let part = if others > OTHERS * seconds { others / sum } else { 0.0 };
-        let wanted = on.iter().map(|(cpu, on)| {
-            let others = part * unknown.get(cpu).copied().unwrap_or(0.0);
-            on.wanted_s.min((seconds - others).max(0.0))
-        });
-        Self { others_s: part * sum, wanted_s: wanted.sum() }
+        let others_s = if others > OTHERS * seconds { others } else { 0.0 };
+        let room = match busy_s {
+            [] => f64::INFINITY,
+            busy => (busy.len() as f64 * seconds - others_s).max(got_s),
+        };
+        Self { others_s, wanted_s: on.values().map(|on| on.wanted_s.min(seconds)).sum::<f64>().min(room) }
     }
 }
 
@@ -113,6 +107,7 @@ pub struct Auto {
     governor: Governor,
     family: Option<Family>,
     cpus: f64,
+    within: Option<CpuSet>,
     period: Duration,
     demand: Demand,
     probe: Probe,
@@ -156,12 +151,17 @@ pub fn check_instance(name: &str) -> Result<(), String> {
 }
 
 impl Auto {
-    /// For tasks that could use so many CPUs; quotas have this period. `instance` names the instance type where the
+    /// For tasks that could use so many CPUs, if known of these; quotas have this period. `instance` names the instance type where the
     /// firmware does not. `seldom`: writes are dear, so that small changes and those of the last moment wait.
     ///
     /// # Errors
     /// In words: an instance type that is not known.
-    pub fn new(cpus: f64, period: Duration, instance: Option<&str>, seldom: bool) -> Result<Self, String> {
+    pub fn new(
+        (cpus, within): (f64, Option<CpuSet>),
+        period: Duration,
+        instance: Option<&str>,
+        seldom: bool,
+    ) -> Result<Self, String> {
         instance.map_or(Ok(()), check_instance)?;
         let family = family(instance);
         let mut rules = Rules { cpus, ..Rules::default() };
@@ -182,6 +182,7 @@ impl Auto {
             governor: Governor::new(rules),
             family,
             cpus: rules.cpus,
+            within,
             period,
             demand: Demand::new(),
             probe: Probe::default(),
@@ -240,11 +241,12 @@ impl Auto {
         (late, slow): (f64, f64),
     ) -> Look {
         let limit_s = self.limit.unwrap_or(self.cpus) * seconds;
-        let used = host.as_ref().map(|(then, now)| {
-            let since = |(cpu, busy): (&u32, &f64)| Some((*cpu, busy - then.busy_s.get(cpu)?));
-            now.busy_s.iter().filter_map(since).collect()
+        let busy: Vec<f64> = host.as_ref().map_or_else(Vec::new, |(then, now)| {
+            let within = |cpu: u32| self.within.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+            let since = |(cpu, busy): (&u32, &f64)| Some(busy - then.busy_s.get(cpu)?);
+            now.busy_s.iter().filter(|(cpu, _)| within(**cpu)).filter_map(since).collect()
         });
-        let room = Room::of(&used.unwrap_or_default(), on, got_s, seconds);
+        let room = Room::of(&busy, on, got_s, seconds);
         // What other programs of this host took is not stolen.
         let wanted = room.wanted_s.min(limit_s).max(got_s);
         let mut look = Look { at_s: 0.0, seconds, got_s, wanted_s: wanted };

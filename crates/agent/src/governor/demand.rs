@@ -11,7 +11,7 @@ use evenkeel_kernfs::schedstat;
 /// Most threads looked at; more are as good as all CPUs wanted.
 const MOST: usize = 512;
 
-/// What threads on one CPU did since the last look, seconds.
+/// What threads that are on one CPU now did since the last look, seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OnCpu {
     /// Ran.

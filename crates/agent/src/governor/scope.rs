@@ -262,9 +262,11 @@ impl ScopeGovernor {
             .or_else(|| quota_now(cpu, &group.path))
             .or(group.quota)
             .unwrap_or(CpuQuota::UNLIMITED);
-        let cpus = group.cpuset.as_ref().unwrap_or(&observation.topology.online).len().max(1) as f64;
+        let within = group.cpuset.as_ref().unwrap_or(&observation.topology.online);
+        let cpus = within.len().max(1) as f64;
         let cpus = original.pct().map_or(cpus, |pct| cpus.min(pct / 100.0));
-        let auto = match Auto::new(cpus, PERIOD, self.instance.as_deref(), is_owned(&group.path)) {
+        let room = (cpus, Some(within.clone()));
+        let auto = match Auto::new(room, PERIOD, self.instance.as_deref(), is_owned(&group.path)) {
             Ok(auto) => auto,
             Err(why) => return self.rest(why),
         };

@@ -137,7 +137,7 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
     let mut auto = match args.cpu_limit {
         Some(LimitArg::Auto) => {
             let cpus = args.cpus.as_ref().map_or_else(online, CpuSet::len).max(1) as f64;
-            let auto = Auto::new(cpus, args.period, args.instance.as_deref(), false);
+            let auto = Auto::new((cpus, args.cpus.clone()), args.period, args.instance.as_deref(), false);
             Some(auto.map_err(|error| (125, anyhow!(error)))?)
         }
         _ => None,
