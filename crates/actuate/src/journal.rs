@@ -136,9 +136,9 @@ pub fn decode(bytes: &[u8]) -> Contents {
 }
 
 fn decode_line(line: &[u8]) -> Option<Record> {
-    let (sum, json) = (line.get(..8)?, line.get(9..)?);
-    let sum = u32::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
-    if line[8] != b' ' || crc32fast::hash(json) != sum {
+    let (sum, json) = (line.get(..9)?, line.get(9..)?);
+    // As it is written and in no other way: a digit in capitals is a changed byte, too.
+    if sum != format!("{:08x} ", crc32fast::hash(json)).as_bytes() {
         return None;
     }
     serde_json::from_slice(json).ok()
@@ -203,6 +203,17 @@ mod tests {
     fn a_journal_without_a_header_is_damaged() {
         assert_eq!(decode(&bytes(&sample()[1..])).damaged, [1]);
         assert_eq!(decode(b"").damaged, [0usize; 0]);
+    }
+
+    #[test]
+    fn every_changed_bit_is_seen() {
+        let whole = bytes(&sample());
+        for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut all = whole.clone();
+            all[at] ^= 1 << bit;
+            let contents = decode(&all);
+            assert!(!contents.damaged.is_empty() || !all.ends_with(b"\n"), "bit {bit} of byte {at}");
+        }
     }
 
     proptest! {

@@ -2,52 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::process::{Child, Command, Stdio};
+mod load;
+
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, TaskId};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::pull::{Offer, Watch};
-
-/// Tests that want CPU 1 idle: one at a time.
-static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Process {
-    fn shell(script: &str) -> Self {
-        let mut command = Command::new("sh");
-        Self(command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap())
-    }
-
-    fn id(&self) -> TaskId {
-        let pid = self.0.id();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let rest = stat.rsplit_once(')').unwrap().1;
-        let start_time = rest.split_whitespace().nth(19).unwrap().parse().unwrap();
-        TaskId { tgid: pid, tid: pid, start_time }
-    }
-
-    fn pin(&self, cpus: &str) {
-        let set = Command::new("taskset").args(["-pc", cpus, &self.0.id().to_string()]).output();
-        assert!(set.expect("taskset (util-linux) is needed").status.success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Computes without an end.
-const SPIN: &str = "while :; do :; done";
+use load::{Process, SPIN, turn};
 
 /// Two spinners on CPU 0 while CPU 1 has time: whatever wakes there and sleeps again shows that one of them waits.
 fn crowded() -> [Process; 2] {
@@ -115,7 +77,7 @@ fn who_has_run_out_of_quota_is_not_offered_over_and_over() {
     let _turn = turn();
     let group = Group::throttled();
     let spinner = Process::shell(SPIN);
-    std::fs::write(group.0.join("cgroup.procs"), spinner.0.id().to_string()).unwrap();
+    std::fs::write(group.0.join("cgroup.procs"), spinner.pid().to_string()).unwrap();
     let mut watch = watch();
     watch.follow(spinner.id()).unwrap();
     let seen = offers(&mut watch, Duration::from_secs(2)).len();

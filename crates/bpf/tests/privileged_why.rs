@@ -3,67 +3,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod load;
+
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions};
+use load::{Process, turn};
 
-/// Tests that load programs, count them, or want a CPU: one at a time.
-static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Process {
-    /// Spins on a CPU.
-    fn hog(cpu: u32) -> Self {
-        let cpu = cpu.to_string();
-        let mut command = Command::new("taskset");
-        command.args(["-c", &cpu, "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
-        let hog = Self(command.spawn().expect("taskset (util-linux) is needed"));
-        let began = Instant::now();
-        while hog.comm() != "sh" {
-            assert!(began.elapsed() < Duration::from_secs(30), "the hog did not start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        hog
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn comm(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/comm", self.pid())).unwrap_or_default().trim().to_owned()
-    }
-
-    /// Identity as `why` takes it.
-    fn id(&self) -> (u32, u64) {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        let rest = stat.rsplit_once(')').unwrap().1;
-        (self.pid(), rest.split_whitespace().nth(19).unwrap().parse().unwrap())
-    }
-
-    /// Ran and waited, ns, by the kernel's own counters.
-    fn schedstat(&self) -> [f64; 2] {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
-        let mut numbers = text.split_whitespace().map(|n| n.parse().unwrap());
-        [numbers.next().unwrap(), numbers.next().unwrap()]
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Identity as `why` takes it.
+fn named(process: &Process) -> (u32, u64) {
+    let id = process.id();
+    (id.tgid, id.start_time)
 }
 
 fn whole(seen: &Seen) -> Cell {
@@ -90,7 +44,7 @@ fn run_and_wait_agree_with_the_kernels_counters_and_the_hog_is_to_blame() {
     let _turn = turn();
     let target = Process::hog(0);
     let hogs = [Process::hog(0), Process::hog(0)];
-    let probe = watch(Watch::Processes(vec![target.id()]));
+    let probe = watch(Watch::Processes(vec![named(&target)]));
     let before = target.schedstat();
     let hogs_before = hogs.each_ref().map(Process::schedstat);
     std::thread::sleep(Duration::from_secs(3));
@@ -160,7 +114,8 @@ fn waits_are_told_while_the_watch_goes_on() {
     let nobody = probe.waited().unwrap();
     assert_eq!(total(&nobody, &Waited::default()), 0, "nobody is meant yet");
     // One that comes later; the other is not meant.
-    probe.add_process(hogs[0].id().0, hogs[0].id().1).unwrap();
+    let (tgid, start_time) = named(&hogs[0]);
+    probe.add_process(tgid, start_time).unwrap();
     std::thread::sleep(Duration::from_secs(1));
     let first = probe.waited().unwrap();
     std::thread::sleep(Duration::from_secs(1));
@@ -220,7 +175,7 @@ fn nothing_is_left_behind_also_after_a_kill() {
         let _ = fs::remove_file(&file);
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "hold_the_programs_when_told_to"]).env(HOLD, &file).stdout(Stdio::null());
-        let holder = Process(command.spawn().unwrap());
+        let holder = Process::start(command);
         let began = Instant::now();
         while !file.exists() {
             assert!(began.elapsed() < Duration::from_secs(60), "the holder did not load");

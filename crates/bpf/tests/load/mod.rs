@@ -1,0 +1,81 @@
+//! Processes to watch; they end with their guard.
+#![allow(dead_code)]
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_base::TaskId;
+
+/// Tests that load programs, count them, or want a CPU: one at a time.
+pub fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Computes without an end.
+pub const SPIN: &str = "while :; do :; done";
+
+/// A process that ends with the test.
+pub struct Process(Child);
+
+impl Process {
+    pub fn start(mut command: Command) -> Self {
+        Self(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    /// A shell with a script.
+    pub fn shell(script: &str) -> Self {
+        let mut command = Command::new("sh");
+        Self(command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Spins on a CPU.
+    pub fn hog(cpu: u32) -> Self {
+        let cpu = cpu.to_string();
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu, "sh", "-c", SPIN]).stdin(Stdio::null());
+        let hog = Self(command.spawn().expect("taskset (util-linux) is needed"));
+        let began = Instant::now();
+        while hog.comm() != "sh" {
+            assert!(began.elapsed() < Duration::from_secs(30), "the hog did not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        hog
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn comm(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/comm", self.pid())).unwrap_or_default().trim().to_owned()
+    }
+
+    pub fn id(&self) -> TaskId {
+        let pid = self.pid();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let rest = stat.rsplit_once(')').unwrap().1;
+        let start_time = rest.split_whitespace().nth(19).unwrap().parse().unwrap();
+        TaskId { tgid: pid, tid: pid, start_time }
+    }
+
+    pub fn pin(&self, cpus: &str) {
+        let set = Command::new("taskset").args(["-pc", cpus, &self.pid().to_string()]).output();
+        assert!(set.expect("taskset (util-linux) is needed").status.success());
+    }
+
+    /// Ran and waited, ns, by the kernel's own counters.
+    pub fn schedstat(&self) -> [f64; 2] {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
+        let mut numbers = text.split_whitespace().map(|n| n.parse().unwrap());
+        [numbers.next().unwrap(), numbers.next().unwrap()]
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
