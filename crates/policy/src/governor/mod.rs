@@ -73,6 +73,9 @@ const NOTABLE: f64 = 0.08;
 const CALM: usize = 5;
 /// What is asked for while punished, relative to what is given: enough above it to see when more is given.
 const ASK: f64 = 1.35;
+/// And at least, CPUs: a quota is kept to a tick, so that a token of 3 % and what is asked for are told apart in five looks only
+/// if that is so much more.
+const ASK_LEAST: f64 = 0.05;
 /// Share of what is asked for that must be given to count as let go.
 const LET_GO: f64 = 0.9;
 /// Least limit, CPUs: in a period of 100 ms what runs until the next tick (4 ms at 250 Hz) pays for hardly more than one
@@ -220,7 +223,7 @@ impl Governor {
     fn right(&self) -> Option<f64> {
         match self.state {
             State::Free | State::Off { .. } => None,
-            State::Waiting { given, .. } => Some((given * ASK).clamp(LEAST, self.rules.cpus)),
+            State::Waiting { given, .. } => Some((given * ASK).max(ASK_LEAST).min(self.rules.cpus)),
             State::Resting { given, .. } => Some((given * ASK).clamp(LEAST, self.rules.cpus)),
             State::Holding { limit, .. } => {
                 // A job that waits for disks and the like uses less than its limit: its use is what is held.

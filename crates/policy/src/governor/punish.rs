@@ -82,7 +82,8 @@ impl Governor {
         if self.recent.len() >= 3 * CALM && (rate / given.max(1e-6) - 1.0).abs() > 0.3 {
             self.state = State::Waiting { since_s, given: 0.5 * (rate + given) };
         }
-        let patience = if rate >= BASELINE { GIVE_UP_BASELINE } else { GIVE_UP };
+        // When punishment ends, more is given before that is certain: a baseline is given all along.
+        let patience = if rate.min(given) >= BASELINE { GIVE_UP_BASELINE } else { GIVE_UP };
         let before = if self.late { now - since_s } else { (since_s - self.history.fresh_s()).max(1.0) };
         if now - since_s > patience * before && self.fit.is_none() {
             let beyond = (self.used_s - rate * now).max(0.0);
