@@ -98,9 +98,6 @@ impl Room {
     }
 }
 
-/// Least quota the kernel takes, microseconds (`min_bw_quota_period` in kernel/sched/core.c).
-const LEAST_QUOTA_USEC: u64 = 1_000;
-
 /// Looks for the right limit of whom it is shown.
 #[derive(Debug)]
 pub struct Auto {
@@ -114,7 +111,6 @@ pub struct Auto {
     last: Option<(Instant, Option<u64>, Option<HostTimes>)>,
     /// Limit in force, CPUs.
     limit: Option<f64>,
-    lowest: Option<f64>,
     changes: usize,
     trouble: Option<String>,
     seen: Seen,
@@ -151,8 +147,8 @@ pub fn check_instance(name: &str) -> Result<(), String> {
 }
 
 impl Auto {
-    /// For tasks that could use so many CPUs, if known of these; quotas have this period. `instance` names the instance type where the
-    /// firmware does not. `seldom`: writes are dear, so that small changes and those of the last moment wait.
+    /// For tasks that could use so many CPUs, if known of these; quotas have this period. `instance` names the instance type
+    /// where the firmware does not. `seldom`: writes are dear, so that small changes and those of the last moment wait.
     ///
     /// # Errors
     /// In words: an instance type that is not known.
@@ -188,7 +184,6 @@ impl Auto {
             probe: Probe::default(),
             last: None,
             limit: None,
-            lowest: None,
             changes: 0,
             trouble: None,
             seen: Seen::default(),
@@ -199,19 +194,18 @@ impl Auto {
     /// One look; to be called about ten times a second. `overslept`: how much longer the caller slept than it meant to.
     pub fn tick(&mut self, governed: &mut dyn Governed, overslept: Duration) {
         let now = Instant::now();
-        let cpu_ns = governed.cpu_ns();
-        let host = HostTimes::read();
-        let Some((then, cpu_then, host_then)) = self.last.clone() else {
-            self.demand.look(governed.processes(), 0.0);
-            self.last = Some((now, cpu_ns, host));
-            self.apply(governed);
-            return;
-        };
-        let elapsed = now.duration_since(then);
-        if elapsed < LEAST {
+        if self.last.as_ref().is_some_and(|(then, ..)| now.duration_since(*then) < LEAST) {
             return;
         }
-        let seconds = elapsed.as_secs_f64();
+        let cpu_ns = governed.cpu_ns();
+        let host = HostTimes::read();
+        let Some((then, cpu_then, host_then)) = self.last.take() else {
+            self.demand.look(governed.processes(), 0.0);
+            self.apply(governed, true);
+            self.last = Some((now, cpu_ns, host));
+            return;
+        };
+        let seconds = now.duration_since(then).as_secs_f64();
         let on = self.demand.look(governed.processes(), seconds);
         let got_s = match cpu_ns.zip(cpu_then) {
             Some((now, then)) => now.saturating_sub(then) as f64 / 1e9,
@@ -219,7 +213,8 @@ impl Auto {
         };
         let slow = self.probe.look();
         let late = (overslept.as_secs_f64() - USUAL_S).max(0.0) / seconds;
-        let look = self.weigh(seconds, got_s, &on, host_then.zip(host.clone()), (late.min(1.0), slow));
+        let look =
+            self.weigh(seconds, got_s, &on, host_then.as_ref().zip(host.as_ref()), (late.min(1.0), slow));
         self.last = Some((now, cpu_ns, host));
         let onsets = self.governor.onsets();
         let at_s = self.began.elapsed().as_secs_f64();
@@ -227,7 +222,7 @@ impl Auto {
         if self.governor.onsets() != onsets {
             tracing::debug!(at_s, limit = self.limit, verdict = %self.governor.verdict(), "punished");
         }
-        self.apply(governed);
+        self.apply(governed, false);
     }
 
     /// What was got, and would have been got. `late`, `slow`: shares of the time in which nothing was done, by how late the
@@ -237,11 +232,11 @@ impl Auto {
         seconds: f64,
         got_s: f64,
         on: &BTreeMap<u32, OnCpu>,
-        host: Option<(HostTimes, HostTimes)>,
+        host: Option<(&HostTimes, &HostTimes)>,
         (late, slow): (f64, f64),
     ) -> Look {
         let limit_s = self.limit.unwrap_or(self.cpus) * seconds;
-        let busy: Vec<f64> = host.as_ref().map_or_else(Vec::new, |(then, now)| {
+        let busy: Vec<f64> = host.map_or_else(Vec::new, |(then, now)| {
             let within = |cpu: u32| self.within.as_ref().is_none_or(|cpus| cpus.contains(cpu));
             let since = |(cpu, busy): (&u32, &f64)| Some(busy - then.busy_s.get(cpu)?);
             now.busy_s.iter().filter(|(cpu, _)| within(**cpu)).filter_map(since).collect()
@@ -274,14 +269,15 @@ impl Auto {
 
     fn quota(&self, limit: Option<f64>) -> CpuQuota {
         let period_usec = u64::try_from(self.period.as_micros()).unwrap_or(CpuQuota::UNLIMITED.period_usec);
-        let usec = |cpus: f64| ((cpus * period_usec as f64).round() as u64).max(LEAST_QUOTA_USEC);
+        let usec = |cpus: f64| ((cpus * period_usec as f64).round() as u64).max(CpuQuota::LEAST_USEC);
         let quota_usec = limit.map_or(Limit::Max, |cpus| Limit::Value(usec(cpus)));
         CpuQuota { quota_usec, period_usec, burst_usec: 0 }
     }
 
-    fn apply(&mut self, governed: &mut dyn Governed) {
+    /// Sets what the governor says, where that is not in force; `first`: whatever is in force.
+    fn apply(&mut self, governed: &mut dyn Governed, first: bool) {
         let limit = self.governor.limit();
-        if limit == self.limit && self.last.is_some() {
+        if limit == self.limit && !first {
             return;
         }
         match governed.set_quota(&self.quota(limit)) {
@@ -289,9 +285,6 @@ impl Auto {
                 self.trouble = None;
                 self.changes += usize::from(limit != self.limit);
                 self.limit = limit;
-                if let Some(limit) = limit {
-                    self.lowest = Some(self.lowest.map_or(limit, |l| l.min(limit)));
-                }
             }
             Err(error) => self.trouble = Some(format!("the limit could not be set: {error}")),
         }
@@ -300,11 +293,6 @@ impl Auto {
     /// How often punishment began, CPU seconds used, and those stolen of what was wanted within the limits set.
     pub fn sums(&self) -> (usize, f64, f64) {
         (self.governor.onsets(), self.governor.used_s(), self.governor.stolen_s())
-    }
-
-    /// Why the limit could not be set or nothing be read.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
     }
 
     /// What was found, done, and spent, for people.

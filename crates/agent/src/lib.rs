@@ -16,6 +16,8 @@ pub mod protect;
 mod puller;
 mod record;
 pub mod scope;
+#[cfg(test)]
+mod testing;
 mod trial;
 mod watch;
 

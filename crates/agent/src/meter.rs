@@ -86,6 +86,12 @@ impl Meter {
         }
     }
 
+    /// What is to be said of waits that are not exact; `None` if they are.
+    pub fn caveat(&self) -> Option<String> {
+        let why = self.problem()?;
+        Some(format!("means for each switch from /proc, less than a 99th percentile: {why}"))
+    }
+
     /// Waits that ended since the last call; `None` where they could not be read.
     pub fn take(&mut self) -> Option<Histogram> {
         match self {

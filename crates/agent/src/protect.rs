@@ -106,11 +106,8 @@ impl Guardian {
     /// What people are to be told at the start.
     pub fn notes(&self) -> Vec<String> {
         let means = |guarded: &Guarded| {
-            let why = guarded.meter.problem()?;
             let name = &guarded.protected.protection.name;
-            Some(format!(
-                "waits of {name} are means for each switch from /proc, less than a 99th percentile: {why}"
-            ))
+            Some(format!("waits of {name} are {}", guarded.meter.caveat()?))
         };
         self.all.iter().filter_map(means).collect()
     }

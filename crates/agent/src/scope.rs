@@ -180,63 +180,24 @@ impl Term {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_base::{GroupView, HostView, TaskId, Topology};
-    use std::sync::Arc;
+    use crate::testing;
 
     fn observation() -> Observation {
-        Observation {
-            interval_s: 1.0,
-            wall_ns: 0,
-            topology: Arc::new(Topology::synthetic(1, 1, 2, 1)),
-            host: HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: vec![] },
-            tasks: vec![],
-            groups: ["/", "/a", "/a/b", "/ab"]
-                .map(|path| GroupView {
-                    path: path.into(),
-                    parent: None,
-                    load_weight: None,
-                    raw_weight: None,
-                    v2: true,
-                    quota: None,
-                    cpuset: None,
-                    cpu_pct: None,
-                    throttled_pct: None,
-                    throttled_periods: None,
-                })
-                .into(),
-            containers: vec![ContainerView {
-                id: "0123456789abcdef".into(),
-                name: "web".into(),
-                runtime: "docker".into(),
-                confirmed: true,
-                labels: vec![],
-                pod: None,
-                group: None,
-            }],
-            pods: vec![],
-            vms: vec![],
-            exited: vec![],
-        }
+        let container = ContainerView {
+            id: "0123456789abcdef".into(),
+            name: "web".into(),
+            runtime: "docker".into(),
+            confirmed: true,
+            labels: vec![],
+            pod: None,
+            group: None,
+        };
+        let groups = ["/", "/a", "/a/b", "/ab"].map(|path| (path, None));
+        Observation { containers: vec![container], ..testing::observation(&groups) }
     }
 
     fn task(pid: u32, comm: &str, group: u32, container: Option<u32>) -> TaskView {
-        TaskView {
-            id: TaskId { tgid: pid, tid: pid, start_time: 1 },
-            ppid: 1,
-            comm: comm.into(),
-            kernel_thread: false,
-            cpu: None,
-            affinity: None,
-            sched: None,
-            group: Some(group),
-            container,
-            pod: None,
-            vm: None,
-            cpu_pct: 0.0,
-            wait_pct: None,
-            voluntary_per_s: None,
-            involuntary_per_s: None,
-        }
+        TaskView { container, ..testing::task(pid, comm, group) }
     }
 
     fn has(scope: &[&str], task: &TaskView) -> bool {

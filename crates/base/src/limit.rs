@@ -46,6 +46,8 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
+    /// Shortest quota and period the kernel takes, microseconds (`min_cfs_quota_period`, `kernel/sched/core.c`).
+    pub const LEAST_USEC: u64 = 1_000;
     /// No limit, default period.
     pub const UNLIMITED: Self = Self { quota_usec: Limit::Max, period_usec: 100_000, burst_usec: 0 };
 

@@ -1,6 +1,9 @@
 //! Files of a cgroup that say what CPU it may have and had: `cpu.stat`, `cpu.max`, `cpu.weight`, `cpu.shares`,
 //! `cpu.cfs_*_us`, `cpuacct.usage`, `cpuset.*`.
 
+use std::fs;
+use std::path::Path;
+
 use evenkeel_base::{CpuQuota, CpuSet, Limit};
 
 use crate::error::optional;
@@ -90,6 +93,23 @@ pub struct CpuLimits {
     pub load_weight: Option<u64>,
     /// Bandwidth.
     pub quota: Option<CpuQuota>,
+}
+
+/// Processes of a cgroup's directory, none if it is gone.
+pub fn processes(dir: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// As [`processes`], with those of the cgroups below it.
+pub fn processes_below(dir: &Path) -> Vec<u32> {
+    let mut found = processes(dir);
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(processes_below(&entry.path()));
+        }
+    }
+    found
 }
 
 /// Reads a group's weight and bandwidth. The root group has neither on v2; everything missing is `None`.

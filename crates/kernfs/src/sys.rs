@@ -159,7 +159,16 @@ pub fn default_slice_ns() -> Option<u64> {
 
 /// `CLOCK_MONOTONIC`, nanoseconds.
 pub fn monotonic_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    clock_ns(rustix::time::ClockId::Monotonic)
+}
+
+/// CPU time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`), nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(rustix::time::ClockId::ThreadCPUTime)
+}
+
+fn clock_ns(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
 }
 

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+pub use evenkeel_kernfs::sys::thread_cpu_ns;
 use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -28,11 +29,6 @@ pub fn monotonic_ns() -> u64 {
 /// `CLOCK_REALTIME`, nanoseconds since 1970.
 pub fn realtime_ns() -> u64 {
     to_ns(clock_gettime(ClockId::Realtime))
-}
-
-/// CPU time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`), nanoseconds.
-pub fn thread_cpu_ns() -> u64 {
-    to_ns(clock_gettime(ClockId::ThreadCPUTime))
 }
 
 /// Sleeps until an instant of `CLOCK_MONOTONIC`; returns early, with `false`, when a signal arrives.

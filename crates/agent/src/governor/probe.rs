@@ -3,18 +3,12 @@
 
 use std::collections::VecDeque;
 
-use rustix::time::{ClockId, clock_gettime};
+use evenkeel_kernfs::sys::thread_cpu_ns;
 
 /// Rounds of a probe: about 20 microseconds.
 const ROUNDS: u64 = 20_000;
 /// Probes looked at together.
 const WINDOW: usize = 20;
-
-/// CPU time of this thread, nanoseconds.
-fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
-}
 
 /// Integer work without memory access: about a nanosecond a round.
 fn work(rounds: u64, seed: u64) -> u64 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_actuate::{SetReport, Verdict as Outcome};
@@ -12,7 +12,7 @@ use evenkeel_base::{
     Change, CpuQuota, GroupRef, GroupView, Knob, Limit, Observation, Setting, Target, TaskView,
 };
 use evenkeel_kernfs::Root;
-use evenkeel_kernfs::cgroupfs::{parse_cpu_stat, read_cpu_limits};
+use evenkeel_kernfs::cgroupfs::{parse_cpu_stat, processes_below, read_cpu_limits};
 use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_policy::governor::Verdict;
 
@@ -107,8 +107,8 @@ impl Governed for Hand<'_> {
     }
 
     fn processes(&self) -> Vec<u32> {
-        let mut all = BTreeSet::new();
-        members(&self.group.dir, &mut all);
+        // One whose threads are in several cgroups is listed in each.
+        let all: BTreeSet<u32> = processes_below(&self.group.dir).into_iter().collect();
         all.into_iter().collect()
     }
 
@@ -165,17 +165,6 @@ impl Hand<'_> {
         self.group.in_force = None;
         self.refused = Some(why.clone());
         why
-    }
-}
-
-/// Processes of a cgroup and those below it.
-fn members(dir: &Path, all: &mut BTreeSet<u32>) {
-    if let Ok(text) = fs::read_to_string(dir.join("cgroup.procs")) {
-        all.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
-    }
-    let below = fs::read_dir(dir).into_iter().flatten().flatten();
-    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        members(&entry.path(), all);
     }
 }
 
@@ -406,59 +395,14 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use evenkeel_base::{HostView, TaskId, TaskView, Topology};
-
     use super::*;
+    use crate::testing;
 
     /// `/`, `/a`, `/a/b`, `/c`, and tasks in them.
     fn observation(tasks: &[(u32, &str, u32)]) -> Observation {
-        let group = |path: &str, parent: Option<u32>| GroupView {
-            path: path.into(),
-            parent,
-            load_weight: None,
-            raw_weight: None,
-            v2: false,
-            quota: None,
-            cpuset: None,
-            cpu_pct: None,
-            throttled_pct: None,
-            throttled_periods: None,
-        };
-        let task = |&(pid, comm, group): &(u32, &str, u32)| TaskView {
-            id: TaskId { tgid: pid, tid: pid, start_time: 1 },
-            ppid: 1,
-            comm: comm.into(),
-            kernel_thread: false,
-            cpu: None,
-            affinity: None,
-            sched: None,
-            group: Some(group),
-            container: None,
-            pod: None,
-            vm: None,
-            cpu_pct: 0.0,
-            wait_pct: None,
-            voluntary_per_s: None,
-            involuntary_per_s: None,
-        };
         Observation {
-            interval_s: 1.0,
-            wall_ns: 0,
-            topology: Arc::new(Topology::synthetic(1, 1, 2, 1)),
-            host: HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: vec![] },
-            tasks: tasks.iter().map(task).collect(),
-            groups: vec![
-                group("/", None),
-                group("/a", Some(0)),
-                group("/a/b", Some(1)),
-                group("/c", Some(0)),
-            ],
-            containers: vec![],
-            pods: vec![],
-            vms: vec![],
-            exited: vec![],
+            tasks: tasks.iter().map(|&(pid, comm, group)| testing::task(pid, comm, group)).collect(),
+            ..testing::observation(&[("/", None), ("/a", Some(0)), ("/a/b", Some(1)), ("/c", Some(0))])
         }
     }
 

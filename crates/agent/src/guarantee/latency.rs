@@ -14,10 +14,8 @@ const MOST: usize = 8;
 /// What counts the waits of each promise of short waits, by its name.
 pub(super) type Meters = BTreeMap<String, Meter>;
 
-fn estimated(name: &str, why: &str) -> String {
-    format!(
-        "guarantee {name}: its waits are means for each switch from /proc, less than a 99th percentile: {why}"
-    )
+fn note(name: &str, meter: &Meter) -> Option<String> {
+    Some(format!("guarantee {name}: its waits are {}", meter.caveat()?))
 }
 
 impl Keeper {
@@ -36,9 +34,7 @@ impl Keeper {
                     continue;
                 }
                 let meter = Meter::start();
-                if let Some(why) = meter.problem() {
-                    self.notes.push(estimated(name, why));
-                }
+                self.notes.extend(note(name, &meter));
                 self.meters.insert(name.clone(), meter);
             }
             let Some(meter) = self.meters.get_mut(name) else { continue };
@@ -60,9 +56,7 @@ impl Keeper {
                 ward.waits.add_exact(observation.interval_s, waits);
             }
             meter.follow(observation.tasks.iter().filter(owned));
-            if let Some(why) = meter.problem() {
-                self.notes.push(estimated(name, why));
-            }
+            self.notes.extend(note(name, meter));
         }
     }
 }

@@ -175,28 +175,17 @@ impl Board {
         let own = own_cost();
         gauge("self_resident_bytes", "Memory of evenkeel itself", own.map(|(_, bytes)| bytes));
         let mut rates = |name: &str, help: &str, of: fn(&Owner) -> Option<f64>| {
-            let family = Family::<Vec<(String, String)>, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
-            for owner in &self.owners {
-                if let Some(value) = of(owner) {
-                    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-                    let labels =
-                        vec![label("kind", owner.kind), label("name", &owner.name), label("pod", &owner.pod)];
-                    family.get_or_create(&labels).set(value);
-                }
-            }
-            registry.register(name, help, family);
+            let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+            let of_owner =
+                |o: &Owner| vec![label("kind", o.kind), label("name", &o.name), label("pod", &o.pod)];
+            register_each(&mut registry, (name, help), &self.owners, of_owner, of);
         };
         rates("cpu_percent", "CPU got, percent of one CPU", |owner| Some(owner.cpu_pct));
         rates("wait_percent", "Time runnable without a CPU, percent, summed over tasks", |o| o.wait_pct);
         rates("throttled_percent", "Time held back by a quota, percent", |owner| owner.throttled_pct);
         let mut promises = |name: &str, help: &str, of: fn(&GuaranteeStatus) -> Option<f64>| {
-            let family = Family::<Vec<(String, String)>, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
-            for promise in &self.guarantees {
-                if let Some(value) = of(promise) {
-                    family.get_or_create(&vec![("name".to_owned(), promise.name.clone())]).set(value);
-                }
-            }
-            registry.register(name, help, family);
+            let of_promise = |promise: &GuaranteeStatus| vec![("name".to_owned(), promise.name.clone())];
+            register_each(&mut registry, (name, help), &self.guarantees, of_promise, of);
         };
         promises("guarantee_promised_percent", "CPU promised, percent of one CPU", |g| g.promised_pct);
         promises("guarantee_got_percent", "CPU got in the last second, percent of one CPU", |g| g.got_pct);
@@ -226,6 +215,23 @@ impl Board {
         registry.register("settings_in_force", "Which settings are in force", info);
         registry
     }
+}
+
+/// A gauge for each of these by its labels; what is not known is left out.
+fn register_each<T>(
+    registry: &mut Registry,
+    (name, help): (&str, &str),
+    all: &[T],
+    labels: impl Fn(&T) -> Vec<(String, String)>,
+    of: fn(&T) -> Option<f64>,
+) {
+    let family = Family::<Vec<(String, String)>, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
+    for one in all {
+        if let Some(value) = of(one) {
+            family.get_or_create(&labels(one)).set(value);
+        }
+    }
+    registry.register(name, help, family);
 }
 
 fn owners(observation: &Observation) -> Vec<Owner> {

@@ -7,8 +7,6 @@ use std::time::Duration;
 use evenkeel_base::{CpuQuota, CpuSet, CpuShares, CpuWeight, Limit};
 use serde::{Serialize, Serializer};
 
-/// Shortest quota and period the kernel takes, microseconds (`min_cfs_quota_period`, `kernel/sched/core.c`).
-const MIN_USEC: u64 = 1_000;
 /// Longest period the kernel takes, microseconds (`max_cfs_quota_period`).
 const MAX_PERIOD_USEC: u64 = 1_000_000;
 
@@ -146,18 +144,18 @@ fn millis(usec: u64) -> String {
 pub fn quota(limit: Option<CpuLimit>, period: Duration, burst: Duration) -> Result<CpuQuota, String> {
     let usec = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (period_usec, burst_usec) = (usec(period), usec(burst));
-    if !(MIN_USEC..=MAX_PERIOD_USEC).contains(&period_usec) {
+    if !(CpuQuota::LEAST_USEC..=MAX_PERIOD_USEC).contains(&period_usec) {
         return Err(format!("a period of {} is not within 1 ms and 1 s", millis(period_usec)));
     }
     let quota_usec = match limit {
         None => Limit::Max,
         Some(limit) => {
             let quota = (limit.pct() / 100.0 * period_usec as f64).round() as u64;
-            if quota < MIN_USEC {
+            if quota < CpuQuota::LEAST_USEC {
                 return Err(format!(
                     "{limit} of a period of {} is less than the 1 ms the kernel can give: take a period of at least {}",
                     millis(period_usec),
-                    millis((100.0 * MIN_USEC as f64 / limit.pct()).ceil() as u64)
+                    millis((100.0 * CpuQuota::LEAST_USEC as f64 / limit.pct()).ceil() as u64)
                 ));
             }
             if burst_usec > quota {

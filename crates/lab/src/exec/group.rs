@@ -296,7 +296,7 @@ impl ExecGroup {
 
     /// Processes in it now, also those in groups that somebody made below it.
     pub fn processes(&self) -> Vec<u32> {
-        self.dirs.first().map(|dir| members_below(dir)).unwrap_or_default()
+        self.dirs.first().map(|dir| cgroupfs::processes_below(dir)).unwrap_or_default()
     }
 
     /// Kills everything in it, children of children too, until nobody is left or a second has passed.
@@ -336,22 +336,6 @@ impl Drop for ExecGroup {
             self.remove();
         }
     }
-}
-
-/// Members of a cgroup directory.
-pub(super) fn members(dir: &Path) -> Vec<u32> {
-    let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    text.lines().filter_map(|line| line.parse().ok()).collect()
-}
-
-fn members_below(dir: &Path) -> Vec<u32> {
-    let mut found = members(dir);
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            found.extend(members_below(&entry.path()));
-        }
-    }
-    found
 }
 
 fn missing(controller: &str, h: &Hierarchies) -> NoGroup {

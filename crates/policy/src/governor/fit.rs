@@ -105,10 +105,16 @@ pub fn window(history: &History) -> Option<Fit> {
 /// The threshold, where the latest punishment began at a rate near it. A hypervisor counts now and then, so what was used
 /// at full speed until it struck is more than the threshold by as much as was used since it last looked.
 fn lowest(history: &History, window_s: f64, at_onsets: &[f64], share: f64) -> f64 {
-    let (Some(at), Some(used)) = (history.onsets().last(), at_onsets.last()) else { return share };
+    match at_onsets.last() {
+        Some(used) if at_onsets.len() > 1 && latest_is_near(history, window_s, share) => share.min(*used),
+        _ => share,
+    }
+}
+
+/// Whether the latest punishment began at a rate near a window's threshold.
+fn latest_is_near(history: &History, window_s: f64, share: f64) -> bool {
     let before = BEFORE * window_s;
-    let rate = history.used(at - before, *at) / before;
-    if at_onsets.len() > 1 && rate < NEAR * share { share.min(*used) } else { share }
+    history.onsets().last().is_some_and(|at| history.used(at - before, *at) / before < NEAR * share)
 }
 
 /// Levels of a bucket at the onsets, and the largest level it had while nothing was punished.
@@ -192,9 +198,8 @@ pub fn renewed(history: &History, fit: Fit) -> Fit {
     let (Edge::Window { window_s, share }, Some(at)) = (fit.edge, history.onsets().last()) else {
         return fit;
     };
-    let before = BEFORE * window_s;
     let used = history.used(at - window_s, *at) / window_s;
-    let near = history.used(at - before, *at) / before < NEAR * share && used > 0.0;
+    let near = used > 0.0 && latest_is_near(history, window_s, share);
     if near { Fit { edge: Edge::Window { window_s, share: used }, ..fit } } else { fit }
 }
 
