@@ -5,6 +5,9 @@
 # tests, the tests on the real kernel (privileged_*.rs) and those in an emulated machine (guest.rs). All steps run,
 # also after one failed; the last line says what came of it. Whole output: target/test.log.
 #
+# Property tests draw new cases in every run; the seed is printed, and PROPTEST_RNG_SEED repeats a run.
+# EVENKEEL_SECOND_ATTEMPTS (0): how many tests of `tests/` may fail at first and pass alone. The last line counts them.
+#
 # Built as the user who calls; only the test programs run as root, by sudo where need be. Two runs at a time would
 # fight over the kernel's state, so the second waits.
 set -euo pipefail
@@ -30,6 +33,10 @@ if ! is_root; then
     host=$(host_triple | tr 'a-z-' 'A-Z_')
     export "CARGO_TARGET_${host}_RUNNER=sudo -E"
 fi
+
+export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}"
+say "property tests draw from seed PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
+allowed=${EVENKEEL_SECOND_ATTEMPTS:-0}
 
 lock=/tmp/evenkeel-test.lock
 [ -e "$lock" ] || : >"$lock"
@@ -62,8 +69,9 @@ say "kernel for the test guest: $(scripts/guest/kernel.sh)"
 # "test result: ok. 12 passed; 0 failed; 1 ignored; .." summed over all test binaries.
 sum() { awk -v what="$1;" '/^test result: / { for (i = 2; i <= NF; i++) if ($i == what) n += $(i - 1) } END { print n + 0 }' "$log"; }
 
-# Tests of the program and of the real kernel run on a host on which others (a hypervisor, too) take CPU as they like. One that
-# fails is run once more, alone; that it failed at first is said in the end. Unit and property tests must pass at once.
+# Tests of the program and of the real kernel run on a host on which others (a hypervisor, too) take CPU as they like. As many
+# as are allowed may fail and are run once more, alone. Unit and property tests must pass at once: a case that failed and
+# is drawn again is another case.
 again=()
 run_again() {
     local failed
@@ -71,7 +79,7 @@ run_again() {
     failed=$(awk '/^ *Running .*\.rs \(/ { split($2 == "unittests" ? $3 : $2, part, "/"); binary = part[2]; sub(/\.rs$/, "", binary) }
         /^test .* \.\.\. FAILED$/ { print binary, $2 }' "$log")
     # A program that ended without saying so has failed, too.
-    [ -n "$failed" ] && [ "$(wc -l <<<"$failed")" = "$(sum failed)" ] && [ "$(sum failed)" -le 3 ] || return 1
+    [ -n "$failed" ] && [ "$(wc -l <<<"$failed")" = "$(sum failed)" ] && [ "$(sum failed)" -le "$allowed" ] || return 1
     [ "$(awk '{ print $1 }' <<<"$failed" | sort -u | wc -l)" = "$(grep -c '^    `' "$log")" ] || return 1
     while read -r binary test; do
         case $binary in lib | main) return 1 ;; esac
@@ -95,5 +103,5 @@ if [ ${#failed[@]} -gt 0 ]; then
 else
     outcome=ok
 fi
-echo "test result: $outcome. $passed passed; $bad failed; $ignored ignored; finished in $((SECONDS - started))s"
+echo "test result: $outcome. $passed passed; $bad failed; $ignored ignored; ${#again[@]} passed at a second attempt ($allowed allowed); finished in $((SECONDS - started))s"
 [ "$outcome" = ok ]

@@ -20,6 +20,7 @@ use evenkeel_policy::levers::{self, Features, Scene};
 use evenkeel_policy::race::{Decision, Race, RaceRules};
 use evenkeel_policy::window::{Rates, Summary};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
@@ -238,7 +239,8 @@ fn befall(host: &Host, mishaps: &[(u64, u8, u32)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+    #![proptest_config(ProptestConfig { failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::with_cases(48) })]
 
     #[test]
     fn the_winner_alone_is_in_force_and_then_nothing(loads in loads(), truth in truth(), seed in 0u64..1000) {

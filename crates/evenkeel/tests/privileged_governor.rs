@@ -47,17 +47,28 @@ fn groups() -> Vec<PathBuf> {
     all.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix)).collect()
 }
 
-#[test]
-fn use_that_is_punished_is_held_under_the_edge() {
+/// Tries again while the host is too busy to show anything; fails where it stays so.
+fn until_shown(mut attempt: impl FnMut(&Path) -> Result<(), String>) {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let state = tempfile::tempdir().unwrap();
-    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
-    // What other programs take is not stolen: where they take all, nothing can be told. Then it is tried again.
-    for attempt in 0..4 {
-        let state = state.path().join(attempt.to_string());
+    let mut busy = Vec::new();
+    for number in 0..6 {
+        let state = state.path().join(number.to_string());
         std::fs::create_dir(&state).unwrap();
-        let mut governed = guest("governed", Some("auto"), WINDOW, &state);
-        let mut free = guest("free", None, WINDOW, &state);
+        match attempt(&state) {
+            Ok(()) => return,
+            Err(why) => busy.push(why),
+        }
+    }
+    panic!("other programs take the CPUs, so that nothing could be shown: {}", busy.join("\n"));
+}
+
+#[test]
+fn use_that_is_punished_is_held_under_the_edge() {
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    until_shown(|state| {
+        let mut governed = guest("governed", Some("auto"), WINDOW, state);
+        let mut free = guest("free", None, WINDOW, state);
         assert_eq!(groups().len(), 2);
         let others = play(&mut [&mut governed, &mut free], 11);
         // Without a limit 0.4 s are followed by 3 % for good: 0.7 s. Held at the edge it is 20 % of the time: 2 s.
@@ -68,34 +79,36 @@ fn use_that_is_punished_is_held_under_the_edge() {
         let told = format!(
             "{held} s with a limit found, {punished} s without; others took {others:.2} CPUs; {notes}"
         );
+        // What other programs take is not stolen: where they take all, nothing can be seen.
         if others > 0.3 * cpus && held < 1.5 * punished {
-            // Not seen, then; at least nothing was lost by it.
             assert!(held > 0.8 * punished, "{told}");
-            eprintln!("the machine is too busy to tell: {told}");
-            continue;
+            return Err(told);
         }
         assert!(held > 1.5 * punished, "{told}");
         assert!(notes.contains("use above ") && notes.contains(" is punished"), "{told}");
         assert!(notes.contains("waiting that neither a limit nor other programs explain"), "{told}");
-        return;
-    }
+        Ok(())
+    });
 }
 
 #[test]
 fn a_shared_core_is_left_alone() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let state = tempfile::tempdir().unwrap();
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
-    let mut shared = guest("shared", Some("auto"), Rule::Constant { stolen: 0.45 }, state.path());
-    // A program on another CPU takes nothing from it, and its guest's quota leaves the host its CPUs.
-    let mut beside = guest("beside", None, Rule::None, state.path());
-    let others = play(&mut [&mut shared, &mut beside], 5);
-    drop(beside);
-    let got = shared.cpu_s();
-    let notes = shared.finish().join("; ");
-    // No limit is said in any case; that a core is shared can be seen only where others leave some of it.
-    assert!(notes.contains("there is none") || notes.contains("no limit"), "{notes}");
-    if others < 0.15 * cpus && cpus > 1.0 {
-        assert!(notes.contains("a shared core: ") && got > 2.0, "{got} s; {notes}");
-    }
+    until_shown(|state| {
+        let mut shared = guest("shared", Some("auto"), Rule::Constant { stolen: 0.45 }, state);
+        // A program on another CPU takes nothing from it, and its guest's quota leaves the host its CPUs.
+        let mut beside = guest("beside", None, Rule::None, state);
+        let others = play(&mut [&mut shared, &mut beside], 5);
+        drop(beside);
+        let got = shared.cpu_s();
+        let notes = shared.finish().join("; ");
+        // No limit is reported in any case; that a core is shared can be seen only where others leave some of it.
+        assert!(notes.contains("there is none") || notes.contains("no limit"), "{notes}");
+        let shown = notes.contains("a shared core: ") && got > 2.0;
+        if !shown && (others >= 0.15 * cpus || cpus < 2.0) {
+            return Err(format!("{got} s; others took {others:.2} CPUs; {notes}"));
+        }
+        assert!(shown, "{got} s; {notes}");
+        Ok(())
+    });
 }

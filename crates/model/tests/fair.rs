@@ -3,6 +3,7 @@
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 fn machine(cpus: u32) -> Capacity {
     Capacity::time(&Topology::synthetic(1, 1, cpus, 1))
@@ -98,7 +99,10 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::with_cases(300)
+    })]
 
     #[test]
     fn nobody_above_a_limit_and_nothing_wasted(

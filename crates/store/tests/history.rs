@@ -12,6 +12,7 @@ use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample};
 use evenkeel_store::block::{BlockReader, BlockWriter};
 use evenkeel_store::{Infos, Limits, Recorder, Store, StoreError, TaskInfo};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use rand::{Rng, SeedableRng};
 
 const S: u64 = 1_000_000_000;
@@ -139,7 +140,10 @@ proptest! {
 
 proptest! {
     // Each case writes a file of its own.
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::with_cases(48)
+    })]
 
     #[test]
     fn thinning_keeps_what_counters_mean(
