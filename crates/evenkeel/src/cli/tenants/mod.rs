@@ -10,7 +10,6 @@ use evenkeel_lab::fairness::plan::{Options, Which};
 use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::fairness::run::{Bench, FlowTable, RunError, run as run_experiment};
 use evenkeel_lab::fairness::study::study;
-use evenkeel_lab::load::stop_flag_on_signals;
 use evenkeel_lab::net::tools::Traffic;
 use evenkeel_lab::net::wiring::Nic;
 use evenkeel_lab::record::Host;
@@ -18,7 +17,7 @@ use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Format, Global, Outcome, console, stop};
 
 mod compare;
 mod show;
@@ -200,10 +199,10 @@ fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
         Format::Json => {
             let document =
                 serde_json::json!({ "schema": "evenkeel.tenants-compare/v1", "figures": compared });
-            println!("{document:#}");
+            outln!("{document:#}")?;
         }
         Format::Csv => return Err(Failure::Usage(anyhow!("use -o text or json"))),
-        Format::Text | Format::Svg => print!("{}", compare::text(&compared)),
+        Format::Text | Format::Svg => out!("{}", compare::text(&compared))?,
     }
     Ok(u8::from(!compare::biases_agree(&compared)))
 }
@@ -219,7 +218,7 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
     }
     let folder = sweep.dir.clone().unwrap_or_else(|| PathBuf::from(which.name()));
     let binary = std::env::current_exe().context("own path")?;
-    let stop = stop_flag_on_signals();
+    let stop = stop::on_signals()?;
     let bar = bar();
     let mut table = Table::open(&global.state_dir.join("lab"));
     let mut progress = |done: usize, all: usize, point: &evenkeel_lab::fairness::plan::Point| {
@@ -252,12 +251,12 @@ fn finish(global: &Global, folder: &Path, record: &TenantsRecord) -> Outcome {
     match global.output {
         Format::Json => {
             let json = serde_json::to_string_pretty(&study).map_err(|e| Failure::Cannot(e.into()))?;
-            println!("{json}");
+            outln!("{json}")?;
         }
-        Format::Csv => print!("{}", show::csv(&study)),
-        Format::Text | Format::Svg => print!("{}", show::text(&study)),
+        Format::Csv => out!("{}", show::csv(&study))?,
+        Format::Text | Format::Svg => out!("{}", show::text(&study))?,
     }
-    eprintln!("report: {}", folder.join("report.html").display());
+    say!("report: {}", folder.join("report.html").display());
     if !record.is_complete() {
         return Err(Failure::No(anyhow!(
             "interrupted after {} cells; give the same command again to go on",
@@ -298,8 +297,7 @@ fn host(root: &Root, cpus: &CpuSet) -> Host {
 }
 
 fn bar() -> ProgressBar {
-    // Draws on stderr, and only where that is a terminal.
-    let bar = ProgressBar::new(0);
+    let bar = ProgressBar::with_draw_target(Some(0), console::progress_target());
     let style = ProgressStyle::with_template("{pos}/{len} [{bar:30}] {msg} (about {eta} left)");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
@@ -316,7 +314,7 @@ impl Table {
         let opened = evenkeel_actuate::host::HostActuator::open(dir).map_err(|error| error.to_string());
         let opened = opened.map(|(actuator, report)| {
             for line in report.lines() {
-                eprintln!("of an earlier run: {line}");
+                say!("of an earlier run: {line}");
             }
             actuator
         });
@@ -327,7 +325,7 @@ impl Table {
         if let Ok(actuator) = self.opened {
             let report = actuator.close();
             for line in report.problems() {
-                eprintln!("evenkeel: {line}");
+                say!("evenkeel: {line}");
             }
         }
     }
