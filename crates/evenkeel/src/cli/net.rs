@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use evenkeel_actuate::host::shape::{ClassCounters, Owner, Rate, counters, parse_rate, shape};
-use evenkeel_actuate::host::{Files, Host, HostActuator, HostError, HostKnob, HostOpenError};
+use evenkeel_actuate::host::{Files, Host, HostActuator, HostError, HostKnob, HostOpenError, HostReport};
 use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_kernfs::{Root, facts::irq};
+use evenkeel_kernfs::{Root, facts::irq, fault};
 use evenkeel_report::{Field, Table};
 use serde::Serialize;
 
@@ -313,6 +313,8 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
     let rates = limit.group.iter().map(|text| rate(text, mount.as_deref())).collect::<Result<Vec<_>, _>>()?;
     let handle = *evenkeel_actuate::host::OUR_HANDLES.start();
     let knob = HostKnob::RootQdisc { link: limit.link.clone() };
+    // What lasts for a while only is restored by whatever ends it.
+    let stop = limit.duration.map(|_| stop::on_signals()).transpose()?;
     let mut actuator = open(global)?;
     let present =
         actuator.host().identity(&knob).and_then(|_| actuator.host().read(&knob)).map_err(of_host)?;
@@ -330,17 +332,37 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
         outln!("{}: {} groups limited; stays until `evenkeel restore`", limit.link, rates.len())?;
         return Ok(0);
     };
-    let stop = stop::on_signals()?;
+    let actuator = UntilDropped(Some(actuator));
     let began = Instant::now();
-    while began.elapsed() < duration && !stop.load(std::sync::atomic::Ordering::Relaxed) {
+    while began.elapsed() < duration
+        && !stop.is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed))
+    {
         std::thread::sleep(Duration::from_millis(100).min(duration));
     }
     let seconds = began.elapsed().as_secs_f64();
+    fault::point("net.limited");
     let sent = counters(None, &limit.link, handle).map_err(of_host);
-    let report = actuator.close();
+    let Some(report) = actuator.close() else { return Ok(1) };
     report.problems().for_each(|line| say!("evenkeel: {line}"));
     print_sent(global, &limit.group, &rates, &sent?, seconds)?;
     Ok(u8::from(!report.is_clean()))
+}
+
+/// What was set for a while; restored however that ends, by a panic too.
+struct UntilDropped(Option<HostActuator>);
+
+impl UntilDropped {
+    fn close(mut self) -> Option<HostReport> {
+        self.0.take().map(HostActuator::close)
+    }
+}
+
+impl Drop for UntilDropped {
+    fn drop(&mut self) {
+        if let Some(actuator) = self.0.take() {
+            actuator.close().problems().for_each(|line| say!("evenkeel: {line}"));
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]

@@ -59,25 +59,29 @@ enum What {
 /// What is tried; what is not given is the source's sweep scaled to this host.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Sweep {
-    /// Result folder; tenants-net or tenants-cpu here, unless given.
+    /// Result folder, as --out.
+    #[arg(conflicts_with = "out")]
     dir: Option<PathBuf>,
+    /// Result folder; tenants-net or tenants-cpu here, unless given.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// The short form, within a minute: no virtual machines, fewer kinds and repetitions.
     #[arg(long)]
     quick: bool,
-    /// Numbers of tenants in namespaces or cgroups.
-    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    /// Numbers of tenants in namespaces or cgroups, 1 to 4096.
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(1))]
     tenants: Option<Vec<usize>>,
     /// How namespaces are connected; `none` is bare metal, the reference.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "KIND,..")]
     nic: Option<Vec<Nic>>,
     /// Numbers of virtual machines; 0 for none.
-    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(0))]
     vms: Option<Vec<usize>>,
     /// How machines are connected: a tap device and a bridge (virtio), macvtap, or virtual functions (SR-IOV).
     #[arg(long, value_delimiter = ',', value_enum, value_name = "KIND,..")]
     vm_nic: Option<Vec<VmNic>>,
     /// Numbers of containers (a Docker Engine's), for `cpu`; 0 for none.
-    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(0))]
     containers: Option<Vec<usize>>,
     /// What sends and answers, for `net`: the built-in rr, netperf's TCP_RR, or iperf3; the latter two in namespaces only.
     #[arg(long, value_enum)]
@@ -100,6 +104,13 @@ pub struct Sweep {
     /// What runs guests: KVM, or software emulation; KVM where it boots a guest, unless given.
     #[arg(long, value_enum)]
     accel: Option<Accel>,
+}
+
+/// Most tenants of a point: each is a process, a cgroup and perhaps a namespace of its own.
+const MOST_TENANTS: u64 = 4096;
+
+fn count(least: u64) -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(least..=MOST_TENANTS)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -216,7 +227,8 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
             "tenants are network namespaces and cgroups, which need root: run as root"
         )));
     }
-    let folder = sweep.dir.clone().unwrap_or_else(|| PathBuf::from(which.name()));
+    let folder =
+        sweep.out.clone().or_else(|| sweep.dir.clone()).unwrap_or_else(|| PathBuf::from(which.name()));
     let binary = std::env::current_exe().context("own path")?;
     let stop = stop::on_signals()?;
     let bar = bar();
@@ -239,7 +251,7 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
         RunError::Options(_) | RunError::Other { .. } => Failure::Usage(error.into()),
         RunError::Record(_) | RunError::Missing(_) => Failure::Cannot(error.into()),
     });
-    table.close();
+    drop(table);
     bar.finish_and_clear();
     finish(global, &folder, &record?)
 }
@@ -320,11 +332,13 @@ impl Table {
         });
         Self { opened }
     }
+}
 
-    fn close(self) {
-        if let Ok(actuator) = self.opened {
-            let report = actuator.close();
-            for line in report.problems() {
+/// However the experiment ends, by a panic too.
+impl Drop for Table {
+    fn drop(&mut self) {
+        if let Ok(actuator) = std::mem::replace(&mut self.opened, Err("closed".to_owned())) {
+            for line in actuator.close().problems() {
                 say!("evenkeel: {line}");
             }
         }
