@@ -324,6 +324,7 @@ impl<K: Kernel> Actuator<K> {
             }
             return verdict(error);
         }
+        evenkeel_kernfs::fault::point("actuate.written");
         let read = self.kernel.read(&target, knob);
         match still_there(&mut self.kernel, &self.entries[index]) {
             Ok(true) => {}

@@ -7,6 +7,8 @@
 //!
 //! What is promised, how, and what is not: `docs/safety.md`.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod actuator;
 mod adopt;
 pub mod fake;

@@ -3,6 +3,7 @@
 //! not answer, the file is written instead.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -44,6 +45,8 @@ impl Run for RunProgram {
     fn run(&self, program: &str, args: &[String]) -> Result<(), String> {
         let mut child = Command::new(program)
             .args(args)
+            // Ctrl-C and `timeout` signal the whole group; an undo must not be hit half-way.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

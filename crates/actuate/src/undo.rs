@@ -106,6 +106,7 @@ fn cannot_compare(written: &Setting, widest: Option<&CpuSet>) -> bool {
 /// Puts one entry back and adds the result to the report.
 pub(crate) fn put_back<K: Kernel>(kernel: &mut K, entry: &mut Entry, report: &mut RestoreReport) {
     let (state, result) = attempt(kernel, entry);
+    evenkeel_kernfs::fault::point("actuate.restored");
     entry.state = state;
     match result {
         Done::Back(item) => report.put_back.push(item),

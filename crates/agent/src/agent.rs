@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, SetReport};
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::{Change, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView};
-use evenkeel_kernfs::Root;
+use evenkeel_kernfs::{Root, fault};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
 use evenkeel_policy::stats;
@@ -22,6 +22,7 @@ use crate::lengths::Lengths;
 use crate::measure::window;
 use crate::protect::Guardian;
 use crate::puller::Puller;
+use crate::reserve::Reserve;
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
@@ -78,6 +79,9 @@ pub struct Agent {
     pub(crate) pulls: bool,
     /// Why the waiting work that the settings in force are to move is not moved.
     pub(crate) pull_problem: Option<String>,
+    reserve: Reserve,
+    /// Something may be in force: whoever drops the agent without closing it has it restored.
+    unrestored: bool,
 }
 
 impl Agent {
@@ -155,7 +159,12 @@ impl Agent {
             // Verifiers of old kernels look at the programs for a long time, and refuse them (6.1).
             pulls: features.task_slice,
             pull_problem: None,
+            reserve: Reserve::default(),
+            unrestored: false,
         };
+        if agent.acts() {
+            (agent.reserve, agent.unrestored) = (Reserve::take(), true);
+        }
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
         }
@@ -201,6 +210,7 @@ impl Agent {
             }
             let (asked, slept) = (left.min(NAP), Instant::now());
             std::thread::sleep(asked);
+            fault::point("agent.pause");
             self.govern(slept.elapsed().saturating_sub(asked));
             self.keep_promises(false);
             self.guardian.tick();
@@ -359,6 +369,7 @@ impl Agent {
         let named: std::collections::HashSet<Target> =
             whole.changes.iter().map(|c| c.target.clone()).collect();
         let report = actuator.set(&whole, &|target| named.contains(target));
+        fault::point("agent.set");
         self.plan = plan.clone();
         if let Some(governor) = &mut self.governor {
             governor.learn(&report);
@@ -371,7 +382,11 @@ impl Agent {
     pub(crate) fn amend(&mut self, changes: &[Change]) -> SetReport {
         let _still = self.puller.as_ref().map(Puller::still);
         match &mut self.actuator {
-            Some(actuator) => actuator.amend(changes, &|_| true),
+            Some(actuator) => {
+                let report = actuator.amend(changes, &|_| true);
+                fault::point("agent.amend");
+                report
+            }
             None => SetReport::default(),
         }
     }
@@ -395,10 +410,13 @@ impl Agent {
     pub fn close(mut self, outcome: &str) -> RestoreReport {
         self.follow(&[]);
         self.puller = None;
+        self.reserve.release();
+        fault::point("agent.close");
         let report = match self.actuator.take() {
             Some(actuator) => actuator.close(),
             None => RestoreReport::default(),
         };
+        self.unrestored = false;
         self.record.settings = KERNEL_DEFAULT.to_owned();
         self.record.changes.clear();
         self.record.own_cost = self.cost.read();
@@ -423,6 +441,38 @@ impl Agent {
     pub(crate) fn uneven(observation: &Observation, threshold_points: f64) -> bool {
         let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
         stats::variance(&busy) > threshold_points * threshold_points
+    }
+}
+
+/// An agent that is not closed is one whose driver failed: an error on the way, a panic. What it holds in memory may be
+/// half-way then, so this is the way after a crash: by the journal.
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if !std::mem::take(&mut self.unrestored) {
+            return;
+        }
+        self.reserve.release();
+        // A panic during a panic would end the process before anything is back.
+        let mut restore = || {
+            self.puller = None;
+            // Releases the lock.
+            drop(self.actuator.take());
+            Ok::<_, AgentError>(evenkeel_actuate::restore(&self.config.state_dir, Linux::new()?)?)
+        };
+        let attempt = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut restore));
+        match std::iter::repeat_with(attempt).take(2).find_map(Result::ok) {
+            Some(Ok(recovery)) if recovery.report.is_clean() => {}
+            Some(Ok(recovery)) => tracing::error!(
+                "the run ended by an error; not everything could be put back ({} conflicts, {} failed): `evenkeel restore` \
+                 tries again",
+                recovery.report.conflicts.len(),
+                recovery.report.failed.len()
+            ),
+            Some(Err(error)) => tracing::error!(
+                "the run ended by an error and its changes are in place: {error}; `evenkeel restore` tries again"
+            ),
+            None => tracing::error!("the run's changes are in place; `evenkeel restore` puts them back"),
+        }
     }
 }
 

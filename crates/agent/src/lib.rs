@@ -1,6 +1,8 @@
 //! The closed loop as a library: observe → decide → apply → verify → record, with recovery at the start. The binary, the
 //! laboratory and tests drive it alike.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod agent;
 mod as_found;
 pub mod config;
@@ -15,6 +17,7 @@ mod predict;
 pub mod protect;
 mod puller;
 mod record;
+mod reserve;
 pub mod scope;
 #[cfg(test)]
 mod testing;

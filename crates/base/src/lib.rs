@@ -4,6 +4,8 @@
 //! Units live in field names (`ran_ns`, `quota_usec`, `cpu_pct`); a `_pct` is percent of ONE CPU, so two busy
 //! CPUs are 200. What is not known is `None`, never zero.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod change;
 pub mod cpuset;
 pub mod facts;

@@ -6,6 +6,8 @@
 //! kernel's BTF (CO-RE), so that one object serves kernels 5.15 to current. Nothing is pinned: programs, maps and links
 //! belong to descriptors of this process and go with it, however it ends.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod error;
 pub mod load;
 pub mod pull;

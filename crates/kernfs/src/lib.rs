@@ -1,11 +1,14 @@
 //! What does this kernel file say? One module per kind of file: `parse(&str)`, which no text makes panic, and a read
 //! under a [`Root`], so that a captured tree is read by the same code as the living host.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod cgroup;
 pub mod cgroupfs;
 pub mod cmdline;
 pub mod error;
 pub mod facts;
+pub mod fault;
 pub mod mountinfo;
 pub mod pid_stat;
 pub mod pid_status;

@@ -98,16 +98,23 @@ pub(crate) fn end_all<'a>(children: impl Iterator<Item = &'a mut Child>) {
     }
 }
 
-/// For the child, between fork and exec: it dies with `parent`, the process that forked it, and enters the groups whose
-/// `cgroup.procs` are given. Only async-signal-safe system calls.
-pub(crate) fn join_and_die_with(parent: u32, entrances: &[RawFd]) -> io::Result<()> {
+/// For the child, between fork and exec: it gets `signal` when `parent`, the process that forked it, ends, and has the
+/// default reaction to all signals. Only async-signal-safe system calls.
+pub(crate) fn end_with(parent: u32, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: takes plain numbers.
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) })?;
     // Killed between the fork and the line above: nobody would ever end us.
     // SAFETY: takes nothing, cannot fail.
     if unsafe { libc::getppid() } as u32 != parent {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
+    crate::signals::reset();
+    Ok(())
+}
+
+/// As [`end_with`] SIGKILL; enters the groups whose `cgroup.procs` are given.
+pub(crate) fn join_and_die_with(parent: u32, entrances: &[RawFd]) -> io::Result<()> {
+    end_with(parent, libc::SIGKILL)?;
     for fd in entrances {
         // "0" is the writing process itself, in cgroup v1 and v2.
         // SAFETY: one byte of a constant.

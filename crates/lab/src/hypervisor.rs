@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_model::credit::{Meter, Rule};
 
+use crate::children::end_with;
 use crate::runner::enforcer::quota_of;
 use crate::runner::groups::clear;
 use crate::tenant::TenantError;
@@ -221,7 +222,8 @@ impl Guest {
         if let Some(dir) = order.dir {
             run.current_dir(dir);
         }
-        // SAFETY: only writes to descriptors opened before the fork, and a prctl.
+        let parent = std::process::id();
+        // SAFETY: only writes to descriptors opened before the fork, and what `end_with` does.
         unsafe {
             run.pre_exec(move || {
                 for door in &doors {
@@ -229,8 +231,7 @@ impl Guest {
                         return Err(io::Error::last_os_error());
                     }
                 }
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM, 0, 0, 0);
-                Ok(())
+                end_with(parent, libc::SIGTERM)
             });
         }
         let child = run.spawn().map_err(|e| TenantError::system(order.binary.display().to_string(), e))?;

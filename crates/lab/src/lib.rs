@@ -16,6 +16,8 @@
 //! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
 //! *fulfilment* is CPU got / CPU wanted.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod builtin;
 pub mod burn;
 pub mod ceiling;
@@ -33,6 +35,7 @@ pub mod net;
 pub mod page;
 pub mod record;
 pub mod runner;
+pub mod signals;
 pub mod sources;
 pub mod study;
 pub mod tenant;

@@ -2,6 +2,8 @@
 //!
 //! Nothing here touches a host: every function takes plain values and gives plain values, the same for the same seed.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod credit;
 pub mod experiment;
 pub mod fair;

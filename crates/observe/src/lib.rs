@@ -5,6 +5,8 @@
 //! samples, and slow files are read only for new tasks and tasks asked for. A descriptor of a dead task answers
 //! `ESRCH`, whoever has its number now, so counters of two tasks are never mixed.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod capture;
 pub mod error;
 mod exited;

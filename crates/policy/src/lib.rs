@@ -1,5 +1,7 @@
 //! What is wrong and what should change: pure decisions on observations, no I/O.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod audit;
 pub mod governor;
 pub mod guarantee;

@@ -2,6 +2,8 @@
 //!
 //! Output only: nothing here reads the host or decides.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod demo;
 pub mod html;
 pub mod lab;

@@ -18,6 +18,8 @@
 //!
 //! An agent should use [`Recorder`], which goes on without history when there is none to be had.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod block;
 mod bytes;
 mod db;

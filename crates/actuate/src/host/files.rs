@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -116,12 +117,13 @@ fn of_file(error: &io::Error, path: &str) -> HostError {
 
 fn tc(arguments: &[&str]) -> Result<String, HostError> {
     let command = format!("tc {}", arguments.join(" "));
-    let output = Command::new("tc").args(arguments).output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            HostError::Unsupported("tc is not installed: apt-get install iproute2".into())
-        }
-        _ => HostError::Io { path: command.clone(), error: error.to_string() },
-    })?;
+    let output =
+        Command::new("tc").args(arguments).process_group(0).output().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                HostError::Unsupported("tc is not installed: apt-get install iproute2".into())
+            }
+            _ => HostError::Io { path: command.clone(), error: error.to_string() },
+        })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

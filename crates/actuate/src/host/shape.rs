@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -358,6 +359,8 @@ fn tc(lines: &str) -> Result<(), HostError> {
     };
     let mut child = Command::new("tc")
         .args(["-batch", "-"])
+        // Ctrl-C and `timeout` signal the whole group; what takes things down must not be hit half-way.
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

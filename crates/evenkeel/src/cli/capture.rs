@@ -20,7 +20,7 @@ pub struct Args {
     /// Directory to write; must not exist or be empty.
     dir: PathBuf,
     /// Time between the two samples.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "1s", value_parser = super::duration)]
     interval: Duration,
     /// Leave kernel threads out.
     #[arg(long)]
@@ -41,7 +41,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         other => Failure::Cannot(other.into()),
     })?;
     match global.output {
-        Format::Json => println!(
+        Format::Json => outln!(
             "{:#}",
             serde_json::json!({
                 "schema": "evenkeel.capture/v1",
@@ -50,14 +50,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
                 "bytes": written.bytes,
                 "tasks": written.tasks,
             })
-        ),
-        Format::Text => println!(
+        )?,
+        Format::Text => outln!(
             "{}: {} threads, {} files, {} KiB",
             args.dir.display(),
             written.tasks,
             written.files,
             written.bytes.div_ceil(1024)
-        ),
+        )?,
         Format::Csv | Format::Svg => return Err(super::show::no_such_output(global.output, "capture")),
     }
     Ok(0)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// How long to look.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     interval: Duration,
     /// Show what passed, too.
     #[arg(long)]
@@ -79,7 +79,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let report =
         audit::audit(&Input { facts: &facts, observation: &observation, expectations: &expectations });
     for stale in &report.stale_ignores {
-        eprintln!("evenkeel: [[ignore]] {stale} matches no finding");
+        say!("evenkeel: [[ignore]] {stale} matches no finding");
     }
     let out = match global.output {
         Format::Json => json(&report, &observation).map_err(Failure::Cannot)?,
@@ -88,7 +88,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             text(&report, &observation, &facts, args.all, std::io::stdout().is_terminal())
         }
     };
-    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    out!("{out}")?;
     Ok(u8::from(report.failed()))
 }
 
@@ -144,7 +144,7 @@ fn observe(root: &Root, interval: Duration, sampling: Sampling) -> anyhow::Resul
             )?
             .sample()?,
             None => {
-                eprintln!(
+                say!(
                     "evenkeel: {} holds one sample: CPU use, waits and throttling read as none",
                     root.dir().display()
                 );
@@ -348,7 +348,7 @@ fn list(format: Format) -> Outcome {
             }
         }
     }
-    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    out!("{out}")?;
     Ok(0)
 }
 

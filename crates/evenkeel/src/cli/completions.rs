@@ -1,6 +1,5 @@
 //! `evenkeel completions` and `evenkeel man`: generated from the command line's own definition.
 
-use std::io;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -27,7 +26,9 @@ pub struct ManArgs {
 }
 
 pub fn run(_global: &Global, args: Args) -> Outcome {
-    clap_complete::generate(args.shell, &mut Cli::command(), "evenkeel", &mut io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "evenkeel", &mut script);
+    out!("{}", String::from_utf8_lossy(&script))?;
     Ok(0)
 }
 

@@ -22,9 +22,10 @@ use evenkeel_report::demo::{
 };
 use evenkeel_report::{html, time};
 
+use super::console::ConsoleSink;
 use super::known::{Known, StageResult};
-use super::run::Teller;
 use super::{Failure, Format, Global, Outcome};
+use crate::cli::console;
 use live::Live;
 
 /// Show the whole story on this host in about three and a half minutes: the kernel's default, the published recipe
@@ -101,7 +102,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         .flat_map(|scene| kinds.iter().map(move |kind| (scene, *kind)))
         .filter(|(_, kind)| args.kind.as_deref().is_none_or(|k| k == kind.name()))
         .collect();
-    let mut watcher = Live::new(Teller::new()?, chosen.len());
+    let mut watcher = Live::new(ConsoleSink::new()?, chosen.len());
     for (number, (scene, kind)) in chosen.iter().enumerate() {
         watcher.begin(number, *scene, *kind);
         let place = place_of(*scene, containers);
@@ -130,7 +131,7 @@ fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Outcome {
     let path = std::path::absolute(&args.report).unwrap_or_else(|_| args.report.clone());
     report.report = Some(path.display().to_string());
     std::fs::write(&path, html::demo(&report)).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = console::results();
     match global.output {
         Format::Json => writeln!(out, "{:#}", report.json()).context("cannot write to stdout")?,
         Format::Csv => return Err(Failure::Usage(anyhow!("the demo's result is text or json"))),

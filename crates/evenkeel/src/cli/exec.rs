@@ -10,7 +10,7 @@ use evenkeel_agent::governor::{Auto, Governed};
 use evenkeel_base::{CpuQuota, CpuSet, CpuShares, CpuWeight};
 use evenkeel_lab::exec::{self, Account, Bounds, Claim, CpuLimit, Leftover, Spec};
 
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Format, Global, Outcome, console};
 
 /// Run one command under a CPU limit, weight or set of CPUs, and account for its time.
 ///
@@ -33,10 +33,10 @@ pub struct Args {
     #[arg(long, value_name = "TYPE", requires = "cpu_limit")]
     instance: Option<String>,
     /// Period of the limit, 1 ms to 1 s.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "100ms", requires = "cpu_limit")]
+    #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "100ms", requires = "cpu_limit")]
     period: Duration,
     /// Unused time of earlier periods that may be saved up, at most a period's share.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0ms", requires = "cpu_limit")]
+    #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "0ms", requires = "cpu_limit")]
     burst: Duration,
     /// Weight against others, 1 to 10000 (everybody has 100).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -94,13 +94,16 @@ enum Outliving {
 }
 
 fn slice(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = super::duration(text)?;
     if (Duration::from_micros(100)..=Duration::from_millis(100)).contains(&time) {
         Ok(time)
     } else {
         Err("a slice is between 100us and 100ms".into())
     }
 }
+
+/// Status of whatever kept the command from running as asked.
+pub const NOT_RUN: u8 = 125;
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if matches!(global.output, Format::Svg) {
@@ -109,7 +112,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     match go(global, &args) {
         Ok(status) => Ok(status),
         Err((status, error)) => {
-            eprintln!("evenkeel: {error:#}");
+            say!("evenkeel: {error:#}");
             Ok(status)
         }
     }
@@ -159,10 +162,10 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
                 .map_err(std::io::Error::other)
                 .and_then(|text| std::fs::write(path, text + "\n"));
             if let Err(error) = written {
-                eprintln!("evenkeel: {}: {error}", path.display());
+                say!("evenkeel: {}: {error}", path.display());
             }
         }
-        None => eprint!("{}", shown(&account, global.output)),
+        None => console::message(&shown(&account, global.output)),
     }
     Ok(account.exit_status)
 }

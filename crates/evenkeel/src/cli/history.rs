@@ -3,7 +3,7 @@
 mod page;
 mod rates;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, requires = "run")]
     changes: bool,
     /// Show rates from the stored samples of this long ago until now, such as 10m or 2h.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     since: Option<Duration>,
     /// With --since: what to sum over.
     #[arg(long, value_enum, default_value_t = By::Process, requires = "since")]
@@ -97,7 +97,7 @@ pub(super) fn failure(error: StoreError) -> Failure {
 }
 
 fn print(out: &str) -> Outcome {
-    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    out!("{out}")?;
     Ok(0)
 }
 

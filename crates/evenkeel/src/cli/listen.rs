@@ -1,5 +1,7 @@
 //! `run --listen`: what the loop sees and decides, for Prometheus (`/metrics`) and as JSON (`/status`).
 
+mod server;
+
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +14,7 @@ use axum::routing::get;
 use evenkeel_agent::{Event, Watcher, cost};
 use evenkeel_base::Observation;
 use evenkeel_base::run::{GovernorStatus, GuaranteeStatus};
+use evenkeel_kernfs::fault;
 use evenkeel_report::run::guarantee_table;
 use evenkeel_report::time;
 use prometheus_client::encoding::text::encode;
@@ -24,7 +27,7 @@ use serde_json::{Value, json};
 use super::Failure;
 
 /// What was seen last and what was decided so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Board {
     host: Value,
     settings: String,
@@ -40,7 +43,7 @@ struct Board {
 }
 
 /// Rates of a container, pod or virtual machine, percent of one CPU.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Owner {
     kind: &'static str,
     name: String,
@@ -56,20 +59,29 @@ const NOTES: usize = 20;
 /// A server of one run. It ends with the process: nothing is lost when a scrape is cut short.
 #[derive(Debug)]
 pub struct Server {
-    board: Arc<Mutex<Board>>,
+    board: Shared,
 }
+
+/// A page is drawn from a copy: whoever asks does not keep the loop waiting.
+type Shared = Arc<Mutex<Arc<Board>>>;
 
 impl Server {
     /// Listens from now on.
     pub fn start(address: SocketAddr) -> Result<Self, Failure> {
-        let board = Arc::new(Mutex::new(Board::default()));
+        let board = Shared::default();
         let listener = std::net::TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .with_context(|| format!("cannot listen on {address}"))
             .map_err(Failure::Cannot)?;
         // With port 0 the kernel chose one.
         let address = listener.local_addr().unwrap_or(address);
-        eprintln!("evenkeel: listening on http://{address}");
+        say!("evenkeel: listening on http://{address}");
+        if !address.ip().is_loopback() {
+            say!(
+                "evenkeel: everyone who can reach {address} can read the names and the CPU use of this host's containers, \
+                 pods and virtual machines: there is no password and no encryption"
+            );
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -83,13 +95,9 @@ impl Server {
         std::thread::Builder::new()
             .name("listen".to_owned())
             .spawn(move || {
-                runtime.block_on(async move {
-                    let served =
-                        async { axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await };
-                    if let Err(error) = served.await {
-                        tracing::warn!("{address} is no longer served: {error}");
-                    }
-                });
+                if let Err(error) = runtime.block_on(server::serve(listener, router)) {
+                    tracing::warn!("{address} is no longer served: {error}");
+                }
             })
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
@@ -105,12 +113,12 @@ impl Server {
 /// See [`Server::beside`].
 pub struct Beside<'a> {
     inner: &'a mut dyn Watcher,
-    board: Arc<Mutex<Board>>,
+    board: Shared,
 }
 
 impl Watcher for Beside<'_> {
     fn event(&mut self, event: &Event<'_>) {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner).take(event);
+        Arc::make_mut(&mut self.board.lock().unwrap_or_else(PoisonError::into_inner)).take(event);
         self.inner.event(event);
     }
 
@@ -275,8 +283,13 @@ fn own_cost() -> Option<(f64, f64)> {
     Some((cost::cpu_seconds()?, cost::resident()? as f64))
 }
 
-fn metrics_page(board: &Mutex<Board>) -> impl IntoResponse + use<> {
-    let registry = board.lock().unwrap_or_else(PoisonError::into_inner).metrics();
+fn now(board: &Mutex<Arc<Board>>) -> Arc<Board> {
+    fault::point("listen.page");
+    Arc::clone(&board.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn metrics_page(board: &Mutex<Arc<Board>>) -> impl IntoResponse + use<> {
+    let registry = now(board).metrics();
     let mut text = String::new();
     if let Err(error) = encode(&mut text, &registry) {
         let _ = writeln!(text, "# {error}");
@@ -284,8 +297,8 @@ fn metrics_page(board: &Mutex<Board>) -> impl IntoResponse + use<> {
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
 
-fn status_page(board: &Mutex<Board>) -> impl IntoResponse + use<> {
-    let board = board.lock().unwrap_or_else(PoisonError::into_inner);
+fn status_page(board: &Mutex<Arc<Board>>) -> impl IntoResponse + use<> {
+    let board = now(board);
     let owners: Vec<Value> = board
         .owners
         .iter()

@@ -32,10 +32,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     match global.output {
         Format::Json => {
             let json = serde_json::to_string_pretty(&report).map_err(|e| Failure::Cannot(e.into()))?;
-            println!("{json}");
+            outln!("{json}")?;
         }
-        Format::Csv => print_csv(&report),
-        Format::Text | Format::Svg => print_text(&report),
+        Format::Csv => print_csv(&report)?,
+        Format::Text | Format::Svg => print_text(&report)?,
     }
     Ok(0)
 }
@@ -44,9 +44,9 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(String::new, |v| format!("{v:.3}"))
 }
 
-fn print_csv(r: &LoadReport) {
-    println!("kind,threads,wanted_pct,got_pct,real_s,cpu_s,events,events_per_s,voluntary,involuntary");
-    println!(
+fn print_csv(r: &LoadReport) -> Result<(), Failure> {
+    outln!("kind,threads,wanted_pct,got_pct,real_s,cpu_s,events,events_per_s,voluntary,involuntary")?;
+    outln!(
         "{},{},{},{},{:.6},{:.6},{},{},{},{}",
         r.load.name(),
         r.threads,
@@ -58,35 +58,36 @@ fn print_csv(r: &LoadReport) {
         number(r.events_per_s),
         r.voluntary,
         r.involuntary
-    );
+    )
 }
 
-fn print_text(r: &LoadReport) {
+fn print_text(r: &LoadReport) -> Result<(), Failure> {
     let percent = |value: Option<f64>| value.map_or_else(|| "unknown".into(), |v| format!("{v:.2} %"));
     let plural = if r.threads == 1 { "" } else { "s" };
-    println!("{} with {} thread{plural}, ended by {}", r.load.name(), r.threads, ended(r));
+    outln!("{} with {} thread{plural}, ended by {}", r.load.name(), r.threads, ended(r))?;
     match r.wanted_pct {
-        Some(wanted) => println!("  wanted       {wanted:.2} % of one CPU"),
-        None => println!("  wanted       what it can get"),
+        Some(wanted) => outln!("  wanted       {wanted:.2} % of one CPU")?,
+        None => outln!("  wanted       what it can get")?,
     }
-    println!("  got          {} of one CPU", percent(r.got_pct));
-    println!("  CPU time     {:.3} s in {:.3} s", r.cpu_s, r.real_s);
+    outln!("  got          {} of one CPU", percent(r.got_pct))?;
+    outln!("  CPU time     {:.3} s in {:.3} s", r.cpu_s, r.real_s)?;
     match r.events_per_s {
-        Some(rate) => println!("  events       {} ({rate:.2} a second)", r.events),
-        None => println!("  events       {}", r.events),
+        Some(rate) => outln!("  events       {} ({rate:.2} a second)", r.events)?,
+        None => outln!("  events       {}", r.events)?,
     }
-    println!("  switches     {} voluntary, {} involuntary", r.voluntary, r.involuntary);
+    outln!("  switches     {} voluntary, {} involuntary", r.voluntary, r.involuntary)?;
     if r.dropped_s > 0.0 {
-        println!("  dropped      {:.3} s of work, the backlog being at its bound", r.dropped_s);
+        outln!("  dropped      {:.3} s of work, the backlog being at its bound", r.dropped_s)?;
     }
     if let Some(late) = r.start.first_instruction_late_usec {
         match r.start.woken_late_usec {
             Some(woken) => {
-                println!("  start        woken {woken:.0} us late, first instruction {late:.0} us late")
+                outln!("  start        woken {woken:.0} us late, first instruction {late:.0} us late")?
             }
-            None => println!("  start        first instruction {late:.0} us late"),
+            None => outln!("  start        first instruction {late:.0} us late")?,
         }
     }
+    Ok(())
 }
 
 fn ended(r: &LoadReport) -> &'static str {

@@ -1,12 +1,17 @@
 //! Command line: global options, exit statuses, and the list of commands.
 
+use std::io::IsTerminal;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use evenkeel_observe::Sampling;
 
+#[macro_use]
+mod console;
 mod capture;
 mod check;
 mod completions;
@@ -29,6 +34,7 @@ mod settings;
 mod show;
 mod sim;
 mod status;
+mod stop;
 mod tenants;
 mod top;
 mod topology;
@@ -155,20 +161,94 @@ fn guest_main(guest: &evenkeel_lab::vm::guest::Guest) -> Outcome {
 
 /// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
-    // A closed pipe (`evenkeel ps | head`) ends the program quietly, as with other Unix tools.
-    // SAFETY: restoring a default signal disposition before any thread exists.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    let cli = Cli::parse();
-    let level = match cli.global.verbose {
+    stop::ignore_write_signals();
+    stop::on_panic();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    log(cli.global.verbose);
+    let transparent = matches!(cli.command, Command::Exec(_));
+    // Unwinding restores what the command changed; only then is anything said.
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli)));
+    let panics = stop::panics();
+    panics.iter().for_each(|text| say!("evenkeel: {text}"));
+    let status = match outcome {
+        _ if !panics.is_empty() => PANICKED,
+        Err(_) => PANICKED,
+        Ok(Ok(status)) => status,
+        Ok(Err(failure)) => {
+            let (status, error) = match failure {
+                Failure::No(error) => (1, error),
+                Failure::Usage(error) => (2, error),
+                Failure::Cannot(error) => (3, error),
+            };
+            say!("evenkeel: {error:#}");
+            if transparent { exec::NOT_RUN } else { status }
+        }
+    };
+    console::finish();
+    ExitCode::from(status)
+}
+
+/// Exit status after an internal error, as Rust's own.
+const PANICKED: u8 = 101;
+
+/// What the parser has to say: help and versions are results, everything else is a message.
+fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render();
+    let colours = |terminal: bool| terminal && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let status = if error.use_stderr() {
+        if colours(std::io::stderr().is_terminal()) {
+            console::message(&text.ansi().to_string());
+        } else {
+            console::message(&text.to_string());
+        }
+        // The command's own status is not to be mistaken for ours: `exec` has 125 for this.
+        let known = Cli::command().ignore_errors(true).try_get_matches_from(std::env::args_os());
+        let exec = known.is_ok_and(|matches| matches.subcommand_name() == Some("exec"));
+        if exec { exec::NOT_RUN } else { 2 }
+    } else {
+        let printed = if colours(console::results().is_terminal()) {
+            console::print(format_args!("{}", text.ansi()))
+        } else {
+            console::print(format_args!("{text}"))
+        };
+        match printed {
+            Ok(()) => 0,
+            Err(Failure::No(error) | Failure::Usage(error) | Failure::Cannot(error)) => {
+                say!("evenkeel: {error:#}");
+                3
+            }
+        }
+    };
+    console::finish();
+    ExitCode::from(status)
+}
+
+/// Warnings and more go to stderr, in colour on a terminal only.
+fn log(verbose: u8) {
+    let level = match verbose {
         0 => "warn",
         1 => "info",
         2 => "debug",
         _ => "trace",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("EVENKEEL_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| console::MessageWriter)
+        .with_ansi(colours)
+        .log_internal_errors(false)
+        .without_time()
+        .init();
+}
+
+fn dispatch(cli: Cli) -> Outcome {
     let global = &cli.global;
-    let outcome = match cli.command {
+    match cli.command {
         Command::Topology(args) => topology::run(global, args),
         Command::Check(args) => check::run(global, args),
         Command::Ps(args) => ps::run(global, args),
@@ -193,17 +273,14 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(global, args),
         Command::Completions(args) => completions::run(global, args),
         Command::Man(args) => completions::man(global, args),
-    };
-    match outcome {
-        Ok(status) => ExitCode::from(status),
-        Err(failure) => {
-            let (status, error) = match failure {
-                Failure::No(error) => (1, error),
-                Failure::Usage(error) => (2, error),
-                Failure::Cannot(error) => (3, error),
-            };
-            eprintln!("evenkeel: {error:#}");
-            ExitCode::from(status)
-        }
     }
+}
+
+/// Longest time an option takes: clocks hold more, but nobody means it.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// A length of time, as options take it.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time > LONGEST { Err("at most 100 years".to_owned()) } else { Ok(time) }
 }

@@ -3,16 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use evenkeel_actuate::host::shape::{ClassCounters, Owner, Rate, counters, parse_rate, shape};
-use evenkeel_actuate::host::{Files, Host, HostActuator, HostError, HostKnob, HostOpenError};
+use evenkeel_actuate::host::{Files, Host, HostActuator, HostError, HostKnob, HostOpenError, HostReport};
 use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_kernfs::{Root, facts::irq};
-use evenkeel_lab::load::stop_flag_on_signals;
+use evenkeel_kernfs::{Root, facts::irq, fault};
 use evenkeel_report::{Field, Table};
 use serde::Serialize;
 
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Format, Global, Outcome, stop};
 
 /// Show and set how network load is spread over CPUs (RPS, RFS, XPS, IRQ affinity), and limit groups' bandwidth.
 ///
@@ -70,7 +69,7 @@ struct Limit {
     #[arg(long, value_name = "GROUP=RATE", required = true)]
     group: Vec<String>,
     /// End after this time, print what each group sent, and put everything back.
-    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = super::duration)]
     duration: Option<Duration>,
 }
 
@@ -186,10 +185,10 @@ fn show(global: &Global, only: Option<&str>) -> Outcome {
     match global.output {
         Format::Json => {
             let document = serde_json::json!({ "schema": "evenkeel.net/v1", "settings": rows });
-            println!("{}", serde_json::to_string_pretty(&document).map_err(|e| Failure::Cannot(e.into()))?);
+            outln!("{}", serde_json::to_string_pretty(&document).map_err(|e| Failure::Cannot(e.into()))?)?;
         }
-        Format::Csv => print!("{}", table().csv(&rows)),
-        Format::Text | Format::Svg => print!("{}", table().text(&rows, None)),
+        Format::Csv => out!("{}", table().csv(&rows))?,
+        Format::Text | Format::Svg => out!("{}", table().text(&rows, None))?,
     }
     Ok(0)
 }
@@ -280,9 +279,9 @@ fn set(global: &Global, set: &Set) -> Outcome {
     for (knob, value) in wanted {
         let name = knob.to_string();
         actuator.set(knob, &value).map_err(of_host)?;
-        println!("{name}: {}", if value.is_empty() { "off" } else { &value });
+        outln!("{name}: {}", if value.is_empty() { "off" } else { &value })?;
     }
-    eprintln!("stays until `evenkeel restore`");
+    say!("stays until `evenkeel restore`");
     Ok(0)
 }
 
@@ -314,6 +313,8 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
     let rates = limit.group.iter().map(|text| rate(text, mount.as_deref())).collect::<Result<Vec<_>, _>>()?;
     let handle = *evenkeel_actuate::host::OUR_HANDLES.start();
     let knob = HostKnob::RootQdisc { link: limit.link.clone() };
+    // What lasts for a while only is restored by whatever ends it.
+    let stop = limit.duration.map(|_| stop::on_signals()).transpose()?;
     let mut actuator = open(global)?;
     let present =
         actuator.host().identity(&knob).and_then(|_| actuator.host().read(&knob)).map_err(of_host)?;
@@ -324,24 +325,44 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
     if let Err(error) = shape(None, &limit.link, handle, &rates) {
         // Deleting the root takes what was made with it.
         let report = actuator.close();
-        report.problems().for_each(|line| eprintln!("evenkeel: {line}"));
+        report.problems().for_each(|line| say!("evenkeel: {line}"));
         return Err(of_host(error));
     }
     let Some(duration) = limit.duration else {
-        println!("{}: {} groups limited; stays until `evenkeel restore`", limit.link, rates.len());
+        outln!("{}: {} groups limited; stays until `evenkeel restore`", limit.link, rates.len())?;
         return Ok(0);
     };
-    let stop = stop_flag_on_signals();
+    let actuator = UntilDropped(Some(actuator));
     let began = Instant::now();
-    while began.elapsed() < duration && !stop.load(std::sync::atomic::Ordering::Relaxed) {
+    while began.elapsed() < duration
+        && !stop.is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed))
+    {
         std::thread::sleep(Duration::from_millis(100).min(duration));
     }
     let seconds = began.elapsed().as_secs_f64();
+    fault::point("net.limited");
     let sent = counters(None, &limit.link, handle).map_err(of_host);
-    let report = actuator.close();
-    report.problems().for_each(|line| eprintln!("evenkeel: {line}"));
-    print_sent(global, &limit.group, &rates, &sent?, seconds).context("cannot write the result")?;
+    let Some(report) = actuator.close() else { return Ok(1) };
+    report.problems().for_each(|line| say!("evenkeel: {line}"));
+    print_sent(global, &limit.group, &rates, &sent?, seconds)?;
     Ok(u8::from(!report.is_clean()))
+}
+
+/// What was set for a while; restored however that ends, by a panic too.
+struct UntilDropped(Option<HostActuator>);
+
+impl UntilDropped {
+    fn close(mut self) -> Option<HostReport> {
+        self.0.take().map(HostActuator::close)
+    }
+}
+
+impl Drop for UntilDropped {
+    fn drop(&mut self) {
+        if let Some(actuator) = self.0.take() {
+            actuator.close().problems().for_each(|line| say!("evenkeel: {line}"));
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -360,7 +381,7 @@ fn print_sent(
     rates: &[Rate],
     sent: &[ClassCounters],
     seconds: f64,
-) -> anyhow::Result<()> {
+) -> Result<(), Failure> {
     let rows: Vec<SentRow<'_>> = sent
         .iter()
         .filter_map(|class| {
@@ -378,7 +399,7 @@ fn print_sent(
     if global.output == Format::Json {
         let document =
             serde_json::json!({ "schema": "evenkeel.net-limit/v1", "seconds": seconds, "groups": rows });
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        outln!("{}", serde_json::to_string_pretty(&document).map_err(|e| Failure::Cannot(e.into()))?)?;
         return Ok(());
     }
     let table = Table::new(vec![
@@ -392,8 +413,8 @@ fn print_sent(
         Field::integer("drops", "DROPS", |row: &SentRow<'_>| i64::try_from(row.drops).ok()),
     ]);
     match global.output {
-        Format::Csv => print!("{}", table.csv(&rows)),
-        _ => print!("{}", table.text(&rows, None)),
+        Format::Csv => out!("{}", table.csv(&rows))?,
+        _ => out!("{}", table.text(&rows, None))?,
     }
     Ok(())
 }

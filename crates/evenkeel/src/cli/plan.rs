@@ -1,6 +1,6 @@
 //! `evenkeel plan`: what `run` would try.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::settings::{LoopArgs, config};
 use super::{Format, Global, Outcome};
+use crate::cli::console;
 
 /// Show what `run` would try on a scope: each lever's changes with reasons. Writes nothing.
 ///
@@ -70,7 +71,7 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         .zip(&predicted)
         .flat_map(|(plan, p)| plan.changes.iter().map(|c| row(plan, c, &studied.observation, p.as_ref())))
         .collect();
-    let mut out = std::io::stdout().lock();
+    let mut out = console::results();
     match global.output {
         Format::Json => {
             let changes: Vec<_> = rows

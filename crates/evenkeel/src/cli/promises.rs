@@ -3,7 +3,7 @@
 //! What was got is read by a gauge of its own, not by the loop that keeps the promises, and judged second by second by the
 //! rule of `docs/guarantees.md`.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -21,9 +21,10 @@ use evenkeel_report::table::{Field, Table, Value, width};
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
+use super::console::ConsoleSink;
 use super::known::PrivateDir;
-use super::run::Teller;
 use super::{Failure, Format, Global, Outcome};
+use crate::cli::console;
 
 /// Which promises are put to the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -117,14 +118,14 @@ pub fn run(global: &Global, order: &Order) -> Outcome {
     let topology =
         evenkeel_observe::read_topology(&evenkeel_kernfs::Root::host()).context("cannot read the machine")?;
     let cpus: Vec<u32> = topology.online.intersection(&topology.allowed).iter().collect();
-    let mut teller = Teller::new()?;
+    let mut sink = ConsoleSink::new()?;
     let mut rows: Vec<Row> = Vec::new();
     for scene in scenes(order, &cpus) {
-        if teller.stopping() {
+        if sink.stopping() {
             break;
         }
-        teller.lasting(&format!("{} ({:?}): {} s", scene.name, scene.place, SETTLE_S + scene.seconds));
-        rows.extend(play(&scene, &mut teller)?);
+        sink.lasting(&format!("{} ({:?}): {} s", scene.name, scene.place, SETTLE_S + scene.seconds));
+        rows.extend(play(&scene, &mut sink)?);
     }
     print(global, &rows)?;
     let total: usize = rows.iter().filter(|r| r.promised.is_some()).map(|r| r.seconds).sum();
@@ -246,7 +247,7 @@ fn random(seed: u64, place: Where, cpus: &CpuSet, order: &Order) -> Scene {
 }
 
 /// Runs a scene and judges it second by second.
-fn play(scene: &Scene, teller: &mut Teller) -> Result<Vec<Row>, Failure> {
+fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let mut specs: Vec<LoadSpec> = scene.loads.iter().map(|load| load.spec.clone()).collect();
     for spec in &mut specs {
@@ -261,10 +262,10 @@ fn play(scene: &Scene, teller: &mut Teller) -> Result<Vec<Row>, Failure> {
         .hold(&specs)
         .context("cannot start the loads")?;
     let state = PrivateDir::new()?;
-    let mut agent = Agent::new(config(scene, &tenants, &state)?, teller).map_err(super::run::failure)?;
+    let mut agent = Agent::new(config(scene, &tenants, &state)?, sink).map_err(super::run::failure)?;
     let gauge = tenants.gauge();
     tenants.release();
-    let played = watch(scene, &mut agent, &gauge, &tenants, teller);
+    let played = watch(scene, &mut agent, &gauge, &tenants, sink);
     let back = agent.close("prove");
     drop(tenants);
     let rows = played?;
@@ -305,16 +306,16 @@ fn watch(
     agent: &mut Agent,
     gauge: &Gauge,
     tenants: &Tenants,
-    teller: &mut Teller,
+    sink: &mut ConsoleSink,
 ) -> Result<Vec<Row>, Failure> {
     let spikes = scene.loads.iter().any(|load| load.spec.common.start_at.is_some());
     // The spike comes two seconds into what is judged.
     for _ in 0..SETTLE_S {
-        agent.measure(Duration::from_secs(1), teller).map_err(super::run::failure)?;
+        agent.measure(Duration::from_secs(1), sink).map_err(super::run::failure)?;
     }
     let mut readings: Vec<Reading> = vec![gauge.read()];
     for _ in 0..scene.seconds + if spikes { 2 } else { 0 } {
-        if agent.measure(Duration::from_secs(1), teller).map_err(super::run::failure)?.is_none() {
+        if agent.measure(Duration::from_secs(1), sink).map_err(super::run::failure)?.is_none() {
             break;
         }
         readings.push(gauge.read());
@@ -380,7 +381,7 @@ fn table() -> Table<Row> {
 }
 
 fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = console::results();
     let promised = || rows.iter().filter(|r| r.promised.is_some());
     let seconds: usize = promised().map(|r| r.seconds).sum();
     let (broken, badly): (usize, usize) =

@@ -1,6 +1,6 @@
 //! `evenkeel prove`: does the loop do good, and no harm, on random loads of known demand?
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -13,9 +13,10 @@ use evenkeel_report::demo::gap_closed;
 use evenkeel_report::table::{Field, Table, width};
 use serde_json::json;
 
+use super::console::ConsoleSink;
 use super::known::{Known, StageResult};
-use super::run::Teller;
 use super::{Failure, Format, Global, Outcome};
+use crate::cli::console;
 
 /// Put the loop to the test on random mixes of loads whose demand is known: does it end above the kernel's default,
 /// and never below?
@@ -46,7 +47,7 @@ pub struct Args {
     #[arg(long, requires = "promises", value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
     /// Longest time for the comparison of one mix.
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = super::duration)]
     at_most: Duration,
 }
 
@@ -97,17 +98,17 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let topology = evenkeel_observe::read_topology(&Root::host()).context("cannot read the machine")?;
     let cpus = topology.online.intersection(&topology.allowed).len() as u32;
-    let mut teller = Teller::new()?;
+    let mut sink = ConsoleSink::new()?;
     let mut rows = Vec::new();
     for seed in args.seed..args.seed.saturating_add(args.mixes) {
         let mix = Mix::random(seed, cpus);
-        teller.lasting(&mix.to_string());
-        let row = one(mix, &args, &mut teller)?;
-        if teller.stopping() {
+        sink.lasting(&mix.to_string());
+        let row = one(mix, &args, &mut sink)?;
+        if sink.stopping() {
             break;
         }
         let show = |e: Option<Estimate>| e.map_or_else(|| "?".to_owned(), |e| format!("{:.3}", e.value));
-        teller.lasting(&format!(
+        sink.lasting(&format!(
             "  {}: default {} -> {} (ceiling {}), gain {}",
             row.choice,
             show(row.default),
@@ -124,13 +125,13 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     Ok(u8::from(rows.iter().any(Row::harmed)))
 }
 
-fn one(mix: Mix, args: &Args, teller: &mut Teller) -> Result<Row, Failure> {
+fn one(mix: Mix, args: &Args, sink: &mut ConsoleSink) -> Result<Row, Failure> {
     let seed = mix.seed;
     let edit = |config: &mut evenkeel_agent::Config| config.rules.seed = seed;
-    let mut known = Known::start(&mix.specs(), mix.place, edit, teller)?;
-    known.settle(Duration::from_secs(1), teller);
+    let mut known = Known::start(&mix.specs(), mix.place, edit, sink)?;
+    known.settle(Duration::from_secs(1), sink);
     let began = Instant::now();
-    let outcome = known.agent.decide(teller).map_err(super::run::failure)?;
+    let outcome = known.agent.decide(sink).map_err(super::run::failure)?;
     let decided_s = began.elapsed().as_secs_f64();
     let plan = known.agent.plan().clone();
     let why = match &outcome {
@@ -145,7 +146,7 @@ fn one(mix: Mix, args: &Args, teller: &mut Teller) -> Result<Row, Failure> {
     let (mut default, mut choice, mut ceiling) = (Vec::new(), Vec::new(), Vec::new());
     let until = Instant::now() + args.at_most;
     let mut rounds = 0;
-    while !teller.stopping() && (rounds < MIN_ROUNDS || Instant::now() < until) {
+    while !sink.stopping() && (rounds < MIN_ROUNDS || Instant::now() < until) {
         // The order alternates, so that a drift of the host's speed weighs on both alike.
         let turns: [bool; 2] = if rounds % 2 == 0 { [false, true] } else { [true, false] };
         for ours in turns {
@@ -153,12 +154,12 @@ fn one(mix: Mix, args: &Args, teller: &mut Teller) -> Result<Row, Failure> {
                 continue;
             }
             known.agent.set(if ours { &plan } else { &as_found });
-            known.settle(settle, teller);
-            let result = known.stage(window, teller)?;
+            known.settle(settle, sink);
+            let result = known.stage(window, sink)?;
             if ours { &mut choice } else { &mut default }.extend(result.fulfilment);
         }
         if rounds < MIN_ROUNDS {
-            let result: StageResult = known.ceiling(settle, window, teller)?;
+            let result: StageResult = known.ceiling(settle, window, sink)?;
             ceiling.extend(result.fulfilment);
         }
         rounds += 1;
@@ -219,7 +220,7 @@ fn table() -> Table<Row> {
 }
 
 fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = console::results();
     let harmed: Vec<u64> = rows.iter().filter(|r| r.harmed()).map(|r| r.mix.seed).collect();
     let mut closed: Vec<f64> = rows.iter().filter_map(Row::closed).collect();
     closed.sort_by(f64::total_cmp);

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = By::Process)]
     by: By,
     /// How long to look.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "1s", value_parser = super::duration)]
     interval: Duration,
     /// Show what used no CPU and did not wait, too (text only; documents have everything).
     #[arg(long)]
@@ -96,9 +96,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut view = fields::View::new(&observation, &observer, scope.as_ref());
     view.waits = waits;
     match global.output {
-        Format::Json => println!("{:#}", view.document()),
-        Format::Csv => print!("{}", view.csv(args.by)),
-        Format::Text => print!("{}", text::render(&view, &args)),
+        Format::Json => outln!("{:#}", view.document())?,
+        Format::Csv => out!("{}", view.csv(args.by))?,
+        Format::Text => out!("{}", text::render(&view, &args))?,
         Format::Svg => return Err(show::no_such_output(Format::Svg, "ps")),
     }
     Ok(0)

@@ -2,16 +2,16 @@
 
 mod moments;
 
-use std::io::{IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use evenkeel_report::{Field, Table, Value, time};
 use evenkeel_store::Store;
 use serde_json::json;
 
 use super::history::{By, RunChoice, choose, failure, parse_run};
 use super::{Failure, Format, Global, Outcome};
+use crate::cli::console;
 use moments::{Kind, Moment};
 
 /// Show a recorded time once more: who got the CPU, what the loop tried, measured, decided and changed, when it did.
@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = parse_run, conflicts_with = "since")]
     run: Option<RunChoice>,
     /// Replay from this long ago until now, such as 10m or 2h, whichever runs there were.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     since: Option<Duration>,
     /// How many times as fast as it happened; 0 is at once.
     #[arg(long, value_name = "FACTOR", value_parser = parse_speed)]
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 5)]
     lines: usize,
     /// Shortest time that a line of rates is about.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     step: Duration,
 }
 
@@ -96,7 +96,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 }
 
 fn print(out: &str) -> Outcome {
-    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    out!("{out}")?;
     Ok(0)
 }
 
@@ -132,7 +132,7 @@ fn table() -> Table<Moment> {
 
 /// One line for each moment, with pauses as they were.
 fn play(moments: &[Moment], speed: Option<f64>) -> Outcome {
-    let mut out = std::io::stdout();
+    let out = console::results();
     let speed = speed.unwrap_or(if out.is_terminal() { SPEED } else { 0.0 });
     if moments.is_empty() {
         return print("Nothing was recorded in that time.\n");
@@ -145,10 +145,10 @@ fn play(moments: &[Moment], speed: Option<f64>) -> Outcome {
         }
         last = Some(moment.at_ns);
         let line = format!("{}  {}\n", time::short(moment.at_ns), line(moment));
-        out.write_all(line.as_bytes())
-            .and_then(|()| out.flush())
-            .context("cannot write to stdout")
-            .map_err(Failure::Cannot)?;
+        out!("{line}")?;
+        if console::reader_gone() {
+            break;
+        }
     }
     Ok(0)
 }

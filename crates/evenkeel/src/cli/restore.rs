@@ -12,6 +12,7 @@ use evenkeel_base::{Setting, Target};
 use serde::Serialize;
 
 use super::{Failure, Format, Global, Outcome};
+use crate::cli::console;
 
 /// Put back everything a run changed and did not take back itself, such as after `kill -9`.
 ///
@@ -26,7 +27,7 @@ pub struct Args {
     #[arg(long)]
     stop: bool,
     /// How long --stop waits.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = super::duration)]
     wait: Duration,
 }
 
@@ -102,7 +103,7 @@ fn stop(dir: &Path, wait: Duration) -> Result<(), Failure> {
     let Some(number) = number.filter(|_| pid > 1) else {
         return Err(Failure::Cannot(anyhow!("{} names no process: {pid}", dir.join("lock").display())));
     };
-    eprintln!("asking the run with pid {pid} to end");
+    say!("asking the run with pid {pid} to end");
     match rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
         Ok(handle) => {
             // Still the holder after the handle was opened: the number was not passed on in between.
@@ -200,7 +201,7 @@ fn words(setting: &Setting) -> String {
 }
 
 fn show(format: Format, recovery: &Recovery) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = console::results();
     let rows = rows(&recovery.report);
     match format {
         Format::Json => {
@@ -211,8 +212,7 @@ fn show(format: Format, recovery: &Recovery) -> io::Result<()> {
                 items: rows,
                 notes: &recovery.report.notes,
             };
-            serde_json::to_writer_pretty(&mut out, &document)?;
-            writeln!(out)
+            writeln!(out, "{}", serde_json::to_string_pretty(&document)?)
         }
         Format::Csv => {
             writeln!(out, "outcome,tgid,tid,start_time,group,comm,knob,from,to,descendant,note")?;

@@ -1,8 +1,6 @@
 //! `evenkeel run`: the closed loop.
 
-use std::io::{IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -11,9 +9,10 @@ use evenkeel_agent::{Agent, AgentError, AutoLimit, Event, Watcher};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
+use super::console::{self, ConsoleSink};
 use super::listen::Server;
 use super::settings::{LoopArgs, config};
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Format, Global, Outcome, stop};
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
 /// keep what measurably helps and hurts nobody, watch on, put everything back at the end.
@@ -44,7 +43,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     guarantees_only: bool,
     /// End after this time; without it, on SIGTERM or Ctrl-C.
-    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = super::duration)]
     time: Option<Duration>,
     /// Serve what is seen and decided meanwhile: /metrics for Prometheus, /status as JSON. There is no encryption and
     /// no password: listen where only the right ones can ask, such as 127.0.0.1.
@@ -71,28 +70,39 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     if args.dry_run || (config.scope.is_all() && !args.apply) {
         if config.scope.is_all() && !args.dry_run {
-            eprintln!("evenkeel: the scope is the whole host, so nothing is written; --apply acts on it");
+            say!("evenkeel: the scope is the whole host, so nothing is written; --apply acts on it");
         }
         return super::plan::propose(global, config);
     }
     config.once = args.once;
-    let mut teller = Teller::new()?;
+    let mut sink = ConsoleSink::new()?;
     let server = args.listen.map(Server::start).transpose()?;
-    let mut agent = Agent::new(config, &mut teller).map_err(failure)?;
+    let mut agent = Agent::new(config, &mut sink).map_err(failure)?;
     let ran = match &server {
-        Some(server) => agent.run(args.time, &mut server.beside(&mut teller)),
-        None => agent.run(args.time, &mut teller),
+        Some(server) => agent.run(args.time, &mut server.beside(&mut sink)),
+        None => agent.run(args.time, &mut sink),
     };
     let outcome = match &ran {
-        Ok(()) if teller.stopping() => "stopped".to_owned(),
+        Ok(()) if sink.stopping() => "stopped".to_owned(),
         Ok(()) => "done".to_owned(),
         Err(error) => error.to_string(),
     };
+    if stop::panicked() {
+        // What is in memory may be half-way: dropped, the agent restores by its journal. What went wrong is told at the end.
+        drop(agent);
+        return Err(Failure::Cannot(anyhow!("ended by an internal error")));
+    }
     // What is shown is what was in force before it goes back.
     let record = agent.record().clone();
     let back = agent.close(&outcome);
-    ran.map_err(failure)?;
-    let mut out = std::io::stdout().lock();
+    if let Err(error) = ran {
+        // What is left matters more than why the loop ended: both are said.
+        return Err(match failure(error) {
+            Failure::Cannot(error) if !back.is_clean() => Failure::Cannot(error.context(left(&back))),
+            other => other,
+        });
+    }
+    let mut out = console::results();
     match global.output {
         Format::Json => {
             let mut document = run::document(&record, DocumentKind::Run);
@@ -115,7 +125,29 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         // Settings are gone, but the answer to "was everything promised kept?" stays.
         return Ok(u8::from(record.guarantees.iter().any(|g| g.state == "broken" || g.state == "refused")));
     }
-    Err(Failure::No(anyhow!("not everything could be put back; `evenkeel restore` tries again")))
+    Err(Failure::No(anyhow!(left(&back))))
+}
+
+/// What could not be restored.
+fn left(back: &evenkeel_actuate::RestoreReport) -> String {
+    let problems = back.conflicts.iter().chain(&back.failed);
+    let named: Vec<String> = problems
+        .take(5)
+        .map(|item| {
+            let why = item.note.as_deref().unwrap_or("changed by somebody else");
+            format!("{} of {} ({why})", item.knob.name(), target_name(&item.target))
+        })
+        .collect();
+    let count = back.conflicts.len() + back.failed.len();
+    let more = if count > named.len() { format!(" and {} more", count - named.len()) } else { String::new() };
+    format!("not everything could be put back; `evenkeel restore` tries again: {}{more}", named.join(", "))
+}
+
+fn target_name(target: &evenkeel_base::Target) -> String {
+    match target {
+        evenkeel_base::Target::Task(id) => format!("task {}", id.tid),
+        evenkeel_base::Target::Group(group) => group.path.clone(),
+    }
 }
 
 /// What went back, in a sentence.
@@ -147,45 +179,7 @@ pub fn failure(error: AgentError) -> Failure {
     }
 }
 
-/// Tells the terminal what happens, on stderr, and stops on signals.
-#[derive(Debug)]
-pub struct Teller {
-    stop: Arc<AtomicBool>,
-    terminal: bool,
-    line: bool,
-}
-
-impl Teller {
-    /// Listens to SIGINT and SIGTERM from now on; a second signal ends the program at once.
-    pub fn new() -> Result<Self, Failure> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-        {
-            signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())
-                .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-                .context("cannot listen to signals")?;
-        }
-        Ok(Self { stop, terminal: std::io::stderr().is_terminal(), line: false })
-    }
-
-    /// A line that the next one replaces; terminals only.
-    pub fn passing(&mut self, text: &str) {
-        if self.terminal {
-            eprint!("\r\x1b[K{text}");
-            self.line = true;
-        }
-    }
-
-    /// A line that stays.
-    pub fn lasting(&mut self, text: &str) {
-        if std::mem::take(&mut self.line) {
-            eprint!("\r\x1b[K");
-        }
-        eprintln!("{text}");
-    }
-}
-
-impl Watcher for Teller {
+impl Watcher for ConsoleSink {
     fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Note(text) => self.lasting(&format!("evenkeel: {text}")),
@@ -224,6 +218,6 @@ impl Watcher for Teller {
     }
 
     fn stopping(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        stop::requested()
     }
 }

@@ -74,7 +74,7 @@ pub struct LoopArgs {
     #[arg(long, value_name = "SCOPE")]
     pub scope: Vec<String>,
     /// Time between observations.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub interval: Option<Duration>,
     /// What is otherwise forbidden: `realtime` permits SCHED_FIFO for the scope.
     #[arg(long, value_name = "WHAT", value_parser = ["realtime"])]
@@ -122,7 +122,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     config.lengths = run.waits.unwrap_or_default();
     let duration = |name: &str, text: &Option<Spanned<String>>, least: Duration| {
         let Some(text) = text else { return Ok(None) };
-        let value = humantime::parse_duration(text.get_ref())
+        let value = super::duration(text.get_ref())
             .map_err(|e| source.fault(text, format!("{name} = {:?}: {e}", text.get_ref())))?;
         if value < least {
             return Err(source.fault(text, format!("{name} = {:?}: at least {least:?}", text.get_ref())));

@@ -71,7 +71,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Format::Json => json_document(&experiment, &runs),
         Format::Svg => return Err(Failure::Usage(anyhow!("sim has no picture; use -o text, json or csv"))),
     };
-    print!("{out}");
+    out!("{out}")?;
     Ok(0)
 }
 
@@ -85,11 +85,11 @@ fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
             let mut document = json!(fleet);
             document["schema"] = json!("evenkeel.fleet/v1");
             document["seed"] = json!(seed);
-            println!("{document:#}");
+            outln!("{document:#}")?;
         }
         Format::Text => {
             let [low, middle, high] = fleet.gained_cpus;
-            println!(
+            outln!(
                 "{} hosts of {:.0} CPUs, simulated: used {:.0} CPUs, wanted {:.0} more than they got\n\
                  given back: {middle:.1} CPUs [{low:.1}, {high:.1}], {:.2} % of what was used, {:.1} % of what was missing\n",
                 fleet.hosts,
@@ -98,16 +98,16 @@ fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
                 fleet.missing_cpus,
                 100.0 * middle / fleet.got_cpus.max(1e-9),
                 100.0 * middle / fleet.missing_cpus.max(1e-9),
-            );
-            println!("{:34} {:>7} {:>9} {:>12}", "KERNEL", "HOSTS", "CPUS", "GIVEN BACK");
+            )?;
+            outln!("{:34} {:>7} {:>9} {:>12}", "KERNEL", "HOSTS", "CPUS", "GIVEN BACK")?;
             for (kernel, (hosts, cpus, gained)) in &fleet.by_kernel {
-                println!("{kernel:34} {hosts:>7} {cpus:>9.0} {gained:>12.1}");
+                outln!("{kernel:34} {hosts:>7} {cpus:>9.0} {gained:>12.1}")?;
             }
-            println!("\n{:34} {:>7}", "KEPT", "HOSTS");
+            outln!("\n{:34} {:>7}", "KEPT", "HOSTS")?;
             for (lever, hosts) in &fleet.kept {
-                println!("{lever:34} {hosts:>7}");
+                outln!("{lever:34} {hosts:>7}")?;
             }
-            println!("\n{} hosts lost more than 1 % of what they got", fleet.worse);
+            outln!("\n{} hosts lost more than 1 % of what they got", fleet.worse)?;
         }
         Format::Csv | Format::Svg => {
             return Err(Failure::Usage(anyhow!("--fleet has no table or picture; use -o text or json")));

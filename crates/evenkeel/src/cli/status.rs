@@ -1,6 +1,6 @@
 //! `evenkeel status`.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use anyhow::{Context, anyhow};
 use evenkeel_actuate::{FileMedium, Holder};
@@ -87,7 +87,7 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
         }
         Format::Text | Format::Svg => text(global, last.as_ref(), agent.as_ref(), state),
     };
-    std::io::stdout().write_all(out.as_bytes()).context("cannot write to stdout").map_err(Failure::Cannot)?;
+    out!("{out}")?;
     Ok(0)
 }
 

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = By::Process)]
     by: By,
     /// Time between two looks.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "1s", value_parser = super::duration)]
     interval: Duration,
 }
 
@@ -56,7 +56,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // Puts the terminal back on a panic, too.
     let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
     let ended = top.show(&mut terminal);
-    ratatui::restore();
+    // A terminal that was closed cannot be put back, and needs not be.
+    let _ = ratatui::try_restore();
     ended.map_err(Failure::Cannot).map(|()| 0)
 }
 

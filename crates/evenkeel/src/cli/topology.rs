@@ -23,10 +23,10 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
     let topology = read_topology(&root).map_err(anyhow::Error::from)?;
     let kernel = read_kernel(&root);
     match global.output {
-        Format::Text => print!("{}", text(&topology, &kernel)),
-        Format::Json => println!("{:#}", document(&topology, &kernel)),
-        Format::Csv => print!("{}", table().csv(&topology.cpus)),
-        Format::Svg => print!("{}", picture::draw(&topology, &kernel)),
+        Format::Text => out!("{}", text(&topology, &kernel))?,
+        Format::Json => outln!("{:#}", document(&topology, &kernel))?,
+        Format::Csv => out!("{}", table().csv(&topology.cpus))?,
+        Format::Svg => out!("{}", picture::draw(&topology, &kernel))?,
     }
     Ok::<u8, Failure>(0)
 }

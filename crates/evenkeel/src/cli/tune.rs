@@ -3,8 +3,6 @@
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -14,9 +12,9 @@ use evenkeel_policy::search::{Method, Reason};
 use evenkeel_report::html::{self, SettingRow, TunePage};
 use evenkeel_report::svg::Trial;
 use evenkeel_report::{significant, table};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Format, Global, Outcome, stop};
+use crate::cli::console;
 
 /// Search a service's best settings by measured trials: threads, quotas, its own options.
 ///
@@ -45,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
     /// Time in all, instead of the file's budget.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = super::duration)]
     time: Option<Duration>,
     /// Seed, instead of the file's.
     #[arg(long)]
@@ -101,7 +99,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     tune.time = args.time.or(tune.time);
     if args.check {
-        print!("{}", checked(&tune));
+        out!("{}", checked(&tune))?;
         return Ok(0);
     }
     let dir = args.dir.unwrap_or_else(|| {
@@ -109,19 +107,16 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             args.file.file_stem().map_or_else(|| "evenkeel".into(), |s| s.to_string_lossy().into_owned());
         PathBuf::from(format!("{stem}.tune"))
     });
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen to signals")?;
-    }
+    let stop = stop::on_signals()?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let runner = Runner { binary, state_dir: global.state_dir.clone() };
     let options = Options { dir: dir.clone(), fresh: args.fresh };
-    let mut teller =
-        Teller { tell: std::io::stderr().is_terminal() || global.verbose > 0, unit: unit(&tune) };
+    let mut progress =
+        Progress { shown: std::io::stderr().is_terminal() || global.verbose > 0, unit: unit(&tune) };
     let (result, records) =
-        tune::run(&tune, &runner, &options, &stop, &mut |event| teller.tell(&event)).map_err(failure)?;
+        tune::run(&tune, &runner, &options, stop, &mut |event| progress.tell(&event)).map_err(failure)?;
     write_files(&tune, &result, &records, &dir)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = console::results();
     let text = match global.output {
         Format::Json => serde_json::to_string_pretty(&result).context("cannot write the result")? + "\n",
         Format::Csv => TuneResult::csv(&tune, &records),
@@ -129,10 +124,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     };
     out.write_all(text.as_bytes()).context("cannot write to stdout")?;
     if result.interrupted {
-        eprintln!(
-            "evenkeel: interrupted after {} trials; the same command goes on from there",
-            result.trials
-        );
+        say!("evenkeel: interrupted after {} trials; the same command goes on from there", result.trials);
         return Ok(1);
     }
     Ok(u8::from(result.best.is_none()))
@@ -144,6 +136,10 @@ fn failure(error: TuneError) -> Failure {
         | TuneError::Foreign(_)
         | TuneError::Damaged { .. }
         | TuneError::Simulation(_) => Failure::Usage(error.into()),
+        TuneError::Hopeless { .. } if !rustix::process::geteuid().is_root() => Failure::Cannot(
+            anyhow::Error::from(error)
+                .context("limits, weights and CPUs are set through cgroups: run as root"),
+        ),
         TuneError::Hopeless { .. } => Failure::No(error.into()),
         TuneError::Io { .. } | TuneError::Busy(_) | TuneError::Taken(_) => Failure::Cannot(error.into()),
     }
@@ -168,25 +164,21 @@ fn checked(tune: &Tune) -> String {
 }
 
 /// Progress, on a terminal.
-struct Teller {
-    tell: bool,
+struct Progress {
+    shown: bool,
     unit: String,
 }
 
-impl Teller {
+impl Progress {
     fn tell(&mut self, event: &Event<'_>) {
-        if !self.tell {
+        if !self.shown {
             return;
         }
         match event {
-            Event::Resumed(trials) => eprintln!("going on after {trials} trials on record"),
+            Event::Resumed(trials) => say!("going on after {trials} trials on record"),
             Event::Warm(warm) => {
                 for w in *warm {
-                    eprintln!(
-                        "the simulator expects {} with {}",
-                        significant(w.predicted),
-                        w.settings.words()
-                    );
+                    say!("the simulator expects {} with {}", significant(w.predicted), w.settings.words());
                 }
             }
             Event::Begins { number, left, settings, reason } => {
@@ -196,17 +188,13 @@ impl Teller {
                     Reason::Confirm => " (again)",
                     Reason::LastRound => " (final comparison)",
                 };
-                eprint!("{number}{of}  {}{why}: ", settings.words());
+                console::message(&format!("{number}{of}  {}{why}: ", settings.words()));
             }
             Event::Ended(record) => match (&record.values, &record.error) {
                 (Some(values), _) => {
-                    eprintln!(
-                        "{}{}",
-                        values.first().map_or_else(String::new, |v| significant(*v)),
-                        self.unit
-                    );
+                    say!("{}{}", values.first().map_or_else(String::new, |v| significant(*v)), self.unit);
                 }
-                (None, why) => eprintln!("failed: {}", why.as_deref().unwrap_or("")),
+                (None, why) => say!("failed: {}", why.as_deref().unwrap_or("")),
             },
         }
     }

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "target")]
     all: bool,
     /// How long to look.
-    #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = super::duration)]
     duration: Duration,
     /// Write a page with pictures to this file, too.
     #[arg(long, value_name = "FILE")]
@@ -96,7 +96,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let aim = if all { Aim::all() } else { Aim::find(&root, &observer, &observation, &scope, &text)? };
 
     if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
-        eprintln!("watching {text} for {} ...", humantime::format_duration(args.duration));
+        say!("watching {text} for {} ...", humantime::format_duration(args.duration));
     }
     let stop = evenkeel_lab::load::stop_flag_on_signals();
     let probe = start(&args, &aim)?;
@@ -139,7 +139,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if let Some(file) = &args.report {
         std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    print!("{out}");
+    out!("{out}")?;
     Ok(0)
 }
 
@@ -157,7 +157,7 @@ fn start(args: &Args, aim: &Aim) -> Result<Option<Probe>, Failure> {
     match started {
         Ok(probe) => Ok(Some(probe)),
         Err(error) if args.source == Source::Auto && aim.watch != Watch::All => {
-            eprintln!("evenkeel: from /proc, without lengths of waits and culprits: {error}");
+            say!("evenkeel: from /proc, without lengths of waits and culprits: {error}");
             Ok(None)
         }
         Err(error) => Err(Failure::Cannot(

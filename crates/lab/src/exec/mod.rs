@@ -173,7 +173,6 @@ pub fn run(spec: &Spec, tick: &mut dyn FnMut(&Running<'_>)) -> Result<Account, E
         affinity: bounds.cpus.clone().filter(|_| !group.as_ref().is_some_and(ExecGroup::has_cpuset)),
         nice: bounds.nice,
         slice_ns: bounds.slice_ns,
-        mask: signals.before(),
     };
     let started = Instant::now();
     let pid = spawn::start(&spec.command, inside)?.id();

@@ -5,15 +5,28 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Passed on to the command. What stops and continues jobs is left to the kernel's defaults.
-const FORWARDED: [libc::c_int; 7] =
-    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
+/// Passed on to the command: whatever would end this program. What stops and continues jobs is left to the kernel's
+/// defaults.
+const FORWARDED: [libc::c_int; 13] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGXCPU,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
 
 /// Signals as a descriptor.
 #[derive(Debug)]
 pub(super) struct Signals {
     fd: OwnedFd,
-    before: libc::sigset_t,
 }
 
 impl Signals {
@@ -23,25 +36,20 @@ impl Signals {
         // owned from here on.
         unsafe {
             let mut set: libc::sigset_t = MaybeUninit::zeroed().assume_init();
-            let mut before: libc::sigset_t = MaybeUninit::zeroed().assume_init();
             libc::sigemptyset(&raw mut set);
-            for signal in FORWARDED.into_iter().chain([libc::SIGCHLD]) {
+            let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+            for signal in FORWARDED.into_iter().chain(real_time).chain([libc::SIGCHLD]) {
                 libc::sigaddset(&raw mut set, signal);
             }
-            if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before) != 0 {
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) != 0 {
                 return Err(io::Error::last_os_error());
             }
             let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self { fd: OwnedFd::from_raw_fd(fd), before })
+            Ok(Self { fd: OwnedFd::from_raw_fd(fd) })
         }
-    }
-
-    /// The mask before.
-    pub fn before(&self) -> libc::sigset_t {
-        self.before
     }
 
     /// Takes what has arrived; gives the signals to pass on.

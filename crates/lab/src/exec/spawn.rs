@@ -23,9 +23,11 @@ pub(super) struct Inside {
     pub nice: Option<i32>,
     /// Own slice, nanoseconds.
     pub slice_ns: Option<u64>,
-    /// Signal mask the caller had.
-    pub mask: libc::sigset_t,
 }
+
+/// What a caller had the command ignore stays ignored: nohup's SIGHUP, and a terminal's signals for what a shell runs in the
+/// background. Everything else is as a fresh login has it, whatever this program ignores and blocks.
+const KEPT_IGNORED: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT];
 
 /// Steps in order, for the message when one fails.
 const STEPS: [&str; 4] = ["entering the cgroup", "setting the CPUs", "setting nice", "setting the slice"];
@@ -49,7 +51,7 @@ pub(super) fn start(command: &[OsString], inside: Inside) -> Result<Child, ExecE
             })
         }
     };
-    let Inside { entrances, affinity, nice, mask, .. } = inside;
+    let Inside { entrances, affinity, nice, .. } = inside;
     let mut run = Command::new(program);
     run.args(arguments);
     let setup = move || {
@@ -80,8 +82,7 @@ pub(super) fn start(command: &[OsString], inside: Inside) -> Result<Child, ExecE
         {
             return fail(3, error, &mut tell);
         }
-        // SAFETY: reads the mask prepared before the fork.
-        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()) };
+        crate::signals::reset_but(&KEPT_IGNORED);
         Ok(())
     };
     // SAFETY: the closure makes only async-signal-safe system calls on what was prepared before the fork.

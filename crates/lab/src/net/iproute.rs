@@ -41,6 +41,8 @@ pub fn batch(
     let mut command = Command::new(program);
     command.args(options).args(["-batch", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Ctrl-C and `timeout` signal the whole group: what takes things down must not be hit half-way.
+    command.process_group(0);
     if let Some(namespace) = namespace {
         let handle = namespace.handle()?;
         // SAFETY: one async-signal-safe system call on a descriptor the closure owns.

@@ -16,6 +16,7 @@ use evenkeel_base::CpuSet;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use crate::children::end_with;
 use crate::record::{Account, RunRecord};
 
 /// How often threads are looked at.
@@ -37,10 +38,11 @@ pub(super) fn run_once(words: &[String], stop: &AtomicBool) -> Result<(RunRecord
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    // SAFETY: two prctl calls, which are async-signal-safe, between fork and exec.
+    let parent = std::process::id();
+    // SAFETY: only async-signal-safe system calls between fork and exec.
     unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        command.pre_exec(move || {
+            end_with(parent, libc::SIGKILL)?;
             // As a shell would start it: the tenant's own timers are sharper.
             libc::prctl(libc::PR_SET_TIMERSLACK, 50_000, 0, 0, 0);
             Ok(())

@@ -76,16 +76,7 @@ impl Runner {
             .process_group(0);
         // SAFETY: only async-signal-safe system calls.
         unsafe {
-            command.pre_exec(move || {
-                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM, 0, 0, 0) < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                // Killed between the fork and the line above: nobody would ever end us.
-                if libc::getppid() as u32 != parent {
-                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
-                }
-                Ok(())
-            });
+            command.pre_exec(move || crate::children::end_with(parent, libc::SIGTERM));
         }
         Ok(Process { child: command.spawn()?, prefix: order.prefix.clone(), status: None, patience })
     }

@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -43,17 +43,22 @@ pub fn main(guest: &Guest) -> io::Result<()> {
     match run(guest) {
         Ok(status) => {
             if let Some(ticks) = steal_ticks() {
-                println!("{STEAL} {ticks}");
+                report(format_args!("{STEAL} {ticks}"));
             }
-            println!("{EXIT} {status}");
+            report(format_args!("{EXIT} {status}"));
         }
-        Err(error) => println!("{FAILED} {error}"),
+        Err(error) => report(format_args!("{FAILED} {error}")),
     }
     // The serial port has to be empty before the power goes.
     std::thread::sleep(Duration::from_millis(300));
     // SAFETY: takes a flag; ends the machine this process is the first of (checked above).
     unsafe { libc::reboot(libc::RB_POWER_OFF) };
     Ok(())
+}
+
+/// A line on the serial port, which the host reads. Where that is closed there is nobody to tell.
+fn report(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 fn run(guest: &Guest) -> io::Result<i32> {
@@ -68,7 +73,7 @@ fn run(guest: &Guest) -> io::Result<i32> {
     }
     let mut child =
         Command::new("/init").arg("load").args(guest.load.split(',')).stdin(Stdio::null()).spawn()?;
-    println!("{READY}");
+    report(format_args!("{READY}"));
     Ok(child.wait()?.code().unwrap_or(-1))
 }
 

@@ -327,12 +327,9 @@ fn line_after(console: &str, mark: &str) -> Option<String> {
 /// In the child, before qemu.
 fn before_exec(parent: u32, tap: Option<RawFd>, mask: Option<&[u64]>) -> io::Result<()> {
     let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    crate::children::end_with(parent, libc::SIGKILL)?;
     // SAFETY: system calls on numbers, an inherited descriptor and memory that lives until exec.
     unsafe {
-        check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
-        if libc::getppid() as u32 != parent {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
         if let Some(tap) = tap {
             check(libc::fcntl(tap, libc::F_SETFD, 0))?;
         }

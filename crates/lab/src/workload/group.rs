@@ -1,12 +1,14 @@
 //! `group`: several loads as children of one process, for a container that is to hold many. It ends when all of them
 //! have; its own account does not include them.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
 use super::Workload;
 use crate::burn::monotonic_ns;
+use crate::children::end_with;
 use crate::load::{Context, LoadError};
 
 /// Parameters.
@@ -51,13 +53,14 @@ impl Workload for Group {
 
     fn run(&self, context: &mut Context<'_>) -> Result<(), LoadError> {
         let binary = std::env::current_exe().map_err(|e| LoadError::system("own path", e))?;
+        let parent = std::process::id();
         let mut children = Children(Vec::new());
         for arguments in self.members().map_err(LoadError::Parameters)? {
-            let child = Command::new(&binary)
-                .arg("load")
-                .args(arguments)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
+            let mut command = Command::new(&binary);
+            command.arg("load").args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+            // SAFETY: only async-signal-safe system calls between fork and exec.
+            unsafe { command.pre_exec(move || end_with(parent, libc::SIGTERM)) };
+            let child = command
                 .spawn()
                 .map_err(|e| LoadError::system(format!("cannot start {}", binary.display()), e))?;
             children.0.push(child);

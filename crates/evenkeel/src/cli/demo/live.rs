@@ -1,16 +1,15 @@
 //! Progress while the demonstration runs.
 
-use std::io::IsTerminal;
 use std::time::Instant;
 
 use evenkeel_agent::{Event, Watcher};
 use evenkeel_report::demo::{Kind, Moment, Scene};
 
-use crate::cli::run::Teller;
+use crate::cli::console::ConsoleSink;
 
 /// Live progress, and the timeline for the report.
 pub(super) struct Live {
-    teller: Teller,
+    sink: ConsoleSink,
     runs: usize,
     heading: String,
     stage: String,
@@ -23,9 +22,9 @@ pub(super) struct Live {
 const MOMENT_S: f64 = 0.5;
 
 impl Live {
-    pub fn new(teller: Teller, runs: usize) -> Self {
+    pub fn new(sink: ConsoleSink, runs: usize) -> Self {
         Self {
-            teller,
+            sink,
             runs,
             heading: String::new(),
             stage: String::new(),
@@ -37,8 +36,8 @@ impl Live {
 
     pub fn begin(&mut self, number: usize, scene: Scene, kind: Kind) {
         self.heading = format!("{}/{} {}, {}", number + 1, self.runs, scene.title(), kind.name());
-        if std::io::stderr().is_terminal() {
-            self.teller.lasting(&self.heading.clone());
+        if self.sink.is_terminal() {
+            self.sink.lasting(&self.heading.clone());
         }
     }
 
@@ -83,21 +82,21 @@ impl Watcher for Live {
                 let bars: Vec<String> = per_cpu.iter().take(8).map(|pct| bar(*pct)).collect();
                 self.moment(observation.interval_s, per_cpu);
                 let text = format!("  {:>4.0} s  {:<28} {}", self.clock_s(), self.stage, bars.join(" "));
-                self.teller.passing(&text);
+                self.sink.passing(&text);
             }
             Event::Window { settings, .. } => self.stage = format!("trial: {settings}"),
             Event::Decided { decision, candidates } => {
                 let verdict = &decision.verdicts[decision.winner];
                 let text = format!("  {} {}", candidates[decision.winner].name, verdict.why);
-                self.teller.lasting(&text);
+                self.sink.lasting(&text);
             }
-            Event::Note(_) | Event::Recovered(_) => self.teller.event(event),
+            Event::Note(_) | Event::Recovered(_) => self.sink.event(event),
             Event::TrialBegins { .. } | Event::Stage(_) | Event::Standing(_) => {}
         }
     }
 
     fn stopping(&self) -> bool {
-        self.teller.stopping()
+        self.sink.stopping()
     }
 }
 

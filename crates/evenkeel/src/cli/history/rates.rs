@@ -199,7 +199,7 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, since: Duration
     }
     let table = line_table(args.by, lengths);
     if rates.damaged_blocks > 0 {
-        eprintln!("evenkeel: {} damaged blocks of samples were passed over", rates.damaged_blocks);
+        say!("evenkeel: {} damaged blocks of samples were passed over", rates.damaged_blocks);
     }
     match global.output {
         Format::Json => pretty(&json!({

@@ -39,8 +39,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if args.platforms {
         let view = platforms(&studies);
         match global.output {
-            Format::Json => println!("{}", json(serde_json::to_string_pretty(&view))?),
-            _ => print!("{}", lab::platforms_text(&view, show::width())),
+            Format::Json => outln!("{}", json(serde_json::to_string_pretty(&view))?)?,
+            _ => out!("{}", lab::platforms_text(&view, show::width()))?,
         }
         if let Some(out) = &args.out {
             write(made(out)?, "platforms.md", &lab::platforms_markdown(&view))?;
@@ -54,8 +54,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         )));
     }
     match global.output {
-        Format::Json => println!("{}", json(serde_json::to_string_pretty(&comparison))?),
-        _ => print!("{}", lab::compare_text(&comparison, show::width())),
+        Format::Json => outln!("{}", json(serde_json::to_string_pretty(&comparison))?)?,
+        _ => out!("{}", lab::compare_text(&comparison, show::width()))?,
     }
     if let Some(out) = &args.out {
         let out = made(out)?;

@@ -60,6 +60,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
     let study = make(&record, folder)?;
     print(global.output, &record, &study)?;
-    eprintln!("{}", folder.join("report.html").display());
+    say!("{}", folder.join("report.html").display());
     Ok(0)
 }

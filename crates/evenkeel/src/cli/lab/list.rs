@@ -60,14 +60,14 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
     match global.output {
         Format::Text => {
             let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-            println!("{:width$}  --quick   in full", "");
+            outln!("{:width$}  --quick   in full", "")?;
             for row in &rows {
                 let [quick, full] = row.seconds.map(duration);
-                println!("{:width$}  {quick:>7}  {full:>8}  {}", row.name, row.about);
+                outln!("{:width$}  {quick:>7}  {full:>8}  {}", row.name, row.about)?;
             }
             let quick: f64 = rows.iter().filter_map(|row| row.seconds[0]).sum();
             let all = humantime::format_duration(Duration::from_secs(quick as u64));
-            println!("\nexpected on this host, at most; all with --quick: {all}");
+            outln!("\nexpected on this host, at most; all with --quick: {all}")?;
         }
         Format::Json => {
             let experiments: Vec<_> = rows
@@ -77,13 +77,13 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
                         "quick_s": row.seconds[0], "full_s": row.seconds[1]})
                 })
                 .collect();
-            println!("{:#}", json!({"schema": "evenkeel.lab-list/v1", "experiments": experiments}));
+            outln!("{:#}", json!({"schema": "evenkeel.lab-list/v1", "experiments": experiments}))?;
         }
         Format::Csv => {
-            println!("name,quick_s,full_s,about");
+            outln!("name,quick_s,full_s,about")?;
             for row in &rows {
                 let [quick, full] = row.seconds.map(|s| s.map_or_else(String::new, |s| format!("{s:.1}")));
-                println!("{},{quick},{full},\"{}\"", row.name, row.about.replace('"', "\"\""));
+                outln!("{},{quick},{full},\"{}\"", row.name, row.about.replace('"', "\"\""))?;
             }
         }
         Format::Svg => {

@@ -37,7 +37,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let study = if args.dry_run { study(&record) } else { make(&record, folder)? };
     print(global.output, &record, &study)?;
     if !args.dry_run {
-        eprintln!("{}", folder.join("report.html").display());
+        say!("{}", folder.join("report.html").display());
     }
     Ok(0)
 }
@@ -83,13 +83,13 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure
 /// Prints a study in the form asked for.
 pub(in crate::cli) fn print(format: Format, record: &Record, study: &Study) -> Result<(), Failure> {
     match format {
-        Format::Text => print!("{}", lab::text(study, show::width())),
+        Format::Text => out!("{}", lab::text(study, show::width()))?,
         Format::Json => {
-            println!("{}", serde_json::to_string_pretty(study).map_err(|e| Failure::Cannot(e.into()))?);
+            outln!("{}", serde_json::to_string_pretty(study).map_err(|e| Failure::Cannot(e.into()))?)?;
         }
         Format::Csv => {
             let files = lab::csv_files(record, study);
-            print!("{}", files.iter().find(|(name, _)| *name == "tenants.csv").map_or("", |(_, text)| text));
+            out!("{}", files.iter().find(|(name, _)| *name == "tenants.csv").map_or("", |(_, text)| text))?;
         }
         Format::Svg => return Err(show::no_such_output(format, "lab")),
     }

@@ -2,8 +2,6 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
@@ -14,7 +12,7 @@ use evenkeel_model::laboratory::{Experiment, Place};
 use evenkeel_model::units::UnitList;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{Failure, Format, Global, Outcome};
+use crate::cli::{Failure, Format, Global, Outcome, console, stop};
 
 /// Run an experiment: a built-in one by name, or a file (TOML).
 ///
@@ -85,7 +83,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         let folder = Path::new("evenkeel-lab").join(format!("{}{suffix}", which.name()));
         return crate::cli::tenants::run_builtin(global, which, args.quick, args.out.unwrap_or(folder));
     }
-    let stop = stop_on_signals()?;
+    let stop = stop::on_signals()?;
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok();
     let suffix = if args.quick { "-quick" } else { "" };
     let folder_of = |name: &str| Path::new("evenkeel-lab").join(format!("{name}{suffix}"));
@@ -98,7 +96,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         let same = record.filter(|r| r.builtin.as_deref() == Some(builtin.name) && r.quick == args.quick);
         same.map(|record| record.host).unwrap_or_else(|| {
             let mut host = unmeasured();
-            runner::calibrate(&mut host, &stop);
+            runner::calibrate(&mut host, stop);
             host
         })
     });
@@ -122,7 +120,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         again: args.again,
         topology,
         calibrated,
-        stop: &stop,
+        stop,
         progress: &mut tell,
     };
     let record = runner::run(&experiment, &about, &mut options).map_err(failure)?;
@@ -130,12 +128,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // Also of an interrupted experiment: what is there is studied.
     let study = super::report::make(&record, &folder)?;
     match global.output {
-        Format::Json => println!("{:#}", summary(&record, &folder)),
+        Format::Json => outln!("{:#}", summary(&record, &folder))?,
         _ => {
-            print_text(&record, &folder);
-            println!();
+            print_text(&record, &folder)?;
+            outln!()?;
             super::report::print(global.output, &record, &study)?;
-            println!("\n{}", folder.join("report.html").display());
+            outln!("\n{}", folder.join("report.html").display())?;
         }
     }
     if !record.is_complete() {
@@ -153,17 +151,6 @@ fn failure(error: RunError) -> Failure {
         RunError::Usage(_) => Failure::Usage(error.into()),
         _ => Failure::Cannot(error.into()),
     }
-}
-
-/// Set by SIGINT, SIGTERM and SIGHUP; a second one kills at once.
-fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|e| Failure::Cannot(e.into()))?;
-    }
-    Ok(stop)
 }
 
 fn from_builtin(
@@ -259,7 +246,7 @@ fn install(experiment: &Experiment) -> Result<(), Failure> {
         if runner::is_program(program) {
             continue;
         }
-        eprintln!("installing {program}");
+        say!("installing {program}");
         let status = std::process::Command::new("apt-get")
             .args(["install", "-y", "--no-install-recommends", program])
             .env("DEBIAN_FRONTEND", "noninteractive")
@@ -286,7 +273,7 @@ struct Bar {
 impl Bar {
     fn new(planned_s: Option<f64>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(1000);
+            let bar = ProgressBar::with_draw_target(Some(1000), console::progress_target());
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
@@ -368,24 +355,25 @@ fn notes(record: &Record) -> Vec<String> {
     record.cells.iter().flat_map(of).collect()
 }
 
-fn print_text(record: &Record, folder: &Path) {
-    println!(
+fn print_text(record: &Record, folder: &Path) -> Result<(), Failure> {
+    outln!(
         "{}: {} of {} cells, {}",
         record.name,
         record.cells.len(),
         record.planned_cells,
         folder.display()
-    );
+    )?;
     for r in record.requirements.iter().filter(|r| r.met == Some(false)) {
-        println!("  not met: {} ({}): {}", r.name, r.evidence, r.consequence);
+        outln!("  not met: {} ({}): {}", r.name, r.evidence, r.consequence)?;
     }
     let known = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |v| format!("{v:.3}"));
-    println!(
+    outln!(
         "  wake-up: the latest tenant {} ms after the instant",
         known(worst_wake_up(record).map(|us| us / 1e3))
-    );
-    println!("  own use of CPU meanwhile: {} % of one CPU", known(harness(record)));
+    )?;
+    outln!("  own use of CPU meanwhile: {} % of one CPU", known(harness(record)))?;
     for note in notes(record).iter().take(20) {
-        println!("  note: {note}");
+        outln!("  note: {note}")?;
     }
+    Ok(())
 }

@@ -170,7 +170,7 @@ fn show(
     };
     crate::cli::lab::report::print(global.output, &record, &study)?;
     if let Some(folder) = &args.out {
-        eprintln!("{}", folder.join("report.html").display());
+        say!("{}", folder.join("report.html").display());
     }
     Ok(0)
 }

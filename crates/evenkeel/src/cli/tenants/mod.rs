@@ -10,7 +10,6 @@ use evenkeel_lab::fairness::plan::{Options, Which};
 use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::fairness::run::{Bench, FlowTable, RunError, run as run_experiment};
 use evenkeel_lab::fairness::study::study;
-use evenkeel_lab::load::stop_flag_on_signals;
 use evenkeel_lab::net::tools::Traffic;
 use evenkeel_lab::net::wiring::Nic;
 use evenkeel_lab::record::Host;
@@ -18,7 +17,7 @@ use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Format, Global, Outcome, console, stop};
 
 mod compare;
 mod show;
@@ -60,25 +59,29 @@ enum What {
 /// What is tried; what is not given is the source's sweep scaled to this host.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Sweep {
-    /// Result folder; tenants-net or tenants-cpu here, unless given.
+    /// Result folder, as --out.
+    #[arg(conflicts_with = "out")]
     dir: Option<PathBuf>,
+    /// Result folder; tenants-net or tenants-cpu here, unless given.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// The short form, within a minute: no virtual machines, fewer kinds and repetitions.
     #[arg(long)]
     quick: bool,
-    /// Numbers of tenants in namespaces or cgroups.
-    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    /// Numbers of tenants in namespaces or cgroups, 1 to 4096.
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(1))]
     tenants: Option<Vec<usize>>,
     /// How namespaces are connected; `none` is bare metal, the reference.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "KIND,..")]
     nic: Option<Vec<Nic>>,
     /// Numbers of virtual machines; 0 for none.
-    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(0))]
     vms: Option<Vec<usize>>,
     /// How machines are connected: a tap device and a bridge (virtio), macvtap, or virtual functions (SR-IOV).
     #[arg(long, value_delimiter = ',', value_enum, value_name = "KIND,..")]
     vm_nic: Option<Vec<VmNic>>,
     /// Numbers of containers (a Docker Engine's), for `cpu`; 0 for none.
-    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(0))]
     containers: Option<Vec<usize>>,
     /// What sends and answers, for `net`: the built-in rr, netperf's TCP_RR, or iperf3; the latter two in namespaces only.
     #[arg(long, value_enum)]
@@ -101,6 +104,13 @@ pub struct Sweep {
     /// What runs guests: KVM, or software emulation; KVM where it boots a guest, unless given.
     #[arg(long, value_enum)]
     accel: Option<Accel>,
+}
+
+/// Most tenants of a point: each is a process, a cgroup and perhaps a namespace of its own.
+const MOST_TENANTS: u64 = 4096;
+
+fn count(least: u64) -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(least..=MOST_TENANTS)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -200,10 +210,10 @@ fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
         Format::Json => {
             let document =
                 serde_json::json!({ "schema": "evenkeel.tenants-compare/v1", "figures": compared });
-            println!("{document:#}");
+            outln!("{document:#}")?;
         }
         Format::Csv => return Err(Failure::Usage(anyhow!("use -o text or json"))),
-        Format::Text | Format::Svg => print!("{}", compare::text(&compared)),
+        Format::Text | Format::Svg => out!("{}", compare::text(&compared))?,
     }
     Ok(u8::from(!compare::biases_agree(&compared)))
 }
@@ -217,9 +227,10 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
             "tenants are network namespaces and cgroups, which need root: run as root"
         )));
     }
-    let folder = sweep.dir.clone().unwrap_or_else(|| PathBuf::from(which.name()));
+    let folder =
+        sweep.out.clone().or_else(|| sweep.dir.clone()).unwrap_or_else(|| PathBuf::from(which.name()));
     let binary = std::env::current_exe().context("own path")?;
-    let stop = stop_flag_on_signals();
+    let stop = stop::on_signals()?;
     let bar = bar();
     let mut table = Table::open(&global.state_dir.join("lab"));
     let mut progress = |done: usize, all: usize, point: &evenkeel_lab::fairness::plan::Point| {
@@ -240,7 +251,7 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
         RunError::Options(_) | RunError::Other { .. } => Failure::Usage(error.into()),
         RunError::Record(_) | RunError::Missing(_) => Failure::Cannot(error.into()),
     });
-    table.close();
+    drop(table);
     bar.finish_and_clear();
     finish(global, &folder, &record?)
 }
@@ -252,12 +263,12 @@ fn finish(global: &Global, folder: &Path, record: &TenantsRecord) -> Outcome {
     match global.output {
         Format::Json => {
             let json = serde_json::to_string_pretty(&study).map_err(|e| Failure::Cannot(e.into()))?;
-            println!("{json}");
+            outln!("{json}")?;
         }
-        Format::Csv => print!("{}", show::csv(&study)),
-        Format::Text | Format::Svg => print!("{}", show::text(&study)),
+        Format::Csv => out!("{}", show::csv(&study))?,
+        Format::Text | Format::Svg => out!("{}", show::text(&study))?,
     }
-    eprintln!("report: {}", folder.join("report.html").display());
+    say!("report: {}", folder.join("report.html").display());
     if !record.is_complete() {
         return Err(Failure::No(anyhow!(
             "interrupted after {} cells; give the same command again to go on",
@@ -298,8 +309,7 @@ fn host(root: &Root, cpus: &CpuSet) -> Host {
 }
 
 fn bar() -> ProgressBar {
-    // Draws on stderr, and only where that is a terminal.
-    let bar = ProgressBar::new(0);
+    let bar = ProgressBar::with_draw_target(Some(0), console::progress_target());
     let style = ProgressStyle::with_template("{pos}/{len} [{bar:30}] {msg} (about {eta} left)");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
@@ -316,18 +326,20 @@ impl Table {
         let opened = evenkeel_actuate::host::HostActuator::open(dir).map_err(|error| error.to_string());
         let opened = opened.map(|(actuator, report)| {
             for line in report.lines() {
-                eprintln!("of an earlier run: {line}");
+                say!("of an earlier run: {line}");
             }
             actuator
         });
         Self { opened }
     }
+}
 
-    fn close(self) {
-        if let Ok(actuator) = self.opened {
-            let report = actuator.close();
-            for line in report.problems() {
-                eprintln!("evenkeel: {line}");
+/// However the experiment ends, by a panic too.
+impl Drop for Table {
+    fn drop(&mut self) {
+        if let Ok(actuator) = std::mem::replace(&mut self.opened, Err("closed".to_owned())) {
+            for line in actuator.close().problems() {
+                say!("evenkeel: {line}");
             }
         }
     }

@@ -50,6 +50,11 @@ impl Aim {
                 Some(pid) if observation.tasks.iter().any(|task| task.id.tgid == pid) => {
                     "kernel threads, pid 1 and this program are not looked at"
                 }
+                // What belongs to no scope may be missing among the tasks though it exists.
+                Some(1) => "pid 1 is not looked at: it belongs to no scope",
+                Some(pid) if root.path(format!("proc/{pid}")).exists() => {
+                    "kernel threads and this program are not looked at, nor a process that has just ended"
+                }
                 Some(_) => "no such process",
                 None => "no task belongs to it now; `evenkeel ps --by container --all` lists what there is",
             };

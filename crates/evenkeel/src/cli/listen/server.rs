@@ -1,0 +1,164 @@
+//! The server behind `--listen`: hyper, with bounds on everything a client can hold. Whoever asks, however many, however
+//! slowly, costs a bounded amount of memory and descriptors, and the loop nothing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::task::AbortHandle;
+
+/// Connections at a time. One more, and the oldest is closed: a request is answered within milliseconds, so the oldest is
+/// one that does nothing.
+const CONNECTIONS: usize = 32;
+/// Time to send a request's head.
+const HEAD: Duration = Duration::from_secs(5);
+/// Time of a connection from its first byte to its last.
+const WHOLE: Duration = Duration::from_secs(15);
+/// Bytes and lines of a request's head.
+const HEAD_BYTES: usize = 16 << 10;
+const HEAD_LINES: usize = 64;
+/// Pause when the system has no descriptor left for a connection.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// Serves until the process ends.
+///
+/// # Errors
+/// The listener cannot be used; clients cannot cause one.
+pub(super) async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
+    let names = Names::of(listener.local_addr()?);
+    let router = router.layer(from_fn(move |request: Request, next: Next| {
+        let known = names.know(request.headers());
+        async move { if known { next.run(request).await } else { stranger() } }
+    }));
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) if is_exhausted(&error) => {
+                // Its own connections are few; still, they are what can be given up.
+                open.drain(..).for_each(|connection| connection.abort());
+                tokio::time::sleep(EXHAUSTED).await;
+                continue;
+            }
+            // The client has gone already, and the like.
+            Err(_) => continue,
+        };
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(HEAD_BYTES)
+            .max_headers(HEAD_LINES)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let task = tokio::spawn(async move {
+            // What a client does wrong is its own affair.
+            let _ = tokio::time::timeout(WHOLE, connection).await;
+        });
+        open.push_back(task.abort_handle());
+        // Else a flood would be accepted by the hundred before one that was closed gives its descriptor up.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+fn stranger() -> Response {
+    let text = "evenkeel: ask by address, by localhost, or by this host's name\n";
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+}
+
+/// Names by which this server may be asked. A web page that has its own name point at this address (DNS rebinding) asks by
+/// that name, and gets nothing.
+#[derive(Debug, Clone)]
+struct Names {
+    /// This host's own; none where only this host can ask.
+    own: Option<String>,
+}
+
+impl Names {
+    fn of(address: SocketAddr) -> Self {
+        let own = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+        Self { own: (!address.ip().is_loopback()).then_some(own) }
+    }
+
+    fn know(&self, headers: &HeaderMap) -> bool {
+        let mut hosts = headers.get_all(HOST).iter();
+        match (hosts.next(), hosts.next()) {
+            // HTTP/1.0; a browser always says it.
+            (None, _) => true,
+            (Some(host), None) => host.to_str().is_ok_and(|host| self.knows(host)),
+            _ => false,
+        }
+    }
+
+    fn knows(&self, host: &str) -> bool {
+        let name = host_name(host).to_ascii_lowercase();
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        let is_own = |own: &String| {
+            let first = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+            name == *own || (!own.is_empty() && first(&name) == first(own))
+        };
+        bare.parse::<IpAddr>().is_ok() || name == "localhost" || self.own.as_ref().is_some_and(is_own)
+    }
+}
+
+/// Without the port.
+fn host_name(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_host_are_answered() {
+        let names = |own: Option<&str>| Names { own: own.map(str::to_owned) };
+        for host in
+            ["127.0.0.1", "127.0.0.1:9101", "[::1]:9101", "10.1.2.3:80", "localhost", "LOCALHOST:9101"]
+        {
+            assert!(names(None).knows(host), "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:9101", "localhost.evil.example", "127.0.0.1.evil.example", ""]
+        {
+            assert!(!names(None).knows(host), "{host}");
+            assert!(!names(Some("node1")).knows(host), "{host}");
+        }
+        assert!(!names(None).knows("node1"));
+        assert!(
+            names(Some("node1")).knows("node1:9101") && names(Some("node1")).knows("Node1.cluster.local")
+        );
+        assert!(!names(Some("")).knows(".evil.example"));
+    }
+
+    #[test]
+    fn what_is_no_port_belongs_to_the_name() {
+        assert_eq!(host_name("a:80"), "a");
+        assert_eq!(host_name("[::1]"), "[::1]");
+        assert_eq!(host_name("[::1]:80"), "[::1]");
+        assert_eq!(host_name("a"), "a");
+    }
+}
