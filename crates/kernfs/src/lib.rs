@@ -6,6 +6,7 @@ pub mod cgroupfs;
 pub mod cmdline;
 pub mod error;
 pub mod facts;
+pub mod input;
 pub mod mountinfo;
 pub mod pid_stat;
 pub mod pid_status;
