@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs evenkeel under PREFIX (default /usr/local), below DESTDIR if set; --remove takes it away again.
+# Installs evenkeel under PREFIX (default /usr/local), below DESTDIR if set; --remove stops the agent, restores what it
+# changed, and takes everything away again; --unit prints the systemd unit.
 # Builds as the caller; only the copying is done as root, and only where the place needs it.
 set -eu
 . "$(dirname "$0")/lib.sh"
@@ -24,8 +25,28 @@ else
     as_needed() { as_root "$@"; }
 fi
 
+# The unit with the place of the binary; whatever sed would take for something else in it is escaped.
+print_unit() {
+    place=$(printf '%s\n' "$prefix" | sed 's/[\\&#]/\\&/g')
+    sed "s#/usr/local/bin/#$place/bin/#" packaging/evenkeel.service
+}
+if [ "${1:-}" = --unit ]; then
+    print_unit
+    exit 0
+fi
+
 completions="share/bash-completion/completions/evenkeel share/zsh/site-functions/_evenkeel share/fish/vendor_completions.d/evenkeel.fish"
 if [ "${1:-}" = --remove ]; then
+    # Below DESTDIR nothing runs. Elsewhere no agent is to be left without its binary, and no value without an undo.
+    if [ -z "${DESTDIR:-}" ]; then
+        if [ -e "$unit" ] && have systemctl && [ -d /run/systemd/system ]; then
+            as_needed systemctl disable --now evenkeel.service || say "systemctl could not stop evenkeel.service"
+        fi
+        if [ -x "$root/bin/evenkeel" ] && ! as_needed "$root/bin/evenkeel" restore --stop; then
+            say "not everything could be restored (see above): nothing is removed; run again, or remove by hand"
+            exit 1
+        fi
+    fi
     for file in bin/evenkeel $completions share/man/man1/evenkeel.1; do
         as_needed rm -f "$root/$file"
     done
@@ -45,7 +66,7 @@ trap 'rm -rf "$made"' EXIT
 mkdir "$made/man"
 "$binary" man "$made/man"
 for shell in bash zsh fish; do "$binary" completions "$shell" >"$made/$shell"; done
-sed "s#/usr/local/bin/#$prefix/bin/#" packaging/evenkeel.service >"$made/unit"
+print_unit >"$made/unit"
 
 put() { as_needed install -D -m "$1" "$2" "$3"; }
 cp "$binary" "$made/evenkeel"

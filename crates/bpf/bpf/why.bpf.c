@@ -27,10 +27,19 @@ enum state { STATE_NEW, STATE_RUN, STATE_WAIT, STATE_SLEEP, STATE_DISK, STATE_ST
 
 #define MAX_CELLS 512
 #define MAX_LEVELS 24
+#define BLOCKS (MAX_CELLS / 64) /* of eight words of eight cells */
 #define NO_CELL 0xffffffff
 #define BUCKETS 160 /* four to an octave of nanoseconds */
 #define IRQ_DEPTH 4
 #define S_MASK ((1ull << 48) - 1)
+
+/*
+ * A function that the verifier walks through once, whoever calls it with what: numbers and pointers to maps' values in, a
+ * number out. Other functions are walked through again for every state in which they are called, which was seconds of CPU
+ * at each start. A task or group is passed as its address, a number (kernels before 6.9 take no pointer to one), and read
+ * by helpers that cannot fault: dearer than a plain load, so only what is rare takes it.
+ */
+#define verified_once __attribute__((noinline))
 
 /* Culprits are a word: thread number below, its start time (2^20 ns) above; or one of these kinds. 0 is the idle task. */
 #define CULPRIT_GROUP (1u << 28)
@@ -259,16 +268,22 @@ static always_inline u64 id_of(u64 group)
 	return node ? read_field(node->id) : 0;
 }
 
+/* Whether a group, or one above it, has run out of quota on a CPU. */
+verified_once int is_held_back(u64 group, u32 cpu)
+{
+	return throttle_count(queue_of(group, cpu)) > 0;
+}
+
 /* The cgroup whose quota holds a group back on a CPU: the topmost one with a count has run out itself. */
 static always_inline u64 throttler(u64 group, u32 cpu)
 {
-	u64 id = 0;
+	u64 top = 0;
 	for (int level = 0; level < MAX_LEVELS && group; level++) {
-		if (throttle_count(queue_of(group, cpu)))
-			id = id_of(group);
+		if (is_held_back(group, cpu))
+			top = group;
 		group = (u64)read_field(((struct task_group *)group)->parent);
 	}
-	return id;
+	return top ? id_of(top) : 0;
 }
 
 static always_inline void add_throttle(u32 cell, u64 by, u64 ns)
@@ -281,8 +296,17 @@ static always_inline void add_throttle(u32 cell, u64 by, u64 ns)
 		bpf_map_update_elem(&throttles, &key, &ns, BPF_NOEXIST);
 }
 
-static always_inline void throttle_ends(struct spot *spot, u32 cell, u64 now)
+/* Quota that was there has run out, or the other way round. */
+verified_once int quota_changes(struct spot *spot, u32 cpu, u32 cell, u64 now)
 {
+	if (!spot)
+		return 0;
+	if (!spot->is_throttled) {
+		spot->is_throttled = 1;
+		spot->throttled_since = now;
+		spot->throttled_by = throttler(spot->group, cpu);
+		return 0;
+	}
 	u64 sum = integral(spot->word, now);
 	u64 grown = (sum - spot->last) & S_MASK;
 	spot->last = sum;
@@ -290,6 +314,7 @@ static always_inline void throttle_ends(struct spot *spot, u32 cell, u64 now)
 	spot->is_throttled = 0;
 	if (grown && grown < S_MASK / 2)
 		add_throttle(cell, spot->throttled_by, grown);
+	return 0;
 }
 
 /* Takes note of quota that has run out, or was given out, since the last look. */
@@ -298,20 +323,12 @@ static always_inline void look_at_quota(struct spot *spot, u32 cpu, u32 cell, u6
 	if (!spot->group)
 		return;
 	bool throttled = throttle_count(spot->queue) > 0;
-	if (throttled == !!spot->is_throttled)
-		return;
-	if (throttled) {
-		spot->is_throttled = 1;
-		spot->throttled_since = now;
-		spot->throttled_by = throttler(spot->group, cpu);
-	} else {
-		throttle_ends(spot, cell, now);
-	}
+	if (throttled != !!spot->is_throttled)
+		quota_changes(spot, cpu, cell, now);
 }
 
-/* Owes what was waited on a spot since the last time to a culprit. 1 if it is a new one. A function of its own for the
- * verifier, which then looks at it once. */
-__attribute__((noinline)) int owe(u32 cpu, u32 cell, u64 now, u64 culprit)
+/* Owes what was waited on a spot since the last time to a culprit. 1 if it is a new one. */
+verified_once int owe(u32 cpu, u32 cell, u64 now, u64 culprit)
 {
 	struct config *cfg = get_config();
 	if (!cfg)
@@ -362,55 +379,77 @@ __attribute__((noinline)) int owe(u32 cpu, u32 cell, u64 now, u64 culprit)
 	return 1;
 }
 
-/* Whether a CPU may have waiters. */
-static always_inline bool any_active(struct config *cfg, struct cpu_state *state)
+/* Whether any of eight words is set: told without a branch. */
+static always_inline bool any_of_block(u64 *word)
 {
-	u32 words = (cfg->used + 7) / 8;
-	if (cfg->cells <= 64) {
-		for (u32 i = 0; i < 8; i++) {
-			if (i >= words)
-				return false;
-			if (state->active[i])
-				return true;
-		}
-		return false;
-	}
-	for (u32 i = 0; i < MAX_CELLS / 8; i++) {
-		if (i >= words)
-			return false;
-		if (state->active[i])
-			return true;
-	}
-	return false;
+	return word[0] | word[1] | word[2] | word[3] | word[4] | word[5] | word[6] | word[7];
 }
 
-/* The same for all spots of a CPU that may have waiters. */
-__attribute__((noinline)) int owe_all(u32 cpu, u64 now, u64 culprit)
+/* The same for a CPU with more cells than a block has. */
+verified_once int any_active_beyond(u32 cpu, u32 words)
 {
-	struct config *cfg = get_config();
+	struct cpu_state *state = get_cpu(cpu);
+	if (!state)
+		return 0;
+	for (u32 block = 1; block < BLOCKS; block++) {
+		if (block * 8 >= words)
+			return 0;
+		if (any_of_block(&state->active[block * 8]))
+			return 1;
+	}
+	return 0;
+}
+
+/* Whether a CPU may have waiters. */
+static always_inline bool any_active(struct config *cfg, struct cpu_state *state, u32 cpu)
+{
+	if (any_of_block(state->active))
+		return true;
+	u32 words = (cfg->used + 7) / 8;
+	return words > 8 && any_active_beyond(cpu, words);
+}
+
+/* Owes for those of a word's eight cells that may have waiters. */
+verified_once int owe_word(u32 cpu, u32 word, u64 now, u64 culprit)
+{
 	struct cpu_state *state = get_cpu(cpu);
 	int fresh = 0;
-	if (!cfg || !state)
+	if (!state || word >= MAX_CELLS / 8)
 		return 0;
-	u32 words = (cfg->used + 7) / 8;
-	for (u32 i = 0; i < MAX_CELLS / 8; i++) {
-		if (i >= words)
-			break;
-		u64 bytes = state->active[i];
-		if (!bytes)
-			continue;
-		for (u32 j = 0; j < 8; j++)
-			if (bytes >> (8 * j) & 0xff)
-				fresh |= owe(cpu, i * 8 + j, now, culprit);
-	}
+	u64 bytes = state->active[word];
+	for (u32 i = 0; i < 8; i++)
+		if (bytes >> (8 * i) & 0xff)
+			fresh |= owe(cpu, word * 8 + i, now, culprit);
 	return fresh;
 }
 
-static always_inline u64 group_id(struct task_group *group)
+/* The same for a block of eight words. */
+verified_once int owe_block(u32 cpu, u32 block, u64 now, u64 culprit)
 {
-	struct cgroup *cgroup = group->css.cgroup;
-	/* A session's autogroup has none: its parent is the root. */
-	return cgroup ? cgroup->kn->id : 1;
+	struct cpu_state *state = get_cpu(cpu);
+	int fresh = 0;
+	if (!state || block >= BLOCKS)
+		return 0;
+	for (u32 i = 0; i < 8; i++)
+		if (state->active[block * 8 + i])
+			fresh |= owe_word(cpu, block * 8 + i, now, culprit);
+	return fresh;
+}
+
+/* The same for all spots of a CPU. Blocks, words and cells in functions of their own are 8 + 8 + 8 turns to verify, in one
+ * loop they would be 512. */
+verified_once int owe_all(u32 cpu, u64 now, u64 culprit)
+{
+	struct config *cfg = get_config();
+	int fresh = owe_block(cpu, 0, now, culprit);
+	if (!cfg)
+		return fresh;
+	for (u32 block = 1; block < BLOCKS; block++) {
+		if (block * 64 >= cfg->used)
+			break;
+		fresh |= owe_block(cpu, block, now, culprit);
+	}
+	return fresh;
 }
 
 static always_inline u32 group_cell_of(struct config *cfg, u64 id)
@@ -435,35 +474,35 @@ static always_inline u32 group_cell_of(struct config *cfg, u64 id)
 	return last;
 }
 
-/* The cell of a task group seen for the first time; NO_CELL for a stranger. */
-static __attribute__((noinline)) u32 classify(struct task_group *group)
+verified_once int is_target(u64 group)
+{
+	u64 id = id_of(group);
+	return bpf_map_lookup_elem(&targets, &id) != NULL;
+}
+
+/* Whether a group or one above it is wanted. */
+static always_inline bool is_below_target(u64 group)
+{
+	for (int level = 0; level < MAX_LEVELS && group; level++) {
+		if (is_target(group))
+			return true;
+		group = (u64)read_field(((struct task_group *)group)->parent);
+	}
+	return false;
+}
+
+/* The cell of a task's group that is seen for the first time; NO_CELL for a stranger. */
+verified_once u32 classify(u64 task)
 {
 	struct config *cfg = get_config();
-	u64 key = (u64)group;
+	u64 group = (u64)read_field(((struct task_struct___why *)task)->sched_task_group);
 	u32 cell = NO_CELL;
 	if (!cfg || !group)
 		return NO_CELL;
-	bool wanted = cfg->mode != MODE_GROUPS;
-	struct task_group *at = group;
-	for (int level = 0; level < MAX_LEVELS && !wanted; level++) {
-		u64 id = group_id(at);
-		if (bpf_map_lookup_elem(&targets, &id))
-			wanted = true;
-		at = at->parent;
-		if (!at)
-			break;
-	}
-	if (wanted)
-		cell = group_cell_of(cfg, group_id(group));
-	bpf_map_update_elem(&groups, &key, &cell, BPF_ANY);
+	if (cfg->mode != MODE_GROUPS || is_below_target(group))
+		cell = group_cell_of(cfg, id_of(group));
+	bpf_map_update_elem(&groups, &group, &cell, BPF_ANY);
 	return cell;
-}
-
-static always_inline u32 cell_of(struct task_group *group)
-{
-	u64 key = (u64)group;
-	u32 *known = bpf_map_lookup_elem(&groups, &key);
-	return known ? *known : classify(group);
 }
 
 static always_inline u32 task_cpu(struct task_struct *task)
@@ -471,6 +510,13 @@ static always_inline u32 task_cpu(struct task_struct *task)
 	if (field_exists(((struct task_struct___info *)task)->thread_info.cpu))
 		return ((struct task_struct___info *)task)->thread_info.cpu;
 	return ((struct task_struct___cpu *)task)->cpu;
+}
+
+static always_inline u32 read_task_cpu(u64 task)
+{
+	if (field_exists(((struct task_struct___info *)task)->thread_info.cpu))
+		return read_field(((struct task_struct___info *)task)->thread_info.cpu);
+	return read_field(((struct task_struct___cpu *)task)->cpu);
 }
 
 /* Time stolen from this CPU so far, as the scheduler has taken note of it. */
@@ -481,7 +527,16 @@ static always_inline u64 stolen_clock(struct task_struct *task)
 	return ((struct task_struct___why *)task)->se.cfs_rq->rq->prev_steal_time_rq;
 }
 
-static always_inline void wait_begins(struct config *cfg, struct record *record, u32 cpu, u64 now)
+static always_inline u64 read_stolen_clock(u64 task)
+{
+	if (!field_exists(((struct rq *)0)->prev_steal_time_rq))
+		return 0;
+	struct cfs_rq *queue = read_field(((struct task_struct___why *)task)->se.cfs_rq);
+	struct rq *rq = read_field(queue->rq);
+	return read_field(rq->prev_steal_time_rq);
+}
+
+static always_inline void begin_wait(struct config *cfg, struct record *record, u32 cpu, u64 now)
 {
 	struct spot *spot = get_spot(cfg, cpu, record->cell);
 	struct cpu_state *state = get_cpu(cpu);
@@ -503,7 +558,7 @@ static always_inline void wait_begins(struct config *cfg, struct record *record,
 }
 
 /* Adds up the piece of time that ends now; the caller says what begins. */
-static always_inline void piece_ends(struct config *cfg, struct record *record, u64 now)
+static always_inline void end_piece(struct config *cfg, struct record *record, u64 now)
 {
 	u32 state = record->state;
 	struct spot *spot = get_spot(cfg, record->cpu, record->cell);
@@ -529,31 +584,34 @@ static always_inline void piece_ends(struct config *cfg, struct record *record, 
 	}
 }
 
-/* Fills in the record of a wanted task whose state is not known yet; false for a stranger. */
-static __attribute__((noinline)) int describe(struct task_struct *task, u64 now, struct record *record)
+/* Fills in the record of a wanted task whose state is not known yet; 0 for a stranger. */
+verified_once int describe(u64 address, u64 now, struct record *record)
 {
 	struct config *cfg = get_config();
-	struct task_group *group = ((struct task_struct___why *)task)->sched_task_group;
-	if (!cfg || !group)
+	struct task_struct *task = (void *)address;
+	u64 group = (u64)read_field(((struct task_struct___why *)task)->sched_task_group);
+	u32 tgid = read_field(task->tgid);
+	if (!cfg || !group || !record)
 		return 0;
 	if (cfg->mode == MODE_PROCESSES) {
-		u64 id = task->tgid;
+		u64 id = tgid;
 		u64 *start = bpf_map_lookup_elem(&targets, &id);
 		if (!start)
 			return 0;
-		struct task_struct *leader = ((struct task_struct___why *)task)->group_leader;
+		struct task_struct *leader = read_field(((struct task_struct___why *)task)->group_leader);
 		/* Another process that got the number of the one meant. Ticks are 10 ms. */
-		if (*start && leader->start_boottime / 10000000 != *start)
+		if (*start && read_field(leader->start_boottime) / 10000000 != *start)
 			return 0;
-	} else if (task->flags & PF_KTHREAD) {
+	} else if (read_field(task->flags) & PF_KTHREAD) {
 		return 0;
 	}
+	u32 *known = bpf_map_lookup_elem(&groups, &group);
 	record->since = now;
-	record->start = task->start_boottime;
-	record->group = (u64)group;
-	record->cell = cell_of(group);
-	record->cpu = task_cpu(task);
-	record->tgid = task->tgid;
+	record->start = read_field(task->start_boottime);
+	record->group = group;
+	record->cell = known ? *known : classify(address);
+	record->cpu = read_task_cpu(address);
+	record->tgid = tgid;
 	return record->cell != NO_CELL;
 }
 
@@ -565,17 +623,17 @@ static always_inline void lose(void)
 }
 
 /* A record for a task that has none, or that is another now or in another group. */
-static __attribute__((noinline)) int renew(struct task_struct *task)
+verified_once int renew(u64 task)
 {
 	u64 now = bpf_ktime_get_ns();
 	struct config *cfg = get_config();
-	u32 tid = task->pid;
+	u32 tid = read_field(((struct task_struct *)task)->pid);
 	struct record record = {};
 	if (!cfg)
 		return 0;
 	struct record *old = bpf_map_lookup_elem(&records, &tid);
 	if (old)
-		piece_ends(cfg, old, now);
+		end_piece(cfg, old, now);
 	if (!describe(task, now, &record)) {
 		if (old)
 			bpf_map_delete_elem(&records, &tid);
@@ -588,8 +646,18 @@ static __attribute__((noinline)) int renew(struct task_struct *task)
 	return 1;
 }
 
-/* The record of a wanted task; made when missing. */
-static always_inline struct record *record_of(struct config *cfg, struct task_struct *task)
+/* The task that is a program's argument number n, as a number. */
+static always_inline u64 address_in(void *ctx, u32 n)
+{
+	u64 address = 0;
+	/* The compiler is not to use the sum for plain loads, too: the verifier takes them from ctx itself only. */
+	asm volatile("" : "+r"(ctx));
+	bpf_probe_read_kernel(&address, sizeof(address), ctx + n * sizeof(u64));
+	return address;
+}
+
+/* The record of a wanted task, which is argument number n; made when missing. */
+static always_inline struct record *record_of(struct config *cfg, struct task_struct *task, u64 *ctx, u32 n)
 {
 	u32 tid = task->pid;
 	if (!tid)
@@ -602,13 +670,15 @@ static always_inline struct record *record_of(struct config *cfg, struct task_st
 	} else if (task->flags & PF_KTHREAD) {
 		return NULL;
 	} else if (cfg->mode == MODE_GROUPS) {
-		if (cell_of(group) == NO_CELL)
+		u64 key = (u64)group;
+		u32 *known = bpf_map_lookup_elem(&groups, &key);
+		if ((known ? *known : classify(address_in(ctx, n))) == NO_CELL)
 			return NULL;
 	}
 	struct record *record = bpf_map_lookup_elem(&records, &tid);
 	if (record && record->group == (u64)group && record->start == task->start_boottime)
 		return record;
-	return renew(task) ? bpf_map_lookup_elem(&records, &tid) : NULL;
+	return renew(address_in(ctx, n)) ? bpf_map_lookup_elem(&records, &tid) : NULL;
 }
 
 static always_inline u64 culprit_of(struct config *cfg, struct task_struct *task, struct record *record)
@@ -621,32 +691,32 @@ static always_inline u64 culprit_of(struct config *cfg, struct task_struct *task
 	return (task->start_boottime >> 20 << 32) | tid;
 }
 
-static __attribute__((noinline)) void remember(struct task_struct *task, u64 culprit)
+verified_once int remember(u64 address, u64 culprit)
 {
-	struct who who = {.tgid = task->tgid, .kthread = !!(task->flags & PF_KTHREAD)};
-	struct task_group *group = ((struct task_struct___why *)task)->sched_task_group;
+	struct task_struct *task = (void *)address;
+	u64 group = (u64)read_field(((struct task_struct___why *)task)->sched_task_group);
+	struct who who = {.tgid = read_field(task->tgid), .kthread = !!(read_field(task->flags) & PF_KTHREAD)};
 	if (group)
-		who.cgroup = group_id(group);
-	bpf_probe_read_kernel(who.comm, sizeof(who.comm), task->comm);
+		who.cgroup = id_of(group);
+	bpf_probe_read_kernel(who.comm, sizeof(who.comm), __builtin_preserve_access_index(&task->comm));
 	bpf_map_update_elem(&culprits, &culprit, &who, BPF_ANY);
+	return 0;
 }
 
+/* 1 where a number below 2^63 has any of the bits from `bit` on. Without a branch, for the verifier walks through every
+ * way of every branch. */
+#define reaches(number, bit) ((u32)(((1ull << (bit)) - 1 - (number)) >> 63))
+
+/* Four buckets to an octave, the first of octave 2 being 8. */
 static always_inline u32 bucket_of(u64 ns)
 {
-	u32 octave = 0;
 	u64 rest = ns;
-	if (rest >> 32)
-		octave += 32, rest >>= 32;
-	if (rest >> 16)
-		octave += 16, rest >>= 16;
-	if (rest >> 8)
-		octave += 8, rest >>= 8;
-	if (rest >> 4)
-		octave += 4, rest >>= 4;
-	if (rest >> 2)
-		octave += 2, rest >>= 2;
-	if (rest >> 1)
-		octave += 1;
+	u32 octave = 0;
+	for (u32 step = 32; step; step /= 2) {
+		u32 shift = reaches(rest, step) * step;
+		rest >>= shift;
+		octave += shift;
+	}
 	if (octave < 2)
 		return octave * 4;
 	u32 bucket = octave * 4 + (ns >> (octave - 2) & 3);
@@ -677,7 +747,7 @@ static always_inline u32 sleep_state(u32 state)
  * A switch was not seen (some kernels keep the threads of their host's agent from being traced): the thread that leaves
  * now is not the one that came last. When it came is told by its sched_info, in the clock of the run queue.
  */
-static __attribute__((noinline)) int catch_up(struct task_struct *prev, u64 now)
+verified_once int catch_up(u64 prev, u64 now)
 {
 	struct config *cfg = get_config();
 	u32 cpu = bpf_get_smp_processor_id();
@@ -685,30 +755,86 @@ static __attribute__((noinline)) int catch_up(struct task_struct *prev, u64 now)
 	if (!cfg || !state)
 		return 0;
 	state->missed++;
-	u64 clock = ((struct task_struct___why *)prev)->se.cfs_rq->rq->clock;
-	u64 ran = clock - ((struct task_struct___why *)prev)->sched_info.last_arrival;
+	struct cfs_rq *queue = read_field(((struct task_struct___why *)prev)->se.cfs_rq);
+	struct rq *rq = read_field(queue->rq);
+	u64 ran = read_field(rq->clock) - read_field(((struct task_struct___why *)prev)->sched_info.last_arrival);
 	u64 came = ran < now ? now - ran : now;
 	u32 tid = state->tid;
 	struct record *lost = bpf_map_lookup_elem(&records, &tid);
 	if (lost && lost->state == STATE_RUN && lost->cpu == cpu && lost->since <= came) {
-		piece_ends(cfg, lost, came);
+		end_piece(cfg, lost, came);
 		/* Or it waits: then it comes back without having been woken. */
 		lost->state = STATE_SLEEP;
 		lost->since = came;
 	}
-	tid = prev->pid;
+	tid = read_field(((struct task_struct *)prev)->pid);
 	struct record *record = bpf_map_lookup_elem(&records, &tid);
 	if (record && record->state != STATE_RUN && record->since <= came) {
 		struct spot *spot = get_spot(cfg, cpu, record->cell);
-		piece_ends(cfg, record, came);
+		end_piece(cfg, record, came);
 		if (spot && record->state == STATE_WAIT)
 			count_wait(spot, record->cell, record->waited);
 		record->waited = 0;
 		record->state = STATE_RUN;
 		record->since = came;
 		record->cpu = cpu;
-		record->steal_at = stolen_clock(prev);
+		record->steal_at = read_stolen_clock(prev);
 	}
+	return 0;
+}
+
+/* A wanted thread leaves the CPU, for good with STATE_NEW, at a reading of the CPU's stolen time. */
+verified_once int leaves(struct record *record, u32 cpu, u64 now, u64 stolen_clock, u32 state)
+{
+	struct config *cfg = get_config();
+	if (!cfg || !record)
+		return 0;
+	struct spot *spot = get_spot(cfg, cpu, record->cell);
+	end_piece(cfg, record, now);
+	if (spot && record->state == STATE_RUN) {
+		u64 stolen = stolen_clock - record->steal_at;
+		if (stolen && stolen <= now - record->since) {
+			spot->stolen += stolen;
+			spot->ran -= stolen;
+		}
+	}
+	record->cpu = cpu;
+	record->since = now;
+	if (state == STATE_WAIT) {
+		begin_wait(cfg, record, cpu, now);
+		if (spot && !spot->is_throttled)
+			spot->preempted++;
+	} else {
+		record->state = state;
+		if (spot && state != STATE_NEW)
+			spot->voluntary++;
+	}
+	return 0;
+}
+
+/* A wanted thread comes to the CPU. */
+verified_once int comes(struct record *record, u32 cpu, u64 now, u64 stolen_clock)
+{
+	struct config *cfg = get_config();
+	if (!cfg || !record)
+		return 0;
+	struct spot *spot = get_spot(cfg, cpu, record->cell);
+	u32 was = record->state;
+	/* One that ran left without being seen, and nobody known came after it. */
+	if (was == STATE_WAIT || was == STATE_NEW || (was != STATE_RUN && !spot)) {
+		end_piece(cfg, record, now);
+	} else if (was != STATE_RUN && spot) {
+		/* Was not woken, so it waited. */
+		spot->waited += now - record->since;
+		record->waited = now - record->since;
+	}
+	if (spot && was != STATE_RUN && was != STATE_NEW)
+		count_wait(spot, record->cell, record->waited);
+	record->waited = 0;
+	record->state = STATE_RUN;
+	record->since = now;
+	record->cpu = cpu;
+	record->steal_at = stolen_clock;
 	return 0;
 }
 
@@ -724,11 +850,11 @@ int on_switch(u64 *ctx)
 	struct cpu_state *state = get_cpu(cpu);
 	if (!state)
 		return 0;
-	struct record *record = record_of(cfg, prev);
-	struct record *following = record_of(cfg, next);
-	bool active = any_active(cfg, state);
+	struct record *record = record_of(cfg, prev, ctx, 1);
+	struct record *following = record_of(cfg, next, ctx, 2);
+	bool active = any_active(cfg, state, cpu);
 	if (state->switched && state->tid != (u32)prev->pid)
-		catch_up(prev, bpf_ktime_get_ns());
+		catch_up(address_in(ctx, 1), bpf_ktime_get_ns());
 	state->switched = 1;
 	state->tid = next->pid;
 	state->current = culprit_of(cfg, next, following);
@@ -749,92 +875,84 @@ int on_switch(u64 *ctx)
 	u64 culprit = culprit_of(cfg, prev, record);
 	bool fresh = active && owe_all(cpu, now, culprit);
 	if ((fresh || state->fresh) && culprit)
-		remember(prev, culprit);
+		remember(address_in(ctx, 1), culprit);
 	state->fresh = 0;
 	if (record) {
 		u32 kind = ((struct task_struct___why *)prev)->__state;
-		struct spot *spot = get_spot(cfg, cpu, record->cell);
-		piece_ends(cfg, record, now);
-		if (spot && record->state == STATE_RUN) {
-			u64 stolen = stolen_clock(prev) - record->steal_at;
-			if (stolen && stolen <= now - record->since) {
-				spot->stolen += stolen;
-				spot->ran -= stolen;
-			}
-		}
-		record->cpu = cpu;
-		record->since = now;
+		u64 clock = stolen_clock(prev);
 		if (kind & TASK_DEAD) {
 			u32 tid = prev->pid;
+			leaves(record, cpu, now, clock, STATE_NEW);
 			bpf_map_delete_elem(&records, &tid);
-		} else if ((bool)ctx[0] || !kind) {
-			wait_begins(cfg, record, cpu, now);
-			if (spot && !spot->is_throttled)
-				spot->preempted++;
 		} else {
-			record->state = sleep_state(kind);
-			if (spot)
-				spot->voluntary++;
+			leaves(record, cpu, now, clock, (bool)ctx[0] || !kind ? STATE_WAIT : sleep_state(kind));
 		}
 	}
-	record = following;
-	if (record) {
-		struct spot *spot = get_spot(cfg, cpu, record->cell);
-		if (record->state == STATE_RUN) {
-			/* Left without being seen, and nobody known came after it. */
-			record->since = now;
-		} else if (record->state != STATE_WAIT && record->state != STATE_NEW && spot) {
-			/* Was not woken, so it waited. */
-			spot->waited += now - record->since;
-			record->waited = now - record->since;
-			count_wait(spot, record->cell, record->waited);
-		} else {
-			piece_ends(cfg, record, now);
-			if (spot && record->state == STATE_WAIT)
-				count_wait(spot, record->cell, record->waited);
-		}
-		record->waited = 0;
-		record->state = STATE_RUN;
-		record->since = now;
-		record->cpu = cpu;
-		record->steal_at = stolen_clock(next);
-		state->current_cell = record->cell;
+	if (following) {
+		comes(following, cpu, now, stolen_clock(next));
+		state->current_cell = following->cell;
 	} else {
 		state->current_cell = NO_CELL;
 	}
 	return 0;
 }
 
-static always_inline int woken(struct task_struct *task)
+/* A wanted thread that is not on a CPU, nor waits for one, is woken. */
+verified_once int wakes(struct record *record, u32 cpu, u32 on_cpu)
 {
 	struct config *cfg = get_config();
-	if (!cfg || !cfg->on)
-		return 0;
-	struct record *record = record_of(cfg, task);
-	if (!record || record->state == STATE_RUN || record->state == STATE_WAIT)
+	if (!cfg || !record)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	piece_ends(cfg, record, now);
-	if (((struct task_struct___why *)task)->on_cpu) {
+	end_piece(cfg, record, now);
+	if (on_cpu) {
 		/* Woke itself before it slept. */
 		record->state = STATE_RUN;
 		record->since = now;
 		return 0;
 	}
-	wait_begins(cfg, record, task_cpu(task), now);
+	begin_wait(cfg, record, cpu, now);
 	return 0;
+}
+
+static always_inline int woken(struct task_struct *task, u64 *ctx)
+{
+	struct config *cfg = get_config();
+	if (!cfg || !cfg->on)
+		return 0;
+	struct record *record = record_of(cfg, task, ctx, 0);
+	if (!record || record->state == STATE_RUN || record->state == STATE_WAIT)
+		return 0;
+	return wakes(record, task_cpu(task), ((struct task_struct___why *)task)->on_cpu);
 }
 
 SEC("tp_btf/sched_wakeup")
 int on_wakeup(u64 *ctx)
 {
-	return woken((struct task_struct *)ctx[0]);
+	return woken((struct task_struct *)ctx[0], ctx);
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int on_wakeup_new(u64 *ctx)
 {
-	return woken((struct task_struct *)ctx[0]);
+	return woken((struct task_struct *)ctx[0], ctx);
+}
+
+/* A wanted thread goes to another CPU. */
+verified_once int migrates(struct record *record, u32 to)
+{
+	struct config *cfg = get_config();
+	if (!cfg || !record)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	struct spot *spot = get_spot(cfg, to, record->cell);
+	if (spot)
+		__sync_fetch_and_add(&spot->migrated, 1);
+	if (record->state == STATE_WAIT) {
+		end_piece(cfg, record, now);
+		begin_wait(cfg, record, to, now);
+	}
+	return 0;
 }
 
 SEC("tp_btf/sched_migrate_task")
@@ -843,20 +961,8 @@ int on_migrate(u64 *ctx)
 	struct config *cfg = get_config();
 	if (!cfg || !cfg->on)
 		return 0;
-	struct task_struct *task = (struct task_struct *)ctx[0];
-	u32 to = (u32)ctx[1];
-	struct record *record = record_of(cfg, task);
-	if (!record)
-		return 0;
-	u64 now = bpf_ktime_get_ns();
-	struct spot *spot = get_spot(cfg, to, record->cell);
-	if (spot)
-		__sync_fetch_and_add(&spot->migrated, 1);
-	if (record->state == STATE_WAIT) {
-		piece_ends(cfg, record, now);
-		wait_begins(cfg, record, to, now);
-	}
-	return 0;
+	struct record *record = record_of(cfg, (struct task_struct *)ctx[0], ctx, 0);
+	return record ? migrates(record, (u32)ctx[1]) : 0;
 }
 
 static always_inline u64 irq_top(struct cpu_state *state)
@@ -875,7 +981,7 @@ static always_inline int irq_begins(u64 culprit)
 	if (!cfg || !cfg->on || !state)
 		return 0;
 	u32 depth = state->irq_depth;
-	bool active = any_active(cfg, state);
+	bool active = any_active(cfg, state, cpu);
 	if (active || (!depth && state->current_cell != NO_CELL)) {
 		u64 now = bpf_ktime_get_ns();
 		/* The task whose time ends here is remembered when it leaves the CPU. */
@@ -897,7 +1003,7 @@ static always_inline int irq_ends(void)
 	struct cpu_state *state = get_cpu(cpu);
 	if (!cfg || !cfg->on || !state || !state->irq_depth)
 		return 0;
-	bool active = any_active(cfg, state);
+	bool active = any_active(cfg, state, cpu);
 	bool counts = state->irq_depth == 1 && state->current_cell != NO_CELL;
 	int fresh = 0;
 	if (active || counts) {
@@ -952,7 +1058,7 @@ static always_inline int look_around(void)
 	struct cpu_state *state = get_cpu(cpu);
 	if (!cfg || !cfg->on || !state)
 		return 0;
-	if (any_active(cfg, state) && owe_all(cpu, bpf_ktime_get_ns(), irq_top(state)) && !state->irq_depth)
+	if (any_active(cfg, state, cpu) && owe_all(cpu, bpf_ktime_get_ns(), irq_top(state)) && !state->irq_depth)
 		state->fresh = 1;
 	return 0;
 }
@@ -983,7 +1089,7 @@ int seed(struct bpf_iter__task *ctx)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	u32 tid = task->pid;
-	if (!tid || !describe(task, now, &record))
+	if (!tid || !describe(address_in(ctx, 1), now, &record))
 		return 0;
 	u32 kind = ((struct task_struct___why *)task)->__state;
 	if (kind & TASK_DEAD || task->exit_state)
@@ -995,7 +1101,7 @@ int seed(struct bpf_iter__task *ctx)
 		record.state = STATE_RUN;
 		record.steal_at = stolen_clock(task);
 	} else if (waiting) {
-		wait_begins(cfg, &record, record.cpu, now);
+		begin_wait(cfg, &record, record.cpu, now);
 	} else {
 		record.state = sleep_state(kind);
 	}

@@ -155,6 +155,25 @@ impl Probe {
         self.start_ns
     }
 
+    /// Instructions the kernel's verifier walked for each program; the kernel tells since 5.16. A start costs CPU in
+    /// proportion.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn verified_instructions(&self) -> Result<Vec<(String, u32)>, BpfError> {
+        let mut walked = Vec::new();
+        for (name, program) in self.ebpf.programs() {
+            // One whose tracepoint this kernel lacks is not loaded.
+            if program.fd().is_err() {
+                continue;
+            }
+            let info =
+                program.info().map_err(|error| BpfError::refused("asking about the programs", error))?;
+            walked.extend(info.verified_instruction_count().map(|count| (name.to_owned(), count)));
+        }
+        Ok(walked)
+    }
+
     /// Ends the watch and returns what was seen.
     ///
     /// # Errors

@@ -442,11 +442,11 @@ fn the_whole_host_is_a_matrix_and_a_picture() {
     let _turn = turn();
     let (one, other) = (Group::new("victim"), Group::new("culprit"));
     let _loads = [one.load("victim", &["spin"]), other.load("culprit", &["spin"])];
-    let page = std::env::temp_dir().join(format!("evenkeel-why-{}.html", std::process::id()));
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("why.html");
     let args = ["why", "--all", "--for", "1s", "-o", "json", "--report", page.to_str().unwrap()];
     let document = document(&evenkeel(&args).output().unwrap());
     let html = fs::read_to_string(&page).unwrap();
-    fs::remove_file(&page).unwrap();
     assert!(html.contains("<svg") && html.contains("culprit"), "no picture");
     assert_eq!(document["schema"], "evenkeel.why-all/v1");
     let at = |list: &str, name: &str| {

@@ -9,6 +9,7 @@ pub mod cmdline;
 pub mod error;
 pub mod facts;
 pub mod fault;
+pub mod input;
 pub mod mountinfo;
 pub mod pid_stat;
 pub mod pid_status;

@@ -1,9 +1,12 @@
 //! The directory below which `/proc` and `/sys` are looked for.
 
 use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::error::{ParseError, ReadError, optional};
+use crate::input;
 
 /// The living host (`/`) or a captured tree.
 ///
@@ -53,12 +56,52 @@ impl Root {
         self.dir.join(relative.strip_prefix("/").unwrap_or(relative))
     }
 
-    /// The text of a file. Bytes that are not UTF-8 are replaced (names of tasks may hold any byte).
+    /// The text of a file. Bytes that are not UTF-8 are replaced (names of tasks may hold any byte). In a tree, links are
+    /// followed as if it were `/`, and what is no plain file is refused.
     ///
     /// # Errors
     /// [`ReadError::Io`] with the path.
     pub fn read(&self, relative: impl AsRef<Path>) -> Result<String, ReadError> {
-        read_file(&self.path(relative))
+        self.read_path(&self.path(relative))
+    }
+
+    /// The same for a path that [`Root::path`] gave.
+    ///
+    /// # Errors
+    /// As [`Root::read`].
+    pub fn read_path(&self, path: &Path) -> Result<String, ReadError> {
+        match self.below(path) {
+            None => read_file(path),
+            Some(below) => {
+                let bytes =
+                    input::read_below(&self.dir, below).map_err(|error| ReadError::io(path, error))?;
+                Ok(text(bytes))
+            }
+        }
+    }
+
+    /// Opens a file, by a path that [`Root::path`] gave, with the precautions of [`Root::read`].
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn open(&self, path: &Path) -> io::Result<OwnedFd> {
+        match self.below(path) {
+            None => Ok(std::fs::File::open(path)?.into()),
+            Some(below) => input::open_below(&self.dir, below),
+        }
+    }
+
+    /// A path of this tree, seen from its top; `None` on the host, whose files are the kernel's.
+    fn below<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        if self.is_live() { None } else { Some(path.strip_prefix(&self.dir).unwrap_or(path)) }
+    }
+
+    fn list(&self, path: &Path) -> Result<fs::ReadDir, ReadError> {
+        let entries = match self.below(path) {
+            None => fs::read_dir(path),
+            Some(below) => input::list_below(&self.dir, below),
+        };
+        entries.map_err(|error| ReadError::io(path, error))
     }
 
     /// The text of a file, `None` if there is none.
@@ -79,7 +122,7 @@ impl Root {
         parse: impl FnOnce(&str) -> Result<T, ParseError>,
     ) -> Result<T, ReadError> {
         let path = self.path(relative);
-        let text = read_file(&path)?;
+        let text = self.read_path(&path)?;
         parse(&text).map_err(|error| error.at(&path).into())
     }
 
@@ -100,8 +143,7 @@ impl Root {
     /// # Errors
     /// [`ReadError::Io`] if the directory cannot be listed.
     pub fn names(&self, relative: impl AsRef<Path>) -> Result<Vec<String>, ReadError> {
-        let path = self.path(relative);
-        let entries = fs::read_dir(&path).map_err(|error| ReadError::io(&path, error))?;
+        let entries = self.list(&self.path(relative))?;
         let mut names: Vec<String> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort_unstable();
@@ -121,8 +163,7 @@ impl Root {
     /// # Errors
     /// [`ReadError::Io`] if the directory cannot be listed.
     pub fn numbered(&self, relative: impl AsRef<Path>, prefix: &str) -> Result<Vec<u32>, ReadError> {
-        let path = self.path(relative);
-        let entries = fs::read_dir(&path).map_err(|error| ReadError::io(&path, error))?;
+        let entries = self.list(&self.path(relative))?;
         let mut numbers: Vec<u32> = entries
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok())
@@ -137,11 +178,14 @@ impl Root {
 /// # Errors
 /// [`ReadError::Io`] with the path.
 pub fn read_file(path: &Path) -> Result<String, ReadError> {
-    let bytes = fs::read(path).map_err(|error| ReadError::io(path, error))?;
-    Ok(match String::from_utf8(bytes) {
+    fs::read(path).map(text).map_err(|error| ReadError::io(path, error))
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -161,5 +205,25 @@ mod tests {
         assert_eq!(root.read("/proc/stat").unwrap(), "\u{fffd}");
         assert_eq!(root.read_optional("proc/nothing").unwrap(), None);
         assert!(!root.is_live() && Root::host().is_live() && Root::host().earlier().is_none());
+    }
+    #[test]
+    fn a_tree_is_not_left_by_links_nor_by_lists_and_a_pipe_does_not_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("proc")).unwrap();
+        fs::create_dir_all(dir.path().join("outside/4242")).unwrap();
+        fs::write(dir.path().join("outside/secret"), "secret").unwrap();
+        fs::write(tree.join("proc/real"), "inside").unwrap();
+        std::os::unix::fs::symlink("/proc/real", tree.join("proc/link")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("outside/secret"), tree.join("proc/out")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("outside"), tree.join("proc/tasks")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, tree.join("proc/pipe"), 0o600.into()).unwrap();
+        let root = Root::at(&tree);
+        assert_eq!(root.read("proc/link").unwrap(), "inside");
+        assert_eq!(root.read_optional("proc/out").unwrap(), None);
+        assert!(root.numbers("proc/tasks").is_err() && root.names("proc").unwrap().len() == 5);
+        let error = root.read("proc/pipe").unwrap_err().to_string();
+        assert!(error.contains("proc/pipe") && error.contains("not a plain file"), "{error}");
+        assert!(root.open(&root.path("proc/pipe")).is_err() && root.open(&root.path("proc/real")).is_ok());
     }
 }

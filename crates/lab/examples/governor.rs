@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use evenkeel_lab::hypervisor::{Guest, Order, STEP};
+use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::cgroup::Hierarchies;
 use evenkeel_model::credit::Rule;
 
@@ -134,11 +135,9 @@ fn round(job: &Job, number: usize, state: &Path, hierarchies: &Hierarchies) -> R
 fn go() -> Result<(), String> {
     let job = job()?;
     let hierarchies = Hierarchies::find().map_err(|e| e.to_string())?;
-    let state = std::env::temp_dir().join(format!("evenkeel-governor-{}", std::process::id()));
-    std::fs::create_dir_all(&state).map_err(|e| format!("{}: {e}", state.display()))?;
+    let state = PrivateDir::temporary().map_err(|e| format!("a directory for journals: {e}"))?;
     let rounds: Result<Vec<_>, String> =
-        (0..job.rounds).map(|number| round(&job, number, &state, &hierarchies)).collect();
-    let _ = std::fs::remove_dir_all(&state);
+        (0..job.rounds).map(|number| round(&job, number, state.path(), &hierarchies)).collect();
     let rounds = rounds?;
     // Each limit's mean time and whether it was done in every round.
     let of = |index: usize| {

@@ -20,6 +20,7 @@ use evenkeel_lab::net::figures::median_with_interval;
 use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
+use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::workload::Kind;
 use evenkeel_lab::workload::rr::{Role, Rr};
 
@@ -80,7 +81,8 @@ fn main() -> Result<(), Failed> {
         Tool::Netperf.find()?;
     }
     let wiring = Wiring::build(Nic::Veth, 1)?;
-    let c = if args.against == Against::C { Some(compile()?) } else { None };
+    let dir = PrivateDir::temporary()?;
+    let c = if args.against == Against::C { Some(compile(&dir)?) } else { None };
     let name = if args.against == Against::C { "C" } else { "netperf" };
     let own = std::env::current_exe()?;
     let mut ratios = Vec::new();
@@ -99,9 +101,6 @@ fn main() -> Result<(), Failed> {
         let ratio = rates[0] / rates[1];
         ratios.push(ratio);
         println!("pair {}: rr {:.0}/s, {name} {:.0}/s, ratio {ratio:.3}", pair + 1, rates[0], rates[1]);
-    }
-    if let Some(c) = c {
-        let _ = std::fs::remove_file(c);
     }
     let pin = args.pin.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
     let Some(median) = median_with_interval(&ratios) else { return Err("no pair".into()) };
@@ -212,9 +211,10 @@ fn start(
     command.spawn()
 }
 
-fn compile() -> Result<PathBuf, Failed> {
+/// The program, in a directory that goes with it.
+fn compile(dir: &PrivateDir) -> Result<PathBuf, Failed> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/pingpong.c");
-    let program = std::env::temp_dir().join(format!("evenkeel-pingpong-{}", std::process::id()));
+    let program = dir.path().join("pingpong");
     let status = Command::new("cc").args(["-O2", "-Wall", "-o"]).arg(&program).arg(source).status()?;
     if !status.success() {
         return Err("cc failed".into());

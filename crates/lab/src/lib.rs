@@ -3,7 +3,8 @@
 //! * [`workload`]: the built-in workloads, one file each; [`load`] runs one in this process and reports on it.
 //! * [`tenant`]: sets of loads started together, each a process of its own, as plain processes, in cgroups or in
 //!   containers; nothing of them is left behind, whatever happens to the starter.
-//! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress.
+//! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress;
+//!   [`private`]: directories for such files.
 //! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
 //! * [`governor`]: the limit under which least CPU is stolen, found while a command runs;
@@ -33,6 +34,7 @@ pub mod load;
 pub mod mix;
 pub mod net;
 pub mod page;
+pub mod private;
 pub mod record;
 pub mod runner;
 pub mod signals;

@@ -81,7 +81,7 @@ impl Groups {
         let keep = root.is_live() && self.groups.len() <= KEEP_OPEN;
         for (path, group) in &mut self.groups {
             let file = root.path(format!("{}/cpu.stat", cpu.dir(path)));
-            let stat = read_kept(&mut group.cpu_stat, &file, keep, &mut self.buffer)
+            let stat = read_kept(root, &mut group.cpu_stat, &file, keep, &mut self.buffer)
                 .and_then(|text| log(cgroupfs::parse_cpu_stat(text).map_err(|e| e.at(&file))))
                 .unwrap_or_default();
             let usage_ns = match (&hierarchies.cpuacct, stat.usage_ns) {
@@ -91,7 +91,7 @@ impl Groups {
                     let file = root.path(format!("{}/cpuacct.usage", cpuacct.dir(at)));
                     // A task may be in the root of cpuacct while in a group of cpu: that usage is not the group's.
                     let own = at == path;
-                    own.then(|| read_kept(&mut group.usage, &file, keep, &mut self.buffer))
+                    own.then(|| read_kept(root, &mut group.usage, &file, keep, &mut self.buffer))
                         .flatten()
                         .and_then(|text| log(cgroupfs::parse_number(text).map_err(|e| e.at(&file))))
                 }
@@ -167,13 +167,14 @@ fn read_limits(
 
 /// Reads a file by a descriptor kept open, or opened now.
 fn read_kept<'a>(
+    root: &Root,
     kept: &mut Option<OwnedFd>,
     path: &Path,
     keep: bool,
     buffer: &'a mut [u8],
 ) -> Option<&'a str> {
     if kept.is_none() {
-        *kept = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        *kept = root.open(path).ok();
     }
     let result = rustix::io::pread(kept.as_ref()?, &mut *buffer, 0);
     if result.is_err() || !keep {

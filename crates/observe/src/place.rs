@@ -63,7 +63,7 @@ impl Places {
     /// The place a `/proc/.../cgroup` file tells; nowhere when it cannot be read (the task is gone, or it is a tree
     /// without it).
     pub(crate) fn read(&mut self, file: &Path) -> Arc<Place> {
-        let Ok(text) = read_file(file) else { return self.nowhere.clone() };
+        let Ok(text) = self.root.read_path(file) else { return self.nowhere.clone() };
         if let Some(place) = self.known.get(text.as_str()) {
             return place.clone();
         }

@@ -94,22 +94,24 @@ impl Pass<'_> {
     fn read_kept(&mut self, kept: &Kept, path: impl FnOnce() -> PathBuf) -> Option<usize> {
         let result = match kept {
             Kept::Open(fd) => rustix::io::pread(fd, &mut *self.buffer, 0),
-            Kept::ByPath => open(&path()).and_then(|fd| rustix::io::pread(&fd, &mut *self.buffer, 0)),
+            Kept::ByPath => {
+                open(self.root, &path()).and_then(|fd| rustix::io::pread(&fd, &mut *self.buffer, 0))
+            }
         };
         // A zombie that is reaped while being read gives an empty file on some kernels.
         result.ok().filter(|&len| len > 0)
     }
 }
 
-fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+fn open(root: &Root, path: &Path) -> rustix::io::Result<OwnedFd> {
+    root.open(path).map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
 }
 
-fn keep(path: &Path, budget: &mut Budget) -> rustix::io::Result<Kept> {
+fn keep(root: &Root, path: &Path, budget: &mut Budget) -> rustix::io::Result<Kept> {
     if !budget.take(true) {
         return Ok(Kept::ByPath);
     }
-    match open(path) {
+    match open(root, path) {
         Ok(fd) => Ok(Kept::Open(fd)),
         Err(error) => {
             budget.left += 1;
@@ -204,7 +206,7 @@ impl Process {
 impl Thread {
     fn open(tgid: u32, tid: u32, pass: &mut Pass<'_>) -> Option<Self> {
         let path = |name: &str| thread_path(pass.root, tgid, tid, name);
-        let text = evenkeel_kernfs::root::read_file(&path("stat")).ok()?;
+        let text = pass.root.read_path(&path("stat")).ok()?;
         let stat = match pid_stat::parse(&text) {
             Ok(stat) => stat,
             Err(error) => {
@@ -212,9 +214,13 @@ impl Thread {
                 return None;
             }
         };
-        let schedstat =
-            if pass.schedstat { keep(&path("schedstat"), pass.budget).ok()? } else { Kept::ByPath };
-        let stat_file = if pass.schedstat { Kept::ByPath } else { keep(&path("stat"), pass.budget).ok()? };
+        let schedstat = if pass.schedstat {
+            keep(pass.root, &path("schedstat"), pass.budget).ok()?
+        } else {
+            Kept::ByPath
+        };
+        let stat_file =
+            if pass.schedstat { Kept::ByPath } else { keep(pass.root, &path("stat"), pass.budget).ok()? };
         let place = pass.places.read(&path("cgroup"));
         Some(Self {
             id: TaskId { tgid, tid, start_time: stat.start_time },
@@ -248,7 +254,7 @@ impl Thread {
                 rustix::io::pread(fd, &mut *pass.buffer, 0).is_ok_and(|len| len > 0)
             }
             (Kept::ByPath, Kept::ByPath) => {
-                let text = evenkeel_kernfs::root::read_file(&self.path(pass.root, "stat"));
+                let text = pass.root.read_path(&self.path(pass.root, "stat"));
                 let stat = text.ok().and_then(|text| pid_stat::parse(&text).ok());
                 stat.is_some_and(|stat| stat.start_time == self.id.start_time)
             }
@@ -310,7 +316,7 @@ impl Thread {
         if matches!(self.stat, Kept::ByPath)
             && root.is_live()
             && !young
-            && let Ok(kept) = keep(&self.path(root, "stat"), pass.budget)
+            && let Ok(kept) = keep(root, &self.path(root, "stat"), pass.budget)
         {
             self.stat = kept;
         }
@@ -333,10 +339,10 @@ impl Thread {
 
     /// Voluntary and involuntary switches; a slow file.
     pub(crate) fn switches(&self, pass: &mut Pass<'_>) -> Option<(u64, u64)> {
-        let text = fs::read(self.path(pass.root, "status"));
-        if text.as_ref().is_err_and(|error| !gone(error)) {
+        let text = pass.root.read_path(&self.path(pass.root, "status"));
+        if text.as_ref().is_err_and(|error| !error.is_gone()) {
             tracing::debug!("{}: {:?}", self.path(pass.root, "status").display(), text.as_ref().err());
         }
-        pid_status::switches(&text.ok()?)
+        pid_status::switches(text.ok()?.as_bytes())
     }
 }

@@ -140,9 +140,9 @@ fn isolated_partitions(root: &Root, hierarchies: Option<&Hierarchies>) -> Result
     let mut found = CpuSet::new();
     let mut dirs = vec![(root.path(&cpuset.mount_point), 0)];
     while let Some((dir, depth)) = dirs.pop() {
-        let partition = std::fs::read_to_string(dir.join("cpuset.cpus.partition")).unwrap_or_default();
+        let partition = root.read_path(&dir.join("cpuset.cpus.partition")).unwrap_or_default();
         if partition.trim() == "isolated" {
-            let cpus = std::fs::read_to_string(dir.join("cpuset.cpus.effective")).unwrap_or_default();
+            let cpus = root.read_path(&dir.join("cpuset.cpus.effective")).unwrap_or_default();
             found = found.union(&cgroupfs::parse_list(&cpus)?);
         }
         if depth < PARTITION_DEPTH {

@@ -16,8 +16,8 @@ const SAMPLES: u64 = 3600;
 const S: u64 = 1_000_000_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let dir = std::env::temp_dir().join(format!("evenkeel-store-cost-{}", std::process::id()));
-    let path = dir.join("history.db");
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("history.db");
     let mut random = rand_pcg::Pcg64::seed_from_u64(42);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos() as u64;
     let mut store = Store::open(&path, Limits::default())?;
@@ -97,6 +97,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rates = store.rates(now - 600 * S, now)?.ok_or("no rates")?;
     println!("rates over {} s from {} samples: {:?}", rates.seconds, rates.samples, before.elapsed());
     drop(store);
-    std::fs::remove_dir_all(&dir)?;
     Ok(())
 }

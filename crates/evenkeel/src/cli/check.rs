@@ -118,7 +118,8 @@ fn guarantees(global: &Global, promised: Guarantees, observation: &Observation) 
 }
 
 fn read_policy(path: &Path) -> anyhow::Result<Expectations> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        evenkeel_kernfs::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Expectations::parse(path, &text)?)
 }
 

@@ -1,7 +1,6 @@
 //! Loads whose demand is known, with the loop beside them: what `demo` and `prove` are made of.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,6 +10,7 @@ use evenkeel_base::{Observation, TaskId};
 use evenkeel_lab::ceiling::Ceiling;
 use evenkeel_lab::load::LoadSpec;
 use evenkeel_lab::load::{Gauge, Reading};
+use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
 use evenkeel_policy::stats;
 
@@ -20,34 +20,6 @@ use super::Failure;
 const WINDOW: Duration = Duration::from_secs(1);
 /// Steps in which a stage is observed, for pictures.
 const STEP: Duration = Duration::from_millis(100);
-
-/// A directory for a journal that nobody else uses; removed when dropped.
-#[derive(Debug)]
-pub struct PrivateDir(PathBuf);
-
-impl PrivateDir {
-    /// Makes it.
-    pub fn new() -> anyhow::Result<Self> {
-        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("evenkeel-known-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl PrivateDir {
-    /// Where it is.
-    pub fn path(&self) -> &std::path::Path {
-        &self.0
-    }
-}
-
-impl Drop for PrivateDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// What a stage measured.
 #[derive(Debug, Clone, Default)]
@@ -132,10 +104,10 @@ impl Known {
     ) -> Result<Self, Failure> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let tenants = Starter::new(binary, place).hold(specs).context("cannot start the loads")?;
-        let state = PrivateDir::new()?;
+        let state = PrivateDir::temporary().context("cannot make a directory for a journal")?;
         let texts: Vec<String> = tenants.members.iter().map(|m| format!("pid:{}", m.pid)).collect();
         let scope = Scope::parse(&texts).map_err(|e| Failure::Usage(e.into()))?;
-        let mut config = Config::new(scope, state.0.clone());
+        let mut config = Config::new(scope, state.path().to_owned());
         config.history = false;
         config.known = tenants.members.iter().filter_map(|m| Some((m.tid, m.wanted_pct?))).collect();
         edit(&mut config);

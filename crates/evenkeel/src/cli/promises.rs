@@ -11,6 +11,7 @@ use evenkeel_agent::guarantee::Source;
 use evenkeel_agent::{Agent, Config, Goal, Guarantees, Scope, Watcher};
 use evenkeel_base::CpuSet;
 use evenkeel_lab::load::{Gauge, LoadSpec, Reading, StartAt};
+use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
 use evenkeel_lab::workload::Kind;
 use evenkeel_lab::workload::duty::{Duty, DutyKind};
@@ -22,7 +23,6 @@ use rand::{Rng, SeedableRng};
 use serde_json::json;
 
 use super::console::ConsoleSink;
-use super::known::PrivateDir;
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
 
@@ -261,7 +261,7 @@ fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
         .on_cpus(scene.cpus.clone())
         .hold(&specs)
         .context("cannot start the loads")?;
-    let state = PrivateDir::new()?;
+    let state = PrivateDir::temporary().context("cannot make a directory for a journal")?;
     let mut agent = Agent::new(config(scene, &tenants, &state)?, sink).map_err(super::run::failure)?;
     let gauge = tenants.gauge();
     tenants.release();

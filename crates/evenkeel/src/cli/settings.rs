@@ -290,7 +290,8 @@ impl Source {
 }
 
 fn read(path: &Path) -> anyhow::Result<(File, Source)> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        evenkeel_kernfs::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     let file = toml::from_str(&text).map_err(|error| FileError::from_toml(path, &text, &error))?;
     Ok((file, Source { path: path.to_owned(), text }))
 }

@@ -65,7 +65,8 @@ pub enum ImportError {
 pub fn import(paths: &[PathBuf], options: &Options) -> Result<Record, ImportError> {
     let mut logs = Vec::new();
     for path in paths {
-        let bytes = std::fs::read(path).map_err(|error| ImportError::Io { path: path.clone(), error })?;
+        let bytes = evenkeel_kernfs::input::read(path)
+            .map_err(|error| ImportError::Io { path: path.clone(), error })?;
         let text = String::from_utf8_lossy(&bytes);
         let mut log =
             parse(&text).map_err(|(line, what)| ImportError::Line { path: path.clone(), line, what })?;

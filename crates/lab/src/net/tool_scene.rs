@@ -8,8 +8,8 @@ use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -302,29 +302,24 @@ fn start_one(order: &Order) -> io::Result<Child> {
     command.spawn()
 }
 
-/// What a client says; removed on drop.
-struct Output(PathBuf);
+/// What a client says, in a file without a name.
+struct Output(File);
 
 impl Output {
     fn new() -> Result<Self, NetError> {
-        let path = std::env::temp_dir().join(fresh_name());
-        File::create_new(&path).map_err(|e| NetError::system(path.display().to_string(), e))?;
-        Ok(Self(path))
+        tempfile::tempfile().map(Self).map_err(|e| NetError::system("a file for a client's output", e))
     }
 
     fn file(&self) -> Result<File, NetError> {
-        let opened = File::options().append(true).open(&self.0);
-        opened.map_err(|e| NetError::system(self.0.display().to_string(), e))
+        self.0.try_clone().map_err(|e| NetError::system("a file for a client's output", e))
     }
 
     fn text(&self) -> String {
-        fs::read(&self.0).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        // The client's descriptors share a position with this one, which reading must not move.
+        let length = self.0.metadata().map_or(0, |meta| meta.len());
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        let read = self.0.read_at(&mut bytes, 0).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
     }
 }
 

@@ -42,7 +42,8 @@ pub(crate) trait OnDisk: Serialize + DeserializeOwned {
 /// Reads [`FILE`] of a result folder, or the file itself.
 pub(crate) fn load<T: OnDisk>(path: &Path) -> Result<T, RecordError> {
     let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-    let text = fs::read_to_string(&path).map_err(|error| RecordError::Io { path: path.clone(), error })?;
+    let text = evenkeel_kernfs::input::read_text(&path)
+        .map_err(|error| RecordError::Io { path: path.clone(), error })?;
     let record: T = serde_json::from_str(&text)
         .map_err(|e| RecordError::Form { path: path.clone(), what: e.to_string() })?;
     if record.schema() != T::SCHEMA {

@@ -2,11 +2,11 @@
 //!
 //! No registry is needed: the image is empty (an empty tar, imported on the spot), the program and the libraries it
 //! may need are bind-mounted read-only from the host. Without network and without capabilities. Progress and the gate
-//! go through a page in `/dev/shm`, whose owner's lock tells the loads whether the starter still lives.
+//! go through a page in memory, whose owner's lock tells the loads whether the starter still lives.
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, HostConfig};
@@ -16,11 +16,12 @@ use super::{TenantError, fresh_name, is_stale};
 use crate::engine::{BINARY_INSIDE, Engine, LIBRARIES};
 use crate::load::LoadSpec;
 use crate::page::{Page, Progress};
+use crate::private::PrivateDir;
 use crate::workload::Kind;
 use crate::workload::group::Group;
 
-/// Where pages for containers live: memory, visible to bind mounts.
-pub(super) const PAGE_DIR: &str = "/dev/shm";
+/// The page's file.
+const PAGE: &str = "page";
 /// Label that carries the set's name.
 const LABEL: &str = "evenkeel-lab";
 /// Where the page is inside.
@@ -44,7 +45,8 @@ pub(super) struct Containers {
     engine: Engine,
     name: String,
     image: Option<String>,
-    page: PathBuf,
+    /// Of the page.
+    dir: PrivateDir,
     one: bool,
     /// Id and host pid of the first process.
     containers: Vec<(String, u32)>,
@@ -59,9 +61,9 @@ impl Containers {
     pub fn start(order: &Order<'_>, threads: u32) -> Result<(Self, Page), TenantError> {
         let engine = Engine::connect(order.engine)?;
         let name = fresh_name();
-        let path = Path::new(PAGE_DIR).join(&name);
-        let page = Page::create(&path, threads)?;
-        let mut set = Self { engine, name, image: None, page: path, one: order.one, containers: Vec::new() };
+        let dir = PrivateDir::in_memory().map_err(|e| TenantError::system("a directory for the page", e))?;
+        let page = Page::create(&dir.path().join(PAGE), threads)?;
+        let mut set = Self { engine, name, image: None, dir, one: order.one, containers: Vec::new() };
         page.lock_as_owner().map_err(|e| TenantError::system("cannot lock the progress page", e))?;
         set.engine.sweep(LABEL, is_stale).map_err(refused("cannot list containers"))?;
         set.image = Some(set.engine.empty_image(&set.name).map_err(refused("cannot import an empty image"))?);
@@ -76,7 +78,7 @@ impl Containers {
             .map_err(|e| TenantError::system(order.binary.display().to_string(), e))?;
         let mut binds = vec![
             format!("{}:{BINARY_INSIDE}:ro", binary.display()),
-            format!("{}:{PAGE_INSIDE}", self.page.display()),
+            format!("{}:{PAGE_INSIDE}", self.dir.path().join(PAGE).display()),
         ];
         binds.extend(
             LIBRARIES.iter().filter(|dir| Path::new(dir).is_dir()).map(|dir| format!("{dir}:{dir}:ro")),
@@ -158,7 +160,6 @@ impl Drop for Containers {
         if let Some(image) = &self.image {
             self.engine.remove_image(image);
         }
-        let _ = fs::remove_file(&self.page);
     }
 }
 

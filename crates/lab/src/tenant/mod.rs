@@ -441,17 +441,11 @@ pub(crate) fn start_time(pid: u32, tid: u32) -> io::Result<u64> {
         .ok_or_else(|| io::Error::other(format!("/proc/{pid}/task/{tid}/stat: no start time")))
 }
 
-/// Removes what starters that are dead left behind: cgroups without members, pages, images and consoles of machines. Returns how many were removed.
+/// Removes what starters that are dead left behind: cgroups without members, pages, images and consoles of machines.
+/// Returns how many were removed.
 /// (Containers are swept when containers are started.)
 pub fn sweep_stale() -> Result<usize, TenantError> {
-    let mut removed = 0;
-    for dir in [PathBuf::from(container::PAGE_DIR), std::env::temp_dir()] {
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            let stale = entry.file_name().to_str().is_some_and(is_stale);
-            removed += usize::from(stale && fs::remove_file(entry.path()).is_ok());
-        }
-    }
-    Ok(removed + Hierarchies::find()?.sweep(is_stale))
+    Ok(crate::private::sweep_stale() + Hierarchies::find()?.sweep(is_stale))
 }
 
 /// Whether a name was given by a starter that is dead.

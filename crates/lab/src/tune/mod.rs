@@ -279,6 +279,6 @@ fn hopeless(tune: &Tune, records: &[TrialRecord]) -> Result<(), TuneError> {
 /// # Errors
 /// It cannot be read, or is not what is expected (path and line are named).
 pub fn load(path: &Path) -> Result<Tune, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = evenkeel_kernfs::input::read_text(path).map_err(|e| format!("{}: {e}", path.display()))?;
     Tune::parse(path, &text).map_err(|e| e.to_string())
 }

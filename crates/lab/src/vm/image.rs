@@ -8,6 +8,7 @@ use std::process::Command;
 
 use super::VmError;
 use super::cpio::Archive;
+use crate::private::PrivateDir;
 
 /// Drivers. One that is built into the kernel has no file: left out.
 const MODULES: [&str; 9] = [
@@ -31,14 +32,9 @@ pub struct Image {
     pub kernel: PathBuf,
     /// Its release, as its file name has it.
     pub release: String,
-    /// The initramfs.
+    /// The initramfs; removed with the image.
     pub initramfs: PathBuf,
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.initramfs);
-    }
+    _dir: PrivateDir,
 }
 
 /// Makes an image that runs `binary`. `cache` keeps the kernel's package, unpacked, between runs.
@@ -50,8 +46,8 @@ pub fn make(cache: &Path, binary: &Path) -> Result<Image, VmError> {
     let name = kernel.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let release = name.trim_start_matches("vmlinuz-").to_owned();
     let modules = module_files(&kernel, &release);
-    let initramfs = std::env::temp_dir().join(format!("{}initramfs", crate::tenant::fresh_name()));
-    let image = Image { kernel, release, initramfs };
+    let dir = PrivateDir::temporary().map_err(|e| VmError::system("making a directory", e))?;
+    let image = Image { kernel, release, initramfs: dir.path().join("initramfs"), _dir: dir };
     write(&image.initramfs, binary, &modules)
         .map_err(|e| VmError::system(format!("making {}", image.initramfs.display()), e))?;
     Ok(image)
@@ -180,14 +176,13 @@ fn write(to: &Path, binary: &Path, modules: &[(&'static str, PathBuf)]) -> io::R
 
 /// The program without debug information, which is most of a debug build: by `strip`, where there is one.
 fn stripped(binary: &Path) -> io::Result<Vec<u8>> {
-    let to = std::env::temp_dir().join(format!("{}stripped", crate::tenant::fresh_name()));
+    let dir = PrivateDir::temporary()?;
+    let to = dir.path().join("stripped");
     let done = Command::new("strip").arg("--strip-debug").arg("-o").arg(&to).arg(binary).output();
-    let bytes = match done {
+    match done {
         Ok(output) if output.status.success() => fs::read(&to),
         _ => fs::read(binary),
-    };
-    let _ = fs::remove_file(&to);
-    bytes
+    }
 }
 
 /// Libraries a dynamically linked program needs, its loader included; none for a static one, which `ldd` refuses.

@@ -19,6 +19,7 @@ use super::guest::{EXIT, FAILED, READY, STEAL};
 use super::image::Image;
 use crate::net::NetError;
 use crate::net::namespace::Namespace;
+use crate::private::PrivateDir;
 
 /// Lines of the console shown when a machine does not come up.
 const LAST_LINES: usize = 20;
@@ -77,6 +78,7 @@ pub struct Machine {
     ended: Option<ExitStatus>,
     /// Console and qemu's messages; removed on drop.
     files: [PathBuf; 2],
+    _dir: PrivateDir,
     // The thread that forked must live as long as the child: the kernel's PR_SET_PDEATHSIG is about threads.
     keep: Option<Sender<()>>,
     keeper: Option<JoinHandle<()>>,
@@ -164,8 +166,8 @@ impl Machine {
     /// qemu is not installed or cannot be started.
     pub fn start(image: &Image, spec: Spec<'_>) -> Result<Self, VmError> {
         let program = find_emulator()?;
-        let base = std::env::temp_dir().join(crate::tenant::fresh_name());
-        let files = ["console", "qemu"].map(|end| base.with_extension(end));
+        let dir = PrivateDir::temporary().map_err(|e| VmError::system("making a directory", e))?;
+        let files = ["console", "qemu"].map(|name| dir.path().join(name));
         let qemu = File::create(&files[1]).map_err(|e| VmError::system(files[1].display().to_string(), e))?;
         let mut command = Command::new(&program);
         command
@@ -197,13 +199,11 @@ impl Machine {
                 child,
                 ended: None,
                 files,
+                _dir: dir,
                 keep: Some(keep),
                 keeper: Some(keeper),
             }),
-            Err(error) => {
-                files.iter().for_each(|file| drop(fs::remove_file(file)));
-                Err(VmError::system(format!("cannot start {}", program.display()), error))
-            }
+            Err(error) => Err(VmError::system(format!("cannot start {}", program.display()), error)),
         }
     }
 
@@ -311,9 +311,6 @@ impl Drop for Machine {
         self.keep.take();
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
-        }
-        for file in &self.files {
-            let _ = fs::remove_file(file);
         }
     }
 }

@@ -183,7 +183,7 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
             names.join(", ")
         )));
     }
-    let text = std::fs::read_to_string(path)
+    let text = evenkeel_kernfs::input::read_text(path)
         .map_err(|e| Failure::Usage(anyhow!("cannot read {}: {e}", path.display())))?;
     if args.quick {
         return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));

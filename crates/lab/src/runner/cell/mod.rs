@@ -9,9 +9,10 @@ use evenkeel_model::laboratory::{Experiment, Tenant};
 use super::enforcer::Enforcement;
 use super::groups::{TenantGroup, Wanted};
 use super::order::Order;
-use super::scratch::{Scratch, fresh_name};
+use super::scratch::fresh_name;
 use super::{RunError, predict};
 use crate::page::Page;
+use crate::private::PrivateDir;
 use crate::record::{Cell, Host, Limits, Point, TenantRecord};
 
 mod prepare;
@@ -52,9 +53,10 @@ struct Member {
 pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Option<Cell>, RunError> {
     let experiment = task.experiment;
     let name = fresh_name();
-    let scratch = Scratch::make(&name)?;
+    // Pages, orders and answers.
+    let scratch = PrivateDir::in_memory().map_err(|e| RunError::system("cannot make a directory", e))?;
     let tenants = experiment.tenants();
-    let page_path = scratch.0.join("page");
+    let page_path = scratch.path().join("page");
     let slots = u32::try_from(tenants.len()).unwrap_or(u32::MAX);
     let page = Page::create(&page_path, slots)
         .map_err(|e| RunError::system("the page", std::io::Error::other(e)))?;

@@ -11,10 +11,10 @@ use super::super::docker::{self, Request};
 use super::super::groups::{Places, Sandbox};
 use super::super::order::{Order, Work};
 use super::super::running::Running;
-use super::super::scratch::Scratch;
 use super::super::spawn::Launch;
 use super::super::work;
 use super::{Member, Task};
+use crate::private::PrivateDir;
 use crate::record::Limits;
 
 /// Groups and orders of all tenants: where groups are, the sandbox that holds ours, the members.
@@ -23,7 +23,7 @@ pub(super) type Prepared = (Option<Places>, Option<Sandbox>, Vec<Member>);
 pub(super) fn prepare(
     task: &Task<'_>,
     name: &str,
-    scratch: &Scratch,
+    scratch: &PrivateDir,
     tenants: Vec<Tenant>,
     page: &Path,
 ) -> Result<Prepared, RunError> {
@@ -78,7 +78,7 @@ pub(super) fn prepare(
         let order = Order {
             page: page.to_owned(),
             slot: u32::try_from(number).unwrap_or(u32::MAX),
-            answers: scratch.0.join(format!("answers-{number}")),
+            answers: scratch.path().join(format!("answers-{number}")),
             work,
             runs: spec.runs,
             offset_ns: (spec.start_s * 1e9) as u64,
@@ -117,7 +117,7 @@ pub(super) fn start(
     places: Option<&Places>,
     members: &mut [Member],
     activation: &[usize],
-    scratch: &Scratch,
+    scratch: &PrivateDir,
 ) -> Result<Running, RunError> {
     let specs = &task.experiment.tenants;
     let place = |member: &Member| specs[member.tenant.spec].place;
@@ -127,7 +127,7 @@ pub(super) fn start(
     let mut launches = Vec::new();
     for &number in activation {
         let member = &members[number];
-        let path = scratch.0.join(format!("order-{number}"));
+        let path = scratch.path().join(format!("order-{number}"));
         let text = serde_json::to_vec(&member.order)
             .map_err(|e| RunError::system("an order", std::io::Error::other(e)))?;
         std::fs::write(&path, text).map_err(|e| RunError::system(path.display().to_string(), e))?;
@@ -145,13 +145,13 @@ pub(super) fn start(
         let request = Request {
             number,
             pod: place(member) == Place::Pod,
-            order: &scratch.0.join(format!("order-{number}")),
+            order: &scratch.path().join(format!("order-{number}")),
             wanted: &member.wanted,
             v2: places.v2,
             command: matches!(member.order.work, Work::Command(_)),
             may_nice: member.order.nice < 0,
         };
-        if let Some(group) = running.contain(task.binary, &scratch.0, places, &request)? {
+        if let Some(group) = running.contain(task.binary, scratch.path(), places, &request)? {
             let found = group.limits();
             let own = std::mem::take(&mut member.limits);
             member.limits = Limits {
