@@ -126,7 +126,11 @@ fn signals_only_ask_however_many_come() {
         }
         assert_eq!(run.end().code(), Some(0), "{storm:?}: {}", stage.read("err"));
         stage.assert_restored(&format!("{storm:?}"), &before);
-        assert!(stage.read("out").contains(&stage.group.scope()), "{storm:?}: no summary: {}", stage.read("out"));
+        assert!(
+            stage.read("out").contains(&stage.group.scope()),
+            "{storm:?}: no summary: {}",
+            stage.read("out")
+        );
     }
     // nohup: a hang-up is no request.
     let mut command = stage.command(&[]);

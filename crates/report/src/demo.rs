@@ -188,8 +188,14 @@ pub struct DemoRun {
     pub realtime_ceiling: Option<f64>,
     /// 95 % interval of it.
     pub realtime_ceiling_interval: Option<[f64; 2]>,
-    /// (final - default) / (ceiling - default); `None` when there was no gap to close.
+    /// Gain of fulfilment over the kernel's default: mean of the differences between blocks of the same round.
+    pub gain: Option<f64>,
+    /// 95 % interval of it, over rounds.
+    pub gain_interval: Option<[f64; 2]>,
+    /// (final - default) / (ceiling - default); `None` when no gap was seen beyond its interval.
     pub gap_closed: Option<f64>,
+    /// 95 % interval of it, over rounds.
+    pub gap_closed_interval: Option<[f64; 2]>,
     /// From the loop's start to its final choice.
     pub seconds_to_settle: Option<f64>,
     /// Name of the settings chosen.
@@ -341,24 +347,41 @@ impl DemoReport {
     }
 }
 
-/// How a run's end compares with its kernel default, by their intervals.
+/// How a run's end compares with its kernel default: by the interval of the gain, or, in reports of older versions, by
+/// whether the two intervals overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The intervals are apart, upwards.
+    /// Better beyond the interval.
     Better,
-    /// They overlap, or one is unknown.
+    /// Not told apart, or unknown.
     Unclear,
-    /// They are apart, downwards.
+    /// Worse beyond the interval.
     Worse,
 }
 
 impl DemoRun {
     /// See [`Verdict`].
     pub fn verdict(&self) -> Verdict {
+        if let Some([low, high]) = self.gain_interval {
+            return match (low > 0.0, high < 0.0) {
+                (true, _) => Verdict::Better,
+                (_, true) => Verdict::Worse,
+                _ => Verdict::Unclear,
+            };
+        }
         match (self.default_interval, self.final_interval) {
             (Some(before), Some(after)) if after[0] > before[1] => Verdict::Better,
             (Some(before), Some(after)) if after[1] < before[0] => Verdict::Worse,
             _ => Verdict::Unclear,
+        }
+    }
+
+    /// The gap closed in percent with the half-width of its interval, such as `77±12 %`; `-` where no gap was seen.
+    pub fn gap_closed_text(&self) -> String {
+        let Some(gap) = self.gap_closed.map(|gap| 100.0 * gap) else { return "-".to_owned() };
+        match self.gap_closed_interval {
+            Some([low, high]) => format!("{gap:.0}±{:.0} %", 50.0 * (high - low)),
+            None => format!("{gap:.0} %"),
         }
     }
 
@@ -367,9 +390,13 @@ impl DemoRun {
         format!("{}, {} loads", self.scene.title(), self.kind.name())
     }
 
-    /// Index of the last stage of a role.
-    pub fn stage(&self, role: Role) -> Option<usize> {
-        self.stages.iter().rposition(|stage| stage.role == role)
+    /// CPU a task got in the stages of a role, percent: the mean weighted by their length. `None` without such a stage.
+    pub fn got_pct(&self, task: &DemoTask, role: Role) -> Option<f64> {
+        let of_role = self.stages.iter().zip(&task.got_pct).filter(|(stage, _)| stage.role == role);
+        let (sum, seconds) = of_role
+            .filter_map(|(stage, got)| Some(((*got)? * stage.seconds, stage.seconds)))
+            .fold((0.0, 0.0), |(sum, seconds), (got, length)| (sum + got, seconds + length));
+        (seconds > 0.0).then(|| sum / seconds)
     }
 }
 
@@ -393,11 +420,11 @@ fn measured(value: Option<f64>, interval: Option<[f64; 2]>) -> String {
 /// The before/after table for a terminal, at most 100 columns wide, with the answer below it.
 pub fn text_table(report: &DemoReport) -> String {
     let mut text = format!(
-        "{:<19}{:<7}{:>7}  {:>11}  {:>11}  {:>11}  {:>9}{:>7}{:>8}\n",
+        "{:<19}{:<7}{:>7}  {:>11}  {:>11}  {:>11}  {:>9}{:>9}{:>8}\n",
         "fulfilment (got/", "", "wanted", "kernel", "published", "", "real-time", "gap", ""
     );
     text.push_str(&format!(
-        "{:<19}{:<7}{:>7}  {:>11}  {:>11}  {:>11}  {:>9}{:>7}{:>8}\n",
+        "{:<19}{:<7}{:>7}  {:>11}  {:>11}  {:>11}  {:>9}{:>9}{:>8}\n",
         "wanted), ±95 %", "loads", "% CPU", "default", "recipe", "evenkeel", "ceiling", "closed", "settled"
     ));
     for run in &report.runs {
@@ -407,14 +434,14 @@ pub fn text_table(report: &DemoReport) -> String {
             Scene::CgroupEach => "a cgroup each",
         };
         text.push_str(&format!(
-            "{scene:<19}{:<7}{:>7.0}  {:>11}  {:>11}  {:>11}  {:>9}{:>7}{:>8}\n",
+            "{scene:<19}{:<7}{:>7.0}  {:>11}  {:>11}  {:>11}  {:>9}{:>9}{:>8}\n",
             run.kind.name(),
             run.wanted_pct,
             measured(run.default_fulfilment, run.default_interval),
             measured(run.published_recipe_fulfilment, run.published_recipe_interval),
             measured(run.final_fulfilment, run.final_interval),
             run.realtime_ceiling.map_or_else(|| "?".to_owned(), |value| format!("{value:.3}")),
-            run.gap_closed.map_or_else(|| "-".to_owned(), |gap| format!("{:.0} %", 100.0 * gap)),
+            run.gap_closed_text(),
             run.seconds_to_settle.map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.0} s")),
         ));
     }

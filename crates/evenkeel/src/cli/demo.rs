@@ -1,6 +1,8 @@
 //! `evenkeel demo`: the whole story on this host.
 
+mod blocks;
 mod live;
+pub(super) mod quiet;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use evenkeel_agent::{Watcher, default_plan};
-use evenkeel_base::run::Estimate;
+use evenkeel_base::Plan;
 use evenkeel_kernfs::Root;
 use evenkeel_lab::load::LoadSpec;
 use evenkeel_lab::tenant::{Place, Starter};
@@ -17,8 +19,8 @@ use evenkeel_lab::workload::Kind as LoadKind;
 use evenkeel_lab::workload::duty::{Duty, DutyKind};
 use evenkeel_policy::levers::PUBLISHED_RECIPE;
 use evenkeel_report::demo::{
-    CoreMap, DemoChange, DemoReport, DemoRun, DemoStage, DemoTask, HostFacts, Kind, Role, Scene, gap_closed,
-    split, text_table,
+    CoreMap, DemoChange, DemoReport, DemoRun, DemoStage, DemoTask, HostFacts, Kind, Role, Scene, split,
+    text_table,
 };
 use evenkeel_report::{html, time};
 
@@ -26,13 +28,14 @@ use super::console::ConsoleSink;
 use super::known::{Known, StageResult};
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
+use blocks::{Arm, compare, gain, ratio};
 use live::Live;
 
-/// Show the whole story on this host in about three and a half minutes: the kernel's default, the published recipe
-/// and evenkeel's choice, on loads whose demand is known, with a report.
+/// Show the whole story on this host in at most eight minutes: evenkeel decides on loads whose demand is known; then the
+/// kernel's default, the published recipe, evenkeel's choice and the real-time ceiling take turns, with a report.
 ///
 /// Starts its own loads (5, 10, 15, 20 and 25 % of a CPU, five per CPU), changes only them, leaves nothing behind. Needs
-/// root. Exit status: 0 done, 3 if the host does not allow it.
+/// root. Exit status: 0 done, 3 if the host does not allow it or is too busy to show anything.
 ///
 /// Example: evenkeel demo --report demo.html
 #[derive(Debug, clap::Args)]
@@ -43,6 +46,12 @@ pub struct Args {
     /// Repeat everything so many times and state medians.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
+    /// One scene (jittered periods in one cgroup) in two minutes.
+    #[arg(long, conflicts_with_all = ["scene", "repeat"])]
+    quick: bool,
+    /// Try it on a host that other programs keep busy, too.
+    #[arg(long)]
+    anyway: bool,
     /// Only this scene; repeatable.
     #[arg(long, value_name = "SCENE", value_parser = ["one-cgroup-fixed", "one-cgroup-jittered", "cgroup-each"])]
     scene: Vec<String>,
@@ -60,13 +69,12 @@ const LOADS_PCT: [f64; 5] = [5.0, 10.0, 15.0, 20.0, 25.0];
 const PERIOD: Duration = Duration::from_millis(100);
 /// Jitter of the honest scenes, percent of the period.
 const JITTER: f64 = 50.0;
-/// Lengths of the stages.
-const DEFAULT_STAGE: Duration = Duration::from_millis(3500);
-const RECIPE_STAGE: Duration = Duration::from_secs(3);
+/// Longest time of a run: its decision, then the comparison in what is left. `--quick` has less.
+const RUN: Duration = Duration::from_secs(74);
+const QUICK_RUN: Duration = Duration::from_secs(52);
+/// Longest time of a decision, of which the second part is for a closer look.
 const DECIDE: Duration = Duration::from_secs(15);
 const CLOSER_LOOK: Duration = Duration::from_secs(12);
-const HOLD: Duration = Duration::from_secs(6);
-const CEILING_STAGE: Duration = Duration::from_millis(3500);
 /// Time for settings to take hold before a stage is measured.
 const SETTLE: Duration = Duration::from_millis(500);
 /// CPU used by others above this many percent of one CPU, in a second of a stage, is said in the report.
@@ -84,6 +92,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         )));
     }
     let began = Instant::now();
+    let mut sink = ConsoleSink::new()?;
+    let disturbed = quiet::look()?;
+    if let Some(disturbance) = &disturbed {
+        if disturbance.hopeless && !args.anyway {
+            return Err(quiet::refuse(disturbance));
+        }
+        sink.lasting(&format!("evenkeel: {}", disturbance.text));
+    }
     let topology = evenkeel_observe::read_topology(&Root::host()).context("cannot read the machine")?;
     let cpus = topology.online.intersection(&topology.allowed).len() as u32;
     let containers = containers_work();
@@ -91,8 +107,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     report.started = time::rfc3339(evenkeel_kernfs::sys::wall_ns());
     report.cpus = cpus;
     report.host = host_facts(&topology, containers);
+    report.missed.extend(disturbed.map(|disturbance| format!("at the start, {}", disturbance.text)));
     let scenes = [Scene::OneCgroupFixed, Scene::OneCgroupJittered, Scene::CgroupEach];
     let wanted = |scene: &Scene| {
+        if args.quick {
+            return *scene == Scene::OneCgroupJittered;
+        }
         args.scene.is_empty()
             || args.scene.iter().any(|name| serde_json::to_value(scene).is_ok_and(|v| v == name.as_str()))
     };
@@ -102,7 +122,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         .flat_map(|scene| kinds.iter().map(move |kind| (scene, *kind)))
         .filter(|(_, kind)| args.kind.as_deref().is_none_or(|k| k == kind.name()))
         .collect();
-    let mut watcher = Live::new(ConsoleSink::new()?, chosen.len());
+    let mut watcher = Live::new(sink, chosen.len());
     for (number, (scene, kind)) in chosen.iter().enumerate() {
         watcher.begin(number, *scene, *kind);
         let place = place_of(*scene, containers);
@@ -111,7 +131,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             *kind,
             place,
             cpus,
-            args.allow.is_some(),
+            (args.allow.is_some(), if args.quick { QUICK_RUN } else { RUN }),
             number as u64,
             &mut watcher,
             &mut report,
@@ -185,7 +205,7 @@ fn one_run(
     kind: Kind,
     place: Place,
     cpus: u32,
-    realtime: bool,
+    (realtime, time): (bool, Duration),
     seed: u64,
     watcher: &mut Live,
     report: &mut DemoReport,
@@ -207,52 +227,45 @@ fn one_run(
         .collect();
     watcher.start_clock();
     known.settle(SETTLE, watcher);
-    let before = stage(&mut known, &mut run, "kernel default", Role::Default, DEFAULT_STAGE, watcher)?;
-
     // The recipe is computed from what is seen under the kernel's default, as its authors do.
     let studied = known.agent.study(Duration::from_secs(1), watcher).map_err(super::run::failure)?;
-    if let Some(plan) = studied.and_then(|s| known.agent.propose_named(PUBLISHED_RECIPE, &s.observation)) {
-        known.agent.set(&plan);
-        known.settle(SETTLE, watcher);
-        let recipe = stage(&mut known, &mut run, "published recipe", Role::Recipe, RECIPE_STAGE, watcher)?;
-        (run.published_recipe_fulfilment, run.published_recipe_interval) = split(recipe.estimate());
-        known.agent.set(&default_plan());
-        known.settle(SETTLE, watcher);
-    }
+    let recipe = studied.and_then(|s| known.agent.propose_named(PUBLISHED_RECIPE, &s.observation));
 
     let trial_from = watcher.clock_s();
     let outcome = known.agent.decide(watcher).map_err(super::run::failure)?;
     run.seconds_to_settle = Some(watcher.clock_s() - trial_from);
     note_trial(&known, &mut run, &outcome, trial_from, watcher);
-    known.settle(SETTLE, watcher);
-    let choice = run.choice.clone();
-    let kept = stage(&mut known, &mut run, &choice, Role::Final, HOLD, watcher)?;
+    let choice = known.agent.plan().clone();
     run.changes = changes(&known);
     report.put_back.changes += run.changes.len() as u64;
-    known.agent.set(&default_plan());
-    known.settle(SETTLE, watcher);
-    let again = stage(&mut known, &mut run, "kernel default again", Role::Default, DEFAULT_STAGE, watcher)?;
 
-    let from = watcher.clock_s();
-    watcher.stage("real-time ceiling");
-    let ceiling = known.ceiling(SETTLE, CEILING_STAGE, watcher)?;
-    push_stage(&mut run, "real-time ceiling", Role::Ceiling, from + SETTLE.as_secs_f64(), &ceiling);
-
-    let default = together(&before, &again);
-    (run.default_fulfilment, run.default_interval) = split(default);
-    (run.final_fulfilment, run.final_interval) = split(kept.estimate());
-    (run.realtime_ceiling, run.realtime_ceiling_interval) = split(ceiling.estimate());
-    run.gap_closed = gap_closed(run.default_fulfilment, run.final_fulfilment, run.realtime_ceiling);
-    run.core_map = Some(core_map(&before, &kept));
+    let mut arms = arms(recipe, choice);
+    let left = time.saturating_sub(Duration::from_secs_f64(watcher.clock_s()));
+    compare(&mut known, &mut run, &mut arms, (left, seed), watcher)?;
+    let arm = |role: Role| arms.iter().find(|arm| arm.role == role);
+    let default = arm(Role::Default);
+    // Where nothing was changed, the choice is the kernel's default.
+    let chosen = arm(Role::Final).or(default);
+    let ceiling = arm(Role::Ceiling);
+    (run.default_fulfilment, run.default_interval) = split(default.and_then(Arm::estimate));
+    let recipe = arm(Role::Recipe).and_then(Arm::estimate);
+    (run.published_recipe_fulfilment, run.published_recipe_interval) = split(recipe);
+    (run.final_fulfilment, run.final_interval) = split(chosen.and_then(Arm::estimate));
+    (run.realtime_ceiling, run.realtime_ceiling_interval) = split(ceiling.and_then(Arm::estimate));
+    let over_default = |arm: Option<&Arm>| gain(default?, arm?);
+    (run.gain, run.gain_interval) = split(over_default(chosen));
+    // A gap is one only beyond its interval.
+    if over_default(ceiling).is_some_and(|gap| gap.low > 0.0) {
+        let closed = default.zip(chosen).zip(ceiling).and_then(|((d, c), top)| ratio(d, c, top));
+        (run.gap_closed, run.gap_closed_interval) = split(closed);
+    }
+    note_disturbances(&mut run, &arms);
+    if let Some((before, after)) =
+        default.and_then(|d| d.blocks.last()).zip(chosen.and_then(|c| c.blocks.last()))
+    {
+        run.core_map = Some(core_map(before, after));
+    }
     run.timeline = watcher.take_timeline();
-    let steal = [&before, &kept, &again, &ceiling].iter().map(|s| s.steal_pct).fold(0.0, f64::max);
-    let outside = [&before, &kept, &again, &ceiling].iter().map(|s| s.outside_pct).fold(0.0, f64::max);
-    if outside > OUTSIDE_SEEN {
-        run.missed.push(format!("other programs used up to {outside:.0} % of a CPU during this run"));
-    }
-    if steal > STEAL_SEEN {
-        run.missed.push(format!("the hypervisor stole up to {steal:.0} % of a CPU during this run"));
-    }
     let Known { agent, tenants, .. } = known;
     let back = agent.close("demo");
     drop(tenants);
@@ -263,20 +276,35 @@ fn one_run(
     Ok(run)
 }
 
-/// Measures a stage and adds it to the run.
-fn stage(
-    known: &mut Known,
-    run: &mut DemoRun,
-    name: &str,
-    role: Role,
-    time: Duration,
-    watcher: &mut Live,
-) -> Result<StageResult, Failure> {
-    watcher.stage(name);
-    let from = watcher.clock_s();
-    let result = known.stage(time, watcher)?;
-    push_stage(run, name, role, from, &result);
-    Ok(result)
+/// Who takes turns. The published recipe is left out where it changes nothing, evenkeel's choice where that is the default.
+fn arms(recipe: Option<Plan>, choice: Plan) -> Vec<Arm> {
+    let mut arms = vec![Arm::new(Role::Default, "kernel default", Some(default_plan()))];
+    if let Some(recipe) = recipe {
+        arms.push(Arm::new(Role::Recipe, "published recipe", Some(recipe)));
+    }
+    if !choice.is_default() {
+        let name = choice.name.clone();
+        arms.push(Arm::new(Role::Final, &name, Some(choice)));
+    }
+    arms.push(Arm::new(Role::Ceiling, "real-time ceiling", None));
+    arms
+}
+
+/// What else took CPU during the comparison.
+fn note_disturbances(run: &mut DemoRun, arms: &[Arm]) {
+    let blocks = || arms.iter().flat_map(|arm| &arm.blocks);
+    let steal = blocks().map(|block| block.steal_pct).fold(0.0, f64::max);
+    let worst = blocks().max_by(|a, b| a.outside_pct.total_cmp(&b.outside_pct));
+    if let Some(worst) = worst.filter(|block| block.outside_pct > OUTSIDE_SEEN) {
+        let names = worst.outside.largest(worst.steps.max(1.0));
+        run.missed.push(format!(
+            "other programs used up to {:.0} % of a CPU during this run: {names}",
+            worst.outside_pct
+        ));
+    }
+    if steal > STEAL_SEEN {
+        run.missed.push(format!("the hypervisor stole up to {steal:.0} % of a CPU during this run"));
+    }
 }
 
 fn push_stage(run: &mut DemoRun, name: &str, role: Role, start_s: f64, result: &StageResult) {
@@ -329,15 +357,6 @@ fn note_trial(
     for task in &mut run.tasks {
         task.got_pct.push(None);
     }
-}
-
-/// The default measured before and after, as one.
-fn together(a: &StageResult, b: &StageResult) -> Option<Estimate> {
-    let seconds = a.seconds + b.seconds;
-    let value = (a.fulfilment? * a.seconds + b.fulfilment? * b.seconds) / seconds;
-    let windows: Vec<f64> = a.windows.iter().chain(&b.windows).copied().collect();
-    let margin = evenkeel_policy::stats::estimate(&windows).map(|e| e.high - e.value)?;
-    margin.is_finite().then_some(Estimate { value, low: value - margin, high: value + margin })
 }
 
 fn changes(known: &Known) -> Vec<DemoChange> {

@@ -15,6 +15,7 @@ use evenkeel_lab::tenant::{Place, Starter, Tenants};
 use evenkeel_policy::stats;
 
 use super::Failure;
+use super::demo::quiet::ByName;
 
 /// Windows in which fulfilment is taken, to state an interval.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -40,6 +41,10 @@ pub struct StageResult {
     pub steal_pct: f64,
     /// CPU used by everything else on the host, percent of one CPU; the largest seen in a second.
     pub outside_pct: f64,
+    /// Who that was: sums of percent of one CPU over the steps.
+    pub outside: ByName,
+    /// Steps observed.
+    pub steps: f64,
 }
 
 impl StageResult {
@@ -68,6 +73,9 @@ pub struct Collector<'a> {
     index: BTreeMap<TaskId, usize>,
     on_cpu: Vec<BTreeMap<u32, f64>>,
     steal: f64,
+    outside: ByName,
+    steps: f64,
+    me: u32,
 }
 
 impl Watcher for Collector<'_> {
@@ -85,10 +93,13 @@ impl Watcher for Collector<'_> {
 
 impl Collector<'_> {
     fn take(&mut self, observation: &Observation) {
+        self.steps += 1.0;
         self.steal = self.steal.max(observation.host.steal_pct.unwrap_or(0.0));
         for task in &observation.tasks {
-            if let (Some(&index), Some(cpu)) = (self.index.get(&task.id), task.cpu) {
-                *self.on_cpu[index].entry(cpu).or_insert(0.0) += task.cpu_pct;
+            match (self.index.get(&task.id), task.cpu) {
+                (Some(&index), Some(cpu)) => *self.on_cpu[index].entry(cpu).or_insert(0.0) += task.cpu_pct,
+                (None, _) if task.id.tgid != self.me => self.outside.add(&task.comm, task.cpu_pct),
+                _ => {}
             }
         }
     }
@@ -126,8 +137,15 @@ impl Known {
     pub fn stage(&mut self, time: Duration, watcher: &mut dyn Watcher) -> Result<StageResult, Failure> {
         let index = self.tenants.members.iter().enumerate().map(|(i, m)| (m.id(), i)).collect();
         let members = self.tenants.members.len();
-        let mut collector =
-            Collector { inner: watcher, index, on_cpu: vec![BTreeMap::new(); members], steal: 0.0 };
+        let mut collector = Collector {
+            inner: watcher,
+            index,
+            on_cpu: vec![BTreeMap::new(); members],
+            steal: 0.0,
+            outside: ByName::default(),
+            steps: 0.0,
+            me: std::process::id(),
+        };
         let first = self.gauge.read();
         let mut last = first.clone();
         let mut windows = Vec::new();
@@ -162,6 +180,8 @@ impl Known {
             on_cpu: collector.on_cpu,
             steal_pct: collector.steal,
             outside_pct,
+            outside: collector.outside,
+            steps: collector.steps,
         })
     }
 

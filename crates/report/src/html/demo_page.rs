@@ -66,15 +66,15 @@ fn before_after(report: &DemoReport) -> Markup {
                     }
                 }
                 td.r { (measured(run.realtime_ceiling, run.realtime_ceiling_interval)) }
-                td.r { (run.gap_closed.map_or_else(|| "–".to_owned(), |gap| format!("{:.0} %", 100.0 * gap))) }
+                td.r { (run.gap_closed_text().replace('-', "–")) }
                 td.r { (run.seconds_to_settle.map_or_else(|| "?".to_owned(), |s| format!("{s:.1} s"))) }
                 td { (run.choice) }
             } } }
         } }
         p.sub {
             "Fulfilment = CPU got / CPU wanted, all loads of a run together; below each value its 95 % interval. Gap \
-             closed = (evenkeel − default) / (ceiling − default). Green or red: the intervals before and after do \
-             not overlap."
+             closed = (evenkeel − default) / (ceiling − default), where a gap was seen beyond its interval. Green or red: \
+             the gain within rounds is beyond its 95 % interval."
         }
     }
 }
@@ -92,7 +92,7 @@ fn summary_row(run: &DemoRun) -> SummaryRow {
             .into_iter()
             .filter_map(|(role, value, interval)| Some(Mark { role, value: value?, interval }))
             .collect(),
-        note: run.gap_closed.map_or_else(|| "–".to_owned(), |gap| format!("{:.0} %", 100.0 * gap)),
+        note: run.gap_closed_text(),
     }
 }
 
@@ -147,24 +147,23 @@ fn pick(map: &CoreMap, tasks: &[usize]) -> CoreMap {
     CoreMap { cpus: map.cpus.clone(), before: rows(&map.before), after: rows(&map.after) }
 }
 
-/// Bars for the stages worth comparing: the last of each role, trials left out.
+/// Bars for the settings worth comparing: means over the stages of each role, trials left out.
 fn bars(run: &DemoRun, tasks: &[usize]) -> TaskBars {
-    let shown: Vec<usize> =
-        [Role::Default, Role::Recipe, Role::Final].into_iter().filter_map(|role| run.stage(role)).collect();
+    let shown: Vec<Role> = [Role::Default, Role::Recipe, Role::Final]
+        .into_iter()
+        .filter(|role| run.stages.iter().any(|stage| stage.role == *role))
+        .collect();
+    let name = |role: Role| match role {
+        Role::Final => format!("evenkeel: {}", run.choice),
+        role => role.title().to_owned(),
+    };
     TaskBars {
-        stages: shown
-            .iter()
-            .filter_map(|&stage| run.stages.get(stage))
-            .map(|stage| match stage.role {
-                Role::Final => (format!("evenkeel: {}", run.choice), stage.role),
-                role => (role.title().to_owned(), role),
-            })
-            .collect(),
+        stages: shown.iter().map(|&role| (name(role), role)).collect(),
         tasks: tasks
             .iter()
             .filter_map(|&task| run.tasks.get(task))
             .map(|task| {
-                let got = shown.iter().map(|&stage| task.got_pct.get(stage).copied().flatten()).collect();
+                let got = shown.iter().map(|&role| run.got_pct(task, role)).collect();
                 (task.name.clone(), Some(task.wanted_pct), got)
             })
             .collect(),
@@ -219,9 +218,11 @@ fn method(report: &DemoReport) -> Markup {
         p {
             "The loads are built in and know what they want: each computes a set share of a CPU in every period. Closed \
              loads need a fixed amount of CPU time a period and finish late when they wait; wall loads compute until \
-             a deadline and lose what others take. Each setting was in force for a few seconds; its fulfilment is \
-             what all loads got over what they wanted, from the kernel's own counters, with a 95 % interval over \
-             short windows."
+             a deadline and lose what others take. After evenkeel had chosen, the settings took turns in blocks of \
+             two seconds, in random order within each round. Fulfilment is what all loads got over what they \
+             wanted, from the kernel's own counters: the mean over blocks with its 95 % interval. Settings are \
+             compared within rounds, so that what comes and goes on the host meets all of them alike. The blocks \
+             are not those that chose."
         }
         p {
             "evenkeel chose by trial: the present settings and the candidate alternated in short windows on the running \
