@@ -1,0 +1,515 @@
+#!/usr/bin/env python3
+"""Ends evenkeel's commands in every way, in every state, and compares all scheduling state of the host before and after.
+
+    ends.py --evenkeel target/debug/evenkeel --runs 1000          # as root; `make test-ends`
+    ends.py --evenkeel .. --only run:timeout:force --runs 20 -v   # some cells only, a line for each run
+
+Exit status 1 when anything is left: a value, a cgroup, a link, a process, a file; when an exit status is wrong, or a command
+does not end. A run that did not come to its state is counted apart, and made up for.
+"""
+
+import argparse
+import faulthandler
+import glob
+import itertools
+import json
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import commands
+import dump
+import endings
+import host
+
+# Until a command that was asked to end is taken for hung, seconds.
+PATIENCE = 30
+# Where the program may leave directories.
+PLACES = ("/tmp/evenkeel*", "/run/evenkeel*", "/dev/shm/evenkeel*", "/var/lib/evenkeel*")
+
+
+class Run:
+    """One command, brought to a state and ended."""
+
+    def __init__(self, lane, number, cell, seed, mine):
+        self.lane, self.mine = lane, mine
+        self.command, self.end, self.state = cell
+        self.random = random.Random(seed)
+        self.tag = f"{lane.name}/{number}"
+        self.dir = f"{lane.dir}/{number}"
+        self.delay = self.random.uniform(0, 0.06)
+        self.process = self.pid = self.reader = self.port = None
+        self.to_close, self.pids, self.heard = [], set(), b""
+        # What the command's own look at its state remembers.
+        self.start_time = self.seen = None
+        self.problems, self.left, self.mended, self.status = [], [], None, None
+        self.ended_early = self.reached = self.hung = False
+
+    # What is seen of it.
+
+    def wanted(self, tag):
+        """Whose tasks are compared."""
+        return tag.startswith(self.lane.name + "/") or (not self.mine and not tag)
+
+    def dump(self):
+        taken = dump.take(self.wanted, net=not self.mine)
+        if self.command.name == "net":
+            inside = self.lane.network.dump()
+            taken["values"].update({f"inside {key}": value for key, value in inside["values"].items()})
+            taken["links"] += [f"inside {link}" for link in inside["links"]]
+        taken["groups"] = [group for group in taken["groups"] if self.attributed(group)]
+        taken["places"] = sorted(path for place in PLACES for path in glob.glob(place))
+        return taken
+
+    def attributed(self, group):
+        """Whether a cgroup is this run's to answer for: not another lane's, nor one of a program that others run."""
+        if self.lane.name in group:
+            return True
+        if re.search(r"\bek-mx-", group):
+            return False
+        ours = self.pids & {int(number) for number in re.findall(r"\d+", group.partition(":")[2])}
+        return bool(ours) or (not self.mine and "/evenkeel-" not in group)
+
+    def children(self):
+        """Command lines of its processes but the first."""
+        lines = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and dump.tag_of(int(name)) == self.tag:
+                self.pids.add(int(name))
+                line = (dump.read(f"/proc/{name}/cmdline") or "").replace("\0", " ").strip()
+                if int(name) not in (self.pid, self.process.pid) and line:
+                    lines.append(line)
+        return lines
+
+    def living(self):
+        """Process numbers of what it started that still is there; zombies are whoever's job it is to wait for them."""
+        return {task.pid for task in dump.tasks(lambda tag: tag == self.tag) if task.state not in "ZX"}
+
+    def readable(self):
+        return self.end.name != "full-log"
+
+    def words(self):
+        """What it said on stderr so far."""
+        if self.reader is None:
+            with open(f"{self.dir}/stderr", "rb") as file:
+                return (self.heard + file.read()).decode("utf-8", "replace")
+        try:
+            while piece := os.read(self.reader, 65536):
+                self.heard += piece
+        except OSError:
+            pass
+        with open(f"{self.dir}/stderr", "rb") as file:
+            return (self.heard + file.read()).decode("utf-8", "replace")
+
+    def alive(self):
+        if self.start_time is None:
+            return False
+        stat = dump.read(f"/proc/{self.pid}/stat")
+        fields = stat.rpartition(") ")[2].split() if stat else []
+        return bool(fields) and fields[0] not in "ZX" and fields[19] == self.start_time
+
+    # What is done to it.
+
+    def kill(self, number):
+        if self.alive():
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                pass
+
+    def start(self):
+        for name in ("tmp", "state"):
+            os.makedirs(f"{self.dir}/{name}", mode=0o700)
+        # What lasts is made first.
+        _ = self.lane.victims, self.lane.unified, self.lane.network
+        prefix = self.end.prefix(self)
+        self.before = self.dump()
+        stdin, stdout, stderr = self.end.streams(self)
+        files = [open(f"{self.dir}/{name}", "wb") for name in ("stdout", "stderr")]
+        binary = self.lane.binary
+        words = prefix + (self.lane.network.enter() if self.command.name == "net" else [])
+        words += [binary, "--state-dir", f"{self.dir}/state", *self.command.arguments(self)]
+        environment = {**os.environ, "TMPDIR": f"{self.dir}/tmp", dump.TAG: self.tag, **self.end.environment(self)}
+        environment.pop("EVENKEEL_STATE_DIR", None)
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=files[0] if stdout is None else stdout,
+            stderr=files[1] if stderr is None else stderr,
+            env=environment, cwd=self.dir, start_new_session=True, preexec_fn=lambda: self.end.child(self),
+        )  # fmt: skip
+        for file in files:
+            file.close()
+        for descriptor in self.to_close:
+            os.close(descriptor)
+        host.wait_for(lambda: self.find(bool(prefix), binary), 10)
+
+    def find(self, wrapped, binary):
+        """Finds the program itself, which a wrapper may have started."""
+        pids = [self.process.pid]
+        if wrapped:
+            pids = [int(p) for p in (dump.read(f"/proc/{pids[0]}/task/{pids[0]}/children") or "").split()]
+        for pid in pids:
+            stat = dump.read(f"/proc/{pid}/stat")
+            try:
+                program = os.readlink(f"/proc/{pid}/exe")
+            except OSError:
+                continue
+            if stat and os.path.realpath(binary) == program:
+                self.pid, self.start_time = pid, stat.rpartition(") ")[2].split()[19]
+                self.pids.add(pid)
+                return True
+        return self.process.poll() is not None
+
+    def wait_for_state(self):
+        def there():
+            if not self.alive():
+                return True
+            if self.reader is not None:
+                self.words()
+            return self.command.reached(self)
+
+        step = 0.003 if self.command.starting(self) else 0.03
+        in_time = host.wait_for(there, self.command.patience, step)
+        self.children()
+        if not in_time or not self.alive():
+            return False
+        if self.state == "trial" and not self.command.starting(self):
+            time.sleep(self.random.uniform(0, 0.4))
+        elif self.state == "restoring":
+            self.kill(signal.SIGTERM)
+            time.sleep(self.random.uniform(0, 0.004))
+        return self.state == "restoring" or self.alive()
+
+    def finish(self):
+        """Waits for its end; what is needed for it is done."""
+        if self.end.linger is not None:
+            if host.wait_for(lambda: not self.alive(), self.end.linger if self.state != "restoring" else 0, 0.02):
+                self.ended_early = True
+            self.kill(signal.SIGTERM)
+        self.hung = not host.wait_for(self.has_ended, PATIENCE, 0.005)
+        if self.hung:
+            self.kill(signal.SIGKILL)
+            host.wait_for(self.has_ended, 5)
+        self.status = self.process.poll()
+
+    def has_ended(self):
+        if self.reader is not None:
+            self.words()
+        return not self.alive() and (self.end.name == "parent-death" or self.process.poll() is not None)
+
+    def go(self):
+        self.start()
+        self.reached = self.wait_for_state()
+        if self.reached:
+            self.end.act(self)
+            self.children()
+        else:
+            self.kill(signal.SIGTERM)
+        self.finish()
+        self.end.after(self)
+        words = self.words()
+        self.look()
+        if self.reached:
+            self.judge(words)
+        self.clear()
+
+    def restore(self):
+        enter = self.lane.network.enter() if self.command.name == "net" else []
+        command = [*enter, self.lane.binary, "--state-dir", f"{self.dir}/state", "restore"]
+        environment = {**os.environ, "TMPDIR": f"{self.dir}/tmp"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        return done.returncode, (done.stdout + done.stderr).strip()
+
+    def look(self):
+        """What is left."""
+        lethal = self.end.lethal or self.hung
+        host.wait_for(lambda: not self.living(), 3 if not lethal else 1, 0.05)
+        if lethal and self.command.name == "exec":
+            # It goes on within its bounds, as is documented; its user ends it.
+            for pid in self.living():
+                os.kill(pid, signal.SIGKILL)
+            host.wait_for(lambda: not self.living(), 3, 0.02)
+        if lethal or self.command.stays or not self.reached:
+            status, words = self.restore()
+            if status != 0:
+                self.problems.append(f"restore ended with {status}: {words[:300]}")
+        self.left = self.differences()
+        if self.left:
+            # Would `restore` have mended it?
+            status, words = self.restore()
+            still = self.differences()
+            self.mended = not still
+            if still:
+                self.left += [f"also after restore, which ended with {status}: {words[-300:]!r}", *still[:6]]
+
+    def differences(self):
+        after = self.dump()
+        left = [words for _, words in filter(self.counts, dump.compare(self.before, after))]
+        left += [words for _, words in dump.born(self.before, after, f"{self.lane.name}/victim")]
+        left += [f"process {pid} is left over: {dump.read(f'/proc/{pid}/comm')}" for pid in self.living()]
+        state = [f"{self.dir}/state/{rest}" for rest in ("journal", "host/journal", "lab/journal", "exec/*")]
+        files = [path for pattern in (f"{self.dir}/tmp/*", *state) for path in glob.glob(pattern)]
+        files += [path for path in after["places"] if path not in self.before["places"] and self.owns(path)]
+        return left + [f"{path.replace(self.dir, '')} is left over" for path in files]
+
+    def owns(self, path):
+        return not self.mine or bool(self.pids & {int(number) for number in re.findall(r"\d+", path)})
+
+    def counts(self, difference):
+        name = difference[0]
+        if name.startswith("cgroup "):
+            return self.attributed(name.split()[1])
+        return True
+
+    def judge(self, words):
+        """Whether it ended as it should."""
+        if self.hung:
+            self.problems.append(f"had not ended {PATIENCE} s later")
+        allowed = None if self.end.also is None else self.command.statuses | self.end.also
+        if self.end.lethal:
+            # Asked to end before, it may have been faster.
+            allowed = {-signal.SIGKILL, 137} | (self.command.statuses if self.state == "restoring" else set())
+        elif allowed and self.command.starting(self):
+            # A signal before it is listened to, or before the child listens.
+            allowed = allowed | {-number for number in (1, 2, 15)} | {128 + number for number in (1, 2, 15)} | {0, 1}
+        if not self.hung and allowed is not None and self.status not in allowed:
+            self.problems.append(f"exit status {self.status}, not one of {sorted(allowed)}")
+        if self.ended_early and self.end.name == "nohup-terminal" and not self.command.starting(self):
+            self.problems.append("ended of itself when the terminal went away under nohup")
+        if "panicked" in words and self.end.name != "panic":
+            self.problems.append("panicked: " + words[words.index("panicked") :][:160])
+
+    def clear(self):
+        """Everything of this run goes, whatever it left; what is not as found is made anew for the next."""
+        for pid in self.living():
+            os.kill(pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.reader is not None:
+            os.close(self.reader)
+        host.wait_for(lambda: not self.living(), 3)
+        for controllers, mount in dump.cgroup_mounts():
+            for pid in self.pids:
+                for directory in glob.glob(f"{mount}/evenkeel-*-{pid}*"):
+                    for inner, _, _ in os.walk(directory, topdown=False):
+                        host.wait_for(lambda d=inner: remove(d), 1, 0.02)
+        if self.left:
+            self.lane.new_victims()
+        if self.left or self.command.name == "net":
+            self.lane.new_network()
+        if not self.left:
+            shutil.rmtree(self.dir, ignore_errors=True)
+        for path in glob.glob("/tmp/evenkeel*"):
+            if path not in self.before["places"] and self.owns(path) and self.mine:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def result(self):
+        return {
+            "command": self.command.name, "end": self.end.name, "state": self.state, "reached": self.reached,
+            "left": self.left, "mended": self.mended, "problems": self.problems, "hung": self.hung,
+            "status": self.status, "seconds": round(time.monotonic() - self.began, 1), "tag": self.tag,
+        }  # fmt: skip
+
+
+def remove(directory):
+    try:
+        os.rmdir(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def cells(args):
+    """Every end in every state of every command, as asked."""
+    ends = endings.ends(args.panic_points)
+    every = itertools.product(commands.COMMANDS.values(), ends.values(), commands.STATES)
+    chosen = [cell for cell in every if cell[1].fits(cell[0].name, cell[2])]
+    if args.only:
+        def asked(cell):
+            names = (cell[0].name, cell[1].name, cell[2])
+            return any(all(part in ("", name) for part, name in zip(only.split(":") + ["", ""], names)) for only in args.only)
+
+        chosen = [cell for cell in chosen if asked(cell)]
+    return chosen
+
+
+def lane(args):
+    """Takes cells from stdin, one a line, and writes results to stdout."""
+    known = {(c.name, e.name, s): (c, e, s) for c, e, s in cells(args)}
+    ours = host.Lane(os.path.realpath(args.evenkeel), args.lane)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # Where it is, should it ever hang: kill -USR1.
+    faulthandler.register(signal.SIGUSR1)
+    try:
+        for line in sys.stdin:
+            number, seed, name = json.loads(line)
+            run = Run(ours, number, known[tuple(name)], seed, args.mine)
+            try:
+                run.go()
+            except OSError as error:
+                run.problems.append(f"the harness: {error}")
+                run.reached = False
+                if run.process:
+                    run.pid = run.pid or run.process.pid
+                    run.clear()
+            print(json.dumps(run.result()), flush=True)
+    finally:
+        ours.close()
+
+
+class Table:
+    """Counts by end and command."""
+
+    def __init__(self):
+        self.counts = {}
+
+    def add(self, result):
+        count = self.counts.setdefault((result["end"], result["command"]), [0, 0, 0, 0, 0])
+        if not result["reached"]:
+            count[4] += 1
+            return
+        count[0] += 1
+        count[1] += bool(result["left"])
+        count[2] += bool(result["problems"]) and not result["hung"]
+        count[3] += result["hung"]
+
+    def total(self):
+        return [sum(column) for column in zip(*self.counts.values())] if self.counts else [0] * 5
+
+    def text(self, order):
+        names = list(commands.COMMANDS)
+        lines = ["runs, of these with something left (L), a wrong ending (W), hung (H); not reached (n)", ""]
+        lines.append(f"{'':16}" + "".join(f"{name:>15}" for name in names))
+        for end in order:
+            row = ""
+            for name in names:
+                count = self.counts.get((end, name))
+                row += f"{self.cell(count) if count else '-':>15}"
+            lines.append(f"{end:16}{row}")
+        return "\n".join(lines)
+
+    @staticmethod
+    def cell(count):
+        marks = "".join(f" {number}{mark}" for number, mark in zip(count[1:], "LWHn") if number)
+        return f"{count[0]}{marks}"
+
+
+def line_of(result):
+    """A run in a line, and what was not right about it below."""
+    outcome = "not reached" if not result["reached"] else "ok"
+    if result["reached"] and (result["left"] or result["problems"]):
+        outcome = f"{len(result['left'])} left" if result["left"] else "wrong"
+        if result["mended"]:
+            outcome += " (`restore` mends it)"
+    head = f"{result['command']:6} {result['end']:15} {result['state']:10} {result['seconds']:5.1f} s  status {result['status']}: {outcome}"
+    return "\n".join([head] + [f"    {words}" for words in result["left"][:24] + result["problems"]])
+
+
+def master(args):
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 32)
+    every = cells(args)
+    if not every:
+        sys.exit("no such cell")
+    draw = random.Random(seed)
+    draw.shuffle(every)
+    print(f"seed {seed}: {args.runs} runs of {len(every)} cells, {args.lanes} at a time", flush=True)
+    words = [sys.executable, os.path.abspath(__file__), "--evenkeel", args.evenkeel]
+    words += ["--mine"] if args.mine else []
+    words += [f"--panic-point={point}" for point in args.panic_points]
+    lanes = [
+        subprocess.Popen(
+            [*words, "--lane", str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=host.with_parent
+        )
+        for number in range(args.lanes)
+    ]
+    table, failures, began = Table(), [], time.monotonic()
+    groups = dump.take(lambda tag: False, net=False)["groups"]
+    started = counted = 0
+    queue = {}
+    def next_run(process):
+        nonlocal started
+        command, end, state = every[started % len(every)]
+        process.stdin.write(json.dumps([started, draw.randrange(1 << 48), [command.name, end.name, state]]) + "\n")
+        process.stdin.flush()
+        queue[process.stdout.fileno()] = process
+        started += 1
+
+    try:
+        for process in lanes:
+            next_run(process)
+        while queue:
+            for descriptor in select.select(list(queue), [], [])[0]:
+                process = queue.pop(descriptor)
+                line = process.stdout.readline()
+                if not line:
+                    sys.exit(f"a lane ended with status {process.wait()}")
+                result = json.loads(line)
+                table.add(result)
+                counted += result["reached"]
+                wrong = result["left"] or result["problems"]
+                if wrong:
+                    failures.append(result)
+                if args.verbose or wrong:
+                    print(line_of(result), flush=True)
+                elif counted % 50 == 0:
+                    print(f"{counted} runs, {time.monotonic() - began:.0f} s", flush=True)
+                # What is not reached is made up for, within reason.
+                if counted + len(queue) < args.runs and started < 2 * args.runs + 20:
+                    next_run(process)
+    finally:
+        for process in lanes:
+            process.stdin.close()
+        for process in lanes:
+            process.wait()
+    left_groups = [] if args.mine else sorted(set(dump.take(lambda tag: False, net=False)["groups"]) - set(groups))
+    runs, left, wrong, hung, missed = table.total()
+    print(f"\n{table.text(endings.ends(args.panic_points))}\n")
+    for group in left_groups:
+        print(f"{group} is left over at the end")
+    print(
+        f"{runs} runs in {time.monotonic() - began:.0f} s (seed {seed}): something left in {left}, a wrong ending in {wrong}, "
+        f"{hung} hung; {missed} not reached"
+    )
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"seed": seed, "failures": failures, "runs": runs, "not_reached": missed}, file, indent=1)
+    enough = counted >= args.runs
+    if not enough:
+        print(f"only {counted} of {args.runs} runs came to their state")
+    return 0 if enough and not failures and not left_groups else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--evenkeel", required=True, help="the binary")
+    parser.add_argument("--runs", type=int, default=1000, help="that come to their state")
+    parser.add_argument("--seed", type=int, help="order of the cells and all chance")
+    parser.add_argument("--lanes", type=int, default=1, help="runs at a time, each on loads of its own")
+    parser.add_argument("--only", action="append", default=[], help="COMMAND[:END[:STATE]], any part may be empty; repeat")
+    parser.add_argument("--mine", action="store_true", help="on a host where others change things: compare only what is the harness's own")
+    parser.add_argument("--panic-point", dest="panic_points", action="append", default=[], help="a point of EVENKEEL_TEST_PANIC_AT; repeat")
+    parser.add_argument("--json", help="failures go to this file, too")
+    parser.add_argument("-v", "--verbose", action="store_true", help="a line for every run")
+    parser.add_argument("--lane", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        print("ends.py: root is needed: it makes cgroups, and so do the commands", file=sys.stderr)
+        return 3
+    if args.lane is not None:
+        return lane(args)
+    return master(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
