@@ -9,10 +9,13 @@ DEMO_ARGS ?=
 VALIDATE_ARGS ?=
 # Rounds of `make test-kill`.
 KILLS ?= 200
+# Runs of `make test-ends`, and arguments such as ENDS_ARGS="--only run:timeout -v --seed 7".
+ENDS ?= 1000
+ENDS_ARGS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill validate lint sources bench why-cost outsiders promises tenants lab-figures static install uninstall clean
+.PHONY: help demo test test-vm test-kill test-ends validate lint sources bench why-cost outsiders promises tenants lab-figures static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -30,6 +33,11 @@ test-vm: ## only the tests in an emulated machine (cgroup v2, NUMA, isolated CPU
 
 test-kill: ## only `kill -9` at KILLS random instants (200), each followed by a check that all is as found
 	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only 'privileged_kill*'
+
+test-ends: ## ENDS runs (1000): every command ended in every way in every state, the host's scheduling state compared (as root)
+	@scripts/packages.sh build test
+	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
+	@. scripts/lib.sh && as_root python3 scripts/ends/ends.py --evenkeel '$(CARGO_TARGET_DIR)/debug/evenkeel' --runs '$(ENDS)' $(ENDS_ARGS)
 
 lint: ## formatting, clippy with warnings denied, shellcheck where installed
 	@scripts/lint.sh

@@ -30,6 +30,7 @@ test|sysbench|sysbench|reference for the built-in prime workload
 test|jq|jq|prints the laboratory's figures
 test|CHROMIUM|chromium|renders the HTML report as a reader's browser would
 test|util-linux|unshare|mount namespace of the test engine
+test|python3|python3|drives the ends of commands, and dumps scheduling state independently of evenkeel (scripts/ends)
 test|procps|ps|reference for the process list
 TABLE
 }

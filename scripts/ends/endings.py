@@ -25,6 +25,8 @@ class End:
     linger = None
     #: Commands it can happen to; None: all.
     commands = None
+    #: It acts from the start on: who ends before the state has ended of it.
+    early = False
     #: Further exit statuses that are right; `None` as the set: any.
     also = frozenset()
 
@@ -145,6 +147,7 @@ class FullLog(End):
     """stderr is a file on a full file system."""
 
     name = "full-log"
+    early = True
     linger = 0.8
 
     def streams(self, run):
@@ -164,7 +167,7 @@ class Descriptors(End):
     also = frozenset({3})
 
     def act(self, run):
-        highest = max(int(name) for name in os.listdir(f"/proc/{run.pid}/fd"))
+        highest = max((int(name) for name in os.listdir(f"/proc/{run.pid}/fd")), default=0)
         hard = resource.prlimit(run.pid, resource.RLIMIT_NOFILE)[1]
         resource.prlimit(run.pid, resource.RLIMIT_NOFILE, (highest + 1, hard))
 
@@ -251,6 +254,7 @@ class Cri(End):
     """The container runtime hangs up in the middle of every question."""
 
     name = "sigpipe-cri"
+    early = True
     commands = {"run"}
     linger = 0.8
 
@@ -281,23 +285,23 @@ class Panic(End):
     """A panic at a point of the program, by its test hook."""
 
     name = "panic"
+    early = True
     also = None
 
     def __init__(self, points=()):
-        self.points = [point.split("=", 1)[-1] for point in points]
-        self.commands = None if points else set()
+        self.points = points
 
     def fits(self, command, state):
-        # A point is reached or not: it ends what has not been asked to end.
-        return bool(self.points) and state != "restoring"
+        return bool(self.points)
 
     def environment(self, run):
-        run.point = run.random.choice(self.points)
+        # The n-th time the point is passed, more often early than late.
+        run.point = f"{run.random.choice(self.points)}:{int(run.random.paretovariate(0.7))}"
         return {"EVENKEEL_TEST_PANIC_AT": run.point}
 
     def act(self, run):
-        # It ends by itself, or has not come to its point: then as after SIGTERM.
-        if not host.wait_for(lambda: not run.alive(), 3, 0.01):
+        # It may not have come to its point, or come to it only when it is asked to end.
+        if not host.wait_for(lambda: not run.alive(), 1.5, 0.01):
             run.kill(signal.SIGTERM)
 
 

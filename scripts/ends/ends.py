@@ -178,7 +178,10 @@ class Run:
 
         step = 0.003 if self.command.starting(self) else 0.03
         in_time = host.wait_for(there, self.command.patience, step)
-        self.children()
+        if not self.command.starting(self):
+            self.children()
+        if not self.alive() and self.end.early and not self.command.starting(self):
+            return True
         if not in_time or not self.alive():
             return False
         if self.state == "trial" and not self.command.starting(self):
@@ -209,8 +212,12 @@ class Run:
         self.start()
         self.reached = self.wait_for_state()
         if self.reached:
-            self.end.act(self)
-            self.children()
+            try:
+                self.end.act(self)
+            except (ProcessLookupError, FileNotFoundError):
+                # Asked to end before, it already has.
+                if self.alive():
+                    raise
         else:
             self.kill(signal.SIGTERM)
         self.finish()
@@ -225,7 +232,10 @@ class Run:
         enter = self.lane.network.enter() if self.command.name == "net" else []
         command = [*enter, self.lane.binary, "--state-dir", f"{self.dir}/state", "restore"]
         environment = {**os.environ, "TMPDIR": f"{self.dir}/tmp"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        except subprocess.TimeoutExpired:
+            return None, "it had not ended after a minute"
         return done.returncode, (done.stdout + done.stderr).strip()
 
     def look(self):
@@ -284,7 +294,9 @@ class Run:
             self.problems.append(f"exit status {self.status}, not one of {sorted(allowed)}")
         if self.ended_early and self.end.name == "nohup-terminal" and not self.command.starting(self):
             self.problems.append("ended of itself when the terminal went away under nohup")
-        if "panicked" in words and self.end.name != "panic":
+        if self.end.name == "panic":
+            self.problems += [] if self.status != 0 or "injected" not in words else ["a panic, and yet exit status 0"]
+        elif "panicked" in words:
             self.problems.append("panicked: " + words[words.index("panicked") :][:160])
 
     def clear(self):
@@ -316,7 +328,7 @@ class Run:
         return {
             "command": self.command.name, "end": self.end.name, "state": self.state, "reached": self.reached,
             "left": self.left, "mended": self.mended, "problems": self.problems, "hung": self.hung,
-            "status": self.status, "seconds": round(time.monotonic() - self.began, 1), "tag": self.tag,
+            "status": self.status, "point": getattr(self, "point", None), "seconds": round(time.monotonic() - self.began, 1), "tag": self.tag,
         }  # fmt: skip
 
 
@@ -363,6 +375,10 @@ def lane(args):
                 if run.process:
                     run.pid = run.pid or run.process.pid
                     run.clear()
+            except BaseException:
+                if run.process:
+                    run.clear()
+                raise
             print(json.dumps(run.result()), flush=True)
     finally:
         ours.close()
@@ -412,7 +428,7 @@ def line_of(result):
         outcome = f"{len(result['left'])} left" if result["left"] else "wrong"
         if result["mended"]:
             outcome += " (`restore` mends it)"
-    head = f"{result['command']:6} {result['end']:15} {result['state']:10} {result['seconds']:5.1f} s  status {result['status']}: {outcome}"
+    head = f"{result['command']:6} {result['end']:15} {result['state']:10} {result['seconds']:5.1f} s  status {result['status']}: {outcome}{' at ' + result['point'] if result['point'] else ''}"
     return "\n".join([head] + [f"    {words}" for words in result["left"][:24] + result["problems"]])
 
 
@@ -429,8 +445,9 @@ def master(args):
     words += [f"--panic-point={point}" for point in args.panic_points]
     lanes = [
         subprocess.Popen(
-            [*words, "--lane", str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=host.with_parent
-        )
+            [*words, "--lane", str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            preexec_fn=lambda: host.with_parent(signal.SIGTERM),
+        )  # fmt: skip
         for number in range(args.lanes)
     ]
     table, failures, began = Table(), [], time.monotonic()

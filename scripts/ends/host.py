@@ -25,9 +25,9 @@ FORKING = (
 )
 
 
-def with_parent():
+def with_parent(number=signal.SIGKILL):
     """For a child, before exec: it ends with this process."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _libc.prctl(PR_SET_PDEATHSIG, number)
 
 
 def wait_for(holds, seconds, step=0.005):
@@ -175,7 +175,7 @@ class Network:
         script = (
             f"mount --rbind /sys/fs/cgroup {dir_} && mount -t sysfs sysfs /sys && mount --rbind {dir_} /sys/fs/cgroup && "
             f"umount -l {dir_} && ip link set lo up && "
-            "ip link add ek0 numtxqueues 2 numrxqueues 2 type veth peer name ek1 numtxqueues 2 numrxqueues 2 && "
+            "ip link add ek0 numtxqueues 16 numrxqueues 16 type veth peer name ek1 numtxqueues 16 numrxqueues 16 && "
             f"ip link set ek0 up && ip link set ek1 up && exec {sys.executable} {HERE}/dump.py --serve"
         )
         self.process = subprocess.Popen(
@@ -197,8 +197,11 @@ class Network:
         return ["nsenter", "-t", str(self.process.pid), "-n", "-m", f"--wd={os.getcwd()}", "--"]
 
     def remove(self):
-        self.process.stdin.close()
+        # It and its children hold the namespace; there are none.
+        self.process.kill()
         self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
 
 
 def hang_up(path):
