@@ -223,6 +223,9 @@ class Run:
         self.finish()
         self.end.after(self)
         words = self.words()
+        if self.end.name == "panic" and "injected" not in words:
+            # It did not come to its point, in whatever state.
+            self.reached = False
         self.look()
         if self.reached:
             self.judge(words)
@@ -295,7 +298,7 @@ class Run:
         if self.ended_early and self.end.name == "nohup-terminal" and not self.command.starting(self):
             self.problems.append("ended of itself when the terminal went away under nohup")
         if self.end.name == "panic":
-            self.problems += [] if self.status != 0 or "injected" not in words else ["a panic, and yet exit status 0"]
+            self.problems += ["a panic, and yet exit status 0"] if self.status == 0 else []
         elif "panicked" in words:
             self.problems.append("panicked: " + words[words.index("panicked") :][:160])
 
@@ -454,6 +457,7 @@ def master(args):
     groups = dump.take(lambda tag: False, net=False)["groups"]
     started = counted = 0
     queue = {}
+
     def next_run(process):
         nonlocal started
         command, end, state = every[started % len(every)]
@@ -462,6 +466,10 @@ def master(args):
         queue[process.stdout.fileno()] = process
         started += 1
 
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupted)
     try:
         for process in lanes:
             next_run(process)
@@ -484,6 +492,10 @@ def master(args):
                 # What is not reached is made up for, within reason.
                 if counted + len(queue) < args.runs and started < 2 * args.runs + 20:
                     next_run(process)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        for process in lanes:
+            process.terminate()
     finally:
         for process in lanes:
             process.stdin.close()
