@@ -37,7 +37,7 @@ test-kill: ## only `kill -9` at KILLS random instants (200), each followed by a 
 test-ends: ## ENDS runs (1000): every command ended in every way in every state, the host's scheduling state compared (as root)
 	@scripts/packages.sh build test
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
-	@. scripts/lib.sh && as_root python3 scripts/ends/ends.py --evenkeel '$(CARGO_TARGET_DIR)/debug/evenkeel' --runs '$(ENDS)' $(ENDS_ARGS)
+	@. scripts/lib.sh && as_root python3 scripts/ends/ends.py --evenkeel '$(CARGO_TARGET_DIR)/debug/evenkeel' --runs '$(ENDS)' --lanes 3 $(ENDS_ARGS)
 
 lint: ## formatting, clippy with warnings denied, shellcheck where installed
 	@scripts/lint.sh

@@ -122,6 +122,9 @@ class Pipe(End):
 class Terminal(End):
     """The terminal it runs on goes away; with nohup only SIGTERM ends it then."""
 
+    # Results have nowhere to go.
+    also = frozenset({3})
+
     def __init__(self, name, nohup):
         self.name, self.nohup = name, nohup
         self.linger = 1.0 if nohup else None
@@ -287,7 +290,6 @@ class Panic(End):
     name = "panic"
     early = True
     commands = {"run", "demo", "prove", "net"}
-    also = None
 
     def __init__(self, points=()):
         self.points = points
@@ -297,7 +299,9 @@ class Panic(End):
 
     def environment(self, run):
         # The n-th time the point is passed, more often early than late.
-        run.point = f"{run.random.choice(self.points)}:{int(run.random.paretovariate(0.7))}"
+        net = run.command.name == "net"
+        points = [point for point in self.points if point == "any" or point.startswith("net.") == net] or self.points
+        run.point = f"{run.random.choice(points)}:{min(int(run.random.paretovariate(1)), 40)}"
         return {"EVENKEEL_TEST_PANIC_AT": run.point}
 
     def act(self, run):
