@@ -100,8 +100,10 @@ def tasks(wanted=lambda tag: True):
             continue
         for thread in threads:
             stat = read(f"/proc/{pid}/task/{thread}/stat")
-            if stat:
-                yield Task(pid, int(thread), stat, tag)
+            task = Task(pid, int(thread), stat, tag) if stat else None
+            # One that has ended and waits for its parent runs no more, and is shown in the root cgroup.
+            if task and task.state not in "ZX":
+                yield task
 
 
 def cgroup_mounts():

@@ -90,8 +90,8 @@ class Run:
         return lines
 
     def living(self):
-        """Process numbers of what it started that still is there; zombies are whoever's job it is to wait for them."""
-        return {task.pid for task in dump.tasks(lambda tag: tag == self.tag) if task.state not in "ZX"}
+        """Process numbers of what it started that still is there."""
+        return {task.pid for task in dump.tasks(lambda tag: tag == self.tag)}
 
     def readable(self):
         return self.end.name != "full-log"
