@@ -23,6 +23,9 @@ import subprocess
 import sys
 import time
 
+# The tree stays as it is.
+sys.dont_write_bytecode = True
+
 import commands
 import dump
 import endings
