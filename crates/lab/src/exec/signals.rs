@@ -65,12 +65,19 @@ impl Signals {
                 return forward;
             }
             let signal = info.ssi_signo as libc::c_int;
-            // Sent by a process: code 0 or below. The terminal's come from the kernel, to the whole foreground.
-            if signal != libc::SIGCHLD && info.ssi_code <= 0 {
+            // Sent by a process: code 0 or below. The terminal's come from the kernel, to the whole foreground; but a terminal
+            // that goes away tells its session's leader alone (tty_signal_session_leader in drivers/tty/tty_jobctrl.c).
+            let hung_up = signal == libc::SIGHUP && leads_session();
+            if signal != libc::SIGCHLD && (info.ssi_code <= 0 || hung_up) {
                 forward.push(signal);
             }
         }
     }
+}
+
+/// Whether this process is its session's leader, as under `ssh -t` or a terminal's `-e`.
+fn leads_session() -> bool {
+    rustix::process::getsid(None).is_ok_and(|session| session == rustix::process::getpid())
 }
 
 impl AsFd for Signals {
