@@ -303,7 +303,13 @@ impl Case {
                 }
                 _ => {
                     let path = GROUPS[random.random_range(1..GROUPS.len())].0;
-                    self.world.happens(Event::RemoveGroup(GroupRef { path: path.into(), v2: false }, true));
+                    let group = GroupRef { path: path.into(), v2: false };
+                    self.world.happens(Event::RemoveGroup(group.clone(), true));
+                    // Made anew it is as the kernel makes them, and that is what was found of it.
+                    for to in [Setting::Weight(1024), Setting::RtRuntime(0)] {
+                        self.world.put(&Target::Group(group.clone()), &to);
+                        self.found.insert((Target::Group(group.clone()), to.knob()), to);
+                    }
                 }
             }
         }

@@ -315,6 +315,8 @@ pub struct Solved {
 
 /// Part of its weight that a group keeps, however much it is to lend.
 const KEEPS: f64 = 0.25;
+/// Least part of what a node has that is reckoned with for all others: with none weights would have to be infinite.
+const LEAST_REST: f64 = 0.01;
 /// Room that a group on the way to carriers wins for the competitors inside it, as a part of what is promised below it.
 const ROOM: f64 = 0.1;
 
@@ -423,7 +425,7 @@ impl Contest {
             let raised = || self.open(needs).filter(|(child, need)| child.found < *need * sum / has);
             let part: f64 = raised().map(|(_, need)| need / has).sum();
             let kept = rest - raised().map(|(child, _)| child.found).sum::<f64>();
-            sum = sum.max(kept / (1.0 - part).max(MIN_SLACK_PCT / has.max(MIN_SLACK_PCT)));
+            sum = sum.max(kept / (1.0 - part).max(LEAST_REST));
         }
         (sum, 1.0 - KEEPS)
     }
