@@ -145,7 +145,11 @@ impl Case {
         }
         for (path, _, _, _) in &GROUPS[1..] {
             let weight = [2, 102, 512, 1024, 2048, 20_000][random.random_range(0..6)];
-            world.add_group(path, false, &[Setting::Weight(weight), Setting::GroupIdle(false), Setting::RtRuntime(0)]);
+            world.add_group(
+                path,
+                false,
+                &[Setting::Weight(weight), Setting::GroupIdle(false), Setting::RtRuntime(0)],
+            );
         }
         let terms = |random: &mut Pcg32, most: usize| -> Vec<Term> {
             (0..random.random_range(0..=most)).map(|_| Term::draw(random)).collect()
@@ -156,14 +160,15 @@ impl Case {
             let of = (vec![Term::draw(random)], Vec::new());
             let cpu = random.random_bool(0.9).then(|| Amount::OfCpu(random.random_range(1.0..95.0)));
             let promise = Promise { cpu, wait_p99_ns: cpu.is_none().then_some(2_000_000) };
-            let goal = Goal { name: format!("goal {n}"), scope: scope_of(&of), promise, source: Source::Config };
+            let goal =
+                Goal { name: format!("goal {n}"), scope: scope_of(&of), promise, source: Source::Config };
             goals.push((of, goal));
         }
-        let ask = |random: &mut Pcg32| {
-            random.random_bool(0.7).then(|| format!("{}%", random.random_range(1..120)))
-        };
+        let ask =
+            |random: &mut Pcg32| random.random_bool(0.7).then(|| format!("{}%", random.random_range(1..120)));
         let rules = random.random_bool(0.7).then(|| LabelRules {
-            namespaces: [vec![], vec!["prod".to_owned()], vec!["*".to_owned()]][random.random_range(0..3)].clone(),
+            namespaces: [vec![], vec!["prod".to_owned()], vec!["*".to_owned()]][random.random_range(0..3)]
+                .clone(),
             runtimes: [vec![], vec!["docker".to_owned()]][random.random_range(0..2)].clone(),
             max: Amount::OfCpu(random.random_range(10.0..120.0)),
             total: None,
@@ -193,7 +198,9 @@ impl Case {
         };
         let used = |index: usize| -> f64 {
             let prefix = if index == 0 { String::new() } else { GROUPS[index].0.to_owned() };
-            let inside = |t: &&Task| GROUPS[t.group].0 == GROUPS[index].0 || GROUPS[t.group].0.starts_with(&format!("{prefix}/"));
+            let inside = |t: &&Task| {
+                GROUPS[t.group].0 == GROUPS[index].0 || GROUPS[t.group].0.starts_with(&format!("{prefix}/"))
+            };
             self.tasks.iter().filter(inside).map(|t| t.pct).sum()
         };
         let groups = GROUPS.iter().enumerate().map(|(index, (path, parent, _, _))| GroupView {
@@ -338,7 +345,10 @@ impl Case {
         let mut changes = Vec::new();
         for task in &self.tasks {
             let to = match random.random_range(0..3) {
-                0 => Setting::Sched(SchedAttr { nice: Nice::new(random.random_range(-20..20)), ..SchedAttr::DEFAULT }),
+                0 => Setting::Sched(SchedAttr {
+                    nice: Nice::new(random.random_range(-20..20)),
+                    ..SchedAttr::DEFAULT
+                }),
                 1 => Setting::Affinity(CpuSet::single(random.random_range(0..CPUS))),
                 _ => continue,
             };
@@ -374,7 +384,8 @@ impl Case {
         };
         let mut keeper = Keeper::new(guarantees, scope.clone());
         let mut bounds = Bounds::default();
-        let features = Features { task_slice: true, default_slice_ns: Some(2_800_000), ..Features::default() };
+        let features =
+            Features { task_slice: true, default_slice_ns: Some(2_800_000), ..Features::default() };
         let (mut plans, mut judged) = (0, 0);
         for _ in 0..random.random_range(1..4) {
             // As `Agent::measured`.
@@ -410,9 +421,9 @@ impl Case {
         let back = self.judge(judged, &BTreeSet::new());
         // At the end everything goes back: nothing but what was found is written.
         let written = self.world.written();
-        let strange = written[judged..].iter().find(|(target, to)| {
-            self.found.get(&(target.clone(), to.knob())) != Some(to)
-        });
+        let strange = written[judged..]
+            .iter()
+            .find(|(target, to)| self.found.get(&(target.clone(), to.knob())) != Some(to));
         match (back, strange) {
             (_, None) => Ok(plans),
             (_, Some((target, to))) => Err(format!("{target:?} got {to} at the end")),

@@ -116,8 +116,9 @@ impl Scope {
         };
         let whole = |(mine, all): (u32, u32)| all > 0 && f64::from(mine) > WHOLE * f64::from(all);
         let (mine, all) = share(false);
-        (whole((mine, all)) && whole(share(true)))
-            .then(|| format!("the scope matches {mine} of the {all} tasks that could be changed on this host"))
+        (whole((mine, all)) && whole(share(true))).then(|| {
+            format!("the scope matches {mine} of the {all} tasks that could be changed on this host")
+        })
     }
 
     /// Whether what a task is called decides about it.
@@ -327,14 +328,17 @@ mod tests {
         host.tasks = (10..30).map(|pid| TaskView { cpu_pct: 1.0, ..task(pid, "work", 1, None) }).collect();
         host.tasks.push(TaskView { cpu_pct: 1.0, ..task(30, "other", 3, None) });
         let whole = |scope: &[&str]| Scope::parse(scope).unwrap().is_whole_host(&host);
-        for scope in [&["all"][..], &["cgroup:/"], &["cgroup://"], &["pid:10", "cgroup:/"], &["cgroup:/", "!pid:10"]] {
+        for scope in
+            [&["all"][..], &["cgroup:/"], &["cgroup://"], &["pid:10", "cgroup:/"], &["cgroup:/", "!pid:10"]]
+        {
             assert_eq!(whole(scope).as_deref(), Some("the scope is the whole host"), "{scope:?}");
         }
         for scope in [&["comm:.*"][..], &["comm:work"], &["cgroup:/a"], &["cgroup:/a", "!pid:10"]] {
             assert!(whole(scope).is_some(), "{scope:?}");
         }
         assert!(whole(&["comm:work"]).is_some_and(|why| why.contains("20 of the 21 tasks")));
-        for scope in [&["comm:other"][..], &["pid:10"], &["cgroup:/a", "!pid:10", "!pid:11", "!pid:12"], &[]] {
+        for scope in [&["comm:other"][..], &["pid:10"], &["cgroup:/a", "!pid:10", "!pid:11", "!pid:12"], &[]]
+        {
             assert_eq!(whole(scope), None, "{scope:?}");
         }
         // One service that is busy beside many that sleep is not the host.
@@ -354,9 +358,26 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for bad in
-            ["", "web", "pid:x", "pid:0", "comm:(", "cgroup:a", "pod:ns/", "volume:x", "container:", "cgroup:", "comm:", "pod:", "vm:", "comm: ", "pod:/", "pod:/api", "!comm:", "!"]
-        {
+        for bad in [
+            "",
+            "web",
+            "pid:x",
+            "pid:0",
+            "comm:(",
+            "cgroup:a",
+            "pod:ns/",
+            "volume:x",
+            "container:",
+            "cgroup:",
+            "comm:",
+            "pod:",
+            "vm:",
+            "comm: ",
+            "pod:/",
+            "pod:/api",
+            "!comm:",
+            "!",
+        ] {
             let error = Scope::parse(&[bad]).unwrap_err().to_string();
             assert!(error.contains("expected pid:N"), "{bad}: {error}");
         }

@@ -184,12 +184,7 @@ impl Owners {
     }
 }
 
-fn emulator_name(
-    root: &Root,
-    pid: u32,
-    machine: Option<&str>,
-    found: vm::Found<'_>,
-) -> Option<String> {
+fn emulator_name(root: &Root, pid: u32, machine: Option<&str>, found: vm::Found<'_>) -> Option<String> {
     let args = cmdline::parse(&root.read(format!("proc/{pid}/cmdline")).ok()?);
     if !vm::is_emulator(&args) || !vm::is_trusted(root, pid, found) {
         return None;

@@ -32,7 +32,9 @@ pub(crate) fn is_trusted(root: &Root, pid: u32, found: Found<'_>) -> bool {
     }
     let status = root.read(format!("proc/{pid}/task/{pid}/status")).unwrap_or_default();
     let trusted = match uids(&status) {
-        Some(uids) => !found.in_container && uids.iter().all(|uid| *uid == 0 || is_machine_account(root, *uid)),
+        Some(uids) => {
+            !found.in_container && uids.iter().all(|uid| *uid == 0 || is_machine_account(root, *uid))
+        }
         // A captured tree does not say, and nothing there is acted on.
         None => !root.is_live(),
     };
@@ -131,7 +133,8 @@ mod tests {
             is_trusted(&root, 7, Found { in_container, machine_path })
         };
         fs::create_dir_all(dir.path().join("etc")).unwrap();
-        let passwd = "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:109::/:/bin/false\nqemux:x:1000:1000::/:/bin/sh\n";
+        let passwd =
+            "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:109::/:/bin/false\nqemux:x:1000:1000::/:/bin/sh\n";
         fs::write(dir.path().join("etc/passwd"), passwd).unwrap();
         assert!(is(0, false, None) && is(64_055, false, None));
         assert!(!is(1000, false, None), "anybody");

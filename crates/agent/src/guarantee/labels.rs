@@ -101,7 +101,10 @@ impl Keeper {
                     counted.insert(name, Goal { promise, ..found.goal });
                 }
                 Err(why) => {
-                    let note = format!("what the {} of {name} asks is not promised: {why}", found.goal.source.name());
+                    let note = format!(
+                        "what the {} of {name} asks is not promised: {why}",
+                        found.goal.source.name()
+                    );
                     if self.told.len() < MOST_TOLD && self.told.insert(note.clone()) {
                         self.notes.push(note);
                     }
@@ -130,8 +133,7 @@ fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observa
     let mine = || observation.tasks.iter().filter(|task| scope.has(task, observation));
     let containers: BTreeSet<u32> = mine().filter_map(|task| task.container).collect();
     let pods: BTreeSet<u32> = mine().filter_map(|task| task.pod).collect();
-    let goal =
-        |name: String, scope: Scope, source| Goal { name, scope, promise: Promise::default(), source };
+    let goal = |name: String, scope: Scope, source| Goal { name, scope, promise: Promise::default(), source };
     let mut all = Vec::new();
     for container in containers.iter().filter_map(|at| observation.containers.get(*at as usize)) {
         if is_labelled(&container.labels) {

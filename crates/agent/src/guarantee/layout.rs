@@ -131,12 +131,14 @@ pub fn is_owned(path: &str) -> bool {
 pub fn found(observation: &Observation, bearer: Bearer, originals: &Originals) -> f64 {
     const DEFAULT: f64 = 1024.0;
     match bearer {
-        Bearer::Group(index) => observation.groups.get(index as usize).map_or(DEFAULT, |group| {
-            match originals.weights.get(&group.path) {
-                Some(raw) => tree::load_weight(group, *raw),
-                None => group.load_weight.map_or(DEFAULT, |weight| weight as f64),
-            }
-        }),
+        Bearer::Group(index) => {
+            observation.groups.get(index as usize).map_or(DEFAULT, |group| {
+                match originals.weights.get(&group.path) {
+                    Some(raw) => tree::load_weight(group, *raw),
+                    None => group.load_weight.map_or(DEFAULT, |weight| weight as f64),
+                }
+            })
+        }
         Bearer::Task(index) => {
             let task = observation.tasks.get(index);
             let sched = task.and_then(|task| originals.sched.get(&task.id).copied().or(task.sched));

@@ -129,9 +129,7 @@ impl Beyond<'_> {
     }
 
     fn costs_json(&self) -> serde_json::Value {
-        let one = |cost: &OutsideCost| {
-            json!({"group": cost.node, "neighbours": cost.neighbours, "before_pct": cost.before_pct, "after_pct": cost.after_pct})
-        };
+        let one = |cost: &OutsideCost| json!({"group": cost.node, "neighbours": cost.neighbours, "before_pct": cost.before_pct, "after_pct": cost.after_pct});
         self.costs.iter().map(one).collect()
     }
 

@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use evenkeel_actuate::{
     ActuateError, FileMedium, Holder, Item, Linux, OpenError, Recovery, RestoreReport, is_all_cpus, restore,
 };
+use evenkeel_base::printable;
 use evenkeel_base::{Setting, Target};
 use serde::Serialize;
 

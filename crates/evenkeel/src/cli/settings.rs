@@ -311,8 +311,7 @@ fn label_rules(file: &File, source: &Source) -> anyhow::Result<Option<LabelRules
         let why = format!("runtimes {:?}: there are {}", other.get_ref(), RUNTIMES.join(", "));
         return Err(source.fault(other, why));
     }
-    let amount =
-        |text: &Spanned<String>| text.get_ref().parse::<Amount>().map_err(|e| source.fault(text, e));
+    let amount = |text: &Spanned<String>| text.get_ref().parse::<Amount>().map_err(|e| source.fault(text, e));
     let wait = |text: &Spanned<String>| {
         wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
     };

@@ -370,7 +370,10 @@ pub fn solve(
                 }
             }
             weights.extend(
-                contest.lenders.iter().map(|(group, found)| (Bearer::Group(*group), found * (1.0 - part_lent))),
+                contest
+                    .lenders
+                    .iter()
+                    .map(|(group, found)| (Bearer::Group(*group), found * (1.0 - part_lent))),
             );
             let now = contest.competitors + weights.iter().map(|(_, weight)| weight).sum::<f64>();
             for (child, (bearer, weight)) in contest.children.iter().zip(&weights) {
@@ -413,7 +416,8 @@ impl Contest {
     fn smallest(&self, needs: &[f64], has: f64) -> (f64, f64) {
         let found = self.found();
         let lenders: f64 = self.lenders.iter().map(|(_, found)| found).sum();
-        let missing: f64 = self.open(needs).map(|(child, need)| (need * found / has - child.found).max(0.0)).sum();
+        let missing: f64 =
+            self.open(needs).map(|(child, need)| (need * found / has - child.found).max(0.0)).sum();
         if missing <= (1.0 - KEEPS) * lenders {
             let part = if lenders > 0.0 { missing / lenders } else { 0.0 };
             return (found, part);

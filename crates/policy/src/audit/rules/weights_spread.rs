@@ -21,9 +21,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let mut findings = Vec::new();
     for (parent, children) in siblings(observation) {
         let mut weights: Vec<(u64, u32)> = Vec::new();
-        let is_sandbox = |group: u32| {
-            observation.containers.iter().any(|c| c.group == Some(group) && c.is_sandbox())
-        };
+        let is_sandbox =
+            |group: u32| observation.containers.iter().any(|c| c.group == Some(group) && c.is_sandbox());
         for &group in children.iter().filter(|group| !is_sandbox(**group)) {
             let Some(view) = observation.groups.get(group as usize) else { continue };
             match view.load_weight {
