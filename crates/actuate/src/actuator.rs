@@ -130,10 +130,10 @@ impl<K: Kernel> Actuator<K> {
     /// Makes the host what was found plus `plan`: what was touched and is not in the plan goes back, newest first;
     /// then the plan's changes are made in their order. Of two changes of the same property the later one counts.
     ///
-    /// `scope` is asked for every target of the plan; what it denies is refused. Kernel threads, pid 1, this process,
+    /// `scope` is asked for every change of the plan; what it denies is refused. Kernel threads, pid 1, this process,
     /// [`Options::protected`] and real-time tasks are refused whatever it says. A property whose change is refused or
     /// fails has its original value afterwards.
-    pub fn set(&mut self, plan: &Plan, scope: &dyn Fn(&Target) -> bool) -> SetReport {
+    pub fn set(&mut self, plan: &Plan, scope: &dyn Fn(&Change) -> bool) -> SetReport {
         let mut report = SetReport::default();
         self.adopt_newborn(&mut report.back);
         let wanted = last_of_each(&plan.changes);
@@ -144,7 +144,7 @@ impl<K: Kernel> Actuator<K> {
 
     /// Makes these changes on top of what is in force: nothing goes back but what is refused or fails. For settings that
     /// follow a measurement several times a second; otherwise as [`Actuator::set`].
-    pub fn amend(&mut self, changes: &[Change], scope: &dyn Fn(&Target) -> bool) -> SetReport {
+    pub fn amend(&mut self, changes: &[Change], scope: &dyn Fn(&Change) -> bool) -> SetReport {
         let mut report = SetReport::default();
         self.adopt_newborn(&mut report.back);
         self.make(changes, &last_of_each(changes), scope, &mut report);
@@ -155,7 +155,7 @@ impl<K: Kernel> Actuator<K> {
         &mut self,
         changes: &[Change],
         wanted: &HashMap<(&Target, Knob), usize>,
-        scope: &dyn Fn(&Target) -> bool,
+        scope: &dyn Fn(&Change) -> bool,
         report: &mut SetReport,
     ) {
         let mut steps: Vec<(usize, Step)> = Vec::with_capacity(changes.len());

@@ -164,6 +164,18 @@ impl World {
         }
     }
 
+    /// Moves a task to a cgroup.
+    pub fn move_to(&self, tid: u32, cgroup: &str) {
+        if let Some(task) = self.lock().tasks.get_mut(&tid) {
+            task.facts.cgroup = format!("0::{cgroup}\n");
+        }
+    }
+
+    /// Something happens now.
+    pub fn happens(&self, event: Event) {
+        self.lock().happen(event);
+    }
+
     /// Adds a cgroup with these values.
     pub fn add_group(&self, path: &str, v2: bool, values: &[Setting]) -> GroupRef {
         let group = GroupRef { path: path.into(), v2 };

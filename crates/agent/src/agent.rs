@@ -13,6 +13,7 @@ use evenkeel_policy::window::Summary;
 use evenkeel_store::{Limits, Recorder};
 
 use crate::as_found::as_found;
+use crate::bounds::{self, Bounds};
 use crate::config::Config;
 use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
@@ -70,6 +71,8 @@ pub struct Agent {
     pub(crate) cost: OwnCost,
     pub(crate) trials: u32,
     pub(crate) keeper: Keeper,
+    /// What may be written, by the last observation.
+    pub(crate) bounds: Bounds,
     pub(crate) own: OwnPriority,
     pub(crate) guardian: Guardian,
     pub(crate) governor: Option<ScopeGovernor>,
@@ -131,7 +134,8 @@ impl Agent {
             settings: KERNEL_DEFAULT.to_owned(),
             ..RunRecord::default()
         };
-        let keeper = Keeper::new(Guarantees { task_slice: features.task_slice, ..config.guarantees.clone() });
+        let guarantees = Guarantees { task_slice: features.task_slice, ..config.guarantees.clone() };
+        let keeper = Keeper::new(guarantees, config.scope.clone());
         let guardian = Guardian::new(&config.protect);
         let governor =
             config.limit.clone().filter(|_| config.apply).map(|auto| ScopeGovernor::new(auto.instance));
@@ -151,6 +155,7 @@ impl Agent {
             cost: OwnCost::start(),
             trials: 0,
             keeper,
+            bounds: Bounds::default(),
             own: OwnPriority::default(),
             guardian,
             governor,
@@ -243,6 +248,7 @@ impl Agent {
     ) -> Result<Option<Measured>, AgentError> {
         let detail = self.with_promised(detail);
         let observation = self.observer.observe(before, after, &detail)?;
+        self.reckon_bounds(&observation);
         let observation = self.mind_promises((before, after), &detail, observation, watcher)?;
         self.follow_governed(&observation, watcher);
         watcher.event(&Event::Standing(&self.record));
@@ -359,16 +365,19 @@ impl Agent {
         Scene::new(found, self.features, ours, |_| None)
     }
 
+    fn reckon_bounds(&mut self, observation: &Observation) {
+        let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
+        let (scope, goals) = (&self.config.scope, &self.config.guarantees.goals);
+        self.bounds = Bounds::reckon(&self.bounds, observation, scope, goals, self.config.realtime, cpu);
+    }
+
     /// Makes the host what was found plus this plan and what keeps promises. Does nothing where changes are not allowed.
     pub fn set(&mut self, plan: &Plan) -> SetReport {
         let whole = self.with_promises(plan);
         // First, so that a task that was left pinned is seen and put back with the rest.
         self.follow(&[]);
         let Some(actuator) = &mut self.actuator else { return SetReport::default() };
-        // The plan was computed from the scope; what it names beyond tasks of the scope are their cgroups.
-        let named: std::collections::HashSet<Target> =
-            whole.changes.iter().map(|c| c.target.clone()).collect();
-        let report = actuator.set(&whole, &|target| named.contains(target));
+        let report = bounds::set(actuator, &whole, &self.bounds);
         fault::point("agent.set");
         self.plan = plan.clone();
         if let Some(governor) = &mut self.governor {
@@ -383,7 +392,7 @@ impl Agent {
         let _still = self.puller.as_ref().map(Puller::still);
         match &mut self.actuator {
             Some(actuator) => {
-                let report = actuator.amend(changes, &|_| true);
+                let report = bounds::amend(actuator, changes, &self.bounds);
                 fault::point("agent.amend");
                 report
             }

@@ -21,18 +21,22 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::GuaranteeStatus;
-use evenkeel_base::{CpuSet, Observation, Plan, Sample, SchedAttr, Setting, Target, TaskId};
+use evenkeel_base::{
+    Change, CpuSet, GroupRef, Knob, Observation, Plan, Sample, SchedAttr, Setting, Target, TaskId,
+};
 use evenkeel_observe::{Detail, Select};
 use evenkeel_policy::guarantee::{Amount, Promise};
 
 use crate::agent::{Agent, AgentError};
+use crate::bounds::Bounds;
 use crate::events::{Event, Watcher};
 use crate::governor::ScopeGovernor;
 use crate::scope::Scope;
 
 pub(crate) use counters::Counters;
 pub(crate) use keeper::Keeper;
-pub use labels::wait_ns;
+pub use labels::{LabelRules, wait_ns};
+pub use layout::OutsideCost;
 pub(crate) use layout::is_owned;
 pub(crate) use own::OwnPriority;
 
@@ -86,8 +90,8 @@ pub struct Guarantees {
     pub goals: Vec<Goal>,
     /// CPU that is not promised to anybody.
     pub reserved: Option<Amount>,
-    /// Whether labels of containers and annotations of pods count.
-    pub labels: bool,
+    /// Which labels of containers and annotations of pods count; none unless the host's owner says so.
+    pub labels: Option<LabelRules>,
     /// Keep promises only: no trials of anything else.
     pub only: bool,
     /// Whether tasks can have a slice of their own here (Linux 6.12); found out by the agent.
@@ -99,6 +103,39 @@ pub struct Guarantees {
 pub(crate) struct Originals {
     pub sched: HashMap<TaskId, SchedAttr>,
     pub affinity: HashMap<TaskId, CpuSet>,
+    /// By the cgroup's path, as its file had it.
+    pub weights: HashMap<String, u64>,
+}
+
+impl Originals {
+    /// From what an actuator has touched.
+    pub fn of<'a>(touched: impl Iterator<Item = (&'a Target, &'a Setting, Option<&'a Setting>)>) -> Self {
+        let mut originals = Self::default();
+        for (target, original, _) in touched {
+            match (target, original) {
+                (Target::Task(id), Setting::Sched(attr)) => {
+                    originals.sched.insert(*id, *attr);
+                }
+                (Target::Task(id), Setting::Affinity(cpus)) => {
+                    originals.affinity.insert(*id, cpus.clone());
+                }
+                (Target::Group(group), Setting::Weight(raw)) => {
+                    originals.weights.insert(group.path.clone(), *raw);
+                }
+                _ => {}
+            }
+        }
+        originals
+    }
+}
+
+/// A plan with what keeps promises on top.
+pub(crate) fn with_promises(keeper: &Keeper, plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    // What keeps a promise counts, whatever a lever would do with it.
+    plan.changes.retain(|change| !keeper.sets(&change.target, change.knob()));
+    plan.changes.extend(keeper.changes());
+    plan
 }
 
 impl Agent {
@@ -131,9 +168,9 @@ impl Agent {
             let detail = union(detail, &missing);
             observation = self.observe_again(before, after, &detail)?;
         }
-        let originals = self.originals();
+        let originals = Originals::of(self.touched());
         self.keeper.set_known(&self.config.known);
-        let dropped = self.keeper.resolve(&observation, &originals, Instant::now());
+        let dropped = self.keeper.resolve(&observation, &originals, &self.bounds, Instant::now());
         self.keeper.count_waits(&observation);
         if dropped {
             // What is no longer wanted goes back, which only setting everything does.
@@ -193,26 +230,25 @@ impl Agent {
 
     /// The plan with what keeps promises, and the limit found, on top.
     pub(crate) fn with_promises(&self, plan: &Plan) -> Plan {
-        let mut plan = plan.clone();
-        plan.changes.extend(self.keeper.changes());
+        let mut plan = with_promises(&self.keeper, plan);
         plan.changes.extend(self.governor.as_ref().and_then(ScopeGovernor::change));
         plan
     }
 
-    fn originals(&self) -> Originals {
-        let mut originals = Originals::default();
-        for (target, original, _) in self.touched() {
-            match (target, original) {
-                (Target::Task(id), Setting::Sched(attr)) => {
-                    originals.sched.insert(*id, *attr);
-                }
-                (Target::Task(id), Setting::Affinity(cpus)) => {
-                    originals.affinity.insert(*id, cpus.clone());
-                }
-                _ => {}
-            }
-        }
-        originals
+    /// What keeps the promises in force, as solved for the last observation.
+    pub fn promise_changes(&self) -> Vec<Change> {
+        self.keeper.changes().collect()
+    }
+
+    /// What the promises cost those outside the scope.
+    pub fn outside_costs(&self) -> &[OutsideCost] {
+        self.keeper.outside_costs()
+    }
+
+    /// Cgroups that hold others than the scope, too, on the way to promised ones, with whether their weight is changed.
+    pub fn ancestors(&self) -> Vec<(String, bool)> {
+        let changed = |group: &GroupRef| self.keeper.sets(&Target::Group(group.clone()), Knob::Weight);
+        self.bounds.ancestors().map(|group| (group.path.clone(), changed(group))).collect()
     }
 
     /// Writes how long promises were broken, and fills in the day's sum.
@@ -235,13 +271,14 @@ impl Agent {
 }
 
 /// How promises stand in one observation, whether or not anybody keeps them: what fits, and what was got.
-pub fn look(guarantees: Guarantees, observation: &Observation) -> Vec<GuaranteeStatus> {
-    let mut keeper = Keeper::new(guarantees);
+pub fn look(guarantees: Guarantees, scope: &Scope, observation: &Observation) -> Vec<GuaranteeStatus> {
+    let bounds = Bounds::reckon(&Bounds::default(), observation, scope, &guarantees.goals, false, None);
+    let mut keeper = Keeper::new(guarantees, scope.clone());
     if !keeper.is_needed(observation) {
         return Vec::new();
     }
     keeper.missing_details(observation);
-    keeper.resolve(observation, &Originals::default(), Instant::now());
+    keeper.resolve(observation, &Originals::default(), &bounds, Instant::now());
     keeper.judge(observation);
     keeper.statuses()
 }

@@ -5,6 +5,7 @@
 
 mod agent;
 mod as_found;
+mod bounds;
 pub mod config;
 pub mod cost;
 mod events;

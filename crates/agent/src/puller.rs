@@ -190,7 +190,8 @@ impl Agent {
         let (Some(actuator), Some(puller)) = (&mut self.actuator, &self.puller) else {
             return (!pull.is_empty()).then(|| "waiting work cannot be moved here".to_owned());
         };
-        let lent = if pull.is_empty() { Ok(Vec::new()) } else { actuator.lend(pull, puller.cpus()) };
+        let pull: Vec<TaskId> = pull.iter().copied().filter(|id| self.bounds.has_task(*id)).collect();
+        let lent = if pull.is_empty() { Ok(Vec::new()) } else { actuator.lend(&pull, puller.cpus()) };
         let why = lent.as_ref().err().map(ToString::to_string);
         match puller.follow(lent.unwrap_or_default()) {
             Ok(pinned) => {

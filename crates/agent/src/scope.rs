@@ -26,10 +26,14 @@ enum Term {
     Pod(Option<String>, String),
     Vm(String),
     All,
+    /// By the whole id, which nobody can choose.
+    ContainerId(String),
+    /// By the uid alone.
+    PodUid(String),
 }
 
 /// A set of tasks, described; tasks that come later belong to it too.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Scope {
     include: Vec<Term>,
     exclude: Vec<Term>,
@@ -54,6 +58,20 @@ impl Scope {
         Ok(scope)
     }
 
+    /// The container with this id, whatever others are called.
+    pub(crate) fn of_container(id: &str) -> Self {
+        Self::of(Term::ContainerId(id.to_owned()), format!("container:{id}"))
+    }
+
+    /// The pod with this uid, whatever others are called.
+    pub(crate) fn of_pod(uid: &str) -> Self {
+        Self::of(Term::PodUid(uid.to_owned()), format!("pod:{uid}"))
+    }
+
+    fn of(term: Term, text: String) -> Self {
+        Self { include: vec![term], exclude: Vec::new(), texts: vec![text] }
+    }
+
     /// Leaves out what another scope includes.
     pub fn leave_out(&mut self, other: &Self) {
         self.exclude.extend(other.include.iter().cloned());
@@ -64,9 +82,53 @@ impl Scope {
         &self.texts
     }
 
-    /// Whether every task of the host is meant, which needs an explicit `--apply`.
+    /// Whether every task of the host is meant by name: `all`.
     pub fn is_all(&self) -> bool {
         self.include.iter().any(|term| matches!(term, Term::All))
+    }
+
+    /// Whether the whole host is named: `all`, or the root cgroup, which is what `cgroup:/$UNSET` becomes.
+    pub fn names_the_host(&self) -> bool {
+        self.is_all() || self.include.iter().any(|term| matches!(term, Term::Cgroup(path) if path.is_empty()))
+    }
+
+    /// Why acting on it takes an explicit `--apply`: the whole host is named, or nearly everything that could be changed
+    /// matches, however that is written. `None` where it need not.
+    ///
+    /// Nearly everything is more than [`WHOLE`] of the tasks there are, and as much of those that ran or waited in the
+    /// observation: one busy service on a quiet host is still one service.
+    pub fn is_whole_host(&self, observation: &Observation) -> Option<String> {
+        if self.names_the_host() {
+            return Some("the scope is the whole host".to_owned());
+        }
+        let changeable =
+            || observation.tasks.iter().filter(|task| !is_never_changed(task) && !is_realtime(task));
+        let share = |only_running: bool| {
+            let counted = |task: &&TaskView| {
+                !only_running || task.cpu_pct > 0.0 || task.wait_pct.is_some_and(|pct| pct > 0.0)
+            };
+            let (mut mine, mut all) = (0u32, 0u32);
+            for task in changeable().filter(counted) {
+                all += 1;
+                mine += u32::from(self.has(task, observation));
+            }
+            (mine, all)
+        };
+        let whole = |(mine, all): (u32, u32)| all > 0 && f64::from(mine) > WHOLE * f64::from(all);
+        let (mine, all) = share(false);
+        (whole((mine, all)) && whole(share(true))).then(|| {
+            format!("the scope matches {mine} of the {all} tasks that could be changed on this host")
+        })
+    }
+
+    /// Whether what a task is called decides about it.
+    pub(crate) fn reads_names(&self) -> bool {
+        self.include.iter().chain(&self.exclude).any(|term| matches!(term, Term::Comm(_)))
+    }
+
+    /// Whether a cgroup is left out by its path.
+    pub(crate) fn excludes_path(&self, path: &str) -> bool {
+        self.exclude.iter().any(|term| matches!(term, Term::Cgroup(out) if is_at_or_below(path, out)))
     }
 
     /// Whether nothing was named, so that containers and virtual machines are meant.
@@ -79,7 +141,8 @@ impl Scope {
         let [term] = self.include.as_slice() else { return None };
         match term {
             Term::Cgroup(path) => {
-                let at = observation.groups.iter().position(|group| group.path == *path)?;
+                let path = if path.is_empty() { "/" } else { path.as_str() };
+                let at = observation.groups.iter().position(|group| group.path == path)?;
                 u32::try_from(at).ok()
             }
             Term::Container(name) => observation.containers.iter().find(|c| is_container(c, name))?.group,
@@ -87,13 +150,15 @@ impl Scope {
                 observation.pods.iter().find(|pod| is_pod(pod, namespace.as_deref(), name))?.group
             }
             Term::Vm(name) => observation.vms.iter().find(|vm| vm.name == *name)?.group,
+            Term::ContainerId(id) => observation.containers.iter().find(|c| c.id == *id)?.group,
+            Term::PodUid(uid) => observation.pods.iter().find(|pod| pod.uid == *uid)?.group,
             Term::Pid(_) | Term::Comm(_) | Term::All => None,
         }
     }
 
     /// Whether a task belongs to the scope. Kernel threads, pid 1 and this process never do.
     pub fn has(&self, task: &TaskView, observation: &Observation) -> bool {
-        if task.kernel_thread || task.id.tgid == 1 || task.id.tgid == std::process::id() {
+        if is_never_changed(task) {
             return false;
         }
         let included = if self.include.is_empty() {
@@ -103,6 +168,23 @@ impl Scope {
         };
         included && !self.exclude.iter().any(|term| term.has(task, observation))
     }
+}
+
+/// Share of the tasks that could be changed from which a scope is the host.
+const WHOLE: f64 = 0.9;
+
+/// Threads of the kernel, pid 1 and this process are never changed, whatever the scope.
+fn is_never_changed(task: &TaskView) -> bool {
+    task.kernel_thread || task.id.tgid == 1 || task.id.tgid == std::process::id()
+}
+
+fn is_realtime(task: &TaskView) -> bool {
+    task.sched.is_some_and(|attr| !attr.policy.is_fair())
+}
+
+/// Whether a cgroup is another or below it; the root is the empty path.
+fn is_at_or_below(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn is_container(container: &ContainerView, name: &str) -> bool {
@@ -120,7 +202,8 @@ impl Term {
             return Ok(Self::All);
         }
         let (kind, value) = text.split_once(':').ok_or_else(|| error("no kind in front".to_owned()))?;
-        if value.is_empty() {
+        // What a shell makes of an unset variable must not become a wider scope.
+        if value.trim().is_empty() {
             return Err(error("nothing behind the colon".to_owned()));
         }
         Ok(match kind {
@@ -140,10 +223,9 @@ impl Term {
             }
             "container" => Self::Container(value.to_owned()),
             "pod" => match value.split_once('/') {
-                Some((namespace, name)) if !name.is_empty() => {
-                    Self::Pod((!namespace.is_empty()).then(|| namespace.to_owned()), name.to_owned())
-                }
-                Some(_) => return Err(error("no pod name behind the slash".to_owned())),
+                Some((_, "")) => return Err(error("no pod name behind the slash".to_owned())),
+                Some(("", _)) => return Err(error("no namespace in front of the slash".to_owned())),
+                Some((namespace, name)) => Self::Pod(Some(namespace.to_owned()), name.to_owned()),
                 None => Self::Pod(None, value.to_owned()),
             },
             "vm" => Self::Vm(value.to_owned()),
@@ -156,12 +238,9 @@ impl Term {
             Self::All => true,
             Self::Pid(pid) => task.id.tgid == *pid,
             Self::Comm(regex) => regex.is_match(&task.comm),
-            Self::Cgroup(path) => observation.group_of(task).is_some_and(|group| {
-                group
-                    .path
-                    .strip_prefix(path.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }),
+            Self::Cgroup(path) => {
+                observation.group_of(task).is_some_and(|group| is_at_or_below(&group.path, path))
+            }
             Self::Container(name) => task
                 .container
                 .and_then(|i| observation.containers.get(i as usize))
@@ -170,6 +249,13 @@ impl Term {
                 .pod
                 .and_then(|i| observation.pods.get(i as usize))
                 .is_some_and(|pod| is_pod(pod, namespace.as_deref(), name)),
+            Self::ContainerId(id) => task
+                .container
+                .and_then(|i| observation.containers.get(i as usize))
+                .is_some_and(|container| container.id == *id),
+            Self::PodUid(uid) => {
+                task.pod.and_then(|i| observation.pods.get(i as usize)).is_some_and(|pod| pod.uid == *uid)
+            }
             Self::Vm(name) => {
                 task.vm.and_then(|i| observation.vms.get(i as usize)).is_some_and(|vm| vm.name == *name)
             }
@@ -237,6 +323,33 @@ mod tests {
     }
 
     #[test]
+    fn what_matches_nearly_everything_is_the_host_however_it_is_written() {
+        let mut host = observation();
+        host.tasks = (10..30).map(|pid| TaskView { cpu_pct: 1.0, ..task(pid, "work", 1, None) }).collect();
+        host.tasks.push(TaskView { cpu_pct: 1.0, ..task(30, "other", 3, None) });
+        let whole = |scope: &[&str]| Scope::parse(scope).unwrap().is_whole_host(&host);
+        for scope in
+            [&["all"][..], &["cgroup:/"], &["cgroup://"], &["pid:10", "cgroup:/"], &["cgroup:/", "!pid:10"]]
+        {
+            assert_eq!(whole(scope).as_deref(), Some("the scope is the whole host"), "{scope:?}");
+        }
+        for scope in [&["comm:.*"][..], &["comm:work"], &["cgroup:/a"], &["cgroup:/a", "!pid:10"]] {
+            assert!(whole(scope).is_some(), "{scope:?}");
+        }
+        assert!(whole(&["comm:work"]).is_some_and(|why| why.contains("20 of the 21 tasks")));
+        for scope in [&["comm:other"][..], &["pid:10"], &["cgroup:/a", "!pid:10", "!pid:11", "!pid:12"], &[]]
+        {
+            assert_eq!(whole(scope), None, "{scope:?}");
+        }
+        // One service that is busy beside many that sleep is not the host.
+        for task in &mut host.tasks[..15] {
+            task.cpu_pct = 0.0;
+            task.comm = "asleep".into();
+        }
+        assert_eq!(Scope::parse(&["comm:work|other"]).unwrap().is_whole_host(&host), None);
+    }
+
+    #[test]
     fn pid_1_and_kernel_threads_never_belong() {
         let mut kernel = task(50, "kworker", 0, None);
         kernel.kernel_thread = true;
@@ -245,9 +358,26 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for bad in
-            ["", "web", "pid:x", "pid:0", "comm:(", "cgroup:a", "pod:ns/", "volume:x", "container:", "!"]
-        {
+        for bad in [
+            "",
+            "web",
+            "pid:x",
+            "pid:0",
+            "comm:(",
+            "cgroup:a",
+            "pod:ns/",
+            "volume:x",
+            "container:",
+            "cgroup:",
+            "comm:",
+            "pod:",
+            "vm:",
+            "comm: ",
+            "pod:/",
+            "pod:/api",
+            "!comm:",
+            "!",
+        ] {
             let error = Scope::parse(&[bad]).unwrap_err().to_string();
             assert!(error.contains("expected pid:N"), "{bad}: {error}");
         }

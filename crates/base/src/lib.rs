@@ -16,6 +16,7 @@ pub mod run;
 pub mod sample;
 pub mod sched;
 pub mod stats;
+pub mod text;
 pub mod topology;
 pub mod waits;
 
@@ -29,5 +30,6 @@ pub use observation::{
 };
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample};
 pub use sched::{Nice, SchedAttr, SchedPolicy};
+pub use text::printable;
 pub use topology::{Cpu, Node, Topology};
 pub use waits::Histogram;

@@ -150,6 +150,14 @@ pub struct ContainerView {
     pub group: Option<u32>,
 }
 
+impl ContainerView {
+    /// Whether it only holds a pod's namespaces (the pause process): no pod's specification has it, and its weight is the
+    /// least there is by design.
+    pub fn is_sandbox(&self) -> bool {
+        self.pod.is_some() && (self.name == "pause" || self.name.starts_with("k8s_POD_"))
+    }
+}
+
 /// A Kubernetes pod (or a CRI sandbox).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PodView {
@@ -182,6 +190,32 @@ impl Observation {
     /// The task with this identity.
     pub fn task(&self, id: TaskId) -> Option<&TaskView> {
         self.tasks.binary_search_by_key(&id, |task| task.id).ok().map(|index| &self.tasks[index])
+    }
+
+    /// For each group: whether tasks that are `ours` are at or below it, and no others. A task of which `ours` says
+    /// nothing does not count.
+    pub fn groups_of(&self, ours: impl Fn(&TaskView) -> Option<bool>) -> Vec<bool> {
+        // Of each group: one of ours is there, somebody else is there.
+        let mut held = vec![(false, false); self.groups.len()];
+        for task in &self.tasks {
+            let group = task.group.and_then(|group| held.get_mut(group as usize));
+            if let (Some(group), Some(ours)) = (group, ours(task)) {
+                if ours { group.0 = true } else { group.1 = true }
+            }
+        }
+        // Parents come before children.
+        for index in (0..self.groups.len()).rev() {
+            let (ours, others) = held[index];
+            if let Some(parent) = self.groups[index].parent.and_then(|parent| held.get_mut(parent as usize)) {
+                *parent = (parent.0 | ours, parent.1 | others);
+            }
+        }
+        held.into_iter().map(|(ours, others)| ours && !others).collect()
+    }
+
+    /// A group and those above it, up to the root.
+    pub fn path_to_root(&self, group: u32) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(Some(group), |at| self.groups.get(*at as usize)?.parent)
     }
 
     /// The group a task is in.

@@ -96,7 +96,7 @@ impl Observer {
 
     /// What the user should be told since the last call: why `/proc` is read, events lost. Each once.
     pub fn take_note(&mut self) -> Option<String> {
-        self.sampler.take_note()
+        self.sampler.take_note().or_else(|| self.owners.take_note())
     }
 
     /// The machine as last read.

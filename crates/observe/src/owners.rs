@@ -1,11 +1,12 @@
 //! Gives tasks their containers, pods and virtual machines: by cgroup path, confirmed and named by the runtimes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{ContainerView, PodView, TaskView, VmView};
 use evenkeel_kernfs::{Root, cmdline};
 
+use crate::ownership::classify;
 use crate::process::TaskMeta;
 use crate::runtimes::{RuntimeFacts, Runtimes};
 use crate::vm;
@@ -21,22 +22,48 @@ pub(crate) struct Owned {
     pub vms: Vec<VmView>,
 }
 
+/// What a process that looks like an emulator is.
+#[derive(Debug, Clone)]
+enum Claim {
+    /// A machine of this name.
+    Machine(String),
+    /// None, looked at so many times: it may just be starting.
+    No(u8),
+}
+
+/// Looks at a process before it is none for good.
+const LOOKS: u8 = 10;
+
 #[derive(Debug)]
 pub(crate) struct Owners {
     runtimes: Runtimes,
-    /// Emulators by main thread: tgid and start time; `None` for what only looked like one.
-    emulators: HashMap<(u32, u64), Option<String>>,
+    /// What looks like an emulator, by main thread: tgid and start time.
+    emulators: HashMap<(u32, u64), Claim>,
+    /// Names that several machines claimed, told already.
+    disputed: BTreeSet<String>,
+    notes: Vec<String>,
     /// Containers nobody has named, with the time they were first seen.
     unnamed: HashMap<String, Instant>,
 }
 
 impl Owners {
     pub(crate) fn new(runtimes: Runtimes) -> Self {
-        Self { runtimes, emulators: HashMap::new(), unnamed: HashMap::new() }
+        Self {
+            runtimes,
+            emulators: HashMap::new(),
+            disputed: BTreeSet::new(),
+            notes: Vec::new(),
+            unnamed: HashMap::new(),
+        }
     }
 
     pub(crate) fn wait(&self, at_most: Duration) {
         self.runtimes.wait(at_most);
+    }
+
+    /// What people should know, once.
+    pub(crate) fn take_note(&mut self) -> Option<String> {
+        self.notes.pop()
     }
 
     /// Fills in the owners of the tasks (`metas` in the same order) and returns them.
@@ -95,6 +122,7 @@ impl Owners {
         owned: &mut Owned,
     ) {
         let mut by_process: HashMap<u32, u32> = HashMap::new();
+        let mut claims: BTreeMap<String, Vec<(u32, Option<u32>)>> = BTreeMap::new();
         let mut seen = HashMap::new();
         for (task, meta) in tasks.iter().zip(metas) {
             let machine = meta.and_then(|meta| meta.place.owner.machine.as_deref());
@@ -103,22 +131,48 @@ impl Owners {
                 continue;
             }
             let key = (task.id.tgid, task.id.start_time);
-            let name = match self.emulators.remove(&key) {
-                Some(name) => name,
-                None => emulator_name(root, task.id.tgid, machine),
+            let looked = match self.emulators.remove(&key) {
+                Some(Claim::No(times)) if times < LOOKS => Some(times),
+                Some(known) => {
+                    seen.insert(key, known);
+                    None
+                }
+                None => Some(0),
             };
-            if let Some(name) = &name {
-                by_process.insert(task.id.tgid, owned.vms.len() as u32);
-                owned.vms.push(VmView {
-                    name: name.clone(),
-                    pid: task.id.tgid,
-                    vcpus: Vec::new(),
-                    group: task.group,
+            if let Some(times) = looked {
+                let place = meta.map(|meta| &meta.place);
+                let path = place.and_then(|place| {
+                    let paths = [&place.cpu, &place.unified, &place.cpuset];
+                    let path = paths.into_iter().flatten().find(|path| classify(path).machine.is_some());
+                    path.map(String::as_str)
                 });
+                let in_container =
+                    place.is_some_and(|place| place.owner.container.is_some() || place.owner.pod.is_some());
+                let found = vm::Found { in_container, machine_path: path };
+                let name = emulator_name(root, task.id.tgid, machine, found);
+                seen.insert(key, name.map_or(Claim::No(times + 1), Claim::Machine));
             }
-            seen.insert(key, name);
+            if let Some(Claim::Machine(name)) = seen.get(&key) {
+                claims.entry(name.clone()).or_default().push((task.id.tgid, task.group));
+            }
         }
         self.emulators = seen;
+        self.disputed.retain(|name| claims.get(name).is_some_and(|claimants| claimants.len() > 1));
+        for (name, claimants) in claims {
+            let [(pid, group)] = claimants.as_slice() else {
+                // What is asked for one of them must not go to the other.
+                if self.disputed.insert(name.clone()) {
+                    let pids: Vec<String> = claimants.iter().map(|(pid, _)| pid.to_string()).collect();
+                    let pids = pids.join(" and ");
+                    self.notes.push(format!(
+                        "processes {pids} both claim to be the virtual machine {name:?}: neither counts as one"
+                    ));
+                }
+                continue;
+            };
+            by_process.insert(*pid, owned.vms.len() as u32);
+            owned.vms.push(VmView { name, pid: *pid, vcpus: Vec::new(), group: *group });
+        }
         for task in tasks {
             let vhost = vm::vhost_owner(&task.comm).filter(|_| task.kernel_thread);
             let Some(&at) = by_process.get(&vhost.unwrap_or(task.id.tgid)) else { continue };
@@ -130,9 +184,9 @@ impl Owners {
     }
 }
 
-fn emulator_name(root: &Root, pid: u32, machine: Option<&str>) -> Option<String> {
+fn emulator_name(root: &Root, pid: u32, machine: Option<&str>, found: vm::Found<'_>) -> Option<String> {
     let args = cmdline::parse(&root.read(format!("proc/{pid}/cmdline")).ok()?);
-    if !vm::is_emulator(&args) {
+    if !vm::is_emulator(&args) || !vm::is_trusted(root, pid, found) {
         return None;
     }
     Some(

@@ -137,6 +137,31 @@ fn a_virtual_machine_and_its_vcpus() {
 }
 
 #[test]
+fn nobody_becomes_a_machine_by_its_name_alone_and_two_claimants_are_none() {
+    let tree = Tree::new();
+    tree.host("24 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    let mine = |pid: u32, uid: u32, guest: &str| {
+        tree.task(pid, pid, "qemu-system-x86", "0::/user.slice\n", 10, 0);
+        let status = format!("Name:\tqemu\nTgid:\t{pid}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
+        tree.file(&format!("1/proc/{pid}/task/{pid}/status"), &status);
+        tree.file(&format!("1/proc/{pid}/cmdline"), &format!("qemu-system-x86_64\0-name\0guest={guest}\0"));
+    };
+    mine(70, 1000, "db");
+    mine(71, 0, "web");
+    mine(72, 0, "twice");
+    mine(73, 0, "twice");
+    let (mut observer, before, after) = replay(&tree.root()).unwrap();
+    let seen = observer.observe(&before, &after, &Detail::None).unwrap();
+    let names: Vec<_> = seen.vms.iter().map(|vm| (vm.name.as_str(), vm.pid)).collect();
+    assert_eq!(names, [("web", 71)]);
+    assert!(seen.tasks.iter().all(|task| task.vm.is_none() || task.id.tgid == 71));
+    let note = observer.take_note().unwrap();
+    assert!(note.contains("72 and 73") && note.contains("\"twice\""), "{note}");
+    observer.observe(&before, &after, &Detail::None).unwrap();
+    assert_eq!(observer.take_note(), None, "said once");
+}
+
+#[test]
 fn a_number_used_again_is_a_new_task() {
     let tree = kubepods();
     // 50 ended and its number was given to another: another start time, smaller counters.

@@ -115,10 +115,7 @@ impl Value {
     }
 }
 
-/// A task may call itself anything: control characters must not reach a terminal.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
-}
+pub use evenkeel_base::printable;
 
 type Getter<T> = Box<dyn Fn(&T) -> Value + Send + Sync>;
 

@@ -16,11 +16,11 @@ impl<K: Kernel> Actuator<K> {
     pub(super) fn prepare(
         &mut self,
         change: &Change,
-        scope: &dyn Fn(&Target) -> bool,
+        scope: &dyn Fn(&Change) -> bool,
     ) -> Result<Step, Verdict> {
         let knob = change.knob();
         guard::change(change, &self.options).map_err(Verdict::Refused)?;
-        if !scope(&change.target) {
+        if !scope(change) {
             return Err(Verdict::Refused("outside the scope".to_owned()));
         }
         let facts = match &change.target {

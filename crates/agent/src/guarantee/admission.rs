@@ -22,7 +22,7 @@ impl Keeper {
             .tasks
             .iter()
             .map(|task| {
-                let ward = self.wards.iter().position(|ward| ward.goal.scope.has(task, observation))?;
+                let ward = self.wards.iter().position(|ward| self.is_about(ward, task, observation))?;
                 counts[ward] += 1;
                 seen.insert(task.id, ward);
                 let pct = (task.cpu_pct + task.wait_pct.unwrap_or(0.0)).min(100.0);

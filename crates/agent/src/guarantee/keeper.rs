@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::run::GuaranteeStatus;
-use evenkeel_base::{Change, Knob, Observation, Target, TaskId};
+use evenkeel_base::{Change, Knob, Observation, Target, TaskId, TaskView};
 use evenkeel_policy::guarantee::control::Debt;
 use evenkeel_policy::guarantee::nice::Dither;
 use evenkeel_policy::guarantee::tree::Bearer;
@@ -16,10 +16,11 @@ use evenkeel_store::PromiseTime;
 use super::counters::Counters;
 use super::labels::is_labelled;
 use super::latency::Meters;
-use super::layout::Layout;
+use super::layout::{Layout, OutsideCost};
 use super::pins::Pins;
 use super::ward::Ward;
-use super::{Goal, Guarantees};
+use super::{Guarantees, Source};
+use crate::scope::Scope;
 
 /// Between two writings of broken time.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
@@ -35,8 +36,9 @@ pub(crate) struct InForce {
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     pub(super) config: Guarantees,
+    /// Of the run: labels count only within it.
+    pub(super) scope: Scope,
     pub(super) wards: Vec<Ward>,
-    pub(super) labelled: BTreeMap<String, Goal>,
     pub(super) told: BTreeSet<String>,
     pub(super) known: BTreeMap<u32, f64>,
     pub(super) demand: HashMap<TaskId, f64>,
@@ -59,15 +61,30 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub fn new(config: Guarantees) -> Self {
+    pub fn new(config: Guarantees, scope: Scope) -> Self {
         let wards = config.goals.iter().cloned().map(Ward::new).collect();
-        Self { config, wards, ..Self::default() }
+        Self { config, scope, wards, ..Self::default() }
+    }
+
+    /// Whether a promise is about a task. What a label says counts within the scope only.
+    pub(super) fn is_about(&self, ward: &Ward, task: &TaskView, observation: &Observation) -> bool {
+        ward.goal.scope.has(task, observation)
+            && (ward.goal.source == Source::Config || self.scope.has(task, observation))
+    }
+
+    /// Whether a property is in force for a promise.
+    pub fn sets(&self, target: &Target, knob: Knob) -> bool {
+        self.in_force.contains_key(&(target.clone(), knob))
+    }
+
+    pub fn outside_costs(&self) -> &[OutsideCost] {
+        &self.layout.costs
     }
 
     /// Whether anything is promised, here or by a label.
     pub fn is_needed(&self, observation: &Observation) -> bool {
         !self.wards.is_empty()
-            || (self.config.labels
+            || (self.config.labels.is_some()
                 && (observation.containers.iter().any(|c| is_labelled(&c.labels))
                     || observation.pods.iter().any(|p| is_labelled(&p.annotations))))
     }
@@ -83,7 +100,7 @@ impl Keeper {
         let mut groups = BTreeSet::new();
         let mut wanted = BTreeSet::new();
         for task in &observation.tasks {
-            if self.wards.iter().any(|ward| ward.goal.scope.has(task, observation)) {
+            if self.wards.iter().any(|ward| self.is_about(ward, task, observation)) {
                 wanted.insert(task.id);
                 let mut at = task.group;
                 while let Some(group) = at {

@@ -1,72 +1,161 @@
 //! Promises that containers' labels and pods' annotations make.
+//!
+//! Whoever starts a container or writes a pod chooses them: a tenant, not the host's owner. So they count only where the
+//! configuration says so ([`LabelRules`]), up to the most that it allows, and only within the scope of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_base::Observation;
-use evenkeel_policy::guarantee::Promise;
+use evenkeel_base::{ContainerView, Observation, PodView};
+use evenkeel_policy::guarantee::{Amount, Promise};
 
 use super::keeper::Keeper;
 use super::ward::Ward;
 use super::{CPU_LABEL, Goal, Source, WAIT_LABEL};
 use crate::scope::Scope;
 
+/// Labels and annotations that count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelRules {
+    /// Namespaces whose pods count; a `*` at the end stands for anything.
+    pub namespaces: Vec<String>,
+    /// Runtimes whose containers count where they are in no pod: `docker`, `podman`, `containerd`, `cri-o`.
+    pub runtimes: Vec<String>,
+    /// Most that one of them may promise.
+    pub max: Amount,
+    /// Most that all of them may promise together.
+    pub total: Option<Amount>,
+    /// Shortest wait that may be promised, nanoseconds; none may without it.
+    pub wait_p99_ns: Option<u64>,
+}
+
+impl LabelRules {
+    fn namespace(&self, pod: &PodView) -> Result<(), String> {
+        let Some(namespace) = &pod.namespace else {
+            return Err("its namespace is not known".to_owned());
+        };
+        let matches = |allowed: &String| match allowed.strip_suffix('*') {
+            Some(front) => namespace.starts_with(front),
+            None => allowed == namespace,
+        };
+        if self.namespaces.iter().any(matches) {
+            return Ok(());
+        }
+        Err(format!("[labels] does not name the namespace {namespace}"))
+    }
+
+    fn container(&self, container: &ContainerView, observation: &Observation) -> Result<(), String> {
+        match container.pod.and_then(|pod| observation.pods.get(pod as usize)) {
+            Some(pod) => self.namespace(pod),
+            None if self.runtimes.contains(&container.runtime) => Ok(()),
+            None => Err(format!("[labels] does not name the runtime {}", container.runtime)),
+        }
+    }
+
+    /// Whether so much may be promised, with what others were promised already; percent of one CPU.
+    fn amount(&self, promise: &Promise, cpus: u32, before_pct: f64) -> Result<f64, String> {
+        let pct = promise.cpu.map_or(0.0, |amount| amount.pct(cpus));
+        if pct > self.max.pct(cpus) {
+            return Err(format!("[labels] allows {} at most", self.max));
+        }
+        if let Some(total) = self.total.filter(|total| before_pct + pct > total.pct(cpus)) {
+            return Err(format!("[labels] allows {total} to all labels together"));
+        }
+        match (promise.wait_p99_ns, self.wait_p99_ns) {
+            (Some(_), None) => Err("[labels] allows no promised waits".to_owned()),
+            (Some(asked), Some(least)) if asked < least => {
+                Err(format!("[labels] allows waits of {} ms at least", least as f64 / 1e6))
+            }
+            _ => Ok(pct),
+        }
+    }
+}
+
+/// A label found, before it is known whether it counts.
+struct Found<'a> {
+    goal: Goal,
+    labels: &'a [(String, String)],
+    allowed: Result<(), String>,
+}
+
 impl Keeper {
     /// Containers' labels and pods' annotations.
     pub(super) fn take_labels(&mut self, observation: &Observation) {
-        if !self.config.labels {
-            return;
-        }
-        let mut found: BTreeMap<String, Goal> = BTreeMap::new();
-        let mut add = |told: &mut BTreeSet<String>,
-                       notes: &mut Vec<String>,
-                       name: String,
-                       scope: String,
-                       labels: &[(String, String)],
-                       source| {
-            match labelled(labels) {
-                Ok(None) => {}
-                Ok(Some(promise)) => {
-                    if let Ok(scope) = Scope::parse(&[&scope]) {
-                        found.insert(name.clone(), Goal { name, scope, promise, source });
-                    }
+        let Some(rules) = self.config.labels.clone() else { return };
+        // What the configuration says about the same name counts.
+        let mut all: Vec<Found<'_>> = labelled_ones(&rules, &self.scope, observation)
+            .into_iter()
+            .filter(|found| !self.config.goals.iter().any(|goal| goal.name == found.goal.name))
+            .collect();
+        all.sort_by(|a, b| a.goal.name.cmp(&b.goal.name));
+        let mut counted: BTreeMap<String, Goal> = BTreeMap::new();
+        let mut sum_pct = 0.0;
+        for found in all {
+            let cpus = observation.host.cpus;
+            let checked = found.allowed.and_then(|()| promise_of(found.labels)).and_then(|promise| {
+                sum_pct += rules.amount(&promise, cpus, sum_pct)?;
+                Ok(promise)
+            });
+            let name = found.goal.name.clone();
+            match checked {
+                Ok(promise) => {
+                    counted.insert(name, Goal { promise, ..found.goal });
                 }
-                Err(error) => {
-                    let note = format!("{name}: {error}");
-                    if told.insert(note.clone()) {
-                        notes.push(note);
+                Err(why) => {
+                    let note = format!(
+                        "what the {} of {name} asks is not promised: {why}",
+                        found.goal.source.name()
+                    );
+                    if self.told.len() < MOST_TOLD && self.told.insert(note.clone()) {
+                        self.notes.push(note);
                     }
                 }
             }
-        };
-        let (told, notes) = (&mut self.told, &mut self.notes);
-        for c in &observation.containers {
-            add(
-                told,
-                notes,
-                format!("container:{}", c.name),
-                format!("container:{}", c.id),
-                &c.labels,
-                Source::Label,
-            );
         }
-        for p in &observation.pods {
-            let name = format!("pod:{}/{}", p.namespace.as_deref().unwrap_or(""), p.name);
-            add(told, notes, name, format!("pod:{}", p.uid), &p.annotations, Source::Annotation);
-        }
-        // What the configuration says about the same name counts; what is gone is forgotten.
-        found.retain(|name, _| !self.config.goals.iter().any(|goal| goal.name == *name));
+        // What is gone is forgotten.
         let same = |a: &Goal, b: &Goal| a.promise == b.promise && a.scope.texts() == b.scope.texts();
         self.wards.retain(|ward| {
             ward.goal.source == Source::Config
-                || found.get(&ward.goal.name).is_some_and(|goal| same(goal, &ward.goal))
+                || counted.get(&ward.goal.name).is_some_and(|goal| same(goal, &ward.goal))
         });
-        for (name, goal) in &found {
+        for (name, goal) in &counted {
             if !self.wards.iter().any(|ward| ward.goal.name == *name) {
                 self.wards.push(Ward::new(goal.clone()));
             }
         }
-        self.labelled = found;
     }
+}
+
+/// Different notes kept at most: tenants choose how many there are.
+const MOST_TOLD: usize = 1000;
+
+/// Labelled containers and annotated pods with tasks in the scope.
+fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observation) -> Vec<Found<'a>> {
+    let mine = || observation.tasks.iter().filter(|task| scope.has(task, observation));
+    let containers: BTreeSet<u32> = mine().filter_map(|task| task.container).collect();
+    let pods: BTreeSet<u32> = mine().filter_map(|task| task.pod).collect();
+    let goal = |name: String, scope: Scope, source| Goal { name, scope, promise: Promise::default(), source };
+    let mut all = Vec::new();
+    for container in containers.iter().filter_map(|at| observation.containers.get(*at as usize)) {
+        if is_labelled(&container.labels) {
+            let name = format!("container:{}", container.name);
+            all.push(Found {
+                goal: goal(name, Scope::of_container(&container.id), Source::Label),
+                labels: &container.labels,
+                allowed: rules.container(container, observation),
+            });
+        }
+    }
+    for pod in pods.iter().filter_map(|at| observation.pods.get(*at as usize)) {
+        if is_labelled(&pod.annotations) {
+            let name = format!("pod:{}/{}", pod.namespace.as_deref().unwrap_or(""), pod.name);
+            all.push(Found {
+                goal: goal(name, Scope::of_pod(&pod.uid), Source::Annotation),
+                labels: &pod.annotations,
+                allowed: rules.namespace(pod),
+            });
+        }
+    }
+    all
 }
 
 pub(super) fn is_labelled(labels: &[(String, String)]) -> bool {
@@ -74,7 +163,7 @@ pub(super) fn is_labelled(labels: &[(String, String)]) -> bool {
 }
 
 /// The promise that labels make.
-fn labelled(labels: &[(String, String)]) -> Result<Option<Promise>, String> {
+fn promise_of(labels: &[(String, String)]) -> Result<Promise, String> {
     let value = |name: &str| labels.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let cpu = value(CPU_LABEL)
         .map(|text| text.parse().map_err(|error| format!("{CPU_LABEL}: {error}")))
@@ -82,7 +171,7 @@ fn labelled(labels: &[(String, String)]) -> Result<Option<Promise>, String> {
     let wait_p99_ns = value(WAIT_LABEL)
         .map(|text| wait_ns(text).map_err(|error| format!("{WAIT_LABEL}: {error}")))
         .transpose()?;
-    Ok((cpu.is_some() || wait_p99_ns.is_some()).then_some(Promise { cpu, wait_p99_ns }))
+    Ok(Promise { cpu, wait_p99_ns })
 }
 
 /// Reads a promised wait such as `2ms`, nanoseconds.

@@ -23,6 +23,46 @@ pub struct Held {
     pub owned: bool,
     /// Largest load weight.
     pub heaviest: f64,
+    /// Load weight before anything was changed.
+    pub found: f64,
+    /// The same, as the group's file had it.
+    pub found_raw: Option<u64>,
+    /// What is done with it, for people.
+    pub role: Role,
+}
+
+/// Why something has its weight changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It belongs to the scope and carries a promise.
+    Carries,
+    /// It holds others, too, and a promise below it needs more than it has.
+    Ancestor,
+    /// It belongs to the scope, is promised nothing, and gives way to a sibling that is.
+    Lends,
+}
+
+impl Role {
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Carries => "promised share",
+            Self::Ancestor => "promised share; holds others than the scope, too",
+            Self::Lends => "gives way to a promised share",
+        }
+    }
+}
+
+/// What promises cost those outside the scope who share a cgroup's CPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutsideCost {
+    /// The cgroup that they share with a promise.
+    pub node: String,
+    /// Cgroups among them that are active now.
+    pub neighbours: Vec<String>,
+    /// What is left to all of them together when everybody wants everything, percent of one CPU: as found.
+    pub before_pct: f64,
+    /// The same with the settings that keep the promises.
+    pub after_pct: f64,
 }
 
 /// See the module.
@@ -45,6 +85,17 @@ pub struct Layout {
     pub held: HashMap<Bearer, Held>,
     /// A weight reached its largest value.
     pub limited: bool,
+    /// What it costs whom outside the scope.
+    pub costs: Vec<OutsideCost>,
+}
+
+impl Layout {
+    /// What a contest has at most: its promises, and what they leave.
+    pub fn capacity(&self, contest: &Contest) -> f64 {
+        let at = self.contests.iter().position(|c| c.node == contest.node);
+        let slack = at.and_then(|at| self.slack.get(at)).copied().unwrap_or(0.0);
+        slack + contest.children.iter().map(|child| child.points).sum::<f64>()
+    }
 }
 
 /// CPUs a task may use: affinity as found within its effective cpuset, online.
@@ -76,8 +127,29 @@ pub fn is_owned(path: &str) -> bool {
     docker || [".service", ".scope", ".slice"].iter().any(|kind| last.ends_with(kind))
 }
 
+/// The load weight of a bearer before anything was changed.
+pub fn found(observation: &Observation, bearer: Bearer, originals: &Originals) -> f64 {
+    const DEFAULT: f64 = 1024.0;
+    match bearer {
+        Bearer::Group(index) => {
+            observation.groups.get(index as usize).map_or(DEFAULT, |group| {
+                match originals.weights.get(&group.path) {
+                    Some(raw) => tree::load_weight(group, *raw),
+                    None => group.load_weight.map_or(DEFAULT, |weight| weight as f64),
+                }
+            })
+        }
+        Bearer::Task(index) => {
+            let task = observation.tasks.get(index);
+            let sched = task.and_then(|task| originals.sched.get(&task.id).copied().or(task.sched));
+            sched.map_or(DEFAULT, |attr| f64::from(attr.nice.weight()))
+        }
+    }
+}
+
 /// What carries the promises, and who it belongs to on the host.
-pub fn held(observation: &Observation, bearer: Bearer, originals: &Originals) -> Option<Held> {
+pub fn held(observation: &Observation, bearer: Bearer, originals: &Originals, role: Role) -> Option<Held> {
+    let found = found(observation, bearer, originals);
     let heaviest = tree::heaviest(observation, bearer);
     match bearer {
         Bearer::Group(index) => {
@@ -92,6 +164,9 @@ pub fn held(observation: &Observation, bearer: Bearer, originals: &Originals) ->
                 name: format!("weight of {}", group.path),
                 owned: is_owned(&group.path),
                 heaviest,
+                found,
+                found_raw: originals.weights.get(&group.path).copied().or(group.raw_weight),
+                role,
             })
         }
         Bearer::Task(index) => {
@@ -112,6 +187,9 @@ pub fn held(observation: &Observation, bearer: Bearer, originals: &Originals) ->
                 owned: false,
                 // Room for corrections above.
                 heaviest: heaviest / 2.0,
+                found,
+                found_raw: None,
+                role,
             })
         }
     }

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, Knob, Observation, Setting, Target, TaskId};
+use evenkeel_base::{CpuSet, GroupRef, Knob, Observation, Setting, Target, TaskId};
 use evenkeel_policy::guarantee::pack::Item;
-use evenkeel_policy::guarantee::tree::{self, Bearer};
+use evenkeel_policy::guarantee::tree::{self, Bearer, Ground, Reach};
 
-use super::Originals;
 use super::keeper::Keeper;
-use super::layout::{self, Layout};
+use super::layout::{self, Layout, OutsideCost, Role};
 use super::pins::{Pinnable, Signs};
 use super::ward::Ward;
+use super::{Originals, Source};
+use crate::bounds::Bounds;
 
 /// Demand from which a thread counts as busy, percent of one CPU.
 const BUSY_PCT: f64 = 1.0;
@@ -23,12 +24,21 @@ const SHORT_PCT: f64 = 1.0;
 const CALM_PCT: f64 = 2.0;
 /// Idle and waiting, percent of one CPU, at once: waste.
 const WASTE_PCT: f64 = 15.0;
+/// What those outside the scope lose is said from here on, percent of one CPU.
+const WORTH_SAYING_PCT: f64 = 0.1;
 /// A scope in which tasks were born so recently is not pinned: children would be born on their parent's CPU.
 const RESTLESS: Duration = Duration::from_secs(10);
 
 impl Keeper {
     /// Solves everything for what was observed. True when a setting in force is no longer wanted.
-    pub fn resolve(&mut self, observation: &Observation, originals: &Originals, now: Instant) -> bool {
+    /// What may be changed is within the bounds.
+    pub fn resolve(
+        &mut self,
+        observation: &Observation,
+        originals: &Originals,
+        bounds: &Bounds,
+        now: Instant,
+    ) -> bool {
         let owner = self.match_tasks(observation, now);
         let cpus: Vec<CpuSet> =
             observation.tasks.iter().map(|task| layout::allowed(observation, task, originals)).collect();
@@ -65,11 +75,43 @@ impl Keeper {
             if union.is_empty() { observation.topology.online.clone() } else { union }
         };
         let carrier_cpus: Vec<CpuSet> = carriers.iter().map(where_to).collect();
-        let contests = tree::contests(observation, &carriers);
+        let reach = |index: u32| match observation.groups.get(index as usize) {
+            Some(group) => bounds.reach(&GroupRef { path: group.path.clone(), v2: group.v2 }),
+            None => Reach::Outside,
+        };
+        let promised_groups: BTreeSet<u32> = observation
+            .tasks
+            .iter()
+            .zip(&owner)
+            .filter(|(_, owner)| owner.is_some())
+            .filter_map(|(task, _)| task.group)
+            .flat_map(|group| observation.path_to_root(group))
+            .collect();
+        let wards = &self.wards;
+        let contests = tree::contests(
+            observation,
+            &carriers,
+            &Ground {
+                found: &|bearer| layout::found(observation, bearer, originals),
+                reach: &reach,
+                raises: &|owner| wards.get(owner).is_some_and(|ward| ward.goal.source == Source::Config),
+                lends: &|group| reach(group) == Reach::Own && !promised_groups.contains(&group),
+            },
+        );
         let slack: Vec<f64> =
             contests.iter().map(|c| tree::slack_pct(c, &carriers, &carrier_cpus, &promisable)).collect();
-        let bearers = contests.iter().flat_map(|c| c.children.iter().map(|child| child.bearer));
-        let held = bearers.filter_map(|b| Some((b, layout::held(observation, b, originals)?))).collect();
+        let role = |bearer: Bearer| match bearer {
+            Bearer::Group(group) if reach(group) == Reach::Ancestor => Role::Ancestor,
+            _ => Role::Carries,
+        };
+        let open = contests.iter().flat_map(|c| c.children.iter().filter(|child| !child.due.is_empty()));
+        let carrying = open.map(|child| (child.bearer, role(child.bearer)));
+        let lending = contests.iter().flat_map(|c| &c.lenders);
+        let lending = lending.map(|(group, _)| (Bearer::Group(*group), Role::Lends));
+        let held = carrying
+            .chain(lending)
+            .filter_map(|(bearer, role)| Some((bearer, layout::held(observation, bearer, originals, role)?)))
+            .collect();
         let members: Vec<Vec<TaskId>> = carriers
             .iter()
             .map(|carrier| carrier.tasks.iter().map(|&i| observation.tasks[i].id).collect())
@@ -113,6 +155,7 @@ impl Keeper {
             per_point: BTreeMap::new(),
             held,
             limited: false,
+            costs: Vec::new(),
         };
         self.steady_scales(observation);
         let followed: BTreeSet<TaskId> = self.layout.owner.keys().copied().collect();
@@ -175,25 +218,42 @@ impl Keeper {
         };
         let (scales, mut per_point) = (&mut self.scales, BTreeMap::new());
         let boost = vec![1.0; layout.carriers.len()];
-        let slack = |contest: &tree::Contest| {
-            let at = layout.contests.iter().position(|c| c.node == contest.node);
-            at.map_or(0.0, |at| layout.slack[at])
-        };
         let heaviest = |bearer: Bearer| layout.held.get(&bearer).map_or(f64::INFINITY, |held| held.heaviest);
-        let solved =
-            tree::solve(&heaviest, &layout.contests, &layout.carriers, &slack, &boost, &mut |node, new| {
+        let capacity = |contest: &tree::Contest| layout.capacity(contest);
+        let solved = tree::solve(
+            &heaviest,
+            &layout.contests,
+            &layout.carriers,
+            &capacity,
+            &boost,
+            &mut |node, new| {
                 let scale = scales.entry(name(node)).or_insert(new);
                 if !(new / STEADY..=new * STEADY).contains(scale) {
                     *scale = new;
                 }
                 per_point.insert(node, *scale);
                 *scale
-            });
+            },
+        );
         let limited = solved.iter().any(|s| s.scaled_down.is_some_and(|factor| factor > 2.0));
+        let path = |group: &u32| observation.groups.get(*group as usize).map(|group| group.path.clone());
+        let costs = layout
+            .contests
+            .iter()
+            .zip(&solved)
+            .filter(|(_, solved)| solved.outside_pct.0 - solved.outside_pct.1 > WORTH_SAYING_PCT)
+            .map(|(contest, solved)| OutsideCost {
+                node: name(contest.node),
+                neighbours: contest.outside.iter().filter_map(path).collect(),
+                before_pct: solved.outside_pct.0,
+                after_pct: solved.outside_pct.1,
+            })
+            .collect();
         let names: BTreeSet<String> = layout.contests.iter().map(|c| name(c.node)).collect();
         self.scales.retain(|path, _| names.contains(path));
         self.layout.per_point = per_point;
         self.layout.limited = limited;
+        self.layout.costs = costs;
     }
 
     fn name_levers(&mut self) {

@@ -22,6 +22,8 @@ const WEIGHT_STEP: f64 = 1.02;
 const WORTH: f64 = 1.015;
 const WORTH_OWNED: f64 = 1.2;
 const REST_OWNED: Duration = Duration::from_secs(5);
+/// Difference of a weight from the one found, as a part, that is none.
+const AS_FOUND: f64 = 0.005;
 /// Parts of a promised wait that a slice may last: a task with a short slice has an early deadline, and who runs beside
 /// it is protected from preemption no longer than the shortest slice in the queue.
 const SLICES_PER_WAIT: u64 = 4;
@@ -120,15 +122,16 @@ impl Keeper {
                 if calm { 1.0 } else { debt.map_or(1.0, |debt| debt.boost()) }
             })
             .collect();
-        let slack = |contest: &Contest| {
-            let at = layout.contests.iter().position(|c| c.node == contest.node);
-            at.map_or(0.0, |at| layout.slack[at])
-        };
+        let capacity = |contest: &Contest| layout.capacity(contest);
         let heaviest = |bearer: Bearer| layout.held.get(&bearer).map_or(f64::INFINITY, |held| held.heaviest);
-        let solved =
-            tree::solve(&heaviest, &layout.contests, &layout.carriers, &slack, &boost, &mut |node, new| {
-                layout.per_point.get(&node).copied().unwrap_or(new)
-            });
+        let solved = tree::solve(
+            &heaviest,
+            &layout.contests,
+            &layout.carriers,
+            &capacity,
+            &boost,
+            &mut |node, new| layout.per_point.get(&node).copied().unwrap_or(new),
+        );
         let mut changes = Vec::new();
         let mut sched: HashMap<TaskId, SchedAttr> = HashMap::new();
         for (bearer, weight) in solved.iter().flat_map(|s| &s.weights) {
@@ -175,14 +178,20 @@ impl Keeper {
         changes
     }
 
+    /// `None` where the weight found will do and nothing else is in force.
     fn weight_change(&self, held: &Held, weight: f64) -> Option<Change> {
         let group = held.group.as_ref()?;
-        let steps = (weight.max(1.0).ln() / WEIGHT_STEP.ln()).round();
-        let raw = tree::raw_weight(group, WEIGHT_STEP.powf(steps));
-        Some(Change {
+        let found = held.found_raw?;
+        let raw = if (weight / held.found - 1.0).abs() < AS_FOUND {
+            found
+        } else {
+            let steps = (weight.max(1.0).ln() / WEIGHT_STEP.ln()).round();
+            tree::raw_weight(group, WEIGHT_STEP.powf(steps))
+        };
+        (raw != found || self.sets(&held.target, Knob::Weight)).then(|| Change {
             target: held.target.clone(),
             to: Setting::Weight(raw),
-            why: "promised share".to_owned(),
+            why: held.role.why().to_owned(),
         })
     }
 

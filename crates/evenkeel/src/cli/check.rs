@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use evenkeel_agent::Guarantees;
+use evenkeel_agent::{Guarantees, Scope};
 use evenkeel_base::facts::HostFacts;
 use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Observation, Sample};
@@ -15,7 +15,7 @@ use evenkeel_kernfs::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampling};
 use evenkeel_policy::audit::{self, Expectations, Finding, Input, Report, Severity, Status};
-use evenkeel_report::table;
+use evenkeel_report::table::{self, printable};
 use evenkeel_store::Store;
 use serde::Serialize;
 
@@ -93,8 +93,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 }
 
 /// How promises stand: as the agent that keeps them last said, else as this observation shows.
-fn guarantees(global: &Global, promised: Guarantees, observation: &Observation) -> Vec<GuaranteeStatus> {
-    let mut statuses = evenkeel_agent::guarantee::look(promised, observation);
+fn guarantees(
+    global: &Global,
+    (promised, scope): (Guarantees, Scope),
+    observation: &Observation,
+) -> Vec<GuaranteeStatus> {
+    let mut statuses = evenkeel_agent::guarantee::look(promised, &scope, observation);
     if global.root.is_some() {
         return statuses;
     }
@@ -246,7 +250,8 @@ struct Paint(bool);
 
 impl Paint {
     fn with(&self, code: &str, text: &str) -> String {
-        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        let text = printable(text);
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
     }
 }
 
@@ -324,13 +329,14 @@ fn section(out: &mut String, paint: &Paint, title: &str, report: &Report, which:
         let subject =
             if finding.subject == "host" { String::new() } else { format!("{}: ", finding.subject) };
         let reason = finding.ignored.as_ref().map_or(String::new(), |reason| format!(" (ignored: {reason})"));
-        let _ = writeln!(out, "  {:<22} {subject}{}{reason}", finding.rule, finding.evidence);
+        let line = printable(&format!("{subject}{}{reason}", finding.evidence));
+        let _ = writeln!(out, "  {:<22} {line}", finding.rule);
     }
 }
 
 /// Breaks prose at 96 columns, continued under its beginning.
 fn wrap(text: &str) -> String {
-    table::wrap(text, 96).trim_end().replace('\n', "\n               ")
+    table::wrap(&printable(text), 96).trim_end().replace('\n', "\n               ")
 }
 
 fn list(format: Format) -> Outcome {

@@ -5,7 +5,8 @@
 //!   other error is the command's, which then does not end with status 0.
 //! * Messages go to stderr ([`say!`], [`ConsoleSink`]). They never fail, and they never hold the loop up: a terminal that
 //!   was closed, a full disk, a pipe nobody reads cost the message, not what the program was doing. A message that
-//!   finds the stream blocked waits in a small queue; what does not fit is counted and the count is reported.
+//!   finds the stream blocked waits in a small queue; what does not fit is counted and the count is reported. Control
+//!   characters in them, which names of tasks, cgroups and keys may hold, do not reach the terminal.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evenkeel_base::printable;
 use indicatif::{ProgressDrawTarget, TermLike};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -91,7 +93,7 @@ pub fn reader_gone() -> bool {
 pub fn message(text: &str) {
     let mut messages = messages();
     messages.clear_passing();
-    messages.send(text.as_bytes(), PATIENCE);
+    messages.send(printable(text).as_bytes(), PATIENCE);
 }
 
 /// Gives the last messages some time; at the very end.
@@ -234,7 +236,7 @@ impl ConsoleSink {
             let mut messages = messages();
             // One that waits already will do: progress is not worth a queue.
             if messages.queue.is_empty() {
-                messages.send(format!("{CLEAR}{text}").as_bytes(), PATIENCE);
+                messages.send(format!("{CLEAR}{}", printable(text)).as_bytes(), PATIENCE);
                 messages.passing = true;
             } else {
                 messages.flush(Duration::ZERO);

@@ -4,11 +4,12 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
+use evenkeel_agent::guarantee::OutsideCost;
 use evenkeel_agent::{Agent, Config, Quiet};
 use evenkeel_base::{Observation, Plan, Setting, Target};
 use evenkeel_model::predict::Prediction;
 use evenkeel_policy::placement;
-use evenkeel_report::table::{Field, Table, width};
+use evenkeel_report::table::{Field, Table, printable, width};
 use serde_json::json;
 
 use super::settings::{LoopArgs, config};
@@ -66,11 +67,17 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         .context("the host's clock stood still")?;
     let plans = agent.propose(&studied.observation);
     let predicted = agent.predict(&studied.observation, &plans);
-    let rows: Vec<Row> = plans
+    let mut rows: Vec<Row> = plans
         .iter()
         .zip(&predicted)
         .flat_map(|(plan, p)| plan.changes.iter().map(|c| row(plan, c, &studied.observation, p.as_ref())))
         .collect();
+    let promised = Plan { name: PROMISES.to_owned(), changes: agent.promise_changes(), ..Plan::default() };
+    rows.extend(promised.changes.iter().filter_map(|change| {
+        let row = row(&promised, change, &studied.observation, None);
+        (row.from.as_ref() != Some(&row.to)).then_some(row)
+    }));
+    let beyond = Beyond { ancestors: agent.ancestors(), costs: agent.outside_costs() };
     let mut out = console::results();
     match global.output {
         Format::Json => {
@@ -92,15 +99,70 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
                 plans.iter().zip(&predicted).map(|(p, predicted)| plan_json(p, predicted.as_ref())).collect();
             document["fulfilment"]["now"] = json!(studied.fulfilment);
             document["dry_run"] = json!(true);
+            document["ancestors"] = beyond.ancestors_json();
+            document["outside"] = beyond.costs_json();
             writeln!(out, "{document:#}").context("cannot write to stdout")?;
         }
         Format::Csv => write!(out, "{}", table().csv(&rows)).context("cannot write to stdout")?,
         Format::Text | Format::Svg => {
             let text = text(&plans, &predicted, &rows, &studied.observation, out.is_terminal());
-            write!(out, "{text}").context("cannot write to stdout")?;
+            write!(out, "{text}{}", beyond.text()).context("cannot write to stdout")?;
         }
     }
     Ok(0)
+}
+
+/// Name under which the settings that keep promises are listed.
+const PROMISES: &str = "promised shares";
+
+/// What promises need beyond the scope.
+struct Beyond<'a> {
+    /// Cgroups that hold others, too, and whether their weight is changed.
+    ancestors: Vec<(String, bool)>,
+    costs: &'a [OutsideCost],
+}
+
+impl Beyond<'_> {
+    fn ancestors_json(&self) -> serde_json::Value {
+        let all = self.ancestors.iter().map(|(path, changed)| json!({"group": path, "changed": changed}));
+        all.collect()
+    }
+
+    fn costs_json(&self) -> serde_json::Value {
+        let one = |cost: &OutsideCost| json!({"group": cost.node, "neighbours": cost.neighbours, "before_pct": cost.before_pct, "after_pct": cost.after_pct});
+        self.costs.iter().map(one).collect()
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        if !self.ancestors.is_empty() {
+            out.push_str("\nAbove promised tasks, and holding others than the scope, too: only their weights may be changed.\n");
+        }
+        for (path, changed) in &self.ancestors {
+            let what = if *changed { "weight changed" } else { "left as it is" };
+            out.push_str(&format!("    {}: {what}\n", printable(path)));
+        }
+        if !self.costs.is_empty() {
+            out.push_str("\nWhat promises cost those outside the scope, when everybody wants everything:\n");
+        }
+        for cost in self.costs {
+            let named = cost.neighbours.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = cost.neighbours.len().saturating_sub(5);
+            let named = match (named.as_str(), more) {
+                ("", _) => "whoever comes".to_owned(),
+                (named, 0) => named.to_owned(),
+                (named, more) => format!("{named} and {more} more"),
+            };
+            out.push_str(&format!(
+                "    in {}: {} have {:.0} % of one CPU instead of {:.0} %\n",
+                printable(&cost.node),
+                printable(&named),
+                cost.after_pct,
+                cost.before_pct
+            ));
+        }
+        out
+    }
 }
 
 fn plan_json(plan: &Plan, predicted: Option<&Prediction>) -> serde_json::Value {
@@ -167,7 +229,7 @@ fn text(
     observation: &Observation,
     terminal: bool,
 ) -> String {
-    if plans.is_empty() {
+    if rows.is_empty() {
         return "Nothing to do: no lever can act on the tasks of this scope that are running now.\n"
             .to_owned();
     }

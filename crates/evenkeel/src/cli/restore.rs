@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use evenkeel_actuate::{
     ActuateError, FileMedium, Holder, Item, Linux, OpenError, Recovery, RestoreReport, is_all_cpus, restore,
 };
+use evenkeel_base::printable;
 use evenkeel_base::{Setting, Target};
 use serde::Serialize;
 
@@ -252,7 +253,7 @@ fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Resu
         .iter()
         .map(|row| {
             let who = match (row.group, row.tgid, row.tid) {
-                (Some(group), ..) => group.to_owned(),
+                (Some(group), ..) => printable(group),
                 (None, Some(tgid), Some(tid)) if tgid != tid => format!("{tgid}/{tid}"),
                 (None, Some(tgid), _) => tgid.to_string(),
                 _ => String::new(),
@@ -297,10 +298,6 @@ fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Resu
 }
 
 /// A task's name may hold anything; a terminal must not act on it.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,6 +306,5 @@ mod tests {
     fn fields_are_quoted_when_needed() {
         assert_eq!(quoted("a b".into()), "a b");
         assert_eq!(quoted("a,\"b\"".into()), "\"a,\"\"b\"\"\"");
-        assert_eq!(printable("a\u{1b}[31m"), "a?[31m");
     }
 }

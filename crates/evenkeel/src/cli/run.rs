@@ -17,7 +17,8 @@ use super::{Failure, Format, Global, Outcome, stop};
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
 /// keep what measurably helps and hurts nobody, watch on, put everything back at the end.
 ///
-/// The scope `all` is only planned for unless --apply is given. Exit status: 0 done (leaving everything as it is
+/// A scope that is the whole host (`all`, the root cgroup, or whatever matches more than 90 % of the tasks) is only
+/// planned for unless --apply is given. Exit status: 0 done (leaving everything as it is
 /// counts), 1 if a promised share was broken or refused at the end, 3 without the right or the kernel features to act.
 ///
 /// Example: evenkeel run --scope container:web --scope container:batch --for 10m
@@ -28,7 +29,7 @@ pub struct Args {
     /// Write nothing; show what would be tried.
     #[arg(long)]
     dry_run: bool,
-    /// Really act on the scope `all`.
+    /// Really act on a scope that is the whole host.
     #[arg(long)]
     apply: bool,
     /// `auto`: watch the scope's cgroup for CPU stolen by the hypervisor, and hold its quota where least is stolen;
@@ -68,10 +69,13 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if let Some(AutoLimit { instance: Some(instance) }) = &config.limit {
         check_instance(instance).map_err(|error| Failure::Usage(anyhow!(error)))?;
     }
-    if args.dry_run || (config.scope.is_all() && !args.apply) {
-        if config.scope.is_all() && !args.dry_run {
-            say!("evenkeel: the scope is the whole host, so nothing is written; --apply acts on it");
-        }
+    if args.dry_run {
+        return super::plan::propose(global, config);
+    }
+    if !args.apply
+        && let Some(why) = super::settings::whole_host(&config.scope)?
+    {
+        say!("evenkeel: {why}, so nothing is written; --apply acts on it");
         return super::plan::propose(global, config);
     }
     config.once = args.once;

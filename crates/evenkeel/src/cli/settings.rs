@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use evenkeel_agent::guarantee::{Source as Origin, wait_ns};
+use evenkeel_agent::guarantee::{LabelRules, Source as Origin, wait_ns};
 use evenkeel_agent::protect::MOST as MOST_PROTECTED;
 use evenkeel_agent::{AutoLimit, Config, Goal, Guarantees, Protected, Scope};
 use evenkeel_base::Nice;
-use evenkeel_observe::Sampling;
+use evenkeel_kernfs::Root;
+use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
 use evenkeel_policy::audit::FileError;
 use evenkeel_policy::guarantee::{Amount, Promise};
 use evenkeel_policy::guard::GuardLimits;
@@ -27,6 +28,20 @@ struct File {
     guard: Option<Spanned<GuardLimits>>,
     guarantee: Vec<GuaranteeTable>,
     protect: Vec<ProtectTable>,
+    labels: Option<Spanned<LabelsTable>>,
+}
+
+/// `[labels]`, see docs/guarantees.md.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LabelsTable {
+    #[serde(default)]
+    namespaces: Vec<Spanned<String>>,
+    #[serde(default)]
+    runtimes: Vec<Spanned<String>>,
+    max: Spanned<String>,
+    total: Option<Spanned<String>>,
+    wait_p99: Option<Spanned<String>>,
 }
 
 /// `[[guarantee]]`, see docs/guarantees.md.
@@ -58,7 +73,7 @@ struct RunTable {
     allow: Vec<Spanned<String>>,
     levers: Vec<Spanned<String>>,
     reserved: Option<Spanned<String>>,
-    labels: Option<bool>,
+    labels: Option<Spanned<bool>>,
     own_nice: Option<Spanned<i64>>,
     sampling: Option<Sampling>,
     waits: Option<bool>,
@@ -185,11 +200,44 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     Ok(config)
 }
 
-/// Promised shares alone, for commands that change nothing; other tables of the file are checked for unknown keys only.
-pub fn guarantees(global: &Global) -> Result<Guarantees, Failure> {
-    let Some(path) = &global.config else { return Ok(Guarantees { labels: true, ..Guarantees::default() }) };
+/// Time in which it is seen who runs, to tell whether a scope is the whole host.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// How long runtimes may take to name their containers.
+const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
+
+/// Why the scope needs `--apply`, see [`Scope::is_whole_host`].
+pub fn whole_host(scope: &Scope) -> Result<Option<String>, Failure> {
+    if scope.names_the_host() {
+        return Ok(Some("the scope is the whole host".to_owned()));
+    }
+    // Containers and machines, where nothing is named, are what the loop is for.
+    if scope.is_default() {
+        return Ok(None);
+    }
+    let by_runtime = |text: &String| ["container:", "pod:"].iter().any(|kind| text.contains(kind));
+    let look = || -> Result<Option<String>, evenkeel_observe::ObserveError> {
+        let options = ObserverOptions { sampling: Sampling::Proc, ..ObserverOptions::default() };
+        let mut observer = Observer::new(&Root::host(), options)?;
+        if scope.texts().iter().any(by_runtime) {
+            observer.wait_for_runtimes(RUNTIMES_WAIT);
+        }
+        let before = observer.sample()?;
+        std::thread::sleep(GLANCE);
+        let after = observer.sample()?;
+        Ok(scope.is_whole_host(&observer.observe(&before, &after, &Detail::None)?))
+    };
+    look().map_err(|error| super::run::failure(error.into()))
+}
+
+/// Promised shares alone with the scope of the file, for commands that change nothing; other tables of the file are checked
+/// for unknown keys only.
+pub fn guarantees(global: &Global) -> Result<(Guarantees, Scope), Failure> {
+    let Some(path) = &global.config else { return Ok(Default::default()) };
     let (file, source) = read(path).map_err(Failure::Usage)?;
-    promises(&file, &source).map_err(Failure::Usage)
+    let guarantees = promises(&file, &source).map_err(Failure::Usage)?;
+    let scope = Scope::parse(&values(&file.run.scope)).map_err(|error| Failure::Usage(error.into()))?;
+    Ok((guarantees, scope))
 }
 
 fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
@@ -197,7 +245,7 @@ fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
     for table in &file.guarantee {
         let name = table.scope.get_ref().trim().to_owned();
         let scope = Scope::parse(&[&name]).map_err(|e| source.fault(&table.scope, e))?;
-        if name.starts_with('!') || scope.is_all() {
+        if name.starts_with('!') || scope.names_the_host() {
             let why = format!("scope {name:?}: a promise is made to somebody named");
             return Err(source.fault(&table.scope, why));
         }
@@ -229,8 +277,52 @@ fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
     let reserved = reserved.map(|text| {
         Amount::parse_or_zero(text.get_ref()).map_err(|e| source.fault(text, format!("reserved: {e}")))
     });
-    let labels = file.run.labels.unwrap_or(true);
+    let labels = label_rules(file, source)?;
     Ok(Guarantees { goals, reserved: reserved.transpose()?, labels, ..Guarantees::default() })
+}
+
+/// Which labels count. Whoever may start a container chooses its labels: none count unless the host's owner says which.
+fn label_rules(file: &File, source: &Source) -> anyhow::Result<Option<LabelRules>> {
+    let wanted = file.run.labels.as_ref().map(|labels| *labels.get_ref());
+    let Some(spanned) = &file.labels else {
+        return match &file.run.labels {
+            Some(labels) if wanted == Some(true) => {
+                let why = "labels = true: say whose count and how much they may promise, such as \
+                    [labels] namespaces = [\"prod\"], runtimes = [\"docker\"], max = \"50%\"";
+                Err(source.fault(labels, why))
+            }
+            _ => Ok(None),
+        };
+    };
+    let table = spanned.get_ref();
+    if table.namespaces.is_empty() && table.runtimes.is_empty() {
+        return Err(source.fault(spanned, "[labels]: name namespaces, runtimes or both"));
+    }
+    for namespace in &table.namespaces {
+        let front = namespace.get_ref().strip_suffix('*').unwrap_or(namespace.get_ref());
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if namespace.get_ref().is_empty() || !front.chars().all(plain) {
+            let why = format!("namespaces {:?}: a namespace, or its beginning and a *", namespace.get_ref());
+            return Err(source.fault(namespace, why));
+        }
+    }
+    const RUNTIMES: [&str; 4] = ["docker", "podman", "containerd", "cri-o"];
+    if let Some(other) = table.runtimes.iter().find(|name| !RUNTIMES.contains(&name.get_ref().as_str())) {
+        let why = format!("runtimes {:?}: there are {}", other.get_ref(), RUNTIMES.join(", "));
+        return Err(source.fault(other, why));
+    }
+    let amount = |text: &Spanned<String>| text.get_ref().parse::<Amount>().map_err(|e| source.fault(text, e));
+    let wait = |text: &Spanned<String>| {
+        wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
+    };
+    let rules = LabelRules {
+        namespaces: values(&table.namespaces),
+        runtimes: values(&table.runtimes),
+        max: amount(&table.max)?,
+        total: table.total.as_ref().map(amount).transpose()?,
+        wait_p99_ns: table.wait_p99.as_ref().map(wait).transpose()?,
+    };
+    Ok((wanted != Some(false)).then_some(rules))
 }
 
 fn protections(file: &File, source: &Source) -> anyhow::Result<Vec<Protected>> {
@@ -238,7 +330,7 @@ fn protections(file: &File, source: &Source) -> anyhow::Result<Vec<Protected>> {
     for table in &file.protect {
         let name = table.scope.get_ref().trim().to_owned();
         let scope = Scope::parse(&[&name]).map_err(|e| source.fault(&table.scope, e))?;
-        if name.starts_with('!') || scope.is_all() {
+        if name.starts_with('!') || scope.names_the_host() {
             let why = format!("scope {name:?}: somebody named is protected from what is done for the others");
             return Err(source.fault(&table.scope, why));
         }

@@ -31,7 +31,8 @@ enum Owner {
 
 fn owner(input: &Input<'_>, group: u32) -> Owner {
     let observation = input.observation;
-    if let Some(container) = observation.containers.iter().find(|c| c.group == Some(group)) {
+    if let Some(container) = observation.containers.iter().find(|c| c.group == Some(group) && !c.is_sandbox())
+    {
         if let Some(pod) = container.pod.and_then(|i| observation.pods.get(i as usize)) {
             if let Some(namespace) = &pod.namespace {
                 return Owner::Pod {

@@ -15,9 +15,10 @@
 //!
 //! Each promise has *carriers*: the highest cgroups that hold nothing but its tasks, or single tasks where they share a
 //! cgroup with others. At every node of the cgroup tree on the way to a carrier there is a *contest* between children
-//! that carry promises (sum R, in points) and *competitors* (sum W of the weights found). With `s = W / (capacity - R)`
-//! a weight of `s * r` gives each carrying child its r even when everybody else wants everything. Competitors are
-//! never touched.
+//! that carry promises, siblings of the scope that are promised nothing, and *competitors* outside (sum W of the weights
+//! found). A child whose found weight gives it its r points even when everybody else wants everything is left as it is.
+//! What the others need comes from the siblings of the scope; only what those cannot give raises the sum of weights, by as
+//! much as is needed, and [`tree::Solved::outside_pct`] says what that costs the competitors, which are never touched.
 //!
 //! Single-threaded carriers that share several CPUs are packed onto them when it is needed, so that no promise meets
 //! more weight on its CPU than the capacity covers: that is also what makes *infeasible* weights (one thread promised

@@ -110,6 +110,17 @@ pub fn carriers(
         .collect()
 }
 
+/// What may be done to a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It holds tasks of the scope and no others.
+    Own,
+    /// It holds others, too; its weight may be raised where a promise needs it.
+    Ancestor,
+    /// It is left as found.
+    Outside,
+}
+
 /// A child of a node that carries promises.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Child {
@@ -119,6 +130,17 @@ pub struct Child {
     pub carriers: Vec<usize>,
     /// What they are to get together, percent of one CPU.
     pub points: f64,
+    /// Its load weight as found.
+    pub found: f64,
+    /// Those of its carriers for which it may be changed; none where it is fixed.
+    pub due: Vec<usize>,
+}
+
+impl Child {
+    /// It may not be changed.
+    fn is_fixed(&self) -> bool {
+        self.due.is_empty()
+    }
 }
 
 /// Those who share one node of the tree.
@@ -128,12 +150,29 @@ pub struct Contest {
     pub node: Option<u32>,
     /// Children that carry promises.
     pub children: Vec<Child>,
-    /// Sum of the load weights of active competitors, one default weight for newcomers included.
+    /// Groups of the scope beside them, which are promised nothing, with their load weights as found: what a promise needs
+    /// is taken from them first.
+    pub lenders: Vec<(u32, f64)>,
+    /// Sum of the load weights of all other active competitors, one default weight for newcomers included.
     pub competitors: f64,
+    /// Active competitors that are groups, as indices.
+    pub outside: Vec<u32>,
+}
+
+/// What contests need to know of groups and tasks beyond an observation.
+pub struct Ground<'a> {
+    /// The load weight of a bearer before anything was changed.
+    pub found: &'a dyn Fn(Bearer) -> f64,
+    /// What may be done to a group.
+    pub reach: &'a dyn Fn(u32) -> Reach,
+    /// Whether a promise may have the weight of an ancestor raised: those of the configuration may, labels may not.
+    pub raises: &'a dyn Fn(usize) -> bool,
+    /// Whether a group is the scope's, and nobody in it is promised anything.
+    pub lends: &'a dyn Fn(u32) -> bool,
 }
 
 /// Every contest on the way from the root to the carriers. Parents come before their children.
-pub fn contests(observation: &Observation, carriers: &[Carrier]) -> Vec<Contest> {
+pub fn contests(observation: &Observation, carriers: &[Carrier], ground: &Ground<'_>) -> Vec<Contest> {
     let groups = &observation.groups;
     let mut nodes: BTreeMap<Option<u32>, BTreeMap<Bearer, Vec<usize>>> = BTreeMap::new();
     for (index, carrier) in carriers.iter().enumerate() {
@@ -155,34 +194,72 @@ pub fn contests(observation: &Observation, carriers: &[Carrier]) -> Vec<Contest>
     nodes
         .into_iter()
         .map(|(node, children)| {
-            let competitors = competitors(observation, node, &children);
+            let lenders = lenders(observation, node, &children, ground);
+            let (competitors, outside) = competitors(observation, node, &children, &lenders);
             let children = children
                 .into_iter()
                 .map(|(bearer, of)| {
                     let points = of.iter().map(|&i| carriers[i].points).sum();
-                    Child { bearer, carriers: of, points }
+                    let reach = match bearer {
+                        Bearer::Group(group) => (ground.reach)(group),
+                        Bearer::Task(_) => Reach::Own,
+                    };
+                    let may = |i: &usize| match reach {
+                        Reach::Own => true,
+                        Reach::Ancestor => (ground.raises)(carriers[*i].owner),
+                        Reach::Outside => false,
+                    };
+                    let due = of.iter().copied().filter(may).collect();
+                    Child { bearer, carriers: of, points, found: (ground.found)(bearer).max(1.0), due }
                 })
                 .collect();
-            Contest { node, children, competitors }
+            Contest { node, children, lenders, competitors, outside }
         })
         .collect()
 }
 
-/// Load weights of active children of a node that carry nothing, and one default weight.
-fn competitors(observation: &Observation, node: Option<u32>, children: &BTreeMap<Bearer, Vec<usize>>) -> f64 {
+/// Groups of the scope below a node that carry nothing, whether active or not: that one falls asleep is no reason to change
+/// the others.
+fn lenders(
+    observation: &Observation,
+    node: Option<u32>,
+    children: &BTreeMap<Bearer, Vec<usize>>,
+    ground: &Ground<'_>,
+) -> Vec<(u32, f64)> {
     let groups = observation.groups.iter().zip(0u32..).filter(|(group, index)| {
-        group.parent == node && node.is_some() && !children.contains_key(&Bearer::Group(*index))
+        group.parent == node
+            && node.is_some()
+            && group.raw_weight.is_some()
+            && !children.contains_key(&Bearer::Group(*index))
+            && (ground.lends)(*index)
     });
-    let groups = groups
-        .filter(|(group, _)| group.cpu_pct.is_none_or(|pct| pct >= ACTIVE_PCT))
-        .map(|(group, _)| group.load_weight.map_or(DEFAULT_WEIGHT, |weight| weight as f64));
+    groups.map(|(_, index)| (index, (ground.found)(Bearer::Group(index)).max(1.0))).collect()
+}
+
+/// Load weights of active children of a node that neither carry nor lend, and one default weight; and which groups they are.
+fn competitors(
+    observation: &Observation,
+    node: Option<u32>,
+    children: &BTreeMap<Bearer, Vec<usize>>,
+    lenders: &[(u32, f64)],
+) -> (f64, Vec<u32>) {
+    let groups = observation.groups.iter().zip(0u32..).filter(|(group, index)| {
+        group.parent == node
+            && node.is_some()
+            && group.cpu_pct.is_none_or(|pct| pct >= ACTIVE_PCT)
+            && !children.contains_key(&Bearer::Group(*index))
+            && !lenders.iter().any(|(lender, _)| lender == index)
+    });
+    let (weights, outside): (Vec<f64>, Vec<u32>) = groups
+        .map(|(group, index)| (group.load_weight.map_or(DEFAULT_WEIGHT, |weight| weight as f64), index))
+        .unzip();
     let tasks = observation.tasks.iter().enumerate().filter(|(index, task)| {
         task.group == node
             && !children.contains_key(&Bearer::Task(*index))
             && task.cpu_pct + task.wait_pct.unwrap_or(0.0) >= ACTIVE_PCT
     });
     let tasks = tasks.map(|(_, task)| weight_of(task));
-    DEFAULT_WEIGHT + groups.chain(tasks).sum::<f64>()
+    (DEFAULT_WEIGHT + weights.into_iter().chain(tasks).sum::<f64>(), outside)
 }
 
 fn weight_of(task: &TaskView) -> f64 {
@@ -228,60 +305,143 @@ pub fn heaviest(observation: &Observation, bearer: Bearer) -> f64 {
 pub struct Solved {
     /// The node, as in [`Contest`].
     pub node: Option<u32>,
-    /// Load weight of each child that carries.
+    /// Load weight of each child that carries, then of each that lends.
     pub weights: Vec<(Bearer, f64)>,
     /// The largest weight stood in the way: everything here was scaled down by this factor, so that proportions stay.
     pub scaled_down: Option<f64>,
+    /// What competitors are left with when everybody wants everything, percent of one CPU: as found and now.
+    pub outside_pct: (f64, f64),
 }
 
-/// Solves all contests from the root down.
+/// Part of its weight that a group keeps, however much it is to lend.
+const KEEPS: f64 = 0.25;
+/// Least part of what a node has that is reckoned with for all others: with none weights would have to be infinite.
+const LEAST_REST: f64 = 0.01;
+/// Room that a group on the way to carriers wins for the competitors inside it, as a part of what is promised below it.
+const ROOM: f64 = 0.1;
+
+/// Solves all contests from the root down, by the smallest change that suffices.
 ///
-/// In a contest of capacity C, children that carry R points in all and competitors of weight W, a weight of `s * r` with
-/// `s = W / (C - R)` gives each child its r even when everybody wants everything: `r s / (R s + W) = r / C`. A group on the
-/// way to carriers needs slack of its own for the competitors inside it, or it would have just what its carriers are to get
-/// and any competitor would take some: so half of the slack of a node goes to its competitors and the other half down,
-/// in proportion to points.
+/// In a contest a child of weight w gets w / S of what the node has (C) when everybody wants everything, S being the sum of
+/// all weights. It needs q: its points, and on the way to carriers a little room for the competitors inside. A child whose
+/// found weight f is enough keeps it, the others get q S / C:
 ///
-/// `boost[i]` multiplies what carrier `i` is given (1 is the plain solution). `steady(node, s)` may replace a factor by one
-/// near it, so that weights do not change with every breath of the neighbours. `heaviest` is the largest load weight a
-/// bearer can have, see [`heaviest`].
+/// 1. With S as found, what those need beyond f is taken from siblings of the scope that are promised nothing, down to
+///    [`KEEPS`] of their weight. Nobody outside the scope notices.
+/// 2. If that is not enough, S grows to the smallest sum that satisfies all: `S = W + sum of max(f, q S / C)`. Competitors
+///    of weight W are left with less then, which [`Solved::outside_pct`] says.
+///
+/// `capacity` is what a contest has at most, percent of one CPU. `boost[i]` multiplies what carrier `i` is given (1 is the
+/// plain solution). `steady(node, s)` may replace the factor S / C by one near it, so that weights do not change with every
+/// breath of the neighbours. `heaviest` is the largest load weight a bearer can have, see [`heaviest`].
 pub fn solve(
     heaviest: &dyn Fn(Bearer) -> f64,
     contests: &[Contest],
     carriers: &[Carrier],
-    slack: &dyn Fn(&Contest) -> f64,
+    capacity: &dyn Fn(&Contest) -> f64,
     boost: &[f64],
     steady: &mut dyn FnMut(Option<u32>, f64) -> f64,
 ) -> Vec<Solved> {
-    let mut handed_down: BTreeMap<u32, f64> = BTreeMap::new();
+    // What a group has when everybody wants everything: as found, and now.
+    let mut handed_down: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     contests
         .iter()
         .map(|contest| {
+            let most = capacity(contest);
             let inherited = contest.node.and_then(|node| handed_down.get(&node).copied());
-            let slack = inherited.map_or_else(|| slack(contest), |inherited| inherited.min(slack(contest)));
-            let passes_on = |child: &Child| carriers[child.carriers[0]].bearer != child.bearer;
-            let passing: f64 = contest.children.iter().filter(|c| passes_on(c)).map(|c| c.points).sum();
-            let below = if passing > 0.0 { slack / 2.0 } else { 0.0 };
-            let per_point = steady(contest.node, contest.competitors / (slack - below).max(1e-3));
-            let mut weights = Vec::with_capacity(contest.children.len());
-            for child in &contest.children {
-                let mut points: f64 = child.carriers.iter().map(|&i| carriers[i].points * boost[i]).sum();
-                if let Bearer::Group(group) = child.bearer
-                    && passes_on(child)
-                {
-                    let part = below * child.points / passing;
-                    handed_down.insert(group, part);
-                    points += part;
-                }
-                weights.push((child.bearer, points * per_point));
+            let (had, has) = inherited.map_or((most, most), |(had, has)| (had.min(most), has.min(most)));
+            let found = contest.found();
+            let needs = contest.needs(carriers, has);
+            let (sum, part_lent) = contest.smallest(&needs, has);
+            let per_point = steady(contest.node, sum / has.max(1e-3));
+            let mut weights = Vec::with_capacity(contest.children.len() + contest.lenders.len());
+            for (child, need) in contest.children.iter().zip(&needs) {
+                let points: f64 = child.due.iter().map(|&i| carriers[i].points).sum();
+                let boosted: f64 = child.due.iter().map(|&i| carriers[i].points * boost[i]).sum();
+                let boost = if points > 0.0 { boosted / points } else { 1.0 };
+                let weight =
+                    if child.is_fixed() { child.found } else { child.found.max(need * per_point * boost) };
+                weights.push((child.bearer, weight));
             }
             let over = weights.iter().map(|(bearer, w)| w / heaviest(*bearer)).fold(1.0, f64::max);
-            for (_, weight) in &mut weights {
-                *weight /= over;
+            for ((_, weight), child) in weights.iter_mut().zip(&contest.children) {
+                if !child.is_fixed() {
+                    *weight /= over;
+                }
             }
-            Solved { node: contest.node, weights, scaled_down: (over > 1.0).then_some(over) }
+            weights.extend(
+                contest
+                    .lenders
+                    .iter()
+                    .map(|(group, found)| (Bearer::Group(*group), found * (1.0 - part_lent))),
+            );
+            let now = contest.competitors + weights.iter().map(|(_, weight)| weight).sum::<f64>();
+            for (child, (bearer, weight)) in contest.children.iter().zip(&weights) {
+                if let Bearer::Group(group) = bearer {
+                    handed_down.insert(*group, (had * child.found / found, has * weight / now));
+                }
+            }
+            Solved {
+                node: contest.node,
+                weights,
+                scaled_down: (over > 1.0).then_some(over),
+                outside_pct: (had * contest.competitors / found, has * contest.competitors / now),
+            }
         })
         .collect()
+}
+
+impl Contest {
+    /// Sum of all weights as found.
+    fn found(&self) -> f64 {
+        let children: f64 = self.children.iter().map(|child| child.found).sum();
+        let lenders: f64 = self.lenders.iter().map(|(_, found)| found).sum();
+        self.competitors + children + lenders
+    }
+
+    /// What each child needs of what the node has.
+    fn needs(&self, carriers: &[Carrier], has: f64) -> Vec<f64> {
+        let passes_on = |child: &Child| carriers[child.carriers[0]].bearer != child.bearer;
+        let promised: f64 = self.children.iter().map(|child| child.points).sum();
+        let passing: f64 = self.children.iter().filter(|c| passes_on(c)).map(|c| c.points).sum();
+        // At most half of what is left goes into room.
+        let room = (0.5 * (has - promised).max(0.0) / passing.max(1e-9)).min(ROOM);
+        let due = |child: &Child| child.due.iter().map(|&i| carriers[i].points).sum::<f64>();
+        let need = |child: &Child| due(child) * if passes_on(child) { 1.0 + room } else { 1.0 };
+        self.children.iter().map(need).collect()
+    }
+
+    /// The smallest sum of weights with which every child that may be changed gets what it needs, and the part of their
+    /// weight that lenders give up.
+    fn smallest(&self, needs: &[f64], has: f64) -> (f64, f64) {
+        let found = self.found();
+        let lenders: f64 = self.lenders.iter().map(|(_, found)| found).sum();
+        let missing: f64 =
+            self.open(needs).map(|(child, need)| (need * found / has - child.found).max(0.0)).sum();
+        if missing <= (1.0 - KEEPS) * lenders {
+            let part = if lenders > 0.0 { missing / lenders } else { 0.0 };
+            return (found, part);
+        }
+        let rest = found - (1.0 - KEEPS) * lenders;
+        // Each round raises at least one more, with a larger sum each time.
+        let mut sum = rest;
+        for _ in 0..=self.children.len() {
+            let raised = || self.open(needs).filter(|(child, need)| child.found < *need * sum / has);
+            let part: f64 = raised().map(|(_, need)| need / has).sum();
+            let kept = rest - raised().map(|(child, _)| child.found).sum::<f64>();
+            sum = sum.max(kept / (1.0 - part).max(LEAST_REST));
+        }
+        (sum, 1.0 - KEEPS)
+    }
+
+    fn open<'a>(&'a self, needs: &'a [f64]) -> impl Iterator<Item = (&'a Child, f64)> {
+        self.children.iter().zip(needs.iter().copied()).filter(|(child, _)| !child.is_fixed())
+    }
+}
+
+/// The load weight that a number of a group's file means.
+pub fn load_weight(group: &GroupView, raw: u64) -> f64 {
+    if group.v2 { CpuWeight::new(raw).load_weight() as f64 } else { f64::from(CpuShares::new(raw).get()) }
 }
 
 /// The number to write for a group, from a load weight.

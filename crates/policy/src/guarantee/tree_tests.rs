@@ -76,6 +76,42 @@ fn docker() -> Observation {
     )
 }
 
+fn found_weight(observation: &Observation, bearer: Bearer) -> f64 {
+    match bearer {
+        Bearer::Group(group) => observation.groups[group as usize].load_weight.unwrap() as f64,
+        Bearer::Task(task) => weight_of(&observation.tasks[task]),
+    }
+}
+
+/// Contests in which everything may be changed and nobody lends.
+fn in_scope_alone(observation: &Observation, carriers: &[Carrier]) -> Vec<Contest> {
+    let ground = Ground {
+        found: &|bearer| found_weight(observation, bearer),
+        reach: &|_| Reach::Own,
+        raises: &|_| true,
+        lends: &|_| false,
+    };
+    contests(observation, carriers, &ground)
+}
+
+fn capacity_of(contest: &Contest, carriers: &[Carrier], cpus: &[CpuSet], supply: &[(u32, f64)]) -> f64 {
+    let points: f64 = contest.children.iter().map(|child| child.points).sum();
+    points + slack_pct(contest, carriers, cpus, supply)
+}
+
+/// A promise to /docker/a on two CPUs.
+fn solved_for(host: &Observation, promised: f64, lends: &dyn Fn(u32) -> bool) -> Vec<Solved> {
+    let found = carriers(host, &[None, Some(0), Some(0), None, None, None], &demand(host), &[promised]);
+    let ground = Ground {
+        found: &|bearer| found_weight(host, bearer),
+        reach: &|_| Reach::Own,
+        raises: &|_| true,
+        lends,
+    };
+    let contests = contests(host, &found, &ground);
+    solve(&|b| heaviest(host, b), &contests, &found, &|_| 200.0, &[1.0], &mut |_, s| s)
+}
+
 fn demand(observation: &Observation) -> impl Fn(usize) -> f64 {
     let pct: Vec<f64> = observation.tasks.iter().map(|t| t.cpu_pct).collect();
     move |i| pct[i]
@@ -88,7 +124,7 @@ fn a_container_of_its_own_is_carried_by_its_group() {
     let found = carriers(&host, &owner, &demand(&host), &[40.0, 50.0]);
     assert_eq!(found.len(), 2);
     assert_eq!((found[0].bearer, found[0].points, &found[0].tasks), (Bearer::Group(2), 40.0, &vec![1, 2]));
-    let contests = contests(&host, &found);
+    let contests = in_scope_alone(&host, &found);
     assert_eq!(contests.len(), 2);
     let (root, docker) = (&contests[0], &contests[1]);
     assert_eq!(
@@ -97,16 +133,69 @@ fn a_container_of_its_own_is_carried_by_its_group() {
     );
     // /system and one for newcomers; the root's task sleeps.
     assert_eq!((root.competitors, docker.competitors), (2048.0, 2048.0));
-    // On one CPU 10 points are left: half for /system, half for c.
+    // On one CPU 10 points are left: half of them for c.
     let cpus = vec![CpuSet::single(0); 2];
-    let slack = |contest: &Contest| slack_pct(contest, &found, &cpus, &[(0, 100.0), (1, 100.0)]);
-    assert!((slack(root) - 10.0).abs() < 1e-9);
-    let solved = solve(&|b| heaviest(&host, b), &contests, &found, &slack, &[1.0, 1.0], &mut |_, s| s);
+    let capacity = |contest: &Contest| capacity_of(contest, &found, &cpus, &[(0, 100.0), (1, 100.0)]);
+    let solved = solve(&|b| heaviest(&host, b), &contests, &found, &capacity, &[1.0, 1.0], &mut |_, s| s);
     let docker_gets = solved[0].weights[0].1 / (solved[0].weights[0].1 + 2048.0);
     assert!((docker_gets - 0.95).abs() < 1e-9);
     let [a, b] = [solved[1].weights[0].1, solved[1].weights[1].1];
     assert!((docker_gets * a / (a + b + 2048.0) - 0.40).abs() < 1e-9);
     assert!((docker_gets * b / (a + b + 2048.0) - 0.50).abs() < 1e-9);
+}
+
+#[test]
+fn what_is_enough_as_found_is_left_as_it_is() {
+    let host = docker();
+    // On two CPUs /docker has a third of 200, and each container a quarter of that at least: 15 need no help.
+    let solved = solved_for(&host, 15.0, &|_| false);
+    assert!(solved.iter().all(|s| s.weights.iter().all(|(_, weight)| *weight == 1024.0)), "{solved:?}");
+    assert!(solved.iter().all(|s| s.outside_pct.0 == s.outside_pct.1));
+    // 40 have room in /docker's 67: only a's own weight grows, and /system does not notice.
+    let solved = solved_for(&host, 40.0, &|_| false);
+    assert_eq!(solved[0].weights, [(Bearer::Group(1), 1024.0)]);
+    assert!(solved[1].weights[0].1 > 1024.0 && solved[0].outside_pct.0 == solved[0].outside_pct.1);
+    // 90 have not: /docker's weight grows, by what it takes to win 90 and a tenth, and it is said what is left.
+    let solved = solved_for(&host, 90.0, &|_| false);
+    let won = 200.0 * solved[0].weights[0].1 / (solved[0].weights[0].1 + 2048.0);
+    assert!((won - 99.0).abs() < 1e-6, "{won}");
+    let (before, after) = solved[0].outside_pct;
+    assert!((before - 400.0 / 3.0).abs() < 1e-6 && (after - 101.0).abs() < 1e-6, "{before} {after}");
+}
+
+#[test]
+fn siblings_of_the_scope_give_way_before_anybody_else_does() {
+    let host = docker();
+    // b and c are the scope's: a is given from what they had, and whoever comes next in /docker loses nothing.
+    let solved = solved_for(&host, 30.0, &|group| group == 3 || group == 4);
+    let weights: f64 = solved[1].weights.iter().map(|(_, weight)| weight).sum();
+    assert!((weights - 3.0 * 1024.0).abs() < 1e-6, "{solved:?}");
+    assert_eq!(solved[1].outside_pct.0, solved[1].outside_pct.1);
+    assert!(solved[1].weights[1].1 < 1024.0 && solved[1].weights[1].1 == solved[1].weights[2].1);
+    // More than that they keep.
+    let solved = solved_for(&host, 60.0, &|group| group == 3 || group == 4);
+    assert_eq!(solved[1].weights[1].1, 256.0);
+    assert!(solved[1].outside_pct.0 > solved[1].outside_pct.1);
+}
+
+#[test]
+fn what_is_outside_is_left_alone_and_an_ancestor_moves_for_the_configuration_only() {
+    let host = docker();
+    let found = carriers(&host, &[None, Some(0), Some(0), None, None, None], &demand(&host), &[90.0]);
+    let solved = |reach: Reach, raises: bool| {
+        let ground = Ground {
+            found: &|bearer| found_weight(&host, bearer),
+            reach: &|group| if group == 2 { Reach::Own } else { reach },
+            raises: &|_| raises,
+            lends: &|_| false,
+        };
+        let contests = contests(&host, &found, &ground);
+        let solved = solve(&|b| heaviest(&host, b), &contests, &found, &|_| 200.0, &[1.3], &mut |_, s| s);
+        solved[0].weights[0].1
+    };
+    assert_eq!(solved(Reach::Outside, true), 1024.0);
+    assert_eq!(solved(Reach::Ancestor, false), 1024.0, "a label");
+    assert!(solved(Reach::Ancestor, true) > 1024.0);
 }
 
 #[test]
@@ -116,7 +205,7 @@ fn all_of_a_pod_is_carried_by_the_pod_and_a_mixed_group_by_its_tasks() {
     assert_eq!(all.iter().map(|c| c.bearer).collect::<Vec<_>>(), [Bearer::Group(1)]);
     let mixed = carriers(&host, &[None, Some(0), None, None, None, None], &demand(&host), &[90.0]);
     assert_eq!(mixed[0].bearer, Bearer::Task(1));
-    let nodes: Vec<_> = contests(&host, &mixed).iter().map(|c| c.node).collect();
+    let nodes: Vec<_> = in_scope_alone(&host, &mixed).iter().map(|c| c.node).collect();
     assert_eq!(nodes, [Some(0), Some(1), Some(2)], "its group has to win along the whole path");
 }
 
@@ -142,9 +231,9 @@ fn what_exceeds_the_largest_weight_keeps_its_proportions() {
         carriers(&host, &[None, Some(0), Some(0), Some(1), None, None], &demand(&host), &[40.0, 80.0]);
     let solved = solve(
         &|b| heaviest(&host, b),
-        &contests(&host, &found),
+        &in_scope_alone(&host, &found),
         &found,
-        &|_| 2.0,
+        &|_| 122.0,
         &[1.0, 1.0],
         &mut |_, _| 1e6,
     );
@@ -182,9 +271,9 @@ proptest! {
         let cpus = vec![CpuSet::single(0); found.len()];
         let supply = [(0, 100.0)];
         let boost = vec![1.0; found.len()];
-        let contests = contests(&host, &found);
-        let slack = |contest: &Contest| slack_pct(contest, &found, &cpus, &supply);
-        let solved = solve(&|b| heaviest(&host, b), &contests, &found, &slack, &boost, &mut |_, s| s);
+        let contests = in_scope_alone(&host, &found);
+        let capacity = |contest: &Contest| capacity_of(contest, &found, &cpus, &supply);
+        let solved = solve(&|b| heaviest(&host, b), &contests, &found, &capacity, &boost, &mut |_, s| s);
         // Walk down: what each bearer gets of the CPU.
         let mut got: BTreeMap<Bearer, f64> = BTreeMap::new();
         let mut limited = false;

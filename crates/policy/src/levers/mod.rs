@@ -49,6 +49,8 @@ pub struct Scene<'a> {
     pub tasks: Vec<Subject<'a>>,
     /// By group, what tasks of the scope use of it.
     pub groups: BTreeMap<u32, GroupUse>,
+    /// For each group whether it holds tasks of the scope and no others, sleeping ones included.
+    pub own: Vec<bool>,
     /// What this kernel offers.
     pub features: Features,
 }
@@ -107,7 +109,8 @@ impl<'a> Scene<'a> {
                 .map(|per_s| (task.cpu_pct / 100.0 / per_s * 1e9) as u64);
             tasks.push(Subject { task, found, load_pct, burst_ns, allowed: allowed(observation, task) });
         }
-        Self { observation, tasks, groups, features }
+        let own = observation.groups_of(|task| (!task.kernel_thread).then(|| ours(&task)));
+        Self { observation, tasks, groups, own, features }
     }
 
     /// Groups that own the scene's tasks, with the indices of their tasks.

@@ -150,6 +150,10 @@ fn newborns_count_for_their_group_and_strangers_against_it() {
     let stranger = observation.tasks[2].id;
     let scene = Scene::new(&observation, Features::default(), |task| task.id != stranger, |_| None);
     assert!(plan_named("weights", &scene).is_none(), "half of /b is somebody else's");
+    // Nor is it the scope's where the stranger sleeps.
+    observation.tasks[2].cpu_pct = 0.0;
+    let scene = Scene::new(&observation, Features::default(), |task| task.id != stranger, |_| None);
+    assert!(plan_named("weights", &scene).is_none());
 }
 
 #[test]

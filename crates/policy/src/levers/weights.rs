@@ -48,19 +48,10 @@ impl Lever for SliceWeights {
     }
 }
 
-/// Share of a group's CPU that may be somebody else's before the group is not ours to move.
-const STRANGERS: f64 = 0.1;
-
-/// New weights of sibling groups, in proportion to load around their geometric middle. Only groups whose running tasks are
-/// in the scope, and only where at least two siblings compete.
+/// New weights of sibling groups, in proportion to load around their geometric middle. Only groups that hold tasks of the
+/// scope and no others, and only where at least two siblings compete.
 pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
     let groups = &scene.observation.groups;
-    let mut used = vec![0.0; groups.len()];
-    for task in &scene.observation.tasks {
-        if let Some(used) = task.group.and_then(|group| used.get_mut(group as usize)) {
-            *used += task.cpu_pct;
-        }
-    }
     let mut contests: std::collections::BTreeMap<Option<u32>, Vec<(u32, f64)>> =
         std::collections::BTreeMap::new();
     for index in scene.by_group().into_keys() {
@@ -69,7 +60,7 @@ pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
         };
         // The root group has no weight.
         let movable = group.parent.is_some() && group.raw_weight.is_some();
-        if movable && ours.cpu_pct >= (1.0 - STRANGERS) * used[index as usize] {
+        if movable && scene.own.get(index as usize) == Some(&true) {
             contests.entry(group.parent).or_default().push((index, ours.load_pct));
         }
     }

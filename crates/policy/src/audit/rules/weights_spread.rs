@@ -21,7 +21,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let mut findings = Vec::new();
     for (parent, children) in siblings(observation) {
         let mut weights: Vec<(u64, u32)> = Vec::new();
-        for &group in &children {
+        let is_sandbox =
+            |group: u32| observation.containers.iter().any(|c| c.group == Some(group) && c.is_sandbox());
+        for &group in children.iter().filter(|group| !is_sandbox(**group)) {
             let Some(view) = observation.groups.get(group as usize) else { continue };
             match view.load_weight {
                 Some(weight) => weights.push((weight, group)),
@@ -91,6 +93,27 @@ mod tests {
             finding.evidence
         );
         assert!(finding.consequence.unwrap().contains("0.19 %"));
+    }
+
+    #[test]
+    fn the_pause_container_of_a_pod_is_as_it_should_be() {
+        let mut world = World::new(1);
+        let (pause, app) = (world.group("/kubepods/pod1/p", 2), world.group("/kubepods/pod1/app", 2048));
+        for (group, name) in [(pause, "pause"), (app, "app")] {
+            world.observation.containers.push(evenkeel_base::ContainerView {
+                id: name.into(),
+                name: name.into(),
+                runtime: "containerd".into(),
+                confirmed: true,
+                labels: vec![],
+                pod: Some(0),
+                group: Some(group),
+            });
+        }
+        assert_eq!(world.only("weights-spread").status, Status::Pass);
+        // Another container of that weight is a finding, by whatever name outside of pods.
+        world.observation.containers[0].pod = None;
+        assert_eq!(world.only("weights-spread").status, Status::Fail);
     }
 
     #[test]

@@ -1,0 +1,24 @@
+//! Text from elsewhere, made safe to show.
+
+/// For a terminal or a log: names of tasks, cgroups, containers and keys of files are chosen by others, and may hold escape
+/// sequences. Control characters, and those that turn the direction of writing, become a replacement character; ends of
+/// lines stay.
+pub fn printable(text: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if (c.is_control() && c != '\n') || turns(c) { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_moves_the_cursor_or_turns_the_line() {
+        assert_eq!(
+            printable("a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7f}"),
+            "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\u{fffd}d\u{fffd}"
+        );
+        assert_eq!(printable("Größe\n日本"), "Größe\n日本");
+    }
+}
