@@ -9,7 +9,6 @@ use evenkeel_base::{CpuQuota, CpuSet, GroupSample};
 use evenkeel_kernfs::cgroupfs::{self, CpuStat};
 use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_kernfs::{ReadError, Root};
-use rustix::fs::{Mode, OFlags};
 
 /// Limits older than this are read again even when nobody asked.
 const LIMITS_AGE: Duration = Duration::from_secs(5);

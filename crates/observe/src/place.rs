@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_kernfs::{Root, cgroup, root::read_file};
+use evenkeel_kernfs::{Root, cgroup};
 
 use crate::ownership::{Owner, classify};
 

@@ -1,12 +1,10 @@
 //! One process in the sampler's table: its threads with their kept-open descriptors.
 
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_base::TaskId;
-use evenkeel_kernfs::error::gone;
 use evenkeel_kernfs::{Root, pid_stat, pid_status, schedstat};
 use rustix::fs::{Mode, OFlags};
 
