@@ -7,8 +7,9 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 DEMO_ARGS ?=
 # Arguments for `make validate`, such as VALIDATE_ARGS="--seconds 60".
 VALIDATE_ARGS ?=
-# Rounds of `make test-kill`.
+# Rounds and drawn cases of `make test-kill`.
 KILLS ?= 200
+CASES ?= 1000000
 # Runs of `make test-ends`, and arguments such as ENDS_ARGS="--only run:timeout -v --seed 7".
 ENDS ?= 1000
 ENDS_ARGS ?=
@@ -31,8 +32,10 @@ test: ## formatting, lints, and every test: unit, property, fixtures, real kerne
 test-vm: ## only the tests in an emulated machine (cgroup v2, NUMA, isolated CPUs)
 	@scripts/test.sh --only guest
 
-test-kill: ## only `kill -9` at KILLS random instants (200), each followed by a check that all is as found
+test-kill: ## `kill -9` at KILLS random instants (200), then CASES drawn crashes on a kernel in memory (1,000,000): all is as found
 	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only 'privileged_kill*'
+	@. scripts/lib.sh && need_cargo && EVENKEEL_CRASH_CASES=$(CASES) nice -n 10 cargo test --locked --release \
+		-p evenkeel-actuate --test crashes many_cases -- --nocapture
 
 test-ends: ## ENDS runs (1000): every command ended in every way in every state, the host's scheduling state compared (as root)
 	@scripts/packages.sh build test

@@ -16,7 +16,7 @@ use crate::ledger::Ledger;
 use crate::medium::{FileMedium, Medium, OpenError};
 use crate::outcome::{Applied, ChangeOutcome, Recovery, RestoreReport, SetReport, Verdict};
 use crate::recover;
-use crate::undo::{Entry, State, heal_stranger, put_back, still_there, widest};
+use crate::undo::{Entry, State, heal_stranger, locate, put_back_at, widest};
 use crate::value::same;
 
 /// Margin by which a fork may show up later than its start time says, clock ticks.
@@ -67,6 +67,14 @@ pub enum ActuateError {
         /// What was done about it.
         recovery: Box<Recovery>,
     },
+    /// The journal was written in namespaces in which its numbers and names mean something else than here.
+    #[error("{path} cannot be restored from here, and nothing was changed: {why}")]
+    Elsewhere {
+        /// The journal.
+        path: PathBuf,
+        /// Which, and what to do.
+        why: String,
+    },
     /// The kernel does not answer.
     #[error("cannot tell which boot this is: {0}")]
     Boot(KernelError),
@@ -105,21 +113,53 @@ impl<K: Kernel> Actuator<K> {
         options: Options,
     ) -> Result<(Self, Recovery), ActuateError> {
         let (recovery, remaining) = recover::recover(&mut kernel, medium.as_mut())?;
-        let boot = kernel.boot_id().map_err(ActuateError::Boot)?;
-        let ledger = Ledger::start(medium, boot, &remaining)?;
-        let mut actuator = Self {
-            kernel,
-            ledger,
-            options,
-            entries: Vec::new(),
-            index: HashMap::new(),
-            births: None,
-            scanned_ticks: 0,
+        Ok((Self::start(kernel, medium, options, remaining)?, recovery))
+    }
+
+    /// As [`Actuator::open`], but what a predecessor set stays set and is known: for settings that stay until
+    /// [`restore`].
+    ///
+    /// # Errors
+    /// As [`Actuator::open`]; a damaged journal is dealt with in the same way.
+    pub fn resume(kernel: K, state_dir: &Path, options: Options) -> Result<Self, ActuateError> {
+        Self::resume_on(kernel, Box::new(FileMedium::open(state_dir)?), options)
+    }
+
+    /// As [`Actuator::resume`], with the journal kept elsewhere.
+    ///
+    /// # Errors
+    /// As [`Actuator::resume`].
+    pub fn resume_on(
+        mut kernel: K,
+        mut medium: Box<dyn Medium>,
+        options: Options,
+    ) -> Result<Self, ActuateError> {
+        let entries = match recover::read(&mut kernel, medium.as_mut())? {
+            Some(left) if left.damaged().is_some() => recover::undo(&mut kernel, medium.as_mut(), left)?.1,
+            Some(left) => left.entries,
+            None => Vec::new(),
         };
-        for entry in remaining {
-            actuator.insert(entry);
-        }
-        Ok((actuator, recovery))
+        Self::start(kernel, medium, options, entries)
+    }
+
+    fn start(
+        mut kernel: K,
+        medium: Box<dyn Medium>,
+        options: Options,
+        entries: Vec<Entry>,
+    ) -> Result<Self, ActuateError> {
+        let boot = kernel.boot_id().map_err(ActuateError::Boot)?;
+        let ledger = Ledger::start(medium, boot, kernel.namespaces(), &entries)?;
+        let mut actuator =
+            Self { kernel, ledger, options, entries, index: HashMap::new(), births: None, scanned_ticks: 0 };
+        actuator.reindex();
+        Ok(actuator)
+    }
+
+    /// Ends and leaves in place what is set, until [`restore`]. Without anything set no journal is left.
+    pub fn leave(mut self) -> std::io::Result<()> {
+        let is_known = |entry: &Entry| entry.journaled > 0 || !entry.lent.is_empty();
+        if self.entries.iter().any(is_known) { Ok(()) } else { self.ledger.finish() }
     }
 
     /// The kernel, for reading.
@@ -216,7 +256,7 @@ impl<K: Kernel> Actuator<K> {
     /// Puts everything back and removes the journal; it stays where something could not be put back.
     pub fn close(mut self) -> RestoreReport {
         let mut report = self.restore_all();
-        if report.failed.is_empty() {
+        if report.is_finished() {
             if let Err(error) = self.ledger.finish() {
                 report.notes.push(format!("the journal could not be removed: {error}"));
             }
@@ -233,6 +273,13 @@ impl<K: Kernel> Actuator<K> {
         index
     }
 
+    /// Indexes what was added behind our back: main threads by [`put_back_at`].
+    fn index_new(&mut self) {
+        if self.entries.len() != self.index.len() {
+            self.reindex();
+        }
+    }
+
     fn reindex(&mut self) {
         self.index = self
             .entries
@@ -244,6 +291,11 @@ impl<K: Kernel> Actuator<K> {
 
     /// Takes tasks born of tuned ones under its wings, so that they go back unless the plan names them.
     fn adopt_newborn(&mut self, report: &mut RestoreReport) {
+        match adopt::follow_execs(&mut self.kernel, &mut self.entries) {
+            Ok(followed) if followed.is_empty() => {}
+            Ok(_) => self.reindex(),
+            Err(error) => report.notes.push(format!("threads that called exec: looked for later: {error}")),
+        }
         let births = self.kernel.births();
         let now = self.kernel.now_ticks();
         if self.entries.is_empty() || (births.is_some() && births == self.births) {
@@ -252,12 +304,15 @@ impl<K: Kernel> Actuator<K> {
         let since = self.scanned_ticks.saturating_sub(BIRTH_MARGIN_TICKS);
         match adopt::find(&mut self.kernel, &self.entries, since.max(first_ticks(&self.entries))) {
             Ok(found) => {
-                for entry in found {
+                for entry in found.entries {
                     self.insert(entry);
                 }
-                (self.births, self.scanned_ticks) = (births, now);
+                // Who could not be looked at is looked at with the next plan.
+                if found.unseen.is_empty() {
+                    (self.births, self.scanned_ticks) = (births, now);
+                }
             }
-            Err(error) => report.notes.push(format!("descendants could not be looked for: {error}")),
+            Err(error) => report.notes.push(format!("descendants: looked for later: {error}")),
         }
     }
 
@@ -274,8 +329,9 @@ impl<K: Kernel> Actuator<K> {
             .collect();
         order.sort_by_key(|&index| std::cmp::Reverse(self.entries[index].sequence));
         for index in order {
-            put_back(&mut self.kernel, &mut self.entries[index], report);
+            put_back_at(&mut self.kernel, &mut self.entries, index, report);
         }
+        self.index_new();
     }
 
     /// Puts on disk what must be there before the writes: one append for all.
@@ -294,23 +350,27 @@ impl<K: Kernel> Actuator<K> {
     fn commit(&mut self, write: Write, back: &mut RestoreReport) -> Verdict {
         let Write { entry: index, present, to, companion } = write;
         let (target, knob) = (self.entries[index].target.clone(), self.entries[index].knob);
-        match self.kernel.read(&target, knob) {
-            Ok(now) if now == present => {}
+        let entry = &mut self.entries[index];
+        let present = match self.kernel.read(&target, knob) {
+            Ok(now) if now == present => present,
+            // Of ours: another change of this plan moved it (`cpu.idle` moves the weight).
+            Ok(now) if entry.wrote[..entry.journaled].contains(&now) => now,
             Ok(now) => {
-                self.entries[index].state = State::Foreign;
+                entry.state = State::Foreign;
                 return Verdict::Conflict(now);
             }
             Err(error) => return verdict(error),
-        }
+        };
         if let Some(companion) = companion {
             self.entries[companion].sequence = self.ledger.next_sequence();
             self.entries[companion].state = State::Unknown;
         }
         self.entries[index].sequence = self.ledger.next_sequence();
         // Many others may have been looked at since: the shorter the time from here to the write, the rarer a stranger.
-        match still_there(&mut self.kernel, &self.entries[index]) {
-            Ok(true) => {}
-            Ok(false) => {
+        match locate(&mut self.kernel, &self.entries[index]) {
+            Ok(Some(now)) if now == target => {}
+            Ok(Some(_)) => return Verdict::Gone,
+            Ok(None) => {
                 self.entries[index].state = State::Gone;
                 return Verdict::Gone;
             }
@@ -326,9 +386,14 @@ impl<K: Kernel> Actuator<K> {
         }
         evenkeel_kernfs::fault::point("actuate.written");
         let read = self.kernel.read(&target, knob);
-        match still_there(&mut self.kernel, &self.entries[index]) {
-            Ok(true) => {}
-            Ok(false) => {
+        match locate(&mut self.kernel, &self.entries[index]) {
+            Ok(Some(now)) if now == target => {}
+            // Renamed in that instant: it has the value under its new name.
+            Ok(Some(_)) => {
+                self.take_back(index, back);
+                return Verdict::Gone;
+            }
+            Ok(None) => {
                 if let Target::Task(id) = &target {
                     heal_stranger(&mut self.kernel, id.tid, &to, &present);
                 }
@@ -347,6 +412,10 @@ impl<K: Kernel> Actuator<K> {
                 Verdict::Applied(Applied { from: present, now })
             }
             Ok(now) => {
+                if let Target::Net(_) = target {
+                    // What the kernel made of it is ours, too.
+                    self.entries[index].wrote.push(now.clone());
+                }
                 self.take_back(index, back);
                 Verdict::Failed(KernelError::Invalid(format!("wrote {to}, but it reads {now}; taken back")))
             }
@@ -379,7 +448,8 @@ impl<K: Kernel> Actuator<K> {
 
     fn take_back(&mut self, index: usize, back: &mut RestoreReport) {
         self.entries[index].state = State::Unknown;
-        put_back(&mut self.kernel, &mut self.entries[index], back);
+        put_back_at(&mut self.kernel, &mut self.entries, index, back);
+        self.index_new();
     }
 }
 

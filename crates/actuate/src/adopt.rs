@@ -1,17 +1,23 @@
-//! Descendants: what was born while a parent or a sibling thread was tuned carries our values and goes back with them.
+//! Who else carries our values: what was born while a parent or a sibling thread was tuned, and who took a tuned
+//! thread's place.
 //!
 //! A task copies its parent's class, nice, slice and affinity at `fork`, and never afterwards: it is enough to look at
 //! each task once after its birth. It is recognised by ancestry (the chain of parents, and threads of the same
-//! process); an orphan, whose parent is now pid 1 or another ancestor that takes in orphans, by the tuned task's cgroup and
-//! by carrying exactly a value that was written; where several tuned tasks fit, process group, session and name decide.
+//! process); a child made with `CLONE_PARENT`, which has its maker's parent, by its program's stack being where its
+//! maker's is; an orphan, whose parent is now pid 1 or another ancestor that takes in orphans, by the tuned task's
+//! cgroup and by carrying exactly a value that was written; where several tuned tasks fit, process group, session and
+//! name decide.
+//!
+//! A thread that calls `exec` takes over number and start time of its process's main thread (`de_thread` in
+//! `fs/exec.c`), and keeps its own attributes: see [`follow_execs`].
 
 use std::collections::{BTreeSet, HashMap};
 
-use evenkeel_base::{Knob, SchedAttr, Setting, Target};
+use evenkeel_base::{CpuSet, Knob, SchedAttr, Setting, Target, TaskId};
 
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
-use crate::undo::{Entry, State, widest};
+use crate::undo::{Entry, State};
 use crate::value::{inherited, reverse, same};
 
 /// Properties a child inherits.
@@ -20,13 +26,23 @@ const INHERITED: [Knob; 2] = [Knob::Affinity, Knob::Sched];
 /// Longest chain of parents followed.
 const MAX_CHAIN: usize = 64;
 
+/// What came of looking for descendants.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Not yet journaled, with the parent's original as theirs.
+    pub entries: Vec<Entry>,
+    /// Who could not be looked at, and why.
+    pub unseen: Vec<String>,
+    /// Who may have inherited a value of ours or chosen it, and is left alone.
+    pub doubtful: Vec<String>,
+}
+
 /// Finds descendants among the tasks born since `since_ticks` that carry values of ours and are not among the entries.
-/// Returns new entries for them, not yet journaled, with the parent's original as theirs.
 pub(crate) fn find<K: Kernel>(
     kernel: &mut K,
     entries: &[Entry],
     since_ticks: u64,
-) -> Result<Vec<Entry>, KernelError> {
+) -> Result<Found, KernelError> {
     let mut by_process: HashMap<u32, Vec<usize>> = HashMap::new();
     let mut known = BTreeSet::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -36,7 +52,7 @@ pub(crate) fn find<K: Kernel>(
         }
     }
     if by_process.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     }
     let processes = by_process.keys().copied().collect();
     let mut born = kernel.tasks_born_since(since_ticks, &processes)?;
@@ -46,14 +62,19 @@ pub(crate) fn find<K: Kernel>(
         .filter(|f| f.id.tid == f.id.tgid)
         .map(|f| (f.id.tgid, (f.ppid, f.id.start_time)))
         .collect();
-    let mut search = Search { kernel, parents, by_process, found: Vec::new(), entries };
+    let mut search = Search { kernel, parents, by_process, found: Found::default(), entries };
     for facts in &born {
         if facts.kernel_thread || facts.id.tid == 1 {
             continue;
         }
         for knob in INHERITED {
-            if !known.contains(&(facts.id, knob)) {
-                search.look(facts, knob);
+            if known.contains(&(facts.id, knob)) {
+                continue;
+            }
+            match search.look(facts, knob) {
+                // It ended meanwhile.
+                Ok(()) | Err(KernelError::Gone) => {}
+                Err(error) => search.found.unseen.push(format!("{} of {}: {error}", knob.name(), facts.id)),
             }
         }
     }
@@ -65,47 +86,113 @@ struct Search<'a, K> {
     /// Of each process born since: its parent and its start time.
     parents: HashMap<u32, (u32, u64)>,
     by_process: HashMap<u32, Vec<usize>>,
-    found: Vec<Entry>,
+    found: Found,
     entries: &'a [Entry],
 }
 
+/// A task as it is looked at.
+struct Seen<'a> {
+    facts: &'a TaskFacts,
+    knob: Knob,
+    present: Setting,
+    widest: Option<CpuSet>,
+}
+
 impl<K: Kernel> Search<'_, K> {
-    fn entry(&self, index: usize) -> &Entry {
-        self.entries.get(index).unwrap_or_else(|| &self.found[index - self.entries.len()])
+    fn elder(&self, index: usize) -> &Entry {
+        self.entries.get(index).unwrap_or_else(|| &self.found.entries[index - self.entries.len()])
     }
 
-    fn look(&mut self, facts: &TaskFacts, knob: Knob) {
-        let target = Target::Task(facts.id);
-        let Ok(present) = self.kernel.read(&target, knob) else { return };
-        let widest = widest(self.kernel, &target, knob);
+    fn elders(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().chain(&self.found.entries)
+    }
+
+    fn look(&mut self, facts: &TaskFacts, knob: Knob) -> Result<(), KernelError> {
+        let present = self.kernel.read(&Target::Task(facts.id), knob)?;
+        let widest = match knob {
+            Knob::Affinity => Some(self.kernel.widest_affinity(facts.id)?),
+            _ => None,
+        };
+        let seen = Seen { facts, knob, present, widest };
         let chain = self.chain(facts);
-        for (process, oldest) in &chain {
-            for index in self.by_process.get(process).cloned().unwrap_or_default() {
-                let elder = self.entry(index);
-                if elder.knob != knob || elder.origin.since_ticks > *oldest {
+        // A value that is ours as a whole says more than one that is in part, and so does kinship.
+        let original = self.from_chain(&seen, &chain, true);
+        let original = match original {
+            None => self.from_sibling(&seen)?,
+            found => found,
+        };
+        // A part of it that is what every task has was there without us.
+        let in_part = || if is_ordinary(&seen) { None } else { self.from_chain(&seen, &chain, false) };
+        let original = original.or_else(in_part);
+        let original = match original {
+            None => self.from_orphans_elder(&seen, chain.last().map_or(0, |(process, _)| *process))?,
+            found => found,
+        };
+        match original {
+            Some((original, since_ticks)) => self.adopt(seen, original, since_ticks),
+            None => Ok(()),
+        }
+    }
+
+    /// What it is to have, by a process it descends from, and since when that was tuned.
+    fn from_chain(&self, seen: &Seen<'_>, chain: &[(u32, u64)], whole: bool) -> Option<(Setting, u64)> {
+        let widest = seen.widest.as_ref();
+        // A part of a value may be anybody's: it counts in a copy of the tuned process only, which runs its program.
+        let is_copy = |elder: &Entry| [0, elder.origin.image].contains(&seen.facts.image);
+        for (process, oldest) in chain {
+            for &index in self.by_process.get(process).into_iter().flatten() {
+                let elder = self.elder(index);
+                if elder.knob != seen.knob || elder.origin.since_ticks > *oldest {
                     continue;
                 }
                 let original = inherited(&elder.original);
                 let ours: Vec<Setting> = elder.wrote.iter().map(inherited).collect();
-                if same(&present, &original, widest.as_ref()) {
+                if same(&seen.present, &original, widest) {
                     continue;
                 }
-                if let Some(reverse) = reverse(&original, &ours, &present, widest.as_ref()) {
-                    let since_ticks = elder.origin.since_ticks;
-                    self.adopt(facts, reverse.to, present, since_ticks);
-                    return;
+                if let Some(reverse) = reverse(&original, &ours, &seen.present, widest)
+                    && (!reverse.partial || (!whole && is_copy(elder)))
+                {
+                    return Some((reverse.to, elder.origin.since_ticks));
                 }
             }
         }
-        // What every task has by default says nothing about where it comes from.
-        let ordinary = match &present {
-            Setting::Affinity(cpus) => widest.as_ref().is_none_or(|widest| cpus == widest),
-            Setting::Sched(attr) => *attr == SchedAttr::DEFAULT,
-            _ => true,
+        None
+    }
+
+    /// What it is to have if a task with the same parent made it by `CLONE_PARENT`. Its program tells: who was started by
+    /// that parent itself and runs a program of its own chose its values itself.
+    fn from_sibling(&mut self, seen: &Seen<'_>) -> Result<Option<(Setting, u64)>, KernelError> {
+        let facts = seen.facts;
+        let fits = |elder: &&Entry| {
+            let parent = elder.origin.ancestors.first().copied().unwrap_or(1);
+            elder.knob == seen.knob
+                && matches!(elder.target, Target::Task(_))
+                && parent == facts.ppid.max(1)
+                && carries(elder, seen)
         };
-        if !ordinary {
-            self.look_for_orphan(facts, knob, present, chain.last().map_or(0, |(process, _)| *process));
+        let elders: Vec<Entry> = self.elders().filter(fits).cloned().collect();
+        let mut doubtful = false;
+        for elder in &elders {
+            let Target::Task(id) = &elder.target else { continue };
+            let image = match self.kernel.identity(id.tid) {
+                Ok(now) if now.id == *id => now.image,
+                Ok(_) | Err(KernelError::Gone) => 0,
+                Err(error) => return Err(error),
+            };
+            if facts.image != 0 && [elder.origin.image, image].contains(&facts.image) {
+                return Ok(Some((inherited(&elder.original), elder.origin.since_ticks)));
+            }
+            doubtful |= elder.origin.comm == facts.comm;
         }
+        if doubtful && !is_ordinary(seen) {
+            self.found.doubtful.push(format!(
+                "{} ({}) has {}, as a task had that was changed and has the same parent: inherited (CLONE_PARENT) or its \
+                 own choice; left as it is",
+                facts.id, facts.comm, seen.present
+            ));
+        }
+        Ok(None)
     }
 
     /// The process's own number for a thread, then its parents, upwards as long as they were born since themselves; the
@@ -129,39 +216,37 @@ impl<K: Kernel> Search<'_, K> {
         chain
     }
 
-    fn look_for_orphan(&mut self, facts: &TaskFacts, knob: Knob, present: Setting, top: u32) {
+    /// What it is to have if it is an orphan; `top` is the process its chain of parents ends with.
+    fn from_orphans_elder(
+        &mut self,
+        seen: &Seen<'_>,
+        top: u32,
+    ) -> Result<Option<(Setting, u64)>, KernelError> {
         // A child of a living process that takes in no orphans was born there: it is no child of a tuned task.
-        if top > 1 && !self.kernel.identity(top).is_ok_and(|facts| facts.reaper) {
-            return;
+        if is_ordinary(seen) || (top > 1 && !self.kernel.identity(top)?.reaper) {
+            return Ok(None);
         }
         let fits = |elder: &&Entry| {
-            elder.knob == knob
+            elder.knob == seen.knob
                 && matches!(elder.target, Target::Task(_))
-                && elder.origin.since_ticks <= facts.id.start_time
-                && elder.origin.cgroup == facts.cgroup
                 && (top <= 1 || elder.origin.ancestors.contains(&top))
-                && present != inherited(&elder.original)
-                && elder.wrote.iter().any(|wrote| inherited(wrote) == present)
+                && carries(elder, seen)
         };
         // Several tuned tasks may have had the same value: the closest relation counts.
         let closeness = |elder: &&Entry| {
             let origin = &elder.origin;
             (
-                origin.process_group == facts.process_group,
-                origin.session == facts.session,
-                origin.comm == facts.comm,
+                origin.process_group == seen.facts.process_group,
+                origin.session == seen.facts.session,
+                origin.comm == seen.facts.comm,
             )
         };
-        let elder = self.entries.iter().chain(&self.found).filter(fits).max_by_key(closeness);
-        if let Some(elder) = elder {
-            let (original, since_ticks) = (inherited(&elder.original), elder.origin.since_ticks);
-            self.adopt(facts, original, present, since_ticks);
-        }
+        let elder = self.elders().filter(fits).max_by_key(closeness);
+        Ok(elder.map(|elder| (inherited(&elder.original), elder.origin.since_ticks)))
     }
 
-    fn adopt(&mut self, facts: &TaskFacts, original: Setting, present: Setting, since_ticks: u64) {
-        let index = self.entries.len() + self.found.len();
-        self.by_process.entry(facts.id.tgid).or_default().push(index);
+    fn adopt(&mut self, seen: Seen<'_>, original: Setting, since_ticks: u64) -> Result<(), KernelError> {
+        let Seen { facts, present, .. } = seen;
         let origin = Origin {
             since_ticks,
             process_group: facts.process_group,
@@ -169,21 +254,126 @@ impl<K: Kernel> Search<'_, K> {
             comm: facts.comm.clone(),
             cgroup: facts.cgroup.clone(),
             ancestors: vec![facts.ppid],
-            group_id: 0,
+            identity: 0,
+            image: facts.image,
+            leader: leader(self.kernel, facts.id, seen.knob)?,
             descendant: true,
         };
+        let index = self.entries.len() + self.found.entries.len();
+        self.by_process.entry(facts.id.tgid).or_default().push(index);
         let entry = Entry::new(Target::Task(facts.id), original, origin);
-        self.found.push(Entry { wrote: vec![present.clone()], state: State::Ours(present), ..entry });
+        self.found.entries.push(Entry { wrote: vec![present.clone()], state: State::Ours(present), ..entry });
+        Ok(())
     }
 }
 
+/// What every task has by default says nothing about where it comes from.
+fn is_ordinary(seen: &Seen<'_>) -> bool {
+    match &seen.present {
+        Setting::Affinity(cpus) => seen.widest.as_ref().is_none_or(|widest| cpus == widest),
+        Setting::Sched(attr) => *attr == SchedAttr::DEFAULT,
+        _ => true,
+    }
+}
+
+/// Whether a task may have its value from one that was tuned before its birth, in the same cgroup.
+fn carries(elder: &Entry, seen: &Seen<'_>) -> bool {
+    elder.origin.since_ticks <= seen.facts.id.start_time
+        && elder.origin.cgroup == seen.facts.cgroup
+        && seen.present != inherited(&elder.original)
+        && elder.wrote.iter().any(|wrote| inherited(wrote) == seen.present)
+}
+
+/// What the main thread of a thread's process has; `None` for a main thread.
+pub(crate) fn leader<K: Kernel>(
+    kernel: &mut K,
+    id: TaskId,
+    knob: Knob,
+) -> Result<Option<Setting>, KernelError> {
+    if id.tid == id.tgid {
+        return Ok(None);
+    }
+    match kernel.read(&Target::Task(TaskId { tid: id.tgid, ..id }), knob) {
+        Ok(value) => Ok(Some(value)),
+        Err(KernelError::Gone) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes those entries that became a main thread by `exec` entries of that main thread; gives their places. One is
+/// taken for such a thread when it is gone and the main thread has a value of its, which it had not before.
+pub(crate) fn follow_execs<K: Kernel>(
+    kernel: &mut K,
+    entries: &mut Vec<Entry>,
+) -> Result<Vec<usize>, KernelError> {
+    let mut followed = Vec::new();
+    for index in 0..entries.len() {
+        let entry = &entries[index];
+        let Target::Task(id) = entry.target else { continue };
+        let Some(before) = entry.origin.leader.clone() else { continue };
+        if entry.state == State::Back && entry.wrote.is_empty() {
+            continue;
+        }
+        if entry.state != State::Gone && kernel.is_alive(id)? {
+            continue;
+        }
+        let facts = match kernel.identity(id.tgid) {
+            Ok(facts) => facts,
+            Err(KernelError::Gone) => continue,
+            Err(error) => return Err(error),
+        };
+        // The main thread is older than the others; a process that got the number later is younger.
+        if (facts.id.tgid, facts.id.tid) != (id.tgid, id.tgid) || facts.id.start_time > id.start_time {
+            continue;
+        }
+        let target = Target::Task(facts.id);
+        let present = match kernel.read(&target, entry.knob) {
+            Ok(present) => present,
+            Err(KernelError::Gone) => continue,
+            Err(error) => return Err(error),
+        };
+        let widest = match entry.knob {
+            Knob::Affinity => Some(kernel.widest_affinity(facts.id)?),
+            _ => None,
+        };
+        let is = |value: &Setting| same(&present, value, widest.as_ref());
+        let own = entries.iter().position(|other| other.target == target && other.knob == entry.knob);
+        let by_own = own.is_some_and(|own| entries[own].wrote.iter().any(is));
+        if let Some(own) = own.filter(|_| by_own) {
+            // It may have been put back before, and then got the thread's.
+            if entries[own].state == State::Back {
+                entries[own].state = State::Unknown;
+                followed.push(own);
+            }
+            continue;
+        }
+        if is(&before) || is(&entry.original) || !entry.wrote.iter().any(is) {
+            continue;
+        }
+        let origin = Origin { comm: facts.comm, image: facts.image, leader: None, ..entry.origin.clone() };
+        let taken = Entry { target, origin, journaled: 0, state: State::Ours(present), ..entry.clone() };
+        entries[index].state = State::Gone;
+        let place = own.unwrap_or(entries.len());
+        match own {
+            Some(own) => entries[own] = taken,
+            None => entries.push(taken),
+        }
+        followed.push(place);
+    }
+    Ok(followed)
+}
+
 /// Processes a task descends from, nearest first, pid 1 left out.
-pub(crate) fn ancestors<K: Kernel>(kernel: &mut K, facts: &TaskFacts) -> Vec<u32> {
+pub(crate) fn ancestors<K: Kernel>(kernel: &mut K, facts: &TaskFacts) -> Result<Vec<u32>, KernelError> {
     let mut chain = Vec::new();
     let mut next = facts.ppid;
     while next > 1 && chain.len() < MAX_CHAIN && !chain.contains(&next) {
         chain.push(next);
-        next = kernel.identity(next).map_or(0, |facts| facts.ppid);
+        next = match kernel.identity(next) {
+            Ok(facts) => facts.ppid,
+            Err(KernelError::Gone) => 0,
+            Err(error) => return Err(error),
+        };
     }
-    chain
+    Ok(chain)
 }

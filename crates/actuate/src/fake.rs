@@ -25,8 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, SchedAttr, Setting, Target, TaskId};
+use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, NetKnob, SchedAttr, Setting, Target, TaskId};
 
+use crate::journal::Namespaces;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
 use crate::value::inherited;
 
@@ -56,6 +57,17 @@ pub enum Event {
         /// The child is reparented to pid 1 at once.
         orphan: bool,
     },
+    /// A task has a child of this number by `CLONE_PARENT`: its parent is the maker's.
+    ForkBeside {
+        /// The maker; nothing happens when it is not there.
+        maker: u32,
+        /// The child's number.
+        child: u32,
+    },
+    /// A thread calls `exec`: all others of its process end, and it takes over the main thread's number.
+    Exec(u32),
+    /// A link gets another name.
+    RenameLink(String, String),
     /// A cgroup is removed, and perhaps made again under the same name.
     RemoveGroup(GroupRef, bool),
     /// Nothing can be written to the disk from now on.
@@ -94,6 +106,10 @@ struct State {
     ended: BTreeSet<TaskId>,
     /// Cgroups whose owner remembers what is written.
     owned: BTreeMap<GroupRef, BTreeMap<Knob, Setting>>,
+    namespaces: Namespaces,
+    /// Links' indices.
+    links: BTreeMap<String, u64>,
+    net: BTreeMap<NetKnob, String>,
 }
 
 /// Everything there is; clones are the same world. It outlives the actuator.
@@ -143,6 +159,7 @@ impl World {
             cgroup: format!("0::/{ppid}\n"),
             reaper: tid == 1,
             busy: false,
+            image: state.tasks.get(&tgid).map_or(id.start_time, |leader| leader.facts.image),
         };
         let cpuset = state.cpus.clone();
         let task = Task { facts, sched: SchedAttr::DEFAULT, affinity: crate::all_cpus(), cpuset };
@@ -185,6 +202,27 @@ impl World {
         let values = values.iter().map(|value| (value.knob(), value.clone())).collect();
         state.groups.insert(group.clone(), (id, values));
         group
+    }
+
+    /// Adds a property of the network; one of a link adds the link.
+    pub fn add_net(&self, knob: &NetKnob, value: &str) {
+        let mut state = self.lock();
+        state.ticks += 1;
+        let index = state.ticks;
+        if let Some(link) = knob.link() {
+            state.links.entry(link.to_owned()).or_insert(index);
+        }
+        state.net.insert(knob.clone(), value.to_owned());
+    }
+
+    /// Looks at the world from other namespaces from now on.
+    pub fn set_namespaces(&self, namespaces: Namespaces) {
+        self.lock().namespaces = namespaces;
+    }
+
+    /// Something happens now.
+    pub fn happen(&self, event: Event) {
+        self.lock().happen(event);
     }
 
     /// Sets a value as the world's own doing, unrecorded.
@@ -250,7 +288,7 @@ impl World {
         state.tasks.get(&id.tid).filter(|t| t.facts.id == id).map(|t| Setting::Sched(t.sched))
     }
 
-    /// All values of all tasks and cgroups; affinities as the mask asked for, so that all ones are told from a list.
+    /// All values of all tasks, cgroups and links (which are called `ifINDEX`); affinities as the mask asked for, so that all ones are told from a list.
     pub fn values(&self) -> BTreeMap<(Target, Knob), Setting> {
         let state = self.lock();
         let mut values = BTreeMap::new();
@@ -263,6 +301,11 @@ impl World {
             for (knob, value) in settings {
                 values.insert((Target::Group(group.clone()), *knob), value.clone());
             }
+        }
+        for (knob, value) in &state.net {
+            let link = knob.link().and_then(|link| state.links.get(link));
+            let knob = link.map_or_else(|| knob.clone(), |index| knob.on_link(&format!("if{index}")));
+            values.insert((Target::Net(knob), Knob::Net), Setting::Net(value.clone()));
         }
         values
     }
@@ -296,7 +339,10 @@ impl State {
                     values.insert(Knob::Weight, Setting::Weight(weight));
                 }
             }
-            (Target::Task(_), _) => return Err(KernelError::Invalid("not a property of tasks".into())),
+            (Target::Net(knob), Setting::Net(value)) => {
+                *self.net.get_mut(knob).ok_or(KernelError::Gone)? = value.clone();
+            }
+            _ => return Err(KernelError::Invalid("not a property of that".into())),
         }
         Ok(())
     }
@@ -315,6 +361,7 @@ impl State {
                     task.facts.id = TaskId { tgid: tid, tid, start_time: self.ticks };
                     task.facts.ppid = 1;
                     task.facts.cgroup = "0::/stranger\n".into();
+                    task.facts.image = self.ticks;
                     (task.sched, task.affinity) = (SchedAttr::DEFAULT, crate::all_cpus());
                     self.births += 1;
                     self.tasks.insert(tid, task);
@@ -324,15 +371,25 @@ impl State {
                 let _ = self.store(&target, &to);
             }
             Event::Fork { parent, child, orphan } => {
-                let Some(mut task) = self.tasks.get(&parent).cloned() else { return };
-                task.facts.ppid = if orphan { 1 } else { task.facts.id.tgid };
-                task.facts.reaper = false;
-                task.facts.id = TaskId { tgid: child, tid: child, start_time: self.ticks };
-                if let Setting::Sched(attr) = inherited(&Setting::Sched(task.sched)) {
-                    task.sched = attr;
-                }
-                self.births += 1;
-                self.tasks.insert(child, task);
+                let ppid = |parent: &TaskFacts| if orphan { 1 } else { parent.id.tgid };
+                self.fork(parent, child, ppid);
+            }
+            Event::ForkBeside { maker, child } => self.fork(maker, child, |maker| maker.ppid),
+            Event::Exec(tid) => self.exec(tid),
+            Event::RenameLink(from, to) => {
+                let Some(index) = self.links.remove(&from) else { return };
+                let knobs = std::mem::take(&mut self.net).into_iter();
+                self.net =
+                    knobs
+                        .map(|(knob, value)| {
+                            if knob.link() == Some(&from) {
+                                (knob.on_link(&to), value)
+                            } else {
+                                (knob, value)
+                            }
+                        })
+                        .collect();
+                self.links.insert(to, index);
             }
             Event::RemoveGroup(group, again) => {
                 if let Some((_, values)) = self.groups.remove(&group)
@@ -344,6 +401,35 @@ impl State {
             Event::DiskFull => self.disk_full = true,
             Event::Crash | Event::Fail(_) => {}
         }
+    }
+
+    fn fork(&mut self, parent: u32, child: u32, ppid: impl Fn(&TaskFacts) -> u32) {
+        let Some(mut task) = self.tasks.get(&parent).cloned() else { return };
+        task.facts.ppid = ppid(&task.facts);
+        task.facts.reaper = false;
+        task.facts.id = TaskId { tgid: child, tid: child, start_time: self.ticks };
+        if let Setting::Sched(attr) = inherited(&Setting::Sched(task.sched)) {
+            task.sched = attr;
+        }
+        self.births += 1;
+        self.tasks.insert(child, task);
+    }
+
+    fn exec(&mut self, tid: u32) {
+        let Some(mut task) = self.tasks.get(&tid).cloned() else { return };
+        let Some(leader) = self.tasks.get(&task.facts.id.tgid) else { return };
+        // de_thread() in fs/exec.c
+        let id = leader.facts.id;
+        task.facts.ppid = leader.facts.ppid;
+        (task.facts.id, task.facts.comm, task.facts.image) = (id, format!("exec-{tid}"), self.ticks);
+        let ended: Vec<u32> =
+            self.tasks.values().filter(|t| t.facts.id.tgid == id.tgid).map(|t| t.facts.id.tid).collect();
+        for tid in ended {
+            if let Some(task) = self.tasks.remove(&tid).filter(|task| task.facts.id != id) {
+                self.ended.insert(task.facts.id);
+            }
+        }
+        self.tasks.insert(id.tid, task);
     }
 
     /// One operation begins. `Err` when it is to fail; the flag says that it is the last.
@@ -402,6 +488,7 @@ impl Kernel for FakeKernel {
                 let (_, values) = state.groups.get(group).ok_or(KernelError::Gone)?;
                 values.get(&knob).cloned().ok_or_else(|| KernelError::Unsupported(knob.name().into()))
             }
+            (Target::Net(knob), _) => state.net.get(knob).cloned().map(Setting::Net).ok_or(KernelError::Gone),
             _ => Err(KernelError::Unsupported(knob.name().into())),
         }
     }
@@ -414,7 +501,7 @@ impl Kernel for FakeKernel {
         };
         let owner = match target {
             Target::Group(group) => state.owned.get_mut(group),
-            Target::Task(_) => None,
+            Target::Task(_) | Target::Net(_) => None,
         };
         let is_owned = owner.map(|memory| memory.insert(to.knob(), to.clone())).is_some();
         match state.store(target, to) {
@@ -431,9 +518,27 @@ impl Kernel for FakeKernel {
         Ok(TaskFacts { policy: Some(task.sched.policy), ..task.facts.clone() })
     }
 
-    fn group_id(&mut self, group: &GroupRef, _knob: Knob) -> Result<u64, KernelError> {
+    fn namespaces(&mut self) -> Namespaces {
+        self.0.lock().namespaces
+    }
+
+    fn identity_of(&mut self, target: &Target, _knob: Knob) -> Result<u64, KernelError> {
         let state = self.begin()?;
-        state.groups.get(group).map(|(id, _)| *id).ok_or(KernelError::Gone)
+        match target {
+            Target::Group(group) => state.groups.get(group).map(|(id, _)| *id).ok_or(KernelError::Gone),
+            Target::Net(knob) => match knob.link() {
+                Some(link) => state.links.get(link).copied().ok_or(KernelError::Gone),
+                None => Ok(0),
+            },
+            Target::Task(_) => Ok(0),
+        }
+    }
+
+    fn renamed(&mut self, target: &Target, identity: u64) -> Option<Target> {
+        let Target::Net(knob) = target else { return None };
+        let state = self.0.lock();
+        let name = state.links.iter().find(|(_, index)| **index == identity)?.0;
+        knob.link().map(|_| Target::Net(knob.on_link(name)))
     }
 
     fn widest_affinity(&mut self, id: TaskId) -> Result<CpuSet, KernelError> {

@@ -3,6 +3,7 @@
 use evenkeel_base::{Change, SchedPolicy, Setting, Target, TaskId};
 
 use crate::actuator::Options;
+use crate::host;
 use crate::undo::Entry;
 
 /// Whether a setting makes sense for its kind of target and is allowed at all.
@@ -10,8 +11,12 @@ pub(crate) fn change(change: &Change, options: &Options) -> Result<(), String> {
     let name = change.knob().name();
     match (&change.to, &change.target) {
         (Setting::Affinity(_) | Setting::Sched(_), Target::Task(_)) => {}
-        (Setting::Affinity(_) | Setting::Sched(_), Target::Group(_)) => {
+        (Setting::Net(value), Target::Net(knob)) => return host::normal(knob, value).map(drop),
+        (Setting::Affinity(_) | Setting::Sched(_), _) => {
             return Err(format!("{name} is a property of tasks"));
+        }
+        (Setting::Net(_), _) | (_, Target::Net(_)) => {
+            return Err(format!("{name} is no property of the network"));
         }
         (_, Target::Group(_)) => {}
         (_, Target::Task(_)) => return Err(format!("{name} is a property of cgroups")),
@@ -35,6 +40,23 @@ pub(crate) fn change(change: &Change, options: &Options) -> Result<(), String> {
         Target::Group(group) if !is_proper_path(&group.path) => {
             Err(format!("{:?} is not a cgroup that may be changed", group.path))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a journal may say that this was found before a change of ours: the journal is a file, and what is written
+/// back is written by root. Tasks that were real-time or nobody's to touch are never changed, so they have no original.
+pub(crate) fn original(target: &Target, original: &Setting) -> Result<(), String> {
+    // A real-time budget is a group's own and may be anything; a cpuset may be empty: it inherits.
+    let may_be_found = match original {
+        Setting::RtRuntime(_) => true,
+        Setting::Cpuset(cpus) => cpus.is_empty(),
+        _ => false,
+    };
+    let to = if may_be_found { Setting::GroupIdle(false) } else { original.clone() };
+    change(&Change { target: target.clone(), to, why: String::new() }, &Options::default())?;
+    match target {
+        Target::Task(id) if id.tgid <= 1 || id.tid <= 1 => Err("pid 1".to_owned()),
         _ => Ok(()),
     }
 }

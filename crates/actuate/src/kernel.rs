@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, SchedPolicy, Setting, Target, TaskId};
+use evenkeel_base::{BootId, CpuSet, Knob, SchedPolicy, Setting, Target, TaskId};
+
+use crate::journal::Namespaces;
 
 /// Why the kernel did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +57,9 @@ pub struct TaskFacts {
     pub reaper: bool,
     /// Running or in an uninterruptible wait, so possibly inside `fork`.
     pub busy: bool,
+    /// Where its program has its stack: a number that a child shares until it calls `exec`, and nobody else is likely to
+    /// (the kernel draws it); 0 when it is not shown.
+    pub image: u64,
 }
 
 /// The kernel as actuation sees it. Methods that take a task's number do not check who it is: the caller does, before
@@ -99,11 +104,20 @@ pub trait Kernel {
         }
     }
 
-    /// A number that no other cgroup has had under the same path in this boot (the directory's inode).
+    /// The namespaces in which numbers and names are meant here.
+    fn namespaces(&mut self) -> Namespaces;
+
+    /// A number that no other cgroup has had under the same path in this boot (the directory's inode), and no other link
+    /// under the same name (its index); 0 for what needs none.
     ///
     /// # Errors
-    /// [`KernelError::Gone`] when there is no such cgroup.
-    fn group_id(&mut self, group: &GroupRef, knob: Knob) -> Result<u64, KernelError>;
+    /// [`KernelError::Gone`] when there is no such cgroup or link.
+    fn identity_of(&mut self, target: &Target, knob: Knob) -> Result<u64, KernelError>;
+
+    /// The same property where [`Kernel::identity_of`] is this number: a link may have another name now.
+    fn renamed(&mut self, _target: &Target, _identity: u64) -> Option<Target> {
+        None
+    }
 
     /// The widest affinity a task can have now: its effective cpuset's online CPUs.
     ///

@@ -3,7 +3,7 @@
 use evenkeel_base::{BootId, CpuSet, Setting};
 
 use crate::actuator::ActuateError;
-use crate::journal::{Header, Record, VERSION, encode};
+use crate::journal::{Header, Namespaces, Record, VERSION, encode};
 use crate::kernel::KernelError;
 use crate::medium::{Medium, wall_seconds};
 use crate::undo::{Entry, State};
@@ -26,9 +26,11 @@ impl Ledger {
     pub fn start(
         mut medium: Box<dyn Medium>,
         boot: BootId,
+        namespaces: Namespaces,
         remaining: &[Entry],
     ) -> Result<Self, ActuateError> {
-        let header = Header { version: VERSION, boot, pid: std::process::id(), since: wall_seconds() };
+        let (pid, since) = (std::process::id(), wall_seconds());
+        let header = Header { version: VERSION, boot, pid, since, namespaces };
         let bytes = snapshot(&header, remaining);
         medium.replace(&bytes).map_err(|error| ActuateError::Journal { path: medium.name(), error })?;
         let sequence = remaining.iter().map(|entry| entry.sequence).max().unwrap_or(0);

@@ -6,11 +6,14 @@ mod proc;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, Nice, SchedAttr, Setting, Target, TaskId};
 use evenkeel_kernfs::sys::{self, RawSchedAttr};
 
+use crate::host::Files;
+use crate::journal::Namespaces;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
 use crate::owner::{Owners, Run, RunProgram};
 use group::Groups;
@@ -32,6 +35,7 @@ pub struct Linux {
     cpusets: HashMap<String, (Instant, CpuSet)>,
     handles: HashMap<TaskId, OwnedFd>,
     max_handles: usize,
+    net: Files,
 }
 
 impl Linux {
@@ -56,6 +60,7 @@ impl Linux {
             cpusets: HashMap::new(),
             handles: HashMap::new(),
             max_handles: usize::try_from(limit / 4).unwrap_or(usize::MAX).min(16_384),
+            net: Files::new(),
         })
     }
 
@@ -122,6 +127,7 @@ impl Kernel for Linux {
                 .map_err(|error| of_task(&error, "sched_getaffinity")),
             (Target::Task(id), Knob::Sched) => self.read_sched(id.tid).map(Setting::Sched),
             (Target::Group(group), knob) => self.groups.read(group, knob),
+            (Target::Net(knob), _) => Ok(Setting::Net(self.net.read(knob)?)),
             (Target::Task(_), knob) => {
                 Err(KernelError::Unsupported(format!("{} is a property of cgroups", knob.name())))
             }
@@ -155,7 +161,8 @@ impl Kernel for Linux {
                 }
                 None => self.groups.write(group, to),
             },
-            (Target::Task(_), to) => {
+            (Target::Net(knob), Setting::Net(value)) => Ok(self.net.write(knob, value)?),
+            (Target::Task(_) | Target::Net(_), to) => {
                 Err(KernelError::Unsupported(format!("{} is a property of cgroups", to.knob().name())))
             }
         }
@@ -199,8 +206,24 @@ impl Kernel for Linux {
         Ok(alive)
     }
 
-    fn group_id(&mut self, group: &GroupRef, knob: Knob) -> Result<u64, KernelError> {
-        self.groups.id(group, knob)
+    fn namespaces(&mut self) -> Namespaces {
+        let inode = |name| std::fs::metadata(format!("/proc/self/ns/{name}")).ok().map(|found| found.ino());
+        Namespaces { pid: inode("pid"), time: inode("time"), net: inode("net"), cgroup: inode("cgroup") }
+    }
+
+    fn identity_of(&mut self, target: &Target, knob: Knob) -> Result<u64, KernelError> {
+        match target {
+            Target::Group(group) => self.groups.id(group, knob),
+            Target::Net(knob) => Ok(self.net.identity(knob)?),
+            Target::Task(_) => Ok(0),
+        }
+    }
+
+    fn renamed(&mut self, target: &Target, identity: u64) -> Option<Target> {
+        match target {
+            Target::Net(knob) => self.net.renamed(knob, identity).map(Target::Net),
+            _ => None,
+        }
     }
 
     fn widest_affinity(&mut self, id: TaskId) -> Result<CpuSet, KernelError> {

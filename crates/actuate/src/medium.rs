@@ -1,13 +1,19 @@
 //! Where the journal is kept: a directory on disk, with a lock that lets one process at a time change the host.
 
-use std::fs::{File, OpenOptions};
+mod dir;
+mod holder;
+
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
+
+use dir::StateDir;
+pub use dir::make_private;
+pub use holder::{LockHolder, lock_holder};
 
 /// What the journal is written to. [`FileMedium`] is the real one; tests use one that fails and tears on demand.
 pub trait Medium {
@@ -60,6 +66,14 @@ pub enum OpenError {
     /// Another process holds the lock.
     #[error("another evenkeel is at work{}; end it first (`evenkeel restore --stop`)", holder(.0))]
     Busy(Option<Holder>),
+    /// The directory or a file in it is somebody else's, or others may write to it: what it says was not written by us.
+    #[error("{path} {why}; nothing is read from it and nothing written to it")]
+    NotOurs {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// The directory or a file in it cannot be used.
     #[error("{path}: {error}")]
     Io {
@@ -98,13 +112,17 @@ pub(crate) fn wall_seconds() -> u64 {
 }
 
 /// A state directory: `journal` and `lock`. The lock is held as long as this lives and ends with the process, however
-/// it ends.
+/// it ends. Directory and files must be this user's and writable by nobody else.
 #[derive(Debug)]
 pub struct FileMedium {
-    dir: PathBuf,
+    dir: StateDir,
     journal: Option<File>,
     _lock: File,
 }
+
+const LOCK: &str = "lock";
+const JOURNAL: &str = "journal";
+const FRESH: &str = "journal.new";
 
 impl FileMedium {
     /// Takes the lock of a state directory, creating the directory (mode 0700) if needed.
@@ -112,29 +130,24 @@ impl FileMedium {
     /// # Errors
     /// [`OpenError::Busy`] when another process has it.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(|error| OpenError::Io { path: dir.into(), error })?;
+        make_private(dir).map_err(|error| OpenError::Io { path: dir.into(), error })?;
         Self::open_existing(dir)
     }
 
     /// Takes the lock of a state directory that is there already; works on a read-only one that has a lock file.
     ///
     /// # Errors
-    /// [`OpenError::Busy`] when another process has it.
+    /// [`OpenError::Busy`] when another process has it, [`OpenError::NotOurs`] when others may have written there.
     pub fn open_existing(dir: &Path) -> Result<Self, OpenError> {
-        let path = dir.join("lock");
+        let path = dir.join(LOCK);
+        let dir = StateDir::open(dir)?;
         let fail = |error: io::Error| OpenError::Io { path: path.clone(), error };
-        let opened =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let (mut lock, writable) = match opened {
+        let (mut lock, writable) = match dir.file(LOCK, OFlags::RDWR | OFlags::CREATE) {
             Ok(file) => (file, true),
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                (File::open(&path).map_err(|_| fail(error))?, false)
+            Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                (dir.file(LOCK, OFlags::RDONLY).map_err(|_| fail(error))?, false)
             }
-            Err(error) => return Err(fail(error)),
+            Err(error) => return Err(error),
         };
         // Somebody only asking who holds it (`holder`) has it for an instant.
         for patience in (0..5).rev() {
@@ -158,24 +171,27 @@ impl FileMedium {
                 tracing::warn!(path = %path.display(), %error, "cannot note the pid in the lock file");
             }
         }
-        Ok(Self { dir: dir.into(), journal: None, _lock: lock })
+        Ok(Self { dir, journal: None, _lock: lock })
     }
 
-    /// Who holds the lock of a state directory, if anybody does.
+    /// Who holds the lock of a state directory, as the lock file says, if anybody does. For messages: see
+    /// [`lock_holder`] for whom to send a signal.
     ///
     /// # Errors
     /// When the lock file is there and cannot be looked at.
     pub fn holder(dir: &Path) -> Result<Option<Option<Holder>>, OpenError> {
-        let path = dir.join("lock");
-        let mut lock = match File::open(&path) {
-            Ok(lock) => lock,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(OpenError::Io { path, error }),
+        let path = dir.join(LOCK);
+        let fail = |error: rustix::io::Errno| OpenError::Io { path: path.clone(), error: error.into() };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut lock = match rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) {
+            Ok(lock) => File::from(lock),
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(fail(error)),
         };
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok(None),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(Some(Self::holder_in(&mut lock))),
-            Err(error) => Err(OpenError::Io { path, error: error.into() }),
+            Err(error) => Err(fail(error)),
         }
     }
 
@@ -185,20 +201,11 @@ impl FileMedium {
         serde_json::from_str(&text).ok()
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.join("journal")
-    }
-
-    fn sync_dir(&self) -> io::Result<()> {
-        File::open(&self.dir)?.sync_all()
-    }
-
     fn file(&mut self) -> io::Result<&mut File> {
-        let path = self.path();
         match &mut self.journal {
             Some(file) => Ok(file),
             none => {
-                let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+                let mut file = self.dir.file(JOURNAL, OFlags::RDWR).map_err(into_io)?;
                 file.seek(SeekFrom::End(0))?;
                 Ok(none.insert(file))
             }
@@ -206,37 +213,42 @@ impl FileMedium {
     }
 }
 
+/// The journal is read and written through [`Medium`], which knows errors of input and output only.
+fn into_io(error: OpenError) -> io::Error {
+    match error {
+        OpenError::Io { error, .. } => error,
+        other => io::Error::new(io::ErrorKind::PermissionDenied, other.to_string()),
+    }
+}
+
 impl Medium for FileMedium {
     fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
-        match std::fs::read(self.path()) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let mut bytes = Vec::new();
+        match self.dir.file(JOURNAL, OFlags::RDONLY) {
+            Ok(mut file) => file.read_to_end(&mut bytes).map(|_| Some(bytes)),
+            Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(into_io(error)),
         }
     }
 
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let fresh = self.dir.join("journal.new");
         let written = (|| {
-            let mut file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&fresh)?;
+            // A file of ours each time: what is there may be anything.
+            self.dir.remove(FRESH)?;
+            let mut file =
+                self.dir.file(FRESH, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL).map_err(into_io)?;
             file.write_all(bytes)?;
             file.sync_all()?;
-            std::fs::rename(&fresh, self.path())?;
+            self.dir.rename(FRESH, JOURNAL)?;
             Ok(file)
         })();
         match written {
             Ok(file) => {
                 self.journal = Some(file);
-                self.sync_dir()
+                self.dir.sync()
             }
             Err(error) => {
-                let _ = std::fs::remove_file(&fresh);
+                let _ = self.dir.remove(FRESH);
                 Err(error)
             }
         }
@@ -257,26 +269,23 @@ impl Medium for FileMedium {
     fn set_aside(&mut self) -> io::Result<PathBuf> {
         self.journal = None;
         let mut stamp = wall_seconds();
-        let mut aside = self.dir.join(format!("journal.corrupt-{stamp}"));
-        while aside.exists() {
+        while self.dir.has(&format!("journal.corrupt-{stamp}")) {
             stamp += 1;
-            aside = self.dir.join(format!("journal.corrupt-{stamp}"));
         }
-        std::fs::rename(self.path(), &aside)?;
-        self.sync_dir()?;
-        Ok(aside)
+        let aside = format!("journal.corrupt-{stamp}");
+        self.dir.rename(JOURNAL, &aside)?;
+        self.dir.sync()?;
+        Ok(self.dir.path().join(aside))
     }
 
     fn remove(&mut self) -> io::Result<()> {
         self.journal = None;
-        match std::fs::remove_file(self.path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => self.sync_dir(),
-        }
+        self.dir.remove(JOURNAL)?;
+        self.dir.sync()
     }
 
     fn name(&self) -> PathBuf {
-        self.path()
+        self.dir.path().join(JOURNAL)
     }
 }
 
@@ -312,6 +321,63 @@ mod tests {
         assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("journal.corrupt-"));
         assert_eq!(medium.load().unwrap(), None);
         medium.remove().unwrap();
+    }
+
+    fn not_ours(dir: &Path) -> String {
+        match FileMedium::open(dir) {
+            Err(error @ OpenError::NotOurs { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_others_may_have_written_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let outer = tempfile::tempdir().unwrap();
+        let dir = outer.path().join("state");
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        FileMedium::open(&dir).unwrap().replace(b"one\n").unwrap();
+        assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o7777, 0o700);
+        for bad in [0o720, 0o702, 0o1777] {
+            mode(&dir, bad);
+            assert!(not_ours(&dir).contains("by others"), "{bad:o}");
+        }
+        mode(&dir, 0o755);
+        FileMedium::open(&dir).unwrap();
+        mode(&dir.join("journal"), 0o666);
+        assert!(FileMedium::open(&dir).unwrap().load().unwrap_err().to_string().contains("by others"));
+        mode(&dir.join("journal"), 0o600);
+        let link = outer.path().join("link");
+        symlink(&dir, &link).unwrap();
+        assert!(not_ours(&link).contains("symbolic link"));
+        if rustix::process::geteuid().is_root() {
+            chown(dir.join("journal"), Some(65534), None).unwrap();
+            assert!(FileMedium::open(&dir).unwrap().load().unwrap_err().to_string().contains("65534"));
+            chown(&dir, Some(65534), None).unwrap();
+            assert!(not_ours(&dir).contains("65534"));
+        }
+    }
+
+    #[test]
+    fn links_in_the_state_directory_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let precious = dir.path().join("precious");
+        std::fs::write(&precious, "data").unwrap();
+        let plant = |name: &str| std::os::unix::fs::symlink(&precious, dir.path().join(name)).unwrap();
+        plant("journal.new");
+        let mut medium = FileMedium::open(dir.path()).unwrap();
+        medium.replace(b"one\n").unwrap();
+        assert_eq!(medium.load().unwrap().unwrap(), b"one\n");
+        medium.remove().unwrap();
+        plant("journal");
+        assert!(medium.load().is_err());
+        drop(medium);
+        std::fs::remove_file(dir.path().join("lock")).unwrap();
+        plant("lock");
+        assert!(FileMedium::open(dir.path()).is_err());
+        assert_eq!(std::fs::read(&precious).unwrap(), b"data");
     }
 
     #[test]

@@ -126,6 +126,8 @@ pub struct RestoreReport {
     pub conflicts: Vec<Item>,
     /// Could not be put back; the journal keeps the original for the next attempt.
     pub failed: Vec<Item>,
+    /// Who may have inherited a value of ours and could not be looked at; the journal is kept for the next attempt.
+    pub unseen: Vec<String>,
     /// Remarks on the whole, such as a journal of another boot.
     pub notes: Vec<String>,
 }
@@ -133,7 +135,23 @@ pub struct RestoreReport {
 impl RestoreReport {
     /// Nothing is left that differs from what was found.
     pub fn is_clean(&self) -> bool {
-        self.conflicts.is_empty() && self.failed.is_empty()
+        self.conflicts.is_empty() && self.is_finished()
+    }
+
+    /// Nothing is left to be tried again: what differs from what was found is somebody else's.
+    pub fn is_finished(&self) -> bool {
+        self.failed.is_empty() && self.unseen.is_empty()
+    }
+
+    /// Adds what another journal came to.
+    pub fn append(&mut self, mut other: Self) {
+        self.put_back.append(&mut other.put_back);
+        self.already.append(&mut other.already);
+        self.gone.append(&mut other.gone);
+        self.conflicts.append(&mut other.conflicts);
+        self.failed.append(&mut other.failed);
+        self.unseen.append(&mut other.unseen);
+        self.notes.append(&mut other.notes);
     }
 
     /// Nothing had to be looked at.

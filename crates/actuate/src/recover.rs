@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use evenkeel_base::{Knob, Target};
+use evenkeel_base::{BootId, Knob, Target};
 
 use crate::actuator::{ActuateError, first_ticks};
 use crate::adopt;
@@ -10,8 +10,59 @@ use crate::journal::{Contents, Header, Record, VERSION, decode};
 use crate::kernel::Kernel;
 use crate::ledger::snapshot;
 use crate::medium::Medium;
+use crate::namespaces;
+use crate::old;
 use crate::outcome::{Recovery, RestoreReport};
-use crate::undo::{Entry, SETTLE, State, put_back};
+use crate::undo::{Entry, SETTLE, State, put_back, put_back_at};
+
+/// What a journal says that is of interest here and now.
+pub(crate) struct Left {
+    header: Option<Header>,
+    boot: BootId,
+    contents: Contents,
+    /// Oldest first.
+    pub entries: Vec<Entry>,
+    notes: Vec<String>,
+}
+
+impl Left {
+    /// First line that is damaged.
+    pub fn damaged(&self) -> Option<usize> {
+        self.contents.damaged.first().copied()
+    }
+}
+
+/// Reads a journal; nothing is changed. `None`: there is none.
+///
+/// # Errors
+/// It cannot be read, is of a newer version, or was written in other namespaces.
+pub(crate) fn read<K: Kernel>(kernel: &mut K, medium: &mut dyn Medium) -> Result<Option<Left>, ActuateError> {
+    let path = medium.name();
+    let fail = |error| ActuateError::Journal { path: path.clone(), error };
+    let Some(bytes) = medium.load().map_err(fail)? else { return Ok(None) };
+    let contents = old::contents(&bytes).unwrap_or_else(|| decode(&bytes));
+    let header = contents.header().cloned();
+    if let Some(header) = header.as_ref().filter(|header| header.version > VERSION) {
+        return Err(ActuateError::Version { path, version: header.version });
+    }
+    let boot = kernel.boot_id().map_err(ActuateError::Boot)?;
+    let mut notes = Vec::new();
+    let mut entries = entries(&contents, &mut notes);
+    if header.as_ref().is_some_and(|header| header.boot != boot) {
+        let before = entries.len();
+        entries.retain(|entry| kernel.outlives_boot(&entry.target, entry.knob));
+        notes.push(format!(
+            "the journal is of an earlier boot: {} of its {before} values ended with that boot",
+            before - entries.len()
+        ));
+    } else if let Some(header) = &header
+        && let Some(why) =
+            namespaces::mismatch(kernel, &header.namespaces, &entries).map_err(ActuateError::Boot)?
+    {
+        return Err(ActuateError::Elsewhere { path, why });
+    }
+    Ok(Some(Left { header, boot, contents, entries, notes }))
+}
 
 /// Puts back what the journal says. The second part is what could not be put back and must stay journaled; the caller
 /// replaces or removes the journal.
@@ -19,57 +70,81 @@ pub(crate) fn recover<K: Kernel>(
     kernel: &mut K,
     medium: &mut dyn Medium,
 ) -> Result<(Recovery, Vec<Entry>), ActuateError> {
+    match read(kernel, medium)? {
+        Some(left) => undo(kernel, medium, left),
+        None => Ok(Default::default()),
+    }
+}
+
+/// As [`recover`], of what was read.
+pub(crate) fn undo<K: Kernel>(
+    kernel: &mut K,
+    medium: &mut dyn Medium,
+    left: Left,
+) -> Result<(Recovery, Vec<Entry>), ActuateError> {
     let path = medium.name();
     let fail = |error| ActuateError::Journal { path: path.clone(), error };
-    let Some(bytes) = medium.load().map_err(fail)? else { return Ok(Default::default()) };
-    let contents = decode(&bytes);
-    let header = contents.header().cloned();
-    if let Some(header) = header.as_ref().filter(|header| header.version > VERSION) {
-        return Err(ActuateError::Version { path, version: header.version });
-    }
-    let boot = kernel.boot_id().map_err(ActuateError::Boot)?;
+    let damaged = left.damaged();
+    let Left { header, boot, mut entries, notes, .. } = left;
     let mut recovery =
         Recovery { left_behind: true, pid: header.as_ref().map(|header| header.pid), ..Recovery::default() };
-    let report = &mut recovery.report;
-    let mut entries = entries(&contents, report);
-    if header.as_ref().is_some_and(|header| header.boot != boot) {
-        let before = entries.len();
-        entries.retain(|entry| kernel.outlives_boot(&entry.target, entry.knob));
-        report.notes.push(format!(
-            "the journal is of an earlier boot: {} of its {before} values ended with that boot",
-            before - entries.len()
-        ));
+    recovery.report.notes = notes;
+    put_all_back(kernel, &mut entries, &mut recovery.report);
+    // Whom it was not possible to look at may descend from any of them.
+    if recovery.report.unseen.is_empty() {
+        entries.retain(|entry| entry.state == State::Unknown);
     }
-    put_all_back(kernel, &mut entries, report);
-    entries.retain(|entry| entry.state == State::Unknown);
     for entry in &mut entries {
         // Descendants that could not be put back were in no journal yet: the next one must have them.
         entry.journaled = entry.wrote.len();
     }
-    let Some(&line) = contents.damaged.first() else { return Ok((recovery, entries)) };
+    let Some(line) = damaged else { return Ok((recovery, entries)) };
     recovery.kept_aside = Some(medium.set_aside().map_err(fail)?);
     if !entries.is_empty() {
-        let header = header.unwrap_or(Header { version: VERSION, boot, pid: std::process::id(), since: 0 });
+        let header = header.unwrap_or(Header {
+            version: VERSION,
+            boot,
+            pid: std::process::id(),
+            since: 0,
+            namespaces: kernel.namespaces(),
+        });
         medium.replace(&snapshot(&header, &entries)).map_err(fail)?;
     }
     Err(ActuateError::Damaged { path, line, recovery: Box::new(recovery) })
 }
 
 /// What the records say, oldest first.
-fn entries(contents: &Contents, report: &mut RestoreReport) -> Vec<Entry> {
+fn entries(contents: &Contents, notes: &mut Vec<String>) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut index: HashMap<(Target, Knob), usize> = HashMap::new();
     for (number, record) in contents.records.iter().enumerate() {
         match record {
             Record::Header(_) => {}
             Record::Found { target, original, origin } => {
+                if let Err(why) = crate::guard::original(target, original) {
+                    notes.push(format!("{target:?}: {original} cannot have been found there: {why}"));
+                    continue;
+                }
                 let key = (target.clone(), original.knob());
-                // A cgroup made anew under its old name is another one.
-                let same = |&at: &usize| entries[at].origin.group_id == origin.group_id;
-                if !index.get(&key).is_some_and(same) {
-                    let entry = Entry::new(target.clone(), original.clone(), origin.clone());
-                    entries.push(Entry { state: State::Unknown, ..entry });
-                    index.insert(key, entries.len() - 1);
+                // A cgroup made anew under its old name is another one. A task whose number a thread took over by
+                // `exec` has that thread's original from then on.
+                let same = |&at: &usize| {
+                    let known = &entries[at];
+                    known.origin.identity == origin.identity && known.original == *original
+                };
+                if index.get(&key).is_some_and(same) {
+                    continue;
+                }
+                let fresh = Entry {
+                    state: State::Unknown,
+                    ..Entry::new(target.clone(), original.clone(), origin.clone())
+                };
+                match index.get(&key) {
+                    Some(&at) if entries[at].origin.identity == origin.identity => entries[at] = fresh,
+                    _ => {
+                        entries.push(fresh);
+                        index.insert(key, entries.len() - 1);
+                    }
                 }
             }
             Record::Wrote { target, to } => match index.get(&(target.clone(), to.knob())) {
@@ -79,8 +154,7 @@ fn entries(contents: &Contents, report: &mut RestoreReport) -> Vec<Entry> {
                     entry.journaled = entry.wrote.len();
                     entry.sequence = number as u64;
                 }
-                None => report
-                    .notes
+                None => notes
                     .push(format!("{target:?}: the original of {} is in a damaged line", to.knob().name())),
             },
             Record::Lent { target, cpus } => match index.get(&(target.clone(), Knob::Affinity)) {
@@ -89,9 +163,7 @@ fn entries(contents: &Contents, report: &mut RestoreReport) -> Vec<Entry> {
                     entry.lent = entry.lent.union(cpus);
                     entry.sequence = number as u64;
                 }
-                None => report
-                    .notes
-                    .push(format!("{target:?}: the original of its affinity is in a damaged line")),
+                None => notes.push(format!("{target:?}: the original of its affinity is in a damaged line")),
             },
         }
     }
@@ -102,6 +174,9 @@ fn entries(contents: &Contents, report: &mut RestoreReport) -> Vec<Entry> {
 
 /// Puts all entries back, newest first, then their descendants, until no more turn up.
 pub(crate) fn put_all_back<K: Kernel>(kernel: &mut K, entries: &mut Vec<Entry>, report: &mut RestoreReport) {
+    if let Err(error) = adopt::follow_execs(kernel, entries) {
+        tracing::debug!(%error, "looked at again afterwards");
+    }
     pass(kernel, entries, |state| matches!(state, State::Unknown | State::Ours(_)), report);
     // What one refuses another may have been in the way of: a group's real-time budget, say, under real-time tasks.
     if !report.failed.is_empty() && !report.put_back.is_empty() {
@@ -111,48 +186,79 @@ pub(crate) fn put_all_back<K: Kernel>(kernel: &mut K, entries: &mut Vec<Entry>, 
     let since = first_ticks(entries);
     for wait in std::iter::once(None).chain(SETTLE.map(Some)) {
         if let Some(wait) = wait {
-            if !any_busy(kernel, entries) {
+            // Who could not be looked at is looked at again.
+            if report.unseen.is_empty() && !any_busy(kernel, entries) {
                 break;
             }
             kernel.pause(wait);
         }
+        report.unseen.clear();
         loop {
-            match adopt::find(kernel, entries, since) {
-                Ok(found) if found.is_empty() => break,
-                Ok(mut found) => {
-                    for entry in &mut found {
-                        put_back(kernel, entry, report);
-                    }
-                    entries.extend(found);
-                }
-                Err(error) => {
-                    report.notes.push(format!("descendants could not be looked for: {error}"));
-                    return;
-                }
+            match look_again(kernel, entries, since, report) {
+                0 => break,
+                _ if !report.unseen.is_empty() => break,
+                _ => {}
             }
         }
     }
 }
 
+/// Finds who carries a value of ours and is not among the entries, puts it back, and makes it one of them; how many.
+fn look_again<K: Kernel>(
+    kernel: &mut K,
+    entries: &mut Vec<Entry>,
+    since: u64,
+    report: &mut RestoreReport,
+) -> usize {
+    let mut found = Vec::new();
+    match adopt::follow_execs(kernel, entries) {
+        Ok(followed) => {
+            for index in followed {
+                put_back(kernel, &mut entries[index], report);
+            }
+        }
+        Err(error) => report.unseen.push(format!("threads that took another's number: {error}")),
+    }
+    match adopt::find(kernel, entries, since) {
+        Ok(adopt::Found { entries, unseen, doubtful }) => {
+            found = entries;
+            report.unseen.extend(unseen);
+            for note in doubtful {
+                if !report.notes.contains(&note) {
+                    report.notes.push(note);
+                }
+            }
+        }
+        Err(error) => report.unseen.push(format!("descendants: {error}")),
+    }
+    let number = found.len();
+    for entry in &mut found {
+        put_back(kernel, entry, report);
+    }
+    entries.extend(found);
+    number
+}
+
 fn pass<K: Kernel>(
     kernel: &mut K,
-    entries: &mut [Entry],
+    entries: &mut Vec<Entry>,
     which: impl Fn(&State) -> bool,
     report: &mut RestoreReport,
 ) {
     let mut order: Vec<usize> = (0..entries.len()).filter(|&index| which(&entries[index].state)).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(entries[index].sequence));
     for index in order {
-        put_back(kernel, &mut entries[index], report);
+        put_back_at(kernel, entries, index, report);
     }
 }
 
-/// Whether a task that was tuned may be in the middle of a `fork`.
+/// Whether a task that was tuned may be in the middle of a `fork`, or that cannot be told.
 fn any_busy<K: Kernel>(kernel: &mut K, entries: &[Entry]) -> bool {
     entries.iter().any(|entry| match &entry.target {
-        Target::Task(id) if entry.state != State::Gone => {
-            kernel.identity(id.tid).is_ok_and(|facts| facts.busy && facts.id == *id)
-        }
+        Target::Task(id) if entry.state != State::Gone => match kernel.identity(id.tid) {
+            Ok(facts) => facts.busy && facts.id == *id,
+            Err(error) => error != crate::kernel::KernelError::Gone,
+        },
         _ => false,
     })
 }

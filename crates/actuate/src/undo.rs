@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evenkeel_base::{CpuSet, Knob, Setting, Target};
 
+use crate::adopt;
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError};
 use crate::outcome::{Item, RestoreReport};
@@ -78,16 +79,23 @@ impl Entry {
     }
 }
 
-/// Whether the target an entry is about still exists.
-pub(crate) fn still_there<K: Kernel>(kernel: &mut K, entry: &Entry) -> Result<bool, KernelError> {
-    match &entry.target {
-        Target::Task(id) => kernel.is_alive(*id),
-        Target::Group(group) => match kernel.group_id(group, entry.knob) {
-            Ok(id) => Ok(id == entry.origin.group_id),
-            Err(KernelError::Gone) => Ok(false),
-            Err(error) => Err(error),
+/// The target an entry is about, by its present name: a link may have been renamed. `None`: it exists no more.
+pub(crate) fn locate<K: Kernel>(kernel: &mut K, entry: &Entry) -> Result<Option<Target>, KernelError> {
+    let (target, identity) = (&entry.target, entry.origin.identity);
+    let is_there = match target {
+        Target::Task(id) => kernel.is_alive(*id)?,
+        Target::Group(_) | Target::Net(_) => match kernel.identity_of(target, entry.knob) {
+            Ok(found) => found == identity,
+            Err(KernelError::Gone) => false,
+            Err(error) => return Err(error),
         },
-    }
+    };
+    Ok(if is_there { Some(target.clone()) } else { kernel.renamed(target, identity) })
+}
+
+/// Whether the target an entry is about still exists under its name.
+pub(crate) fn still_there<K: Kernel>(kernel: &mut K, entry: &Entry) -> Result<bool, KernelError> {
+    Ok(locate(kernel, entry)?.is_some_and(|target| target == entry.target))
 }
 
 /// The widest affinity, where it matters for comparing values of this knob.
@@ -103,9 +111,44 @@ fn cannot_compare(written: &Setting, widest: Option<&CpuSet>) -> bool {
     widest.is_none() && matches!(written, Setting::Affinity(cpus) if is_all_cpus(cpus))
 }
 
+/// Puts one of the entries back and adds the result to the report. Before a main thread is said to have somebody else's
+/// value, it is looked whether another thread of its process has taken its place.
+pub(crate) fn put_back_at<K: Kernel>(
+    kernel: &mut K,
+    entries: &mut Vec<Entry>,
+    index: usize,
+    report: &mut RestoreReport,
+) {
+    let is_main = matches!(entries[index].target, Target::Task(id) if id.tid == id.tgid);
+    if is_main && !put_back_if(kernel, &mut entries[index], true, report) {
+        // Who could not be looked at is looked at again when everything else is back.
+        let _ = adopt::follow_execs(kernel, entries);
+    } else if is_main {
+        return;
+    }
+    put_back(kernel, &mut entries[index], report);
+}
+
 /// Puts one entry back and adds the result to the report.
 pub(crate) fn put_back<K: Kernel>(kernel: &mut K, entry: &mut Entry, report: &mut RestoreReport) {
-    let (state, result) = attempt(kernel, entry);
+    put_back_if(kernel, entry, false, report);
+}
+
+/// With `wholly`, nothing is done about a value that is not ours as a whole; whether something was.
+fn put_back_if<K: Kernel>(
+    kernel: &mut K,
+    entry: &mut Entry,
+    wholly: bool,
+    report: &mut RestoreReport,
+) -> bool {
+    let (state, result) = loop {
+        let Some((state, result)) = attempt(kernel, entry, wholly) else { return false };
+        // Not gone but renamed, before or while it was put back.
+        match (&state, locate(kernel, entry)) {
+            (State::Gone, Ok(Some(target))) if target != entry.target => entry.target = target,
+            _ => break (state, result),
+        }
+    };
     evenkeel_kernfs::fault::point("actuate.restored");
     entry.state = state;
     match result {
@@ -115,6 +158,7 @@ pub(crate) fn put_back<K: Kernel>(kernel: &mut K, entry: &mut Entry, report: &mu
         Done::Conflict(item) => report.conflicts.push(item),
         Done::Failed(item) => report.failed.push(item),
     }
+    true
 }
 
 enum Done {
@@ -125,7 +169,7 @@ enum Done {
     Failed(Item),
 }
 
-fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
+fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(State, Done)> {
     let gone = || (State::Gone, Done::Gone(entry.item(None, None)));
     let failed = |found: Option<Setting>, error: String| {
         (State::Unknown, Done::Failed(entry.item(found, Some(error))))
@@ -133,33 +177,39 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
     match still_there(kernel, entry) {
         Ok(true) => {}
         Ok(false) if kernel.outlives_boot(&entry.target, entry.knob) => {
-            return put_back_remembered(kernel, entry);
+            return Some(put_back_remembered(kernel, entry));
         }
-        Ok(false) => return gone(),
-        Err(error) => return failed(None, error.to_string()),
+        Ok(false) => return Some(gone()),
+        Err(error) => return Some(failed(None, error.to_string())),
     }
     let present = match kernel.read(&entry.target, entry.knob) {
         Ok(present) => present,
-        Err(KernelError::Gone) => return gone(),
-        Err(error) => return failed(None, error.to_string()),
+        Err(KernelError::Gone) => return Some(gone()),
+        Err(error) => return Some(failed(None, error.to_string())),
     };
     let widest = widest(kernel, &entry.target, entry.knob);
     let loan = entry.is_loan(&present).then(|| Reverse { to: entry.original.clone(), partial: false });
     let reverse = loan.or_else(|| reverse(&entry.original, &entry.wrote, &present, widest.as_ref()));
     let Some(reverse) = reverse else {
         if same(&present, &entry.original, widest.as_ref()) {
-            return (State::Back, Done::Already(entry.item(Some(present), None)));
+            return Some((State::Back, Done::Already(entry.item(Some(present), None))));
+        }
+        if wholly {
+            return None;
         }
         let note = "changed by somebody else; left as it is".to_owned();
-        return (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))));
+        return Some((State::Foreign, Done::Conflict(entry.item(Some(present), Some(note)))));
     };
+    if wholly && reverse.partial {
+        return None;
+    }
     if reverse.to == present {
-        return (State::Back, Done::Already(entry.item(Some(present), None)));
+        return Some((State::Back, Done::Already(entry.item(Some(present), None))));
     }
     match kernel.write(&entry.target, &reverse.to) {
         Ok(()) => {}
-        Err(KernelError::Gone) => return gone(),
-        Err(error) => return failed(Some(present), error.to_string()),
+        Err(KernelError::Gone) => return Some(gone()),
+        Err(error) => return Some(failed(Some(present), error.to_string())),
     }
     let read = kernel.read(&entry.target, entry.knob);
     match still_there(kernel, entry) {
@@ -168,11 +218,11 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
             if let Target::Task(id) = &entry.target {
                 heal_stranger(kernel, id.tid, &reverse.to, &present);
             }
-            return gone();
+            return Some(gone());
         }
-        Err(error) => return failed(Some(present), error.to_string()),
+        Err(error) => return Some(failed(Some(present), error.to_string())),
     }
-    match read {
+    Some(match read {
         Ok(now)
             if same(&now, &reverse.to, widest.as_ref()) || cannot_compare(&reverse.to, widest.as_ref()) =>
         {
@@ -189,7 +239,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
         }
         Err(KernelError::Gone) => gone(),
         Err(error) => failed(Some(present), error.to_string()),
-    }
+    })
 }
 
 /// Puts back what the owner of a cgroup remembers although the cgroup is not the same any more: its container was

@@ -38,6 +38,21 @@ fn an_idle_group_gets_its_weight_back() {
     assert_eq!(host.world.values(), found);
 }
 
+/// Writing `cpu.idle` moves the weight, which the same plan sets afterwards.
+#[test]
+fn a_group_that_is_idle_no_more_gets_the_weight_of_the_plan_and_its_own_in_the_end() {
+    let host = host();
+    let found = host.world.values();
+    let group = Target::Group(host.groups[0].clone());
+    let (mut actuator, _) = host.open().unwrap();
+    actuator.set(&plan(vec![(group.clone(), Setting::GroupIdle(true))]), &|_| true);
+    let both = plan(vec![(group.clone(), Setting::GroupIdle(false)), (group.clone(), Setting::Weight(900))]);
+    assert_eq!(actuator.set(&both, &|_| true).in_force(), 2);
+    assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(900));
+    assert!(actuator.close().is_clean());
+    assert_eq!(host.world.values(), found);
+}
+
 #[test]
 fn what_a_cgroups_owner_remembers_goes_back_even_when_the_cgroup_is_gone_or_the_host_was_booted() {
     for boot in [false, true] {

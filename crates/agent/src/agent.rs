@@ -496,7 +496,7 @@ pub(crate) fn tasks_of(plan: &Plan) -> std::collections::HashSet<TaskId> {
         .iter()
         .filter_map(|change| match &change.target {
             Target::Task(id) => Some(*id),
-            Target::Group(_) => None,
+            Target::Group(_) | Target::Net(_) => None,
         })
         .chain(plan.pull.iter().copied())
         .collect()

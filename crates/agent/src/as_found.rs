@@ -19,6 +19,7 @@ pub fn as_found<'a>(
             Target::Group(group) => {
                 groups.insert((group.path.as_str(), original.knob()), original);
             }
+            Target::Net(_) => {}
         }
     }
     for task in &mut observation.tasks {

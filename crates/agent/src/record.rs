@@ -43,6 +43,7 @@ impl Agent {
                 let (task, group) = match target {
                     Target::Task(id) => (Some(*id), None),
                     Target::Group(group) => (None, Some(group.path.clone())),
+                    Target::Net(_) => (None, None),
                 };
                 ChangeRecord {
                     task,

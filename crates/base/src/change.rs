@@ -23,6 +23,87 @@ pub enum Target {
     Task(TaskId),
     /// One cgroup.
     Group(GroupRef),
+    /// One property of the host's network.
+    Net(NetKnob),
+}
+
+/// One property of the host's network: packet steering, an interrupt's CPUs, a link's queueing discipline.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "knob", rename_all = "kebab-case")]
+pub enum NetKnob {
+    /// `net.core.rps_sock_flow_entries`: the table of sockets' flows, for RFS; 0 is off. A number.
+    SockFlowEntries,
+    /// CPUs packets of a receive queue are processed on (RPS). A CPU list, empty for off.
+    RpsCpus {
+        /// Link.
+        link: String,
+        /// Receive queue.
+        queue: u32,
+    },
+    /// Entries of a receive queue's flow table (RFS). A number.
+    RpsFlowCount {
+        /// Link.
+        link: String,
+        /// Receive queue.
+        queue: u32,
+    },
+    /// CPUs that send by a transmit queue (XPS). A CPU list, empty for off.
+    XpsCpus {
+        /// Link.
+        link: String,
+        /// Transmit queue.
+        queue: u32,
+    },
+    /// CPUs an interrupt may be served on. A CPU list.
+    IrqAffinity {
+        /// Its number.
+        irq: u32,
+    },
+    /// The root queueing discipline of a link: `default`, or `htb MAJOR:` for one of ours, which comes without classes.
+    RootQdisc {
+        /// Link.
+        link: String,
+    },
+}
+
+impl NetKnob {
+    /// The link it belongs to.
+    pub fn link(&self) -> Option<&str> {
+        match self {
+            Self::RpsCpus { link, .. }
+            | Self::RpsFlowCount { link, .. }
+            | Self::XpsCpus { link, .. }
+            | Self::RootQdisc { link } => Some(link),
+            Self::SockFlowEntries | Self::IrqAffinity { .. } => None,
+        }
+    }
+
+    /// The same property of a link by another name.
+    #[must_use]
+    pub fn on_link(&self, name: &str) -> Self {
+        let mut knob = self.clone();
+        match &mut knob {
+            Self::RpsCpus { link, .. }
+            | Self::RpsFlowCount { link, .. }
+            | Self::XpsCpus { link, .. }
+            | Self::RootQdisc { link } => name.clone_into(link),
+            Self::SockFlowEntries | Self::IrqAffinity { .. } => {}
+        }
+        knob
+    }
+}
+
+impl fmt::Display for NetKnob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SockFlowEntries => f.write_str("net.core.rps_sock_flow_entries"),
+            Self::RpsCpus { link, queue } => write!(f, "{link} rx-{queue} rps_cpus"),
+            Self::RpsFlowCount { link, queue } => write!(f, "{link} rx-{queue} rps_flow_cnt"),
+            Self::XpsCpus { link, queue } => write!(f, "{link} tx-{queue} xps_cpus"),
+            Self::IrqAffinity { irq } => write!(f, "irq {irq} smp_affinity"),
+            Self::RootQdisc { link } => write!(f, "{link} root qdisc"),
+        }
+    }
 }
 
 /// Which property.
@@ -44,6 +125,8 @@ pub enum Knob {
     /// `cpu.rt_runtime_us` of a v1 cgroup, microseconds per period: without it SCHED_FIFO is EPERM there
     /// (CONFIG_RT_GROUP_SCHED).
     RtRuntime,
+    /// The property that a [`NetKnob`] is.
+    Net,
 }
 
 impl Knob {
@@ -57,6 +140,7 @@ impl Knob {
             Self::Quota => "quota",
             Self::Cpuset => "cpuset",
             Self::RtRuntime => "rt-runtime",
+            Self::Net => "net",
         }
     }
 }
@@ -79,6 +163,8 @@ pub enum Setting {
     Cpuset(CpuSet),
     /// For [`Knob::RtRuntime`], microseconds; -1 is the kernel's "no limit" and exists in v1 files only.
     RtRuntime(i64),
+    /// For [`Knob::Net`], in the one form in which values of that property are compared.
+    Net(String),
 }
 
 impl Setting {
@@ -92,6 +178,7 @@ impl Setting {
             Self::Quota(_) => Knob::Quota,
             Self::Cpuset(_) => Knob::Cpuset,
             Self::RtRuntime(_) => Knob::RtRuntime,
+            Self::Net(_) => Knob::Net,
         }
     }
 }
@@ -108,6 +195,8 @@ impl fmt::Display for Setting {
                 None => f.write_str("no quota"),
             },
             Self::RtRuntime(usec) => write!(f, "rt runtime {usec} us"),
+            // An empty list of CPUs is what people call off.
+            Self::Net(value) => f.write_str(if value.is_empty() { "off" } else { value }),
         }
     }
 }

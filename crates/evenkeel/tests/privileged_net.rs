@@ -40,7 +40,10 @@ fn steering_is_set_and_put_back_and_what_others_change_is_left_alone() {
          echo 2 >/sys/class/net/v0/queues/rx-0/rps_flow_cnt; $E restore && echo clean"
     ));
     assert!(out.starts_with("1\n") || out.starts_with("00000001\n"), "{out}");
-    assert!(out.contains("rps_cpus") && out.contains("put back to") && out.contains("clean"), "{out}");
+    assert!(
+        out.contains("rps_cpus") && out.contains("put back  v0 rx-0 rps_cpus") && out.contains("clean"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -52,8 +55,45 @@ fn a_limit_killed_half_way_is_gone_after_restore() {
          dump >$S/after; cmp $S/before $S/after; \
          $E net limit --link v0 --group classid:0x10001=24mbit --for 300ms; dump >$S/after; cmp $S/before $S/after"
     ));
-    assert!(out.contains("htb ee01:") && out.contains("v0 root qdisc: put back to default"), "{out}");
+    assert!(out.contains("htb ee01:") && out.contains("htb ee01: -> default"), "{out}");
     assert!(out.contains("LIMIT MBIT/S") && out.contains("24.00"), "{out}");
+}
+
+#[test]
+fn a_renamed_link_gets_its_settings_back_and_another_namespace_is_refused() {
+    let out = ok(&format!(
+        "{DUMP} $E net set --link v0 --rps 0 >/dev/null; \
+         s=0; unshare --net --mount sh -c 'mount -t sysfs sysfs /sys; $E restore' 2>&1 || s=$?; echo status $s; \
+         ls $S/host/journal; ip link set dev v0 down; ip link set dev v0 name lan0; $E restore; \
+         cat /sys/class/net/lan0/queues/rx-0/rps_cpus; ls $S/host"
+    ));
+    assert!(
+        out.contains("network namespace") && out.contains("status 3") && out.contains("host/journal"),
+        "{out}"
+    );
+    assert!(out.contains("put back  lan0 rx-0 rps_cpus") && out.contains("\n0\n"), "{out}");
+    assert!(out.ends_with("lock\n"), "{out}");
+}
+
+#[test]
+fn a_damaged_journal_is_set_aside_and_does_not_block() {
+    let out = ok(&format!(
+        "{DUMP} $E net set --link v0 --rps 0 >/dev/null; printf garbage >>$S/host/journal; s=0; $E restore || s=$?; \
+         echo status $s; ls $S/host; $E net set --link v0 --rps 0 && $E restore && echo again"
+    ));
+    assert!(out.contains("put back  v0 rx-0 rps_cpus") && out.contains("status 1"), "{out}");
+    assert!(out.contains("journal.corrupt-") && out.contains("again"), "{out}");
+}
+
+#[test]
+fn stop_ends_a_limit_at_work() {
+    let out = ok(&format!(
+        "{DUMP} dump >$S/before; $E net limit --link v0 --group classid:0x10001=24mbit --for 60s >/dev/null & p=$!; \
+         for i in $(seq 100); do tc filter show dev v0 | grep -q bpf && break; sleep 0.1; done; \
+         s=0; $E restore 2>&1 || s=$?; echo status $s; $E restore --stop; wait $p || true; dump >$S/after; \
+         cmp $S/before $S/after && echo gone"
+    ));
+    assert!(out.contains("restore --stop") && out.contains("status 1") && out.contains("gone"), "{out}");
 }
 
 #[test]

@@ -127,6 +127,16 @@ fn without_privilege_it_says_so_and_loses_nothing() {
     let output = as_nobody(dir.path());
     assert_eq!(output.status.code(), Some(3), "{} {}", text(&output.stdout), text(&output.stderr));
     assert_eq!(sleeper.nice(), 7);
+    // Whoever may write there may have written the journal: root does not act on it either.
+    let output = restore(dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("by others"), "{}", text(&output.stderr));
+    assert_eq!(sleeper.nice(), 7);
+    for name in ["", "journal", "lock"] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(dir.path().join(name), mode).unwrap();
+    }
     assert_eq!(restore(dir.path(), &[]).status.code(), Some(0));
     assert_eq!(sleeper.nice(), 0);
 }
@@ -149,7 +159,7 @@ fn a_full_or_read_only_disk_does_not_keep_it_from_putting_back() {
         let journal = tempfile::tempdir().unwrap();
         drop(tuned(journal.path(), &[&sleeper]));
         let script = format!(
-            "mount -t tmpfs -o size=64k none $1; cp {0}/journal {0}/lock $1/; {trouble}; \
+            "mount -t tmpfs -o size=64k,mode=700 none $1; cp {0}/journal {0}/lock $1/; {trouble}; \
              s=0; $2 --state-dir $1 restore || s=$?; exit $s",
             journal.path().display()
         );
@@ -185,4 +195,69 @@ fn a_damaged_journal_is_explained_and_kept() {
         kept.filter(|e| e.file_name().to_string_lossy().starts_with("journal.corrupt-")).collect();
     assert_eq!(kept.len(), 1);
     assert_eq!(std::fs::read(kept[0].path()).unwrap(), bytes);
+}
+
+/// A child that ends with its guard.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn stop_ends_who_holds_the_lock_and_nobody_the_file_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stranger = Sleeper::new();
+    let lock = dir.path().join("lock");
+    std::fs::write(&lock, format!("{{\"pid\":{},\"since\":0}}", stranger.0.id())).unwrap();
+    let mut holder =
+        Guard(Command::new("flock").arg("--no-fork").arg(&lock).args(["sleep", "300"]).spawn().unwrap());
+    for _ in 0..200 {
+        let free = Command::new("flock").arg("-n").arg(&lock).arg("true").status().unwrap().success();
+        if !free {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let output = restore(dir.path(), &["--stop"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(stranger.0.try_wait().unwrap().is_none(), "the stranger was ended");
+    assert!(holder.0.try_wait().unwrap().is_some(), "the holder was not ended");
+}
+
+#[test]
+fn in_another_pid_namespace_it_refuses_and_keeps_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let sleeper = Sleeper::new();
+    drop(tuned(dir.path(), &[&sleeper]));
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_evenkeel"), "--state-dir"])
+        .arg(dir.path())
+        .arg("restore")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{} {}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stderr).contains("pid namespace"), "{}", text(&output.stderr));
+    assert_eq!(sleeper.nice(), 7);
+    assert_eq!(restore(dir.path(), &[]).status.code(), Some(0));
+    assert_eq!(sleeper.nice(), 0);
+}
+
+#[test]
+fn zeros_and_garbage_at_the_end_are_damage() {
+    for tail in [&[0u8; 512][..], b"garbage"] {
+        let dir = tempfile::tempdir().unwrap();
+        let sleeper = Sleeper::new();
+        drop(tuned(dir.path(), &[&sleeper]));
+        let journal = dir.path().join("journal");
+        let bytes = [std::fs::read(&journal).unwrap(), tail.to_vec()].concat();
+        std::fs::write(&journal, &bytes).unwrap();
+        let output = restore(dir.path(), &[]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("journal.corrupt-"), "{}", text(&output.stderr));
+        assert_eq!(sleeper.nice(), 0);
+    }
 }

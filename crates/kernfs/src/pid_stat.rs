@@ -31,6 +31,8 @@ pub struct PidStat {
     pub threads: u32,
     /// Start, clock ticks since boot.
     pub start_time: u64,
+    /// Address of the bottom of the stack, which `exec` draws anew and `fork` does not; 0 when it is not shown.
+    pub start_stack: u64,
     /// CPU it ran on last.
     pub cpu: Option<u32>,
     /// Scheduling policy, the kernel's number.
@@ -78,6 +80,7 @@ pub fn parse(text: &str) -> Result<PidStat, ParseError> {
         cpu_ns: utime.saturating_add(stime).saturating_mul(NS_PER_TICK),
         threads: u32::try_from(threads).map_err(|_| bad("threads below 2^32"))?,
         start_time,
+        start_stack: field(28).and_then(|w| w.parse().ok()).unwrap_or(0),
         cpu: field(39).and_then(|w| w.parse().ok()),
         policy: field(41).and_then(|w| w.parse().ok()),
     })

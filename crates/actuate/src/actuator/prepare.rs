@@ -5,10 +5,11 @@ use evenkeel_base::{Change, Knob, Setting, Target, TaskId};
 use super::{Actuator, Step, Write, verdict};
 use crate::adopt;
 use crate::guard;
+use crate::host;
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
 use crate::outcome::Verdict;
-use crate::undo::{Entry, State, still_there, widest};
+use crate::undo::{Entry, State, locate, widest};
 use crate::value::{idle_weight, normalise, original_of, same};
 
 impl<K: Kernel> Actuator<K> {
@@ -25,7 +26,7 @@ impl<K: Kernel> Actuator<K> {
         }
         let facts = match &change.target {
             Target::Task(id) => self.admit(*id)?,
-            Target::Group(_) => None,
+            Target::Group(_) | Target::Net(_) => None,
         };
         let known = self.known(&change.target, knob)?;
         if let Setting::Sched(attr) = &change.to
@@ -44,7 +45,12 @@ impl<K: Kernel> Actuator<K> {
             target => widest(&mut self.kernel, target, knob),
         };
         let v2 = matches!(&change.target, Target::Group(group) if group.v2);
-        let to = normalise(&change.to, &present, v2);
+        let to = match (&change.target, &change.to) {
+            (Target::Net(knob), Setting::Net(value)) => {
+                Setting::Net(host::normal(knob, value).map_err(Verdict::Refused)?)
+            }
+            (_, to) => normalise(to, &present, v2),
+        };
         if same(&present, &to, widest.as_ref()) {
             if let Some(index) = known {
                 let entry = &mut self.entries[index];
@@ -53,6 +59,11 @@ impl<K: Kernel> Actuator<K> {
                 }
             }
             return Err(Verdict::Unchanged);
+        }
+        if let (Target::Net(knob), Setting::Net(value)) = (&change.target, &present)
+            && let Some(why) = host::cannot_be_put_back(knob, value)
+        {
+            return Err(Verdict::Refused(why));
         }
         let entry = match known {
             Some(index) => {
@@ -74,17 +85,18 @@ impl<K: Kernel> Actuator<K> {
         Ok(Step::Write(Write { entry, present, to, companion }))
     }
 
-    /// The entry of a property that was touched before. A cgroup made anew under its old name is another one.
+    /// The entry of a property that was touched before. A cgroup or link made anew under its old name is another one.
     fn known(&mut self, target: &Target, knob: Knob) -> Result<Option<usize>, Verdict> {
         let Some(&index) = self.index.get(&(target.clone(), knob)) else { return Ok(None) };
-        if still_there(&mut self.kernel, &self.entries[index]).map_err(verdict)? {
+        let now = locate(&mut self.kernel, &self.entries[index]).map_err(verdict)?;
+        if now.as_ref() == Some(target) {
             return Ok(Some(index));
         }
-        self.entries[index].state = State::Gone;
-        match target {
-            Target::Group(group) if self.kernel.group_id(group, knob).is_ok() => Ok(None),
-            _ => Err(Verdict::Gone),
+        if now.is_none() {
+            self.entries[index].state = State::Gone;
         }
+        let is_another = !matches!(target, Target::Task(_)) && self.kernel.identity_of(target, knob).is_ok();
+        if is_another { Ok(None) } else { Err(Verdict::Gone) }
     }
 
     /// Who a task is, once it is known that it may be touched; `None` when that was found out before.
@@ -147,26 +159,29 @@ impl<K: Kernel> Actuator<K> {
     ) -> Result<Origin, Verdict> {
         let since_ticks = self.kernel.now_ticks();
         Ok(match (target, facts) {
-            (Target::Group(group), _) => Origin {
+            (Target::Group(_) | Target::Net(_), _) => Origin {
                 since_ticks,
-                group_id: self.kernel.group_id(group, knob).map_err(verdict)?,
+                identity: self.kernel.identity_of(target, knob).map_err(verdict)?,
                 ..Origin::default()
             },
-            (Target::Task(_), Some(facts)) => Origin {
+            (Target::Task(id), Some(facts)) => Origin {
                 since_ticks,
-                ancestors: adopt::ancestors(&mut self.kernel, &facts),
+                ancestors: adopt::ancestors(&mut self.kernel, &facts).map_err(verdict)?,
+                leader: adopt::leader(&mut self.kernel, *id, knob).map_err(verdict)?,
                 process_group: facts.process_group,
                 session: facts.session,
                 comm: facts.comm,
                 cgroup: facts.cgroup,
+                image: facts.image,
                 ..Origin::default()
             },
             // Touched before by its other property.
-            (Target::Task(_), None) => {
+            (Target::Task(id), None) => {
                 let other = if knob == Knob::Sched { Knob::Affinity } else { Knob::Sched };
+                let leader = adopt::leader(&mut self.kernel, *id, knob).map_err(verdict)?;
                 let known =
                     self.index.get(&(target.clone(), other)).map(|&index| &self.entries[index].origin);
-                Origin { since_ticks, descendant: false, ..known.cloned().unwrap_or_default() }
+                Origin { since_ticks, leader, descendant: false, ..known.cloned().unwrap_or_default() }
             }
         })
     }

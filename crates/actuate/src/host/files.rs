@@ -6,9 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use evenkeel_base::CpuSet;
+use evenkeel_base::{CpuSet, NetKnob};
 
-use super::{Host, HostError, HostKnob};
+use super::HostError;
+use super::knob::{file, is_mask};
 
 /// Files under a root directory.
 #[derive(Debug, Clone)]
@@ -61,23 +62,39 @@ impl Files {
     }
 }
 
-impl Host for Files {
-    fn read(&mut self, knob: &HostKnob) -> Result<String, HostError> {
-        let Some(file) = knob.file() else { return root_qdisc(knob.link().unwrap_or_default()) };
+impl Files {
+    /// A value in the one form used for comparing.
+    ///
+    /// # Errors
+    /// [`HostError::Refused`]: it is not a value of this property.
+    pub fn normal(knob: &NetKnob, value: &str) -> Result<String, HostError> {
+        super::normal(knob, value).map_err(HostError::Refused)
+    }
+
+    /// The present value, in the form in which it is written.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn read(&self, knob: &NetKnob) -> Result<String, HostError> {
+        let Some(file) = file(knob) else { return root_qdisc(knob.link().unwrap_or_default()) };
         let text = fs::read_to_string(self.root.join(&file)).map_err(|error| of_file(&error, &file))?;
         let bad = |error: String| HostError::Io { path: file.clone(), error };
-        if knob.is_mask() {
+        if is_mask(knob) {
             return CpuSet::parse_mask(&text).map(|cpus| cpus.to_string()).map_err(|e| bad(e.to_string()));
         }
-        if matches!(knob, HostKnob::IrqAffinity { .. }) {
+        if matches!(knob, NetKnob::IrqAffinity { .. }) {
             return text.parse::<CpuSet>().map(|cpus| cpus.to_string()).map_err(|e| bad(e.to_string()));
         }
         Ok(text.trim().to_owned())
     }
 
-    fn write(&mut self, knob: &HostKnob, value: &str) -> Result<(), HostError> {
-        let Some(file) = knob.file() else { return set_root_qdisc(knob.link().unwrap_or_default(), value) };
-        let text = if knob.is_mask() {
+    /// Writes a value; does not read it back.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn write(&self, knob: &NetKnob, value: &str) -> Result<(), HostError> {
+        let Some(file) = file(knob) else { return set_root_qdisc(knob.link().unwrap_or_default(), value) };
+        let text = if is_mask(knob) {
             value.parse::<CpuSet>().map(|cpus| cpus.to_mask()).unwrap_or_default()
         } else {
             value.to_owned()
@@ -87,18 +104,27 @@ impl Host for Files {
         written.map_err(|error| of_file(&error, &file))
     }
 
-    fn identity(&mut self, knob: &HostKnob) -> Result<u64, HostError> {
-        let Some(link) = knob.link() else { return Ok(0) };
+    /// The index of its link, which no other link has, also not one made anew under the same name; 0 where there is none.
+    ///
+    /// # Errors
+    /// [`HostError::Gone`].
+    pub fn identity(&self, knob: &NetKnob) -> Result<u64, HostError> {
+        knob.link().map_or(Ok(0), |link| self.index(link))
+    }
+
+    /// The same property of the link with this index, whatever its name is now; `None` when there is no such link.
+    pub fn renamed(&self, knob: &NetKnob, index: u64) -> Option<NetKnob> {
+        knob.link()?;
+        let link = self.links().into_iter().find(|link| self.index(link) == Ok(index))?;
+        Some(knob.on_link(&link))
+    }
+
+    fn index(&self, link: &str) -> Result<u64, HostError> {
         let file = format!("sys/class/net/{link}/ifindex");
         let text = fs::read_to_string(self.root.join(&file)).map_err(|error| of_file(&error, link))?;
         text.trim()
             .parse()
             .map_err(|_| HostError::Io { path: file, error: format!("expected a number: {text:?}") })
-    }
-
-    fn boot(&mut self) -> String {
-        let text = fs::read_to_string(self.root.join("proc/sys/kernel/random/boot_id"));
-        text.map(|text| text.trim().to_owned()).unwrap_or_default()
     }
 }
 

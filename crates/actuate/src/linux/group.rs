@@ -91,8 +91,8 @@ impl Groups {
             (Knob::RtRuntime, true) => {
                 return Err(KernelError::Unsupported("cgroup v2 has no real-time budget".to_owned()));
             }
-            (Knob::Affinity | Knob::Sched, _) => {
-                return Err(KernelError::Unsupported(format!("{} is a property of tasks", knob.name())));
+            (Knob::Affinity | Knob::Sched | Knob::Net, _) => {
+                return Err(KernelError::Unsupported(format!("{} is no property of cgroups", knob.name())));
             }
         })
     }
@@ -110,8 +110,8 @@ impl Groups {
             (Setting::RtRuntime(_), true) => {
                 Err(KernelError::Unsupported("cgroup v2 has no real-time budget".to_owned()))
             }
-            (Setting::Affinity(_) | Setting::Sched(_), _) => {
-                Err(KernelError::Unsupported(format!("{} is a property of tasks", to.knob().name())))
+            (Setting::Affinity(_) | Setting::Sched(_) | Setting::Net(_), _) => {
+                Err(KernelError::Unsupported(format!("{} is no property of cgroups", to.knob().name())))
             }
         }
     }

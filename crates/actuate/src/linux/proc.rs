@@ -68,6 +68,7 @@ fn facts_in(tgid: u32, tid: u32) -> Result<Option<TaskFacts>, KernelError> {
         cgroup: String::from_utf8_lossy(&cgroup).into_owned(),
         reaper: false,
         busy: matches!(stat.state, 'R' | 'D'),
+        image: stat.start_stack,
     }))
 }
 

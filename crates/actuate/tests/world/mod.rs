@@ -6,16 +6,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use evenkeel_actuate::fake::{Crashed, FakeKernel, FakeMedium, World};
 use evenkeel_actuate::{ActuateError, Actuator, Options, Recovery, RestoreReport, SetReport, restore_on};
 use evenkeel_base::{
-    Change, CpuQuota, CpuSet, GroupRef, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
+    Change, CpuQuota, CpuSet, GroupRef, NetKnob, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
 };
 
 /// Threads of the host.
 pub const TASKS: [u32; 6] = [10, 11, 12, 13, 14, 15];
 
+/// Of those threads that have one among them: their parent.
+pub const PARENTS: [(u32, u32); 3] = [(12, 10), (14, 11), (15, 12)];
+
+/// The thread that is not a main thread; it belongs to the first process.
+pub const THREAD: u32 = 13;
+
+/// The link there is, named as [`World::values`] names it.
+pub const LINK: &str = "if1013";
+
 pub struct Host {
     pub world: World,
     pub tasks: Vec<TaskId>,
     pub groups: Vec<GroupRef>,
+    pub nets: Vec<NetKnob>,
     /// Never to be written: kernel thread, real-time, out of scope, pid 1.
     pub forbidden: Vec<Target>,
 }
@@ -29,6 +39,9 @@ pub fn host() -> Host {
     let reniced = SchedAttr { nice: Nice::new(3), slice_ns: Some(7_000_000), ..SchedAttr::DEFAULT };
     world.put(&Target::Task(tasks[4]), &Setting::Sched(reniced));
     world.set_cpuset(15, "2-3".parse().unwrap());
+    // No plan gives anybody this value: a child of it could not be told from one of its process's tuned main thread.
+    let reniced = SchedAttr { nice: Nice::new(12), ..SchedAttr::DEFAULT };
+    world.put(&Target::Task(tasks[3]), &Setting::Sched(reniced));
     let kthread = world.add_task(20, 0);
     world.make_kernel_thread(20);
     let fifo = world.add_task(21, 1);
@@ -39,10 +52,15 @@ pub fn host() -> Host {
     let v1 = [Setting::Weight(512), Setting::GroupIdle(false), Setting::Quota(CpuQuota::UNLIMITED)];
     let v2 = [Setting::Weight(100), Setting::GroupIdle(false), Setting::Cpuset(CpuSet::new())];
     let groups = vec![world.add_group("/a", false, &v1), world.add_group("/b", true, &v2)];
+    // Its index, too, is 1015.
+    let queue = NetKnob::RpsCpus { link: LINK.into(), queue: 0 };
+    let nets = vec![queue, NetKnob::SockFlowEntries];
+    world.add_net(&nets[0], "1");
+    world.add_net(&nets[1], "0");
     let fenced = world.add_group("/out", false, &v1);
     let mut forbidden: Vec<Target> = [kthread, fifo, outsider, init].map(Target::Task).to_vec();
     forbidden.push(Target::Group(fenced));
-    Host { world, tasks, groups, forbidden }
+    Host { world, tasks, groups, nets, forbidden }
 }
 
 impl Host {

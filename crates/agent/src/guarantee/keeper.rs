@@ -187,6 +187,7 @@ impl Keeper {
             let name = match &outcome.target {
                 Target::Task(id) => format!("task {id}"),
                 Target::Group(group) => group.path.clone(),
+                Target::Net(knob) => knob.to_string(),
             };
             let problem = format!("{} of {name} could not be set: {why}", outcome.knob.name());
             for ward in self.concerned(&outcome.target) {

@@ -3,9 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use evenkeel_actuate::host::shape::{ClassCounters, Owner, Rate, counters, parse_rate, shape};
-use evenkeel_actuate::host::{Files, Host, HostActuator, HostError, HostKnob, HostOpenError, HostReport};
+use evenkeel_actuate::host::{Files, HostError};
+use evenkeel_actuate::{
+    ActuateError, Actuator, KernelError, Linux, OpenError, Options, RestoreReport, Verdict,
+};
+use evenkeel_base::{Change, NetKnob, Setting, Target};
 use evenkeel_kernfs::mountinfo::Hierarchies;
 use evenkeel_kernfs::{Root, facts::irq, fault};
 use evenkeel_report::{Field, Table};
@@ -78,27 +82,6 @@ pub fn state(global: &Global) -> PathBuf {
     global.state_dir.join("host")
 }
 
-/// Puts back what `net` set and what a killed experiment left: what came of it, in words, and whether all is as found.
-pub fn restore_host(global: &Global) -> (Vec<String>, bool) {
-    let (mut lines, mut clean) = (Vec::new(), true);
-    for dir in [state(global), global.state_dir.join("lab")] {
-        if !dir.join("journal").exists() {
-            continue;
-        }
-        match HostActuator::open(&dir) {
-            Ok((_, report)) => {
-                clean &= report.is_clean();
-                lines.extend(report.lines());
-            }
-            Err(error) => {
-                clean = false;
-                lines.push(error.to_string());
-            }
-        }
-    }
-    (lines, clean)
-}
-
 pub fn run(global: &Global, args: Args) -> Outcome {
     if global.output == Format::Svg {
         return Err(Failure::Usage(anyhow!("net has no picture: use -o text, json or csv")));
@@ -123,7 +106,7 @@ struct QueueRow {
 }
 
 fn show(global: &Global, only: Option<&str>) -> Outcome {
-    let mut files = global.root.as_ref().map_or_else(Files::new, Files::at);
+    let files = global.root.as_ref().map_or_else(Files::new, Files::at);
     let links: Vec<String> = match only {
         Some(link) => {
             files.queues(link).map_err(|_| Failure::Usage(anyhow!("there is no link {link:?}")))?;
@@ -141,7 +124,7 @@ fn show(global: &Global, only: Option<&str>) -> Outcome {
         };
         rows.push(QueueRow { link: link.to_owned(), queue, knob, value, note });
     };
-    push("(host)", String::new(), "rps_sock_flow_entries", files.read(&HostKnob::SockFlowEntries));
+    push("(host)", String::new(), "rps_sock_flow_entries", files.read(&NetKnob::SockFlowEntries));
     for link in &links {
         let Ok((receive, transmit)) = files.queues(link) else { continue };
         let named = || link.clone();
@@ -150,9 +133,9 @@ fn show(global: &Global, only: Option<&str>) -> Outcome {
                 link,
                 format!("rx-{queue}"),
                 "rps_cpus",
-                files.read(&HostKnob::RpsCpus { link: named(), queue }),
+                files.read(&NetKnob::RpsCpus { link: named(), queue }),
             );
-            let count = files.read(&HostKnob::RpsFlowCount { link: named(), queue });
+            let count = files.read(&NetKnob::RpsFlowCount { link: named(), queue });
             push(link, format!("rx-{queue}"), "rps_flow_cnt", count);
         }
         for queue in transmit {
@@ -160,7 +143,7 @@ fn show(global: &Global, only: Option<&str>) -> Outcome {
                 link,
                 format!("tx-{queue}"),
                 "xps_cpus",
-                files.read(&HostKnob::XpsCpus { link: named(), queue }),
+                files.read(&NetKnob::XpsCpus { link: named(), queue }),
             );
         }
         // Drivers name a queue's interrupt after the link (`eth0-TxRx-3`) or, virtio, after the device (`virtio1-input.0`).
@@ -179,7 +162,7 @@ fn show(global: &Global, only: Option<&str>) -> Outcome {
             push(link, format!("irq {} {}", irq.irq, irq.name), "smp_affinity", read);
         }
         if global.root.is_none() {
-            push(link, "root".into(), "qdisc", files.read(&HostKnob::RootQdisc { link: named() }));
+            push(link, "root".into(), "qdisc", files.read(&NetKnob::RootQdisc { link: named() }));
         }
     }
     match global.output {
@@ -207,13 +190,62 @@ fn table() -> Table<QueueRow> {
     ])
 }
 
-fn open(global: &Global) -> Result<HostActuator, Failure> {
-    HostActuator::resume(&state(global)).map_err(|error| match error {
-        HostOpenError::Open(evenkeel_actuate::OpenError::Busy(_)) => {
+fn open(global: &Global) -> Result<Actuator<Linux>, Failure> {
+    let kernel = Linux::new().context("cannot look at the kernel")?;
+    Actuator::resume(kernel, &state(global), Options::default()).map_err(|error| match error {
+        ActuateError::Open(OpenError::Busy(_)) => {
             Failure::No(anyhow!("another `evenkeel net` is at work; wait for it or end it"))
         }
+        error @ ActuateError::Damaged { .. } => Failure::No(error.into()),
         other => Failure::Cannot(other.into()),
     })
+}
+
+/// Makes these changes one after the other, up to the first that is not made.
+fn make(actuator: &mut Actuator<Linux>, wanted: &[(NetKnob, String)]) -> Result<(), Failure> {
+    for (knob, value) in wanted {
+        let change = Change {
+            target: Target::Net(knob.clone()),
+            to: Setting::Net(value.clone()),
+            why: "evenkeel net".to_owned(),
+        };
+        let report = actuator.amend(&[change], &|_| true);
+        for outcome in report.changes {
+            match outcome.verdict {
+                Verdict::Applied(_) | Verdict::Unchanged => {}
+                Verdict::Gone => return Err(Failure::Usage(anyhow!("{knob}: there is none"))),
+                Verdict::Refused(why) => return Err(Failure::Usage(anyhow!(why))),
+                Verdict::Conflict(now) => {
+                    return Err(Failure::Usage(anyhow!(
+                        "{knob}: somebody else made it {now} meanwhile; left as it is"
+                    )));
+                }
+                Verdict::Failed(error @ KernelError::Invalid(_)) => {
+                    return Err(Failure::Cannot(anyhow::Error::from(error).context(knob.to_string())));
+                }
+                Verdict::Failed(error) => return Err(Failure::Cannot(error.into())),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is not as it was found after putting back, one line each.
+pub fn problems(report: &RestoreReport) -> Vec<String> {
+    let line = |item: &evenkeel_actuate::Item, what: &str| {
+        let name = match &item.target {
+            Target::Net(knob) => knob.to_string(),
+            Target::Group(group) => group.path.clone(),
+            Target::Task(id) => id.to_string(),
+        };
+        let found = item.found.as_ref().map_or_else(String::new, |found| format!(" (it is {found})"));
+        format!("{name}: {what}{found}; it was {}", item.original)
+    };
+    let conflicts = report.conflicts.iter().map(|item| line(item, "changed by somebody else, left as it is"));
+    let failed = report.failed.iter().map(|item| {
+        line(item, &format!("could not be put back: {}", item.note.as_deref().unwrap_or("unknown why")))
+    });
+    conflicts.chain(failed).chain(report.unseen.iter().cloned()).collect()
 }
 
 fn of_host(error: HostError) -> Failure {
@@ -229,7 +261,7 @@ fn cpus(text: &str) -> &str {
 }
 
 fn set(global: &Global, set: &Set) -> Outcome {
-    let mut wanted: Vec<(HostKnob, String)> = Vec::new();
+    let mut wanted: Vec<(NetKnob, String)> = Vec::new();
     let files = Files::new();
     if let Some(link) = &set.link {
         let (receive, transmit) =
@@ -239,24 +271,23 @@ fn set(global: &Global, set: &Set) -> Outcome {
             // The host's table must hold the flows of all queues (Documentation/networking/scaling.rst).
             let all = entries.saturating_mul(receive.len().max(1) as u32);
             if entries > 0 {
-                let mut now = files.clone();
-                let present = now.read(&HostKnob::SockFlowEntries).map_err(of_host)?;
+                let present = files.read(&NetKnob::SockFlowEntries).map_err(of_host)?;
                 if present.parse::<u32>().unwrap_or(0) < all {
-                    wanted.push((HostKnob::SockFlowEntries, all.to_string()));
+                    wanted.push((NetKnob::SockFlowEntries, all.to_string()));
                 }
             }
             for &queue in &receive {
-                wanted.push((HostKnob::RpsFlowCount { link: named(), queue }, entries.to_string()));
+                wanted.push((NetKnob::RpsFlowCount { link: named(), queue }, entries.to_string()));
             }
         }
         for &queue in &receive {
             if let Some(list) = &set.rps {
-                wanted.push((HostKnob::RpsCpus { link: named(), queue }, cpus(list).to_owned()));
+                wanted.push((NetKnob::RpsCpus { link: named(), queue }, cpus(list).to_owned()));
             }
         }
         for &queue in &transmit {
             if let Some(list) = &set.xps {
-                wanted.push((HostKnob::XpsCpus { link: named(), queue }, cpus(list).to_owned()));
+                wanted.push((NetKnob::XpsCpus { link: named(), queue }, cpus(list).to_owned()));
             }
         }
     }
@@ -265,7 +296,7 @@ fn set(global: &Global, set: &Set) -> Outcome {
             text.split_once('=').and_then(|(irq, cpus)| Some((irq.trim().parse().ok()?, cpus.to_owned())));
         let (irq, cpus) = parsed
             .ok_or_else(|| Failure::Usage(anyhow!("--irq {text}: expected IRQ=CPUS, such as 34=0-1")))?;
-        wanted.push((HostKnob::IrqAffinity { irq }, cpus));
+        wanted.push((NetKnob::IrqAffinity { irq }, cpus));
     }
     if wanted.is_empty() {
         return Err(Failure::Usage(anyhow!(
@@ -273,13 +304,14 @@ fn set(global: &Global, set: &Set) -> Outcome {
         )));
     }
     for (knob, value) in &wanted {
-        knob.normal(value).map_err(of_host)?;
+        Files::normal(knob, value).map_err(of_host)?;
     }
     let mut actuator = open(global)?;
-    for (knob, value) in wanted {
-        let name = knob.to_string();
-        actuator.set(knob, &value).map_err(of_host)?;
-        outln!("{name}: {}", if value.is_empty() { "off" } else { &value })?;
+    let made = make(&mut actuator, &wanted);
+    actuator.leave().with_context(|| format!("cannot remove the journal in {}", state(global).display()))?;
+    made?;
+    for (knob, value) in &wanted {
+        outln!("{knob}: {}", if value.is_empty() { "off" } else { value })?;
     }
     say!("stays until `evenkeel restore`");
     Ok(0)
@@ -312,20 +344,29 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
     let mount = hierarchies.unified.map(|hierarchy| PathBuf::from(hierarchy.mount_point));
     let rates = limit.group.iter().map(|text| rate(text, mount.as_deref())).collect::<Result<Vec<_>, _>>()?;
     let handle = *evenkeel_actuate::host::OUR_HANDLES.start();
-    let knob = HostKnob::RootQdisc { link: limit.link.clone() };
+    let knob = NetKnob::RootQdisc { link: limit.link.clone() };
     // What lasts for a while only is restored by whatever ends it.
     let stop = limit.duration.map(|_| stop::on_signals()).transpose()?;
     let mut actuator = open(global)?;
-    let present =
-        actuator.host().identity(&knob).and_then(|_| actuator.host().read(&knob)).map_err(of_host)?;
+    let files = Files::new();
+    let present = files.identity(&knob).and_then(|_| files.read(&knob)).map_err(of_host);
+    let present = match present {
+        Ok(present) => present,
+        Err(error) => {
+            actuator.leave().context("cannot remove the journal")?;
+            return Err(error);
+        }
+    };
     if present.starts_with("htb ee") {
         return Err(Failure::No(anyhow!("{} is limited already; `evenkeel restore` ends that", limit.link)));
     }
-    actuator.set(knob, &format!("htb {handle:x}:")).map_err(of_host)?;
+    if let Err(error) = make(&mut actuator, &[(knob, format!("htb {handle:x}:"))]) {
+        actuator.leave().context("cannot remove the journal")?;
+        return Err(error);
+    }
     if let Err(error) = shape(None, &limit.link, handle, &rates) {
         // Deleting the root takes what was made with it.
-        let report = actuator.close();
-        report.problems().for_each(|line| say!("evenkeel: {line}"));
+        problems(&actuator.close()).iter().for_each(|line| say!("evenkeel: {line}"));
         return Err(of_host(error));
     }
     let Some(duration) = limit.duration else {
@@ -343,24 +384,24 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
     fault::point("net.limited");
     let sent = counters(None, &limit.link, handle).map_err(of_host);
     let Some(report) = actuator.close() else { return Ok(1) };
-    report.problems().for_each(|line| say!("evenkeel: {line}"));
+    problems(&report).iter().for_each(|line| say!("evenkeel: {line}"));
     print_sent(global, &limit.group, &rates, &sent?, seconds)?;
     Ok(u8::from(!report.is_clean()))
 }
 
 /// What was set for a while; restored however that ends, by a panic too.
-struct UntilDropped(Option<HostActuator>);
+struct UntilDropped(Option<Actuator<Linux>>);
 
 impl UntilDropped {
-    fn close(mut self) -> Option<HostReport> {
-        self.0.take().map(HostActuator::close)
+    fn close(mut self) -> Option<RestoreReport> {
+        self.0.take().map(Actuator::close)
     }
 }
 
 impl Drop for UntilDropped {
     fn drop(&mut self) {
         if let Some(actuator) = self.0.take() {
-            actuator.close().problems().for_each(|line| say!("evenkeel: {line}"));
+            problems(&actuator.close()).iter().for_each(|line| say!("evenkeel: {line}"));
         }
     }
 }

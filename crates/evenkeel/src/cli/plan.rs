@@ -196,6 +196,7 @@ fn row(
             let view = observation.groups.iter().find(|g| g.path == group.path);
             (None, group.path.clone(), view.and_then(|g| g.raw_weight).map(|w| format!("weight {w}")))
         }
+        Target::Net(knob) => (None, knob.to_string(), None),
     };
     // A task's change is told by what the task would get, a group's by what the scope would.
     let (effect, predicted) = match (predicted, task) {

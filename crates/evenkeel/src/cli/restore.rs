@@ -1,12 +1,12 @@
 //! `evenkeel restore`: put back what a run changed.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use evenkeel_actuate::{
-    ActuateError, FileMedium, Holder, Item, Linux, OpenError, Recovery, RestoreReport, is_all_cpus, restore,
+    ActuateError, Item, Linux, OpenError, Recovery, RestoreReport, is_all_cpus, lock_holder, restore,
 };
 use evenkeel_base::printable;
 use evenkeel_base::{Setting, Target};
@@ -18,13 +18,17 @@ use crate::cli::console;
 /// Put back everything a run changed and did not take back itself, such as after `kill -9`.
 ///
 /// Every surviving task and cgroup gets the value it was found with, and so do the network's settings made by
-/// `evenkeel net`; what somebody else changed meanwhile is left
-/// alone and reported. Nothing to do is no error. Exit status 1: conflicts or failures remain, or a run is at work.
+/// `evenkeel net`; what somebody else changed meanwhile is left alone and reported. Nothing to do is no error.
+///
+/// Exit status: 0 done; 1 conflicts or failures remain, a journal was damaged (it is kept aside), or a run is at work;
+/// 3 not permitted, or the journal was written where numbers and names mean something else (another container): it is
+/// kept.
 ///
 /// Example: evenkeel restore --stop
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// If a run is at work, ask it to end (SIGTERM; it puts its changes back itself) and wait for it first.
+    /// If a run, a `net limit` or an experiment is at work, ask it to end (SIGTERM; it puts its changes back itself) and
+    /// wait for it first.
     #[arg(long)]
     stop: bool,
     /// How long --stop waits.
@@ -39,40 +43,67 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if global.output == Format::Svg {
         return Err(Failure::Usage(anyhow!("restore has no picture: use -o text, json or csv")));
     }
-    let dir = &global.state_dir;
+    let dirs = state_dirs(global);
     if args.stop {
-        stop(dir, args.wait)?;
-    }
-    let kernel = Linux::new().context("cannot look at the kernel")?;
-    let (mut recovery, damage) = match restore(dir, kernel) {
-        Ok(recovery) => (recovery, None),
-        Err(ActuateError::Damaged { path, line, recovery }) => {
-            let kept = recovery.kept_aside.clone().unwrap_or_else(|| path.clone());
-            let damage = format!(
-                "{} was damaged in line {line}: what is readable was put back; the file is kept as {}",
-                path.display(),
-                kept.display()
-            );
-            (*recovery, Some(damage))
+        for dir in &dirs {
+            stop(dir, args.wait)?;
         }
-        Err(error @ ActuateError::Open(OpenError::Busy(_))) => return Err(Failure::No(error.into())),
-        Err(error) => return Err(cannot(error, dir)),
-    };
-    let (host, host_is_clean) = super::net::restore_host(global);
-    recovery.report.notes.extend(host);
-    show(global.output, &recovery).context("cannot write the result")?;
-    if let Some(damage) = damage {
-        return Err(Failure::No(anyhow!(damage)));
     }
-    let failed = &recovery.report.failed;
-    if !failed.is_empty() && failed.iter().all(is_denied) {
+    let mut total = Recovery::default();
+    let mut problem: Option<Failure> = None;
+    for dir in &dirs {
+        match restore(dir, Linux::new().context("cannot look at the kernel")?) {
+            Ok(recovery) => add(&mut total, recovery),
+            Err(ActuateError::Damaged { path, line, recovery }) => {
+                let kept = recovery.kept_aside.clone().unwrap_or_else(|| path.clone());
+                add(&mut total, *recovery);
+                problem = problem.or(Some(Failure::No(anyhow!(
+                    "{} was damaged in line {line}: what is readable was put back; the file is kept as {}",
+                    path.display(),
+                    kept.display()
+                ))));
+            }
+            // The others are put back all the same.
+            Err(error @ ActuateError::Open(OpenError::Busy(_))) => {
+                problem = problem.or(Some(Failure::No(error.into())));
+            }
+            Err(error) => problem = Some(cannot(error, dir)),
+        }
+    }
+    let nothing = !total.left_behind && problem.is_some();
+    if !nothing {
+        show(global.output, &total).context("cannot write the result")?;
+    }
+    if let Some(problem) = problem {
+        return Err(problem);
+    }
+    let report = &total.report;
+    if !report.failed.is_empty() && report.failed.iter().all(is_denied) {
         return Err(Failure::Cannot(anyhow!(
             "{} values could not be put back for lack of privilege: run as root (CAP_SYS_NICE, and write access to \
              the cgroups); the journal is kept",
-            failed.len()
+            report.failed.len()
         )));
     }
-    Ok(u8::from(!recovery.report.is_clean() || !host_is_clean))
+    if !report.unseen.is_empty() {
+        return Err(Failure::No(anyhow!(
+            "could not be looked at, so the journal is kept and `evenkeel restore` looks again: {}",
+            report.unseen.join("; ")
+        )));
+    }
+    Ok(u8::from(!report.is_clean()))
+}
+
+/// Where journals are: of runs, of what `net` set, and of experiments, which have lives of their own.
+fn state_dirs(global: &Global) -> [PathBuf; 3] {
+    [global.state_dir.clone(), super::net::state(global), global.state_dir.join("lab")]
+}
+
+/// Adds what another journal came to.
+fn add(total: &mut Recovery, more: Recovery) {
+    total.left_behind |= more.left_behind;
+    total.pid = total.pid.or(more.pid.filter(|pid| *pid > 0));
+    total.report.append(more.report);
 }
 
 fn is_denied(item: &Item) -> bool {
@@ -90,41 +121,27 @@ fn cannot(error: ActuateError, dir: &Path) -> Failure {
     })
 }
 
-/// Asks the run at work to end, and waits until it has.
+/// Asks who is at work in a state directory to end, and waits until it has.
 fn stop(dir: &Path, wait: Duration) -> Result<(), Failure> {
-    let holder = |dir| FileMedium::holder(dir).map_err(|error| cannot(error.into(), dir));
-    let Some(held) = holder(dir)? else { return Ok(()) };
-    let Some(Holder { pid, .. }) = held else {
+    let held = || lock_holder(dir).map_err(|error| cannot(error.into(), dir));
+    let Some(holder) = held()? else { return Ok(()) };
+    let Some(holder) = holder else {
         return Err(Failure::Cannot(anyhow!(
-            "a run is at work, but {} does not say which: end it yourself",
+            "{} is locked, but no process to be seen here holds it: end it yourself; run this as root, in the pid \
+             namespace of the run",
             dir.join("lock").display()
         )));
     };
-    let number = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let Some(number) = number.filter(|_| pid > 1) else {
-        return Err(Failure::Cannot(anyhow!("{} names no process: {pid}", dir.join("lock").display())));
-    };
-    say!("asking the run with pid {pid} to end");
-    match rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
-        Ok(handle) => {
-            // Still the holder after the handle was opened: the number was not passed on in between.
-            if holder(dir)? == Some(held) {
-                match rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::TERM) {
-                    Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                    Err(error) => {
-                        return Err(Failure::Cannot(
-                            anyhow::Error::from(error)
-                                .context(format!("cannot signal pid {pid}: run as root")),
-                        ));
-                    }
-                }
-            }
-        }
-        Err(rustix::io::Errno::SRCH) => {}
-        Err(error) => return Err(Failure::Cannot(anyhow::Error::from(error).context(format!("pid {pid}")))),
+    let pid = holder.pid;
+    if pid <= 1 {
+        return Err(Failure::Cannot(anyhow!("{} is held by pid {pid}", dir.join("lock").display())));
     }
+    say!("asking pid {pid} to end, which holds {}", dir.join("lock").display());
+    holder.terminate().map_err(|error| {
+        Failure::Cannot(anyhow::Error::from(error).context(format!("cannot signal pid {pid}: run as root")))
+    })?;
     let until = Instant::now() + wait;
-    while holder(dir)?.is_some() {
+    while held()?.is_some() {
         if Instant::now() > until {
             let wait = humantime::format_duration(wait);
             return Err(Failure::No(anyhow!(
@@ -144,6 +161,8 @@ struct Row<'a> {
     tid: Option<u32>,
     start_time: Option<u64>,
     group: Option<&'a str>,
+    /// Property of the network.
+    net: Option<String>,
     comm: Option<&'a str>,
     knob: &'static str,
     from: Option<String>,
@@ -175,9 +194,10 @@ fn rows(report: &RestoreReport) -> Vec<Row<'_>> {
 }
 
 fn row<'a>(outcome: &'static str, item: &'a Item) -> Row<'a> {
-    let (task, group) = match &item.target {
-        Target::Task(id) => (Some(id), None),
-        Target::Group(group) => (None, Some(group.path.as_str())),
+    let (task, group, net) = match &item.target {
+        Target::Task(id) => (Some(id), None, None),
+        Target::Group(group) => (None, Some(group.path.as_str()), None),
+        Target::Net(knob) => (None, None, Some(knob.to_string())),
     };
     Row {
         outcome,
@@ -185,6 +205,7 @@ fn row<'a>(outcome: &'static str, item: &'a Item) -> Row<'a> {
         tid: task.map(|id| id.tid),
         start_time: task.map(|id| id.start_time),
         group,
+        net,
         comm: item.comm.as_deref(),
         knob: item.knob.name(),
         from: item.found.as_ref().map(words),
@@ -216,7 +237,7 @@ fn show(format: Format, recovery: &Recovery) -> io::Result<()> {
             writeln!(out, "{}", serde_json::to_string_pretty(&document)?)
         }
         Format::Csv => {
-            writeln!(out, "outcome,tgid,tid,start_time,group,comm,knob,from,to,descendant,note")?;
+            writeln!(out, "outcome,tgid,tid,start_time,group,comm,knob,from,to,descendant,note,net")?;
             for row in &rows {
                 let number = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
                 let fields = [
@@ -231,6 +252,7 @@ fn show(format: Format, recovery: &Recovery) -> io::Result<()> {
                     row.to.clone(),
                     row.descendant.to_string(),
                     row.note.unwrap_or_default().to_owned(),
+                    row.net.clone().unwrap_or_default(),
                 ];
                 writeln!(out, "{}", fields.map(quoted).join(","))?;
             }
@@ -252,8 +274,8 @@ fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Resu
     let lines: Vec<[String; 5]> = rows
         .iter()
         .map(|row| {
-            let who = match (row.group, row.tgid, row.tid) {
-                (Some(group), ..) => printable(group),
+            let who = match (row.group.or(row.net.as_deref()), row.tgid, row.tid) {
+                (Some(name), ..) => printable(name),
                 (None, Some(tgid), Some(tid)) if tgid != tid => format!("{tgid}/{tid}"),
                 (None, Some(tgid), _) => tgid.to_string(),
                 _ => String::new(),

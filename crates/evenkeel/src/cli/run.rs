@@ -129,28 +129,40 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         // Settings are gone, but the answer to "was everything promised kept?" stays.
         return Ok(u8::from(record.guarantees.iter().any(|g| g.state == "broken" || g.state == "refused")));
     }
+    if back.is_finished() {
+        say!("evenkeel: {}", left(&back));
+        return Ok(1);
+    }
     Err(Failure::No(anyhow!(left(&back))))
 }
 
-/// What could not be restored.
+/// What is not as it was found. Of what somebody else changed no journal is left, so `restore` has nothing to try.
 fn left(back: &evenkeel_actuate::RestoreReport) -> String {
-    let problems = back.conflicts.iter().chain(&back.failed);
-    let named: Vec<String> = problems
+    let (what, items, unseen) = match back.is_finished() {
+        true => ("changed by somebody else and left as it is", &back.conflicts, 0),
+        false => {
+            let what = "not everything could be put back; `evenkeel restore` tries again";
+            (what, &back.failed, back.unseen.len())
+        }
+    };
+    let named: Vec<String> = items
+        .iter()
         .take(5)
         .map(|item| {
-            let why = item.note.as_deref().unwrap_or("changed by somebody else");
-            format!("{} of {} ({why})", item.knob.name(), target_name(&item.target))
+            let why = item.note.as_deref().map_or_else(String::new, |note| format!(" ({note})"));
+            format!("{} of {}{why}", item.knob.name(), target_name(&item.target))
         })
         .collect();
-    let count = back.conflicts.len() + back.failed.len();
-    let more = if count > named.len() { format!(" and {} more", count - named.len()) } else { String::new() };
-    format!("not everything could be put back; `evenkeel restore` tries again: {}{more}", named.join(", "))
+    let more = items.len() + unseen - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{what}: {}{more}", named.join(", "))
 }
 
 fn target_name(target: &evenkeel_base::Target) -> String {
     match target {
         evenkeel_base::Target::Task(id) => format!("task {}", id.tid),
         evenkeel_base::Target::Group(group) => group.path.clone(),
+        evenkeel_base::Target::Net(knob) => knob.to_string(),
     }
 }
 
@@ -162,8 +174,9 @@ pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
     let mut text = format!("Put back: {} values", back.put_back.len() + back.already.len());
     for (count, what) in [
         (back.gone.len(), "of ended tasks"),
-        (back.conflicts.len(), "changed by somebody else and left alone"),
+        (back.conflicts.len(), "changed by somebody else, whose part was left alone"),
         (back.failed.len(), "could NOT be put back"),
+        (back.unseen.len(), "could NOT be looked at"),
     ] {
         if count > 0 {
             text.push_str(&format!(", {count} {what}"));

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_base::BootId;
@@ -138,7 +139,8 @@ impl Claimed {
     fn save(&mut self) {
         let written = (|| {
             if let Some(dir) = self.file.parent() {
-                fs::create_dir_all(dir)?;
+                // The state directory above it is nobody else's business either.
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             }
             let temporary = self.file.with_extension("tmp");
             fs::write(&temporary, serde_json::to_vec(&self.record)?)?;

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -102,7 +103,11 @@ fn fetch(cache: &Path) -> Result<(), VmError> {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         Err(VmError::NoKernel(format!("{program} {}: {said}", arguments.join(" "))))
     };
-    fs::create_dir_all(cache).map_err(|e| VmError::system(format!("making {}", cache.display()), e))?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(cache)
+        .map_err(|e| VmError::system(format!("making {}", cache.display()), e))?;
     // The metapackage names the kernel's package of the day.
     let package = || -> Result<String, VmError> {
         let depends = run("apt-cache", &["depends", &meta])?;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use evenkeel_base::CpuSet;
+use evenkeel_actuate::{Actuator, Linux};
+use evenkeel_base::{Change, CpuSet, NetKnob, Plan, Setting, Target};
 use evenkeel_kernfs::{Root, sysfs};
 use evenkeel_lab::fairness::plan::{Options, Which};
 use evenkeel_lab::fairness::record::TenantsRecord;
@@ -317,16 +318,19 @@ fn bar() -> ProgressBar {
 
 /// The host's table of sockets' flows, set through the journal.
 struct Table {
-    opened: Result<evenkeel_actuate::host::HostActuator, String>,
+    opened: Result<Actuator<Linux>, String>,
 }
 
 impl Table {
     /// Puts back what a killed predecessor left.
     fn open(dir: &Path) -> Self {
-        let opened = evenkeel_actuate::host::HostActuator::open(dir).map_err(|error| error.to_string());
-        let opened = opened.map(|(actuator, report)| {
-            for line in report.lines() {
-                say!("of an earlier run: {line}");
+        let opened = Linux::new().map_err(|error| error.to_string()).and_then(|kernel| {
+            Actuator::open(kernel, dir, evenkeel_actuate::Options::default())
+                .map_err(|error| error.to_string())
+        });
+        let opened = opened.map(|(actuator, recovery)| {
+            if recovery.left_behind {
+                say!("of an earlier run: {}", super::run::back_sentence(&recovery.report));
             }
             actuator
         });
@@ -338,7 +342,7 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if let Ok(actuator) = std::mem::replace(&mut self.opened, Err("closed".to_owned())) {
-            for line in actuator.close().problems() {
+            for line in super::net::problems(&actuator.close()) {
                 say!("evenkeel: {line}");
             }
         }
@@ -347,14 +351,16 @@ impl Drop for Table {
 
 impl FlowTable for Table {
     fn set(&mut self, on: bool) -> Result<(), String> {
-        use evenkeel_actuate::host::HostKnob;
         let actuator = self.opened.as_mut().map_err(|error| error.clone())?;
-        if on {
-            let entries = evenkeel_lab::net::steering::SOCK_FLOW_ENTRIES.to_string();
-            actuator.set(HostKnob::SockFlowEntries, &entries).map_err(|error| error.to_string())
-        } else {
-            let report = actuator.restore_all();
-            report.problems().next().map_or(Ok(()), Err)
-        }
+        let entries = evenkeel_lab::net::steering::SOCK_FLOW_ENTRIES.to_string();
+        let change = Change {
+            target: Target::Net(NetKnob::SockFlowEntries),
+            to: Setting::Net(entries),
+            why: "flow steering (RFS) of an experiment".to_owned(),
+        };
+        let changes = if on { vec![change] } else { Vec::new() };
+        let report = actuator.set(&Plan { changes, ..Plan::default() }, &|_| true);
+        let refused = report.problems().next().map(|(_, why)| why);
+        refused.or_else(|| super::net::problems(&report.back).into_iter().next()).map_or(Ok(()), Err)
     }
 }

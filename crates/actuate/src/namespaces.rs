@@ -1,0 +1,45 @@
+//! Numbers of tasks, names of links and paths of cgroups mean what a journal says only where it was written.
+
+use evenkeel_base::Target;
+
+use crate::journal::Namespaces;
+use crate::kernel::{Kernel, KernelError};
+use crate::undo::{Entry, still_there};
+
+/// Which namespace is another one than the journal's, for entries to which that matters, and what to do. A cgroup that
+/// is found where it was, by its inode, is the right one in any namespace.
+///
+/// # Errors
+/// The kernel does not say whether a cgroup is there.
+pub(crate) fn mismatch<K: Kernel>(
+    kernel: &mut K,
+    then: &Namespaces,
+    entries: &[Entry],
+) -> Result<Option<String>, KernelError> {
+    let here = kernel.namespaces();
+    let differ = |then: Option<u64>, here: Option<u64>| match (then, here) {
+        (Some(then), Some(here)) if then != here => Some(then),
+        _ => None,
+    };
+    for entry in entries {
+        let (kind, option, other) = match &entry.target {
+            Target::Task(_) => match differ(then.pid, here.pid) {
+                None => ("time", "--time", differ(then.time, here.time)),
+                other => ("pid", "--pid", other),
+            },
+            Target::Net(knob) if knob.link().is_some() => ("network", "--net", differ(then.net, here.net)),
+            Target::Net(_) => continue,
+            Target::Group(_) => match differ(then.cgroup, here.cgroup) {
+                Some(_) if still_there(kernel, entry)? => continue,
+                other => ("cgroup", "--cgroup", other),
+            },
+        };
+        if let Some(inode) = other {
+            return Ok(Some(format!(
+                "it was written in another {kind} namespace ({inode}): `lsns` there lists it with a process of it; run \
+                 this by `nsenter {option} --target PID`, or, if that namespace is gone, remove the file"
+            )));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,222 @@
+//! What undo promises, rule by rule, on a kernel in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod world;
+
+use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium};
+use evenkeel_actuate::{ActuateError, Actuator, Namespaces, Options, Verdict};
+use evenkeel_base::{CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
+use world::{Host, LINK, THREAD, host, plan};
+
+fn batch(nice: i32) -> Setting {
+    Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
+}
+
+fn all(_: &Target) -> bool {
+    true
+}
+
+#[test]
+fn the_newest_change_goes_back_first() {
+    let order = |host: &Host, from: usize| -> Vec<Target> {
+        host.world.written()[from..].iter().map(|(target, _)| target.clone()).collect()
+    };
+    for end in ["next plan", "close", "restore"] {
+        let host = host();
+        let (mut actuator, _) = host.open().unwrap();
+        let [a, b, c] = [0, 1, 2].map(|n| Target::Task(host.tasks[n]));
+        actuator.set(&plan([&a, &b, &c].map(|t| (t.clone(), batch(5))).to_vec()), &all);
+        // The first one is changed once more: its value is the newest then.
+        actuator.amend(&plan(vec![(a.clone(), batch(6))]).changes, &all);
+        let made = host.world.written().len();
+        match end {
+            "next plan" => drop(actuator.set(&plan(vec![]), &all)),
+            "close" => drop(actuator.close()),
+            _ => {
+                drop(actuator);
+                host.restore().unwrap();
+            }
+        }
+        assert_eq!(order(&host, made), [a, c, b], "{end}");
+    }
+}
+
+#[test]
+fn a_child_born_of_a_changed_task_goes_back_with_the_next_plan() {
+    let host = host();
+    let (mut actuator, _) = host.open().unwrap();
+    let [parent, other] = [0, 1].map(|n| Target::Task(host.tasks[n]));
+    let both = plan(vec![(parent.clone(), batch(5)), (other.clone(), batch(5))]);
+    actuator.set(&both, &all);
+    host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
+    let sched = |host: &Host, tid| {
+        let values = host.world.values();
+        let found = values.into_iter().find(|((target, knob), _)| {
+            *knob == Knob::Sched && matches!(target, Target::Task(id) if id.tid == tid)
+        });
+        found.unwrap().1
+    };
+    assert_eq!(sched(&host, 100), batch(5));
+    // The parent stays changed; the child is named by no plan.
+    let report = actuator.set(&both, &all);
+    assert_eq!(sched(&host, 100), Setting::Sched(SchedAttr::DEFAULT));
+    assert!(report.back.put_back.iter().any(|item| item.descendant), "{report:?}");
+    assert_eq!(sched(&host, 10), batch(5));
+    assert!(actuator.close().is_clean());
+}
+
+#[test]
+fn a_thread_that_took_its_processs_number_and_a_child_of_clone_parent_go_back() {
+    let events = [Event::Exec(THREAD), Event::ForkBeside { maker: 12, child: 100 }];
+    for (event, changed) in events.into_iter().zip([3, 2]) {
+        for end in ["next plan", "close", "restore"] {
+            let host = host();
+            let (mut actuator, _) = host.open().unwrap();
+            let target = Target::Task(host.tasks[changed]);
+            actuator.set(
+                &plan(vec![(target.clone(), batch(5)), (target, Setting::Affinity(CpuSet::single(0)))]),
+                &all,
+            );
+            host.world.happen(event.clone());
+            let ours = |host: &Host| {
+                let values = host.world.values().into_values();
+                values.filter(|v| *v == batch(5) || *v == Setting::Affinity(CpuSet::single(0))).count()
+            };
+            assert!(ours(&host) > 1);
+            match end {
+                "next plan" => assert!(actuator.set(&plan(vec![]), &all).back.is_clean()),
+                "close" => assert!(actuator.close().is_clean()),
+                _ => {
+                    drop(actuator);
+                    assert!(host.restore().unwrap().report.is_clean());
+                }
+            }
+            assert_eq!(ours(&host), 0, "{event:?}, {end}");
+        }
+    }
+}
+
+fn refused(host: &Host) -> String {
+    match host.restore() {
+        Err(error @ ActuateError::Elsewhere { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn in_other_namespaces_nothing_is_done_and_the_journal_kept() {
+    let here = Namespaces { pid: Some(1), time: Some(2), net: Some(3), cgroup: Some(4) };
+    let set = |host: &Host, target: &Target, to: Setting| {
+        host.world.set_namespaces(here);
+        let (mut actuator, _) = host.open().unwrap();
+        assert_eq!(actuator.set(&plan(vec![(target.clone(), to)]), &all).applied(), 1);
+    };
+    let look_from = |host: &Host, there: Namespaces, gone: bool| {
+        if gone {
+            host.world.happen(Event::RemoveGroup(host.groups[0].clone(), false));
+            host.world.happen(Event::RenameLink(LINK.into(), "lan0".into()));
+        }
+        let journal = host.world.journal();
+        host.world.set_namespaces(there);
+        let before = host.world.written().len();
+        let why = refused(host);
+        assert_eq!(host.world.written().len(), before);
+        assert_eq!(host.world.journal(), journal);
+        assert!(host.open().is_err(), "nor does a run begin");
+        assert_eq!(host.world.journal(), journal);
+        host.world.set_namespaces(here);
+        assert!(host.restore().unwrap().left_behind);
+        assert_eq!(host.world.journal(), None);
+        why
+    };
+    let host = host();
+    let (task, group, link) = (
+        Target::Task(host.tasks[0]),
+        Target::Group(host.groups[0].clone()),
+        Target::Net(host.nets[0].clone()),
+    );
+    for (there, what) in
+        [(Namespaces { pid: Some(9), ..here }, "--pid"), (Namespaces { time: Some(9), ..here }, "--time")]
+    {
+        set(&host, &task, batch(5));
+        assert!(look_from(&host, there, false).contains(what));
+    }
+    set(&host, &link, Setting::Net("2".into()));
+    assert!(look_from(&host, Namespaces { net: Some(9), ..here }, false).contains("--net"));
+    // A cgroup is told by its inode; one that is not found may be elsewhere.
+    set(&host, &group, Setting::Weight(50));
+    host.world.set_namespaces(Namespaces { cgroup: Some(9), ..here });
+    assert_eq!(host.restore().unwrap().report.put_back.len(), 1);
+    set(&host, &group, Setting::Weight(50));
+    assert!(look_from(&host, Namespaces { cgroup: Some(9), ..here }, true).contains("--cgroup"));
+}
+
+#[test]
+fn a_renamed_link_is_found_by_its_index() {
+    let host = host();
+    let found = host.world.values();
+    let link = Target::Net(host.nets[0].clone());
+    let (mut actuator, _) = host.open().unwrap();
+    assert_eq!(actuator.set(&plan(vec![(link, Setting::Net("2".into()))]), &all).applied(), 1);
+    drop(actuator);
+    host.world.happen(Event::RenameLink(LINK.into(), "lan0".into()));
+    let report = host.restore().unwrap().report;
+    assert_eq!((report.put_back.len(), report.gone.len()), (1, 0), "{report:?}");
+    assert_eq!(report.put_back[0].target, Target::Net(host.nets[0].on_link("lan0")));
+    assert_eq!(host.world.values(), found);
+}
+
+#[test]
+fn settings_that_stay_are_known_to_the_next_and_go_back_with_restore() {
+    let host = host();
+    let found = host.world.values();
+    let resume = || {
+        let medium = Box::new(FakeMedium(host.world.clone()));
+        Actuator::resume_on(FakeKernel(host.world.clone()), medium, Options::default()).unwrap()
+    };
+    let to =
+        |value: &str| plan(vec![(Target::Net(host.nets[0].clone()), Setting::Net(value.into()))]).changes;
+    resume().leave().unwrap();
+    assert_eq!(host.world.journal(), None, "nothing set, nothing left");
+    for value in ["0-1", "2"] {
+        let mut actuator = resume();
+        assert!(matches!(actuator.amend(&to(value), &all).changes[0].verdict, Verdict::Applied(_)));
+        actuator.leave().unwrap();
+    }
+    // Somebody else's value is left alone.
+    host.world.put(&Target::Net(host.nets[0].clone()), &Setting::Net("3".into()));
+    assert!(matches!(resume().amend(&to("0"), &all).changes[0].verdict, Verdict::Conflict(_)));
+    host.world.put(&Target::Net(host.nets[0].clone()), &Setting::Net("2".into()));
+    let report = host.restore().unwrap().report;
+    assert_eq!(report.put_back.len(), 1, "{report:?}");
+    assert_eq!(host.world.values(), found);
+}
+
+#[test]
+fn a_damaged_journal_of_the_network_is_set_aside_and_blocks_nobody() {
+    for tail in [&[0u8; 64][..], b"garbage", b"{\"half"] {
+        let host = host();
+        let found = host.world.values();
+        let (mut actuator, _) = host.open().unwrap();
+        let to = Setting::Net("2".into());
+        actuator.set(&plan(vec![(Target::Net(host.nets[0].clone()), to)]), &all);
+        drop(actuator);
+        let damaged = [host.world.journal().unwrap(), tail.to_vec()].concat();
+        host.world.set_journal(Some(damaged.clone()));
+        let Err(ActuateError::Damaged { recovery, .. }) = host.restore() else { panic!("not said") };
+        assert_eq!(recovery.report.put_back.len(), 1);
+        assert_eq!(host.world.set_aside(), [damaged]);
+        assert_eq!(host.world.values(), found);
+        assert!(!host.restore().unwrap().left_behind);
+    }
+}
+
+#[test]
+fn a_journal_of_zeros_is_kept() {
+    let host = host();
+    for bytes in [vec![], vec![0; 4096]] {
+        host.world.set_journal(Some(bytes.clone()));
+        assert!(matches!(host.restore(), Err(ActuateError::Damaged { line: 1, .. })));
+        assert_eq!(host.world.set_aside().last(), Some(&bytes));
+    }
+}
