@@ -114,6 +114,8 @@ impl Bounds {
                 Knob::RtRuntime => self.realtime.contains(group),
                 _ => false,
             },
+            // A scope names tasks; the network's settings are the user's own (`evenkeel net`).
+            Target::Net(_) => false,
         }
     }
 
@@ -196,7 +198,7 @@ pub(crate) fn own_groups(observation: &Observation, mine: impl Fn(&TaskView) -> 
 fn tasks_of(changes: &[Change]) -> impl Iterator<Item = TaskId> + '_ {
     changes.iter().filter_map(|change| match &change.target {
         Target::Task(id) => Some(*id),
-        Target::Group(_) => None,
+        Target::Group(_) | Target::Net(_) => None,
     })
 }
 

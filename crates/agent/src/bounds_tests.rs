@@ -331,6 +331,7 @@ impl Case {
                 Target::Group(group) => {
                     matches!(to, Setting::Weight(_)) && weights.contains(group.path.as_str())
                 }
+                Target::Net(_) => false,
             };
             let original = self.found.get(&(target.clone(), to.knob())) == Some(to);
             if !allowed && !original {

@@ -183,6 +183,7 @@ impl Host {
                 Target::Group(group) => {
                     assert!(["/a", "/b"].contains(&&*group.path), "{} got {to}", group.path)
                 }
+                Target::Net(net) => panic!("{net:?} got {to}"),
             }
         }
     }
