@@ -24,7 +24,8 @@ use crate::guarantee::{
 };
 
 /// Path, parent, container, pod.
-const GROUPS: [(&str, Option<usize>, Option<usize>, Option<usize>); 10] = [
+type GroupRow = (&'static str, Option<usize>, Option<usize>, Option<usize>);
+const GROUPS: [GroupRow; 10] = [
     ("/", None, None, None),
     ("/a", Some(0), None, None),
     ("/a/x", Some(1), Some(0), None),
