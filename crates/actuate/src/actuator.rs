@@ -291,7 +291,7 @@ impl<K: Kernel> Actuator<K> {
 
     /// Takes tasks born of tuned ones under its wings, so that they go back unless the plan names them.
     fn adopt_newborn(&mut self, report: &mut RestoreReport) {
-        match adopt::follow_execs(&mut self.kernel, &mut self.entries) {
+        match adopt::follow_execs(&mut self.kernel, &mut self.entries, None) {
             Ok(followed) if followed.is_empty() => {}
             Ok(_) => self.reindex(),
             Err(error) => report.notes.push(format!("threads that called exec: looked for later: {error}")),

@@ -116,16 +116,16 @@ impl<K: Kernel> Search<'_, K> {
         let seen = Seen { facts, knob, present, widest };
         let chain = self.chain(facts);
         // A value that is ours as a whole says more than one that is in part, and so does kinship.
-        let original = self.from_chain(&seen, &chain, true);
+        let original = self.by_ancestry(&seen, &chain, true);
         let original = match original {
-            None => self.from_sibling(&seen)?,
+            None => self.by_sibling(&seen)?,
             found => found,
         };
         // A part of it that is what every task has was there without us.
-        let in_part = || if is_ordinary(&seen) { None } else { self.from_chain(&seen, &chain, false) };
+        let in_part = || if is_ordinary(&seen) { None } else { self.by_ancestry(&seen, &chain, false) };
         let original = original.or_else(in_part);
         let original = match original {
-            None => self.from_orphans_elder(&seen, chain.last().map_or(0, |(process, _)| *process))?,
+            None => self.by_lost_parent(&seen, chain.last().map_or(0, |(process, _)| *process))?,
             found => found,
         };
         match original {
@@ -135,7 +135,7 @@ impl<K: Kernel> Search<'_, K> {
     }
 
     /// What it is to have, by a process it descends from, and since when that was tuned.
-    fn from_chain(&self, seen: &Seen<'_>, chain: &[(u32, u64)], whole: bool) -> Option<(Setting, u64)> {
+    fn by_ancestry(&self, seen: &Seen<'_>, chain: &[(u32, u64)], whole: bool) -> Option<(Setting, u64)> {
         let widest = seen.widest.as_ref();
         // A part of a value may be anybody's: it counts in a copy of the tuned process only, which runs its program.
         let is_copy = |elder: &Entry| [0, elder.origin.image].contains(&seen.facts.image);
@@ -162,7 +162,7 @@ impl<K: Kernel> Search<'_, K> {
 
     /// What it is to have if a task with the same parent made it by `CLONE_PARENT`. Its program tells: who was started by
     /// that parent itself and runs a program of its own chose its values itself.
-    fn from_sibling(&mut self, seen: &Seen<'_>) -> Result<Option<(Setting, u64)>, KernelError> {
+    fn by_sibling(&mut self, seen: &Seen<'_>) -> Result<Option<(Setting, u64)>, KernelError> {
         let facts = seen.facts;
         let fits = |elder: &&Entry| {
             let parent = elder.origin.ancestors.first().copied().unwrap_or(1);
@@ -217,11 +217,7 @@ impl<K: Kernel> Search<'_, K> {
     }
 
     /// What it is to have if it is an orphan; `top` is the process its chain of parents ends with.
-    fn from_orphans_elder(
-        &mut self,
-        seen: &Seen<'_>,
-        top: u32,
-    ) -> Result<Option<(Setting, u64)>, KernelError> {
+    fn by_lost_parent(&mut self, seen: &Seen<'_>, top: u32) -> Result<Option<(Setting, u64)>, KernelError> {
         // A child of a living process that takes in no orphans was born there: it is no child of a tuned task.
         if is_ordinary(seen) || (top > 1 && !self.kernel.identity(top)?.reaper) {
             return Ok(None);
@@ -301,16 +297,21 @@ pub(crate) fn leader<K: Kernel>(
 }
 
 /// Makes those entries that became a main thread by `exec` entries of that main thread; gives their places. One is
-/// taken for such a thread when it is gone and the main thread has a value of its, which it had not before.
+/// taken for such a thread when it is gone and the main thread has a value of its, which it had not before. Looks at the
+/// threads of one process only, where that is given.
 pub(crate) fn follow_execs<K: Kernel>(
     kernel: &mut K,
     entries: &mut Vec<Entry>,
+    process: Option<u32>,
 ) -> Result<Vec<usize>, KernelError> {
     let mut followed = Vec::new();
     for index in 0..entries.len() {
         let entry = &entries[index];
         let Target::Task(id) = entry.target else { continue };
         let Some(before) = entry.origin.leader.clone() else { continue };
+        if process.is_some_and(|process| process != id.tgid) {
+            continue;
+        }
         if entry.state == State::Back && entry.wrote.is_empty() {
             continue;
         }

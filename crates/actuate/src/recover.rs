@@ -174,7 +174,7 @@ fn entries(contents: &Contents, notes: &mut Vec<String>) -> Vec<Entry> {
 
 /// Puts all entries back, newest first, then their descendants, until no more turn up.
 pub(crate) fn put_all_back<K: Kernel>(kernel: &mut K, entries: &mut Vec<Entry>, report: &mut RestoreReport) {
-    if let Err(error) = adopt::follow_execs(kernel, entries) {
+    if let Err(error) = adopt::follow_execs(kernel, entries, None) {
         tracing::debug!(%error, "looked at again afterwards");
     }
     pass(kernel, entries, |state| matches!(state, State::Unknown | State::Ours(_)), report);
@@ -211,7 +211,7 @@ fn look_again<K: Kernel>(
     report: &mut RestoreReport,
 ) -> usize {
     let mut found = Vec::new();
-    match adopt::follow_execs(kernel, entries) {
+    match adopt::follow_execs(kernel, entries, None) {
         Ok(followed) => {
             for index in followed {
                 put_back(kernel, &mut entries[index], report);

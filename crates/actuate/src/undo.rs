@@ -119,11 +119,18 @@ pub(crate) fn put_back_at<K: Kernel>(
     index: usize,
     report: &mut RestoreReport,
 ) {
-    let is_main = matches!(entries[index].target, Target::Task(id) if id.tid == id.tgid);
-    if is_main && !put_back_if(kernel, &mut entries[index], true, report) {
+    let main = match entries[index].target {
+        Target::Task(id) if id.tid == id.tgid => Some(id.tgid),
+        _ => None,
+    };
+    if main.is_some() && !put_back_if(kernel, &mut entries[index], true, report) {
         // Who could not be looked at is looked at again when everything else is back.
-        let _ = adopt::follow_execs(kernel, entries);
-    } else if is_main {
+        for other in adopt::follow_execs(kernel, entries, main).unwrap_or_default() {
+            if other != index {
+                put_back(kernel, &mut entries[other], report);
+            }
+        }
+    } else if main.is_some() {
         return;
     }
     put_back(kernel, &mut entries[index], report);

@@ -220,7 +220,7 @@ fn check(host: &Host, found: &Values, lucks: &[(u64, Luck)]) -> Result<(), TestC
             let original = &found[&(target.clone(), *knob)];
             // A newborn's full mask may be back as the CPUs there are instead of all ones: the same to the scheduler
             // until a CPU is added (docs/safety.md).
-            value == original || (newborn && full(value) && full(original))
+            value == original || ((newborn || exec) && full(value) && full(original))
         });
         prop_assert!(fits, "{:?} {:?} is {}, was {}", target, knob, value, found[&(root, *knob)]);
     }
@@ -410,6 +410,34 @@ fn a_child_that_could_not_be_looked_at_is_looked_at_again() {
             for orphan in [false, true] {
                 uninterrupted(&plans, &[(fail, Luck::Fail), (fork, Luck::Fork(2, orphan))]).unwrap();
             }
+        }
+    }
+}
+
+/// A thread takes its main thread's place while that is being changed, looked at or put back.
+#[test]
+fn an_exec_at_any_operation_leaves_nothing_of_ours() {
+    let slice = |nice| {
+        Setting::Sched(SchedAttr {
+            policy: SchedPolicy::Batch,
+            nice: Nice::new(nice),
+            slice_ns: Some(100_000_000),
+            ..SchedAttr::DEFAULT
+        })
+    };
+    let affinity = Setting::Affinity(CpuSet::single(0));
+    let cases = [
+        vec![vec![(1, batch(0))], vec![(3, batch(1)), (0, batch(2)), (2, batch(0))]],
+        vec![vec![(0, batch(0))], vec![(3, slice(0)), (0, batch(-1))]],
+        vec![vec![(3, slice(0)), (1, batch(0))], vec![(0, batch(0))]],
+        vec![vec![(0, batch(0)), (3, affinity)]],
+    ];
+    for plans in &cases {
+        for at in 0..80 {
+            uninterrupted(plans, &[(at, Luck::Exec)]).unwrap();
+        }
+        for at in (3..80).step_by(8) {
+            trial(plans, &[(at, Luck::Exec)]).unwrap();
         }
     }
 }

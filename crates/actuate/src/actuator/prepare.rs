@@ -76,6 +76,9 @@ impl<K: Kernel> Actuator<K> {
                 index
             }
             None => {
+                if self.is_taken_over(&change.target)? {
+                    return self.prepare(change, scope);
+                }
                 let original = original_of(&present, widest.as_ref());
                 let origin = self.origin(&change.target, knob, facts)?;
                 self.insert(Entry::new(change.target.clone(), original, origin))
@@ -83,6 +86,21 @@ impl<K: Kernel> Actuator<K> {
         };
         let companion = self.weight_behind(change, &to)?;
         Ok(Step::Write(Write { entry, present, to, companion }))
+    }
+
+    /// Whether a thread that was touched has become this main thread by `exec`, and is known as that from now on: what is
+    /// found there is ours.
+    fn is_taken_over(&mut self, target: &Target) -> Result<bool, Verdict> {
+        let Target::Task(id) = target else { return Ok(false) };
+        if id.tid != id.tgid {
+            return Ok(false);
+        }
+        let followed = adopt::follow_execs(&mut self.kernel, &mut self.entries, Some(id.tgid));
+        let followed = !followed.map_err(verdict)?.is_empty();
+        if followed {
+            self.reindex();
+        }
+        Ok(followed)
     }
 
     /// The entry of a property that was touched before. A cgroup or link made anew under its old name is another one.

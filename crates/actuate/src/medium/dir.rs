@@ -94,8 +94,8 @@ fn check(fd: &OwnedFd, path: &Path) -> Result<rustix::fs::Stat, OpenError> {
     let user = rustix::process::geteuid().as_raw();
     let why = if found.st_uid != user {
         format!(
-            "belongs to user {}, this is user {user}: run as its owner, or, if you know what is in it, make it yours (chown)",
-            found.st_uid
+            "belongs to {}, this is user {user}: run as its owner, or, if you know what is in it, make it yours (chown)",
+            if found.st_uid == 0 { "root".to_owned() } else { format!("user {}", found.st_uid) }
         )
     } else if found.st_mode & 0o022 != 0 {
         format!(

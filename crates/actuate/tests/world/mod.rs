@@ -77,7 +77,8 @@ impl Host {
         restore_on(&mut FakeKernel(self.world.clone()), &mut FakeMedium(self.world.clone()))
     }
 
-    pub fn in_scope(target: &Target) -> bool {
+    pub fn in_scope(change: &Change) -> bool {
+        let target = &change.target;
         !matches!(target, Target::Task(id) if id.tid == 22)
             && !matches!(target, Target::Group(group) if group.path == "/out")
     }
