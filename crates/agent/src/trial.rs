@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{Estimate, Predicted, Stage};
+use evenkeel_base::stats;
 use evenkeel_base::{Observation, Plan, Target};
 use evenkeel_model::predict::Prediction;
 use evenkeel_policy::levers::{self, Scene};
 use evenkeel_policy::race::{self, Decision, Race, RaceRules};
 use evenkeel_policy::refine;
-use evenkeel_policy::stats;
 use evenkeel_store::TrialWindow;
 
 use crate::agent::{Agent, AgentError, default_plan, wall_ns};

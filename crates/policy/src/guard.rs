@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use evenkeel_base::TaskId;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{difference, mean};
 use crate::window::{Rates, Summary};
+use evenkeel_base::stats::{difference, mean};
 
 /// Limits of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -13,5 +13,4 @@ pub mod protect;
 pub mod race;
 pub mod refine;
 pub mod search;
-pub mod stats;
 pub mod window;

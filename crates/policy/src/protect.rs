@@ -10,7 +10,7 @@ use evenkeel_base::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::Sure;
-use crate::stats;
+use evenkeel_base::stats;
 
 /// Waits below this are not told apart from none where there is no bound, ns: twice nothing is nothing.
 pub const FLOOR_NS: u64 = 200_000;

@@ -16,8 +16,8 @@ use evenkeel_base::run::Estimate;
 
 use crate::guard::{self, GuardLimits, Sure, Violation};
 use crate::protect::{self, Breach, Protection};
-use crate::stats::{self, estimate};
 use crate::window::Summary;
+use evenkeel_base::stats::{self, estimate};
 use words::describe;
 
 /// How a race is run.

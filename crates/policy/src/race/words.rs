@@ -3,8 +3,8 @@
 use super::{Race, Verdict};
 use crate::guard::{Harm, Sure, Victim, Violation};
 use crate::protect;
-use crate::stats;
 use crate::window::Summary;
+use evenkeel_base::stats;
 
 impl Race {
     /// How waits changed, in words.
