@@ -10,7 +10,7 @@ pub mod levers;
 pub mod placement;
 pub mod priority;
 pub mod protect;
-pub mod race;
 pub mod refine;
 pub mod search;
+pub mod trial;
 pub mod window;

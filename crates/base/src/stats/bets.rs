@@ -13,11 +13,11 @@
 use super::robust_scale;
 
 /// Effects, in standard deviations of a pair's difference, that wealth is staked on.
-const EFFECTS: [f64; 5] = [0.3, 0.6, 1.0, 1.6, 2.4];
+const EFFECTS: [f64; 4] = [0.7, 1.4, 2.2, 3.0];
 /// A difference counts as at most this many standard deviations.
 const MOST_SIZE: f64 = 3.0;
 /// Probability given to the likelier sign, at most: one surprise must not ruin.
-const MOST_SURE: f64 = 0.95;
+const MOST_SURE: f64 = 0.96;
 
 /// Wealth from betting on positive differences.
 #[derive(Debug, Clone, PartialEq)]
