@@ -287,3 +287,6 @@ impl Guard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

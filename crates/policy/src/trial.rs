@@ -190,6 +190,14 @@ impl Trial {
         }
     }
 
+    /// Time that a trial of so many challengers takes where one of them clearly helps, about, seconds.
+    pub fn usual_s(challengers: usize, pace: Pace) -> f64 {
+        let turn_s = pace.window_s + pace.settle_s;
+        let lead_s = LEAD as f64 * pace.window_s;
+        let screening_s = if challengers > 1 { 2.0 * challengers as f64 * turn_s } else { 0.0 };
+        lead_s + screening_s + Confirmation::usual_s(turn_s)
+    }
+
     /// A candidate that the user allowed by name is confirmed first unless another is known to be better.
     pub fn favour(&mut self, candidate: Option<usize>) {
         self.favoured = candidate;
@@ -299,7 +307,7 @@ impl Trial {
     }
 
     /// What people call the part of the trial that is under way.
-    pub fn stage(&self) -> &'static str {
+    pub fn part(&self) -> &'static str {
         match &self.phase {
             Phase::Lead(_) => "baseline",
             Phase::Screen(..) => "screening",
@@ -481,3 +489,6 @@ impl Trial {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,7 +89,7 @@ impl Tail {
         let share = |x: f64, n: f64| if n > 0.0 { x / n } else { 0.0 };
         // Who stated a bound wants it kept, not only not missed by much.
         let within = relative || share(x1, n1) <= TAIL;
-        let shown = within && (kept >= enough || n1 > 0.0 && x1 == 0.0 && n1 * limit >= enough.ln());
+        let shown = within && kept >= enough;
         (!shown).then(|| (share(x0, n0), share(x1, n1), broken >= enough * enough))
     }
 

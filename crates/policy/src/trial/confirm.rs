@@ -13,6 +13,10 @@ use crate::window::Summary;
 
 /// Pairs before a candidate is given up for want of a gain.
 const MIN_PAIRS: usize = 5;
+/// Pairs after which a risk is accepted, where that is allowed.
+const ACCEPTED_PAIRS: usize = 15;
+/// Pairs that a clear gain takes.
+const USUAL_PAIRS: f64 = 6.0;
 /// Standard errors that a gain may be underestimated by before the candidate is given up.
 const BENEFIT_OF_DOUBT: f64 = 0.7;
 /// What an effect of the settings before is given to fade, seconds: a half-life of 3 s leaves a tenth of it.
@@ -138,6 +142,11 @@ impl Confirmation {
         }
     }
 
+    /// Time that a confirmation takes where the candidate clearly helps, about, seconds.
+    pub fn usual_s(turn_s: f64) -> f64 {
+        2.0 * USUAL_PAIRS * turn_s + FADE_S + LATE.0 as f64 * turn_s
+    }
+
     /// The host as found is measured along with each pair.
     pub fn compare_too(&mut self, third: Option<usize>) {
         self.third = third;
@@ -236,11 +245,13 @@ impl Confirmation {
         }
         self.breaches = breaches;
         let doubts = self.doubts();
+        // Time for harm to show is given all the same.
+        let accepts = rules.accept_risk && self.pairs() >= ACCEPTED_PAIRS;
         self.outcome = match doubts.iter().find(|doubt| doubt.proved) {
             Some(doubt) => Some(Err(doubt.to_string())),
             None if self.hold.is_some() => match self.lasts() {
                 // Long waits are rare: they are counted on, in pairs again.
-                Some(Ok(())) if !(doubts.is_empty() || rules.accept_risk) => {
+                Some(Ok(())) if !(doubts.is_empty() || accepts) => {
                     self.hold = None;
                     self.lasted = true;
                     None
@@ -248,7 +259,7 @@ impl Confirmation {
                 outcome => outcome,
             },
             None => {
-                let clear = |doubt: &Doubt| rules.accept_risk || doubt.harm == Harm::Tail && !self.lasted;
+                let clear = |doubt: &Doubt| accepts || doubt.harm == Harm::Tail && !self.lasted;
                 if self.helps(rules.min_gain) && doubts.iter().all(clear) {
                     if self.lasted {
                         self.outcome = Some(Ok(()));

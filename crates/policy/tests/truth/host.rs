@@ -330,7 +330,7 @@ pub fn decide(scene: &Scene, seed: u64) -> Outcome {
     trial.seen(host.measure(&Turn { candidate: 0, settle_s: 0.0, window_s: 1.0 }), Vec::new());
     let mut in_force_s = 0.0;
     while let Some(turn) = trial.next(BUDGET_S - host.clock_s) {
-        if trial.stage() != "hold" {
+        if trial.part() != "hold" {
             in_force_s = host.clock_s;
         }
         let window = host.measure(&turn);
