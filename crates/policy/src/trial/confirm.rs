@@ -165,6 +165,11 @@ impl Confirmation {
         self.candidate
     }
 
+    /// Its share of the error budget.
+    pub fn alpha(&self) -> f64 {
+        self.alpha
+    }
+
     /// Whose turn it is.
     pub fn up(&self) -> usize {
         self.order.last().copied().unwrap_or(self.candidate)

@@ -46,8 +46,35 @@ fn the_clear_winner_wins_and_the_recipe_that_hurts_is_taken_back() {
     assert!(decision.confirmed && decision.verdicts[1].why.starts_with("taken back"), "{decision:?}");
     let verdict = &decision.verdicts[2];
     assert!(verdict.why.starts_with("kept: at least +"), "{}", verdict.why);
+    // Two that could not be told apart would share the budget; 1 / 5 % is the least that a kept one has.
+    assert!(verdict.evidence >= 20.0 && verdict.pairs >= 5, "{verdict:?}");
     let gain = verdict.gain_pct.unwrap();
     assert!(gain.low > 10.0 && gain.low < gain.value && (24.0..28.0).contains(&gain.value), "{gain:?}");
+}
+
+#[test]
+fn one_error_budget_is_shared_by_those_that_are_confirmed() {
+    let shares = |truth: [f64; 3]| -> Vec<f64> {
+        let mut trial = Trial::new(2, TrialRules::default(), PACE);
+        let mut chance = 1.0;
+        while let Some(turn) = trial.next(1e9) {
+            if let Phase::Confirm(confirmation, rest) = &trial.phase {
+                return [confirmation.alpha()]
+                    .into_iter()
+                    .chain(rest.iter().map(|(_, alpha)| *alpha))
+                    .collect();
+            }
+            chance = -chance;
+            trial.record(summary(truth[turn.candidate] + chance, 10.0), Vec::new());
+        }
+        Vec::new()
+    };
+    let near = shares([100.0, 110.0, 110.5]);
+    assert!(
+        near.len() == 2 && (near.iter().sum::<f64>() - 0.05).abs() < 1e-12 && near[0] > near[1],
+        "{near:?}"
+    );
+    assert_eq!(shares([100.0, 110.0, 140.0]), [0.05], "one that is clearly ahead has it all");
 }
 
 #[test]
