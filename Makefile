@@ -7,6 +7,8 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 DEMO_ARGS ?=
 # Arguments for `make validate`, such as VALIDATE_ARGS="--seconds 60".
 VALIDATE_ARGS ?=
+# Arguments for `make truth`: trials a row (2000), and part of a row's name.
+TRUTH_ARGS ?=
 # Rounds and drawn cases of `make test-kill`.
 KILLS ?= 200
 CASES ?= 1000000
@@ -16,7 +18,7 @@ ENDS_ARGS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill test-ends validate lint sources bench why-cost outsiders promises tenants lab-figures static install uninstall clean
+.PHONY: help demo test test-vm test-kill test-ends validate lint sources bench truth why-cost outsiders promises tenants lab-figures static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -62,6 +64,10 @@ bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000
 outsiders: ## a redis under light load and a compile beside a mix that the loop evens out: what they feel (8 minutes, as root)
 	@scripts/packages.sh build test
 	@scripts/outsiders.sh
+
+truth: ## how often what is kept that should not be, and how soon what should: the decision on a made-up host (minutes)
+	@scripts/packages.sh build
+	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-policy --example truth -- $(TRUTH_ARGS)
 
 why-cost: ## what `why` costs a load of context switches while it watches (as root, two minutes, quiet machine)
 	@scripts/packages.sh build

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, SetReport};
 use evenkeel_base::run::RunRecord;
+use evenkeel_base::stats;
 use evenkeel_base::{Change, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView};
 use evenkeel_kernfs::{Root, fault};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
-use evenkeel_policy::stats;
 use evenkeel_policy::window::Summary;
 use evenkeel_store::{Limits, Recorder};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_base::Nice;
 use evenkeel_observe::Sampling;
-use evenkeel_policy::race::RaceRules;
+use evenkeel_policy::trial::TrialRules;
 
 use crate::guarantee::Guarantees;
 use crate::protect::Protected;
@@ -44,7 +44,7 @@ pub struct Config {
     /// exact fulfilment, never to decide.
     pub known: BTreeMap<u32, f64>,
     /// Rules of trials, the guard's limits among them.
-    pub rules: RaceRules,
+    pub rules: TrialRules,
     /// How tasks are sampled.
     pub sampling: Sampling,
     /// Whether the history is written.
@@ -78,7 +78,7 @@ impl Config {
             realtime: false,
             levers: Vec::new(),
             known: BTreeMap::new(),
-            rules: RaceRules::default(),
+            rules: TrialRules::default(),
             sampling: Sampling::Auto,
             history: true,
             once: false,

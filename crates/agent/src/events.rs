@@ -3,7 +3,7 @@
 use evenkeel_actuate::Recovery;
 use evenkeel_base::run::{RunRecord, Stage};
 use evenkeel_base::{Observation, Plan};
-use evenkeel_policy::race::Decision;
+use evenkeel_policy::trial::Decision;
 use evenkeel_policy::window::Summary;
 
 /// Something that happened.
@@ -26,15 +26,15 @@ pub enum Event<'a> {
     TrialBegins {
         /// Candidates.
         candidates: &'a [Plan],
-        /// Rounds at most.
-        rounds: usize,
-        /// Seconds a round takes at first.
-        round_s: f64,
+        /// Seconds it takes where one of them helps, about.
+        usual_s: f64,
+        /// Seconds it takes at most.
+        most_s: f64,
     },
     /// A window was measured.
     Window {
-        /// Rounds completed so far.
-        round: usize,
+        /// Part of the trial: `baseline`, `screening`, `confirmation` or `hold`.
+        part: &'static str,
         /// Whose settings were in force.
         settings: &'a str,
         /// What was measured.

@@ -1,7 +1,9 @@
 //! From two samples of the host to a measurement window.
 
-use evenkeel_base::{Observation, Sample, TaskId, TaskSample};
-use evenkeel_policy::window::{TaskWindow, Window};
+use std::collections::HashMap;
+
+use evenkeel_base::{Observation, Sample, TaskId, TaskSample, TaskView};
+use evenkeel_policy::window::{Owner, TaskWindow, Window};
 
 use crate::scope::Scope;
 
@@ -25,9 +27,11 @@ pub fn window(before: &Sample, after: &Sample, observation: &Observation, scope:
     let (mut old, mut new) = (before.tasks.as_slice(), after.tasks.as_slice());
     let mut ours_ran = 0.0;
     let mut tasks = Vec::new();
+    let mut owners = Owners::default();
     for view in &observation.tasks {
         let Some(now) = advance(&mut new, view.id) else { continue };
-        let (ran0, waited0) = advance(&mut old, view.id).map_or((0, Some(0)), |t| (t.ran_ns, t.waited_ns));
+        let (ran0, waited0, slices0) = advance(&mut old, view.id)
+            .map_or((0, Some(0), Some(0)), |t| (t.ran_ns, t.waited_ns, t.timeslices));
         // A counter that ran backwards says nothing about this window.
         let Some(ran_ns) = now.ran_ns.checked_sub(ran0) else { continue };
         let waited_ns = now.waited_ns.zip(waited0).and_then(|(now, then)| now.checked_sub(then));
@@ -40,12 +44,46 @@ pub fn window(before: &Sample, after: &Sample, observation: &Observation, scope:
             tasks.push(TaskWindow {
                 id: view.id,
                 in_scope,
+                owner: owners.of(view, observation, in_scope),
                 ran_s,
                 waited_s: waited_ns.map(|ns| ns as f64 / 1e9),
+                waits: now.timeslices.zip(slices0).and_then(|(now, then)| now.checked_sub(then)),
             });
         }
     }
-    let outside_ran_s = (!observation.host.per_cpu.is_empty())
-        .then(|| (observation.host.busy_pct / 100.0 * seconds - ours_ran).max(0.0));
-    Window { seconds, tasks, outside_ran_s }
+    let host = &observation.host;
+    let known = !host.per_cpu.is_empty();
+    let outside_ran_s = known.then(|| (host.busy_pct / 100.0 * seconds - ours_ran).max(0.0));
+    let taken_pct = host.busy_pct + host.steal_pct.unwrap_or_default();
+    let idle_s = known.then(|| (f64::from(host.cpus) - taken_pct / 100.0).max(0.0) * seconds);
+    Window { seconds, tasks, outside_ran_s, idle_s }
+}
+
+/// Who owns tasks, by where they are: container, virtual machine, cgroup.
+#[derive(Debug, Default)]
+struct Owners {
+    known: HashMap<(Option<u32>, Option<u32>, Option<u32>, bool), Option<Owner>>,
+}
+
+impl Owners {
+    /// A container, a virtual machine, or the cgroup: of what is outside the scope, the top-level one. `None` for kernel
+    /// threads and where no cgroup is known.
+    fn of(&mut self, task: &TaskView, observation: &Observation, in_scope: bool) -> Option<Owner> {
+        if task.kernel_thread {
+            return None;
+        }
+        let key = (task.container, task.vm, task.group, in_scope);
+        let owner = || -> Option<Owner> {
+            if let Some(container) = task.container.and_then(|at| observation.containers.get(at as usize)) {
+                return Some(container.name.as_str().into());
+            }
+            if let Some(vm) = task.vm.and_then(|at| observation.vms.get(at as usize)) {
+                return Some(vm.name.as_str().into());
+            }
+            let path = &observation.groups.get(task.group? as usize)?.path;
+            let top = path.get(1..).and_then(|rest| rest.find('/')).map_or(path.len(), |end| end + 1);
+            Some(path[..if in_scope { path.len() } else { top }].into())
+        };
+        self.known.entry(key).or_insert_with(owner).clone()
+    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::run::ProtectedStatus;
 use evenkeel_base::{Histogram, Observation};
 use evenkeel_policy::protect::{self, Protection};
-use evenkeel_policy::race::Decision;
+use evenkeel_policy::trial::Decision;
 
 use crate::meter::Meter;
 use crate::scope::Scope;
@@ -112,7 +112,7 @@ impl Guardian {
         self.all.iter().filter_map(means).collect()
     }
 
-    /// For a race.
+    /// For a trial.
     pub fn protections(&self) -> Vec<Protection> {
         self.all.iter().map(|guarded| guarded.protected.protection.clone()).collect()
     }

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{Estimate, Predicted, Stage};
-use evenkeel_base::{Observation, Plan, Target};
+use evenkeel_base::stats;
+use evenkeel_base::{Histogram, Observation, Plan, Target};
 use evenkeel_model::predict::Prediction;
 use evenkeel_policy::levers::{self, Scene};
-use evenkeel_policy::race::{self, Decision, Race, RaceRules};
 use evenkeel_policy::refine;
-use evenkeel_policy::stats;
+use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules};
+use evenkeel_policy::window::Summary;
 use evenkeel_store::TrialWindow;
 
 use crate::agent::{Agent, AgentError, default_plan, wall_ns};
@@ -24,10 +25,8 @@ const SETTLE_CYCLES: f64 = 1.0;
 const SETTLE_S: (f64, f64) = (0.05, 0.3);
 /// Waiting below this many seconds per second of work is as good as none: nothing to win.
 const CALM: f64 = 0.02;
-/// Rounds announced, and needed before anything is concluded.
-const ROUNDS: (usize, usize) = (3, 12);
-/// Challengers that get a closer look at first.
-const FOCUS: usize = 2;
+/// What a re-check may take, in multiples of what a trial usually takes.
+const RECHECK_TIMES: f64 = 1.5;
 
 /// Lengths of a trial's parts.
 #[derive(Debug, Clone, Copy)]
@@ -54,20 +53,15 @@ impl Rhythm {
         }
     }
 
-    fn turn_s(&self) -> f64 {
-        (self.window + self.settle).as_secs_f64()
+    fn pace(&self) -> Pace {
+        Pace { window_s: self.window.as_secs_f64(), settle_s: self.settle.as_secs_f64() }
     }
 
-    /// Challengers there may be so that two rounds fit into a time, of which `besides` are there in any case; at least one
-    /// more, at most [`MOST`].
+    /// Challengers there may be so that a trial usually fits into a time, of which `besides` are there in any case; at least
+    /// one more, at most [`MOST`].
     fn challengers(&self, besides: usize, time: Duration) -> usize {
-        let fits = |more: &usize| self.rounds(race::turns(besides + more), time) >= 2;
+        let fits = |more: &usize| Trial::usual_s(besides + more, self.pace()) <= time.as_secs_f64();
         (1..=MOST).rev().find(fits).unwrap_or(1)
-    }
-
-    /// Rounds of this many candidates that fit into a time.
-    fn rounds(&self, candidates: usize, time: Duration) -> usize {
-        (time.as_secs_f64() / (self.turn_s() * candidates as f64)) as usize
     }
 }
 
@@ -101,8 +95,7 @@ impl NoTrial {
 
 impl Agent {
     /// Studies the scope, lets every lever propose, holds a trial and puts the winner in force. The time for the whole
-    /// is [`crate::Config::decide_within`], plus [`crate::Config::closer_look`] where a promising candidate could
-    /// neither be kept nor dismissed.
+    /// is [`crate::Config::decide_within`], plus [`crate::Config::closer_look`] while a candidate is promising.
     ///
     /// # Errors
     /// The host cannot be observed.
@@ -112,6 +105,7 @@ impl Agent {
             return Ok(Err(NoTrial::Stopped));
         };
         let found = self.found(studied.observation);
+        let seen = (studied.summary.clone(), studied.protected);
         let scene = self.scene(&found);
         if scene.tasks.is_empty() {
             return Ok(Err(NoTrial::Idle));
@@ -131,8 +125,8 @@ impl Agent {
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
         }
-        let until = (until, Some(self.config.closer_look));
-        Ok(Ok(self.hold_trial(&candidates, rhythm, until, &found, watcher)?))
+        let until = (until, until + self.config.closer_look);
+        Ok(Ok(self.hold_trial(&candidates, rhythm, until, seen, &found, watcher)?))
     }
 
     /// Puts the settings in force to the test against the kernel's default and against a refinement of their priorities.
@@ -141,81 +135,77 @@ impl Agent {
     /// The host cannot be observed.
     pub(crate) fn recheck(&mut self, watcher: &mut dyn Watcher) -> Result<Option<Decision>, AgentError> {
         let Some(studied) = self.study(Duration::from_secs(1), watcher)? else { return Ok(None) };
+        let seen = (studied.summary.clone(), studied.protected);
         let found = self.found(studied.observation);
         let scene = self.scene(&found);
         let rhythm = Rhythm::of(&scene);
         let mut candidates = vec![self.plan.clone(), default_plan()];
         candidates.extend(refine::refined(&self.plan, &scene));
-        let until = Instant::now() + Duration::from_secs_f64(rhythm.turn_s() * 5.0 * candidates.len() as f64);
-        Ok(Some(self.hold_trial(&candidates, rhythm, (until, None), &found, watcher)?))
+        let usual_s = Trial::usual_s(candidates.len() - 1, rhythm.pace());
+        let until = Instant::now() + Duration::from_secs_f64(usual_s);
+        let until = (until, until + Duration::from_secs_f64(usual_s * (RECHECK_TIMES - 1.0)));
+        Ok(Some(self.hold_trial(&candidates, rhythm, until, seen, &found, watcher)?))
     }
 
-    /// One race; the winner is in force afterwards. It lasts until the given instant; then, where nothing could be
-    /// decided, for the given time more with the most promising challengers alone.
+    /// One trial; the winner is in force afterwards. From the first instant on it goes on only while a candidate is
+    /// promising, to the second at most. `seen` is a window under the settings in force, which just ended.
     fn hold_trial(
         &mut self,
         candidates: &[Plan],
         rhythm: Rhythm,
-        (mut until, closer_look): (Instant, Option<Duration>),
+        (until, at_most): (Instant, Instant),
+        seen: (Summary, Vec<Option<Histogram>>),
         observation: &Observation,
         watcher: &mut dyn Watcher,
     ) -> Result<Decision, AgentError> {
         self.trials += 1;
         let predicted = self.predict(observation, candidates);
         let started_ns = wall_ns();
-        let left = until.saturating_duration_since(Instant::now());
-        let price = self.config.rules.wait_price;
+        let left = at_most.saturating_duration_since(Instant::now());
         let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
         let most = rhythm.challengers(besides, left);
-        let unpromising = unpromising(candidates, &predicted, price, most);
-        let full = rhythm.rounds(candidates.len() - unpromising.len(), left).clamp(ROUNDS.0, ROUNDS.1);
-        let rules = RaceRules {
-            // Losers drop out early, so that more rounds fit in than with everybody: the clock decides.
-            max_rounds: usize::MAX,
-            min_rounds: self.config.rules.min_rounds.min(full),
+        let unpromising = unpromising(candidates, &predicted, self.config.rules.wait_price, most);
+        let rules = TrialRules {
             seed: self.config.rules.seed.wrapping_add(u64::from(self.trials)),
             ..self.config.rules
         };
-        watcher.event(&Event::TrialBegins {
-            candidates,
-            rounds: full,
-            round_s: rhythm.turn_s() * candidates.len() as f64,
-        });
-        // Half of the time for a closer look goes to a few, the other half to the one that is then ahead.
-        let mut closer_looks: Vec<(usize, Duration)> =
-            closer_look.map_or_else(Vec::new, |time| vec![(1, time / 2), (FOCUS, time / 2)]);
+        let usual_s = Trial::usual_s(candidates.len() - 1 - unpromising.len(), rhythm.pace());
+        watcher.event(&Event::TrialBegins { candidates, usual_s, most_s: left.as_secs_f64() });
         // The host as found is what protected scopes' waits are held against.
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
-        let mut race =
-            Race::new(candidates.len() - 1, rules).protecting(self.guardian.protections(), default);
-        race.favour(candidates.iter().position(|plan| plan.name == levers::REALTIME));
+        let mut trial = Trial::new(candidates.len() - 1, rules, rhythm.pace())
+            .protecting(self.guardian.protections(), default);
+        trial.favour(candidates.iter().position(|plan| plan.name == levers::REALTIME));
+        trial.seen(seen.0, seen.1);
         for (candidate, why) in unpromising {
-            race.withdraw(candidate, why);
+            trial.withdraw(candidate, why);
         }
         let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
-        while let Some(turn) = race.up() {
-            if watcher.stopping() {
+        let mut in_force = 0;
+        while let Some(turn) = trial.next(at_most.saturating_duration_since(Instant::now()).as_secs_f64()) {
+            if watcher.stopping() || (Instant::now() >= until && !trial.promising()) {
                 break;
             }
-            if Instant::now() >= until {
-                let undecided = race.decide().winner == 0 || race.favoured_is_open();
-                let Some((keep, time)) = closer_looks.pop().filter(|_| undecided) else { break };
-                race.focus(keep);
-                until = Instant::now() + time;
-                continue;
+            let plan = &candidates[turn.candidate];
+            if turn.candidate != in_force {
+                if let Some(why) = self.take_turn(plan) {
+                    trial.withdraw(turn.candidate, why);
+                    // What could be set of it is: whoever is next is set anew.
+                    in_force = usize::MAX;
+                    continue;
+                }
+                in_force = turn.candidate;
             }
-            if let Some(why) = self.take_turn(&candidates[turn]) {
-                race.withdraw(turn, why);
-                continue;
-            }
-            if self.pause(rhythm.settle, watcher) {
+            if self.pause(Duration::from_secs_f64(turn.settle_s), watcher) {
                 break;
             }
             let at_ns = wall_ns();
-            let Some(measured) = self.measure(rhythm.window, watcher)? else { break };
+            let Some(measured) = self.measure(Duration::from_secs_f64(turn.window_s), watcher)? else {
+                break;
+            };
             self.recorder.add_trial(&TrialWindow {
                 trial: self.trials,
-                settings: candidates[turn].name.clone(),
+                settings: plan.name.clone(),
                 started_ns: at_ns,
                 seconds: measured.summary.seconds,
                 cpu_pct: measured.summary.got_pct,
@@ -229,16 +219,15 @@ impl Agent {
                     .collect(),
             });
             watcher.event(&Event::Window {
-                round: race.rounds(),
-                settings: &candidates[turn].name,
+                part: trial.part(),
+                settings: &plan.name,
                 summary: &measured.summary,
                 fulfilment: measured.fulfilment,
             });
-            fulfilments[turn].extend(measured.fulfilment);
-            race.record_protected(measured.protected);
-            race.record(measured.summary);
+            fulfilments[turn.candidate].extend(measured.fulfilment);
+            trial.record(measured.summary, measured.protected);
         }
-        let decision = race.decide();
+        let decision = trial.decide();
         self.guardian.decided(&decision, default);
         self.set(&candidates[decision.winner]);
         self.rest_puller(watcher);
@@ -322,12 +311,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_challengers_as_two_rounds_have_room_for() {
+    fn as_many_challengers_as_a_trial_has_time_for() {
         let rhythm = Rhythm { window: Duration::from_millis(900), settle: Duration::from_millis(100) };
         let challengers = |besides, seconds| rhythm.challengers(besides, Duration::from_secs(seconds));
-        assert_eq!(challengers(0, 60), MOST);
-        // Four and two besides: two rounds of six turns and two of the present state.
-        assert_eq!((challengers(2, 16), challengers(2, 15)), (4, 3));
+        assert_eq!(challengers(0, 78), MOST);
+        let (less, more) = (Trial::usual_s(3, rhythm.pace()), Trial::usual_s(4, rhythm.pace()));
+        assert!(less < more && more < 60.0, "{less} {more}");
+        assert_eq!((challengers(2, 60), challengers(0, less.ceil() as u64)), (MOST, 3));
         assert_eq!((challengers(1, 1), challengers(9, 0)), (1, 1), "there is always one");
     }
 }

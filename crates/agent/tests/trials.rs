@@ -1,4 +1,4 @@
-//! The loop's parts together, on a kernel in memory: scope, levers, race and actuator. Whatever the levers propose,
+//! The loop's parts together, on a kernel in memory: scope, levers, trial and actuator. Whatever the levers propose,
 //! whoever wins, whatever ends, forks or fails meanwhile, wherever the agent is killed: only the scope is touched, what is
 //! in force at the end is the winner's plan, and afterwards everything is as found.
 
@@ -17,7 +17,7 @@ use evenkeel_base::{
     TaskView, Topology,
 };
 use evenkeel_policy::levers::{self, Features, Scene};
-use evenkeel_policy::race::{Decision, Race, RaceRules};
+use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules};
 use evenkeel_policy::window::{Rates, Summary};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -138,7 +138,10 @@ impl Host {
                 got += pinned;
             }
             let got = (got + random.random_range(-0.3..0.3)).max(0.1);
-            tasks.insert(task.id, Rates { got_pct: got, waited_pct: Some(got / 4.0), in_scope: true });
+            tasks.insert(
+                task.id,
+                Rates { got_pct: got, waited_pct: Some(got / 4.0), waits: None, in_scope: true, owner: None },
+            );
         }
         Summary {
             seconds: 1.0,
@@ -147,6 +150,7 @@ impl Host {
             fulfilment: None,
             tasks,
             outside_pct: Some(20.0),
+            ..Summary::default()
         }
     }
 
@@ -154,16 +158,20 @@ impl Host {
     fn trial(&self, actuator: &mut Actuator<FakeKernel>, seed: u64) -> (Decision, Vec<Plan>) {
         let candidates = self.candidates();
         let mut random = Pcg32::seed_from_u64(seed);
-        let mut race = Race::new(candidates.len() - 1, RaceRules { seed, ..RaceRules::default() });
-        while let Some(turn) = race.up() {
-            let report = actuator.set(&candidates[turn], &|_| true);
-            if report.problems().count() * 5 > candidates[turn].changes.len() {
-                race.withdraw(turn, "not possible".to_owned());
+        let pace = Pace { window_s: 1.0, settle_s: 0.1 };
+        let mut trial = Trial::new(candidates.len() - 1, TrialRules { seed, ..TrialRules::default() }, pace);
+        let mut left_s = 200.0;
+        while let Some(turn) = trial.next(left_s) {
+            let plan = &candidates[turn.candidate];
+            let report = actuator.set(plan, &|_| true);
+            if report.problems().count() * 5 > plan.changes.len() {
+                trial.withdraw(turn.candidate, "not possible".to_owned());
                 continue;
             }
-            race.record(self.measure(&mut random));
+            left_s -= turn.settle_s + turn.window_s;
+            trial.record(self.measure(&mut random), Vec::new());
         }
-        let decision = race.decide();
+        let decision = trial.decide();
         actuator.set(&candidates[decision.winner], &|_| true);
         (decision, candidates)
     }

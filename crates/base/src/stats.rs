@@ -1,4 +1,14 @@
-//! What every crate computes from a handful of numbers.
+//! The one place for statistics: quantiles, means with Student-t intervals, binomial bounds ([`binomial`]) and evidence
+//! from randomised pairs that holds at every stopping time ([`bets`]). Distributions are those of `statrs`.
+
+pub mod bets;
+pub mod binomial;
+
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
+use crate::run::Estimate;
+
+pub use bets::SignBets;
 
 /// The median of values in any order; `None` of nothing. Values that are not finite count at their end.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -7,6 +17,101 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
     Some(if values.len() % 2 == 1 { upper } else { f64::midpoint(values[middle - 1], upper) })
+}
+
+/// Quantile of ascending values, interpolated linearly between them; `None` of nothing.
+pub fn quantile(ascending: &[f64], q: f64) -> Option<f64> {
+    let last = ascending.len().checked_sub(1)?;
+    let at = q.clamp(0.0, 1.0) * last as f64;
+    let below = at.floor() as usize;
+    let above = (below + 1).min(last);
+    Some(ascending[below] + (ascending[above] - ascending[below]) * (at - below as f64))
+}
+
+/// Mean of the values; `None` of none.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Population variance of the values, 0 for none.
+pub fn variance(values: &[f64]) -> f64 {
+    mean(values).map_or(0.0, |m| values.iter().map(|v| (v - m).powi(2)).sum::<f64>() / values.len() as f64)
+}
+
+/// Standard deviation of a sample (n - 1); `None` for fewer than two values.
+pub fn sd(values: &[f64]) -> Option<f64> {
+    let n = values.len() as f64;
+    (values.len() > 1).then(|| (variance(values) * n / (n - 1.0)).sqrt())
+}
+
+/// Standard error of the mean; `None` for fewer than two values.
+pub fn standard_error(values: &[f64]) -> Option<f64> {
+    Some(sd(values)? / (values.len() as f64).sqrt())
+}
+
+/// The standard deviation that a normal distribution with this median distance from 0 has: a scale that a few wild
+/// values do not move. `None` of nothing.
+pub fn robust_scale(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    Some(median(values.into_iter().map(f64::abs))? / 0.6745)
+}
+
+/// Quantile of Student's t; infinite where there are no degrees of freedom.
+pub fn t_quantile(p: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(p.clamp(1e-12, 1.0 - 1e-12)))
+}
+
+/// Probability that Student's t is at most `t`; `None` without degrees of freedom.
+pub fn t_cdf(t: f64, freedom: f64) -> Option<f64> {
+    StudentsT::new(0.0, 1.0, freedom).ok().map(|distribution| distribution.cdf(t))
+}
+
+/// Quantile of the normal distribution.
+pub fn normal_quantile(p: f64) -> f64 {
+    Normal::standard().inverse_cdf(p.clamp(1e-300, 1.0 - 1e-16))
+}
+
+/// Probability that a standard normal value is at most `z`.
+pub fn normal_cdf(z: f64) -> f64 {
+    Normal::standard().cdf(z)
+}
+
+/// The factor on the standard error for a one-sided bound at error probability `alpha` with `n` values.
+/// Infinite when `n` < 2: nothing is known of the spread then.
+pub fn t_factor(n: usize, alpha: f64) -> f64 {
+    if n < 2 { f64::INFINITY } else { t_quantile(1.0 - alpha.clamp(1e-9, 0.5), (n - 1) as f64) }
+}
+
+/// Mean with its two-sided 95 % interval, assuming independent values; unbounded for a single value.
+pub fn estimate(values: &[f64]) -> Option<Estimate> {
+    estimate_at(values, 0.05)
+}
+
+/// Mean with a two-sided interval at error probability `alpha`.
+pub fn estimate_at(values: &[f64], alpha: f64) -> Option<Estimate> {
+    let value = mean(values)?;
+    let margin = standard_error(values).map_or(f64::INFINITY, |se| {
+        let margin = t_factor(values.len(), alpha / 2.0) * se;
+        if margin.is_nan() { f64::INFINITY } else { margin }
+    });
+    Some(Estimate { value, low: value - margin, high: value + margin })
+}
+
+/// Difference of two means, `a` less `b`, with its two-sided interval at error probability `alpha`, for samples whose
+/// spreads differ (Welch 1947, with Satterthwaite's degrees of freedom). Unbounded when either has fewer than two
+/// values; `None` when either has none.
+pub fn difference(a: &[f64], b: &[f64], alpha: f64) -> Option<Estimate> {
+    let value = mean(a)? - mean(b)?;
+    let (Some(ea), Some(eb)) = (standard_error(a), standard_error(b)) else {
+        return Some(Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY });
+    };
+    let (va, vb) = (ea * ea, eb * eb);
+    let spread = va + vb;
+    if spread <= 0.0 {
+        return Some(Estimate { value, low: value, high: value });
+    }
+    let freedom = spread * spread / (va * va / (a.len() - 1) as f64 + vb * vb / (b.len() - 1) as f64);
+    let margin = t_quantile(1.0 - alpha.clamp(1e-9, 1.0) / 2.0, freedom.max(1.0)) * spread.sqrt();
+    Some(Estimate { value, low: value - margin, high: value + margin })
 }
 
 #[cfg(test)]
@@ -20,5 +125,48 @@ mod tests {
         assert_eq!(median([5.0, 1.0, 9.0]), Some(5.0));
         assert_eq!(median(vec![4.0, 1.0, 9.0, 2.0]), Some(3.0));
         assert_eq!(median([1.0, f64::NAN, 2.0]), Some(2.0));
+        assert_eq!((quantile(&[1.0, 2.0, 3.0, 4.0], 0.25), quantile(&[], 0.5)), (Some(1.75), None));
+    }
+
+    #[test]
+    fn distributions_match_the_tables() {
+        // two-sided 95 % with 5 values: t(0.975, 4) = 2.776
+        assert!((t_factor(5, 0.025) - 2.776).abs() < 0.001);
+        assert_eq!(t_factor(1, 0.025), f64::INFINITY);
+        assert!((t_cdf(2.776, 4.0).unwrap() - 0.975).abs() < 1e-4);
+        assert_eq!(t_cdf(1.0, 0.0), None);
+        assert!(
+            (normal_quantile(0.975) - 1.959_96).abs() < 1e-4 && (normal_cdf(1.644_85) - 0.95).abs() < 1e-5
+        );
+    }
+
+    #[test]
+    fn spread_of_a_sample() {
+        assert_eq!((sd(&[1.0]), standard_error(&[]), robust_scale([])), (None, None, None));
+        assert!((sd(&[1.0, 2.0, 3.0]).unwrap() - 1.0).abs() < 1e-12);
+        assert!((variance(&[1.0, 2.0, 3.0]) - 2.0 / 3.0).abs() < 1e-12);
+        assert!((robust_scale([0.6745, -0.6745, 100.0]).unwrap() - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn welch_matches_a_worked_example() {
+        // equal spreads and sizes give the pooled test: df = 8, t(0.975, 8) = 2.306
+        let a = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let b = [3.0, 4.0, 5.0, 6.0, 7.0];
+        let d = difference(&b, &a, 0.05).unwrap();
+        assert!((d.value - 2.0).abs() < 1e-12);
+        assert!((d.high - 2.0 - 2.306).abs() < 0.01, "{d:?}");
+        assert!(difference(&[1.0], &a, 0.05).unwrap().low.is_infinite());
+        assert_eq!(difference(&[], &a, 0.05), None);
+    }
+
+    #[test]
+    fn an_estimate_brackets_its_mean() {
+        let e = estimate(&[1.0, 2.0, 3.0]).unwrap();
+        assert!((e.value - 2.0).abs() < 1e-12);
+        // se = 1/sqrt(3), t(0.975, 2) = 4.303
+        assert!((e.high - 2.0 - 4.303 / 3f64.sqrt()).abs() < 0.01);
+        assert_eq!(estimate(&[]), None);
+        assert!(estimate(&[5.0]).unwrap().low.is_infinite());
     }
 }

@@ -122,6 +122,26 @@ impl Histogram {
         above as f64 + part * here as f64
     }
 
+    /// The bucket's edge at or below a length, ns: counts beyond an edge are exact.
+    pub fn edge_below(ns: u64) -> u64 {
+        bounds(bucket(ns)).0
+    }
+
+    /// The bucket's edge that the share of waits nearest to this (as a ratio) exceeds, ns; `None` without any wait.
+    pub fn edge_beyond(&self, share: f64) -> Option<u64> {
+        let total = self.total() as f64;
+        let mut beyond = 0u64;
+        let mut nearest: Option<(f64, u64)> = None;
+        for (index, count) in self.counts.iter().enumerate().rev().filter(|(_, count)| **count > 0) {
+            beyond += count;
+            let distance = (beyond as f64 / total / share).ln().abs();
+            if nearest.is_none_or(|(least, _)| distance < least) {
+                nearest = Some((distance, bounds(index).0));
+            }
+        }
+        nearest.map(|(_, edge)| edge)
+    }
+
     /// Upper end of the longest waits' bucket, ns: none was longer. `None` without any wait.
     pub fn longest(&self) -> Option<u64> {
         self.counts.iter().rposition(|count| *count > 0).map(|last| bounds(last).1)
@@ -184,6 +204,19 @@ mod tests {
         );
         assert_eq!(histogram.longest(), Some((1 << 24) + (1 << 22)));
         assert_eq!(Histogram::default().longest(), None);
+    }
+
+    #[test]
+    fn an_edge_is_where_counts_are_exact() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.edge_beyond(0.01), None);
+        histogram.add_many(1 << 20, 985);
+        histogram.add_many(1 << 22, 5);
+        histogram.add_many(1 << 24, 10);
+        let edge = histogram.edge_beyond(0.01).unwrap();
+        assert_eq!((edge, histogram.beyond(edge)), (1 << 24, 10.0));
+        assert_eq!(Histogram::edge_below((1 << 20) + 5), 1 << 20);
+        assert_eq!(histogram.beyond(histogram.edge_beyond(1.0).unwrap()), 1000.0);
     }
 
     #[test]

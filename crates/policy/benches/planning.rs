@@ -1,5 +1,5 @@
 //! What deciding costs: the plan for 10,000 tasks on 256 CPUs (to stay within 10 ms), every lever's proposal on such a
-//! host, and a race of trials with 500 tasks under guard.
+//! host, and a trial with 500 tasks under guard.
 
 #![allow(clippy::unwrap_used)]
 #![allow(missing_docs)]
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{CpuSet, GroupView, HostView, Nice, Observation, SchedAttr, TaskId, TaskView, Topology};
-use evenkeel_policy::guard::{GuardLimits, violations};
+use evenkeel_policy::guard::{Guard, GuardLimits};
 use evenkeel_policy::levers::{self, Features, Scene};
 use evenkeel_policy::placement::{self, Load, Slot};
 use evenkeel_policy::priority;
-use evenkeel_policy::race::{Race, RaceRules};
+use evenkeel_policy::trial::{Pace, Trial, TrialRules};
 use evenkeel_policy::window::{Summary, TaskWindow, Window};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
@@ -169,11 +169,13 @@ fn window(rng: &mut Pcg32, candidate: usize) -> Summary {
         .map(|i| TaskWindow {
             id: TaskId { tgid: i, tid: i, start_time: 1 },
             in_scope: i < 400,
+            owner: None,
             ran_s: 0.05 * rng.random_range(0.9..1.1),
             waited_s: Some(0.02 * rng.random_range(0.8..1.2) / (1.0 + candidate as f64)),
+            waits: Some(100),
         })
         .collect();
-    Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: Some(1.0) }).unwrap()
+    Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: Some(1.0), idle_s: None }).unwrap()
 }
 
 #[divan::bench]
@@ -181,20 +183,24 @@ fn guard_of_500_tasks_over_twelve_windows(bencher: Bencher<'_, '_>) {
     let mut rng = Pcg32::seed_from_u64(2);
     let before: Vec<Summary> = (0..12).map(|_| window(&mut rng, 0)).collect();
     let after: Vec<Summary> = (0..12).map(|_| window(&mut rng, 1)).collect();
-    bencher.bench_local(|| violations(&GuardLimits::default(), black_box(&before), &after));
+    bencher.bench_local(|| {
+        let mut guard = Guard::new(GuardLimits::default(), &before.iter().collect::<Vec<_>>());
+        before.iter().zip(&after).for_each(|(before, after)| guard.pair(black_box(before), after));
+        guard.doubts()
+    });
 }
 
 #[divan::bench]
-fn race_of_eight_candidates_with_500_tasks(bencher: Bencher<'_, '_>) {
+fn trial_of_eight_candidates_with_500_tasks(bencher: Bencher<'_, '_>) {
     let mut rng = Pcg32::seed_from_u64(3);
     let windows: Vec<Vec<Summary>> = (0..8).map(|c| (0..12).map(|_| window(&mut rng, c)).collect()).collect();
     bencher.bench_local(|| {
-        let mut race = Race::new(7, RaceRules::default());
-        let mut turn = 0;
-        while let Some(candidate) = race.up() {
-            race.record(windows[candidate][turn % 12].clone());
-            turn += 1;
+        let mut trial = Trial::new(7, TrialRules::default(), Pace { window_s: 1.0, settle_s: 0.1 });
+        let mut count = 0;
+        while let Some(turn) = trial.next(100.0 - count as f64) {
+            trial.record(windows[turn.candidate][count % 12].clone(), Vec::new());
+            count += 1;
         }
-        race.decide()
+        trial.decide()
     });
 }

@@ -13,9 +13,8 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use evenkeel_base::stats::median;
+use evenkeel_base::stats::{self, median};
 use evenkeel_policy::search::{Domain, Method, Outcome, Parameter, Point, Rules, Search, Space, Value};
-use evenkeel_policy::stats;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 

@@ -1,262 +1,292 @@
-//! What utilisation hides: a longer slice for one is a longer wait for another.
+//! The guard: a candidate must be shown to hurt nobody, with the burden of proof on the candidate.
 //!
-//! A candidate is refused when some task, in or out of the scope, certainly loses too much CPU or certainly waits too
-//! much longer for each unit of work. "Certainly" is beyond a one-sided interval, corrected (Bonferroni) for the number
-//! of comparisons made, so that looking at many tasks does not by itself raise alarms.
+//! Everyone who is guarded has limits on what he may lose. Each limit must be shown to be kept at its own error probability;
+//! since *all* must be shown, no correction is made for their number (an intersection-union test: the chance that a
+//! candidate passes which breaks any one limit is at most that limit's own error probability). What cannot be shown in the
+//! time is said, and the candidate is not kept.
+//!
+//! Questions are asked of fresh pairs of windows, one under the baseline and one under the candidate, whose order a coin
+//! decides. Had somebody lost exactly what he may lose, then what he got under the candidate, less `1 - loss` times what he
+//! got under the baseline, would be as likely positive as negative whatever its size: [`SignBets`] on it hold whenever one
+//! stops. CPU is judged twice, by the CPU got, and by the CPU got of the time in which he was runnable: who loses CPU to a
+//! setting was runnable meanwhile, so that a loss shows in both, but the second does not vary with what he happens to want.
+//! Evidence is the mean of both, which is evidence, too.
 
-use std::collections::BTreeSet;
+mod tail;
+mod track;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_base::TaskId;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{difference, mean};
-use crate::window::{Rates, Summary};
+use crate::window::{Owner, Rates, Summary};
+pub(crate) use tail::FLOOR_NS;
+pub use tail::Tail;
+use track::Track;
 
 /// Limits of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardLimits {
-    /// Share of its CPU that a task may lose (0.10 is a tenth).
+    /// Share of its CPU that a task of the scope may lose (0.10 is a tenth).
     pub cpu_loss: f64,
-    /// Factor by which a task's wait per unit of work may grow.
+    /// Factor by which its wait per unit of work may grow.
     pub wait_factor: f64,
-    /// Tasks below this CPU use, percent of one CPU, are not looked at.
+    /// Share of its CPU that a container, virtual machine or top-level cgroup outside the scope may lose.
+    pub outside_cpu_loss: f64,
+    /// Share of waits that may be longer than the baseline's 99th percentile, of what is outside the scope or protected.
+    pub tail_share: f64,
+    /// Who uses less CPU than this, percent of one CPU, is judged together with the rest of its cgroup.
     pub min_cpu_pct: f64,
+    /// So is who waits less often than this while a candidate is confirmed.
+    pub min_waits: f64,
     /// Waits below this many seconds per second of work are not told apart from none: twice nothing is nothing.
     pub wait_floor: f64,
-    /// Error probability of the whole comparison.
+    /// Error probability of each question.
     pub alpha: f64,
 }
 
 impl Default for GuardLimits {
     fn default() -> Self {
-        Self { cpu_loss: 0.10, wait_factor: 2.0, min_cpu_pct: 1.0, wait_floor: 0.02, alpha: 0.05 }
-    }
-}
-
-/// Who was hurt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Victim {
-    /// One task.
-    Task(TaskId),
-    /// Everything outside the scope taken together, which covers tasks too short-lived to be followed.
-    Outside,
-}
-
-/// In what way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Harm {
-    /// Got less CPU.
-    Cpu,
-    /// Waited longer per unit of work.
-    Wait,
-}
-
-/// How sure a violation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sure {
-    /// Only the best estimate passes the limit.
-    Hardly,
-    /// By more than one standard error.
-    Probable,
-    /// Beyond the interval, corrected for the number of comparisons: this forbids a candidate.
-    Certain,
-}
-
-impl Sure {
-    /// Of an excess, given both samples.
-    pub(crate) fn of(larger: &[f64], smaller: &[f64], alpha: f64) -> Self {
-        // A two-sided interval at 2 alpha has the one-sided bound at alpha.
-        let beyond = |alpha: f64| difference(larger, smaller, 2.0 * alpha).is_some_and(|d| d.low > 0.0);
-        if beyond(alpha) {
-            Self::Certain
-        } else if beyond(ONE_ERROR) {
-            Self::Probable
-        } else {
-            Self::Hardly
+        Self {
+            cpu_loss: 0.10,
+            wait_factor: 1.5,
+            outside_cpu_loss: 0.05,
+            tail_share: 0.025,
+            min_cpu_pct: 1.0,
+            min_waits: 200.0,
+            wait_floor: 0.02,
+            alpha: 0.05,
         }
     }
 }
 
-/// Error probability of a bound one standard error away.
-const ONE_ERROR: f64 = 0.16;
+/// Who is guarded.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A task of the scope.
+    Task(TaskId),
+    /// The small tasks of the scope that belong to one owner.
+    Pool(Option<Owner>),
+    /// A container, virtual machine or top-level cgroup outside the scope.
+    Outside(Owner),
+    /// What is small outside the scope, together.
+    Rest,
+    /// A scope that is protected by name.
+    Protected(String),
+}
 
-/// One limit passed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Violation {
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Task(id) => write!(f, "task {id}"),
+            Self::Pool(Some(owner)) => write!(f, "the small tasks of {owner}"),
+            Self::Pool(None) => write!(f, "the small tasks of the scope"),
+            Self::Outside(owner) => write!(f, "{owner}, outside the scope,"),
+            Self::Rest => write!(f, "the rest of the host"),
+            Self::Protected(name) => write!(f, "{name}, which is protected,"),
+        }
+    }
+}
+
+/// In what way somebody may be hurt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Harm {
+    /// Gets less CPU.
+    Cpu,
+    /// Waits longer per unit of work.
+    Wait,
+    /// More of its waits are long.
+    Tail,
+}
+
+/// A limit that is not shown to be kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Doubt {
     /// Who.
-    pub victim: Victim,
-    /// How.
+    pub subject: Subject,
+    /// What is feared.
     pub harm: Harm,
-    /// Value under the present settings (percent of a CPU, or seconds waited per second of work).
+    /// Value under the baseline (percent of a CPU, seconds waited per second of work, share of waits).
     pub before: f64,
     /// Value under the candidate.
     pub after: f64,
-    /// How sure that is.
-    pub sure: Sure,
+    /// The harm itself is shown, not only not excluded.
+    pub proved: bool,
+    /// In other words, where these say more.
+    pub detail: Option<String>,
 }
 
-/// Compares windows under the present settings with windows under a candidate.
-pub fn violations(limits: &GuardLimits, present: &[Summary], candidate: &[Summary]) -> Vec<Violation> {
-    if present.is_empty() || candidate.is_empty() {
-        return Vec::new();
+impl std::fmt::Display for Doubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { subject, before, after, .. } = self;
+        let not = if self.proved { "" } else { "it cannot be excluded that " };
+        if let Some(detail) = &self.detail {
+            return write!(f, "{not}{detail}");
+        }
+        match self.harm {
+            Harm::Cpu => write!(f, "{not}{subject} loses too much CPU: {before:.1} to {after:.1} %"),
+            Harm::Wait => {
+                write!(
+                    f,
+                    "{not}{subject} waits too long: {after:.2} instead of {before:.2} s per second of work"
+                )
+            }
+            Harm::Tail => write!(
+                f,
+                "{not}{subject} has too many long waits: {:.1} instead of {:.1} %",
+                100.0 * after,
+                100.0 * before
+            ),
+        }
     }
-    let ids: BTreeSet<TaskId> = present.iter().flat_map(|s| s.tasks.keys().copied()).collect();
-    let followed: Vec<TaskId> = ids
-        .into_iter()
-        .filter(|id| {
-            let got: f64 = present.iter().filter_map(|s| s.tasks.get(id)).map(|r| r.got_pct).sum();
-            got / present.len() as f64 >= limits.min_cpu_pct
-        })
-        .collect();
-    // Two questions per task and one for the rest of the host.
-    let alpha = limits.alpha / (2 * followed.len() + 1) as f64;
-    let mut found = Vec::new();
-    for id in followed {
-        let rates = |windows: &[Summary]| -> Vec<Rates> {
-            windows.iter().filter_map(|s| s.tasks.get(&id).copied()).collect()
+}
+
+/// CPU and waits of one subject in one window.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Use {
+    pub got: f64,
+    pub waited: Option<f64>,
+}
+
+/// The guard of one candidate's confirmation. Who is guarded is settled before the first fresh pair.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    limits: GuardLimits,
+    /// Tasks judged each for itself.
+    single: BTreeSet<TaskId>,
+    /// Owners outside the scope judged each for itself.
+    outside: BTreeSet<Owner>,
+    tracks: BTreeMap<Subject, Track>,
+    tails: BTreeMap<Owner, Tail>,
+}
+
+/// Waits are counted over about this long in a confirmation, seconds.
+const CONFIRMATION_S: f64 = 20.0;
+
+impl Guard {
+    /// A guard of whoever is seen in windows under the baseline.
+    pub fn new(limits: GuardLimits, baseline: &[&Summary]) -> Self {
+        let mut guard = Self {
+            limits,
+            single: BTreeSet::new(),
+            outside: BTreeSet::new(),
+            tracks: BTreeMap::new(),
+            tails: BTreeMap::new(),
         };
-        // A task that ended is not a victim.
-        let (before, after) = (rates(present), rates(candidate));
-        let got = |rates: &[Rates]| -> Vec<f64> { rates.iter().map(|r| r.got_pct).collect() };
-        if let Some((before, after, sure)) =
-            falls_below(&got(&before), &got(&after), 1.0 - limits.cpu_loss, alpha)
-        {
-            found.push(Violation { victim: Victim::Task(id), harm: Harm::Cpu, before, after, sure });
+        let seconds: f64 = baseline.iter().map(|s| s.seconds).sum();
+        let n = baseline.len().max(1) as f64;
+        let mut singles: BTreeMap<TaskId, (f64, Option<u64>)> = BTreeMap::new();
+        let mut owners: BTreeMap<&Owner, f64> = BTreeMap::new();
+        for (id, rates) in baseline.iter().flat_map(|s| &s.tasks) {
+            if rates.in_scope {
+                let entry = singles.entry(*id).or_insert((0.0, Some(0)));
+                entry.0 += rates.got_pct / n;
+                entry.1 = entry.1.zip(rates.waits).map(|(a, b)| a + b);
+            } else if let Some(owner) = &rates.owner {
+                *owners.entry(owner).or_default() += rates.got_pct / n;
+            }
         }
-        if let Some((before, after, sure)) = waits_longer(limits, &before, &after, alpha) {
-            found.push(Violation { victim: Victim::Task(id), harm: Harm::Wait, before, after, sure });
+        let often = |waits: Option<u64>| {
+            waits.is_none_or(|waits| waits as f64 * CONFIRMATION_S >= limits.min_waits * seconds)
+        };
+        guard.single = singles
+            .into_iter()
+            .filter(|(_, (got, waits))| *got >= limits.min_cpu_pct && often(*waits))
+            .map(|(id, _)| id)
+            .collect();
+        guard.outside = owners
+            .into_iter()
+            .filter(|(_, got)| *got >= limits.min_cpu_pct)
+            .map(|(o, _)| o.clone())
+            .collect();
+        // Sums that are small even so are left to the monitor.
+        let mut sums: BTreeMap<Subject, f64> = BTreeMap::new();
+        for summary in baseline {
+            for (subject, used) in guard.uses(summary) {
+                *sums.entry(subject).or_default() += used.got / n;
+            }
+        }
+        for (subject, got) in sums {
+            if got >= limits.min_cpu_pct {
+                let loss = match subject {
+                    Subject::Task(_) | Subject::Pool(_) => limits.cpu_loss,
+                    _ => limits.outside_cpu_loss,
+                };
+                guard.tracks.insert(subject, Track::new(loss, limits.wait_factor, limits.wait_floor));
+            }
+        }
+        guard
+    }
+
+    /// Takes in a fresh pair of windows.
+    pub fn pair(&mut self, baseline: &Summary, candidate: &Summary) {
+        let (mut before, mut after) = (self.uses(baseline), self.uses(candidate));
+        for (subject, track) in &mut self.tracks {
+            // Who ended is no victim.
+            match before.remove(subject).zip(after.remove(subject)) {
+                Some((before, after)) => track.pair(before, after),
+                None => track.missed(),
+            }
         }
     }
-    let outside =
-        |windows: &[Summary]| -> Vec<f64> { windows.iter().filter_map(|s| s.outside_pct).collect() };
-    let (before, after) = (outside(present), outside(candidate));
-    if mean(&before).is_some_and(|m| m >= limits.min_cpu_pct)
-        && let Some((before, after, sure)) = falls_below(&before, &after, 1.0 - limits.cpu_loss, alpha)
-    {
-        found.push(Violation { victim: Victim::Outside, harm: Harm::Cpu, before, after, sure });
-    }
-    found
-}
 
-/// Whether the mean of `after` is below `share` of the mean of `before`: (before, after, how sure).
-fn falls_below(before: &[f64], after: &[f64], share: f64, alpha: f64) -> Option<(f64, f64, Sure)> {
-    let limit: Vec<f64> = before.iter().map(|value| share * value).collect();
-    let (before, mean_after) = (mean(before)?, mean(after)?);
-    (share * before > mean_after).then(|| (before, mean_after, Sure::of(&limit, after, alpha)))
-}
-
-/// Whether waits per unit of work pass the limit: (before, after, how sure). The ratio of sums, with its spread by the
-/// usual linearisation: what a window's waits exceed those its work explains, over the mean work.
-fn waits_longer(
-    limits: &GuardLimits,
-    before: &[Rates],
-    after: &[Rates],
-    alpha: f64,
-) -> Option<(f64, f64, Sure)> {
-    let (before, before_residuals) = wait_ratio(before)?;
-    let (after, after_residuals) = wait_ratio(after)?;
-    let floor = limits.wait_floor;
-    if after <= limits.wait_factor * before.max(floor) {
-        return None;
+    /// Takes in a window of waits by length, of which a pair is not needed.
+    pub fn waits(&mut self, summary: &Summary, candidate: bool) {
+        for (owner, histogram) in &summary.waits {
+            let tail = self.tails.entry(owner.clone()).or_insert_with(|| Tail::new(None));
+            tail.add(histogram.clone(), candidate);
+        }
     }
-    let base: Vec<f64> =
-        before_residuals.iter().map(|residual| limits.wait_factor * (before.max(floor) + residual)).collect();
-    let new: Vec<f64> = after_residuals.iter().map(|residual| after + residual).collect();
-    Some((before, after, Sure::of(&new, &base, alpha)))
-}
 
-/// Seconds waited per second of work over all windows, and each window's residual from it.
-fn wait_ratio(windows: &[Rates]) -> Option<(f64, Vec<f64>)> {
-    let waits: Option<Vec<f64>> = windows.iter().map(|r| r.waited_pct).collect();
-    let waited = mean(&waits?)?;
-    let worked = mean(&windows.iter().map(|r| r.got_pct).collect::<Vec<_>>())?;
-    if worked <= 0.0 {
-        return None;
+    /// Limits not shown to be kept.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let enough = 1.0 / self.limits.alpha;
+        let questions = (2 * self.tracks.len()).max(1) as f64;
+        let tracks =
+            self.tracks.iter().flat_map(|(subject, track)| {
+                // Whose waits are counted by length is judged by these.
+                let counted = matches!(subject, Subject::Outside(owner) if self.tails.contains_key(owner));
+                track.doubts(enough, questions, counted).into_iter().map(|(harm, before, after, proved)| {
+                    Doubt { subject: subject.clone(), harm, before, after, proved, detail: None }
+                })
+            });
+        let tails = self.tails.iter().filter_map(|(owner, tail)| {
+            let (before, after, proved) =
+                tail.doubt(self.limits.tail_share, enough, self.limits.min_waits)?;
+            Some(Doubt {
+                subject: Subject::Outside(owner.clone()),
+                harm: Harm::Tail,
+                before,
+                after,
+                proved,
+                detail: None,
+            })
+        });
+        tracks.chain(tails).collect()
     }
-    let ratio = waited / worked;
-    let residuals =
-        windows.iter().filter_map(|r| Some((r.waited_pct? - ratio * r.got_pct) / worked)).collect();
-    Some((ratio, residuals))
+
+    /// What of the subjects was seen in a window.
+    fn uses(&self, summary: &Summary) -> BTreeMap<Subject, Use> {
+        let mut uses: BTreeMap<Subject, Use> = BTreeMap::new();
+        for (id, rates) in &summary.tasks {
+            let used = uses.entry(self.subject(id, rates)).or_insert(Use { got: 0.0, waited: Some(0.0) });
+            used.got += rates.got_pct;
+            used.waited = used.waited.zip(rates.waited_pct).map(|(a, b)| a + b);
+        }
+        uses
+    }
+
+    fn subject(&self, id: &TaskId, rates: &Rates) -> Subject {
+        match &rates.owner {
+            _ if rates.in_scope && self.single.contains(id) => Subject::Task(*id),
+            owner if rates.in_scope => Subject::Pool(owner.clone()),
+            Some(owner) if self.outside.contains(owner) => Subject::Outside(owner.clone()),
+            _ => Subject::Rest,
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn id(tid: u32) -> TaskId {
-        TaskId { tgid: tid, tid, start_time: 1 }
-    }
-
-    fn windows(values: &[(f64, f64)], tasks: u32) -> Vec<Summary> {
-        values
-            .iter()
-            .map(|&(got, waited)| Summary {
-                seconds: 1.0,
-                got_pct: got,
-                waited_pct: waited,
-                fulfilment: None,
-                tasks: (1..=tasks)
-                    .map(|t| (id(t), Rates { got_pct: got, waited_pct: Some(waited), in_scope: true }))
-                    .collect(),
-                outside_pct: None,
-            })
-            .collect()
-    }
-
-    #[test]
-    fn losing_a_quarter_of_its_cpu_is_certain_harm() {
-        let before = windows(&[(20.0, 1.0), (21.0, 1.0), (20.5, 1.0), (19.5, 1.0), (20.0, 1.0)], 1);
-        let after = windows(&[(15.0, 1.0), (15.5, 1.0), (14.5, 1.0), (15.0, 1.0), (15.2, 1.0)], 1);
-        let found = violations(&GuardLimits::default(), &before, &after);
-        assert!(found.iter().any(|v| v.harm == Harm::Cpu && v.sure == Sure::Certain), "{found:?}");
-    }
-
-    #[test]
-    fn a_tripled_wait_is_harm_and_the_same_wait_is_not() {
-        let before = windows(&[(20.0, 4.0), (21.0, 4.4), (20.5, 4.1), (19.5, 3.9), (20.0, 4.2)], 1);
-        let after = windows(&[(20.0, 12.0), (20.0, 12.5), (20.0, 12.2), (20.0, 13.0), (20.0, 12.4)], 1);
-        let found = violations(&GuardLimits::default(), &before, &after);
-        assert!(found.iter().any(|v| v.harm == Harm::Wait && v.sure == Sure::Certain), "{found:?}");
-        assert!(violations(&GuardLimits::default(), &before, &before).is_empty());
-    }
-
-    #[test]
-    fn one_round_is_never_certain() {
-        let found =
-            violations(&GuardLimits::default(), &windows(&[(20.0, 1.0)], 1), &windows(&[(1.0, 50.0)], 1));
-        assert!(!found.is_empty() && found.iter().all(|v| v.sure != Sure::Certain), "{found:?}");
-    }
-
-    #[test]
-    fn tiny_waits_and_tiny_tasks_are_ignored() {
-        let before = windows(&[(20.0, 0.01); 4], 1);
-        let after = windows(&[(20.0, 0.2); 4], 1);
-        assert!(violations(&GuardLimits::default(), &before, &after).is_empty());
-        let before = windows(&[(0.5, 0.5); 4], 1);
-        let after = windows(&[(0.1, 5.0); 4], 1);
-        assert!(violations(&GuardLimits::default(), &before, &after).is_empty());
-    }
-
-    proptest! {
-        /// Pure noise of +-10 % on many tasks must hardly ever look certain: the correction for many comparisons.
-        #[test]
-        fn noise_alone_is_not_certain_harm(seed in 0u64..500) {
-            use rand::{Rng, SeedableRng};
-            let mut rng = rand_pcg::Pcg32::seed_from_u64(seed);
-            let mut draw = || -> Vec<Summary> {
-                (0..6).map(|_| {
-                    let mut s = windows(&[(20.0, 4.0)], 30).remove(0);
-                    for rates in s.tasks.values_mut() {
-                        rates.got_pct *= rng.random_range(0.9..1.1);
-                        rates.waited_pct = Some(4.0 * rng.random_range(0.5..1.5));
-                    }
-                    s
-                }).collect()
-            };
-            let (before, after) = (draw(), draw());
-            prop_assert!(violations(&GuardLimits::default(), &before, &after).iter().all(|v| v.sure != Sure::Certain));
-        }
-    }
-}
+mod tests;

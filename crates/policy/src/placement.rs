@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use evenkeel_base::{CpuSet, Topology};
 
-use crate::stats;
+use evenkeel_base::stats;
 
 /// One thing to place.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,20 +1,28 @@
 //! What one measurement window saw, and its summary.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use evenkeel_base::TaskId;
+use evenkeel_base::{Histogram, TaskId};
+
+/// What a task belongs to in messages and where it is pooled: a container, a virtual machine, or a cgroup.
+pub type Owner = Arc<str>;
 
 /// Counters of one task over one window.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TaskWindow {
     /// Who.
     pub id: TaskId,
     /// Whether the settings on trial are meant for it.
     pub in_scope: bool,
+    /// What it belongs to; `None` where that is not known.
+    pub owner: Option<Owner>,
     /// CPU time got, seconds.
     pub ran_s: f64,
     /// Time runnable without a CPU, seconds; `None` where the kernel does not count it.
     pub waited_s: Option<f64>,
+    /// Times it was given a CPU, which is about as often as it waited for one; `None` where not known.
+    pub waits: Option<u64>,
 }
 
 /// One window under one candidate's settings.
@@ -26,21 +34,37 @@ pub struct Window {
     pub tasks: Vec<TaskWindow>,
     /// CPU time of everything on the host outside the scope, short-lived tasks included, seconds; `None` if unknown.
     pub outside_ran_s: Option<f64>,
+    /// Time in which CPUs had nothing to do, summed over them, seconds; `None` if unknown.
+    pub idle_s: Option<f64>,
 }
 
 /// Rates of one task in one window.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
     /// CPU got, percent of one CPU.
     pub got_pct: f64,
     /// Time waiting, percent of the window.
     pub waited_pct: Option<f64>,
+    /// See [`TaskWindow::waits`].
+    pub waits: Option<u64>,
     /// See [`TaskWindow::in_scope`].
     pub in_scope: bool,
+    /// See [`TaskWindow::owner`].
+    pub owner: Option<Owner>,
 }
 
+impl Rates {
+    /// Whether it would take any amount: it was runnable all the time.
+    pub fn never_sleeps(&self) -> bool {
+        self.waited_pct.is_some_and(|waited| self.got_pct + waited >= NEVER_SLEEPS_PCT)
+    }
+}
+
+/// A task that is runnable for this share of a window or more did not sleep in it, percent. Clocks differ a little.
+const NEVER_SLEEPS_PCT: f64 = 98.0;
+
 /// A window as decisions use it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
     /// Length, seconds.
     pub seconds: f64,
@@ -54,6 +78,10 @@ pub struct Summary {
     pub tasks: BTreeMap<TaskId, Rates>,
     /// CPU of everything outside the scope, percent of one CPU.
     pub outside_pct: Option<f64>,
+    /// Idle time of the host's CPUs, percent of one CPU.
+    pub idle_pct: Option<f64>,
+    /// Waits for a CPU by length of what does not belong to the scope, by owner, where they are counted.
+    pub waits: BTreeMap<Owner, Histogram>,
 }
 
 impl Summary {
@@ -71,13 +99,17 @@ impl Summary {
             fulfilment: None,
             tasks: BTreeMap::new(),
             outside_pct: window.outside_ran_s.map(pct),
+            idle_pct: window.idle_s.map(pct),
+            waits: BTreeMap::new(),
         };
         let mut wanted = 0.0;
         for task in &window.tasks {
             let rates = Rates {
                 got_pct: pct(task.ran_s),
                 waited_pct: task.waited_s.map(pct),
+                waits: task.waits,
                 in_scope: task.in_scope,
+                owner: task.owner.clone(),
             };
             if task.in_scope {
                 summary.got_pct += rates.got_pct;
@@ -112,8 +144,10 @@ mod tests {
         TaskWindow {
             id: TaskId { tgid: tid, tid, start_time: 1 },
             in_scope: tid < 100,
+            owner: None,
             ran_s,
             waited_s: Some(waited_s),
+            waits: None,
         }
     }
 
@@ -123,6 +157,7 @@ mod tests {
             seconds: 2.0,
             tasks: vec![task(1, 0.5, 0.5), task(2, 0.5, 0.0), task(100, 1.0, 0.0)],
             outside_ran_s: Some(1.0),
+            idle_s: None,
         };
         let s = Summary::of(&window).unwrap();
         assert!((s.got_pct - 50.0).abs() < 1e-9);
@@ -135,7 +170,10 @@ mod tests {
     #[test]
     fn no_length_no_summary() {
         for seconds in [0.0, -1.0, f64::NAN] {
-            assert_eq!(Summary::of(&Window { seconds, tasks: vec![], outside_ran_s: None }), None);
+            assert_eq!(
+                Summary::of(&Window { seconds, tasks: vec![], outside_ran_s: None, idle_s: None }),
+                None
+            );
         }
     }
 }

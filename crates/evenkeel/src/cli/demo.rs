@@ -73,8 +73,8 @@ const JITTER: f64 = 50.0;
 const RUN: Duration = Duration::from_secs(74);
 const QUICK_RUN: Duration = Duration::from_secs(52);
 /// Longest time of a decision, of which the second part is for a closer look.
-const DECIDE: Duration = Duration::from_secs(15);
-const CLOSER_LOOK: Duration = Duration::from_secs(12);
+const DECIDE: Duration = Duration::from_secs(20);
+const CLOSER_LOOK: Duration = Duration::from_secs(24);
 /// Time for settings to take hold before a stage is measured.
 const SETTLE: Duration = Duration::from_millis(500);
 /// CPU used by others above this many percent of one CPU, in a second of a stage, is said in the report.
@@ -329,7 +329,7 @@ fn push_stage(run: &mut DemoRun, name: &str, role: Role, start_s: f64, result: &
 fn note_trial(
     known: &Known,
     run: &mut DemoRun,
-    outcome: &Result<evenkeel_policy::race::Decision, evenkeel_agent::NoTrial>,
+    outcome: &Result<evenkeel_policy::trial::Decision, evenkeel_agent::NoTrial>,
     from: f64,
     watcher: &Live,
 ) {

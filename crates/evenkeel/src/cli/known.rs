@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::Context;
 use evenkeel_agent::{Agent, Config, Event, Scope, Watcher, default_plan};
 use evenkeel_base::run::Estimate;
+use evenkeel_base::stats;
 use evenkeel_base::{Observation, TaskId};
 use evenkeel_lab::ceiling::Ceiling;
 use evenkeel_lab::load::LoadSpec;
 use evenkeel_lab::load::{Gauge, Reading};
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
-use evenkeel_policy::stats;
 
 use super::Failure;
 use super::demo::quiet::ByName;

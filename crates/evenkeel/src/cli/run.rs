@@ -210,17 +210,15 @@ impl Watcher for ConsoleSink {
                 observation.host.busy_pct,
                 observation.host.cpus * 100
             )),
-            Event::TrialBegins { candidates, rounds, round_s } => {
+            Event::TrialBegins { candidates, usual_s, most_s } => {
                 let names: Vec<&str> = candidates.iter().map(|plan| plan.name.as_str()).collect();
                 self.lasting(&format!(
-                    "trial of {}: up to {:.0} s",
-                    names.join(" | "),
-                    *rounds as f64 * round_s
+                    "trial of {}: about {usual_s:.0} s where one helps, up to {most_s:.0} s",
+                    names.join(" | ")
                 ));
             }
-            Event::Window { round, settings, summary, .. } => self.passing(&format!(
-                "round {}  {settings}: {:.1} % CPU, {:.2} s waited per second of work",
-                round + 1,
+            Event::Window { part, settings, summary, .. } => self.passing(&format!(
+                "{part}  {settings}: {:.1} % CPU, {:.2} s waited per second of work",
                 summary.got_pct,
                 summary.wait_per_ran().unwrap_or(0.0)
             )),

@@ -77,6 +77,7 @@ struct RunTable {
     own_nice: Option<Spanned<i64>>,
     sampling: Option<Sampling>,
     waits: Option<bool>,
+    accept_risk: Option<bool>,
     cpu_limit: Option<Spanned<String>>,
     instance: Option<Spanned<String>>,
 }
@@ -94,6 +95,9 @@ pub struct LoopArgs {
     /// What is otherwise forbidden: `realtime` permits SCHED_FIFO for the scope.
     #[arg(long, value_name = "WHAT", value_parser = ["realtime"])]
     pub allow: Vec<String>,
+    /// Keep what helps also where the guard cannot exclude harm in the time; shown harm still forbids it.
+    #[arg(long)]
+    pub accept_risk: bool,
     /// Try only this lever; repeatable (`evenkeel plan` lists them).
     #[arg(long, value_name = "NAME")]
     pub lever: Vec<String>,
@@ -135,6 +139,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     config.guarantees = guarantees;
     config.protect = protect;
     config.lengths = run.waits.unwrap_or_default();
+    config.rules.accept_risk = args.accept_risk || run.accept_risk.unwrap_or_default();
     let duration = |name: &str, text: &Option<Spanned<String>>, least: Duration| {
         let Some(text) = text else { return Ok(None) };
         let value = super::duration(text.get_ref())
@@ -355,11 +360,15 @@ fn values(texts: &[Spanned<String>]) -> Vec<String> {
 }
 
 fn check_guard(guard: &GuardLimits) -> Result<(), &'static str> {
-    if !(0.0..=1.0).contains(&guard.cpu_loss) {
-        return Err("cpu_loss is a share between 0 and 1");
+    if ![guard.cpu_loss, guard.outside_cpu_loss].iter().all(|loss| (0.0..=1.0).contains(loss)) {
+        return Err("cpu_loss and outside_cpu_loss are shares between 0 and 1");
     }
-    if !(guard.wait_factor >= 1.0 && guard.wait_floor >= 0.0 && guard.min_cpu_pct >= 0.0) {
-        return Err("wait_factor is at least 1; wait_floor and min_cpu_pct are not negative");
+    if !(guard.tail_share > 0.01 && guard.tail_share < 1.0) {
+        return Err("tail_share is a share of waits above 0.01, which is the baseline's own, and below 1");
+    }
+    let floors = [guard.wait_floor, guard.min_cpu_pct, guard.min_waits];
+    if !(guard.wait_factor >= 1.0 && floors.iter().all(|floor| *floor >= 0.0)) {
+        return Err("wait_factor is at least 1; wait_floor, min_cpu_pct and min_waits are not negative");
     }
     if !(guard.alpha > 0.0 && guard.alpha < 0.5) {
         return Err("alpha is an error probability between 0 and 0.5");

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_base::run::Estimate;
+use evenkeel_base::stats;
 use evenkeel_policy::search::importance::Importance;
 use evenkeel_policy::search::{Arm, Point, Search};
-use evenkeel_policy::stats;
 use serde::Serialize;
 
 use super::expand::Settings;

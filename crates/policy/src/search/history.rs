@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::space::Point;
-use crate::stats;
+use evenkeel_base::stats;
 
 /// What one run of the service gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

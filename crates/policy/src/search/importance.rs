@@ -35,7 +35,7 @@ pub fn of(space: &Space, gp: &Gp) -> Option<Vec<Importance>> {
     let at_a: Vec<f64> = a.iter().map(|x| gp.mean(x)).collect();
     let at_b: Vec<f64> = b.iter().map(|x| gp.mean(x)).collect();
     let all: Vec<f64> = at_a.iter().chain(&at_b).copied().collect();
-    let variance = crate::stats::variance(&all);
+    let variance = evenkeel_base::stats::variance(&all);
     let largest = all.iter().fold(0.0f64, |m, y| m.max(y.abs()));
     if variance.is_nan() || variance.sqrt() <= 1e-9 * largest.max(1e-300) {
         return None;

@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 pub use history::{Arm, History, Outcome};
 pub use space::{Domain, Parameter, Point, Space, SpaceError, Value};
 
-use crate::stats;
+use evenkeel_base::stats;
 
 /// How points are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

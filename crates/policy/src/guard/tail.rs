@@ -1,0 +1,130 @@
+//! Whether more of somebody's waits are long.
+//!
+//! The question is asked at one length: the bucket's edge that about one in a hundred of the baseline's waits exceeds (or a
+//! bound that a user stated). Waits of one window resemble each other, so windows are what is counted: evidence from the
+//! counts is a likelihood ratio of Poisson counts, and its logarithm is divided by how much more windows differ than Poisson
+//! counts do. The baseline's own share is an estimate as well, so that the two counts are compared (given their sum, the
+//! candidate's is binomial), not the candidate's with one in a hundred.
+
+use evenkeel_base::Histogram;
+
+/// Share of the baseline's waits beyond its 99th percentile.
+const TAIL: f64 = 0.01;
+/// Growth of the share that evidence is sought for, as a ratio: what is a little worse than no growth wins soonest.
+const LIKELY: [f64; 1] = [1.2];
+/// The same, for evidence against, in multiples of the limit.
+const WORSE: [f64; 3] = [1.5, 2.5, 5.0];
+/// Waits below this are not told apart from none, ns.
+pub(crate) const FLOOR_NS: u64 = 200_000;
+
+/// Waits of one scope by length, window by window.
+#[derive(Debug, Clone, Default)]
+pub struct Tail {
+    bound_ns: Option<u64>,
+    baseline: Vec<Histogram>,
+    candidate: Vec<Histogram>,
+}
+
+/// Waits beyond an edge, and all, of each window.
+type Counts = Vec<(f64, f64)>;
+
+impl Tail {
+    /// Before any window; `bound_ns` is what 99 of 100 waits are to keep, if somebody said so.
+    pub fn new(bound_ns: Option<u64>) -> Self {
+        Self { bound_ns, ..Self::default() }
+    }
+
+    /// Takes in a window.
+    pub fn add(&mut self, waits: Histogram, candidate: bool) {
+        if candidate { &mut self.candidate } else { &mut self.baseline }.push(waits);
+    }
+
+    /// Forgets the candidate's windows: another is confirmed.
+    pub fn next_candidate(&mut self) {
+        self.candidate.clear();
+    }
+
+    /// The limit, ns: where the question is asked; and whether the baseline's share there is the standard.
+    pub fn edge_ns(&self) -> Option<(u64, bool)> {
+        let pool = pool(&self.baseline);
+        let found = pool.edge_beyond(TAIL).map(|edge| edge.max(Histogram::edge_below(FLOOR_NS)));
+        match (self.bound_ns.map(Histogram::edge_below), found) {
+            (Some(bound), Some(found)) if pool.beyond(bound) > TAIL * pool.total() as f64 => {
+                Some((found, true))
+            }
+            (Some(bound), _) => Some((bound, false)),
+            (None, Some(found)) => Some((found, true)),
+            (None, None) => None,
+        }
+    }
+
+    /// The limit if it is not shown to be kept: (share before, share after, whether it is shown to be broken). Few waits are
+    /// no reason to doubt: the monitor looks on.
+    pub fn doubt(&self, limit: f64, enough: f64, min_waits: f64) -> Option<(f64, f64, bool)> {
+        let (edge, relative) = self.edge_ns()?;
+        let (before, after) = (counts(&self.baseline, edge), counts(&self.candidate, edge));
+        let ((x0, n0), (x1, n1)) = (sum(&before), sum(&after));
+        if n0 + n1 < min_waits {
+            return None;
+        }
+        let spread = dispersion(&[&before, &after]);
+        let mean = |of: &dyn Fn(f64) -> f64, ratios: &[f64]| {
+            ratios.iter().map(|ratio| (of(*ratio) / spread).exp()).sum::<f64>() / ratios.len() as f64
+        };
+        let (kept, broken) = if relative && x0 > 0.0 {
+            let most = limit / TAIL;
+            let evidence = |ratio: f64| {
+                let part = |ratio: f64| ratio * n1 / (n0 + ratio * n1).max(1e-9);
+                let (new, old) = (part(ratio), part(most));
+                if n0 == 0.0 || n1 == 0.0 {
+                    return 0.0;
+                }
+                x1 * (new / old).ln() + x0 * ((1.0 - new) / (1.0 - old)).ln()
+            };
+            (mean(&evidence, &LIKELY), mean(&|ratio| evidence(most * ratio), &WORSE))
+        } else {
+            let evidence = |share: f64| x1 * (share / limit).ln() + n1 * (limit - share);
+            (mean(&|ratio| evidence(TAIL * ratio), &LIKELY), mean(&|ratio| evidence(limit * ratio), &WORSE))
+        };
+        let share = |x: f64, n: f64| if n > 0.0 { x / n } else { 0.0 };
+        // Who stated a bound wants it kept, not only not missed by much.
+        let within = relative || share(x1, n1) <= TAIL;
+        let shown = within && kept >= enough;
+        (!shown).then(|| (share(x0, n0), share(x1, n1), broken >= enough * enough))
+    }
+
+    /// 99th percentiles: (baseline, candidate), ns.
+    pub fn p99_ns(&self) -> (Option<u64>, Option<u64>) {
+        (pool(&self.baseline).quantile(1.0 - TAIL), pool(&self.candidate).quantile(1.0 - TAIL))
+    }
+}
+
+fn pool(windows: &[Histogram]) -> Histogram {
+    let mut pool = Histogram::default();
+    windows.iter().for_each(|window| pool.merge(window));
+    pool
+}
+
+fn counts(windows: &[Histogram], edge: u64) -> Counts {
+    windows.iter().map(|window| (window.beyond(edge), window.total() as f64)).collect()
+}
+
+fn sum(counts: &Counts) -> (f64, f64) {
+    counts.iter().fold((0.0, 0.0), |(x, n), count| (x + count.0, n + count.1))
+}
+
+/// How much more the windows' counts differ than Poisson counts of one share for each setting: Pearson's chi-square over its
+/// degrees of freedom; never less than 1.
+fn dispersion(settings: &[&Counts]) -> f64 {
+    let (mut squares, mut freedom) = (0.0, 0usize);
+    for counts in settings {
+        let (x, n) = sum(counts);
+        let share = if n > 0.0 { x / n } else { 0.0 };
+        let busy = counts.iter().filter(|count| count.1 > 0.0);
+        if share > 0.0 {
+            freedom += busy.clone().count() - 1;
+            squares += busy.map(|(x, n)| (x - share * n).powi(2) / (share * n)).sum::<f64>();
+        }
+    }
+    if freedom == 0 { 1.0 } else { (squares / freedom as f64).max(1.0) }
+}

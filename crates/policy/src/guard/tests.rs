@@ -1,0 +1,160 @@
+use super::*;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
+
+fn id(tid: u32) -> TaskId {
+    TaskId { tgid: tid, tid, start_time: 1 }
+}
+
+fn window(tasks: &[(u32, f64, f64)]) -> Summary {
+    let tasks = tasks
+        .iter()
+        .map(|&(tid, got_pct, waited)| {
+            let in_scope = tid < 100;
+            let owner: Owner = if in_scope { "/batch" } else { "/web" }.into();
+            (
+                id(tid),
+                Rates { got_pct, waited_pct: Some(waited), waits: Some(500), in_scope, owner: Some(owner) },
+            )
+        })
+        .collect();
+    Summary { seconds: 1.0, tasks, ..Summary::default() }
+}
+
+fn guarded(before: &[(u32, f64, f64)], after: &[(u32, f64, f64)], pairs: usize) -> Vec<Doubt> {
+    let baseline = window(before);
+    let mut guard = Guard::new(GuardLimits::default(), &[&baseline]);
+    for _ in 0..pairs {
+        guard.pair(&baseline, &window(after));
+    }
+    guard.doubts()
+}
+
+#[test]
+fn everybody_is_in_doubt_until_shown_to_be_unhurt() {
+    let same = [(1, 20.0, 4.0), (100, 20.0, 4.0)];
+    let doubts = guarded(&same, &same, 1);
+    assert_eq!(doubts.len(), 4, "CPU and waits of each: {doubts:?}");
+    assert!(
+        doubts.iter().all(|doubt| !doubt.proved && doubt.to_string().starts_with("it cannot be excluded"))
+    );
+    assert_eq!(guarded(&same, &same, 8), []);
+}
+
+#[test]
+fn limits_are_those_of_each() {
+    let harms = |before: &[_], after: &[_]| -> Vec<(Harm, bool)> {
+        guarded(before, after, 30).into_iter().map(|doubt| (doubt.harm, doubt.proved)).collect()
+    };
+    // A task of the scope may lose 8 %, a container outside may not.
+    assert_eq!(harms(&[(1, 20.0, 0.2)], &[(1, 18.4, 0.2)]), []);
+    assert_eq!(harms(&[(100, 20.0, 0.2)], &[(100, 18.4, 0.2)]).len(), 0, "it did not wait: it wanted less");
+    assert_eq!(harms(&[(100, 20.0, 0.2)], &[(100, 18.4, 1.9)])[0], (Harm::Cpu, true));
+    assert_eq!(harms(&[(1, 20.0, 4.0)], &[(1, 15.0, 9.0)])[0], (Harm::Cpu, true));
+    assert_eq!(harms(&[(1, 20.0, 1.0)], &[(1, 20.0, 1.4)]), []);
+    assert_eq!(harms(&[(1, 20.0, 1.0)], &[(1, 20.0, 1.6)]), [(Harm::Wait, true)]);
+    // Twice nothing is nothing.
+    assert_eq!(harms(&[(1, 20.0, 0.01)], &[(1, 20.0, 0.2)]), []);
+}
+
+#[test]
+fn the_small_are_judged_together_and_who_ends_is_no_victim() {
+    let small: Vec<(u32, f64, f64)> = (1..21).map(|tid| (tid, 0.5, 0.1)).collect();
+    let hurt: Vec<(u32, f64, f64)> = (1..21).map(|tid| (tid, 0.3, 0.3)).collect();
+    let doubts = guarded(&small, &hurt, 30);
+    assert!(
+        doubts.iter().any(|d| d.subject == Subject::Pool(Some("/batch".into())) && d.proved),
+        "{doubts:?}"
+    );
+    assert_eq!(guarded(&small, &small, 8), []);
+    // One that is too small even together is left to the monitor.
+    assert_eq!(guarded(&small[..1], &hurt[..1], 30), []);
+    assert_eq!(guarded(&[(1, 20.0, 4.0), (2, 20.0, 4.0)], &[(1, 20.0, 4.0)], 8), []);
+}
+
+/// At the very limit, chance clears somebody at most once in twenty, and noise is no proof of harm.
+#[test]
+fn at_its_limit_nobody_is_cleared_more_often_than_allowed() {
+    let mut cleared = [0u64; 2];
+    let trials = 600;
+    for seed in 0..trials {
+        let mut rng = Pcg32::seed_from_u64(seed);
+        let mut draw = |got: f64, waited: f64| {
+            let demand = rng.random_range(0.7..1.3);
+            window(&[(1, got * demand, waited * demand * rng.random_range(0.7..1.3))])
+        };
+        let baseline = draw(20.0, 4.0);
+        // It loses a tenth of its CPU and waits that much longer instead, or waits 1.5 times as long.
+        for (case, (got, waited)) in [(18.0, 6.0), (20.0, 6.0)].into_iter().enumerate() {
+            let mut guard = Guard::new(GuardLimits::default(), &[&baseline]);
+            for _ in 0..30 {
+                let (before, after) = (draw(20.0, 4.0), draw(got, waited));
+                guard.pair(&before, &after);
+            }
+            let harm = [Harm::Cpu, Harm::Wait][case];
+            cleared[case] += u64::from(!guard.doubts().iter().any(|doubt| doubt.harm == harm));
+        }
+    }
+    for count in cleared {
+        let least = evenkeel_base::stats::binomial::lower(count, trials, 0.01);
+        assert!(least <= 0.05, "{cleared:?} of {trials}");
+    }
+}
+
+mod tails {
+    use super::*;
+    use evenkeel_base::Histogram;
+
+    /// Windows of 300 waits of which this share is long.
+    fn tail(shares: (f64, f64), windows: usize, seed: u64) -> Tail {
+        let mut rng = Pcg32::seed_from_u64(seed);
+        let mut tail = Tail::new(None);
+        for candidate in [false, true] {
+            for _ in 0..windows {
+                let mut waits = Histogram::default();
+                for _ in 0..300 {
+                    let long = rng.random_bool(if candidate { shares.1 } else { shares.0 });
+                    waits.add(if long {
+                        rng.random_range(6_000_000..20_000_000)
+                    } else {
+                        rng.random_range(300_000..4_000_000)
+                    });
+                }
+                tail.add(waits, candidate);
+            }
+        }
+        tail
+    }
+
+    fn cleared(shares: (f64, f64), windows: usize) -> u64 {
+        (0..200).filter(|seed| tail(shares, windows, *seed).doubt(0.025, 20.0, 200.0).is_none()).count()
+            as u64
+    }
+
+    #[test]
+    fn what_stays_is_cleared_and_what_grows_is_not() {
+        let (same, limit, worse) =
+            (cleared((0.01, 0.01), 15), cleared((0.01, 0.025), 15), cleared((0.01, 0.06), 15));
+        assert!(same >= 170 && limit <= 10 && worse == 0, "{same} {limit} {worse}");
+        assert!(tail((0.01, 0.08), 15, 1).doubt(0.025, 20.0, 200.0).unwrap().2, "shown to be broken");
+        assert!(cleared((0.01, 0.01), 1) <= 20, "one window of each shows little");
+    }
+
+    #[test]
+    fn few_waits_are_left_to_the_monitor() {
+        assert_eq!(Tail::new(None).doubt(0.025, 20.0, 200.0), None);
+        assert_eq!(tail((0.01, 0.5), 1, 1).doubt(0.025, 20.0, 1000.0), None);
+    }
+
+    #[test]
+    fn edges_are_where_counts_are_exact() {
+        let found = tail((0.01, 0.01), 10, 2);
+        let (edge, relative) = found.edge_ns().unwrap();
+        assert!(relative && Histogram::edge_below(edge) == edge, "{edge}");
+        let mut bounded = Tail::new(Some(30_000_000));
+        let mut waits = Histogram::default();
+        waits.add_many(1_000_000, 1000);
+        bounded.add(waits, false);
+        assert_eq!(bounded.edge_ns(), Some((Histogram::edge_below(30_000_000), false)));
+    }
+}

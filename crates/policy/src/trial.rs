@@ -1,0 +1,494 @@
+//! A trial: which of several candidates is put in force, if any. *Screen, then confirm.*
+//!
+//! Candidate 0 is the present state, the baseline. Screening gives every challenger a window or two and may choose by any
+//! heuristic. The one or two that look best are then confirmed, one after the other, on *fresh* pairs of windows, baseline
+//! and candidate in an order that a coin decides, by evidence that is valid by this coin alone and at every stopping time
+//! ([`evenkeel_base::stats::bets`]). The error budget is one for the whole decision: it is split over the candidates that
+//! are confirmed, however many were screened. The guard must be satisfied by the same pairs ([`crate::guard`]). Last, the
+//! candidate stays in force for some seconds, and its gain must still be there: what only came from a backlog, or
+//! fades, is no gain.
+//!
+//! The trial is pure: the caller applies the candidate that [`Trial::next`] names, waits, measures a window, and hands it to
+//! [`Trial::record`].
+
+mod confirm;
+mod objective;
+mod screen;
+mod words;
+
+use rand::SeedableRng;
+use rand_pcg::Pcg32;
+use serde::{Deserialize, Serialize};
+
+use evenkeel_base::Histogram;
+use evenkeel_base::run::Estimate;
+use evenkeel_base::stats::{self, estimate};
+
+use crate::guard::{Doubt, GuardLimits, Tail};
+use crate::protect::Protection;
+use crate::window::Summary;
+use confirm::Confirmation;
+use objective::Objective;
+
+/// How a trial is held.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrialRules {
+    /// Gain of the score that is worth a change, as a ratio to the CPU got (0.01 is one percent): below it a change is not
+    /// worth its risk even if it is real.
+    pub min_gain: f64,
+    /// Points of CPU that a point of waiting is worth in the score.
+    pub wait_price: f64,
+    /// Probability that a change is kept that does not help, of the whole decision.
+    pub alpha: f64,
+    /// Limits of the guard.
+    pub guard: GuardLimits,
+    /// Keep what the guard could not clear in the time, unless harm is shown.
+    pub accept_risk: bool,
+    /// Seed of the order in which candidates take turns.
+    pub seed: u64,
+}
+
+impl Default for TrialRules {
+    fn default() -> Self {
+        Self {
+            min_gain: 0.01,
+            wait_price: 0.1,
+            alpha: 0.05,
+            guard: GuardLimits::default(),
+            accept_risk: false,
+            seed: 1,
+        }
+    }
+}
+
+/// Usual lengths of a trial's parts, seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// A window.
+    pub window_s: f64,
+    /// Time given to settings to take hold before a window, when they changed.
+    pub settle_s: f64,
+}
+
+/// What is to be measured next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Turn {
+    /// Whose settings are to be in force.
+    pub candidate: usize,
+    /// Time to wait once they are, seconds.
+    pub settle_s: f64,
+    /// Length of the window, seconds.
+    pub window_s: f64,
+}
+
+/// What became of one candidate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Windows measured.
+    pub windows: usize,
+    /// Fresh pairs of windows that confirm it, or do not.
+    pub pairs: usize,
+    /// Evidence from them that it helps: as good as a bet won at these odds.
+    pub evidence: f64,
+    /// CPU got by the scope, percent of one CPU.
+    pub got_pct: Option<Estimate>,
+    /// Gain of CPU got over the present state, percent of one CPU. The lower end is what is claimed: it holds at every
+    /// stopping time.
+    pub gain_pct: Option<Estimate>,
+    /// Gain of the score (CPU got and waits together) over the present state, points of CPU.
+    pub score_gain: Option<Estimate>,
+    /// Seconds waited per second of work, over all windows.
+    pub wait_per_ran: Option<Estimate>,
+    /// Estimated fulfilment (a label).
+    pub fulfilment: Option<Estimate>,
+    /// Limits of the guard, protections included, that were not shown to be kept.
+    pub doubts: Vec<Doubt>,
+    /// 99th percentile of waits of each protected scope, ns; `None` where none were seen.
+    pub protected_ns: Vec<Option<u64>>,
+    /// Whether it was chosen.
+    pub kept: bool,
+    /// In words.
+    pub why: String,
+}
+
+/// Outcome of a trial.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Index of the chosen candidate; 0 is "leave as it is".
+    pub winner: usize,
+    /// One per candidate.
+    pub verdicts: Vec<Verdict>,
+    /// Whether any candidate came as far as fresh pairs.
+    pub confirmed: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    windows: Vec<Summary>,
+    /// Waits of the protected scopes in each window: by protection, then by window.
+    protected: Vec<Vec<Histogram>>,
+    /// What the confirmation found, if there was one.
+    confirmed: Option<Confirmation>,
+    out: Option<String>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Windows under the present state before anything is changed, and of the host as found where protections are held
+    /// against it.
+    Lead(Vec<usize>),
+    /// Turns left of the round, and rounds done.
+    Screen(Vec<usize>, usize),
+    /// The candidate that is confirmed, those that may follow with their share of the error budget.
+    Confirm(Box<Confirmation>, Vec<(usize, f64)>),
+    Over,
+}
+
+/// A trial of candidates against the present state.
+#[derive(Debug)]
+pub struct Trial {
+    rules: TrialRules,
+    pace: Pace,
+    entries: Vec<Entry>,
+    phase: Phase,
+    turn: Option<Turn>,
+    rng: Pcg32,
+    objective: Objective,
+    /// Windows at the beginning of candidate 0 that no change came before.
+    lead: usize,
+    protections: Vec<Protection>,
+    /// The candidate that is the host as found.
+    default: usize,
+    /// What the user allowed by name.
+    favoured: Option<usize>,
+    /// Settings in force, and for how long, seconds.
+    in_force: (usize, f64),
+    winner: Option<usize>,
+}
+
+/// Windows under the present state before anything is changed.
+const LEAD: usize = 8;
+
+impl Trial {
+    /// A trial of the present state (0) against `challengers` others.
+    pub fn new(challengers: usize, rules: TrialRules, pace: Pace) -> Self {
+        Self {
+            rules,
+            pace,
+            entries: vec![Entry::default(); challengers + 1],
+            phase: if challengers == 0 { Phase::Over } else { Phase::Lead(vec![0; LEAD]) },
+            turn: None,
+            rng: Pcg32::seed_from_u64(rules.seed),
+            objective: Objective::new(rules.wait_price),
+            lead: 0,
+            protections: Vec::new(),
+            default: 0,
+            favoured: None,
+            in_force: (0, f64::INFINITY),
+            winner: None,
+        }
+    }
+
+    /// Time that a trial of so many challengers takes where one of them clearly helps, about, seconds.
+    pub fn usual_s(challengers: usize, pace: Pace) -> f64 {
+        let turn_s = pace.window_s + pace.settle_s;
+        let lead_s = LEAD as f64 * pace.window_s;
+        let screening_s = if challengers > 1 { 2.0 * challengers as f64 * turn_s } else { 0.0 };
+        lead_s + screening_s + Confirmation::usual_s(turn_s)
+    }
+
+    /// A candidate that the user allowed by name is confirmed first unless another is known to be better.
+    pub fn favour(&mut self, candidate: Option<usize>) {
+        self.favoured = candidate;
+    }
+
+    /// Nobody named here may come to wait too long. `default` is the candidate that is the host as found: what waits are
+    /// held against, and what is gone back to where the present state breaks a protection.
+    #[must_use]
+    pub fn protecting(mut self, protections: Vec<Protection>, default: usize) -> Self {
+        self.default = default.min(self.entries.len().saturating_sub(1));
+        for entry in &mut self.entries {
+            entry.protected = vec![Vec::new(); protections.len()];
+        }
+        if self.default != 0
+            && !protections.is_empty()
+            && let Phase::Lead(turns) = &mut self.phase
+        {
+            *turns = [vec![self.default; LEAD], vec![0; LEAD]].concat();
+        }
+        self.protections = protections;
+        self
+    }
+
+    /// Takes in a window under the present state that was measured before the trial began.
+    pub fn seen(&mut self, summary: Summary, protected: Vec<Option<Histogram>>) {
+        if let Phase::Lead(turns) = &mut self.phase
+            && let Some(at) = turns.iter().rposition(|turn| *turn == 0)
+        {
+            turns.remove(at);
+            self.keep(0, summary, protected);
+            self.lead += 1;
+        }
+    }
+
+    /// What is to be measured next; `None` when the trial is over, or when there is no time for another window.
+    pub fn next(&mut self, left_s: f64) -> Option<Turn> {
+        if self.turn.is_none() {
+            self.proceed();
+        }
+        let candidate = match &self.phase {
+            Phase::Lead(turns) | Phase::Screen(turns, _) => *turns.last()?,
+            Phase::Confirm(confirmation, _) => confirmation.up(),
+            Phase::Over => return None,
+        };
+        if let Some(turn) = self.turn.filter(|turn| turn.candidate == candidate) {
+            return Some(turn);
+        }
+        let (stretch, settle_s) = match &self.phase {
+            Phase::Confirm(confirmation, _) => confirmation.pace(self.pace.settle_s),
+            _ => (1.0, self.pace.settle_s),
+        };
+        // Windows of equal length fall into step with loads of equal periods.
+        let window_s = self.pace.window_s * stretch * rand::Rng::random_range(&mut self.rng, 0.8..1.25);
+        let settle_s = if candidate == self.in_force.0 { 0.0 } else { settle_s };
+        if left_s < settle_s + window_s {
+            return None;
+        }
+        self.turn = Some(Turn { candidate, settle_s, window_s });
+        self.turn
+    }
+
+    /// Takes in the window that [`Self::next`] asked for, and the waits of the protected scopes in it, in their order;
+    /// `None` where they could not be measured.
+    pub fn record(&mut self, summary: Summary, protected: Vec<Option<Histogram>>) {
+        let Some(turn) = self.turn.take() else { return };
+        if self.in_force.0 != turn.candidate {
+            self.in_force = (turn.candidate, turn.settle_s);
+        }
+        let age_s = self.in_force.1;
+        self.in_force.1 += summary.seconds;
+        let previous = summary.clone();
+        self.keep(turn.candidate, summary, protected);
+        match &mut self.phase {
+            Phase::Lead(turns) => {
+                turns.pop();
+                self.lead += usize::from(turn.candidate == 0);
+            }
+            Phase::Screen(turns, _) => drop(turns.pop()),
+            Phase::Confirm(confirmation, _) => {
+                confirmation.record(turn.candidate, previous, age_s, &self.objective, &mut self.rng);
+            }
+            Phase::Over => {}
+        }
+    }
+
+    /// Takes a candidate out, for instance because its settings could not be applied.
+    pub fn withdraw(&mut self, candidate: usize, why: String) {
+        if candidate == 0 || candidate >= self.entries.len() {
+            return;
+        }
+        self.entries[candidate].out.get_or_insert(why);
+        self.turn = self.turn.filter(|turn| turn.candidate != candidate);
+        match &mut self.phase {
+            Phase::Lead(turns) | Phase::Screen(turns, _) => turns.retain(|turn| *turn != candidate),
+            Phase::Confirm(confirmation, _) => confirmation.withdraw(candidate),
+            Phase::Over => {}
+        }
+    }
+
+    /// Whether more time may change the outcome: a candidate is being confirmed and looks good enough so far.
+    pub fn promising(&self) -> bool {
+        match &self.phase {
+            Phase::Confirm(confirmation, _) => confirmation.promising(),
+            Phase::Lead(_) | Phase::Screen(..) => true,
+            Phase::Over => false,
+        }
+    }
+
+    /// What people call the part of the trial that is under way.
+    pub fn part(&self) -> &'static str {
+        match &self.phase {
+            Phase::Lead(_) => "baseline",
+            Phase::Screen(..) => "screening",
+            Phase::Confirm(confirmation, _) if confirmation.holds() => "hold",
+            Phase::Confirm(..) => "confirmation",
+            Phase::Over => "over",
+        }
+    }
+
+    /// Candidates still in the trial, the present state included.
+    pub fn alive(&self) -> Vec<usize> {
+        (0..self.entries.len()).filter(|&c| self.entries[c].out.is_none()).collect()
+    }
+
+    /// What is known now. A trial stopped early keeps the present state.
+    pub fn decide(&self) -> Decision {
+        let mut verdicts: Vec<Verdict> = (0..self.entries.len()).map(|c| self.verdict(c)).collect();
+        // A present state that breaks a protection is given up for the host as found.
+        let broken = self.default != 0 && self.breaks(0);
+        let winner = self.winner.unwrap_or(if broken { self.default } else { 0 });
+        for (candidate, verdict) in verdicts.iter_mut().enumerate() {
+            verdict.kept = candidate == winner;
+            verdict.why = self.explain(candidate, winner, verdict);
+        }
+        let confirmed = verdicts.iter().any(|verdict| verdict.pairs > 0);
+        Decision { winner, verdicts, confirmed }
+    }
+
+    fn keep(&mut self, candidate: usize, summary: Summary, protected: Vec<Option<Histogram>>) {
+        let entry = &mut self.entries[candidate];
+        for (windows, waits) in entry.protected.iter_mut().zip(protected) {
+            windows.extend(waits);
+        }
+        entry.windows.push(summary);
+    }
+
+    /// Goes on to the next part as soon as one is done.
+    fn proceed(&mut self) {
+        loop {
+            self.phase = match std::mem::replace(&mut self.phase, Phase::Over) {
+                Phase::Lead(turns) if turns.is_empty() => {
+                    self.objective.learn(&self.entries[0].windows);
+                    self.begin_screening()
+                }
+                Phase::Screen(turns, rounds) if turns.is_empty() => self.screened(rounds + 1),
+                Phase::Confirm(confirmation, rest) if confirmation.ended() => {
+                    self.confirmed(*confirmation, rest)
+                }
+                Phase::Confirm(mut confirmation, rest) => {
+                    let doubts = self.breaches(confirmation.candidate(), confirmation.fresh_from());
+                    if confirmation.review(&self.rules, doubts) {
+                        self.phase = Phase::Confirm(confirmation, rest);
+                        continue;
+                    }
+                    Phase::Confirm(confirmation, rest)
+                }
+                phase => phase,
+            };
+            let done = match &self.phase {
+                Phase::Lead(turns) | Phase::Screen(turns, _) => turns.is_empty(),
+                Phase::Confirm(confirmation, _) => confirmation.ended(),
+                Phase::Over => false,
+            };
+            if !done {
+                return;
+            }
+        }
+    }
+
+    /// A confirmation of the first of these, the others may follow.
+    fn confirm(&mut self, mut survivors: Vec<(usize, f64)>) -> Phase {
+        while !survivors.is_empty() {
+            let (candidate, alpha) = survivors.remove(0);
+            if self.entries[candidate].out.is_some() {
+                continue;
+            }
+            let lead: Vec<Summary> = self.entries[0].windows.iter().take(self.lead.max(1)).cloned().collect();
+            let scale = self.scale().map(|sd| sd * std::f64::consts::SQRT_2);
+            let third = (self.default != 0 && candidate != self.default && !self.protections.is_empty())
+                .then_some(self.default);
+            let mut confirmation =
+                Confirmation::new((candidate, alpha), &self.rules, &lead, &self.objective, scale);
+            confirmation.compare_too(third);
+            confirmation.fresh(self.entries[candidate].windows.len());
+            confirmation.deal(&mut self.rng);
+            return Phase::Confirm(Box::new(confirmation), survivors);
+        }
+        Phase::Over
+    }
+
+    /// A confirmation ended: its candidate is kept, or the next one's turn comes.
+    fn confirmed(&mut self, confirmation: Confirmation, rest: Vec<(usize, f64)>) -> Phase {
+        let candidate = confirmation.candidate();
+        let outcome = confirmation.outcome();
+        self.entries[candidate].confirmed = Some(confirmation);
+        match outcome {
+            Some(Ok(())) => {
+                self.winner = Some(candidate);
+                Phase::Over
+            }
+            Some(Err(why)) => {
+                self.entries[candidate].out.get_or_insert(why);
+                self.confirm(rest)
+            }
+            None => self.confirm(rest),
+        }
+    }
+
+    /// Standard deviation of the score between windows under the same settings; `None` until known.
+    fn scale(&self) -> Option<f64> {
+        let (mut squares, mut freedom) = (0.0, 0usize);
+        for entry in self.entries.iter().filter(|entry| entry.windows.len() > 1) {
+            let scores = self.objective.scores(&entry.windows);
+            squares += stats::variance(&scores) * scores.len() as f64;
+            freedom += scores.len() - 1;
+        }
+        (freedom > 0).then(|| (squares / freedom as f64).sqrt())
+    }
+
+    fn confirmation(&self, candidate: usize) -> Option<&Confirmation> {
+        match &self.phase {
+            Phase::Confirm(confirmation, _) if confirmation.candidate() == candidate => Some(confirmation),
+            _ => self.entries[candidate].confirmed.as_ref(),
+        }
+    }
+
+    fn tail(&self, protection: usize, candidate: usize, fresh_from: usize) -> Tail {
+        let mut tail = Tail::new(self.protections[protection].wait_p99_ns);
+        let windows = |candidate: usize| &self.entries[candidate].protected[protection];
+        windows(self.default).iter().for_each(|waits| tail.add(waits.clone(), false));
+        windows(candidate).iter().skip(fresh_from).for_each(|waits| tail.add(waits.clone(), true));
+        tail
+    }
+
+    /// Protections that a candidate is not shown to keep.
+    fn breaches(&self, candidate: usize, fresh_from: usize) -> Vec<Doubt> {
+        if candidate == self.default {
+            return Vec::new();
+        }
+        let guard = &self.rules.guard;
+        let doubt = |(index, protection): (usize, &Protection)| {
+            let tail = self.tail(index, candidate, fresh_from);
+            protection.doubt(&tail, guard.tail_share, 1.0 / guard.alpha)
+        };
+        self.protections.iter().enumerate().filter_map(doubt).collect()
+    }
+
+    /// Whether a candidate breaks a protection as far as is known.
+    fn breaks(&self, candidate: usize) -> bool {
+        let limit = self.rules.guard.tail_share;
+        self.breaches(candidate, 0).iter().any(|doubt| doubt.proved || doubt.after > limit.max(doubt.before))
+    }
+
+    fn verdict(&self, candidate: usize) -> Verdict {
+        let entry = &self.entries[candidate];
+        let column = |f: &dyn Fn(&Summary) -> Option<f64>| {
+            estimate(&entry.windows.iter().filter_map(f).collect::<Vec<_>>())
+        };
+        let confirmation = self.confirmation(candidate);
+        let mut doubts = confirmation.map_or_else(Vec::new, Confirmation::doubts);
+        if confirmation.is_none() {
+            doubts.extend(self.breaches(candidate, 0));
+        }
+        Verdict {
+            windows: entry.windows.len(),
+            pairs: confirmation.map_or(0, Confirmation::pairs),
+            evidence: confirmation.map_or(1.0, Confirmation::evidence),
+            got_pct: column(&|w| Some(w.got_pct)),
+            gain_pct: confirmation.and_then(Confirmation::gain),
+            score_gain: confirmation.and_then(Confirmation::score_gain),
+            wait_per_ran: column(&|w| w.wait_per_ran()),
+            fulfilment: column(&|w| w.fulfilment),
+            doubts,
+            protected_ns: (0..self.protections.len())
+                .map(|p| self.tail(p, candidate, 0).p99_ns().1)
+                .collect(),
+            kept: false,
+            why: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

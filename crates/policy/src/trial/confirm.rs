@@ -1,0 +1,407 @@
+//! Confirming one candidate on fresh pairs of windows, in an order that a coin decides.
+
+use rand::Rng;
+use rand_pcg::Pcg32;
+
+use evenkeel_base::run::Estimate;
+use evenkeel_base::stats::{self, SignBets, bets};
+
+use super::TrialRules;
+use super::objective::{Objective, Value};
+use crate::guard::{Doubt, Guard, Harm};
+use crate::window::Summary;
+
+/// Pairs before a candidate is given up for want of a gain.
+const MIN_PAIRS: usize = 5;
+/// Pairs after which a risk is accepted, where that is allowed.
+const ACCEPTED_PAIRS: usize = 15;
+/// Pairs that a clear gain takes.
+const USUAL_PAIRS: f64 = 6.0;
+/// Standard errors that a gain may be underestimated by before the candidate is given up.
+const BENEFIT_OF_DOUBT: f64 = 0.7;
+/// What an effect of the settings before is given to fade, seconds: a half-life of 3 s leaves a tenth of it.
+const FADE_S: f64 = 10.0;
+/// Windows after that, at least and at most.
+const LATE: (usize, usize) = (4, 20);
+/// Standard errors by which the gain must still be above nothing then.
+const STILL_THERE: f64 = 2.5;
+/// The same, held against the windows before anything was changed alone, which are fewer.
+const SINCE_BEFORE: f64 = 2.0;
+/// And the share of the gain at once that must be.
+const MOSTLY_THERE: f64 = 0.4;
+/// Correlation of neighbouring windows that may be chance, and the most that is believed.
+const CHANCE: f64 = 0.15;
+const MOST_ALIKE: f64 = 0.6;
+/// First windows of pairs after each of both settings before their difference is taken seriously.
+const CARRY_PAIRS: usize = 3;
+/// Standard errors of that difference beyond which settings are given more time.
+const CARRIES: f64 = 2.5;
+/// Settle times and windows grow to at most so many times the usual.
+const MOST_STRETCH: f64 = 4.0;
+
+#[derive(Debug, Clone)]
+pub(super) struct Confirmation {
+    candidate: usize,
+    alpha: f64,
+    /// The host as found, measured along with each pair where protections are held against it.
+    third: Option<usize>,
+    /// Windows of the candidate that were measured before: not part of the proof.
+    fresh_from: usize,
+    /// Turns left of the pair, the next one last.
+    order: Vec<usize>,
+    baseline: Option<(Summary, Value)>,
+    tried: Option<(Summary, Value)>,
+    score: SignBets,
+    total: Option<SignBets>,
+    score_differences: Vec<f64>,
+    got_differences: Vec<f64>,
+    /// Scores of windows under the baseline and under the candidate, of pairs.
+    scores: [Vec<f64>; 2],
+    baseline_got: Vec<f64>,
+    /// Scores before anything was changed.
+    lead: Vec<f64>,
+    scale: Option<f64>,
+    guard: Guard,
+    breaches: Vec<Doubt>,
+    /// Scores of the windows in which the candidate stays in force at the end, with the time since it was put in force.
+    hold: Option<Vec<(f64, f64)>>,
+    /// Whether the gain was seen to last.
+    lasted: bool,
+    carry: CarryOver,
+    fresh_data: bool,
+    outcome: Option<Result<(), String>>,
+}
+
+/// What the settings before do to a window: first windows of pairs, whose settings and predecessor coins decided.
+#[derive(Debug, Clone)]
+struct CarryOver {
+    /// Whose settings were in force before.
+    before: Option<usize>,
+    /// Whether the candidate's were in force before, whether they are, and the score.
+    first: Vec<(bool, bool, f64)>,
+    stretch: f64,
+}
+
+impl CarryOver {
+    /// Gives settings more time if the ones before show in windows.
+    fn review(&mut self) {
+        let residuals = |after_candidate: bool| -> Vec<f64> {
+            let mean = |under: bool| {
+                stats::mean(&self.first.iter().filter(|w| w.1 == under).map(|w| w.2).collect::<Vec<_>>())
+            };
+            let means = [mean(false).unwrap_or_default(), mean(true).unwrap_or_default()];
+            let of = self.first.iter().filter(|w| w.0 == after_candidate);
+            of.map(|w| w.2 - means[usize::from(w.1)]).collect()
+        };
+        let (same, other) = (residuals(false), residuals(true));
+        if same.len().min(other.len()) < CARRY_PAIRS || self.stretch >= MOST_STRETCH {
+            return;
+        }
+        let error = stats::standard_error(&same).zip(stats::standard_error(&other)).map(|(a, b)| a.hypot(b));
+        let effect = stats::mean(&same).zip(stats::mean(&other)).map(|(a, b)| (a - b).abs());
+        if effect.zip(error).is_some_and(|(effect, error)| error > 0.0 && effect > CARRIES * error) {
+            self.stretch *= 2.0;
+            self.first.clear();
+        }
+    }
+}
+
+impl Confirmation {
+    pub fn new(
+        (candidate, alpha): (usize, f64),
+        rules: &TrialRules,
+        lead: &[Summary],
+        objective: &Objective,
+        scale: Option<f64>,
+    ) -> Self {
+        let mut guard = Guard::new(rules.guard, &lead.iter().collect::<Vec<_>>());
+        lead.iter().for_each(|window| guard.waits(window, false));
+        Self {
+            candidate,
+            alpha,
+            third: None,
+            fresh_from: 0,
+            order: Vec::new(),
+            baseline: None,
+            tried: None,
+            score: SignBets::new(scale),
+            total: None,
+            score_differences: Vec::new(),
+            got_differences: Vec::new(),
+            scores: [Vec::new(), Vec::new()],
+            baseline_got: Vec::new(),
+            lead: objective.scores(lead),
+            scale,
+            guard,
+            breaches: Vec::new(),
+            hold: None,
+            lasted: false,
+            carry: CarryOver { before: None, first: Vec::new(), stretch: 1.0 },
+            fresh_data: false,
+            outcome: None,
+        }
+    }
+
+    /// Time that a confirmation takes where the candidate clearly helps, about, seconds.
+    pub fn usual_s(turn_s: f64) -> f64 {
+        2.0 * USUAL_PAIRS * turn_s + FADE_S + LATE.0 as f64 * turn_s
+    }
+
+    /// The host as found is measured along with each pair.
+    pub fn compare_too(&mut self, third: Option<usize>) {
+        self.third = third;
+    }
+
+    /// So many windows of the candidate were measured before.
+    pub fn fresh(&mut self, windows: usize) {
+        self.fresh_from = windows;
+    }
+
+    pub fn fresh_from(&self) -> usize {
+        self.fresh_from
+    }
+
+    pub fn candidate(&self) -> usize {
+        self.candidate
+    }
+
+    /// Its share of the error budget.
+    pub fn alpha(&self) -> f64 {
+        self.alpha
+    }
+
+    /// Whose turn it is.
+    pub fn up(&self) -> usize {
+        self.order.last().copied().unwrap_or(self.candidate)
+    }
+
+    /// By how much windows are longer than usual, and the time to settle, seconds.
+    pub fn pace(&self, settle_s: f64) -> (f64, f64) {
+        let stretch = self.carry.stretch;
+        (stretch.sqrt(), if stretch > 1.0 { settle_s.max(0.25) * stretch } else { settle_s })
+    }
+
+    /// Tosses the coin for the next pair.
+    pub fn deal(&mut self, rng: &mut Pcg32) {
+        self.order = if rng.random::<bool>() { vec![self.candidate, 0] } else { vec![0, self.candidate] };
+        if let Some(third) = self.third {
+            self.order.insert(rng.random_range(0..=self.order.len()), third);
+        }
+    }
+
+    pub fn record(
+        &mut self,
+        turn: usize,
+        window: Summary,
+        age_s: f64,
+        objective: &Objective,
+        rng: &mut Pcg32,
+    ) {
+        let value = objective.value(&window);
+        if turn == 0 || turn == self.candidate {
+            self.guard.waits(&window, turn == self.candidate);
+        }
+        if let Some(hold) = &mut self.hold {
+            hold.push((age_s, value.score));
+            self.fresh_data = true;
+            return;
+        }
+        let before = self.carry.before.replace(turn);
+        if self.order.pop().is_none() {
+            // The first window after the gain was seen to last: the coin is tossed anew.
+            self.deal(rng);
+            return;
+        }
+        if Some(turn) != self.third || turn == self.candidate {
+            if self.baseline.is_none() && self.tried.is_none() {
+                let after = before.map(|before| before == self.candidate);
+                self.carry.first.extend(after.map(|after| (after, turn == self.candidate, value.score)));
+            }
+            let slot = if turn == self.candidate { &mut self.tried } else { &mut self.baseline };
+            *slot = Some((window, value));
+        }
+        if self.order.is_empty() {
+            if let Some((baseline, tried)) = self.baseline.take().zip(self.tried.take()) {
+                self.pair(&baseline, &tried);
+            }
+            self.carry.review();
+            self.deal(rng);
+        }
+    }
+
+    fn pair(&mut self, (before, old): &(Summary, Value), (after, new): &(Summary, Value)) {
+        self.fresh_data = true;
+        self.score.add(new.score - old.score);
+        self.score_differences.push(new.score - old.score);
+        self.got_differences.push(new.got - old.got);
+        self.scores[0].push(old.score);
+        self.scores[1].push(new.score);
+        self.baseline_got.push(old.got);
+        if let Some((new, old)) = new.total.zip(old.total) {
+            self.total.get_or_insert_with(|| SignBets::new(self.scale)).add(new - old);
+        }
+        self.guard.pair(before, after);
+    }
+
+    /// Draws what conclusions there are; true when the confirmation ended.
+    pub fn review(&mut self, rules: &TrialRules, breaches: Vec<Doubt>) -> bool {
+        if !std::mem::take(&mut self.fresh_data) || self.ended() {
+            return false;
+        }
+        self.breaches = breaches;
+        let doubts = self.doubts();
+        // Time for harm to show is given all the same.
+        let accepts = rules.accept_risk && self.pairs() >= ACCEPTED_PAIRS;
+        self.outcome = match doubts.iter().find(|doubt| doubt.proved) {
+            Some(doubt) => Some(Err(doubt.to_string())),
+            None if self.hold.is_some() => match self.lasts() {
+                // Long waits are rare: they are counted on, in pairs again.
+                Some(Ok(())) if !(doubts.is_empty() || accepts) => {
+                    self.hold = None;
+                    self.lasted = true;
+                    None
+                }
+                outcome => outcome,
+            },
+            None => {
+                let clear = |doubt: &Doubt| accepts || doubt.harm == Harm::Tail && !self.lasted;
+                if self.helps(rules.min_gain) && doubts.iter().all(clear) {
+                    if self.lasted {
+                        self.outcome = Some(Ok(()));
+                        return true;
+                    }
+                    self.hold = Some(Vec::new());
+                    self.order.clear();
+                }
+                self.hopeless(rules.min_gain).then(|| Err("no gain that is worth a change".to_owned()))
+            }
+        };
+        self.ended()
+    }
+
+    /// The gain is proved, worth a change, and not one of fewer waits for less CPU.
+    fn helps(&self, min_gain: f64) -> bool {
+        let enough = 1.0 / self.alpha;
+        let (Some(score), Some(got)) =
+            (stats::mean(&self.score_differences), stats::estimate_at(&self.got_differences, 0.10))
+        else {
+            return false;
+        };
+        let worth = self.worth(min_gain);
+        self.score.most() >= enough
+            && self.total.as_ref().is_none_or(|total| total.most() >= enough)
+            && score >= worth
+            && got.value >= 0.0
+            && got.low >= -worth
+    }
+
+    /// Whether more pairs are unlikely to show a gain.
+    fn hopeless(&self, min_gain: f64) -> bool {
+        let differences = &self.score_differences;
+        let Some((mean, error)) = stats::mean(differences).zip(stats::standard_error(differences)) else {
+            return false;
+        };
+        differences.len() >= MIN_PAIRS && mean + BENEFIT_OF_DOUBT * error < self.worth(min_gain)
+    }
+
+    fn worth(&self, min_gain: f64) -> f64 {
+        min_gain * stats::mean(&self.baseline_got).unwrap_or_default()
+    }
+
+    /// Whether the gain is still there after whatever the settings before had left has faded; `None` until known. It is held
+    /// against all windows under the baseline, and against those before anything was changed alone: the others are not free
+    /// of what came before them.
+    fn lasts(&self) -> Option<Result<(), String>> {
+        let late: Vec<f64> =
+            self.hold.iter().flatten().filter(|(age, _)| *age >= FADE_S).map(|(_, score)| *score).collect();
+        if late.len() < LATE.0 {
+            return None;
+        }
+        let spread = self.scores.iter().map(|scores| stats::variance(scores)).sum::<f64>() / 2.0;
+        let n = self.score_differences.len() as f64;
+        // Where windows resemble the ones before, pairs differ less than windows do, and many in a row tell less.
+        let alike = 1.0 - stats::variance(&self.score_differences) / (2.0 * spread).max(f64::MIN_POSITIVE);
+        let alike = (alike - CHANCE).clamp(0.0, MOST_ALIKE);
+        let sd = (spread * n / (n - 1.0).max(1.0) * (1.0 + alike) / (1.0 - alike)).sqrt();
+        let at_once = stats::mean(&self.score_differences)?;
+        let over = |baseline: &[f64], errors: f64| {
+            let gain = stats::mean(&late)? - stats::mean(baseline)?;
+            let error = sd * (1.0 / late.len() as f64 + 1.0 / baseline.len() as f64).sqrt();
+            Some((gain, gain > errors * error && gain > MOSTLY_THERE * at_once))
+        };
+        let (gain, since_before) = over(&self.lead, SINCE_BEFORE)?;
+        let (_, at_all) = over(&[self.lead.as_slice(), &self.scores[0]].concat(), STILL_THERE)?;
+        if since_before && at_all {
+            return Some(Ok(()));
+        }
+        (late.len() >= LATE.1).then(|| {
+            Err(format!(
+                "its gain is not shown to last: {at_once:+.1} points at once, {gain:+.1} after {FADE_S:.0} s"
+            ))
+        })
+    }
+
+    pub fn withdraw(&mut self, candidate: usize) {
+        if candidate == self.candidate {
+            self.outcome = Some(Err("withdrawn".to_owned()));
+        } else if Some(candidate) == self.third {
+            self.third = None;
+            self.order.retain(|turn| *turn != candidate);
+        }
+    }
+
+    pub fn promising(&self) -> bool {
+        let gain = stats::mean(&self.score_differences);
+        self.hold.is_some() || self.pairs() < MIN_PAIRS || (self.evidence() >= 1.0 && gain > Some(0.0))
+    }
+
+    /// Whether the gain is proved, and it is only seen whether it lasts.
+    pub fn holds(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Whether the gain is proved, whatever the guard says.
+    pub fn proved(&self, min_gain: f64) -> bool {
+        self.helps(min_gain)
+    }
+
+    pub fn ended(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    pub fn outcome(&self) -> Option<Result<(), String>> {
+        self.outcome.clone()
+    }
+
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let mut doubts = self.guard.doubts();
+        doubts.extend(self.breaches.iter().cloned());
+        doubts
+    }
+
+    pub fn pairs(&self) -> usize {
+        self.score_differences.len()
+    }
+
+    pub fn evidence(&self) -> f64 {
+        self.score.most()
+    }
+
+    pub fn gain(&self) -> Option<Estimate> {
+        self.estimate(&self.got_differences)
+    }
+
+    pub fn score_gain(&self) -> Option<Estimate> {
+        self.estimate(&self.score_differences)
+    }
+
+    /// The mean, and bounds that hold at every stopping time, each at the candidate's share of the error budget.
+    fn estimate(&self, differences: &[f64]) -> Option<Estimate> {
+        let less: Vec<f64> = differences.iter().map(|difference| -difference).collect();
+        Some(Estimate {
+            value: stats::mean(differences)?,
+            low: bets::lower_bound(differences, self.alpha, self.scale),
+            high: -bets::lower_bound(&less, self.alpha, self.scale),
+        })
+    }
+}

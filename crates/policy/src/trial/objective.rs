@@ -1,0 +1,84 @@
+//! What a trial counts as a gain.
+//!
+//! CPU got by those of the scope that do not take any amount, less a price for what they waited. A busy loop would take
+//! whatever others leave: that it gets more is no benefit. On a host without idle time CPU got by one is CPU lost by
+//! another: there the sum over the host, busy loops left out, must grow as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_base::TaskId;
+
+use crate::window::{Rates, Summary};
+
+/// A host is full whose CPUs are idle for less than this share of what there is.
+const FULL: f64 = 0.05;
+
+/// One window's values of what is compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Value {
+    /// CPU got by the scope, busy loops left out, percent of one CPU.
+    pub got: f64,
+    /// The same less the price of its waits.
+    pub score: f64,
+    /// CPU got by everybody on the host, busy loops left out; `None` where the host is not full.
+    pub total: Option<f64>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Objective {
+    wait_price: f64,
+    insatiable: BTreeSet<TaskId>,
+    full: bool,
+}
+
+impl Objective {
+    pub fn new(wait_price: f64) -> Self {
+        Self { wait_price, insatiable: BTreeSet::new(), full: false }
+    }
+
+    /// Learns from windows under the present state who would take any amount, and whether the host is full.
+    pub fn learn(&mut self, windows: &[Summary]) {
+        let mut awake: BTreeMap<TaskId, usize> = BTreeMap::new();
+        for (id, _) in windows.iter().flat_map(|w| &w.tasks).filter(|(_, rates)| rates.never_sleeps()) {
+            *awake.entry(*id).or_default() += 1;
+        }
+        self.insatiable =
+            awake.into_iter().filter(|(_, times)| *times == windows.len()).map(|(id, _)| id).collect();
+        let (mut idle, mut busy) = (0.0, 0.0);
+        for window in windows {
+            // Unknown is not zero: a host that does not tell is not taken for full.
+            let (Some(free), Some(outside)) = (window.idle_pct, window.outside_pct) else { return };
+            idle += free;
+            busy += window.got_pct + outside;
+        }
+        self.full = busy > 0.0 && idle < FULL * (idle + busy);
+    }
+
+    /// Whether somebody of the scope does not take any amount.
+    pub fn has_purpose(&self, window: &Summary) -> bool {
+        window.tasks.is_empty()
+            || window
+                .tasks
+                .iter()
+                .any(|(id, r)| r.in_scope && r.got_pct > 0.0 && !self.insatiable.contains(id))
+    }
+
+    pub fn value(&self, window: &Summary) -> Value {
+        let of = |in_scope: bool, pick: fn(&Rates) -> f64| -> f64 {
+            let them = self.insatiable.iter().filter_map(|id| window.tasks.get(id));
+            them.filter(|rates| rates.in_scope == in_scope).map(pick).sum()
+        };
+        let got = window.got_pct - of(true, |rates| rates.got_pct);
+        let waited = window.waited_pct - of(true, |rates| rates.waited_pct.unwrap_or_default());
+        let outside = |all: f64| all - of(false, |rates| rates.got_pct);
+        Value {
+            got,
+            score: got - self.wait_price * waited,
+            total: window.outside_pct.filter(|_| self.full).map(|all| got + outside(all)),
+        }
+    }
+
+    pub fn scores(&self, windows: &[Summary]) -> Vec<f64> {
+        windows.iter().map(|window| self.value(window).score).collect()
+    }
+}

@@ -1,0 +1,107 @@
+//! Screening: who is worth a confirmation. Nothing here decides that a candidate is kept, so any heuristic will do.
+
+use rand::seq::SliceRandom;
+
+use evenkeel_base::stats;
+
+use super::{Phase, Trial};
+
+/// Rounds.
+const ROUNDS: usize = 2;
+/// Shares of the error budget of the first and the second that are confirmed, where there are two.
+const SPLIT: [f64; 2] = [0.8, 0.2];
+/// Candidates of a second round, at most, and standard deviations behind the best beyond which there is none.
+const MOST: usize = 4;
+const BEHIND: f64 = 3.0;
+/// Standard errors beyond which one is taken to be worse than another.
+const CLEARLY: f64 = 2.0;
+
+impl Trial {
+    pub(super) fn begin_screening(&mut self) -> Phase {
+        if self.entries[0].windows.first().is_some_and(|window| !self.objective.has_purpose(window)) {
+            let why = "every task of the scope would take any amount of CPU: more for them is no gain";
+            (1..self.entries.len()).for_each(|c| self.leave_out(c, why));
+            return Phase::Over;
+        }
+        let challengers = self.challengers();
+        if challengers.len() < 2 {
+            let survivors = challengers.into_iter().map(|c| (c, self.rules.alpha)).collect();
+            return self.confirm(survivors);
+        }
+        self.round(challengers, 0)
+    }
+
+    /// A round is over: who is well behind goes; after the last the best are confirmed.
+    pub(super) fn screened(&mut self, rounds: usize) -> Phase {
+        let mut ranked = self.ranked();
+        if rounds < ROUNDS {
+            let (best, sd) = (ranked.first().map(|(_, score)| *score), self.scale());
+            for (at, (candidate, score)) in ranked.into_iter().enumerate() {
+                let far = best.zip(sd).is_some_and(|(best, sd)| best - score > BEHIND * sd);
+                // The favoured one may have been unlucky.
+                if (far || at >= MOST) && Some(candidate) != self.favoured {
+                    self.leave_out(candidate, "behind others in the first round");
+                }
+            }
+            let challengers = self.challengers();
+            return if challengers.is_empty() { Phase::Over } else { self.round(challengers, rounds) };
+        }
+        let sd = self.scale().unwrap_or(f64::INFINITY);
+        let windows: Vec<usize> = self.entries.iter().map(|entry| entry.windows.len().max(1)).collect();
+        let error = |a: usize, b: usize| {
+            let n = |c: usize| 1.0 / windows[c] as f64;
+            sd * (n(a) + n(b)).sqrt()
+        };
+        let base = stats::mean(&self.objective.scores(&self.entries[0].windows)).unwrap_or_default();
+        let worse: Vec<usize> = ranked
+            .iter()
+            .filter(|(c, score)| *score < base - CLEARLY * error(*c, 0))
+            .map(|(c, _)| *c)
+            .collect();
+        worse.into_iter().for_each(|c| self.leave_out(c, "worse than the present state"));
+        ranked.retain(|(c, _)| self.entries[*c].out.is_none());
+        let Some(&(best, ahead)) = ranked.first() else { return Phase::Over };
+        let near = |(c, score): &(usize, f64)| ahead - score <= CLEARLY * error(*c, best);
+        let favoured = self.favoured.and_then(|favoured| ranked.iter().position(|(c, _)| *c == favoured));
+        if let Some(at) = favoured.filter(|at| near(&ranked[*at])) {
+            let favoured = ranked.remove(at);
+            ranked.insert(0, favoured);
+        }
+        let two = ranked.get(1).is_some_and(|second| ranked[0].0 != best || near(second));
+        let survivors: Vec<(usize, f64)> = match two {
+            true => ranked.iter().zip(SPLIT).map(|((c, _), part)| (*c, part * self.rules.alpha)).collect(),
+            false => vec![(ranked[0].0, self.rules.alpha)],
+        };
+        for (candidate, _) in &ranked {
+            if !survivors.iter().any(|(c, _)| c == candidate) {
+                self.leave_out(*candidate, "behind others in screening");
+            }
+        }
+        self.confirm(survivors)
+    }
+
+    fn challengers(&self) -> Vec<usize> {
+        self.alive().into_iter().filter(|&c| c != 0).collect()
+    }
+
+    fn round(&mut self, mut turns: Vec<usize>, rounds: usize) -> Phase {
+        turns.shuffle(&mut self.rng);
+        Phase::Screen(turns, rounds)
+    }
+
+    /// Challengers by their mean score, the best first; who makes the protected wait comes last.
+    fn ranked(&self) -> Vec<(usize, f64)> {
+        let score = |c: usize| stats::mean(&self.objective.scores(&self.entries[c].windows));
+        let mut ranked: Vec<(usize, f64)> = self
+            .challengers()
+            .into_iter()
+            .map(|c| (c, score(c).filter(|_| !self.breaks(c)).unwrap_or(f64::NEG_INFINITY)))
+            .collect();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranked
+    }
+
+    fn leave_out(&mut self, candidate: usize, why: &str) {
+        self.entries[candidate].out.get_or_insert(why.to_owned());
+    }
+}

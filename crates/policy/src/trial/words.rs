@@ -1,0 +1,87 @@
+//! A trial's verdicts in words.
+
+use evenkeel_base::run::Estimate;
+use evenkeel_base::stats;
+
+use super::{Trial, Verdict};
+use crate::protect;
+use crate::window::Summary;
+
+impl Trial {
+    pub(super) fn explain(&self, candidate: usize, winner: usize, verdict: &Verdict) -> String {
+        if candidate == 0 {
+            return if winner == 0 {
+                "kept: nothing tried is shown to be better".to_owned()
+            } else if let Some(doubt) = verdict.doubts.first() {
+                format!("taken back: {doubt}")
+            } else {
+                "the present state, for comparison".to_owned()
+            };
+        }
+        let gain = claim(verdict) + &self.waits(verdict) + &self.protected(verdict);
+        if candidate == winner {
+            return format!("kept: {gain}");
+        }
+        let out = &self.entries[candidate].out;
+        match (out, verdict.windows, verdict.pairs) {
+            (Some(out), 0, _) => format!("not tried: {out}"),
+            (None, 0, _) => "not tried: no time was left".to_owned(),
+            (Some(out), _, 0) => format!("taken back: {out}"),
+            (None, _, 0) => "taken back: no time was left to confirm it".to_owned(),
+            (Some(out), ..) => format!("taken back: {out}; {gain}"),
+            (None, ..) => format!("taken back: {}; {gain}", self.undecided(candidate, verdict)),
+        }
+    }
+
+    /// What time was lacking for.
+    fn undecided(&self, candidate: usize, verdict: &Verdict) -> String {
+        let confirmation = self.confirmation(candidate);
+        let proved = confirmation.is_some_and(|c| c.proved(self.rules.min_gain));
+        match (proved, verdict.doubts.as_slice()) {
+            (false, _) => "its gain could not be proved in the time".to_owned(),
+            (true, []) => "there was no time to see whether its gain lasts".to_owned(),
+            (true, [doubt]) => doubt.to_string(),
+            (true, [doubt, more @ ..]) => format!("{doubt}, and {} more", more.len()),
+        }
+    }
+
+    /// How waits changed.
+    fn waits(&self, verdict: &Verdict) -> String {
+        let present: Vec<f64> = self.entries[0].windows.iter().filter_map(Summary::wait_per_ran).collect();
+        match (stats::mean(&present), verdict.wait_per_ran) {
+            (Some(before), Some(after)) => {
+                format!(", waits {before:.2} -> {:.2} s per second of work", after.value)
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// What protected scopes wait.
+    fn protected(&self, verdict: &Verdict) -> String {
+        let found = self.entries[self.default].protected.iter().map(|windows| protect::p99_ns(windows));
+        let all = self.protections.iter().zip(found.zip(&verdict.protected_ns));
+        let ms = |ns: u64| ns as f64 / 1e6;
+        all.filter_map(|(protection, (before, after))| {
+            let (before, after) = (ms(before?), ms((*after)?));
+            Some(format!(", {} waits {before:.2} -> {after:.2} ms in the 99th percentile", protection.name))
+        })
+        .collect()
+    }
+}
+
+/// What is claimed: the lower bound; the estimate, which is biased upwards when one stops at a success, stands behind it.
+fn claim(verdict: &Verdict) -> String {
+    let at_least = |gain: Estimate, what: &str| {
+        format!("at least {:+.1} points of {what} (estimate {:+.1})", gain.low, gain.value)
+    };
+    match (verdict.gain_pct, verdict.score_gain) {
+        (Some(cpu), _) if cpu.low.is_finite() && cpu.low > 0.0 => at_least(cpu, "CPU"),
+        (Some(cpu), Some(score)) if score.low.is_finite() => {
+            format!("{}, CPU alone {:+.1}", at_least(score, "CPU and waits together"), cpu.value)
+        }
+        (Some(cpu), _) => {
+            format!("estimate {:+.1} points of CPU, of {} pairs of windows", cpu.value, verdict.pairs)
+        }
+        _ => "not confirmed".to_owned(),
+    }
+}
