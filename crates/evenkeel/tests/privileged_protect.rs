@@ -67,7 +67,7 @@ fn the_protected_are_measured_and_left_alone() {
         return;
     };
     let limit = status["limit_ms"].as_f64().unwrap();
-    assert!(limit >= 2.0 * default_ms - 1e-6, "{document:#}");
+    assert!(limit >= 1.5 * default_ms - 1e-6, "{document:#}");
     // Whatever was kept, most of its windows are within the limit: the percentile over all of them is.
     let kept = document["stages"].as_array().unwrap().iter().find(|stage| stage["kept"] == true).unwrap();
     let kept = kept["name"].as_str().unwrap().strip_prefix("trial ").unwrap();

@@ -165,6 +165,7 @@ pub struct Trial {
     /// Settings in force, and for how long, seconds.
     in_force: (usize, f64),
     winner: Option<usize>,
+    begins: bool,
 }
 
 /// Windows under the present state before anything is changed.
@@ -187,6 +188,7 @@ impl Trial {
             favoured: None,
             in_force: (0, f64::INFINITY),
             winner: None,
+            begins: true,
         }
     }
 
@@ -234,6 +236,13 @@ impl Trial {
 
     /// What is to be measured next; `None` when the trial is over, or when there is no time for another window.
     pub fn next(&mut self, left_s: f64) -> Option<Turn> {
+        if std::mem::take(&mut self.begins)
+            && left_s < Self::usual_s(self.alive().len() - 1, self.pace)
+            && let Phase::Lead(turns) = &mut self.phase
+        {
+            // Little can be shown in so short a time: what there is goes to the challengers.
+            turns.dedup();
+        }
         if self.turn.is_none() {
             self.proceed();
         }

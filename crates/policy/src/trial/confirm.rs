@@ -166,6 +166,7 @@ impl Confirmation {
     }
 
     /// Its share of the error budget.
+    #[cfg(test)]
     pub fn alpha(&self) -> f64 {
         self.alpha
     }

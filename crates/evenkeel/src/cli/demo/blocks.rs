@@ -7,7 +7,7 @@ use std::time::Duration;
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
 use evenkeel_base::run::Estimate;
-use evenkeel_policy::stats;
+use evenkeel_base::stats;
 use evenkeel_report::demo::{DemoRun, Role};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
