@@ -59,10 +59,13 @@ pub fn window(before: &Sample, after: &Sample, observation: &Observation, scope:
     Window { seconds, tasks, outside_ran_s, idle_s }
 }
 
-/// Who owns tasks, by where they are: container, virtual machine, cgroup.
+/// Where a task is: container, virtual machine, cgroup, and whether it is in the scope.
+type Whereabouts = (Option<u32>, Option<u32>, Option<u32>, bool);
+
+/// Who owns tasks, by where they are.
 #[derive(Debug, Default)]
 struct Owners {
-    known: HashMap<(Option<u32>, Option<u32>, Option<u32>, bool), Option<Owner>>,
+    known: HashMap<Whereabouts, Option<Owner>>,
 }
 
 impl Owners {
