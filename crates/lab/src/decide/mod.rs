@@ -73,6 +73,8 @@ pub struct Decision {
     pub needs: Option<usize>,
     /// Values each part of the figure comes from, the fewest.
     pub n: Option<usize>,
+    /// Something was cut off: an end of the interval that is open is really a bound.
+    pub cut_off: bool,
 }
 
 impl Decision {
@@ -93,10 +95,11 @@ impl Decision {
             Some([low, high]) if low.is_finite() && high.is_finite() && low < high => {
                 format!("{value} [{low:.decimals$}, {high:.decimals$}]")
             }
-            Some([low, high]) if low.is_finite() && !high.is_finite() => format!("at least {low:.decimals$}"),
-            Some([low, high]) if high.is_finite() && !low.is_finite() => format!("at most {high:.decimals$}"),
-            Some([low, high]) if !low.is_finite() && !high.is_finite() => format!("{value} [no interval]"),
-            _ => value,
+            Some([low, high]) if low.is_finite() && high.is_finite() => value,
+            Some([low, _]) if low.is_finite() && self.cut_off => format!("at least {low:.decimals$}"),
+            Some([_, high]) if high.is_finite() && self.cut_off => format!("at most {high:.decimals$}"),
+            Some(_) => format!("{value} [no interval]"),
+            None => value,
         }
     }
 
@@ -139,6 +142,7 @@ pub fn decide(figure: &Figure, claim: Claim, alpha: f64) -> Decision {
         margin: None,
         needs: None,
         n,
+        cut_off: figure.is_bound(),
     };
     let (Some(value), Some([low, high])) = (value, ends) else { return decision };
     let bound = claim.bound();
@@ -327,8 +331,9 @@ fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
         }
     }
     let finite = |v: f64| Some(v).filter(|v| v.is_finite());
-    let interval =
-        shown.interval.map(|[a, b]| [finite(a), finite(b)]).filter(|i| i.iter().any(Option::is_some));
+    // Of one repetition there is none, even where a deviation cannot be below 0.
+    let known = |[a, b]: [f64; 2]| shown.cut_off || (a.is_finite() && b.is_finite());
+    let interval = shown.interval.filter(|i| known(*i)).map(|[a, b]| [finite(a), finite(b)]);
     Some(Verdict {
         id: draft.id.clone(),
         about: draft.about.clone(),
@@ -340,7 +345,7 @@ fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
             interval,
             unit: draft.unit.clone(),
             bound: shown.claim.to_string(),
-            level_pct: shown.interval.map(|_| 100.0 * (1.0 - alpha)),
+            level_pct: interval.map(|_| 100.0 * (1.0 - alpha)),
             margin: shown.margin,
             needs_repetitions: shown.needs.filter(|_| said.holds.is_none()),
         },

@@ -58,6 +58,9 @@ pub struct TenantStudy {
     pub gap_s: Option<Summary>,
     /// Events a second of a run (EPS).
     pub events_per_s: Option<Summary>,
+    /// Verifications a second, of `openssl speed` (signatures are `events_per_s`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify_per_s: Option<Summary>,
     /// From its first start to its last end.
     pub elapsed_s: Option<Estimate>,
     /// A run of it was cut off by the time limit: `elapsed_s` is a lower bound.
@@ -333,6 +336,7 @@ fn tenant(records: &[&TenantRecord], taken: &[(f64, bool)], alone_s: Option<Esti
             .collect(),
         run_s,
         gap_s: summary(&gaps),
+        verify_per_s: summary(&runs(&|run| run.verify_per_s)),
         events_per_s: summary(&runs(&|run| {
             run.events_per_s.or_else(|| Some(run.events? as f64 / (run.end_s - run.start_s)))
         })),
