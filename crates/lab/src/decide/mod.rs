@@ -20,6 +20,8 @@ pub use figure::{Figure, Mean, t_factor};
 
 /// Chance that any answer of a page is wrong.
 pub const PAGE_ALPHA: f64 = 0.05;
+/// Beyond this an end of an interval tells nothing but its order.
+const FAR: f64 = 1e7;
 /// More repetitions than this are not recommended.
 const MOST: usize = 10_000;
 
@@ -50,6 +52,9 @@ impl std::fmt::Display for Claim {
 
 /// A number without trailing zeros, four significant digits.
 pub fn short(value: f64) -> String {
+    if value.abs() >= FAR {
+        return format!("{value:.1e}");
+    }
     let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
     let text = format!("{value:.*}", (3 - digits).clamp(0, 6) as usize);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -93,7 +98,8 @@ impl Decision {
         let value = self.value.map_or_else(|| "?".to_owned(), |v| format!("{v:.decimals$}"));
         match self.interval {
             Some([low, high]) if low.is_finite() && high.is_finite() && low < high => {
-                format!("{value} [{low:.decimals$}, {high:.decimals$}]")
+                let end = |v: f64| if v.abs() < FAR { format!("{v:.decimals$}") } else { short(v) };
+                format!("{value} [{}, {}]", end(low), end(high))
             }
             Some([low, high]) if low.is_finite() && high.is_finite() => value,
             Some([low, _]) if low.is_finite() && self.cut_off => format!("at least {low:.decimals$}"),
@@ -231,6 +237,8 @@ pub struct Said {
     pub holds: Option<bool>,
     /// In words; why it is undecided is added.
     pub text: String,
+    /// The claim whose figure is shown; `None` where the answer is not that of one claim.
+    pub shown: Option<usize>,
 }
 
 /// Writes the sentence from the decisions; `None`: nothing is to be said.
@@ -259,11 +267,11 @@ impl<'a> Draft<'a> {
         text: impl Fn(&[Decision]) -> String + 'a,
     ) -> Self {
         Self::with(id, about, (statistic, unit), vec![(figure, claim)], move |decisions| {
-            Some(Said { holds: decisions.first()?.holds, text: text(decisions) })
+            Some(Said { holds: decisions.first()?.holds, text: text(decisions), shown: Some(0) })
         })
     }
 
-    /// A statement on several claims; the first one's figure is shown.
+    /// A statement on several claims.
     pub fn with(
         id: &str,
         about: &str,
@@ -318,8 +326,8 @@ pub fn page(drafts: Vec<Draft<'_>>) -> Vec<Verdict> {
 fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
     let decisions: Vec<Decision> =
         draft.claims.iter().map(|(figure, claim)| decide(figure, *claim, alpha)).collect();
-    let shown = decisions.first()?;
     let said = (draft.words)(&decisions)?;
+    let shown = decisions.get(said.shown.unwrap_or(0))?;
     let mut text = said.text;
     if said.holds.is_none() {
         // The claim that keeps it open says why.
@@ -334,6 +342,7 @@ fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
     // Of one repetition there is none, even where a deviation cannot be below 0.
     let known = |[a, b]: [f64; 2]| shown.cut_off || (a.is_finite() && b.is_finite());
     let interval = shown.interval.filter(|i| known(*i)).map(|[a, b]| [finite(a), finite(b)]);
+    let one = said.shown.is_some();
     Some(Verdict {
         id: draft.id.clone(),
         about: draft.about.clone(),
@@ -341,13 +350,13 @@ fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
         holds: said.holds,
         test: Test {
             statistic: draft.statistic.clone(),
-            value: shown.value,
-            interval,
+            value: shown.value.filter(|_| one),
+            interval: interval.filter(|_| one),
             unit: draft.unit.clone(),
-            bound: shown.claim.to_string(),
-            level_pct: interval.map(|_| 100.0 * (1.0 - alpha)),
-            margin: shown.margin,
-            needs_repetitions: shown.needs.filter(|_| said.holds.is_none()),
+            bound: if one { shown.claim.to_string() } else { String::new() },
+            level_pct: interval.filter(|_| one).map(|_| 100.0 * (1.0 - alpha)),
+            margin: shown.margin.filter(|_| one),
+            needs_repetitions: shown.needs.filter(|_| one && said.holds.is_none()),
         },
     })
 }

@@ -278,7 +278,7 @@ fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
                     d[0].words(2)
                 ),
             };
-            Some(Said { holds: d[0].holds, text })
+            Some(Said { holds: d[0].holds, text, shown: Some(0) })
         },
     ))
 }

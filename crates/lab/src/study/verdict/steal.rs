@@ -297,15 +297,12 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
         &about,
         ("time without a limit over time under the best limit", ""),
         claims.clone(),
-        move |d| Some(Said { holds: d[GAIN].holds, text: format!("{before}{}", text(d)) }),
+        move |d| Some(Said { holds: d[GAIN].holds, text: format!("{before}{}", text(d)), shown: Some(GAIN) }),
     ));
     let Some(rule) = sweep.rule else { return };
     let truth = Stealing::of(&rule);
     let cells = record.cells.iter().filter(|c| c.enforcer.as_ref().is_some_and(|e| e.rule == rule)).count();
-    let statistic = format!(
-        "rule by stolen parts and times under {} limits, {cells} cells; shown: the gain",
-        tried.len()
-    );
+    let statistic = format!("rule by stolen parts and times under {} limits, {cells} cells", tried.len());
     let before = prefix(&about);
     all.push(
         Draft::with("which-rule", &about, (&statistic, ""), claims.clone(), move |d| {
@@ -322,7 +319,7 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
                 ),
                 None => format!("{before}What the victim sees alone does not tell the rule."),
             };
-            Some(Said { holds: found.map(|f| f == truth), text })
+            Some(Said { holds: found.map(|f| f == truth), text, shown: None })
         })
         .decided_already(),
     );
@@ -369,7 +366,7 @@ fn edge<'a>(tried: &[Tried], edge: f64, about: &str, claims: Vec<(Figure, Claim)
                         three(limit)
                     ),
                 };
-                Some(Said { holds: d[0].holds, text })
+                Some(Said { holds: d[0].holds, text, shown: Some(0) })
             },
         )
         .picked_from(count),

@@ -97,20 +97,15 @@ fn wait_budget<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
     if different(waits.iter().map(|(count, _)| *count as u64)) < 3 {
         return None;
     }
-    // The last count up to which every one fits by its estimate comes first: it is what is shown.
-    let fits = waits.iter().take_while(|(_, wait)| wait.value <= BUDGET_MS).count();
-    let shown = fits.saturating_sub(1);
-    let order: Vec<usize> = std::iter::once(shown).chain((0..waits.len()).filter(|i| *i != shown)).collect();
-    let claims = order.iter().map(|i| (Figure::Mean(waits[*i].1), Claim::AtMost(BUDGET_MS))).collect();
+    let claims = waits.iter().map(|(_, wait)| (Figure::Mean(*wait), Claim::AtMost(BUDGET_MS))).collect();
     let counts: Vec<usize> = waits.iter().map(|(count, _)| *count).collect();
     Some(Draft::with(
         "how-many-fit",
         "",
-        ("wait of a run (mean run - mean run alone) at the largest number that fits", "ms"),
+        ("wait of a run (mean run - mean run alone) at the smallest number tried", "ms"),
         claims,
         move |d| {
-            let mut sorted: Vec<(usize, &Decision)> = order.iter().copied().zip(d).collect();
-            sorted.sort_by_key(|(index, _)| *index);
+            let sorted: Vec<(usize, &Decision)> = d.iter().enumerate().collect();
             let sure = sorted.iter().take_while(|(_, d)| d.yes()).count();
             let over = sorted.iter().find(|(_, d)| d.no());
             let says = |(index, d): &(usize, &Decision)| (counts[*index], d.words(1));
@@ -135,7 +130,7 @@ fn wait_budget<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
                     format!("How many fit into a budget of {budget} ms of waiting a run is open{open}{not}.")
                 }
             };
-            Some(Said { holds: sorted[0].1.holds, text })
+            Some(Said { holds: d[0].holds, text, shown: Some(0) })
         },
     ))
 }

@@ -72,12 +72,14 @@ fn together<'a>(mut points: Vec<OfPoint<'a>>) -> Option<Draft<'a>> {
         let count = |holds: Option<bool>| d.iter().filter(|d| d.holds == holds).count();
         let (held, failed, open) = (count(Some(true)), count(Some(false)), count(None));
         let holds = if failed > 0 { Some(false) } else { (open == 0).then_some(true) };
+        // The worst of those that give the answer.
+        let shown = d.iter().position(|d| d.holds == holds).unwrap_or(0);
         let text = format!(
             "Of {} points {held} pass, {failed} fail and {open} are undecided; the worst: {}",
             d.len(),
-            (points[0].text)(&d[0])
+            (points[shown].text)(&d[shown])
         );
-        Some(Said { holds, text })
+        Some(Said { holds, text, shown: Some(shown) })
     }))
 }
 
@@ -275,6 +277,7 @@ fn misleading_mean<'a>(record: &Record, point: &'a PointStudy) -> Option<Draft<'
                 // Only what is decided is worth the warning.
                 (d[0].yes() && d[1].yes()).then(|| Said {
                     holds: Some(true),
+                    shown: Some(0),
                     text: format!(
                         "{}The mean over all runs misleads: it gives {small} ({ws:.2} % of the weight) {} events/s, {} times \
                          {large}'s ({wl:.2} %){because}. While all compete it is {} against {} events/s.",
