@@ -117,7 +117,7 @@ impl Mean {
     fn interval(&self, alpha: f64) -> [f64; 2] {
         let margin = match self.error {
             None => f64::INFINITY,
-            Some(error) if error == 0.0 => 0.0,
+            Some(0.0) => 0.0,
             Some(error) => t_factor(self.freedom, alpha) * error,
         };
         [
@@ -183,7 +183,8 @@ impl Figure {
         let fold = |ends: &[[f64; 2]], of: fn(&[f64; 2]) -> f64, pick: fn(f64, f64) -> f64, from: f64| {
             ends.iter().map(of).fold(from, pick)
         };
-        let (low, high): (fn(&[f64; 2]) -> f64, fn(&[f64; 2]) -> f64) = (|e| e[0], |e| e[1]);
+        let low = |e: &[f64; 2]| e[0];
+        let high = |e: &[f64; 2]| e[1];
         let (inf, none) = (f64::INFINITY, f64::NEG_INFINITY);
         Some(match self {
             Self::Mean(mean) => mean.interval(alpha),

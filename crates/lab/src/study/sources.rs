@@ -302,8 +302,8 @@ fn balance(rows: &[Row], record: &Record, study: &Study) -> Made {
             p.tenants.iter().map(|t| Some(t.elapsed_s?.value / runs(t)).filter(|v| v.is_finite())).collect()
         });
         let of = |pick: fn(&[f64]) -> Option<f64>| each.as_deref().and_then(pick);
-        let (slowest, fastest): (fn(&[f64]) -> Option<f64>, fn(&[f64]) -> Option<f64>) =
-            (|v| v.iter().copied().max_by(f64::total_cmp), |v| v.iter().copied().min_by(f64::total_cmp));
+        let slowest = |v: &[f64]| v.iter().copied().max_by(f64::total_cmp);
+        let fastest = |v: &[f64]| v.iter().copied().min_by(f64::total_cmp);
         for (what, column, own) in [
             ("mean of containers, with pauses (its \"median\")", "median_s", of(mean)),
             ("slowest container, with pauses (its \"max\")", "max_s", of(slowest)),

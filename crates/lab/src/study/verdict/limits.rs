@@ -1,7 +1,7 @@
 //! What limits cost: does a quota give what it says, and what does a unit of work cost under each kind of limit?
 
 use super::{by, of, three};
-use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
+use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Account, Limits, Record, TenantRecord};
 use crate::study::point::{events, total};
 use crate::study::sample::{self, each};
@@ -209,19 +209,17 @@ fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
         })
     };
     let mut claims = vec![(times, Claim::AtLeast(COST))];
-    let mut causes: Vec<(usize, Box<dyn Fn(&Decision) -> String + 'a>)> = Vec::new();
+    let mut causes: Vec<(usize, String)> = Vec::new();
     if let (Some(a), Some(b)) = (sys(&at), sys(&other))
         && let Some(more) = a.less(b)
     {
         causes.push((
             claims.len(),
-            Box::new(move |_| {
-                format!(
-                    "{} % of its CPU time is spent in the kernel instead of {} %",
-                    three(100.0 * a.value),
-                    three(100.0 * b.value)
-                )
-            }),
+            format!(
+                "{} % of its CPU time is spent in the kernel instead of {} %",
+                three(100.0 * a.value),
+                three(100.0 * b.value)
+            ),
         ));
         claims.push((Figure::Mean(more), Claim::AtLeast(SYS_PART)));
     }
@@ -230,13 +228,7 @@ fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
     {
         causes.push((
             claims.len(),
-            Box::new(move |_| {
-                format!(
-                    "it is switched out {} times a CPU second instead of {}",
-                    three(a.value),
-                    three(b.value)
-                )
-            }),
+            format!("it is switched out {} times a CPU second instead of {}", three(a.value), three(b.value)),
         ));
         claims.push((more, Claim::AtLeast(SWITCHED)));
     }
@@ -252,7 +244,7 @@ fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
             let text = match d[0].holds {
                 Some(true) => {
                     let found: Vec<String> =
-                        causes.iter().filter(|(i, _)| d[*i].yes()).map(|(i, words)| words(&d[*i])).collect();
+                        causes.iter().filter(|(i, _)| d[*i].yes()).map(|(_, words)| words.clone()).collect();
                     let why = if found.is_empty() {
                         "; nothing in this record says why.".to_owned()
                     } else {
