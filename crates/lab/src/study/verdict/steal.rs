@@ -486,7 +486,10 @@ mod tests {
         Cell { enforcer, ..cell(vec![job]) }
     }
 
-    fn limits_study(rows: &[(&'static str, Option<f64>, Option<Rule>, f64, f64)]) -> Study {
+    /// Label, limit, rule, seconds, stolen seconds.
+    type Row = (&'static str, Option<f64>, Option<Rule>, f64, f64);
+
+    fn limits_study(rows: &[Row]) -> Study {
         let mut cells = Vec::new();
         for wobble in [0.0, 0.01, -0.01] {
             for &(label, limit, rule, seconds, stolen) in rows {
