@@ -410,7 +410,8 @@ mod tests {
         assert!((exact.rows[0].jain.unwrap().value - 1.0).abs() < 1e-12);
         let off = study(&record(&[(100, 36.0), (200, 60.0)]));
         assert!((off.rows[0].weight_error_pct.unwrap().value - 12.5).abs() < 1e-9);
-        assert!(off.verdicts[0].contains("12.5 %"), "{:?}", off.verdicts);
+        assert!(off.verdicts[0].contains("12.5 [no interval] %"), "{:?}", off.verdicts);
+        assert_eq!(off.answers[0].holds, None);
     }
 
     #[test]
