@@ -5,7 +5,7 @@ mod support;
 
 use evenkeel_actuate::Kernel;
 use evenkeel_actuate::{Actuator, Linux, Moved, Options, Verdict, restore};
-use evenkeel_base::{CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
+use evenkeel_base::{Change, CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
 use support::{Child, batch, plan, state_dir};
 
 #[test]
@@ -21,7 +21,7 @@ fn set_toggle_and_close() {
         (one.target(), Setting::Affinity(CpuSet::single(0))),
         (two.target(), batch(0, 20)),
     ]);
-    let all = |_: &Target| true;
+    let all = |_: &Change| true;
     for _ in 0..3 {
         let report = actuator.set(&slow, &all);
         assert_eq!(report.in_force(), 3, "{report:?}");

@@ -25,6 +25,7 @@ pub mod ceiling;
 mod children;
 mod cost;
 mod cri;
+pub mod decide;
 mod engine;
 pub mod exec;
 pub mod fairness;

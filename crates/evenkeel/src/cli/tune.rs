@@ -200,37 +200,6 @@ impl Progress {
     }
 }
 
-fn interval(c: &Candidate, unit: &str) -> String {
-    match (c.low, c.high) {
-        (Some(low), Some(high)) => {
-            format!("{}{unit} ({} to {})", significant(c.value), significant(low), significant(high))
-        }
-        _ => format!("{}{unit} (one run)", significant(c.value)),
-    }
-}
-
-fn answer(tune: &Tune, result: &TuneResult) -> String {
-    let unit = unit(tune);
-    let Some(best) = &result.best else {
-        return format!("No settings work and keep the constraints: {} trials.", result.trials);
-    };
-    let mut out =
-        format!("Best {}: {} with {}.", result.objective, interval(best, &unit), best.settings.words());
-    if let Some(gain) = &result.gain
-        && result.present.as_ref().is_some_and(|p| p.settings != best.settings)
-    {
-        let ends = match (gain.low, gain.high) {
-            (Some(low), Some(high)) => format!(" ({} to {})", significant(low), significant(high)),
-            _ => String::new(),
-        };
-        let pct = gain.pct.map_or_else(String::new, |p| format!(", {p:.1} %"));
-        let _ = write!(out, " Gain over the present settings: {}{unit}{ends}{pct}.", significant(gain.value));
-    } else if result.present.as_ref().is_some_and(|p| p.settings == best.settings) {
-        out.push_str(" These are the present settings: nothing tried is better.");
-    }
-    out
-}
-
 fn how(result: &TuneResult) -> String {
     format!(
         "{} search, {} trials of {} settings in {:.0} s; goal: {} {}{}",
@@ -251,7 +220,7 @@ fn how(result: &TuneResult) -> String {
 fn text(tune: &Tune, result: &TuneResult, dir: &std::path::Path) -> String {
     let width = usize::from(table::width(std::io::stdout().is_terminal()).unwrap_or(110));
     let mut out = format!("{}: {}\n\n", result.name, how(result));
-    out += &table::wrap(&answer(tune, result), width);
+    out += &table::wrap(&result.answer(), width);
     out.push('\n');
     let value = |c: &Option<Candidate>, name: &str| {
         c.as_ref().and_then(|c| c.settings.0.get(name).cloned()).unwrap_or_else(|| "-".into())
@@ -319,7 +288,7 @@ fn write_files(
     });
     let page = TunePage {
         name: result.name.clone(),
-        answer: answer(tune, result),
+        answer: result.answer(),
         how: how(result),
         axis: format!(
             "{}{}",

@@ -66,7 +66,7 @@ fn make(plan: &Plan) -> Experiment {
         ..TenantSpec::new("b")
     };
     Experiment {
-        repetitions: plan.pick(2, 10),
+        repetitions: plan.pick(3, 10),
         needs_cpus: 2,
         time_limit_s: Some(plan.pick(60.0, 600.0)),
         tenants: vec![tenant],

@@ -30,7 +30,7 @@ fn make(plan: &Plan) -> Experiment {
         );
     }
     // A read costs some hundred nanoseconds; how many decides only how long the experiment takes.
-    let last = sieve::last_number(plan, plan.pick(0.3, 4.0) * f64::from(cpus), 250.0);
+    let last = sieve::last_number(plan, plan.pick(0.08, 4.0) * f64::from(cpus), 250.0);
     let reads = ["own", "same"]
         .map(|read| SweepPoint::new(format!("{read} file")).set("tenant.b.load", sieve::load(last, read)));
     let a = TenantSpec { load: Some("spin".into()), threads: cpus, background: true, ..TenantSpec::new("a") };
@@ -40,7 +40,8 @@ fn make(plan: &Plan) -> Experiment {
         ..TenantSpec::new("b")
     };
     Experiment {
-        repetitions: plan.pick(1, 5),
+        // Fewer show no interval that could decide anything.
+        repetitions: plan.pick(3, 5),
         needs_cpus: 2,
         time_limit_s: Some(plan.pick(30.0, 600.0)),
         tenants: vec![a, b],

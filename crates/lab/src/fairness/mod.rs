@@ -9,3 +9,4 @@ pub mod plan;
 pub mod record;
 pub mod run;
 pub mod study;
+mod verdict;

@@ -1,10 +1,12 @@
 //! Figures from a record alone: means over repetitions with their intervals, bias, Jain's index, verdicts in words.
 
 use evenkeel_base::run::Estimate;
+use evenkeel_model::fair::{FairGroup, FairTask, solve};
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Kind, Point, Which};
+use super::plan::{Kind, Point};
 use super::record::{Cell, TenantsRecord};
+use crate::decide::{Verdict, t_factor};
 use crate::net::figures::spread;
 use crate::record::{Host, Requirement};
 use crate::study::stats::{bias_pct, jain, mean};
@@ -33,6 +35,9 @@ pub struct Study {
     pub failed: Vec<(String, String)>,
     /// What it means, in words.
     pub verdicts: Vec<String>,
+    /// The same with the tests that decide them.
+    #[serde(default)]
+    pub answers: Vec<Verdict>,
     /// How softirq time was charged to tenants; empty where it was not.
     pub softirq_method: String,
 }
@@ -77,6 +82,12 @@ pub struct Row {
     pub weight_error_pct: Option<Estimate>,
     /// Shares of CPU time, one a tenant, mean over repetitions, percent of all tenants' (`tenants-cpu`).
     pub shares_pct: Vec<f64>,
+    /// Shares that weights, threads and CPUs allow (exact weighted max-min), percent of all tenants' (`tenants-cpu`).
+    #[serde(default)]
+    pub feasible_pct: Vec<f64>,
+    /// Largest deviation of a tenant's share from the feasible one, percent of the latter (`tenants-cpu`).
+    #[serde(default)]
+    pub feasible_error_pct: Option<Estimate>,
     /// Transactions a second of bare metal at the same RPS setting that this is, percent.
     pub of_bare_metal_pct: Option<f64>,
 }
@@ -92,7 +103,7 @@ pub fn study(record: &TenantsRecord) -> Study {
             failed.push((point.to_string(), why));
         }
         if !good.is_empty() {
-            rows.push(row(point, &good));
+            rows.push(row(&record.host, point, &good));
         }
     }
     compare_with_bare_metal(&mut rows);
@@ -103,10 +114,7 @@ pub fn study(record: &TenantsRecord) -> Study {
         .map(|net| net.host.softirq_method.clone())
         .next()
         .unwrap_or_default();
-    let verdicts = match record.options.which {
-        Which::TenantsNet => net_verdicts(&rows, record),
-        Which::TenantsCpu => cpu_verdicts(&rows),
-    };
+    let answers = super::verdict::verdicts(record, &rows);
     Study {
         schema: SCHEMA.into(),
         name: record.name.clone(),
@@ -116,12 +124,13 @@ pub fn study(record: &TenantsRecord) -> Study {
         requirements: record.requirements.clone(),
         rows,
         failed,
-        verdicts,
+        verdicts: answers.iter().map(|v| v.text.clone()).collect(),
+        answers,
         softirq_method,
     }
 }
 
-fn row(point: &Point, cells: &[&Cell]) -> Row {
+fn row(host: &Host, point: &Point, cells: &[&Cell]) -> Row {
     let over = |of: &dyn Fn(&Cell) -> Option<f64>| -> Option<Estimate> {
         let values: Option<Vec<f64>> = cells.iter().map(|cell| of(cell)).collect();
         estimate(&values?)
@@ -176,12 +185,47 @@ fn row(point: &Point, cells: &[&Cell]) -> Row {
                 mean(&shares.iter().filter_map(|s| s.get(tenant).copied()).collect::<Vec<_>>())
             })
             .collect(),
+        feasible_pct: cells.first().and_then(|cell| feasible(host, point, cell)).unwrap_or_default(),
+        feasible_error_pct: over(&|cell| feasible_error(host, point, cell)),
         of_bare_metal_pct: None,
     }
 }
 
+/// The shares that weights, threads and CPUs allow, percent; `None` where the host's CPUs are not known.
+fn feasible(host: &Host, point: &Point, cell: &Cell) -> Option<Vec<f64>> {
+    let cpu = cell.cpu.as_ref()?;
+    let threads = point.vcpus.unwrap_or(1);
+    let groups: Vec<FairGroup> = cpu
+        .tenants
+        .iter()
+        .map(|t| FairGroup {
+            parent: None,
+            weight: t.weight as f64,
+            quota_cpus: None,
+            cpus: cpu.cpus.clone(),
+        })
+        .collect();
+    let task = |group| FairTask {
+        group: Some(group),
+        weight: 1024.0,
+        wanted_cpus: f64::INFINITY,
+        threads,
+        cpus: None,
+    };
+    let tasks: Vec<FairTask> = (0..groups.len()).map(task).collect();
+    let got = solve(&crate::study::point::machine(host)?, &groups, &tasks).ok()?.groups;
+    let sum: f64 = got.iter().sum();
+    (sum > 0.0).then(|| got.iter().map(|cpus| 100.0 * cpus / sum).collect())
+}
+
+fn feasible_error(host: &Host, point: &Point, cell: &Cell) -> Option<f64> {
+    let feasible = feasible(host, point, cell)?;
+    let off = |(share, due): (f64, f64)| 100.0 * (share / due - 1.0).abs();
+    cpu_shares(cell)?.into_iter().zip(feasible).map(off).reduce(f64::max)
+}
+
 /// Each tenant's part of the CPU time all of them got, percent.
-fn cpu_shares(cell: &Cell) -> Option<Vec<f64>> {
+pub(super) fn cpu_shares(cell: &Cell) -> Option<Vec<f64>> {
     let got: Vec<f64> = cell.cpu.as_ref()?.tenants.iter().map(|t| t.cpu_pct).collect::<Option<_>>()?;
     let sum: f64 = got.iter().sum();
     (sum > 0.0).then(|| got.iter().map(|pct| pct / sum * 100.0).collect())
@@ -225,9 +269,6 @@ fn compare_with_bare_metal(rows: &mut [Row]) {
     }
 }
 
-/// Two-sided 95 % points of Student's t for 1 to 10 degrees of freedom.
-const T95: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-
 /// Mean with its 95 % interval; unbounded for a single value, `None` of none.
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let value = mean(values)?;
@@ -236,82 +277,13 @@ pub fn estimate(values: &[f64]) -> Option<Estimate> {
     }
     let n = values.len() as f64;
     let variance = values.iter().map(|v| (v - value).powi(2)).sum::<f64>() / (n - 1.0);
-    // Beyond 10 degrees of freedom within 3 % of 2.228 - .. 1.96: the larger is the careful one.
-    let t = T95.get(values.len() - 2).copied().unwrap_or(T95[9]);
-    let margin = t * (variance / n).sqrt();
+    let margin = t_factor(n - 1.0, 0.05) * (variance / n).sqrt();
     Some(Estimate { value, low: value - margin, high: value + margin })
 }
 
 /// Whether two estimates of the same thing agree: their intervals meet.
 pub fn agree(a: &Estimate, b: &Estimate) -> bool {
     a.low <= b.high && b.low <= a.high
-}
-
-fn net_verdicts(rows: &[Row], record: &TenantsRecord) -> Vec<String> {
-    let mut verdicts = Vec::new();
-    let worst = |of: &dyn Fn(&Row) -> Option<Estimate>| -> Option<(String, Estimate)> {
-        rows.iter()
-            .filter(|row| row.point.tenants > 1)
-            .filter_map(|row| Some((row.point.to_string(), of(row)?)))
-            .max_by(|a, b| a.1.value.total_cmp(&b.1.value))
-    };
-    for (what, limit, found) in [
-        ("throughput", 10.0, worst(&|row| row.bias_transactions_pct)),
-        ("latency", 10.0, worst(&|row| row.bias_latency_pct)),
-        ("CPU load", 10.0, worst(&|row| row.bias_cpu_pct)),
-    ] {
-        let Some((point, bias)) = found else { continue };
-        let holds = if bias.value <= limit { "holds here" } else { "does not hold here" };
-        verdicts.push(format!(
-            "Bias of {what} between tenants is at most {} (at {point}); the source's \"below {limit:.0} %\" for default \
-             machines {holds}.",
-            with_interval(&bias, " %"),
-        ));
-    }
-    for series in series(rows) {
-        let line: Vec<&Row> =
-            rows.iter().filter(|row| row.series == series && row.point.tenants > 0).collect();
-        let best = line.iter().filter_map(|row| Some((row.point.tenants, throughput(row)?.value)));
-        if let (Some((tenants, rate)), true) = (best.max_by(|a, b| a.1.total_cmp(&b.1)), line.len() > 1) {
-            let unit = if line[0].transactions_per_s.is_some() { "/s" } else { " Mbit/s" };
-            let cpus = record.host.cpus.map_or_else(String::new, |n| format!(" (the host has {n} CPUs)"));
-            verdicts.push(format!("{series}: throughput peaks at {tenants} tenants, {rate:.0}{unit}{cpus}."));
-        }
-    }
-    for row in rows.iter().filter(|row| row.point.rps) {
-        let same = |other: &&Row| {
-            !other.point.rps
-                && (other.point.kind, other.point.tenants, other.point.vcpus)
-                    == (row.point.kind, row.point.tenants, row.point.vcpus)
-        };
-        let pair = rows.iter().find(same).and_then(|off| throughput(off).zip(throughput(row)));
-        if let Some((off, on)) = pair
-            && off.value > 0.0
-            && !agree(&off, &on)
-        {
-            let change = (on.value / off.value - 1.0) * 100.0;
-            verdicts.push(format!(
-                "RPS changes throughput of {} by {change:+.1} %, beyond both intervals.",
-                row.point
-            ));
-        }
-    }
-    verdicts
-}
-
-fn cpu_verdicts(rows: &[Row]) -> Vec<String> {
-    rows.iter()
-        .filter_map(|row| {
-            let error = row.weight_error_pct?;
-            let shares: Vec<String> = row.shares_pct.iter().map(|share| format!("{share:.1}")).collect();
-            Some(format!(
-                "{}: shares {} %; the largest deviation from the weights is {}.",
-                row.point,
-                shares.join(" : "),
-                with_interval(&error, " %"),
-            ))
-        })
-        .collect()
 }
 
 /// Names of the lines of a chart, in order of appearance.
@@ -325,19 +297,10 @@ pub fn series(rows: &[Row]) -> Vec<String> {
     names
 }
 
-/// `3.2 % (2.9 to 3.5)`; without the interval where it is unbounded.
-pub fn with_interval(e: &Estimate, unit: &str) -> String {
-    if e.low.is_finite() && e.high.is_finite() {
-        format!("{:.1}{unit} ({:.1} to {:.1})", e.value, e.low.max(0.0), e.high)
-    } else {
-        format!("{:.1}{unit} (one repetition: no interval)", e.value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fairness::plan::Options;
+    use crate::fairness::plan::{Options, Which};
     use crate::fairness::record::{CpuMeasured, TenantCpu};
 
     #[test]
@@ -348,6 +311,54 @@ mod tests {
         assert!(estimate(&[5.0]).unwrap().high.is_infinite() && estimate(&[]).is_none());
         let other = Estimate { value: 9.0, low: 4.0, high: 14.0 };
         assert!(agree(&e, &other) && !agree(&Estimate { low: 4.6, ..other }, &e));
+    }
+
+    /// One thread each on two CPUs cannot be in proportion 1:2.
+    #[test]
+    fn weights_that_threads_cannot_use_are_called_infeasible() {
+        let mut record = record(&[(100, 98.0), (200, 99.0)]);
+        record.host.cpus = Some(2);
+        for (point, cell) in record.points.iter_mut().zip(&mut record.cells) {
+            (point.one_cpu, point.vcpus) = (false, Some(1));
+            if let Some(cpu) = &mut cell.cpu {
+                cpu.cpus = None;
+            }
+        }
+        for (n, got) in [(1, 98.5), (2, 98.7)] {
+            let mut cell = record.cells[0].clone();
+            cell.repetition = n;
+            if let Some(cpu) = &mut cell.cpu {
+                cpu.tenants[0].cpu_pct = Some(got);
+            }
+            record.cells.push(cell);
+        }
+        let study = study(&record);
+        assert!(study.rows[0].weight_error_pct.unwrap().value > 45.0);
+        let v = &study.answers[0];
+        assert!(
+            v.text.contains("cannot be in proportion") && v.text.contains("1.33 of 2 CPUs"),
+            "{}",
+            v.text
+        );
+        assert!(v.text.contains("one thread") && v.text.contains("50.0 : 50.0"), "{}", v.text);
+        assert_eq!((v.id.as_str(), v.holds), ("weights-infeasible", Some(true)), "{v:?}");
+        assert!((study.rows[0].feasible_pct[1] - 50.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_bias_whose_interval_straddles_the_sources_bound_is_undecided() {
+        let mut record = record(&[(100, 30.0), (200, 60.0)]);
+        // 8.2 % off with an interval of many times that.
+        for (n, got) in [(1, 30.0), (2, 38.0)] {
+            let mut cell = record.cells[0].clone();
+            cell.repetition = n;
+            if let Some(cpu) = &mut cell.cpu {
+                cpu.tenants[0].cpu_pct = Some(got);
+            }
+            record.cells.push(cell);
+        }
+        let v = &study(&record).answers[0];
+        assert!(v.holds.is_none() && v.text.contains("Undecided"), "{v:?}");
     }
 
     fn record(got: &[(u64, f64)]) -> TenantsRecord {
@@ -399,7 +410,8 @@ mod tests {
         assert!((exact.rows[0].jain.unwrap().value - 1.0).abs() < 1e-12);
         let off = study(&record(&[(100, 36.0), (200, 60.0)]));
         assert!((off.rows[0].weight_error_pct.unwrap().value - 12.5).abs() < 1e-9);
-        assert!(off.verdicts[0].contains("12.5 %"), "{:?}", off.verdicts);
+        assert!(off.verdicts[0].contains("12.5 [no interval] %"), "{:?}", off.verdicts);
+        assert_eq!(off.answers[0].holds, None);
     }
 
     #[test]

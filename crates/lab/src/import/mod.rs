@@ -165,6 +165,7 @@ fn tenant(name: String, log: &Log, zero: Option<Timestamp>) -> TenantRecord {
             end_s,
             events: run.events,
             events_per_s: run.events_per_s,
+            verify_per_s: run.verify_per_s,
             account: Account { real_s: end_s - start_s, ..Account::default() },
             ..RunRecord::default()
         });

@@ -32,6 +32,8 @@ pub struct LogRun {
     pub end: Option<Timestamp>,
     /// sysbench's `events per second:`; openssl's RSA 2048 signatures a second.
     pub events_per_s: Option<f64>,
+    /// openssl's RSA 2048 verifications a second.
+    pub verify_per_s: Option<f64>,
     /// sysbench's `total number of events:`.
     pub events: Option<u64>,
     /// sysbench's `total time:`, seconds.
@@ -115,7 +117,8 @@ fn test<'a>(line: &'a str, word: &str) -> Option<Result<(u64, &'a str), String>>
 
 fn one(line: &str, number: usize, log: &mut Log, open: &mut Option<(u64, usize)>) -> Result<(), String> {
     if let Some(text) = after(line, "cpu_units") {
-        log.units = Some(value(text, "number of units")?);
+        // A host without limits has none.
+        log.units = if text.is_empty() { None } else { Some(value(text, "number of units")?) };
     } else if let Some(text) = after(line, "nb_threads").or_else(|| after(line, "Number of threads")) {
         log.threads = Some(value(text, "number of threads")?);
     } else if let Some(text) = after(line, "target") {
@@ -157,10 +160,12 @@ fn one(line: &str, number: usize, log: &mut Log, open: &mut Option<(u64, usize)>
     } else if let Some(rest) = line.strip_prefix("rsa 2048 bits") {
         // Seconds a signature, seconds a verification, signatures a second, verifications a second.
         let words: Vec<&str> = rest.split_ascii_whitespace().collect();
-        let [_, _, sign, _] = words.as_slice() else {
+        let [_, _, sign, verify] = words.as_slice() else {
             return Err("openssl's line has four figures: sign, verify, sign/s, verify/s".into());
         };
-        run(log, open, |r| r.events_per_s.is_some()).events_per_s = Some(amount(sign, "rate")?);
+        let run = run(log, open, |r| r.events_per_s.is_some());
+        run.events_per_s = Some(amount(sign, "rate")?);
+        run.verify_per_s = Some(amount(verify, "rate")?);
     }
     Ok(())
 }
@@ -202,7 +207,7 @@ mod tests {
     fn openssl_lines_are_signatures_a_second() {
         let log = parse("Start test 1: 2026-01-01 10:00:00,5\nrsa 2048 bits 0.000232s 0.000015s   4302.7  67442.3\nEnd   test 1: 2026-01-01T10:00:01.5Z\n").unwrap();
         let run = &log.runs[0];
-        assert_eq!(run.events_per_s, Some(4302.7));
+        assert_eq!((run.events_per_s, run.verify_per_s), (Some(4302.7), Some(67442.3)));
         assert_eq!(run.end.unwrap().duration_since(run.start.unwrap()).as_secs_f64(), 1.0);
     }
 

@@ -134,6 +134,9 @@ pub struct RunRecord {
     pub events: Option<u64>,
     /// Events a second; as the command itself reports it where it does (`sysbench`, `openssl speed`).
     pub events_per_s: Option<f64>,
+    /// Verifications a second, of `openssl speed rsa2048` (its signatures are `events_per_s`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify_per_s: Option<f64>,
     /// Where the time went.
     #[serde(flatten)]
     pub account: Account,

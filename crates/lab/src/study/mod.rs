@@ -16,6 +16,7 @@ pub mod alone;
 pub mod compare;
 pub mod point;
 pub mod reading;
+pub mod sample;
 pub mod sources;
 pub mod stats;
 pub mod verdict;
@@ -24,11 +25,11 @@ pub mod window;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use crate::decide::{Test, Verdict};
 pub use compare::{Comparison, Platforms, compare, platforms};
 pub use point::{PointStudy, TenantStudy, Together};
 pub use reading::Reading;
 pub use sources::{SourceComparison, SourceRow};
-pub use verdict::{Test, Verdict};
 
 /// Value of [`Study::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-study/v1";
@@ -191,11 +192,17 @@ pub fn asked_s(record: &Record, workload: &str) -> Option<f64> {
     asked.all(|other| other == Some(first)).then_some(first)
 }
 
-/// From the runs of tenants that were alone, had no quota, and computed.
-fn overhead(record: &Record) -> Option<Overhead> {
+/// Mean run alone, milliseconds, as [`Overhead`] has it.
+fn alone_ms(record: &Record) -> Option<crate::decide::Mean> {
+    let of = |tenant: &&TenantRecord| tenant.runs.iter().map(|r| 1e3 * (r.end_s - r.start_s)).collect();
+    crate::decide::Mean::of_groups(&alone_runs(record).iter().map(of).collect::<Vec<_>>())
+}
+
+/// Tenants that were alone, had no quota, and computed.
+fn alone_runs(record: &Record) -> Vec<&TenantRecord> {
     // Under an enforcer nobody has the host to itself (a simulated cell tells of none).
     let enforced = record.experiment.as_ref().is_some_and(|e| e.enforcer.is_some());
-    let alone: Vec<&TenantRecord> = record
+    record
         .cells
         .iter()
         .filter(|cell| cell.tenants.len() == 1 && cell.enforcer.is_none() && !enforced)
@@ -206,7 +213,11 @@ fn overhead(record: &Record) -> Option<Overhead> {
             let all = record.host.cpus.unwrap_or(0) as usize;
             tenant.limits.cpus.as_ref().is_none_or(|cpus| cpus.len() >= all)
         })
-        .collect();
+        .collect()
+}
+
+fn overhead(record: &Record) -> Option<Overhead> {
+    let alone = alone_runs(record);
     let lengths: Vec<Vec<f64>> =
         alone.iter().map(|t| t.runs.iter().map(|run| run.end_s - run.start_s).collect()).collect();
     let summary = stats::summary(&lengths)?;

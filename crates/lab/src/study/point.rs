@@ -7,6 +7,7 @@ use evenkeel_base::run::Estimate;
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 use serde::{Deserialize, Serialize};
 
+use super::sample;
 use super::stats::{self, Line, Summary, bias_pct, estimate, jain, log_line, mean, summary};
 use super::window::{Window, competing, rate, span, work};
 use crate::record::{Account, Cell, Ended, Host, Limits, RunRecord, TenantRecord};
@@ -57,8 +58,14 @@ pub struct TenantStudy {
     pub gap_s: Option<Summary>,
     /// Events a second of a run (EPS).
     pub events_per_s: Option<Summary>,
+    /// Verifications a second, of `openssl speed` (signatures are `events_per_s`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify_per_s: Option<Summary>,
     /// From its first start to its last end.
     pub elapsed_s: Option<Estimate>,
+    /// A run of it was cut off by the time limit: `elapsed_s` is a lower bound.
+    #[serde(default)]
+    pub cut_off: bool,
     /// Wait of a run as the source defines it: mean run - mean run alone; see [`super::Overhead`].
     pub wait_per_run_s: Option<Estimate>,
     /// The same over all its runs in one repetition.
@@ -204,6 +211,45 @@ pub(super) fn feasible(host: &Host, tenants: &[TenantRecord]) -> Option<Vec<f64>
     fair(&machine(host)?, tenants.iter().map(|tenant| (tenant, f64::INFINITY, tenant.threads.max(1))))
 }
 
+/// Whether what tenants count is the same piece of work: the same load, whatever its length. Events of unlike loads say
+/// nothing of shares.
+pub(super) fn alike(tenants: &[TenantRecord]) -> bool {
+    let kind = |tenant: &TenantRecord| -> Vec<String> {
+        const LENGTHS: [&str; 6] = ["--seconds", "--time", "--events", "--threads", "--seed", "--start-at"];
+        let mut words = Vec::new();
+        let mut all = tenant.workload.split_ascii_whitespace();
+        while let Some(word) = all.next() {
+            if LENGTHS.contains(&word) {
+                all.next();
+            } else if !word.split_once('=').is_some_and(|(name, _)| LENGTHS.contains(&name)) {
+                words.push(word.to_owned());
+            }
+        }
+        words
+    };
+    tenants.windows(2).all(|pair| pair[0].workload == pair[1].workload || kind(&pair[0]) == kind(&pair[1]))
+}
+
+/// Rates of every tenant in every cell's window, and whether they are events: those only where all tenants run the same
+/// load and count, else CPU time.
+pub(super) fn rates(cells: &[&Cell]) -> (Vec<Vec<Option<f64>>>, bool) {
+    let counted = |t: &TenantRecord| t.runs.is_empty() || events(t).is_some();
+    let by_events = cells.iter().all(|cell| alike(&cell.tenants) && cell.tenants.iter().all(counted));
+    let of = |tenant: &TenantRecord, window: Window| {
+        if by_events { rate(tenant, window, work) } else { rate(tenant, window, cpu) }
+    };
+    // A neighbour that never ends has no whole run: its CPU time over its time tells.
+    let whole = |t: &TenantRecord| {
+        let real = Some(t.total.real_s).filter(|s| *s > 0.0 && !by_events)?;
+        Some(t.total.cpu_s()? / real)
+    };
+    let cell = |cell: &&Cell| {
+        let window = competing(cell);
+        cell.tenants.iter().map(|t| window.and_then(|w| of(t, w)).or_else(|| whole(t))).collect()
+    };
+    (cells.iter().map(cell).collect(), by_events)
+}
+
 /// Studies the cells of one point. `alone_s` is the mean run of one that has the CPU to itself.
 pub(super) fn point(host: &Host, cells: &[&Cell], alone_s: Option<Estimate>) -> Option<PointStudy> {
     let first = *cells.first()?;
@@ -211,22 +257,14 @@ pub(super) fn point(host: &Host, cells: &[&Cell], alone_s: Option<Estimate>) -> 
     let names: Vec<&TenantRecord> =
         done.first().map(|cell| cell.tenants.iter().collect()).unwrap_or_default();
     let windows: Vec<Option<Window>> = done.iter().map(|cell| competing(cell)).collect();
-    // Rates of every tenant in every cell's window: by events where every tenant counts them, else by CPU time.
-    let by_events =
-        done.iter().all(|cell| cell.tenants.iter().all(|t| t.runs.is_empty() || events(t).is_some()));
-    let rate_of = |tenant: &TenantRecord, window: Window| {
-        if by_events { rate(tenant, window, work) } else { rate(tenant, window, cpu) }
-    };
-    let rates: Vec<Vec<Option<f64>>> = done
-        .iter()
-        .zip(&windows)
-        .map(|(cell, window)| cell.tenants.iter().map(|t| window.and_then(|w| rate_of(t, w))).collect())
-        .collect();
+    let (rates, by_events) = rates(&done);
     let mut tenants: Vec<TenantStudy> = (0..names.len())
         .map(|index| {
             let records: Vec<&TenantRecord> =
                 done.iter().filter_map(|cell| cell.tenants.get(index)).collect();
-            let mut study = tenant(&records, alone_s);
+            let taken: Vec<(f64, bool)> =
+                done.iter().filter_map(|cell| sample::taken(cell, cell.tenants.get(index)?)).collect();
+            let mut study = tenant(&records, &taken, alone_s);
             let own: Vec<f64> = rates.iter().filter_map(|cell| cell.get(index).copied().flatten()).collect();
             study.competing_per_s = estimate(&own).filter(|_| by_events);
             let share = |cell: &Vec<Option<f64>>| {
@@ -266,7 +304,7 @@ pub(super) fn point(host: &Host, cells: &[&Cell], alone_s: Option<Estimate>) -> 
     })
 }
 
-fn tenant(records: &[&TenantRecord], alone_s: Option<Estimate>) -> TenantStudy {
+fn tenant(records: &[&TenantRecord], taken: &[(f64, bool)], alone_s: Option<Estimate>) -> TenantStudy {
     let runs = |of: &dyn Fn(&RunRecord) -> Option<f64>| -> Vec<Vec<f64>> {
         records.iter().map(|t| t.runs.iter().filter_map(of).collect()).collect()
     };
@@ -276,7 +314,6 @@ fn tenant(records: &[&TenantRecord], alone_s: Option<Estimate>) -> TenantStudy {
         .map(|t| t.runs.windows(2).map(|pair| pair[1].start_s - pair[0].end_s).collect())
         .collect();
     let account = |of: &dyn Fn(&Account) -> Option<f64>| each(records, |t| total(t, of));
-    let elapsed: Vec<f64> = records.iter().filter_map(|t| span(t).map(|s| s.seconds())).collect();
     let counted: usize = records.iter().map(|t| t.runs.len()).sum();
     let wait = run_s.zip(alone_s).map(|(run, alone)| stats::difference(run.estimate(), alone));
     let first = records.first();
@@ -299,10 +336,12 @@ fn tenant(records: &[&TenantRecord], alone_s: Option<Estimate>) -> TenantStudy {
             .collect(),
         run_s,
         gap_s: summary(&gaps),
+        verify_per_s: summary(&runs(&|run| run.verify_per_s)),
         events_per_s: summary(&runs(&|run| {
             run.events_per_s.or_else(|| Some(run.events? as f64 / (run.end_s - run.start_s)))
         })),
-        elapsed_s: estimate(&elapsed),
+        elapsed_s: estimate(&taken.iter().map(|(s, _)| *s).collect::<Vec<_>>()),
+        cut_off: taken.iter().any(|(_, cut)| *cut),
         wait_per_run_s: wait,
         wait_total_s: wait.map(|w| w.value * counted as f64 / records.len().max(1) as f64),
         competing_per_s: None,

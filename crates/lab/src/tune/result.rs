@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::expand::Settings;
 use super::file::{Goal, Tune};
 use super::journal::TrialRecord;
+use crate::decide::{Claim, Figure, Mean, PAGE_ALPHA, decide, short};
 
 /// A point the simulator expects to be good.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -87,6 +88,10 @@ pub struct TuneResult {
     pub present: Option<Candidate>,
     /// Gain of the best over the present.
     pub gain: Option<Gain>,
+    /// Whether the best is better than the present beyond the interval of the gain; `None`: not decided, or not compared.
+    pub better: Option<bool>,
+    /// The settings have prices: the objective is the reading less (or, for `min`, plus) those.
+    pub priced: bool,
     /// Spread of a single run, standard deviation; `None` where nothing was run twice.
     pub noise: Option<f64>,
     /// How much each parameter matters; `None` where too little is known.
@@ -136,11 +141,25 @@ impl TuneResult {
         let best = search.best().map(|(arm, e)| candidate(arm, e));
         let present_arm = tune.present.as_ref().and_then(|p| search.history().arm(p));
         let present = present_arm.and_then(|arm| Some(candidate(arm, stats::estimate(&arm.decisive())?)));
-        let gain = search.gain().zip(present.as_ref()).map(|(g, present)| Gain {
-            value: -g.value,
-            low: finite(-g.high),
-            high: finite(-g.low),
-            pct: (present.value != 0.0).then(|| 100.0 * -g.value / present.value.abs()),
+        let priced = tune.file.objective.price.values().any(|price| *price != 0.0);
+        // The best was picked from the finalists: its gain is held against 0 as one of so many.
+        let decided = search.history().best().zip(present_arm).and_then(|(best, present)| {
+            let worth = |arm: &Arm| Mean::of(&arm.decisive().iter().map(|loss| -loss).collect::<Vec<_>>());
+            let figure = Figure::Mean(worth(best)?.less(worth(present)?)?);
+            let alpha = PAGE_ALPHA / tune.file.search.finalists.max(1) as f64;
+            Some(decide(&figure, Claim::AtLeast(0.0), alpha)).filter(|_| best.point != present.point)
+        });
+        let better = decided.and_then(|d| d.holds);
+        let gain = decided.zip(present.as_ref()).and_then(|(d, present)| {
+            let [low, high] = d.interval.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]);
+            Some(Gain {
+                value: d.value?,
+                low: finite(low),
+                high: finite(high),
+                // A part of what is left after prices says nothing.
+                pct: (present.value != 0.0 && !priced)
+                    .then(|| 100.0 * d.value.unwrap_or(0.0) / present.value.abs()),
+            })
         });
         let mut values = Vec::new();
         let mut kept = Vec::new();
@@ -170,13 +189,11 @@ impl TuneResult {
                 None => notes.push("no settings work".into()),
             }
         }
-        if let Some(gain) = &gain
-            && gain.low.is_none_or(|low| low <= 0.0)
-        {
-            notes.push(
-                "the gain over the present settings is within the noise: more repeats or trials would tell"
-                    .into(),
-            );
+        if let Some(decision) = decided.filter(|d| d.holds.is_none()) {
+            notes.push(format!(
+                "whether the best settings are better than the present ones: {}",
+                decision.undecided("")
+            ));
         }
         if best.is_some()
             && !records.iter().any(|r| r.reason == "last-round")
@@ -200,6 +217,8 @@ impl TuneResult {
             best,
             present,
             gain,
+            better,
+            priced,
             noise: search.history().noise().map(|(sd, _)| sd),
             importance: search.importance(),
             warm,
@@ -208,6 +227,53 @@ impl TuneResult {
             kept,
             notes,
         }
+    }
+
+    /// What came of it, in a sentence or two: what is decided is said, what is not is said to be open.
+    pub fn answer(&self) -> String {
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        let Some(best) = &self.best else {
+            return format!("No settings work and keep the constraints: {} trials.", self.trials);
+        };
+        let ends = |value: f64, low: Option<f64>, high: Option<f64>| match (low, high) {
+            (Some(low), Some(high)) => format!("{}{unit} ({} to {})", short(value), short(low), short(high)),
+            _ => format!("{}{unit} (no interval)", short(value)),
+        };
+        let sign = if self.goal == "max" { "less" } else { "plus" };
+        let what = if self.priced {
+            format!("worth ({} {sign} the price of the settings)", self.objective)
+        } else {
+            self.objective.clone()
+        };
+        let mut out =
+            format!("Best {what}: {} with {}.", ends(best.value, best.low, best.high), best.settings.words());
+        let Some(present) = &self.present else { return out };
+        if present.settings == best.settings {
+            out += " These are the present settings: nothing tried is better.";
+            return out;
+        }
+        let reading = |c: &Candidate| c.quantities.get(&self.objective).copied();
+        if let (true, Some(before), Some(now)) = (self.priced, reading(present), reading(best)) {
+            out += &format!(
+                " {} itself {} from {}{unit} to {}{unit}.",
+                self.objective,
+                if now < before { "falls" } else { "rises" },
+                short(before),
+                short(now)
+            );
+        }
+        let Some(gain) = &self.gain else { return out };
+        let of = if self.priced { " in worth" } else { "" };
+        let figures = ends(gain.value, gain.low, gain.high);
+        out += &match self.better {
+            Some(true) => {
+                let pct = gain.pct.map_or_else(String::new, |p| format!(", {p:.1} %"));
+                format!(" Gain over the present settings{of}: {figures}{pct}.")
+            }
+            Some(false) => format!(" Run again it is worse than the present settings{of}: {figures}."),
+            None => format!(" Whether it is better than the present settings{of} is undecided: {figures}."),
+        };
+        out
     }
 
     /// All trials, RFC 4180 with a header line.
@@ -247,5 +313,64 @@ impl TuneResult {
             out += &(cells.join(",") + "\n");
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(setting: &str, value: f64, reading: f64) -> Candidate {
+        Candidate {
+            settings: Settings([("workers".to_owned(), setting.to_owned())].into()),
+            value,
+            low: Some(value - 1.0),
+            high: Some(value + 1.0),
+            runs: 5,
+            quantities: [("throughput".to_owned(), reading)].into(),
+        }
+    }
+
+    fn result(priced: bool, better: Option<bool>) -> TuneResult {
+        TuneResult {
+            schema: "evenkeel.tune/v1",
+            name: "x".into(),
+            method: "bayes".into(),
+            objective: "throughput".into(),
+            unit: "requests/s".into(),
+            goal: "max",
+            constraints: Vec::new(),
+            trials: 20,
+            points: 9,
+            failures: 0,
+            seconds: 9.0,
+            interrupted: false,
+            best: Some(candidate("2", 65_000.0, 67_912.0)),
+            present: Some(candidate("8", 19_700.0, 83_603.0)),
+            gain: Some(Gain { value: 45_300.0, low: Some(-900.0), high: Some(91_500.0), pct: None }),
+            better,
+            priced,
+            noise: None,
+            importance: None,
+            warm: Vec::new(),
+            convergence: Vec::new(),
+            values: Vec::new(),
+            kept: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_priced_is_no_throughput_and_what_is_within_the_noise_is_no_gain() {
+        let text = result(true, None).answer();
+        assert!(text.contains("Best worth (throughput less the price of the settings)"), "{text}");
+        assert!(text.contains("throughput itself falls from 83603 requests/s to 67912 requests/s"), "{text}");
+        assert!(text.contains("undecided") && !text.contains("Gain") && !text.contains(" %"), "{text}");
+        let text = result(false, Some(true)).answer();
+        assert!(
+            text.starts_with("Best throughput: 65000 requests/s") && text.contains("Gain over"),
+            "{text}"
+        );
+        assert!(result(false, Some(false)).answer().contains("worse than the present settings"));
     }
 }

@@ -55,7 +55,7 @@ pub fn markdown(study: &Study) -> String {
                 let interval = v
                     .test
                     .interval
-                    .map_or_else(String::new, |[a, b]| format!(" [{}, {}]", figure(a), figure(b)));
+                    .map_or_else(String::new, |[a, b]| format!(" [{}, {}]", known(a), known(b)));
                 vec![
                     super::text::outcome(v).to_owned(),
                     v.text.clone(),
@@ -161,7 +161,7 @@ fn of_point(point: &PointStudy) -> String {
                 run(|s| s.max),
                 run(|s| s.p95),
                 known(t.wait_per_run_s.map(|w| w.value * 1e3)),
-                estimate(t.elapsed_s),
+                format!("{}{}", if t.cut_off { "more than " } else { "" }, estimate(t.elapsed_s)),
                 known(t.cpu_pct.map(|c| c.value)),
                 known(t.user_s.map(|c| c.value)),
                 known(t.sys_s.map(|c| c.value)),

@@ -80,7 +80,7 @@ fn verdicts(verdicts: &[Verdict]) -> Markup {
                     td { (v.test.statistic) }
                     td.r {
                         @if v.test.value.is_some() { (known(v.test.value)) " " (v.test.unit) }
-                        @if let Some([low, high]) = v.test.interval { span.iv { (number(low)) " to " (number(high)) } }
+                        @if let Some([low, high]) = v.test.interval { span.iv { (known(low)) " to " (known(high)) } }
                     }
                     td { (v.test.bound) }
                 } } }
@@ -309,7 +309,7 @@ fn of_point(record: &Record, point: &PointStudy) -> Markup {
                 }
             }
         }
-        @if let Some(enforcer) = cells.first().and_then(|c| c.enforcer.as_ref()) {
+        @if let Some(enforcer) = cells.first().and_then(|c| c.enforcer.as_ref()).filter(|e| !e.trace.is_empty()) {
             (figure(&format!("The enforcer, which played the hypervisor{first}: CPU wanted from it and given, percent of one CPU. It kept back {} s of {} s wanted.",
                 number(enforcer.stolen_s), number(enforcer.demanded_s)),
                 &charts::points(&[

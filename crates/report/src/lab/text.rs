@@ -79,6 +79,14 @@ fn table<'a>() -> Table<Row<'a>> {
         })
         .right(),
         Field::text("cpu", "CPU %", |r: &Row<'a>| known(r.tenant.cpu_pct.map(|c| c.value))).right(),
-        Field::text("elapsed", "ELAPSED s", |r: &Row<'a>| known(r.tenant.elapsed_s.map(|e| e.value))).right(),
+        // Of a run that was cut off only a lower bound is known.
+        Field::text("elapsed", "ELAPSED s", |r: &Row<'a>| {
+            format!(
+                "{}{}",
+                if r.tenant.cut_off { ">" } else { "" },
+                known(r.tenant.elapsed_s.map(|e| e.value))
+            )
+        })
+        .right(),
     ])
 }

@@ -15,7 +15,7 @@ use evenkeel_report::{Field, Table};
 type Figure = (&'static str, &'static str, usize, fn(&Row) -> Option<Estimate>);
 
 /// Every figure: name in documents, heading, decimals.
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 15] = [
     ("transactions_per_s", "TRANS/S", 0, |r| r.transactions_per_s),
     ("mbit_per_s", "MBIT/S", 0, |r| r.mbit_per_s),
     ("latency_mean_usec", "MEAN US", 1, |r| r.latency_mean_usec),
@@ -30,6 +30,7 @@ const FIGURES: [Figure; 14] = [
     ("bias_softirq_pct", "BIAS IRQ %", 1, |r| r.bias_softirq_pct),
     ("jain", "JAIN", 4, |r| r.jain),
     ("weight_error_pct", "OFF WEIGHT %", 2, |r| r.weight_error_pct),
+    ("feasible_error_pct", "OFF FEASIBLE %", 2, |r| r.feasible_error_pct),
 ];
 
 fn table(study: &Study) -> Table<Row> {
@@ -253,8 +254,8 @@ fn method(net: bool, study: &Study) -> Vec<String> {
         method.push(format!("Softirq time is charged to tenants by: {}.", study.softirq_method));
     } else {
         method.push(
-            "Every tenant computes on as many threads as it has (v)CPUs and takes what it gets. On all CPUs a tenant \
-             has as many threads as there are CPUs: with fewer, a weight above its share of CPUs could not be used."
+            "Every tenant computes on as many threads as it has (v)CPUs and takes what it gets. Where so many threads \
+             cannot use what a weight promises, shares are held against the feasible ones (exact weighted max-min)."
                 .into(),
         );
     }

@@ -8,8 +8,8 @@ use evenkeel_model::sim::{self, Load, Report, Scenario};
 use super::order::Work;
 use super::{About, Progress, RunError, now, to_json, work};
 use crate::record::{
-    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, Requirement, RunRecord, SCHEMA,
-    TenantRecord,
+    Account, Cell, Ended, EnforcerRecord, Host, HostUse, Limits, Point, Record, Release, Requirement,
+    RunRecord, SCHEMA, TenantRecord,
 };
 use crate::workload::Kind;
 
@@ -67,6 +67,7 @@ pub fn simulate(
                 }
             }
             let foreground = |t: &&TenantRecord| t.runs_planned > 0;
+            let enforcer = enforcer(&planned.experiment, &tenants);
             let ends = tenants.iter().filter(foreground).flat_map(|t| &t.runs).map(|run| run.end_s);
             cells.push(Cell {
                 point,
@@ -76,7 +77,7 @@ pub fn simulate(
                 activation: (0..tenants.len()).collect(),
                 tenants,
                 host: HostUse::default(),
-                enforcer: None,
+                enforcer,
                 predicted: None,
                 notes: Vec::new(),
             });
@@ -100,6 +101,23 @@ pub fn simulate(
         requirements: vec![simulated(host)],
         planned_cells: cells.len(),
         cells,
+    })
+}
+
+/// What the rule in force did, as far as the tenants' accounts tell: points under different rules must be told apart.
+fn enforcer(experiment: &Experiment, tenants: &[TenantRecord]) -> Option<EnforcerRecord> {
+    let enforcer = experiment.enforcer.as_ref().filter(|_| !tenants.is_empty())?;
+    let sum = |of: fn(&Account) -> Option<f64>| tenants.iter().filter_map(|t| of(&t.total)).sum::<f64>();
+    let (given_s, stolen_s) = (sum(Account::cpu_s), sum(|a| a.stolen_s));
+    Some(EnforcerRecord {
+        rule: enforcer.rule,
+        time_scale: enforcer.time_scale,
+        demanded_s: given_s + stolen_s,
+        given_s,
+        stolen_s,
+        punished_s: 0.0,
+        credits: None,
+        trace: Vec::new(),
     })
 }
 

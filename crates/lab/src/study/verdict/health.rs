@@ -1,6 +1,8 @@
-//! Whether the measurement itself can be trusted.
+//! Whether the measurement itself can be trusted. These are the largest of all that was measured, no samples: they are
+//! observed, not estimated.
 
-use super::{Test, Verdict, three, verdict};
+use super::three;
+use crate::decide::{Claim, Draft, Figure};
 use crate::study::Study;
 
 /// Wake-ups later than this after the release spoil a synchronised start, microseconds.
@@ -10,33 +12,32 @@ const HARNESS_PCT: f64 = 0.5;
 /// Steal worth mentioning, percent of the time measured.
 const STEAL_PCT: f64 = 0.5;
 
-pub(super) fn add(study: &Study, all: &mut Vec<Verdict>) {
+pub(super) fn add(study: &Study, all: &mut Vec<Draft<'_>>) {
     let most = |of: &dyn Fn(&crate::study::Together) -> Option<f64>| {
         study.points.iter().filter_map(|point| of(&point.together)).max_by(f64::total_cmp)
     };
     if let Some(late) = most(&|t| t.woken_late_usec_max) {
         let first = most(&|t| t.first_late_usec_max);
         let then = first.map_or_else(String::new, |usec| {
-            format!(
-                "; the last first instruction came after {} ms, others' slices being in between",
-                three(usec / 1e3)
-            )
+            format!("; the last first instruction came after {} ms", three(usec / 1e3))
         });
-        all.push(verdict(
+        all.push(Draft::new(
             "released-together",
             "",
-            Some(late <= WOKEN_LATE_USEC),
-            format!("All tenants were awake within {} ms of the release{then}.", three(late / 1e3)),
-            Test::of("latest wake-up after the release", "us", "<= 1000").value(late),
+            ("latest wake-up after the release, of all", "us"),
+            Figure::Observed(late),
+            Claim::AtMost(WOKEN_LATE_USEC),
+            move |_| format!("All tenants were awake within {} ms of the release{then}.", three(late / 1e3)),
         ));
     }
     if let Some(pct) = most(&|t| t.harness_cpu_pct) {
-        all.push(verdict(
+        all.push(Draft::new(
             "harness-cost",
             "",
-            Some(pct <= HARNESS_PCT),
-            format!("Watching cost at most {} % of one CPU while runs were on.", three(pct)),
-            Test::of("CPU of the harness, largest of all cells", "% of one CPU", "<= 0.5").value(pct),
+            ("CPU of the harness, largest of all cells", "% of one CPU"),
+            Figure::Observed(pct),
+            Claim::AtMost(HARNESS_PCT),
+            move |_| format!("Watching cost at most {} % of one CPU while runs were on.", three(pct)),
         ));
     }
     let steal: Vec<f64> = study.points.iter().filter_map(|p| p.together.steal_s).collect();
@@ -46,12 +47,13 @@ pub(super) fn add(study: &Study, all: &mut Vec<Verdict>) {
         let pct =
             100.0 * steal.iter().sum::<f64>() / measured / f64::from(study.host.cpus.unwrap_or(1).max(1));
         if pct > STEAL_PCT {
-            all.push(verdict(
+            all.push(Draft::new(
                 "host-stolen",
                 "",
-                Some(false),
-                format!("The host itself lost {} % of its CPU time to its hypervisor: rates are too low by about that.", three(pct)),
-                Test::of("steal of the host's CPUs while measuring", "% of CPU time", "<= 0.5").value(pct),
+                ("steal of the host's CPUs while measuring, of all the time", "% of CPU time"),
+                Figure::Observed(pct),
+                Claim::AtMost(STEAL_PCT),
+                move |_| format!("The host itself lost {} % of its CPU time to its hypervisor: rates are too low by about that.", three(pct)),
             ));
         }
     }

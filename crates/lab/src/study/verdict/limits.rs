@@ -1,14 +1,22 @@
 //! What limits cost: does a quota give what it says, and what does a unit of work cost under each kind of limit?
 
-use super::{Test, Verdict, three, verdict, with_interval};
-use crate::record::Limits;
-use crate::study::stats::{log_line, ratio};
+use super::{by, of, three};
+use crate::decide::{Claim, Draft, Figure, Mean, Said};
+use crate::record::{Account, Limits, Record, TenantRecord};
+use crate::study::point::{events, total};
+use crate::study::sample::{self, each};
 use crate::study::{PointStudy, Study, TenantStudy, option, prefix};
 
 /// A quota is kept to so many points.
 const QUOTA_POINTS: f64 = 0.5;
 /// A difference of CPU per event worth a statement.
 const COST: f64 = 1.05;
+/// Real time that falls at least as fast as share^-0.8 scales.
+const SCALES: f64 = -0.8;
+/// A difference of the part of CPU time spent in the kernel worth naming.
+const SYS_PART: f64 = 0.02;
+/// A ratio of involuntary switches worth naming.
+const SWITCHED: f64 = 2.0;
 
 /// How a tenant is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,170 +53,252 @@ pub(in crate::study) fn held(study: &Study, point: &PointStudy, limits: &Limits)
     }
 }
 
-pub(super) fn add(study: &Study, all: &mut Vec<Verdict>) {
-    all.extend(quotas(study));
-    all.extend(costs(study));
-    all.extend(in_the_kernel(study));
+pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
+    all.extend(quotas(record, study));
+    all.extend(costs(record, study));
+    all.extend(in_the_kernel(record, study));
 }
 
-fn tenants(study: &Study) -> impl Iterator<Item = (&PointStudy, &TenantStudy)> {
-    study.points.iter().flat_map(|point| point.tenants.iter().map(move |tenant| (point, tenant)))
+/// A tenant at a point.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    record: &'a Record,
+    point: &'a PointStudy,
+    index: usize,
+    tenant: &'a TenantStudy,
+}
+
+impl<'a> At<'a> {
+    fn tenants(&self) -> Vec<&'a TenantRecord> {
+        sample::tenants(self.record, self.point, self.index)
+    }
+
+    /// Whether it only makes a load for others.
+    fn is_background(&self) -> bool {
+        self.tenants().iter().any(|t| t.runs_planned == 0)
+    }
+
+    /// What runs beside it.
+    fn neighbours(&self) -> Vec<(&'a str, u32)> {
+        let others = self.point.tenants.iter().enumerate().filter(|(i, _)| *i != self.index);
+        others.map(|(_, t)| (t.workload.as_str(), t.threads)).collect()
+    }
+}
+
+fn tenants<'a>(record: &'a Record, study: &'a Study) -> impl Iterator<Item = At<'a>> {
+    study.points.iter().flat_map(move |point| {
+        point.tenants.iter().enumerate().map(move |(index, tenant)| At { record, point, index, tenant })
+    })
 }
 
 /// Every quota that throttled, against the CPU got.
-fn quotas(study: &Study) -> Option<Verdict> {
-    let mut worst: Option<(f64, &PointStudy, &TenantStudy)> = None;
-    let mut count = 0;
-    for (point, tenant) in tenants(study) {
-        let (Some(quota), Some(got)) = (tenant.limits.quota_pct, tenant.cpu_pct) else { continue };
+fn quotas<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
+    let mut off = Vec::new();
+    for at in tenants(record, study) {
+        let tenant = at.tenant;
+        let (Some(quota), Some(_)) = (tenant.limits.quota_pct, tenant.cpu_pct) else { continue };
         // One that was never throttled did not want more, or was kept from it by others.
         if tenant.throttled_s.is_none_or(|t| t.value <= 0.0)
             || tenant.stolen_s.zip(tenant.elapsed_s).is_some_and(|(s, e)| s.value > 0.01 * e.value)
         {
             continue;
         }
-        count += 1;
-        let off = got.value - quota;
-        if worst.is_none_or(|(w, ..)| off.abs() > w.abs()) {
-            worst = Some((off, point, tenant));
-        }
+        let got = each(&at.tenants(), |t| {
+            let real =
+                if t.total.real_s > 0.0 { t.total.real_s } else { crate::study::window::span(t)?.seconds() };
+            Some(100.0 * total(t, Account::cpu_s)? / real)
+        });
+        let Some(got) = got else { continue };
+        off.push((got.plus(-quota), at.point, tenant, quota));
     }
-    let (off, point, tenant) = worst?;
-    let holds = off.abs() <= QUOTA_POINTS;
-    let got = tenant.cpu_pct?;
-    Some(verdict(
+    let (worst, point, tenant, quota) =
+        *off.iter().max_by(|a, b| a.0.value.abs().total_cmp(&b.0.value.abs()))?;
+    let count = off.len();
+    let figure = Figure::Deviation(off.into_iter().map(|(mean, ..)| Figure::Mean(mean)).collect());
+    Some(Draft::new(
         "quota-kept",
         &point.label,
-        Some(holds),
-        format!(
-            "{} the {count} tenant{} throttled by one{}: {}{} had {} % and got {} %.",
-            if holds { "Quotas are kept by" } else { "Quotas are not kept by all of" },
-            if count == 1 { "" } else { "s" },
-            if count == 1 { "" } else { "; farthest off" },
-            prefix(&point.label),
-            tenant.name,
-            three(tenant.limits.quota_pct?),
-            with_interval(got, 2)
-        ),
-        Test::of("largest |CPU got - quota|", "points of one CPU", format!("<= {QUOTA_POINTS}"))
-            .value(off.abs()),
+        ("largest |CPU got - quota|", "points of one CPU"),
+        figure,
+        Claim::AtMost(QUOTA_POINTS),
+        move |d| {
+            format!(
+                "{} the {count} tenant{} throttled by one{}: {}{} had {} % and got {:.2} %.",
+                by(
+                    d[0].holds,
+                    "Quotas are kept by",
+                    "Quotas are not kept by all of",
+                    "Whether quotas are kept is open for"
+                ),
+                if count == 1 { "" } else { "s" },
+                if count == 1 { "" } else { "; farthest off" },
+                prefix(&point.label),
+                tenant.name,
+                three(quota),
+                quota + worst.value
+            )
+        },
     ))
 }
 
-/// CPU time for a unit of work under a quota, against a cpuset (or no limit) of the same work.
-fn costs(study: &Study) -> Option<Verdict> {
-    // The kernel's part apart: reading files is another question.
-    let of = |kind: Held| {
-        tenants(study)
-            .filter(move |(p, t)| held(study, p, &t.limits) == kind)
-            .filter(|(_, t)| matches!(option(&t.workload, "--read"), None | Some("none")))
-            .filter_map(|(p, t)| Some((p, t, t.cpu_ms_per_event?)))
+/// CPU milliseconds for an event, a value a repetition.
+fn cost(at: &At<'_>) -> Option<Mean> {
+    each(&at.tenants(), |t| {
+        let cpu: Option<f64> = t.runs.iter().map(|run| run.account.cpu_s()).sum();
+        let cpu = cpu.filter(|_| !t.runs.is_empty()).or_else(|| total(t, Account::cpu_s))?;
+        Some(1000.0 * cpu / events(t)?).filter(|v| v.is_finite() && *v > 0.0)
+    })
+}
+
+/// CPU time for a unit of work under a quota, against a cpuset (or no limit) of the same work beside the same neighbours.
+fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
+    // The kernel's part apart: reading files is another question. What only makes a load for others is not judged.
+    let of_kind = |kind: Held| {
+        tenants(record, study)
+            .filter(move |at| held(study, at.point, &at.tenant.limits) == kind && !at.is_background())
+            .filter(|at| matches!(option(&at.tenant.workload, "--read"), None | Some("none")))
+            .filter_map(|at| Some((at, cost(&at)?)))
             .collect::<Vec<_>>()
     };
-    let quota = of(Held::Quota);
-    let (point, tenant, cost) = quota.iter().max_by(|a, b| a.2.value.total_cmp(&b.2.value))?;
-    // The cpuset nearest in size; else the same without a limit.
-    let cpus = tenant.limits.quota_pct? / 100.0;
-    let same = |t: &TenantStudy| t.workload == tenant.workload && t.threads == tenant.threads;
-    let size =
-        |t: &TenantStudy| t.limits.cpus.as_ref().map_or(f64::INFINITY, |c| (c.len() as f64 - cpus).abs());
-    let cpuset = of(Held::Cpuset);
-    let free = of(Held::Nothing);
-    let reference = cpuset
-        .iter()
-        .filter(|(_, t, _)| same(t))
-        .min_by(|a, b| size(a.1).total_cmp(&size(b.1)))
-        .or_else(|| free.iter().find(|(_, t, _)| same(t)))?;
-    let times = ratio(*cost, reference.2)?;
-    let dearer = times.value >= COST;
-    let against = match &reference.1.limits.cpus {
-        Some(cpus) => format!("a cpuset of CPUs {cpus}"),
-        None => "no limit".to_owned(),
+    let (cpusets, free) = (of_kind(Held::Cpuset), of_kind(Held::Nothing));
+    let mut pairs = Vec::new();
+    for (at, dear) in of_kind(Held::Quota) {
+        let cpus = at.tenant.limits.quota_pct? / 100.0;
+        let same = |other: &At<'_>| {
+            other.tenant.workload == at.tenant.workload
+                && other.tenant.threads == at.tenant.threads
+                && other.neighbours() == at.neighbours()
+        };
+        let size = |o: &At<'_>| {
+            o.tenant.limits.cpus.as_ref().map_or(f64::INFINITY, |c| (c.len() as f64 - cpus).abs())
+        };
+        // The cpuset nearest in size; else the same without a limit.
+        let reference = cpusets
+            .iter()
+            .filter(|(other, _)| same(other))
+            .min_by(|a, b| size(&a.0).total_cmp(&size(&b.0)))
+            .or_else(|| free.iter().find(|(other, _)| same(other)));
+        if let Some((other, base)) = reference
+            && let Some(times) = dear.over(*base)
+        {
+            pairs.push((at, *other, dear, *base, times));
+        }
+    }
+    let worst =
+        pairs.iter().max_by(|a, b| a.4.value().unwrap_or(0.0).total_cmp(&b.4.value().unwrap_or(0.0)))?;
+    let (at, other, dear, base) = (worst.0, worst.1, worst.2, worst.3);
+    let against = match &other.tenant.limits.cpus {
+        Some(cpus) if held(study, other.point, &other.tenant.limits) == Held::Cpuset => {
+            format!("a cpuset of CPUs {cpus}")
+        }
+        _ => "no limit".to_owned(),
     };
-    let because = because(study, tenant, reference.1, dearer);
-    Some(verdict(
+    let count = pairs.len();
+    let times = Figure::Largest(pairs.into_iter().map(|pair| pair.4).collect());
+    // Causes the record can show, each a claim of its own.
+    let sys = |at: &At<'_>| {
+        each(&at.tenants(), |t| {
+            let (user, sys) = (total(t, |a| a.user_s)?, total(t, |a| a.sys_s)?);
+            Some(sys / (user + sys)).filter(|v| v.is_finite())
+        })
+    };
+    let switched = |at: &At<'_>| {
+        each(&at.tenants(), |t| {
+            let switches = total(t, |a| a.involuntary.map(|n| n as f64))?;
+            Some(switches / total(t, Account::cpu_s)?).filter(|v| v.is_finite() && *v > 0.0)
+        })
+    };
+    let mut claims = vec![(times, Claim::AtLeast(COST))];
+    let mut causes: Vec<(usize, String)> = Vec::new();
+    if let (Some(a), Some(b)) = (sys(&at), sys(&other))
+        && let Some(more) = a.less(b)
+    {
+        causes.push((
+            claims.len(),
+            format!(
+                "{} % of its CPU time is spent in the kernel instead of {} %",
+                three(100.0 * a.value),
+                three(100.0 * b.value)
+            ),
+        ));
+        claims.push((Figure::Mean(more), Claim::AtLeast(SYS_PART)));
+    }
+    if let (Some(a), Some(b)) = (switched(&at), switched(&other))
+        && let Some(more) = a.over(b)
+    {
+        causes.push((
+            claims.len(),
+            format!("it is switched out {} times a CPU second instead of {}", three(a.value), three(b.value)),
+        ));
+        claims.push((more, Claim::AtLeast(SWITCHED)));
+    }
+    let smt = study.host.threads_per_core.is_some_and(|n| n > 1);
+    Some(Draft::with(
         "quota-costs-cpu",
-        &point.label,
-        Some(dearer),
-        format!(
-            "A quota costs {}x the CPU time for the same work that {against} costs ({} against {} ms an event){because}",
-            with_interval(times, 2),
-            three(cost.value),
-            three(reference.2.value),
-        ),
-        Test::of(
-            "CPU time an event, quota over reference",
-            "",
-            format!(">= {COST} means the quota costs extra"),
-        )
-        .estimate(times),
+        &at.point.label,
+        ("CPU time an event, quota over reference", ""),
+        claims,
+        move |d| {
+            let many = if count == 1 { String::new() } else { format!(" (the dearest of {count})") };
+            let figures = format!("{} against {} ms an event", three(dear.value), three(base.value));
+            let text = match d[0].holds {
+                Some(true) => {
+                    let found: Vec<String> =
+                        causes.iter().filter(|(i, _)| d[*i].yes()).map(|(_, words)| words.clone()).collect();
+                    let why = if found.is_empty() {
+                        "; nothing in this record says why.".to_owned()
+                    } else {
+                        format!("; beyond their intervals differ, too: {}.", found.join(", and "))
+                    };
+                    format!(
+                        "A quota costs {}x the CPU time for the same work that {against} costs{many} ({figures}){why}",
+                        d[0].words(2)
+                    )
+                }
+                Some(false) => format!(
+                    "A quota costs {}x the CPU time for the same work that {against} costs{many} ({figures}): it makes work \
+                     wait, it does not make it dearer.{}",
+                    d[0].words(2),
+                    if smt {
+                        ""
+                    } else {
+                        " The source's 1.5x is not a property of quotas as such; its host has siblings, this one has none."
+                    }
+                ),
+                None => format!(
+                    "Whether a quota costs more CPU time for the same work than {against} is open: {}x{many} ({figures}).",
+                    d[0].words(2)
+                ),
+            };
+            Some(Said { holds: d[0].holds, text, shown: Some(0) })
+        },
     ))
 }
 
-/// Reasons the record can show, or why the source's figure is not seen.
-fn because(study: &Study, quota: &TenantStudy, reference: &TenantStudy, dearer: bool) -> String {
-    let mut reasons = Vec::new();
-    let smt = study.host.threads_per_core.is_some_and(|n| n > 1);
-    if dearer {
-        let wide =
-            study.host.cpus.map(f64::from).zip(quota.limits.quota_pct).is_some_and(|(c, q)| q < 100.0 * c);
-        if smt && wide && reference.limits.cpus.is_some() {
-            reasons.push("its threads run on all CPUs at once until the period's quota is gone, so that siblings share their cores, where the cpuset's need not".to_owned());
-        }
-        let sys = |t: &TenantStudy| Some(t.sys_s?.value / (t.sys_s?.value + t.user_s?.value));
-        if let (Some(a), Some(b)) = (sys(quota), sys(reference))
-            && a > b + 0.02
-        {
-            reasons.push(format!(
-                "{} % of its CPU time is spent in the kernel instead of {} %",
-                three(100.0 * a),
-                three(100.0 * b)
-            ));
-        }
-        if let (Some(a), Some(b)) = (quota.involuntary_per_cpu_s, reference.involuntary_per_cpu_s)
-            && a > 2.0 * b.max(1.0)
-        {
-            reasons.push(format!(
-                "it is switched out {} times a CPU second instead of {}, and caches go cold",
-                three(a),
-                three(b)
-            ));
-        }
-        if study.host.governor.is_some() {
-            reasons.push("CPUs that idle while throttled may run at a lower frequency".to_owned());
-        }
-        if reasons.is_empty() {
-            return "; nothing in this record says why.".into();
-        }
-        return format!(", because {}.", reasons.join(", and "));
+/// Slope of log2 of a quantity against log2 of the share, by least squares, with the errors of its points; `None` for
+/// fewer than two shares.
+pub(super) fn slope(points: &[(f64, Mean)]) -> Option<Mean> {
+    let x: Vec<f64> = points.iter().map(|p| p.0).collect();
+    let middle = crate::study::stats::mean(&x)?;
+    let all: f64 = x.iter().map(|x| (x - middle).powi(2)).sum();
+    if all <= 1e-12 {
+        return None;
     }
-    if !smt {
-        let frequency = study.host.governor.is_none();
-        let text = if frequency {
-            "no siblings and no frequency control that a throttled CPU could lose speed to"
-        } else {
-            "no siblings"
-        };
-        return format!(
-            ": it makes work wait, it does not make it dearer. The source's 1.5x is not a property of quotas as such: its \
-             threads ran on all 40 logical CPUs in bursts and slept between them, on a host with siblings and frequency \
-             control; this host has {text}."
-        );
-    }
-    ": it makes work wait, it does not make it dearer.".into()
+    Mean::sum(&points.iter().map(|(x, y)| ((x - middle) / all, *y)).collect::<Vec<_>>())
 }
 
 /// Work with much time in the kernel: real time and system time against the share of the machine.
-fn in_the_kernel(study: &Study) -> Vec<Verdict> {
+fn in_the_kernel<'a>(record: &'a Record, study: &'a Study) -> Vec<Draft<'a>> {
     let cpus = f64::from(study.host.cpus.unwrap_or(1).max(1));
+    let log2 = |m: Mean| m.ln().map(|m| m.times(1.0 / std::f64::consts::LN_2));
     let mut out = Vec::new();
     for mode in ["own", "same"] {
         for kind in [Held::Cpuset, Held::Shares, Held::Quota] {
-            let mut real = Vec::new();
-            let mut sys = Vec::new();
-            for (point, tenant) in tenants(study) {
+            let (mut real, mut sys) = (Vec::new(), Vec::new());
+            for at in tenants(record, study) {
+                let (point, tenant) = (at.point, at.tenant);
                 let reads = option(&tenant.workload, "--read") == Some(mode);
-                if !reads || held(study, point, &tenant.limits) != kind {
+                if !reads || held(study, point, &tenant.limits) != kind || at.is_background() {
                     continue;
                 }
                 let share = match kind {
@@ -216,34 +306,37 @@ fn in_the_kernel(study: &Study) -> Vec<Verdict> {
                     Held::Quota => tenant.limits.quota_pct.map(|q| q / 100.0 / cpus),
                     _ => tenant.weight_pct.map(|w| w / 100.0),
                 };
-                let (Some(share), Some(elapsed)) = (share, tenant.elapsed_s) else { continue };
-                real.push((share, elapsed.value));
-                sys.extend(tenant.sys_s.map(|s| (share, s.value)));
+                let Some(share) = share.filter(|s| *s > 0.0) else { continue };
+                let taken = sample::elapsed(record, point, at.index).and_then(log2);
+                real.extend(taken.map(|m| (share.log2(), m)));
+                let in_kernel = each(&at.tenants(), |t| total(t, |a| a.sys_s)).and_then(log2);
+                sys.extend(in_kernel.map(|m| (share.log2(), m)));
             }
-            let Some(line) = log_line(&real).filter(|_| real.len() >= 2) else { continue };
-            let holds = line.slope <= -0.8;
-            let growth = log_line(&sys).map_or_else(String::new, |l| {
-                format!("; system time changes by a factor of {:.2} as the share doubles", 2f64.powf(l.slope))
+            let Some(line) = slope(&real) else { continue };
+            let growth = slope(&sys).map_or_else(String::new, |l| {
+                format!("; system time changes by a factor of {:.2} as the share doubles", l.value.exp2())
             });
-            out.push(verdict(
+            let count = real.len();
+            out.push(Draft::new(
                 &format!("{mode}-file-{}", kind.name()),
                 "",
-                Some(holds),
-                format!(
-                    "Reading {} under {}: {} ({} points; real time falls as share^{:.2}){growth}.",
-                    if mode == "own" { "a file of its own" } else { "the same file" },
-                    kind.name(),
-                    if holds {
-                        "scales with the share of the machine"
-                    } else {
-                        "does not scale with the share of the machine"
-                    },
-                    real.len(),
-                    -line.slope
-                ),
-                Test::of("slope of log real time against log share", "", "<= -0.8 means it scales")
-                    .value(line.slope)
-                    .interval(line.slope_interval),
+                ("slope of log real time against log share", ""),
+                Figure::Mean(line),
+                Claim::AtMost(SCALES),
+                move |d| {
+                    format!(
+                        "Reading {} under {}: {} ({count} points; real time changes as share^{}){growth}.",
+                        if mode == "own" { "a file of its own" } else { "the same file" },
+                        kind.name(),
+                        by(
+                            d[0].holds,
+                            "scales with the share of the machine",
+                            "does not scale with the share of the machine",
+                            "whether it scales with the share of the machine is open"
+                        ),
+                        of(&d[0]),
+                    )
+                },
             ));
         }
     }

@@ -7,14 +7,15 @@
 //! | credits | nothing while credits last; then more the less it is limited | no limit |
 //! | shared core (constant) | the same part of what is wanted under every limit | no limit |
 
-use evenkeel_base::run::Estimate;
 use evenkeel_model::credit::Rule;
 use serde::{Deserialize, Serialize};
 
-use super::{Test, Verdict, three, verdict};
-use crate::record::Record;
-use crate::study::stats::ratio;
-use crate::study::{PointStudy, Study};
+use super::three;
+use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
+use crate::record::{Cell, Limits, Record, TenantRecord};
+use crate::study::point::total;
+use crate::study::sample;
+use crate::study::{PointStudy, Study, prefix};
 
 /// Below this part nothing worth speaking of is stolen.
 const SOME: f64 = 0.03;
@@ -58,68 +59,131 @@ impl Stealing {
 
 /// One limit as the victim saw it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tried {
+struct Tried {
     /// Percent of one CPU; `None` without a limit.
-    pub limit_pct: Option<f64>,
+    limit_pct: Option<f64>,
     /// How long the work took, seconds.
-    pub real_s: f64,
+    real_s: Mean,
     /// Part of the CPU time wanted that was stolen, 0 to 1.
-    pub stolen: f64,
+    stolen: Mean,
 }
 
-/// Tells the rules apart; `None` unless there is a try without a limit and one with.
-pub fn classify(tried: &[Tried]) -> Option<Stealing> {
-    let none = tried.iter().find(|t| t.limit_pct.is_none())?;
-    let limited: Vec<&Tried> = tried.iter().filter(|t| t.limit_pct.is_some()).collect();
-    let best = limited.iter().min_by(|a, b| a.real_s.total_cmp(&b.real_s))?;
-    let most = tried.iter().map(|t| t.stolen).fold(0.0, f64::max);
-    let least = limited.iter().map(|t| t.stolen).fold(f64::INFINITY, f64::min);
-    Some(if best.real_s * HELPS < none.real_s && none.stolen > SOME {
-        Stealing::PunishedBurst
-    } else if most <= SOME {
-        Stealing::Nothing
-    } else if least > most / 2.0 {
-        Stealing::SharedCore
-    } else {
-        Stealing::Credits
-    })
+/// The claims by which rules are told apart, in this order: a limit is faster than none by [`HELPS`]; no limit is faster
+/// than none at all; something is stolen without a limit; nothing worth speaking of is stolen anywhere; under every
+/// limit at least half as large a part is stolen as without; less is stolen under the best limit.
+struct Claims {
+    all: Vec<(Figure, Claim)>,
+    best: Tried,
+    none: Tried,
 }
 
-/// Points under one rule.
+/// Which of the claims each number is.
+const GAIN: usize = 0;
+const NOT_SLOWER: usize = 1;
+const STOLEN: usize = 2;
+const LITTLE: usize = 3;
+const ALWAYS: usize = 4;
+const CAUSE: usize = 5;
+
+fn claims(tried: &[Tried]) -> Option<Claims> {
+    let none = *tried.iter().find(|t| t.limit_pct.is_none())?;
+    let limited: Vec<Tried> = tried.iter().copied().filter(|t| t.limit_pct.is_some()).collect();
+    let best = *limited.iter().min_by(|a, b| a.real_s.value.total_cmp(&b.real_s.value))?;
+    let gains: Vec<Figure> = limited.iter().map(|t| none.real_s.over(t.real_s)).collect::<Option<_>>()?;
+    let stolen = tried.iter().map(|t| Figure::Mean(t.stolen)).collect();
+    let over_half: Vec<Figure> = limited
+        .iter()
+        .map(|t| Mean::sum(&[(1.0, t.stolen), (-0.5, none.stolen)]).map(Figure::Mean))
+        .collect::<Option<_>>()?;
+    let all = vec![
+        (Figure::Largest(gains.clone()), Claim::AtLeast(HELPS)),
+        (Figure::Largest(gains), Claim::AtMost(1.0)),
+        (Figure::Mean(none.stolen), Claim::AtLeast(SOME)),
+        (Figure::Largest(stolen), Claim::AtMost(SOME)),
+        (Figure::Smallest(over_half), Claim::AtLeast(0.0)),
+        (Figure::Mean(none.stolen.less(best.stolen)?), Claim::AtLeast(SOME)),
+    ];
+    Some(Claims { all, best, none })
+}
+
+/// Tells the rules apart by decided claims alone; `None` where they are not decided.
+fn classify(d: &[Decision]) -> Option<Stealing> {
+    let is = |n: usize| d.get(n).is_some_and(Decision::yes);
+    let is_not = |n: usize| d.get(n).is_some_and(Decision::no);
+    if is(GAIN) {
+        return is(STOLEN).then_some(Stealing::PunishedBurst);
+    }
+    if is(LITTLE) {
+        return Some(Stealing::Nothing);
+    }
+    if is_not(GAIN) && is(STOLEN) {
+        return match d.get(ALWAYS)?.holds? {
+            true => Some(Stealing::SharedCore),
+            false => Some(Stealing::Credits),
+        };
+    }
+    None
+}
+
+/// Points that differ in nothing but the limit of the one tenant that is judged.
 struct Sweep<'a> {
+    key: Key<'a>,
     rule: Option<Rule>,
     name: String,
-    points: Vec<&'a PointStudy>,
+    points: Vec<(&'a PointStudy, usize)>,
 }
 
-/// Sweeps of a limit, by the rule of the enforcer; without one, all points are one sweep.
-fn sweeps<'a>(record: &Record, study: &'a Study) -> Vec<Sweep<'a>> {
+/// What points of one series have in common: everything else that was set, the rule, the judged tenant without its
+/// limit, and its neighbours.
+type Key<'a> = (Vec<(&'a str, String)>, Option<Rule>, Of<'a>, Vec<Of<'a>>);
+/// Load, threads and limits of a tenant.
+type Of<'a> = (&'a str, u32, Limits);
+
+fn key<'a>(cell: &'a Cell, point: &'a PointStudy) -> Option<(Key<'a>, usize)> {
+    let judged: Vec<usize> = (0..cell.tenants.len()).filter(|i| cell.tenants[*i].runs_planned > 0).collect();
+    // A neighbour is no subject: with several that run to an end it is not known who is meant.
+    let [judged] = judged.as_slice() else { return None };
+    let of = |t: &'a TenantRecord| (t.workload.as_str(), t.threads, t.limits.clone());
+    let mut own = of(&cell.tenants[*judged]);
+    (own.2.quota_pct, own.2.period_usec, own.2.burst_usec) = (None, None, None);
+    let name = &cell.tenants[*judged].name;
+    let others = cell.tenants.iter().enumerate().filter(|(i, _)| i != judged).map(|(_, t)| of(t)).collect();
+    let is_limit = |field: &str| {
+        let limit =
+            field.rsplit('.').next().is_some_and(|f| matches!(f, "quota_pct" | "period_usec" | "burst_usec"));
+        // Of a neighbour it is another set-up.
+        limit && field.split('.').nth(1).is_none_or(|of| of == name)
+    };
+    let settings = point.settings.iter().filter(|(field, value)| !is_limit(field) && !value.is_null());
+    let settings = settings.map(|(field, value)| (field.as_str(), value.to_string())).collect();
+    Some(((settings, cell.enforcer.as_ref().map(|e| e.rule), own, others), *judged))
+}
+
+/// Sweeps of a limit. Points of different rules, schedules or roles are never one series.
+fn sweeps<'a>(record: &'a Record, study: &'a Study) -> Vec<Sweep<'a>> {
     let mut sweeps: Vec<Sweep<'a>> = Vec::new();
     for point in &study.points {
-        if point.tenants.is_empty() || point.tenants.len() > 2 {
+        let Some((key, judged)) = sample::cells(record, point).first().and_then(|cell| key(cell, point))
+        else {
             continue;
-        }
-        let rule = record
-            .cells
-            .iter()
-            .find(|cell| cell.point.index == point.index)
-            .and_then(|cell| cell.enforcer.as_ref())
-            .map(|e| e.rule);
+        };
+        let rule = key.1;
         // Runs of so many seconds end when they are told to, whatever is stolen.
-        if rule.is_none() && crate::study::asked_s(record, &point.tenants[0].workload).is_some() {
+        if rule.is_none() && crate::study::asked_s(record, &point.tenants[judged].workload).is_some() {
             continue;
         }
-        match sweeps.iter_mut().find(|sweep| sweep.rule == rule) {
-            Some(sweep) => sweep.points.push(point),
+        match sweeps.iter_mut().find(|sweep| sweep.key == key) {
+            Some(sweep) => sweep.points.push((point, judged)),
             None => sweeps.push(Sweep {
                 rule,
                 name: rule.map(|r| name(&r)).unwrap_or_default(),
-                points: vec![point],
+                points: vec![(point, judged)],
+                key,
             }),
         }
     }
     sweeps.retain(|sweep| {
-        let limits = sweep.points.iter().map(|p| p.tenants[0].limits.quota_pct);
+        let limits = sweep.points.iter().map(|(p, judged)| p.tenants[*judged].limits.quota_pct);
         limits.clone().any(|l| l.is_none()) && limits.clone().any(|l| l.is_some())
     });
     sweeps
@@ -140,186 +204,232 @@ fn label(limit: Option<f64>) -> String {
     limit.map_or_else(|| "no limit".to_owned(), |pct| format!("{} %", three(pct)))
 }
 
-pub(super) fn add(record: &Record, study: &Study, all: &mut Vec<Verdict>) {
+pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
     for sweep in sweeps(record, study) {
         // Without steal and without an enforcer this is a plain comparison of limits.
-        all.extend(one(record, &sweep));
+        one(record, &sweep, all);
         all.extend(credits(record, &sweep));
     }
 }
 
-fn one(record: &Record, sweep: &Sweep<'_>) -> Vec<Verdict> {
-    let times: Vec<(Option<f64>, Estimate, f64)> = sweep
-        .points
-        .iter()
-        .filter_map(|point| {
-            let tenant = &point.tenants[0];
-            let elapsed = tenant.elapsed_s.or(point.together.seconds)?;
-            let stolen = tenant.stolen_s.map_or(0.0, |s| s.value.max(0.0));
-            let cpu = tenant.user_s.zip(tenant.sys_s).map(|(u, s)| u.value + s.value)?;
-            Some((tenant.limits.quota_pct, elapsed, stolen / (stolen + cpu).max(1e-9)))
+fn tried(record: &Record, sweep: &Sweep<'_>) -> Vec<Tried> {
+    let one = |(point, judged): &(&PointStudy, usize)| {
+        let stolen = sample::each(&sample::tenants(record, point, *judged), |t| {
+            let stolen = total(t, |a| a.stolen_s)?.max(0.0);
+            Some(stolen / (stolen + total(t, crate::record::Account::cpu_s)?).max(1e-9))
+        })?;
+        Some(Tried {
+            limit_pct: point.tenants[*judged].limits.quota_pct,
+            real_s: sample::elapsed(record, point, *judged)?,
+            stolen,
         })
-        .collect();
-    let tried: Vec<Tried> = times
-        .iter()
-        .map(|(limit_pct, real, stolen)| Tried { limit_pct: *limit_pct, real_s: real.value, stolen: *stolen })
-        .collect();
-    let (Some(mut found), Some(none)) = (classify(&tried), times.iter().find(|t| t.0.is_none())) else {
-        return Vec::new();
     };
+    sweep.points.iter().filter_map(one).collect()
+}
+
+/// A time; of what was cut off a lower bound.
+fn seconds(real: &Mean) -> String {
+    format!("{}{} s", if real.at_least { "more than " } else { "" }, three(real.value))
+}
+
+fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
+    let tried = tried(record, sweep);
+    let Some(Claims { all: claims, best, none }) = claims(&tried) else { return };
     // Nothing stolen so far, but an account that is shown falls: credits that have not run out.
-    let spent = |cell: &crate::record::Cell| {
+    let spent = |cell: &Cell| {
         cell.enforcer
             .as_ref()
             .is_some_and(|e| Some(e.rule) == sweep.rule && e.credits.is_some_and(|(a, b)| b < a))
     };
-    if found == Stealing::Nothing && record.cells.iter().any(spent) {
-        found = Stealing::Credits;
-    }
-    let Some(best) = times.iter().filter(|t| t.0.is_some()).min_by(|a, b| a.1.value.total_cmp(&b.1.value))
-    else {
-        return Vec::new();
+    let credits_fell = record.cells.iter().any(spent);
+    let found = move |d: &[Decision]| match classify(d) {
+        Some(Stealing::Nothing) if credits_fell => Some(Stealing::Credits),
+        found => found,
     };
-    let gain = ratio(none.1, best.1);
-    let gain_words = gain.map_or_else(|| "?".into(), |g| super::with_interval(g, 2));
-    let stolen_range =
-        |f: fn(f64, f64) -> f64, start: f64| three(100.0 * tried.iter().map(|t| t.stolen).fold(start, f));
-    let text = match found {
-        Stealing::PunishedBurst => format!(
-            "A limit helps: {} is done {gain_words} times as fast as without one, because bursts are punished ({} % of \
-             the CPU time wanted is stolen without a limit, {} % under the best). Keep below the threshold.",
-            label(best.0),
-            three(100.0 * none.2),
-            three(100.0 * best.2),
-        ),
-        Stealing::Credits => format!(
-            "No limit is fastest ({} s; the best limit, {}, takes {} s): credits pay for bursts and nothing is punished. \
-             A limit only saves credits.",
-            three(none.1.value),
-            label(best.0),
-            three(best.1.value)
-        ),
-        Stealing::SharedCore => format!(
-            "Limits are of no use: {} to {} % of the CPU time wanted is stolen whatever the limit, so the core is shared \
-             with others all the time. The best limit ({}) takes {} s, none {} s; a larger instance helps, a limit does not.",
-            stolen_range(f64::min, f64::INFINITY),
-            stolen_range(f64::max, 0.0),
-            label(best.0),
-            three(best.1.value),
-            three(none.1.value)
-        ),
-        Stealing::Nothing => format!(
-            "Nothing worth speaking of is stolen here: no limit is fastest ({} s; {} takes {} s).",
-            three(none.1.value),
-            label(best.0),
-            three(best.1.value)
-        ),
-    };
-    let helps = found == Stealing::PunishedBurst;
-    let mut test = Test::of(
-        "time without a limit over time under the best limit",
-        "",
-        format!("> {HELPS} means a limit helps"),
-    );
-    if let Some(gain) = gain {
-        test = test.estimate(gain);
-    }
-    let mut out = vec![verdict(
-        "does-a-limit-help",
-        &sweep.name,
-        Some(helps),
-        format!("{}{text}", crate::study::prefix(&sweep.name)),
-        test,
-    )];
-    if let Some(rule) = &sweep.rule {
-        let truth = Stealing::of(rule);
-        let cells = record
-            .cells
-            .iter()
-            .filter(|cell| cell.enforcer.as_ref().is_some_and(|e| e.rule == *rule))
-            .count();
-        out.push(verdict(
-            "which-rule",
-            &sweep.name,
-            Some(found == truth),
-            if found == truth {
-                format!("{}From what the victim sees alone: {}. That is what the enforcer played.", crate::study::prefix(&sweep.name), found.words())
-            } else {
+    let about = sweep.name.clone();
+    let pct = |m: &Mean| three(100.0 * m.value);
+    let part =
+        |f: fn(f64, f64) -> f64, from: f64| three(100.0 * tried.iter().map(|t| t.stolen.value).fold(from, f));
+    let stolen_range = format!("{} to {}", part(f64::min, f64::INFINITY), part(f64::max, 0.0));
+    let text = move |d: &[Decision]| {
+        let times = format!(
+            "without a limit it takes {}, under the best one tried ({}) {}",
+            seconds(&none.real_s),
+            label(best.limit_pct),
+            seconds(&best.real_s)
+        );
+        let gain = d[GAIN].words(2);
+        let head = match d[GAIN].holds {
+            Some(true) => {
+                let cause = if d[CAUSE].yes() { ", because bursts are punished" } else { "" };
                 format!(
-                    "{}From what the victim sees alone: {}. That is wrong, the enforcer played another rule: {}.",
-                    crate::study::prefix(&sweep.name),
+                    "A limit helps: {} is done {gain} times as fast as without one{cause} ({times}; {} % of the CPU time \
+                     wanted is stolen without a limit, {} % under it).",
+                    label(best.limit_pct),
+                    pct(&none.stolen),
+                    pct(&best.stolen)
+                )
+            }
+            Some(false) if d[NOT_SLOWER].yes() => format!("No limit is fastest: {times}."),
+            Some(false) => format!("No limit is faster than none by a tenth: {times}."),
+            None => format!("Whether a limit helps is open: {times}, {gain} times as fast."),
+        };
+        let tail = match found(d) {
+            Some(Stealing::PunishedBurst) => " Keep below the threshold.".to_owned(),
+            Some(Stealing::Credits) => " Credits pay for bursts: a limit only saves credits.".into(),
+            Some(Stealing::SharedCore) => format!(
+                " {stolen_range} % of the CPU time wanted is stolen whatever the limit, so the core is shared with others all \
+                 the time: a larger instance helps, a limit does not."
+            ),
+            Some(Stealing::Nothing) => " Nothing worth speaking of is stolen here.".into(),
+            None => String::new(),
+        };
+        let cut = if none.real_s.at_least || best.real_s.at_least {
+            " Runs were cut off by the time limit, so that their times are lower bounds."
+        } else {
+            ""
+        };
+        format!("{head}{tail}{cut}")
+    };
+    let before = prefix(&about);
+    all.push(Draft::with(
+        "does-a-limit-help",
+        &about,
+        ("time without a limit over time under the best limit", ""),
+        claims.clone(),
+        move |d| Some(Said { holds: d[GAIN].holds, text: format!("{before}{}", text(d)), shown: Some(GAIN) }),
+    ));
+    let Some(rule) = sweep.rule else { return };
+    let truth = Stealing::of(&rule);
+    let cells = record.cells.iter().filter(|c| c.enforcer.as_ref().is_some_and(|e| e.rule == rule)).count();
+    let statistic = format!("rule by stolen parts and times under {} limits, {cells} cells", tried.len());
+    let before = prefix(&about);
+    all.push(
+        Draft::with("which-rule", &about, (&statistic, ""), claims.clone(), move |d| {
+            let found = found(d);
+            let text = match found {
+                Some(found) if found == truth => format!(
+                    "{before}From what the victim sees alone: {}. That is what the enforcer played.",
+                    found.words()
+                ),
+                Some(found) => format!(
+                    "{before}From what the victim sees alone: {}. That is wrong, the enforcer played another rule: {}.",
                     found.words(),
                     truth.words()
-                )
-            },
-            Test::of(format!("rule by stolen parts and times under {} limits, {cells} cells", tried.len()), "", "the enforcer's rule"),
-        ));
-        if let (Rule::Window { above, .. } | Rule::Penalty { free: above, .. }, Some(limit), true) =
-            (rule, best.0, helps)
-        {
-            let edge = 100.0 * above;
-            out.push(verdict(
-                "best-at-the-edge",
-                &sweep.name,
-                Some(limit <= edge * 1.001),
-                format!(
-                    "{}The best limit, {} %, is {} the edge of {} % at which stealing starts.",
-                    crate::study::prefix(&sweep.name),
-                    three(limit),
-                    if limit <= edge * 1.001 { "at or under" } else { "above" },
-                    three(edge)
                 ),
-                Test::of("best limit", "% of one CPU", format!("<= {}", three(edge))).value(limit),
-            ));
-        }
+                None => format!("{before}What the victim sees alone does not tell the rule."),
+            };
+            Some(Said { holds: found.map(|f| f == truth), text, shown: None })
+        })
+        .decided_already(),
+    );
+    if let Rule::Window { above, .. } | Rule::Penalty { free: above, .. } = rule {
+        all.extend(edge(&tried, 100.0 * above, &about, claims));
     }
-    out
 }
 
-/// Credits spent, against what the rule says of the CPU time given.
-fn credits(record: &Record, sweep: &Sweep<'_>) -> Option<Verdict> {
+/// Whether the best limit is at or under the threshold: the best of those is held against all above it.
+fn edge<'a>(tried: &[Tried], edge: f64, about: &str, claims: Vec<(Figure, Claim)>) -> Option<Draft<'a>> {
+    let limited = || tried.iter().filter_map(|t| Some((t.limit_pct?, t.real_s)));
+    let under: Vec<_> = limited().filter(|(limit, _)| *limit <= edge * 1.001).collect();
+    let above: Vec<_> = limited().filter(|(limit, _)| *limit > edge * 1.001).collect();
+    let (limit, time) = *under.iter().min_by(|a, b| a.1.value.total_cmp(&b.1.value))?;
+    let slower: Vec<Figure> = above.iter().map(|(_, t)| t.over(time)).collect::<Option<_>>()?;
+    if slower.is_empty() {
+        return None;
+    }
+    let before = prefix(about);
+    let count = under.len();
+    let mut both = vec![(Figure::Smallest(slower), Claim::AtLeast(1.0))];
+    both.extend(claims.into_iter().take(1));
+    Some(
+        Draft::with(
+            "best-at-the-edge",
+            about,
+            ("least time under a limit above the threshold over the best at or under it", ""),
+            both,
+            move |d| {
+                if !d[1].yes() {
+                    return None;
+                }
+                let edge = three(edge);
+                let text = match d[0].holds {
+                    Some(true) => format!(
+                        "{before}The best limit, {} %, is at or under the threshold of {edge} % at which stealing starts.",
+                        three(limit)
+                    ),
+                    Some(false) => format!(
+                        "{before}The best limit is above the threshold of {edge} % at which stealing starts."
+                    ),
+                    None => format!(
+                        "{before}Whether the best limit is at or under the threshold of {edge} % is open; {} % did best of those.",
+                        three(limit)
+                    ),
+                };
+                Some(Said { holds: d[0].holds, text, shown: Some(0) })
+            },
+        )
+        .picked_from(count),
+    )
+}
+
+/// Credits spent, against what the rule says of the CPU time given: an account, seen in full.
+fn credits<'a>(record: &Record, sweep: &Sweep<'_>) -> Option<Draft<'a>> {
     let Some(Rule::Credits { per_hour, cap, .. }) = sweep.rule else { return None };
-    let mut worst: Option<(f64, f64, f64)> = None;
-    for cell in
-        record.cells.iter().filter(|c| c.enforcer.as_ref().is_some_and(|e| Some(e.rule) == sweep.rule))
-    {
-        let enforcer = cell.enforcer.as_ref()?;
+    let of = |cell: &Cell| {
+        let enforcer = cell.enforcer.as_ref().filter(|e| Some(e.rule) == sweep.rule)?;
         let (start, end) = enforcer.credits?;
         // A credit is a minute of a CPU, in the source's time.
         let used = enforcer.given_s * enforcer.time_scale / 60.0;
         let earned = per_hour * cell.seconds * enforcer.time_scale / 3600.0;
-        // An empty or a full account loses what does not fit.
-        if end <= 0.001 || end >= cap - 0.001 {
-            continue;
-        }
         let (spent, expected) = (start - end, used - earned);
-        if worst.is_none_or(|(s, e, _)| (spent - expected).abs() > (s - e).abs()) {
-            worst = Some((spent, expected, start));
-        }
-    }
-    let (spent, expected, _) = worst?;
-    let off = (spent - expected).abs();
-    let bound = (0.05 * expected.abs()).max(0.3);
-    Some(verdict(
+        let bound = (0.05 * expected.abs()).max(0.3);
+        // An empty or a full account loses what does not fit.
+        (end > 0.001 && end < cap - 0.001).then_some((spent, expected, bound))
+    };
+    let worst = |c: &(f64, f64, f64)| (c.0 - c.1).abs() / c.2;
+    let (spent, expected, bound) =
+        record.cells.iter().filter_map(of).max_by(|a, b| worst(a).total_cmp(&worst(b)))?;
+    Some(Draft::new(
         "credits-as-predicted",
         &sweep.name,
-        Some(off <= bound),
-        format!(
-            "Credits spent are as predicted: {} spent, {} expected (CPU minutes given less earned).",
-            three(spent),
-            three(expected)
-        ),
-        Test::of("largest |credits spent - expected|", "credits", format!("<= {}", three(bound))).value(off),
+        ("|credits spent - expected|, of all cells the one farthest off", "credits"),
+        Figure::Observed((spent - expected).abs()),
+        Claim::AtMost(bound),
+        move |d| {
+            format!(
+                "Credits spent are {}: {} spent, {} expected (CPU minutes given less earned).",
+                super::by(d[0].holds, "as predicted", "not as predicted", "not known"),
+                three(spent),
+                three(expected)
+            )
+        },
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::decide;
+    use crate::record::EnforcerRecord;
+    use crate::study::study;
+    use crate::study::testing::{cell, record, tenant};
     use proptest::prelude::*;
 
     fn tried(rows: &[(Option<f64>, f64, f64)]) -> Vec<Tried> {
-        rows.iter().map(|&(limit_pct, real_s, stolen)| Tried { limit_pct, real_s, stolen }).collect()
+        let sure = |v: f64| Mean::of(&[v, v, v]).unwrap();
+        rows.iter()
+            .map(|&(limit_pct, real_s, stolen)| Tried {
+                limit_pct,
+                real_s: sure(real_s),
+                stolen: sure(stolen),
+            })
+            .collect()
+    }
+
+    fn told(tried: &[Tried]) -> Option<Stealing> {
+        let claims = claims(tried)?;
+        classify(&claims.all.iter().map(|(f, c)| decide(f, *c, 0.01)).collect::<Vec<_>>())
     }
 
     #[test]
@@ -331,35 +441,139 @@ mod tests {
             (Some(30.0), 75.1, 0.01),
             (Some(40.0), 87.4, 0.3),
         ]);
-        assert_eq!(classify(&micro), Some(Stealing::PunishedBurst));
+        assert_eq!(told(&micro), Some(Stealing::PunishedBurst));
         // m3.medium: 40-50 % stolen all the time.
         let shared = tried(&[(None, 31.7, 0.45), (Some(50.0), 60.0, 0.44), (Some(25.0), 120.0, 0.46)]);
-        assert_eq!(classify(&shared), Some(Stealing::SharedCore));
+        assert_eq!(told(&shared), Some(Stealing::SharedCore));
         // t2.micro: credits last, or run out in the middle.
         let credits = tried(&[(None, 14.8, 0.2), (Some(50.0), 20.0, 0.05), (Some(10.0), 96.0, 0.0)]);
-        assert_eq!(classify(&credits), Some(Stealing::Credits));
+        assert_eq!(told(&credits), Some(Stealing::Credits));
         let nothing = tried(&[(None, 10.0, 0.0), (Some(50.0), 20.0, 0.0)]);
-        assert_eq!(classify(&nothing), Some(Stealing::Nothing));
-        assert_eq!(classify(&nothing[1..]), None);
-        assert_eq!(classify(&[]), None);
+        assert_eq!(told(&nothing), Some(Stealing::Nothing));
+        assert_eq!(told(&nothing[1..]), None);
+        assert_eq!(told(&[]), None);
+        // One run of each says nothing.
+        let single: Vec<Tried> = micro
+            .iter()
+            .map(|t| Tried {
+                real_s: Mean::of(&[t.real_s.value]).unwrap(),
+                stolen: Mean::of(&[t.stolen.value]).unwrap(),
+                ..*t
+            })
+            .collect();
+        assert_eq!(told(&single), None);
+    }
+
+    const WINDOW: Rule =
+        Rule::Window { window_s: 100.0, above: 0.33, below: 0.3, stolen: 0.97, counts_stolen: true };
+
+    /// A job of so many seconds under a limit and a rule, `stolen` of them.
+    fn job(limit: Option<f64>, rule: Option<Rule>, seconds: f64, stolen_s: f64) -> Cell {
+        let mut job = tenant("job", None, &[(0.0, seconds, 1000.0)]);
+        job.workload = "primes --events 1000".into();
+        job.limits.quota_pct = limit;
+        (job.total.user_s, job.total.sys_s, job.total.stolen_s) = (Some(0.5), Some(0.0), Some(stolen_s));
+        let enforcer = rule.map(|rule| EnforcerRecord {
+            rule,
+            time_scale: 100.0,
+            demanded_s: 1.0,
+            given_s: 0.5,
+            stolen_s,
+            punished_s: 0.0,
+            credits: None,
+            trace: Vec::new(),
+        });
+        Cell { enforcer, ..cell(vec![job]) }
+    }
+
+    /// Label, limit, rule, seconds, stolen seconds.
+    type Row = (&'static str, Option<f64>, Option<Rule>, f64, f64);
+
+    fn limits_study(rows: &[Row]) -> Study {
+        let mut cells = Vec::new();
+        for wobble in [0.0, 0.01, -0.01] {
+            for &(label, limit, rule, seconds, stolen) in rows {
+                cells.push((label, job(limit, rule, seconds * (1.0 + wobble), stolen)));
+            }
+        }
+        study(&record(cells))
+    }
+
+    #[test]
+    fn points_of_different_rules_are_never_one_series() {
+        // Under the window rule the limit takes longer than none; the fast point is under another rule.
+        let study = limits_study(&[
+            ("window, no limit", None, Some(WINDOW), 5.0, 3.0),
+            ("window, 60 %", Some(60.0), Some(WINDOW), 6.0, 4.0),
+            ("credits, no limit", None, Some(Rule::t2_micro(2.0)), 0.5, 0.0),
+            ("credits, 60 %", Some(60.0), Some(Rule::t2_micro(2.0)), 0.8, 0.0),
+        ]);
+        let of: Vec<_> = study.verdicts.iter().filter(|v| v.id == "does-a-limit-help").collect();
+        assert_eq!(of.len(), 2);
+        assert!(of.iter().all(|v| v.holds == Some(false)), "{of:#?}");
+    }
+
+    #[test]
+    fn neighbours_are_no_subject_and_one_repetition_is_undecided() {
+        // A neighbour that is limited, too, makes each point a set-up of its own.
+        let beside = |limit: Option<f64>, seconds: f64| {
+            let mut cell = job(limit, None, seconds, 0.0);
+            let mut other = tenant("a", None, &[(0.0, 9.0 - seconds, 5000.0)]);
+            (other.runs_planned, other.workload) = (0, "spin".into());
+            other.limits.quota_pct = limit.map(|l| 200.0 - l);
+            cell.tenants.insert(0, other);
+            cell
+        };
+        let roles = study(&record(vec![("none", beside(None, 3.0)), ("20 %", beside(Some(20.0), 1.0))]));
+        assert!(roles.verdicts.iter().all(|v| v.id != "does-a-limit-help"), "{:#?}", roles.verdicts);
+        let single = study(&record(vec![
+            ("none", job(None, Some(WINDOW), 5.0, 3.0)),
+            ("30 %", job(Some(30.0), Some(WINDOW), 1.0, 0.0)),
+        ]));
+        let v = single.verdicts.iter().find(|v| v.id == "does-a-limit-help").unwrap();
+        assert!(v.holds.is_none() && v.text.contains("one repetition"), "{v:?}");
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_is_a_lower_bound() {
+        let mut cells = Vec::new();
+        for n in 0..3 {
+            let mut long = job(None, Some(WINDOW), 10.0, 9.0);
+            long.tenants[0].ended = crate::record::Ended::TimeLimit("10 s".into());
+            long.tenants[0].runs.clear();
+            long.seconds = 10.0;
+            cells.push(("none", long));
+            cells.push(("30 %", job(Some(30.0), Some(WINDOW), 2.0 + f64::from(n) * 0.01, 0.0)));
+        }
+        let study = study(&record(cells));
+        assert!(study.points[0].tenants[0].cut_off);
+        let v = study.verdicts.iter().find(|v| v.id == "does-a-limit-help").unwrap();
+        assert_eq!(v.holds, Some(true), "{v:?}");
+        assert!(v.text.contains("at least 4.") && v.text.contains("more than 10.0 s"), "{}", v.text);
+        assert!(v.text.contains("cut off"), "{}", v.text);
+        assert_eq!(v.test.interval.unwrap()[1], None);
     }
 
     proptest! {
+        // Each case computes hours of use in steps of a tenth of a second.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         #[test]
         fn the_models_rules_are_told_apart(cpu_s in 600.0f64..3000.0, stolen in 0.2f64..0.7) {
-            use evenkeel_model::credit::{Job, Rule, run};
+            use evenkeel_model::credit::{Job, run};
             let limits = [None, Some(0.1), Some(0.2), Some(0.3), Some(0.4)];
             let see = |rule: &Rule| -> Vec<Tried> {
-                limits.iter().map(|limit| {
+                let rows: Vec<_> = limits.iter().map(|limit| {
                     let out = run(rule, Job { cpu_s, busy: 1.0 }, *limit);
-                    Tried { limit_pct: limit.map(|l| 100.0 * l), real_s: out.real_s.unwrap(), stolen: out.stolen_s / (out.stolen_s + cpu_s) }
-                }).collect()
+                    (limit.map(|l| 100.0 * l), out.real_s.unwrap(), out.stolen_s / (out.stolen_s + cpu_s))
+                }).collect();
+                tried(&rows)
             };
-            prop_assert_eq!(classify(&see(&Rule::Constant { stolen })), Some(Stealing::SharedCore));
-            prop_assert_eq!(classify(&see(&Rule::T1_MICRO_FITTED)), Some(Stealing::PunishedBurst));
+            prop_assert_eq!(told(&see(&Rule::Constant { stolen })), Some(Stealing::SharedCore));
+            prop_assert_eq!(told(&see(&Rule::T1_MICRO_FITTED)), Some(Stealing::PunishedBurst));
             // Few enough credits that they run out without a limit.
-            prop_assert_eq!(classify(&see(&Rule::Credits { start: 5.0, per_hour: 6.0, cap: 144.0 })), Some(Stealing::Credits));
-            prop_assert_eq!(classify(&see(&Rule::None)), Some(Stealing::Nothing));
+            prop_assert_eq!(told(&see(&Rule::Credits { start: 5.0, per_hour: 6.0, cap: 144.0 })), Some(Stealing::Credits));
+            prop_assert_eq!(told(&see(&Rule::None)), Some(Stealing::Nothing));
         }
     }
 }

@@ -1,19 +1,28 @@
 //! What CPU units buy: the questions of the source, asked of this host.
 
-use super::{Test, Verdict, three, verdict, with_interval};
-use crate::study::stats::{line, mean, rank_correlation};
+use super::{by, of, three};
+use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
+use crate::record::Record;
+use crate::study::sample;
+use crate::study::stats::{mean, quantile};
 use crate::study::{PointStudy, Study};
 
-/// The waits a user may have in mind, seconds.
-const BUDGET_S: f64 = 0.020;
+/// The waits a user may have in mind, milliseconds.
+const BUDGET_MS: f64 = 20.0;
 /// Rates alone may differ by this much, percent.
 const ALONE_PCT: f64 = 2.0;
+/// A spread that grows by less than this as units double is no wider spread, percent of the mean spread.
+const SPREAD_PCT: f64 = 5.0;
+/// A run time that grows by less than this as the total doubles does not matter, percent.
+const TOTAL_PCT: f64 = 1.0;
+/// Largest error of a rule that fits, percent.
+const FITS_PCT: f64 = 15.0;
 
-pub(super) fn add(study: &Study, all: &mut Vec<Verdict>) {
-    all.extend(alone(study));
-    all.extend(wait_budget(study));
-    all.extend(spread(study));
-    all.extend(balance(study));
+pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
+    all.extend(alone(record, study));
+    all.extend(wait_budget(record, study));
+    all.extend(spread(record, study));
+    all.extend(balance(record, study));
 }
 
 /// The one number of units all tenants of a point have.
@@ -26,128 +35,167 @@ fn different(values: impl IntoIterator<Item = u64>) -> usize {
     values.into_iter().collect::<std::collections::BTreeSet<_>>().len()
 }
 
+/// Runs of all tenants of a point: of each repetition the statistic, or of the one repetition the runs themselves.
+fn run_ms(record: &Record, point: &PointStudy) -> Option<Mean> {
+    let cells = sample::cells(record, point);
+    let runs = |cell: &&crate::record::Cell| -> Vec<f64> {
+        cell.tenants.iter().flat_map(|t| t.runs.iter().filter_map(sample::length)).map(|s| 1e3 * s).collect()
+    };
+    Mean::of_groups(&cells.iter().map(runs).collect::<Vec<_>>())
+}
+
 /// Alone, units do not matter.
-fn alone(study: &Study) -> Option<Verdict> {
-    let points: Vec<(f64, f64)> = study
+fn alone<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
+    let points: Vec<(u64, Mean)> = study
         .points
         .iter()
         .filter(|p| p.tenants.len() == 1)
-        .filter_map(|p| Some((p.tenants[0].units? as f64, p.tenants[0].events_per_s?.mean)))
+        .filter_map(|p| {
+            Some((p.tenants[0].units?, sample::runs(&sample::tenants(record, p, 0), sample::events_per_s)?))
+        })
         .collect();
-    if different(points.iter().map(|p| p.0 as u64)) < 3 {
+    if different(points.iter().map(|p| p.0)) < 3 {
         return None;
     }
-    let rates: Vec<f64> = points.iter().map(|p| p.1).collect();
-    let spread = crate::study::stats::bias_pct(&rates)?;
-    let logs: Vec<_> = points.iter().map(|(u, r)| (u.log2(), *r)).collect();
-    let by_doubling = line(&logs).map(|l| 100.0 * l.slope / mean(&rates).unwrap_or(1.0));
-    let holds = spread <= ALONE_PCT;
-    Some(verdict(
+    let middle = mean(&points.iter().map(|p| p.1.value).collect::<Vec<_>>()).filter(|m| *m > 0.0)?;
+    let parts = points.iter().map(|(_, m)| Figure::Mean(m.times(100.0 / middle))).collect();
+    let least = points.iter().map(|p| p.0).min()?;
+    let most = points.iter().map(|p| p.0).max()?;
+    Some(Draft::new(
         "alone-units-do-not-matter",
         "",
-        Some(holds),
-        format!(
-            "Alone, the number of units {}: {} events/s with {} to {} units, a spread of {} % ({} % a doubling).",
-            if holds { "does not matter" } else { "seems to matter" },
-            three(mean(&rates)?),
-            three(points.iter().map(|p| p.0).fold(f64::INFINITY, f64::min)),
-            three(points.iter().map(|p| p.0).fold(0.0, f64::max)),
-            three(spread),
-            by_doubling.map_or_else(|| "?".into(), three),
-        ),
-        Test::of("(max - min) / mean of the rate alone, over all units", "%", format!("<= {ALONE_PCT}"))
-            .value(spread),
+        ("(max - min) / mean of the rate alone, over all units", "%"),
+        Figure::Range(parts),
+        Claim::AtMost(ALONE_PCT),
+        move |d| {
+            format!(
+                "Alone, {}: {} events/s with {least} to {most} units, a spread of {} %.",
+                by(
+                    d[0].holds,
+                    "the number of units does not matter",
+                    "the number of units seems to matter",
+                    "whether the number of units matters is open"
+                ),
+                three(middle),
+                of(&d[0]),
+            )
+        },
     ))
 }
 
 /// How many fit into a budget of waiting.
-fn wait_budget(study: &Study) -> Option<Verdict> {
-    let alone = study.overhead.as_ref()?.alone_s;
-    let mut waits: Vec<(usize, evenkeel_base::run::Estimate)> = study
+fn wait_budget<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
+    let alone = super::super::alone_ms(record)?;
+    let mut waits: Vec<(usize, Mean)> = study
         .points
         .iter()
+        .filter(|p| !p.tenants.is_empty())
         .filter(|p| equal_units(p).is_some() || p.tenants.iter().all(|t| t.units.is_none()))
-        .filter_map(|p| {
-            Some((p.tenants.len(), crate::study::stats::difference(p.together.run_s?.estimate(), alone)))
-        })
+        .filter_map(|p| Some((p.tenants.len(), run_ms(record, p)?.less(alone)?)))
         .collect();
     waits.sort_by_key(|(count, _)| *count);
     if different(waits.iter().map(|(count, _)| *count as u64)) < 3 {
         return None;
     }
-    // The last count up to which every one fits.
-    let fits = waits.iter().take_while(|(_, wait)| wait.value <= BUDGET_S).last();
-    let over = waits.iter().find(|(_, wait)| wait.value > BUDGET_S);
-    let text = match (fits, over) {
-        (Some((n, wait)), Some((more, beyond))) => format!(
-            "With a budget of {} ms of waiting a run, {n} tenants fit ({} ms each); {more} wait {} ms.",
-            three(BUDGET_S * 1e3),
-            with_interval(milli(*wait), 1),
-            with_interval(milli(*beyond), 1)
-        ),
-        (Some((n, wait)), None) => format!(
-            "All of the up to {n} tenants tried stay within a budget of {} ms of waiting a run ({} ms).",
-            three(BUDGET_S * 1e3),
-            with_interval(milli(*wait), 1)
-        ),
-        _ => format!(
-            "Not even the smallest number tried stays within {} ms of waiting a run.",
-            three(BUDGET_S * 1e3)
-        ),
-    };
-    let decided = fits.map(|(_, wait)| wait);
-    let mut test =
-        Test::of("wait of a run (mean run - mean run alone) at the largest number that fits", "ms", "<= 20");
-    if let Some(wait) = decided {
-        test = test.estimate(milli(*wait));
-    }
-    Some(verdict("how-many-fit", "", Some(fits.is_some()), text, test))
+    let claims = waits.iter().map(|(_, wait)| (Figure::Mean(*wait), Claim::AtMost(BUDGET_MS))).collect();
+    let counts: Vec<usize> = waits.iter().map(|(count, _)| *count).collect();
+    Some(Draft::with(
+        "how-many-fit",
+        "",
+        ("wait of a run (mean run - mean run alone) at the smallest number tried", "ms"),
+        claims,
+        move |d| {
+            let sorted: Vec<(usize, &Decision)> = d.iter().enumerate().collect();
+            let sure = sorted.iter().take_while(|(_, d)| d.yes()).count();
+            let over = sorted.iter().find(|(_, d)| d.no());
+            let says = |(index, d): &(usize, &Decision)| (counts[*index], d.words(1));
+            let budget = three(BUDGET_MS);
+            let not = over.map(says).map_or_else(String::new, |(n, ms)| format!("; {n} wait {ms} ms"));
+            // What lies between what fits and what does not.
+            let next = sorted.get(sure).filter(|(_, d)| d.holds.is_none()).map(says);
+            let open = next.map_or_else(String::new, |(n, ms)| format!("; open is {n} ({ms} ms)"));
+            let text = match sure.checked_sub(1).map(|last| says(&sorted[last])) {
+                Some((n, ms)) if sure == sorted.len() => format!(
+                    "All of the up to {n} tenants tried stay within a budget of {budget} ms of waiting a run ({ms} ms)."
+                ),
+                Some((n, ms)) => format!(
+                    "With a budget of {budget} ms of waiting a run, {n} tenants fit ({ms} ms each){open}{not}."
+                ),
+                None if sorted[0].1.no() => {
+                    format!(
+                        "Not even the smallest number tried stays within {budget} ms of waiting a run{not}."
+                    )
+                }
+                None => {
+                    format!("How many fit into a budget of {budget} ms of waiting a run is open{open}{not}.")
+                }
+            };
+            Some(Said { holds: d[0].holds, text, shown: Some(0) })
+        },
+    ))
 }
 
-fn milli(e: evenkeel_base::run::Estimate) -> evenkeel_base::run::Estimate {
-    evenkeel_base::run::Estimate { value: e.value * 1e3, low: e.low * 1e3, high: e.high * 1e3 }
+/// Change of a quantity as x doubles, percent of its mean, by least squares.
+fn per_doubling(points: &[(f64, Mean)]) -> Option<Figure> {
+    let middle = mean(&points.iter().map(|p| p.1.value).collect::<Vec<_>>()).filter(|m| *m > 0.0)?;
+    let logs: Vec<(f64, Mean)> = points.iter().map(|(x, m)| (x.log2(), m.times(100.0 / middle))).collect();
+    super::limits::slope(&logs).map(Figure::Mean)
 }
 
 /// Larger equal units, wider spread?
-fn spread(study: &Study) -> Option<Verdict> {
-    let points: Vec<(f64, f64)> = study
+fn spread<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
+    let points: Vec<(f64, Mean)> = study
         .points
         .iter()
         .filter(|p| p.tenants.len() > 1)
         .filter_map(|p| {
-            let run = p.together.run_s?;
-            Some((equal_units(p)? as f64, 1e3 * (run.p95 - run.p5)))
+            // The middle 90 % of each repetition's runs.
+            let widths: Vec<f64> = sample::cells(record, p)
+                .into_iter()
+                .filter_map(|cell| {
+                    let mut runs: Vec<f64> =
+                        cell.tenants.iter().flat_map(|t| t.runs.iter().filter_map(sample::length)).collect();
+                    runs.sort_by(f64::total_cmp);
+                    Some(1e3 * (quantile(&runs, 0.95)? - quantile(&runs, 0.05)?))
+                })
+                .collect();
+            Some((equal_units(p)? as f64, Mean::of(&widths)?))
         })
         .collect();
     if different(points.iter().map(|p| p.0 as u64)) < 3 {
         return None;
     }
-    let correlation = rank_correlation(&points)?;
-    let holds = correlation > 0.5;
-    let at = |best: fn(f64, f64) -> bool| {
-        points.iter().copied().reduce(|a, b| if best(b.0, a.0) { b } else { a }).unwrap_or((0.0, 0.0))
-    };
-    let (small, large) = (at(|b, a| b < a), at(|b, a| b > a));
-    Some(verdict(
+    let figure = per_doubling(&points)?;
+    let small = *points.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let large = *points.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(Draft::new(
         "larger-units-wider-spread",
         "",
-        Some(holds),
-        format!(
-            "Larger equal units {} run times more here: the middle 90 % of runs span {} ms with {} units and {} ms \
-             with {} (rank correlation {correlation:.2}). The source saw a wider spread with larger units.",
-            if holds { "spread" } else { "do not spread" },
-            three(small.1),
-            three(small.0),
-            three(large.1),
-            three(large.0),
-        ),
-        Test::of("rank correlation of units and spread (95th - 5th percentile of run time)", "", "> 0.5")
-            .value(correlation),
+        ("growth of the spread (95th - 5th percentile of run time) as units double, of its mean", "%"),
+        figure,
+        Claim::AtLeast(SPREAD_PCT),
+        move |d| {
+            format!(
+                "{}: the middle 90 % of runs span {} ms with {} units and {} ms with {}, {} % a doubling. The source saw a \
+                 wider spread with larger units.",
+                by(
+                    d[0].holds,
+                    "Larger equal units spread run times more here",
+                    "Larger equal units do not spread run times more here",
+                    "Whether larger equal units spread run times more is open here"
+                ),
+                three(small.1.value),
+                three(small.0),
+                three(large.1.value),
+                three(large.0),
+                of(&d[0]),
+            )
+        },
     ))
 }
 
 /// The source's EPS = 256 * (1/2)^C * U, in form: the rate of a unit halves with each container more.
-pub(super) fn rule_of_thumb(study: &Study) -> Option<Verdict> {
+pub(super) fn rule_of_thumb<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
     let mixed: Vec<&PointStudy> = study
         .points
         .iter()
@@ -155,60 +203,73 @@ pub(super) fn rule_of_thumb(study: &Study) -> Option<Verdict> {
             p.tenants.len() > 2 && equal_units(p).is_none() && p.tenants.iter().all(|t| t.units.is_some())
         })
         .collect();
-    let per_unit = |p: &PointStudy| -> Option<f64> {
-        let rates: Option<Vec<f64>> =
-            p.tenants.iter().map(|t| Some(t.competing_per_s?.value / t.units? as f64)).collect();
-        // The largest may be held back by its one thread: the others tell.
-        crate::study::stats::median(&rates?)
+    // The largest may be held back by its one thread: the others tell, by the median of the rate of a unit.
+    let per_unit = |p: &PointStudy| -> Option<Mean> {
+        let mut rates: Vec<Mean> = p
+            .tenants
+            .iter()
+            .enumerate()
+            .map(|(i, t)| Some(sample::competing_per_s(record, p, i)?.times(1.0 / t.units? as f64)))
+            .collect::<Option<_>>()?;
+        rates.sort_by(|a, b| a.value.total_cmp(&b.value));
+        let (low, high) = (rates.get((rates.len() - 1) / 2)?, rates.get(rates.len() / 2)?);
+        Mean::sum(&[(0.5, *low), (0.5, *high)])
     };
     let total = |p: &PointStudy| p.tenants.iter().filter_map(|t| t.units).sum::<u64>() as f64;
-    let mut known: Vec<(f64, f64, f64)> =
-        mixed.iter().filter_map(|p| Some((p.tenants.len() as f64, total(p), per_unit(p)?))).collect();
-    known.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let known: Vec<(f64, f64, Mean)> =
+        mixed.iter().filter_map(|p| Some((p.tenants.len() as f64, total(p), per_unit(p)?.ln()?))).collect();
     if different(known.iter().map(|k| k.0 as u64)) < 2 {
         return None;
     }
-    // Both forms fitted by their constant (geometric mean), judged by their largest error.
-    let error = |form: &dyn Fn(&(f64, f64, f64)) -> f64| {
-        let logs: Vec<f64> = known.iter().map(|k| (k.2 / form(k)).ln()).collect();
-        let middle = mean(&logs).unwrap_or(0.0);
-        logs.iter().map(|l| 100.0 * ((l - middle).exp() - 1.0).abs()).fold(0.0, f64::max)
+    // Both forms fitted by their constant (geometric mean): each point's error is its distance from it.
+    let errors = |form: &dyn Fn(&(f64, f64, Mean)) -> f64| -> Option<Figure> {
+        let logs: Vec<Mean> = known.iter().map(|k| k.2.plus(-form(k).ln())).collect();
+        let n = logs.len() as f64;
+        let parts = (0..logs.len())
+            .map(|i| {
+                let weight = |j: usize| if i == j { 1.0 - 1.0 / n } else { -1.0 / n };
+                let terms: Vec<_> = logs.iter().enumerate().map(|(j, m)| (weight(j), *m)).collect();
+                Mean::sum(&terms).map(|m| Figure::Mean(m.times(100.0)))
+            })
+            .collect::<Option<Vec<_>>>()?;
+        Some(Figure::Deviation(parts))
     };
-    let thumb = error(&|k| 0.5f64.powf(k.0));
-    let proportional = error(&|k| 1.0 / k.1);
-    let holds = thumb <= 15.0;
-    Some(verdict(
+    let thumb = errors(&|k| 0.5f64.powf(k.0))?;
+    let proportional = errors(&|k| 1.0 / k.1)?.value()?;
+    Some(Draft::new(
         "rule-of-thumb",
         "",
-        Some(holds),
-        format!(
-            "The source's rule (a unit is worth half as much with each container more) {} here, with an error of up to \
-             {} %. It follows from its lists, whose sum doubles each time: rate = capacity x units / sum of units has \
-             an error of up to {} % and needs no doubling.",
-            if holds { "fits" } else { "does not fit" },
-            three(thumb),
-            three(proportional)
-        ),
-        Test::of("largest error of the rate of a unit against constant x (1/2)^containers", "%", "<= 15")
-            .value(thumb),
+        ("largest error of the rate of a unit against constant x (1/2)^containers, of the logarithm", "%"),
+        thumb,
+        Claim::AtMost(FITS_PCT),
+        move |d| {
+            format!(
+                "The source's rule (a unit is worth half as much with each container more) {} here, with an error of up to \
+                 {} %. It follows from its lists, whose sum doubles each time: rate = capacity x units / sum of units has \
+                 an error of up to {} % and needs no doubling.",
+                by(d[0].holds, "fits", "does not fit", "may or may not fit"),
+                of(&d[0]),
+                three(proportional)
+            )
+        },
     ))
 }
 
 /// "A small difference and a small total": the second half of the advice, tested.
-fn balance(study: &Study) -> Option<Verdict> {
+fn balance<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
     let ratio = |p: &PointStudy| -> Option<u64> {
         let units: Vec<u64> = p.tenants.iter().map(|t| t.units).collect::<Option<_>>()?;
         let (min, max) = (*units.iter().min()?, *units.iter().max()?);
         (min > 0).then(|| max / min)
     };
-    let points: Vec<(f64, f64, f64)> = study
+    let points: Vec<(u64, f64, Mean)> = study
         .points
         .iter()
         .filter(|p| p.tenants.len() > 2)
         .filter_map(|p| {
             let total: u64 = p.tenants.iter().filter_map(|t| t.units).sum();
-            let run = p.together.run_s?;
-            ratio(p).filter(|r| *r > 1).map(|r| (r as f64, total as f64, 1e3 * run.mean))
+            let run = run_ms(record, p)?;
+            ratio(p).filter(|r| *r > 1).map(|r| (r, total as f64, run))
         })
         .collect();
     let same_ratio = points.windows(2).all(|w| w[0].0 == w[1].0);
@@ -216,27 +277,33 @@ fn balance(study: &Study) -> Option<Verdict> {
     if points.len() < 3 || !same_ratio || !same_count || different(points.iter().map(|p| p.1 as u64)) < 3 {
         return None;
     }
-    let by_total: Vec<(f64, f64)> = points.iter().map(|p| (p.1, p.2)).collect();
-    let correlation = rank_correlation(&by_total)?;
-    let holds = correlation > 0.5;
-    let best = by_total.iter().copied().reduce(|a, b| if b.1 < a.1 { b } else { a })?;
-    let worst = by_total.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a })?;
-    Some(verdict(
+    let by_total: Vec<(f64, Mean)> = points.iter().map(|p| (p.1, p.2)).collect();
+    let figure = per_doubling(&by_total)?;
+    let small = *by_total.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let large = *by_total.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(Draft::new(
         "a-small-total-helps",
         "",
-        Some(holds),
-        format!(
-            "The source's advice to keep the total of units small {}: at the same ratio of largest to smallest, {} units \
-             in all ran best ({} ms a run) and {} worst ({} ms); rank correlation of total and run time {correlation:.2}. \
-             Only ratios of weights matter to the scheduler, not their sum.",
-            if holds { "agrees with this record" } else { "is not borne out" },
-            three(best.0),
-            three(best.1),
-            three(worst.0),
-            three(worst.1)
-        ),
-        Test::of("rank correlation of the total of units and the mean run time", "", "> 0.5")
-            .value(correlation),
+        ("growth of the mean run time as the total of units doubles, of its mean", "%"),
+        figure,
+        Claim::AtLeast(TOTAL_PCT),
+        move |d| {
+            format!(
+                "The source's advice to keep the total of units small {}: at the same ratio of largest to smallest a run \
+                 takes {} ms with {} units in all and {} ms with {}, {} % a doubling.",
+                by(
+                    d[0].holds,
+                    "agrees with this record",
+                    "is not borne out",
+                    "is neither borne out nor refuted"
+                ),
+                three(small.1.value),
+                three(small.0),
+                three(large.1.value),
+                three(large.0),
+                of(&d[0]),
+            )
+        },
     ))
 }
 
@@ -245,7 +312,7 @@ mod tests {
     use crate::study::study;
     use crate::study::testing::{cell, record, steady, tenant};
 
-    fn find(study: &crate::study::Study, id: &str) -> super::Verdict {
+    fn find(study: &crate::study::Study, id: &str) -> crate::decide::Verdict {
         study
             .verdicts
             .iter()

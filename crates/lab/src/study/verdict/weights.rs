@@ -1,8 +1,10 @@
 //! Do tenants get what their weights promise, and if not, could they?
 
-use super::{Test, Verdict, three, verdict, with_interval};
+use super::{by, of, three};
+use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Cell, Record};
-use crate::study::stats::mean;
+use crate::study::sample;
+use crate::study::window::{competing, span};
 use crate::study::{PointStudy, Study, TenantStudy, prefix};
 
 /// Largest deviation from proportion on one CPU, percent of the share.
@@ -13,24 +15,72 @@ const MORE_CPUS_PCT: f64 = 8.0;
 const INFEASIBLE_PCT: f64 = 1.0;
 /// Most that equal tenants may differ, percent of the mean.
 const BIAS_PCT: f64 = 10.0;
-/// With more points than this only the worst is told.
+/// A mean over all runs misleads when it turns the order by at least this factor.
+const MISLEADS: f64 = 1.1;
+/// With more points than this they are judged together.
 const MANY: usize = 6;
 
-pub(super) fn add(record: &Record, study: &Study, all: &mut Vec<Verdict>) {
+pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
     let (mut equal, mut weighted, mut impossible) = (Vec::new(), Vec::new(), Vec::new());
     for point in study.points.iter().filter(|point| point.tenants.len() > 1) {
         match kind(point) {
-            Some(Kind::Equal) => equal.extend(equal_verdict(point)),
-            Some(Kind::Weighted) => weighted.extend(weighted_verdict(study, point)),
-            Some(Kind::Infeasible) => impossible.extend(infeasible_verdict(study, point)),
+            Some(Kind::Equal) => equal.extend(equal_point(record, point)),
+            Some(Kind::Weighted) => weighted.extend(weighted_point(record, study, point)),
+            Some(Kind::Infeasible) => impossible.extend(infeasible_point(record, study, point)),
             None => {}
         }
-        all.extend(misleading_mean(point));
+        all.extend(misleading_mean(record, point));
     }
-    for verdicts in [weighted, impossible, equal] {
-        all.extend(worst_of_many(verdicts));
+    for points in [weighted, impossible, equal] {
+        if points.len() > MANY {
+            all.extend(together(points));
+        } else {
+            all.extend(points.into_iter().map(OfPoint::draft));
+        }
     }
     all.extend(order(record));
+}
+
+/// What is said of one point.
+struct OfPoint<'a> {
+    id: &'static str,
+    label: &'a str,
+    statistic: (&'static str, &'static str),
+    figure: Figure,
+    bound: f64,
+    text: Box<dyn Fn(&crate::decide::Decision) -> String + 'a>,
+}
+
+impl<'a> OfPoint<'a> {
+    fn draft(self) -> Draft<'a> {
+        let text = self.text;
+        Draft::new(self.id, self.label, self.statistic, self.figure, Claim::AtMost(self.bound), move |d| {
+            text(&d[0])
+        })
+    }
+}
+
+/// Many points would drown the reader: they are decided each, and the worst stands for all.
+fn together<'a>(mut points: Vec<OfPoint<'a>>) -> Option<Draft<'a>> {
+    // The worst first: its figure is shown.
+    let over = |p: &OfPoint<'_>| p.figure.value().unwrap_or(f64::NEG_INFINITY) / p.bound;
+    points.sort_by(|a, b| over(b).total_cmp(&over(a)));
+    let first = points.first()?;
+    let (id, label, statistic) = (first.id, first.label, first.statistic);
+    let claims = points.iter().map(|p| (p.figure.clone(), Claim::AtMost(p.bound))).collect();
+    Some(Draft::with(id, label, statistic, claims, move |d| {
+        let count = |holds: Option<bool>| d.iter().filter(|d| d.holds == holds).count();
+        let (held, failed, open) = (count(Some(true)), count(Some(false)), count(None));
+        let holds = if failed > 0 { Some(false) } else { (open == 0).then_some(true) };
+        // The worst of those that give the answer.
+        let shown = d.iter().position(|d| d.holds == holds).unwrap_or(0);
+        let text = format!(
+            "Of {} points {held} pass, {failed} fail and {open} are undecided; the worst: {}",
+            d.len(),
+            (points[shown].text)(&d[shown])
+        );
+        Some(Said { holds, text, shown: Some(shown) })
+    }))
 }
 
 enum Kind {
@@ -57,80 +107,71 @@ fn kind(point: &PointStudy) -> Option<Kind> {
     })
 }
 
-/// Many points would drown the reader: then the worst stands for all.
-fn worst_of_many(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
-    if verdicts.len() <= MANY {
-        return verdicts;
-    }
-    let (count, held) = (verdicts.len(), verdicts.iter().filter(|v| v.holds == Some(true)).count());
-    verdicts.sort_by(|a, b| {
-        let value = |v: &Verdict| v.test.value.unwrap_or(f64::NEG_INFINITY);
-        value(b).total_cmp(&value(a))
-    });
-    verdicts.truncate(1);
-    for verdict in &mut verdicts {
-        verdict.text = format!("Of {count} points {held} pass; the worst: {}", verdict.text);
-    }
-    verdicts
-}
-
-fn equal_verdict(point: &PointStudy) -> Option<Verdict> {
-    let (bias, jain) = (point.together.bias_pct?, point.together.jain?);
+fn equal_point<'a>(record: &Record, point: &'a PointStudy) -> Option<OfPoint<'a>> {
+    let figure = sample::bias(sample::off_weights(record, point)?);
+    let jain = point.together.jain?;
     let rate = point.tenants.iter().map(|t| t.competing_per_s.map(|r| r.value)).collect::<Option<Vec<_>>>();
-    let each =
-        rate.and_then(|r| mean(&r)).map_or_else(String::new, |r| format!(" of {} events/s each", three(r)));
-    Some(verdict(
-        "equal-weights-equal-shares",
-        &point.label,
-        Some(bias <= BIAS_PCT),
-        format!(
-            "{}{} tenants of equal weight got shares{each} that differ by {} % of the mean (Jain index {jain:.4}).",
-            prefix(&point.label),
-            point.tenants.len(),
-            three(bias)
-        ),
-        Test::of("(max - min) / mean of the rates while all compete", "%", format!("<= {BIAS_PCT}"))
-            .value(bias),
-    ))
+    let each = rate
+        .and_then(|r| crate::study::stats::mean(&r))
+        .map_or_else(String::new, |r| format!(" of {} events/s each", three(r)));
+    Some(OfPoint {
+        id: "equal-weights-equal-shares",
+        label: &point.label,
+        statistic: ("(max - min) / mean of the shares while all compete", "%"),
+        figure,
+        bound: BIAS_PCT,
+        text: Box::new(move |d| {
+            format!(
+                "{}{} tenants of equal weight got shares{each} that differ by {} % of the mean (Jain index {jain:.4}).",
+                prefix(&point.label),
+                point.tenants.len(),
+                of(d)
+            )
+        }),
+    })
 }
 
-fn weighted_verdict(study: &Study, point: &PointStudy) -> Option<Verdict> {
-    let off = point.together.off_weights_pct?;
+fn weighted_point<'a>(record: &Record, study: &Study, point: &'a PointStudy) -> Option<OfPoint<'a>> {
+    let figure = sample::deviation(sample::off_weights(record, point)?);
     let one = cpus(study, point) == Some(1);
     let bound = if one { ONE_CPU_PCT } else { MORE_CPUS_PCT };
     let slope = point.together.proportion.map_or_else(String::new, |line| {
         format!("; as a weight doubles, the rate grows by a factor of {:.3}", 2f64.powf(line.slope))
     });
-    let holds = off <= bound;
-    let text = format!(
-        "{}Weights {} within {} % of proportion{slope}.",
-        prefix(&point.label),
-        if holds { "hold" } else { "do not hold" },
-        three(if holds { off } else { bound })
-    );
-    let text = if holds {
-        text
-    } else {
-        let worst = worst(point)?;
-        format!(
-            "{text} Farthest off is {}: {} % of all instead of {} %.",
-            worst.name,
-            three(worst.share_pct?.value),
-            three(worst.weight_pct?)
-        )
-    };
-    Some(verdict(
-        "weights-hold",
-        &point.label,
-        Some(holds),
-        text,
-        Test::of(
+    let farthest = worst(point)?;
+    let (share, due) = (farthest.share_pct?.value, farthest.weight_pct?);
+    Some(OfPoint {
+        id: "weights-hold",
+        label: &point.label,
+        statistic: (
             "largest deviation of a share from its weight's share, while all compete",
             "% of the share",
-            format!("<= {bound} on {}", if one { "one CPU" } else { "several CPUs" }),
-        )
-        .value(off),
-    ))
+        ),
+        figure,
+        bound,
+        text: Box::new(move |d| {
+            let before = prefix(&point.label);
+            match d.holds {
+                Some(true) => format!("{before}Weights hold within {} % of proportion{slope}.", of(d)),
+                Some(false) => format!(
+                    "{before}Weights do not hold within {} % of proportion{slope}. Farthest off is {}: {} % of all instead \
+                     of {} %.",
+                    three(bound),
+                    farthest.name,
+                    three(share),
+                    three(due)
+                ),
+                None => format!(
+                    "{before}Whether weights hold within {} % of proportion is open{slope}; farthest off is {}: {} % of all \
+                     instead of {} %.",
+                    three(bound),
+                    farthest.name,
+                    three(share),
+                    three(due)
+                ),
+            }
+        }),
+    })
 }
 
 fn worst(point: &PointStudy) -> Option<&TenantStudy> {
@@ -149,8 +190,8 @@ fn cpus(study: &Study, point: &PointStudy) -> Option<usize> {
     Some(union.len())
 }
 
-fn infeasible_verdict(study: &Study, point: &PointStudy) -> Option<Verdict> {
-    let off = point.together.off_feasible_pct?;
+fn infeasible_point<'a>(record: &Record, study: &Study, point: &'a PointStudy) -> Option<OfPoint<'a>> {
+    let figure = sample::deviation(sample::off_feasible(record, point)?);
     let cpus = cpus(study, point)? as f64;
     // Who cannot use what its weight promises.
     let capped = point
@@ -160,77 +201,101 @@ fn infeasible_verdict(study: &Study, point: &PointStudy) -> Option<Verdict> {
             t.feasible_pct.zip(t.weight_pct).is_some_and(|(f, w)| f < w * (1.0 - INFEASIBLE_PCT / 100.0))
         })
         .max_by(|a, b| a.weight_pct.unwrap_or(0.0).total_cmp(&b.weight_pct.unwrap_or(0.0)))?;
-    let promised = capped.weight_pct? / 100.0 * cpus;
+    let (weight, feasible) = (capped.weight_pct?, capped.feasible_pct?);
+    let promised = weight / 100.0 * cpus;
     let threads =
         if capped.threads == 1 { "one thread".to_owned() } else { format!("{} threads", capped.threads) };
-    Some(verdict(
-        "weights-infeasible",
-        &point.label,
-        Some(off <= MORE_CPUS_PCT),
-        format!(
-            "{}These weights cannot be in proportion: {} has {:.1} % of the weight, which is {promised:.2} of {cpus:.0} \
-             CPUs, but its {threads} can use no more than {:.2}. What it cannot use goes to the others by their \
-             weights; measured shares are within {} % of that.",
-            prefix(&point.label),
-            capped.name,
-            capped.weight_pct?,
-            capped.feasible_pct? / 100.0 * cpus,
-            three(off)
-        ),
-        Test::of(
+    Some(OfPoint {
+        id: "weights-infeasible",
+        label: &point.label,
+        statistic: (
             "largest deviation of a share from the feasible one (exact weighted max-min), while all compete",
             "% of the share",
-            format!("<= {MORE_CPUS_PCT}"),
-        )
-        .value(off),
-    ))
+        ),
+        figure,
+        bound: MORE_CPUS_PCT,
+        text: Box::new(move |d| {
+            format!(
+                "{}These weights cannot be in proportion: {} has {weight:.1} % of the weight, which is {promised:.2} of {cpus:.0} \
+                 CPUs, but its {threads} can use no more than {:.2}. What it cannot use goes to the others by their \
+                 weights; measured shares {} of that: the farthest off differs by {} %.",
+                prefix(&point.label),
+                capped.name,
+                feasible / 100.0 * cpus,
+                by(
+                    d.holds,
+                    &format!("are within {MORE_CPUS_PCT} %"),
+                    &format!("are not within {MORE_CPUS_PCT} %"),
+                    &format!("may or may not be within {MORE_CPUS_PCT} %")
+                ),
+                of(d)
+            )
+        }),
+    })
 }
 
 /// A pair whose order over all runs is the opposite of that in the window.
-fn misleading_mean(point: &PointStudy) -> Option<Verdict> {
-    let of = |t: &TenantStudy| Some((t.weight_pct?, t.events_per_s?.mean, t.competing_per_s?.value));
-    let mut worst: Option<(f64, &TenantStudy, &TenantStudy)> = None;
-    for small in &point.tenants {
-        for large in &point.tenants {
-            let (Some((ws, all_s, in_s)), Some((wl, all_l, in_l))) = (of(small), of(large)) else { continue };
-            if ws < wl && all_s > 1.1 * all_l && in_s < in_l {
-                let factor = all_s / all_l;
-                if worst.is_none_or(|(w, ..)| factor > w) {
-                    worst = Some((factor, small, large));
-                }
+fn misleading_mean<'a>(record: &Record, point: &'a PointStudy) -> Option<Draft<'a>> {
+    let of_tenant = |i: usize| -> Option<(f64, Mean, Mean)> {
+        let all = sample::runs(&sample::tenants(record, point, i), sample::events_per_s)?;
+        Some((point.tenants[i].weight_pct?, all, sample::competing_per_s(record, point, i)?))
+    };
+    let known: Vec<Option<(f64, Mean, Mean)>> = (0..point.tenants.len()).map(of_tenant).collect();
+    let mut worst: Option<(f64, usize, usize)> = None;
+    let mut pairs = 0;
+    for (small, of_small) in known.iter().enumerate() {
+        for (large, of_large) in known.iter().enumerate() {
+            let (Some((ws, all_s, in_s)), Some((wl, all_l, in_l))) = (of_small, of_large) else { continue };
+            if ws >= wl {
+                continue;
+            }
+            pairs += 1;
+            let factor = all_s.value / all_l.value;
+            if factor > MISLEADS && in_s.value < in_l.value && worst.is_none_or(|(w, ..)| factor > w) {
+                worst = Some((factor, small, large));
             }
         }
     }
-    let (factor, small, large) = worst?;
-    Some(verdict(
-        "mean-over-all-runs-misleads",
-        &point.label,
-        Some(true),
-        format!(
-            "{}The mean over all runs misleads: it gives {} ({:.2} % of the weight) {} events/s, {} times {}'s ({:.2} %), \
-             because the small ones go on alone when the large ones are done. While all compete it is {} against {}.",
-            prefix(&point.label),
-            small.name,
-            small.weight_pct?,
-            three(small.events_per_s?.mean),
-            three(factor),
-            large.name,
-            large.weight_pct?,
-            with_interval(small.competing_per_s?, 1),
-            with_interval(large.competing_per_s?, 1),
-        ),
-        Test::of(
-            "rate of the smaller over the larger, mean of all runs",
-            "",
-            "> 1, though below 1 while all compete",
+    let (_, small, large) = worst?;
+    let ((ws, all_s, in_s), (wl, all_l, in_l)) = (known[small]?, known[large]?);
+    // Whether the small one really went on when the large one was done, in every repetition.
+    let end = |cell: &Cell, i: usize| cell.tenants.get(i).and_then(span).map(|s| s.to_s);
+    let later = |cell: &&Cell| end(cell, small).zip(end(cell, large)).is_some_and(|(s, l)| s > l);
+    let goes_on = sample::cells(record, point).iter().all(later);
+    let because = if goes_on { ": in every repetition it went on when the other was done" } else { "" };
+    let (small, large) = (&point.tenants[small].name, &point.tenants[large].name);
+    Some(
+        Draft::with(
+            "mean-over-all-runs-misleads",
+            &point.label,
+            ("rate of the smaller over the larger, mean of all runs; while all compete it is below 1", ""),
+            vec![
+                (all_s.over(all_l)?, Claim::AtLeast(MISLEADS)),
+                (in_s.over(in_l)?, Claim::AtMost(1.0)),
+            ],
+            move |d| {
+                // Only what is decided is worth the warning.
+                (d[0].yes() && d[1].yes()).then(|| Said {
+                    holds: Some(true),
+                    shown: Some(0),
+                    text: format!(
+                        "{}The mean over all runs misleads: it gives {small} ({ws:.2} % of the weight) {} events/s, {} times \
+                         {large}'s ({wl:.2} %){because}. While all compete it is {} against {} events/s.",
+                        prefix(&point.label),
+                        three(all_s.value),
+                        d[0].words(2),
+                        three(in_s.value),
+                        three(in_l.value),
+                    ),
+                })
+            },
         )
-        .value(factor),
-    ))
+        .picked_from(pairs),
+    )
 }
 
 /// Whether the order of activation matters: shares of the same tenants, started in different orders.
-fn order(record: &Record) -> Option<Verdict> {
-    use crate::study::window::{competing, rate, work};
+fn order<'a>(record: &Record) -> Option<Draft<'a>> {
     let mut sets: Vec<(Vec<Option<u64>>, Vec<&Cell>)> = Vec::new();
     for cell in record.cells.iter().filter(|cell| cell.tenants.len() > 1) {
         let mut units: Vec<Option<u64>> = cell.tenants.iter().map(|t| t.units).collect();
@@ -244,7 +309,7 @@ fn order(record: &Record) -> Option<Verdict> {
             None => sets.push((units, vec![cell])),
         }
     }
-    let mut worst: Option<(f64, u64)> = None;
+    let mut ranges: Vec<(Figure, u64)> = Vec::new();
     let mut orders = 0;
     for (units, cells) in &sets {
         // Shares by units, for each order in which the units were activated.
@@ -253,11 +318,9 @@ fn order(record: &Record) -> Option<Verdict> {
             let order: Vec<u64> =
                 cell.activation.iter().filter_map(|&i| cell.tenants.get(i)?.units).collect();
             let Some(window) = competing(cell) else { continue };
-            let shares: Option<Vec<f64>> = units
-                .iter()
-                .map(|unit| rate(cell.tenants.iter().find(|t| t.units == *unit)?, window, work))
-                .collect();
-            let Some(rates) = shares else { continue };
+            let of_unit =
+                |unit: &Option<u64>| sample::rate_in(cell.tenants.iter().find(|t| t.units == *unit)?, window);
+            let Some(rates) = units.iter().map(of_unit).collect::<Option<Vec<f64>>>() else { continue };
             let sum: f64 = rates.iter().sum();
             let shares: Vec<f64> = rates.iter().map(|r| r / sum).collect();
             match by_order.iter_mut().find(|(known, _)| *known == order) {
@@ -270,36 +333,35 @@ fn order(record: &Record) -> Option<Verdict> {
         }
         orders = orders.max(by_order.len());
         for (index, unit) in units.iter().enumerate() {
-            let means: Vec<f64> = by_order
+            let means: Vec<Mean> = by_order
                 .iter()
-                .filter_map(|(_, all)| mean(&all.iter().map(|s| s[index]).collect::<Vec<_>>()))
+                .filter_map(|(_, all)| Mean::of(&all.iter().map(|s| s[index]).collect::<Vec<_>>()))
                 .collect();
-            let (min, max) =
-                means.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
-            let difference = 100.0 * (max - min) / mean(&means).unwrap_or(1.0);
-            if let (Some(unit), true) = (unit, worst.is_none_or(|(w, _)| difference > w)) {
-                worst = Some((difference, *unit));
-            }
+            let middle = crate::study::stats::mean(&means.iter().map(|m| m.value).collect::<Vec<_>>())?;
+            let parts = means.iter().map(|m| Figure::Mean(m.times(100.0 / middle))).collect();
+            ranges.push((Figure::Range(parts), (*unit)?));
         }
     }
-    let (difference, unit) = worst?;
-    let holds = difference <= MORE_CPUS_PCT;
-    Some(verdict(
+    let value = |f: &Figure| f.value().unwrap_or(0.0);
+    let unit = ranges.iter().max_by(|a, b| value(&a.0).total_cmp(&value(&b.0)))?.1;
+    Some(Draft::new(
         "order-of-activation",
         "",
-        Some(holds),
-        format!(
-            "The order of activation {}: over {orders} orders the share of a tenant differs by at most {} % of itself \
-             ({unit} units).",
-            if holds { "does not matter" } else { "matters" },
-            three(difference)
-        ),
-        Test::of(
-            "largest difference of a tenant's mean share between orders",
-            "% of the share",
-            format!("<= {MORE_CPUS_PCT}"),
-        )
-        .value(difference),
+        ("largest difference of a tenant's mean share between orders", "% of the share"),
+        Figure::Largest(ranges.into_iter().map(|(figure, _)| figure).collect()),
+        Claim::AtMost(MORE_CPUS_PCT),
+        move |d| {
+            format!(
+                "{}: over {orders} orders the share of a tenant differs by at most {} % of itself ({unit} units).",
+                by(
+                    d[0].holds,
+                    "The order of activation does not matter",
+                    "The order of activation matters",
+                    "Whether the order of activation matters is open"
+                ),
+                of(&d[0])
+            )
+        },
     ))
 }
 
@@ -359,7 +421,7 @@ mod tests {
             cell(vec![tenant("a", Some(1), &a_runs), tenant("b", Some(10), &b_runs)]),
         )]));
         let v = study.verdicts.iter().find(|v| v.id == "mean-over-all-runs-misleads").unwrap();
-        assert!(v.text.contains("gives a") && v.text.contains("10.0 against 100.0"), "{}", v.text);
+        assert!(v.text.contains("gives a") && v.text.contains("10.0 against 100 events/s"), "{}", v.text);
     }
 
     #[test]
@@ -367,10 +429,43 @@ mod tests {
         let mut there = cell(vec![steady("a", 1, 4, 100.0), steady("b", 2, 4, 200.0)]);
         let mut back = there.clone();
         back.activation = vec![1, 0];
-        let same = study(&record(vec![("up", there.clone()), ("down", back.clone())]));
+        let twice = |there: &Cell, back: &Cell| {
+            study(&record(
+                [there, back, there, back]
+                    .map(|c| (if c.activation[0] == 0 { "up" } else { "down" }, c.clone()))
+                    .into(),
+            ))
+        };
+        let same = twice(&there, &back);
         assert_eq!(same.verdicts.iter().find(|v| v.id == "order-of-activation").unwrap().holds, Some(true));
         there.tenants[0] = steady("a", 1, 4, 200.0);
-        let other = study(&record(vec![("up", there), ("down", back)]));
+        let other = twice(&there, &back);
         assert_eq!(other.verdicts.iter().find(|v| v.id == "order-of-activation").unwrap().holds, Some(false));
+        // One of each order decides nothing.
+        let once = study(&record(vec![("up", there), ("down", back)]));
+        assert_eq!(once.verdicts.iter().find(|v| v.id == "order-of-activation").unwrap().holds, None);
+    }
+
+    #[test]
+    fn unlike_loads_are_compared_by_cpu_time_never_by_events() {
+        // Weights 1:9; CPU time is in proportion, events of a burner and a reader of files are not.
+        let unlike = |wobble: f64| {
+            let mut burner = steady("a", 9, 5, 100_000.0);
+            burner.workload = "spin".into();
+            let mut reader = steady("b", 1, 5, 7.0);
+            reader.workload = "sieve --from 1 --to 99 --read own".into();
+            for (tenant, cpu) in [(&mut burner, 0.9), (&mut reader, 0.1 + wobble)] {
+                tenant.limits.cpus = "0".parse().ok();
+                for run in &mut tenant.runs {
+                    (run.account.user_s, run.account.sys_s) = (Some(cpu), Some(0.0));
+                }
+            }
+            ("10 %", cell(vec![burner, reader]))
+        };
+        let study = study(&record([0.0, 0.0003, -0.0003].map(unlike).into()));
+        let v = study.verdicts.iter().find(|v| v.id == "weights-hold").unwrap();
+        assert_eq!(v.holds, Some(true), "{v:?}");
+        assert!((study.points[0].tenants[1].share_pct.unwrap().value - 10.0).abs() < 0.1);
+        assert_eq!(study.points[0].tenants[1].competing_per_s, None);
     }
 }

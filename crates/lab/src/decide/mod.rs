@@ -1,0 +1,365 @@
+//! One place decides what may be said. Pure.
+//!
+//! A [`Figure`] is an estimate that knows its error at any level of confidence; a [`Claim`] holds it against a bound.
+//! [`decide`] answers *holds*, *does not hold* or *undecided*: a claim is decided only when the whole interval lies on one
+//! side of the bound. A [`Draft`] is what a page wants to say; [`page`] decides all drafts of one page together, so that
+//! the chance that *any* of its answers is wrong is at most 5 % (Bonferroni: each claim gets its part of the 5 %).
+//!
+//! ```text
+//! claim: <= 10          interval         answer
+//!                  |--x--|      10       holds, margin 10 - high
+//!                           |--x-10---|  undecided; more repetitions narrow the interval
+//!                               10 |-x-| does not hold, margin low - 10
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+mod figure;
+
+pub use figure::{Figure, Mean, t_factor};
+
+/// Chance that any answer of a page is wrong.
+pub const PAGE_ALPHA: f64 = 0.05;
+/// Beyond this an end of an interval tells nothing but its order.
+const FAR: f64 = 1e7;
+/// More repetitions than this are not recommended.
+const MOST: usize = 10_000;
+
+/// What is held against a bound.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Claim {
+    /// Not above.
+    AtMost(f64),
+    /// Not below.
+    AtLeast(f64),
+}
+
+impl Claim {
+    /// The bound.
+    pub fn bound(self) -> f64 {
+        match self {
+            Self::AtMost(bound) | Self::AtLeast(bound) => bound,
+        }
+    }
+}
+
+impl std::fmt::Display for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sign = if matches!(self, Self::AtMost(_)) { "<=" } else { ">=" };
+        write!(f, "{sign} {}", short(self.bound()))
+    }
+}
+
+/// A number without trailing zeros, four significant digits.
+pub fn short(value: f64) -> String {
+    if value.abs() >= FAR {
+        return format!("{value:.1e}");
+    }
+    let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    let text = format!("{value:.*}", (3 - digits).clamp(0, 6) as usize);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// The answer to one claim.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Decision {
+    /// Whether the claim holds; `None`: undecided.
+    pub holds: Option<bool>,
+    /// The estimate.
+    pub value: Option<f64>,
+    /// Its interval at the level the decision was made at; ends may be infinite. `None` for what was seen in full.
+    pub interval: Option<[f64; 2]>,
+    /// What it was held against.
+    pub claim: Claim,
+    /// From the bound to the nearer end of the interval; negative: so far the interval reaches beyond the bound.
+    pub margin: Option<f64>,
+    /// Repetitions that would settle an undecided claim, if the estimate stays what it is. `None`: none below 10,000, or
+    /// more repetitions do not help.
+    pub needs: Option<usize>,
+    /// Values each part of the figure comes from, the fewest.
+    pub n: Option<usize>,
+    /// Something was cut off: an end of the interval that is open is really a bound.
+    pub cut_off: bool,
+}
+
+impl Decision {
+    /// Whether the claim holds beyond its interval.
+    pub fn yes(&self) -> bool {
+        self.holds == Some(true)
+    }
+
+    /// Whether it does not, beyond its interval.
+    pub fn no(&self) -> bool {
+        self.holds == Some(false)
+    }
+
+    /// `1.02 [0.98, 1.07]`; an end that is not known is named.
+    pub fn words(&self, decimals: usize) -> String {
+        let value = self.value.map_or_else(|| "?".to_owned(), |v| format!("{v:.decimals$}"));
+        match self.interval {
+            Some([low, high]) if low.is_finite() && high.is_finite() && low < high => {
+                let end = |v: f64| if v.abs() < FAR { format!("{v:.decimals$}") } else { short(v) };
+                format!("{value} [{}, {}]", end(low), end(high))
+            }
+            Some([low, high]) if low.is_finite() && high.is_finite() => value,
+            Some([low, _]) if low.is_finite() && self.cut_off => format!("at least {low:.decimals$}"),
+            Some([_, high]) if high.is_finite() && self.cut_off => format!("at most {high:.decimals$}"),
+            Some(_) => format!("{value} [no interval]"),
+            None => value,
+        }
+    }
+
+    /// Why it is undecided, and what would settle it; empty where it is decided.
+    pub fn undecided(&self, unit: &str) -> String {
+        if self.holds.is_some() {
+            return String::new();
+        }
+        let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+        match self.interval {
+            Some([low, high]) if low.is_finite() && high.is_finite() => {
+                let more = match self.needs {
+                    Some(n) => format!("about {n} repetitions would settle it if the estimate stays"),
+                    None => format!("more than {MOST} repetitions would be needed"),
+                };
+                format!(
+                    "Undecided: the bound of {}{unit} lies within {} to {}; {more}.",
+                    short(self.claim.bound()),
+                    short(low),
+                    short(high)
+                )
+            }
+            _ if self.n.is_none_or(|n| n < 2) => {
+                "Undecided: one repetition shows no interval; at least 3 are needed.".into()
+            }
+            _ => "Undecided: runs were cut off, so that only a bound is known.".into(),
+        }
+    }
+}
+
+/// Decides a claim with an error of at most `alpha`.
+pub fn decide(figure: &Figure, claim: Claim, alpha: f64) -> Decision {
+    let (value, ends) = (figure.value().filter(|v| v.is_finite()), figure.interval(alpha));
+    let n = figure.n();
+    let mut decision = Decision {
+        holds: None,
+        value,
+        interval: ends.filter(|_| figure.parts() > 0),
+        claim,
+        margin: None,
+        needs: None,
+        n,
+        cut_off: figure.is_bound(),
+    };
+    let (Some(value), Some([low, high])) = (value, ends) else { return decision };
+    let bound = claim.bound();
+    let (inside, outside) = match claim {
+        Claim::AtMost(_) => (bound - high, low - bound),
+        Claim::AtLeast(_) => (low - bound, bound - high),
+    };
+    decision.holds = if inside >= 0.0 {
+        Some(true)
+    } else if outside > 0.0 {
+        Some(false)
+    } else {
+        None
+    };
+    decision.margin = Some(if inside >= 0.0 { inside } else { outside }).filter(|m| m.is_finite());
+    if decision.holds.is_none() && !figure.is_bound() {
+        let reach = if bound > value { high - value } else { value - low };
+        decision.needs = n.filter(|n| *n > 1).and_then(|n| needed(n, reach, (bound - value).abs(), alpha));
+    }
+    decision
+}
+
+/// Repetitions at which an interval that reaches so far with `n` reaches less than `wanted`.
+fn needed(n: usize, reach: f64, wanted: f64, alpha: f64) -> Option<usize> {
+    if !(reach.is_finite() && wanted > 0.0) {
+        return None;
+    }
+    let at = |n: usize| t_factor(n as f64 - 1.0, alpha) / (n as f64).sqrt();
+    let unit = reach / at(n);
+    let fits = |n: &usize| unit * at(*n) < wanted;
+    if !fits(&MOST) {
+        return None;
+    }
+    let (mut low, mut high) = (n, MOST);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        if fits(&middle) { high = middle } else { low = middle }
+    }
+    Some(high)
+}
+
+/// One statement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Name, such as `weights-hold`; unique in a study together with `about`.
+    pub id: String,
+    /// What it is about: a point, a tenant; empty for the whole.
+    pub about: String,
+    /// In words.
+    pub text: String,
+    /// Whether the test is passed; `None` where the data do not decide.
+    pub holds: Option<bool>,
+    /// The test.
+    pub test: Test,
+}
+
+/// What decides a verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Test {
+    /// The statistic, in words.
+    pub statistic: String,
+    /// Its value.
+    pub value: Option<f64>,
+    /// Its interval at `level_pct`; `None` where it has none (seen in full, or a single repetition), an end that is not
+    /// known is `null`.
+    pub interval: Option<[Option<f64>; 2]>,
+    /// Its unit, such as `%`.
+    pub unit: String,
+    /// What it is held against, such as `<= 2`.
+    pub bound: String,
+    /// Confidence of the interval, percent: all answers of a page hold together at 95 %.
+    #[serde(default)]
+    pub level_pct: Option<f64>,
+    /// From the bound to the nearer end of the interval; negative: the interval reaches so far beyond it.
+    #[serde(default)]
+    pub margin: Option<f64>,
+    /// Repetitions that would settle an undecided one.
+    #[serde(default)]
+    pub needs_repetitions: Option<usize>,
+}
+
+/// What is said once the claims are decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// The answer.
+    pub holds: Option<bool>,
+    /// In words; why it is undecided is added.
+    pub text: String,
+    /// The claim whose figure is shown; `None` where the answer is not that of one claim.
+    pub shown: Option<usize>,
+}
+
+/// Writes the sentence from the decisions; `None`: nothing is to be said.
+type Words<'a> = Box<dyn Fn(&[Decision]) -> Option<Said> + 'a>;
+
+/// What a page wants to say: claims, and the sentence that follows from how they are decided.
+pub struct Draft<'a> {
+    id: String,
+    about: String,
+    statistic: String,
+    unit: String,
+    claims: Vec<(Figure, Claim)>,
+    /// How many were looked at before these were picked.
+    tries: usize,
+    words: Words<'a>,
+}
+
+impl<'a> Draft<'a> {
+    /// A statement whose answer is that of its first claim.
+    pub fn new(
+        id: &str,
+        about: &str,
+        (statistic, unit): (&str, &str),
+        figure: Figure,
+        claim: Claim,
+        text: impl Fn(&[Decision]) -> String + 'a,
+    ) -> Self {
+        Self::with(id, about, (statistic, unit), vec![(figure, claim)], move |decisions| {
+            Some(Said { holds: decisions.first()?.holds, text: text(decisions), shown: Some(0) })
+        })
+    }
+
+    /// A statement on several claims.
+    pub fn with(
+        id: &str,
+        about: &str,
+        (statistic, unit): (&str, &str),
+        claims: Vec<(Figure, Claim)>,
+        words: impl Fn(&[Decision]) -> Option<Said> + 'a,
+    ) -> Self {
+        Self {
+            id: id.into(),
+            about: about.into(),
+            statistic: statistic.into(),
+            unit: unit.into(),
+            claims,
+            tries: 1,
+            words: Box::new(words),
+        }
+    }
+
+    /// One more claim, such as a cause: decided with the others, and counted.
+    #[must_use]
+    pub fn and(mut self, figure: Figure, claim: Claim) -> Self {
+        self.claims.push((figure, claim));
+        self
+    }
+
+    /// It was picked from so many.
+    #[must_use]
+    pub fn picked_from(mut self, tries: usize) -> Self {
+        self.tries = tries.max(1);
+        self
+    }
+
+    /// Its claims are those of another draft of the page: they are decided once, and counted there.
+    #[must_use]
+    pub fn decided_already(mut self) -> Self {
+        self.tries = 0;
+        self
+    }
+
+    fn weight(&self) -> usize {
+        self.claims.iter().filter(|(figure, _)| figure.parts() > 0).count() * self.tries
+    }
+}
+
+/// Decides everything a page wants to say, so that the chance of any wrong answer is at most [`PAGE_ALPHA`].
+pub fn page(drafts: Vec<Draft<'_>>) -> Vec<Verdict> {
+    let claims: usize = drafts.iter().map(Draft::weight).sum();
+    let each = PAGE_ALPHA / claims.max(1) as f64;
+    drafts.into_iter().filter_map(|draft| verdict(&draft, each)).collect()
+}
+
+fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
+    let decisions: Vec<Decision> =
+        draft.claims.iter().map(|(figure, claim)| decide(figure, *claim, alpha)).collect();
+    let said = (draft.words)(&decisions)?;
+    let shown = decisions.get(said.shown.unwrap_or(0))?;
+    let mut text = said.text;
+    if said.holds.is_none() {
+        // The claim that keeps it open says why.
+        let open = decisions.iter().find(|d| d.holds.is_none()).unwrap_or(shown);
+        let unit = if std::ptr::eq(open, shown) { draft.unit.as_str() } else { "" };
+        let why = open.undecided(unit);
+        if !why.is_empty() {
+            text = format!("{} {why}", text.trim_end());
+        }
+    }
+    let finite = |v: f64| Some(v).filter(|v| v.is_finite());
+    // Of one repetition there is none, even where a deviation cannot be below 0.
+    let known = |[a, b]: [f64; 2]| shown.cut_off || (a.is_finite() && b.is_finite());
+    let interval = shown.interval.filter(|i| known(*i)).map(|[a, b]| [finite(a), finite(b)]);
+    let one = said.shown.is_some();
+    Some(Verdict {
+        id: draft.id.clone(),
+        about: draft.about.clone(),
+        text,
+        holds: said.holds,
+        test: Test {
+            statistic: draft.statistic.clone(),
+            value: shown.value.filter(|_| one),
+            interval: interval.filter(|_| one),
+            unit: draft.unit.clone(),
+            bound: if one { shown.claim.to_string() } else { String::new() },
+            level_pct: interval.filter(|_| one).map(|_| 100.0 * (1.0 - alpha)),
+            margin: shown.margin.filter(|_| one),
+            needs_repetitions: shown.needs.filter(|_| one && said.holds.is_none()),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;
