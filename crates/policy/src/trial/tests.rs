@@ -78,6 +78,18 @@ fn one_error_budget_is_shared_by_those_that_are_confirmed() {
 }
 
 #[test]
+fn a_gain_must_be_proved_also_where_nobody_is_guarded() {
+    let guard = GuardLimits { min_cpu_pct: f64::INFINITY, ..GuardLimits::default() };
+    for seed in 0..20 {
+        let trial = Trial::new(1, TrialRules { guard, seed, ..TrialRules::default() }, PACE);
+        let (decision, _) =
+            hold(trial, seed, |c, chance| summary(100.0 + 10.0 * c as f64 + 4.0 * chance, 10.0));
+        let verdict = &decision.verdicts[1];
+        assert!(verdict.kept && verdict.evidence >= 20.0, "{seed}: {verdict:?}");
+    }
+}
+
+#[test]
 fn doing_nothing_wins_when_nothing_helps() {
     let decision = run(&[(150.0, 30.0), (150.0, 30.0), (149.0, 31.0)], 3.0, 2);
     assert_eq!(decision.winner, 0, "{decision:?}");
