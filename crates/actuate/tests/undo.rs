@@ -5,14 +5,14 @@ mod world;
 
 use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium};
 use evenkeel_actuate::{ActuateError, Actuator, Namespaces, Options, Verdict};
-use evenkeel_base::{CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
+use evenkeel_base::{Change, CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
 use world::{Host, LINK, THREAD, host, plan};
 
 fn batch(nice: i32) -> Setting {
     Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
 }
 
-fn all(_: &Target) -> bool {
+fn all(_: &Change) -> bool {
     true
 }
 
