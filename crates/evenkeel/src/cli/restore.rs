@@ -1,6 +1,7 @@
 //! `evenkeel restore`: put back what a run changed.
 
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -70,7 +71,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             Err(error) => problem = Some(cannot(error, dir)),
         }
     }
-    let nothing = !total.left_behind && problem.is_some();
+    let removed = remove_leftovers(global);
+    if removed > 0 {
+        let what = "cgroups and directories removed that a killed demo, prove, lab or exec had made";
+        total.report.notes.push(format!("{removed} {what}"));
+    }
+    let nothing = !total.left_behind && total.report.notes.is_empty() && problem.is_some();
     if !nothing {
         show(global.output, &total).context("cannot write the result")?;
     }
@@ -97,6 +103,23 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 /// Where journals are: of runs, of what `net` set, and of experiments, which have lives of their own.
 fn state_dirs(global: &Global) -> [PathBuf; 3] {
     [global.state_dir.clone(), super::net::state(global), global.state_dir.join("lab")]
+}
+
+/// Inode of the first pid namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Removes what commands that make cgroups and directories of their own left when they were killed; how many. Their names
+/// and records carry the maker's pid, so it is done only where every process can be seen.
+fn remove_leftovers(global: &Global) -> usize {
+    if !std::fs::metadata("/proc/self/ns/pid").is_ok_and(|found| found.ino() == FIRST_PID_NAMESPACE) {
+        return 0;
+    }
+    let records = global.state_dir.join("exec");
+    let of_exec = || std::fs::read_dir(&records).map_or(0, Iterator::count);
+    let before = of_exec();
+    evenkeel_lab::exec::sweep(&records);
+    let groups = evenkeel_lab::tenant::sweep_stale().unwrap_or(0) + evenkeel_lab::runner::sweep_stale();
+    before.saturating_sub(of_exec()) + groups
 }
 
 /// Adds what another journal came to.
@@ -268,7 +291,7 @@ fn quoted(field: String) -> String {
 }
 
 fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Result<()> {
-    if !recovery.left_behind {
+    if !recovery.left_behind && recovery.report.notes.is_empty() {
         writeln!(out, "nothing to do: no run left changes behind")?;
     }
     let lines: Vec<[String; 5]> = rows

@@ -1,0 +1,72 @@
+//! What commands make for themselves, cgroups and directories, after they were killed. A program of its own: every
+//! `evenkeel restore` at the same time would clear up, too. Needs root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::process::{Child, Command, Output};
+
+/// A child that ends with its guard.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn restore(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.arg("--state-dir").arg(dir).arg("restore").args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn what_a_killed_command_had_made_for_itself_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command
+        .args(["prove", "--mixes", "1"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let mut prove = Guard(command.spawn().unwrap());
+    let name = format!("evenkeel-lab-{}-", prove.0.id());
+    let is_there = || {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounts = mounts
+            .lines()
+            .filter(|line| line.contains(" - cgroup"))
+            .map(|line| line.split(' ').nth(4).unwrap());
+        mounts.chain(["/tmp"]).any(|at| {
+            let mut names =
+                std::fs::read_dir(at).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            names.any(|found| found.to_string_lossy().starts_with(&name))
+        })
+    };
+    for _ in 0..600 {
+        if is_there() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(is_there(), "it made nothing");
+    prove.0.kill().unwrap();
+    prove.0.wait().unwrap();
+    assert!(is_there(), "nothing was left");
+    let mut told = String::new();
+    // Its loads end with it, which takes the kernel a moment.
+    for _ in 0..100 {
+        let output = restore(dir.path(), &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        told.push_str(&text(&output.stdout));
+        if !is_there() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(!is_there(), "{told}");
+    assert!(told.contains("removed that a killed"), "{told}");
+}
