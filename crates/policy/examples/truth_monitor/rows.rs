@@ -191,7 +191,7 @@ pub fn run(trials: u64, only: &str, mut each: impl FnMut(&Row)) {
 
 /// What the blocks cost, of the gain, over four hours, against their share of the time.
 fn costs(trials: u64) -> Vec<Row> {
-    [0.0, 0.3, 1.0, 3.0]
+    [0.0f64, 0.3, 1.0, 3.0]
         .into_iter()
         .map(|fade_s| {
             let mut row = Row {
