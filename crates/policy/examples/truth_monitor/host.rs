@@ -1,7 +1,5 @@
 //! A host that is not there: tasks with a demand of their own, noise, and a change whose effect is known.
 
-use std::collections::BTreeMap;
-
 use evenkeel_base::TaskId;
 use evenkeel_policy::monitor::{Arm, Decided, Leave, Monitor, MonitorRules, Seen, Subject, Usage};
 use rand::seq::SliceRandom;
@@ -189,7 +187,8 @@ impl Host {
         }
         let parts = parts as f64;
         let (begins, ends) = (self.now_s - seconds, self.now_s);
-        let usages: BTreeMap<Subject, Usage> = usages
+        // In the order of their identities.
+        let usages: Vec<(Subject, Usage)> = usages
             .into_iter()
             .enumerate()
             .filter(|(index, _)| self.tasks[*index].begins_s < begins && self.tasks[*index].ends_s > ends)
@@ -200,7 +199,7 @@ impl Host {
             })
             .collect();
         let cpu_pct = got / parts;
-        Seen { seconds, score: cpu_pct, cpu_pct, wait_p99_ms: None, usages: usages.into_iter().collect() }
+        Seen { seconds, score: cpu_pct, cpu_pct, wait_p99_ms: None, usages }
     }
 
     /// The decision's pairs, their order left to chance.

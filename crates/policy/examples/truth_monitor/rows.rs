@@ -1,9 +1,9 @@
 //! The rows: what is to hold, and how often it does.
 
+use evenkeel_base::stats::{bets::SignBets, binomial};
 use evenkeel_policy::monitor::{HoldoutRules, Leave, MonitorRules, OnlineControl};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
-use statrs::distribution::{Beta, ContinuousCDF};
 
 use crate::host::{Outcome, Scene, normal, t3, watch};
 
@@ -24,27 +24,13 @@ pub struct Row {
 impl Row {
     /// Upper end of the one-sided 95 % interval of the share that goes wrong (Clopper and Pearson).
     pub fn upper(&self) -> f64 {
-        clopper_pearson_upper(self.wrong, self.trials, 0.05)
+        binomial::upper(self.wrong, self.trials, 0.05)
     }
 
     /// Whether the limit is refuted: so many or more would go wrong in less than one of 100 runs if the limit held.
     pub fn refuted(&self) -> bool {
-        clopper_pearson_lower(self.wrong, self.trials, 0.01) > self.limit
+        binomial::lower(self.wrong, self.trials, 0.01) > self.limit
     }
-}
-
-fn clopper_pearson_upper(wrong: u64, trials: u64, alpha: f64) -> f64 {
-    if wrong >= trials {
-        return 1.0;
-    }
-    Beta::new(wrong as f64 + 1.0, (trials - wrong) as f64).map_or(1.0, |beta| beta.inverse_cdf(1.0 - alpha))
-}
-
-fn clopper_pearson_lower(wrong: u64, trials: u64, alpha: f64) -> f64 {
-    if wrong == 0 {
-        return 0.0;
-    }
-    Beta::new(wrong as f64, (trials - wrong) as f64 + 1.0).map_or(0.0, |beta| beta.inverse_cdf(alpha))
 }
 
 /// What a row asks of an outcome: true is wrong.
@@ -58,6 +44,28 @@ struct Question {
     wrong: Wrong,
     /// Draws what differs from trial to trial.
     vary: fn(&mut Scene, &mut Pcg32),
+}
+
+impl Question {
+    /// How often it went wrong in these trials, and how often a change went for each reason.
+    fn answers(&self, trials: impl Iterator<Item = u64>) -> (u64, [u64; 3]) {
+        let (mut wrong, mut whys) = (0, [0; 3]);
+        for trial in trials {
+            let seed = 1_000_003 * trial + 17;
+            let mut scene = self.scene;
+            (self.vary)(&mut scene, &mut Pcg32::seed_from_u64(seed ^ 0xface));
+            let outcome = watch(scene, MonitorRules::default(), self.seconds, seed);
+            wrong += u64::from((self.wrong)(&outcome, &scene));
+            if let Some((_, why)) = &outcome.left {
+                whys[match why {
+                    Leave::Victims(_) => 0,
+                    Leave::NoGain(_) => 1,
+                    Leave::Loss(_) => 2,
+                }] += 1;
+            }
+        }
+        (wrong, whys)
+    }
 }
 
 fn gone(outcome: &Outcome, _: &Scene) -> bool {
@@ -160,24 +168,20 @@ fn questions() -> Vec<Question> {
 }
 
 /// One row after the other, each with so many trials; those whose name has this in it.
-pub fn run(trials: u64, only: &str, mut each: impl FnMut(&Row)) {
+pub fn run(trials: u64, threads: u64, only: &str, mut each: impl FnMut(&Row)) {
     for question in questions().iter().filter(|q| q.name.contains(only)) {
         let mut row =
             Row { name: question.name.clone(), trials, wrong: 0, limit: question.limit, note: String::new() };
         let mut whys = [0u64; 3];
-        for trial in 0..trials {
-            let seed = 1_000_003 * trial + 17;
-            let mut scene = question.scene;
-            (question.vary)(&mut scene, &mut Pcg32::seed_from_u64(seed ^ 0xface));
-            let outcome = watch(scene, MonitorRules::default(), question.seconds, seed);
-            row.wrong += u64::from((question.wrong)(&outcome, &scene));
-            if let Some((_, why)) = &outcome.left {
-                whys[match why {
-                    Leave::Victims(_) => 0,
-                    Leave::NoGain(_) => 1,
-                    Leave::Loss(_) => 2,
-                }] += 1;
-            }
+        let ended = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads)
+                .map(|first| scope.spawn(move || question.answers((first..trials).step_by(threads as usize))))
+                .collect();
+            workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        for (wrong, went) in ended.into_iter().flatten() {
+            row.wrong += wrong;
+            whys.iter_mut().zip(went).for_each(|(all, some)| *all += some);
         }
         row.note = format!("victims {}, no gain {}, loss {}", whys[0], whys[1], whys[2]);
         each(&row);
@@ -220,7 +224,7 @@ fn costs(trials: u64) -> Vec<Row> {
 }
 
 /// Days of 300 decisions, 90 % without effect: false keeps, and a real effect from decision 200 on that is found. The
-/// evidence of a decision is that of pairs of windows with noise of 4 % each: the anytime-valid normal mixture, at most 30.
+/// evidence of a decision is that of pairs of windows with noise of 4 % each: the sign bets of the confirmation, at most 40.
 fn online(days: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, heavy, early) in [("", false, true), (", t3", true, true), (", none before", false, false)] {
@@ -262,12 +266,11 @@ fn online(days: u64) -> Vec<Row> {
 }
 
 fn confirm(rng: &mut Pcg32, gain: f64, heavy: bool, alpha: f64) -> bool {
-    let mut known = evenkeel_policy::monitor::Sequence::new(0.057);
-    for _ in 0..30 {
+    let mut bets = SignBets::new(Some(0.057));
+    for _ in 0..40 {
         let mut noise = || 0.04 * if heavy { t3(rng) } else { normal(rng) };
-        let pair = gain + noise() - noise();
-        known.add(pair);
-        if known.lower(alpha) > 0.0 {
+        bets.add(gain + noise() - noise());
+        if bets.evidence() >= 1.0 / alpha {
             return true;
         }
     }

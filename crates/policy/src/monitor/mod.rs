@@ -153,6 +153,11 @@ impl Monitor {
         self.holdout.step()
     }
 
+    /// Whether a block is under way.
+    pub fn in_block(&self) -> bool {
+        self.holdout.in_block()
+    }
+
     /// The running block comes to nothing, for something else happened meanwhile.
     pub fn abort(&mut self, now_s: f64) {
         self.change.clear();
@@ -338,6 +343,6 @@ fn spread(pairs: &[(Seen, Seen)], window_s: f64) -> Option<f64> {
     let seconds = pairs.iter().map(|(_, baseline)| baseline.seconds).sum::<f64>() / pairs.len() as f64;
     // A block holds one window under the baseline against four.
     let shorter = (seconds / window_s).clamp(0.05, 1.0);
-    let error = crate::stats::standard_error(&differences)? * (differences.len() as f64).sqrt();
-    (error > 0.0).then(|| error * (0.625 * shorter).sqrt())
+    let sd = evenkeel_base::stats::sd(&differences)?;
+    (sd > 0.0).then(|| sd * (0.625 * shorter).sqrt())
 }

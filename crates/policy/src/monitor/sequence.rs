@@ -9,7 +9,7 @@
 //! Deviations are in units of a scale that is known before each value, so that a noisy hour does not drown a quiet one.
 
 use evenkeel_base::run::Estimate;
-use statrs::distribution::{ContinuousCDF, Normal};
+use evenkeel_base::stats::normal_cdf;
 
 /// Width of the mixture, per unit of scale: the interval is about as narrow as it gets at some thirty values.
 const MIXTURE: f64 = 0.5;
@@ -78,7 +78,7 @@ impl Sequence {
         let v = (wwdd - 2.0 * mean * wwd + mean * mean * ww).max(0.0);
         let spread = 1.0 + MIXTURE.powi(2) * v;
         let z = s * MIXTURE / spread.sqrt();
-        0.5 * z * z - 0.5 * spread.ln() + (2.0 * Normal::standard().cdf(z)).max(f64::MIN_POSITIVE).ln()
+        0.5 * z * z - 0.5 * spread.ln() + (2.0 * normal_cdf(z)).max(f64::MIN_POSITIVE).ln()
     }
 
     /// Evidence that the true mean is below `mean`, as a logarithm: the least against any mean from there up that is

@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use evenkeel_base::TaskId;
+use evenkeel_base::stats::t_cdf;
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::gamma::digamma;
 
 use super::fdr;
@@ -199,9 +199,13 @@ impl Moments {
         let none = common.freedom * common.variance + self.wxx;
         let some = (none - self.wx * self.wx / precision).max(n * LEAST_VARIANCE);
         let both = 0.5 * (SHRINK / precision).ln() + 0.5 * freedom * (none.max(some) / some).ln();
+        if both < 0.0 {
+            // At most doubled below: no discovery whatever the sign is.
+            return both;
+        }
         // Half of the prior is a gain; what is left of it is what lies on the side of the loss.
         let spread = (some / (freedom * precision)).sqrt();
-        let share = StudentsT::new(0.0, 1.0, freedom).map_or(0.5, |t| t.cdf(sign * self.estimate() / spread));
+        let share = t_cdf(sign * self.estimate() / spread, freedom).unwrap_or(0.5);
         both + (2.0 * share).max(f64::MIN_POSITIVE).ln()
     }
 }
