@@ -43,7 +43,7 @@ fn a_gain_that_vanishes_is_gone_and_one_that_stays_is_not() {
 #[test]
 fn intervals_hold_the_truth_and_blocks_cost_what_they_take() {
     hold(10, "truth outside the interval in 8 h");
-    hold(20, "cost > 1.3 x its share, fades 1 s");
+    hold(60, "cost > 1.3 x its share, fades 1 s");
 }
 
 #[test]
