@@ -15,6 +15,47 @@ pub struct Estimate {
     pub high: f64,
 }
 
+/// An effect of the changes in force, with an interval that holds at every time it is looked at (95 %).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// Best estimate.
+    pub value: f64,
+    /// Lower end of the interval; `None` until there is one.
+    pub low: Option<f64>,
+    /// Upper end of the interval; `None` until there is one.
+    pub high: Option<f64>,
+    /// Since when it is measured, wall clock, nanoseconds since 1970.
+    pub since_ns: u64,
+}
+
+/// The effect in one hour of the day.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HourlyEffect {
+    /// Hour of the clock, UTC, 0 to 23.
+    pub hour: u8,
+    /// Blocks under the baseline.
+    pub blocks: u64,
+    /// CPU got by the scope more than under the baseline, percent of one CPU.
+    pub cpu_pct: Effect,
+}
+
+/// What the changes in force do, measured against random blocks under the baseline.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EffectNow {
+    /// Whether blocks under the baseline say it; otherwise it is as measured at the decision.
+    pub held_out: bool,
+    /// CPU got by the scope more than under the baseline, percent of one CPU.
+    pub cpu_pct: Option<Effect>,
+    /// 99th percentile of the waits counted one by one, longer than under the baseline, ms; `None` where none are.
+    pub wait_p99_ms: Option<Effect>,
+    /// Share of the time that was under the baseline, 0 to 1.
+    pub holdout_share: Option<Effect>,
+    /// Blocks under the baseline so far.
+    pub blocks: u64,
+    /// By hour of the clock, those with a block.
+    pub by_hour: Vec<HourlyEffect>,
+}
+
 /// What the simulator said beforehand that settings would bring, see `evenkeel_model::predict`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
@@ -190,6 +231,9 @@ pub struct RunRecord {
     /// Protected scopes and how they stand.
     #[serde(default)]
     pub protected: Vec<ProtectedStatus>,
+    /// What the changes in force do; `None` while there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect_now: Option<EffectNow>,
     /// The limit against stolen CPU, where one is looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<GovernorStatus>,

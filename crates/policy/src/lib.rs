@@ -7,6 +7,7 @@ pub mod governor;
 pub mod guarantee;
 pub mod guard;
 pub mod levers;
+pub mod monitor;
 pub mod placement;
 pub mod priority;
 pub mod protect;

@@ -288,6 +288,7 @@ impl Store {
             guarantees: record.guarantees.clone(),
             governor: record.governor.clone(),
             protected: record.protected.clone(),
+            effect_now: record.effect_now.clone(),
             stages: Vec::new(),
             changes: Vec::new(),
             ..*record

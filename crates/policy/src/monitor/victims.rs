@@ -1,0 +1,471 @@
+//! Whom a change in force hurts, task by task.
+//!
+//! For each task and each comparison of windows under the change with one under the baseline there is one number: the
+//! difference over the mean of both, averaged over the windows. It is between -2 and 2, and symmetric about zero when the
+//! arms do not differ, because chance decides which window is which. Single tasks have few such numbers, so their
+//! variance is pooled across tasks (the moderated t; Smyth 2004): a prior with `d0` degrees of freedom about `s0²`, both
+//! estimated from all tasks. The evidence is the Bayes factor of a loss against none, which is an e-value at every time
+//! it is looked at; [`fdr::discoveries`] holds the share of false accusations however many tasks there are. A victim is a
+//! loss proved whose shrunken estimate is beyond the limit.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::TaskId;
+use evenkeel_base::stats::t_cdf;
+use serde::{Deserialize, Serialize};
+use statrs::function::gamma::digamma;
+
+use super::fdr;
+use crate::window::Summary;
+
+/// Comparisons needed before anybody can be a victim.
+const LEAST: u64 = 3;
+/// Weight of the prior that says there is no loss, in comparisons of a block: what estimates shrink by.
+const SHRINK: f64 = 1.0;
+/// Tasks from which a common variance is estimated, at least.
+const COMMON: usize = 4;
+/// Most that is believed of a common variance, degrees of freedom.
+const MOST_FREEDOM: f64 = 50.0;
+/// Seconds of windows that have weight 1: three under the baseline against four times as much under the change.
+const UNIT_S: f64 = 3.0 / 1.25;
+/// Comparisons after which a task that was not seen is forgotten.
+const FORGET: u64 = 10;
+/// Variances below this are as good as none: two equal counters in a row.
+const LEAST_VARIANCE: f64 = 1e-6;
+
+/// Who is watched.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// One task.
+    Task(TaskId),
+    /// All tasks of a cgroup, by path.
+    Group(String),
+    /// Everything outside the scope together.
+    Outside,
+}
+
+/// What it got in one window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usage {
+    /// CPU got, percent of one CPU.
+    pub cpu_pct: f64,
+    /// Time waiting, percent of the window; `None` if unknown.
+    pub waited_pct: Option<f64>,
+}
+
+/// What the watch needs of one window.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Seen {
+    /// Length, seconds.
+    pub seconds: f64,
+    /// What the decision weighed: the objective's value, points of CPU.
+    pub score: f64,
+    /// CPU got by the scope, percent of one CPU.
+    pub cpu_pct: f64,
+    /// 99th percentile of the waits that are counted one by one, ms; `None` where none are.
+    pub wait_p99_ms: Option<f64>,
+    /// Everybody, ordered.
+    pub usages: Vec<(Subject, Usage)>,
+}
+
+impl Seen {
+    /// Of a window, with the objective's value of it.
+    pub fn of(summary: &Summary, score: f64) -> Self {
+        let tasks = summary.tasks.iter().map(|(id, rates)| {
+            (Subject::Task(*id), Usage { cpu_pct: rates.got_pct, waited_pct: rates.waited_pct })
+        });
+        let outside =
+            summary.outside_pct.map(|cpu_pct| (Subject::Outside, Usage { cpu_pct, waited_pct: None }));
+        Self {
+            seconds: summary.seconds,
+            score,
+            cpu_pct: summary.got_pct,
+            wait_p99_ms: None,
+            usages: tasks.chain(outside).collect(),
+        }
+    }
+
+    fn usage(&self, subject: &Subject) -> Option<Usage> {
+        let at = self.usages.binary_search_by(|(who, _)| who.cmp(subject)).ok()?;
+        Some(self.usages[at].1)
+    }
+}
+
+/// Windows under the change held against one under the baseline, near each other in time, the order left to chance. All
+/// are of about one length.
+#[derive(Debug, Clone, Copy)]
+pub struct Comparison<'a> {
+    /// Under the change.
+    pub change: &'a [Seen],
+    /// Under the baseline.
+    pub baseline: &'a Seen,
+}
+
+impl Comparison<'_> {
+    /// How much it tells, 1 for three seconds under the baseline against twelve under the change.
+    fn weight(&self) -> f64 {
+        let windows = self.change.len() as f64;
+        self.baseline.seconds / (1.0 + 1.0 / windows) / UNIT_S
+    }
+}
+
+/// How far a change may go with somebody who was promised nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VictimLimits {
+    /// Share of its CPU that a task may lose.
+    pub cpu_loss: f64,
+    /// Share of its CPU that everything outside the scope may lose together.
+    pub outside_cpu_loss: f64,
+    /// Factor by which a task's wait per unit of work may grow.
+    pub wait_factor: f64,
+    /// Waits below this many seconds per second of work are not told apart from none.
+    pub wait_floor: f64,
+    /// Whoever gets less than this, percent of one CPU, is not looked at.
+    pub min_cpu_pct: f64,
+    /// Share of accusations that may be false.
+    pub alpha: f64,
+}
+
+impl Default for VictimLimits {
+    fn default() -> Self {
+        Self {
+            cpu_loss: 0.10,
+            outside_cpu_loss: 0.05,
+            wait_factor: 1.5,
+            wait_floor: 0.02,
+            min_cpu_pct: 0.1,
+            alpha: 0.05,
+        }
+    }
+}
+
+/// In what way somebody is hurt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Loss {
+    /// Gets less CPU.
+    Cpu,
+    /// Waits longer per unit of work.
+    Wait,
+}
+
+const LOSSES: [Loss; 2] = [Loss::Cpu, Loss::Wait];
+
+/// Somebody whom the change hurts beyond the limit, proved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Victim {
+    /// Who.
+    pub subject: Subject,
+    /// How.
+    pub loss: Loss,
+    /// Shrunken estimate of the ratio between change and baseline: 0.6 is a loss of 40 % of its CPU.
+    pub ratio: f64,
+    /// E-value of there being no loss.
+    pub evidence: f64,
+}
+
+/// Sums over one task's comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Moments {
+    n: u64,
+    w: f64,
+    wx: f64,
+    wxx: f64,
+}
+
+impl Moments {
+    fn add(&mut self, w: f64, x: f64) {
+        self.n += 1;
+        self.w += w;
+        self.wx += w * x;
+        self.wxx += w * x * x;
+    }
+
+    /// Variance of a comparison of weight 1 about the task's own mean; `None` of fewer than two.
+    fn variance(&self) -> Option<f64> {
+        (self.n > 1)
+            .then(|| ((self.wxx - self.wx * self.wx / self.w) / (self.n - 1) as f64).max(LEAST_VARIANCE))
+    }
+
+    /// The estimate, shrunken towards none.
+    fn estimate(&self) -> f64 {
+        self.wx / (self.w + SHRINK)
+    }
+
+    /// Logarithm of the Bayes factor of a loss (an effect of this sign) against none.
+    fn ln_evidence(&self, sign: f64, common: Common) -> f64 {
+        let (n, precision) = (self.n as f64, self.w + SHRINK);
+        let freedom = common.freedom + n;
+        let none = common.freedom * common.variance + self.wxx;
+        let some = (none - self.wx * self.wx / precision).max(n * LEAST_VARIANCE);
+        let both = 0.5 * (SHRINK / precision).ln() + 0.5 * freedom * (none.max(some) / some).ln();
+        if both < 0.0 {
+            // At most doubled below: no discovery whatever the sign is.
+            return both;
+        }
+        // Half of the prior is a gain; what is left of it is what lies on the side of the loss.
+        let spread = (some / (freedom * precision)).sqrt();
+        let share = t_cdf(sign * self.estimate() / spread, freedom).unwrap_or(0.5);
+        both + (2.0 * share).max(f64::MIN_POSITIVE).ln()
+    }
+}
+
+/// The prior of a task's variance: this many degrees of freedom about this value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Common {
+    freedom: f64,
+    variance: f64,
+}
+
+impl Common {
+    /// From the variances of all, each with its degrees of freedom: the moments of their logarithms (Smyth 2004,
+    /// section 6.2).
+    fn of(variances: &[(f64, f64)]) -> Self {
+        let count = variances.len() as f64;
+        if variances.len() < COMMON {
+            return Self { freedom: 0.0, variance: 0.0 };
+        }
+        let centred: Vec<f64> =
+            variances.iter().map(|(s2, d)| s2.ln() - digamma(d / 2.0) + (d / 2.0).ln()).collect();
+        let mean = centred.iter().sum::<f64>() / count;
+        let spread = centred.iter().map(|e| (e - mean).powi(2)).sum::<f64>() / (count - 1.0)
+            - variances.iter().map(|(_, d)| trigamma(d / 2.0)).sum::<f64>() / count;
+        let freedom = if spread > 0.0 { 2.0 * inverse_trigamma(spread) } else { MOST_FREEDOM };
+        let freedom = freedom.min(MOST_FREEDOM);
+        Self { freedom, variance: (mean + digamma(freedom / 2.0) - (freedom / 2.0).ln()).exp() }
+    }
+}
+
+/// Second derivative of the logarithm of the gamma function, for positive `x` (recurrence, then the asymptotic series;
+/// Abramowitz and Stegun 6.4.6, 6.4.12).
+fn trigamma(x: f64) -> f64 {
+    let (mut x, mut sum) = (x.max(1e-6), 0.0);
+    while x < 6.0 {
+        sum += 1.0 / (x * x);
+        x += 1.0;
+    }
+    let y = 1.0 / (x * x);
+    sum + 1.0 / x + y / 2.0 + y / x * (1.0 / 6.0 - y * (1.0 / 30.0 - y * (1.0 / 42.0 - y / 30.0)))
+}
+
+/// Where [`trigamma`], which falls, has this value.
+fn inverse_trigamma(value: f64) -> f64 {
+    let (mut low, mut high) = (1e-6f64, 1e6f64);
+    for _ in 0..80 {
+        let middle = (low * high).sqrt();
+        if trigamma(middle) > value {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (low * high).sqrt()
+}
+
+/// What is known of everybody.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Watch {
+    limits: VictimLimits,
+    everybody: BTreeMap<Subject, Known>,
+    comparisons: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Known {
+    moments: [Moments; 2],
+    last: u64,
+}
+
+impl Watch {
+    /// Nothing known yet.
+    pub fn new(limits: VictimLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Takes in a comparison.
+    pub fn add(&mut self, comparison: Comparison<'_>) {
+        if comparison.change.is_empty() {
+            return;
+        }
+        self.comparisons += 1;
+        let weight = comparison.weight();
+        for (subject, baseline) in &comparison.baseline.usages {
+            let change: Option<Vec<Usage>> =
+                comparison.change.iter().map(|window| window.usage(subject)).collect();
+            // Whoever came, ended or slept through a window cannot be compared.
+            let Some(change) = change else { continue };
+            let cpu = change.iter().map(|u| u.cpu_pct).sum::<f64>() / change.len() as f64;
+            if f64::midpoint(cpu, baseline.cpu_pct) < self.limits.min_cpu_pct {
+                continue;
+            }
+            let known = self.everybody.entry(subject.clone()).or_default();
+            known.last = self.comparisons;
+            if let Some(x) = difference(&change, baseline, |u| Some(u.cpu_pct)) {
+                known.moments[0].add(weight, x);
+            }
+            let wait = |u: &Usage| Some((u.waited_pct? / u.cpu_pct).max(self.limits.wait_floor));
+            if let Some(x) = difference(&change, baseline, |u| wait(u).filter(|wait| wait.is_finite())) {
+                known.moments[1].add(weight, x);
+            }
+        }
+        let oldest = self.comparisons.saturating_sub(FORGET);
+        self.everybody.retain(|_, known| known.last >= oldest);
+    }
+
+    /// Victims by now, the surest first, at the share of false accusations `alpha`.
+    pub fn victims(&self, alpha: f64) -> Vec<Victim> {
+        let mut asked = Vec::new();
+        for (index, loss) in LOSSES.into_iter().enumerate() {
+            let all = || self.everybody.iter().map(move |(who, known)| (who, known.moments[index]));
+            let variances: Vec<(f64, f64)> =
+                all().filter_map(|(_, m)| Some((m.variance()?, (m.n - 1) as f64))).collect();
+            let common = Common::of(&variances);
+            let sign = if loss == Loss::Cpu { -1.0 } else { 1.0 };
+            asked.extend(
+                all()
+                    .filter(|(_, m)| m.n >= LEAST)
+                    .map(|(who, m)| (who, loss, m.estimate(), m.ln_evidence(sign, common))),
+            );
+        }
+        let evidence: Vec<f64> = asked.iter().map(|(.., ln)| *ln).collect();
+        fdr::discoveries(&evidence, alpha)
+            .into_iter()
+            .filter_map(|index| {
+                let (who, loss, estimate, ln) = asked[index];
+                let ratio = (2.0 + estimate) / (2.0 - estimate);
+                let beyond = match (loss, who) {
+                    (Loss::Cpu, Subject::Outside) => ratio < 1.0 - self.limits.outside_cpu_loss,
+                    (Loss::Cpu, _) => ratio < 1.0 - self.limits.cpu_loss,
+                    (Loss::Wait, _) => ratio > self.limits.wait_factor,
+                };
+                beyond.then(|| Victim { subject: who.clone(), loss, ratio, evidence: ln.exp() })
+            })
+            .collect()
+    }
+
+    /// Victims at the configured share.
+    pub fn limits(&self) -> &VictimLimits {
+        &self.limits
+    }
+
+    /// Forgets what was seen.
+    pub fn clear(&mut self) {
+        self.everybody.clear();
+        self.comparisons = 0;
+    }
+}
+
+/// Mean over the windows of the difference to the baseline's, over the mean of both; `None` when something is unknown.
+fn difference(change: &[Usage], baseline: &Usage, value: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
+    let base = value(baseline)?;
+    let mut sum = 0.0;
+    for usage in change {
+        let new = value(usage)?;
+        // Nothing and nothing is no difference.
+        sum += if new + base > 0.0 { 2.0 * (new - base) / (new + base) } else { 0.0 };
+    }
+    Some(sum / change.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng};
+    use rand_pcg::Pcg32;
+
+    fn id(tid: u32) -> Subject {
+        Subject::Task(TaskId { tgid: tid, tid, start_time: 1 })
+    }
+
+    /// A window in which each task has this CPU and these waits, all within ±25 %.
+    fn window(rng: &mut Pcg32, tasks: &[(f64, f64)]) -> Seen {
+        let usages = tasks.iter().enumerate().map(|(at, (cpu, wait))| {
+            let cpu_pct = cpu * rng.random_range(0.75..1.25);
+            let waited_pct = Some(wait * rng.random_range(0.75..1.25));
+            (id(at as u32), Usage { cpu_pct, waited_pct })
+        });
+        Seen { seconds: 3.0, usages: usages.collect(), ..Seen::default() }
+    }
+
+    fn watched(seed: u64, blocks: usize, baseline: &[(f64, f64)], change: &[(f64, f64)]) -> Vec<Victim> {
+        let mut rng = Pcg32::seed_from_u64(seed);
+        let mut watch = Watch::new(VictimLimits::default());
+        for _ in 0..blocks {
+            let change: Vec<Seen> = (0..4).map(|_| window(&mut rng, change)).collect();
+            watch.add(Comparison { change: &change, baseline: &window(&mut rng, baseline) });
+        }
+        watch.victims(0.05)
+    }
+
+    #[test]
+    fn who_loses_forty_percent_is_named_with_about_that() {
+        let baseline = vec![(20.0, 4.0); 50];
+        let mut change = baseline.clone();
+        change[7] = (12.0, 2.4);
+        let victims = watched(1, 8, &baseline, &change);
+        assert_eq!(victims.len(), 1, "{victims:?}");
+        assert_eq!((&victims[0].subject, victims[0].loss), (&id(7), Loss::Cpu));
+        assert!((0.5..0.72).contains(&victims[0].ratio) && victims[0].evidence > 2000.0, "{victims:?}");
+    }
+
+    #[test]
+    fn who_waits_three_times_as_long_is_named() {
+        let baseline = vec![(20.0, 4.0); 10];
+        let mut change = baseline.clone();
+        change[2] = (20.0, 12.0);
+        let victims = watched(2, 8, &baseline, &change);
+        assert_eq!(victims.iter().map(|v| (&v.subject, v.loss)).collect::<Vec<_>>(), [(&id(2), Loss::Wait)]);
+        assert!((2.0..3.6).contains(&victims[0].ratio), "{victims:?}");
+    }
+
+    #[test]
+    fn a_loss_within_the_limit_is_no_harm_however_sure() {
+        let baseline = vec![(20.0, 4.0); 10];
+        let mut change = baseline.clone();
+        change[0] = (18.8, 4.0);
+        assert_eq!(watched(3, 400, &baseline, &change), []);
+    }
+
+    #[test]
+    fn chance_tiny_tasks_and_tiny_waits_accuse_nobody() {
+        for seed in 0..40 {
+            assert_eq!(watched(seed, 8, &[(20.0, 4.0); 50], &[(20.0, 4.0); 50]), []);
+        }
+        assert_eq!(watched(4, 8, &[(20.0, 0.02); 5], &[(20.0, 0.2); 5]), []);
+        assert_eq!(watched(4, 8, &[(0.09, 0.01); 5], &[(0.01, 0.5); 5]), []);
+    }
+
+    #[test]
+    fn a_task_that_ends_is_forgotten_and_one_that_came_late_is_not_compared() {
+        let mut rng = Pcg32::seed_from_u64(5);
+        let mut watch = Watch::new(VictimLimits::default());
+        let both = vec![(20.0, 4.0); 2];
+        for block in 0..30 {
+            let change: Vec<Seen> = (0..4).map(|_| window(&mut rng, &both)).collect();
+            let baseline = window(&mut rng, if block < 15 { &both } else { &both[..1] });
+            watch.add(Comparison { change: &change, baseline: &baseline });
+        }
+        assert_eq!(watch.everybody.keys().collect::<Vec<_>>(), [&id(0)]);
+    }
+
+    #[test]
+    fn a_common_variance_is_found_again() {
+        // Variances of 200 tasks that are all 4, from 10 values each: much in common.
+        let mut rng = Pcg32::seed_from_u64(6);
+        let mut draw = |sd: f64| {
+            let values: Vec<f64> = (0..11).map(|_| sd * 12f64.sqrt() * (rng.random::<f64>() - 0.5)).collect();
+            let mean = values.iter().sum::<f64>() / 11.0;
+            (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 10.0, 10.0)
+        };
+        let alike: Vec<_> = (0..200).map(|_| draw(2.0)).collect();
+        let common = Common::of(&alike);
+        assert!(common.freedom > 20.0 && (3.5..4.5).contains(&common.variance), "{common:?}");
+        let mixed: Vec<_> = (0..200).map(|at| draw(if at % 2 == 0 { 0.5 } else { 5.0 })).collect();
+        assert!(Common::of(&mixed).freedom < 2.0);
+        assert_eq!(Common::of(&alike[..2]).freedom, 0.0, "two are no crowd");
+        // pi²/6, and the tables' trigamma(5) = 0.2213
+        assert!((trigamma(1.0) - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-8);
+        assert!((trigamma(5.0) - 0.221_322_955_7).abs() < 1e-8);
+        assert!((inverse_trigamma(trigamma(3.0)) - 3.0).abs() < 1e-6);
+    }
+}
