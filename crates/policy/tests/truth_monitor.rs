@@ -11,7 +11,7 @@ fn hold(trials: u64, only: &str) {
     let mut asked = 0;
     rows::run(trials, 1, only, |row| {
         asked += 1;
-        assert!(!row.refuted(), "{} of {}: {:?}", row.wrong, row.trials, row);
+        assert!(!row.refuted(), "{} of {}, at most {:.3}: {row:?}", row.wrong, row.trials, row.upper());
     });
     assert!(asked > 0, "no row is called {only:?}");
 }
