@@ -25,7 +25,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
 		while IFS='|' read -r target what; do printf '%-18s %s\n' "$$target" "$$what"; done
 
-demo: ## see this host's CPU sharing before and after, with a report (about 4 minutes after the build)
+demo: ## see this host's CPU sharing before and after, with a report (at most 8 minutes after the build)
 	@scripts/demo.sh $(DEMO_ARGS)
 
 test: ## formatting, lints, and every test: unit, property, fixtures, real kernel, guest
