@@ -18,7 +18,7 @@ use scene::{
 /// Runs the loop in a mount namespace of its own, its state directory on a small tmpfs with some trouble.
 fn run_in_trouble(dir: &Path, size: &str, trouble: &str, scope: &str, config: &str) -> Output {
     let script = format!(
-        "mount -t tmpfs -o size={size} none $1; {trouble}; s=0; \
+        "mount -t tmpfs -o size={size},mode=700 none $1; {trouble}; s=0; \
          $2 --state-dir $1 --config $4 run --scope $3 --for 8s -o json || s=$?; exit $s"
     );
     Command::new("unshare")

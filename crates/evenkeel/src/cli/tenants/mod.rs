@@ -69,8 +69,8 @@ pub struct Sweep {
     /// The short form, within a minute: no virtual machines, fewer kinds and repetitions.
     #[arg(long)]
     quick: bool,
-    /// Numbers of tenants in namespaces or cgroups, 1 to 4096.
-    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(1))]
+    /// Numbers of tenants in namespaces or cgroups, up to 4096; 0 for none.
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(0))]
     tenants: Option<Vec<usize>>,
     /// How namespaces are connected; `none` is bare metal, the reference.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "KIND,..")]
