@@ -70,19 +70,19 @@ pub struct Sweep {
     #[arg(long)]
     quick: bool,
     /// Numbers of tenants in namespaces or cgroups, up to 4096; 0 for none.
-    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(0))]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count())]
     tenants: Option<Vec<usize>>,
     /// How namespaces are connected; `none` is bare metal, the reference.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "KIND,..")]
     nic: Option<Vec<Nic>>,
     /// Numbers of virtual machines; 0 for none.
-    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(0))]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count())]
     vms: Option<Vec<usize>>,
     /// How machines are connected: a tap device and a bridge (virtio), macvtap, or virtual functions (SR-IOV).
     #[arg(long, value_delimiter = ',', value_enum, value_name = "KIND,..")]
     vm_nic: Option<Vec<VmNic>>,
     /// Numbers of containers (a Docker Engine's), for `cpu`; 0 for none.
-    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count(0))]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count())]
     containers: Option<Vec<usize>>,
     /// What sends and answers, for `net`: the built-in rr, netperf's TCP_RR, or iperf3; the latter two in namespaces only.
     #[arg(long, value_enum)]
@@ -110,8 +110,8 @@ pub struct Sweep {
 /// Most tenants of a point: each is a process, a cgroup and perhaps a namespace of its own.
 const MOST_TENANTS: u64 = 4096;
 
-fn count(least: u64) -> clap::builder::RangedU64ValueParser<usize> {
-    clap::builder::RangedU64ValueParser::new().range(least..=MOST_TENANTS)
+fn count() -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(0..=MOST_TENANTS)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
