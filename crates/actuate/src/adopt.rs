@@ -219,8 +219,11 @@ impl<K: Kernel> Search<'_, K> {
     /// What it is to have if it is an orphan; `top` is the process its chain of parents ends with.
     fn by_lost_parent(&mut self, seen: &Seen<'_>, top: u32) -> Result<Option<(Setting, u64)>, KernelError> {
         // A child of a living process that takes in no orphans was born there: it is no child of a tuned task.
-        if is_ordinary(seen) || (top > 1 && !self.kernel.identity(top)?.reaper) {
+        if top > 1 && !self.kernel.identity(top)?.reaper {
             return Ok(None);
+        }
+        if is_ordinary(seen) {
+            return self.by_process_group(seen);
         }
         let fits = |elder: &&Entry| {
             elder.knob == seen.knob
@@ -239,6 +242,51 @@ impl<K: Kernel> Search<'_, K> {
         };
         let elder = self.elders().filter(fits).max_by_key(closeness);
         Ok(elder.map(|elder| (inherited(&elder.original), elder.origin.since_ticks)))
+    }
+
+    /// What an orphan is to have whose value is what every task has. It says little about where the orphan comes from, so it
+    /// counts only where a tuned process leads the orphan's process group, and nobody else in that group could have passed
+    /// such a value on.
+    fn by_process_group(&mut self, seen: &Seen<'_>) -> Result<Option<(Setting, u64)>, KernelError> {
+        let facts = seen.facts;
+        let is = |value: &Setting| same(&seen.present, &inherited(value), seen.widest.as_ref());
+        let of_group = |entry: &&Entry| {
+            let origin = &entry.origin;
+            entry.knob == seen.knob
+                && matches!(entry.target, Target::Task(_))
+                && (origin.process_group, origin.session) == (facts.process_group, facts.session)
+        };
+        if self.elders().filter(of_group).any(|entry| is(&entry.original)) {
+            return Ok(None);
+        }
+        let leads = |entry: &&Entry| {
+            matches!(entry.target, Target::Task(id) if id.tgid == facts.process_group)
+                && entry.origin.cgroup == facts.cgroup
+                && entry.origin.since_ticks <= facts.id.start_time
+                && entry.wrote.iter().any(is)
+        };
+        let Some(elder) = self.elders().filter(of_group).find(leads) else { return Ok(None) };
+        let (original, since_ticks) = (inherited(&elder.original), elder.origin.since_ticks);
+        let known: BTreeSet<TaskId> = self
+            .elders()
+            .filter(of_group)
+            .filter_map(|entry| match entry.target {
+                Target::Task(id) => Some(id),
+                _ => None,
+            })
+            .collect();
+        for other in self.kernel.tasks_born_since(0, &BTreeSet::new())? {
+            let mate = other.process_group == facts.process_group && other.id.start_time < since_ticks;
+            if !mate || known.contains(&other.id) {
+                continue;
+            }
+            match self.kernel.read(&Target::Task(other.id), seen.knob) {
+                Ok(value) if is(&value) => return Ok(None),
+                Ok(_) | Err(KernelError::Gone) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some((original, since_ticks)))
     }
 
     fn adopt(&mut self, seen: Seen<'_>, original: Setting, since_ticks: u64) -> Result<(), KernelError> {

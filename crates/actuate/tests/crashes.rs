@@ -193,9 +193,11 @@ fn check(host: &Host, found: &Values, lucks: &[(u64, Luck)]) -> Result<(), TestC
         let root = match (found.contains_key(&(target.clone(), *knob)), target) {
             (true, _) => target.clone(),
             (false, Target::Task(id)) => {
-                // An orphan with ordinary values is nobody's by its looks (docs/safety.md).
+                // An orphan with ordinary values is nobody's by its looks, unless no other process of its process group
+                // has them (docs/safety.md): those of 10 are mixed.
                 let ordinary = [Setting::Sched(SchedAttr::DEFAULT), Setting::Affinity(CpuSet::first_n(4))];
-                if orphans.contains(&id.tid) && ordinary.contains(value) {
+                let alone = roots.get(&id.tid).is_some_and(|root| [11, 14].contains(root));
+                if orphans.contains(&id.tid) && ordinary.contains(value) && !alone {
                     continue;
                 }
                 let Some(root) = roots.get(&id.tid).and_then(|root| task(*root)) else { continue };
@@ -568,4 +570,17 @@ fn a_journal_of_another_boot_says_nothing() {
     assert!(recovery.report.notes[0].contains("earlier boot"));
     assert_eq!(host.world.written().len(), written);
     assert_eq!(host.world.journal(), None);
+}
+
+#[test]
+fn an_orphan_that_a_plan_made_ordinary_gets_what_its_process_group_had() {
+    // 14 was reniced, 11 confined: the plan makes both as every task is.
+    let everywhere = Setting::Affinity("0-3".parse().unwrap());
+    for (number, to) in [(4, Setting::Sched(SchedAttr::DEFAULT)), (1, everywhere)] {
+        let plans = vec![vec![(number, to)]];
+        for at in 0..40 {
+            uninterrupted(&plans, &[(at, Luck::Fork(number, true))]).unwrap();
+            trial(&plans, &[(at, Luck::Fork(number, true))]).unwrap();
+        }
+    }
 }
