@@ -167,7 +167,8 @@ class Descriptors(End):
 
     name = "descriptors"
     linger = 0.8
-    also = frozenset({3})
+    # It cannot go on; of `exec` that is 125.
+    also = frozenset({3, 125})
 
     def act(self, run):
         highest = max((int(name) for name in os.listdir(f"/proc/{run.pid}/fd")), default=0)

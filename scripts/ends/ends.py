@@ -279,7 +279,8 @@ class Run:
         return left + [f"{path.replace(self.dir, '')} is left over" for path in files]
 
     def owns(self, path):
-        return not self.mine or bool(self.pids & {int(number) for number in re.findall(r"\d+", path)})
+        """Whether a directory's name carries one of its process numbers: others are another lane's, judged there."""
+        return bool(self.pids & {int(number) for number in re.findall(r"(?<![0-9a-zA-Z])\d+(?![0-9a-zA-Z])", path)})
 
     def counts(self, difference):
         name = difference[0]
@@ -368,7 +369,15 @@ def lane(args):
     """Takes cells from stdin, one a line, and writes results to stdout."""
     known = {(c.name, e.name, s): (c, e, s) for c, e, s in cells(args)}
     ours = host.Lane(os.path.realpath(args.evenkeel), args.lane)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # The master says when to end, also at Ctrl-C; what was started is cleared away first, undisturbed. No signal is ignored
+    # outright: what is ignored, the commands would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+    def end(*_):
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, end)
     # Where it is, should it ever hang: kill -USR1.
     faulthandler.register(signal.SIGUSR1)
     try:
@@ -440,6 +449,11 @@ def line_of(result):
     return "\n".join([head] + [f"    {words}" for words in result["left"][:24] + result["problems"]])
 
 
+def standing():
+    """Every cgroup of the host, and every directory where the program may leave one."""
+    return set(dump.take(lambda tag: False, net=False)["groups"]) | {path for place in PLACES for path in glob.glob(place)}
+
+
 def master(args):
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 32)
     every = cells(args)
@@ -459,7 +473,7 @@ def master(args):
         for number in range(args.lanes)
     ]
     table, failures, began = Table(), [], time.monotonic()
-    groups = dump.take(lambda tag: False, net=False)["groups"]
+    lasting = standing()
     started = counted = 0
     queue = {}
 
@@ -506,11 +520,13 @@ def master(args):
             process.stdin.close()
         for process in lanes:
             process.wait()
-    left_groups = [] if args.mine else sorted(set(dump.take(lambda tag: False, net=False)["groups"]) - set(groups))
+    # What no lane took for its own. A cgroup's removal may wait for the kernel.
+    host.wait_for(lambda: args.mine or standing() <= lasting, 5, 0.1)
+    nobodys = [] if args.mine else sorted(standing() - lasting)
     runs, left, wrong, hung, missed = table.total()
     print(f"\n{table.text(endings.ends(args.panic_points))}\n")
-    for group in left_groups:
-        print(f"{group} is left over at the end")
+    for name in nobodys:
+        print(f"{name} is left over at the end")
     print(
         f"{runs} runs in {time.monotonic() - began:.0f} s (seed {seed}): something left in {left}, a wrong ending in {wrong}, "
         f"{hung} hung; {missed} not reached"
@@ -521,7 +537,7 @@ def master(args):
     enough = counted >= args.runs
     if not enough:
         print(f"only {counted} of {args.runs} runs came to their state")
-    return 0 if enough and not failures and not left_groups else 1
+    return 0 if enough and not failures and not nobodys else 1
 
 
 def main():
