@@ -217,6 +217,27 @@ impl Observer {
         })
     }
 
+    /// As [`Observer::observe`], for one-shot commands: where a container has no name, because it started after the runtimes
+    /// were asked, they are asked once more, for at most this long.
+    ///
+    /// # Errors
+    /// As [`Observer::observe`].
+    pub fn observe_named(
+        &mut self,
+        before: &Sample,
+        after: &Sample,
+        detail: &Detail,
+        at_most: Duration,
+    ) -> Result<Observation, ObserveError> {
+        let seen = self.observe(before, after, detail)?;
+        let newcomers = seen.containers.iter().any(|container| !container.confirmed);
+        if newcomers && self.owners.ask_again(at_most) {
+            self.observe(before, after, detail)
+        } else {
+            Ok(seen)
+        }
+    }
+
     fn slow_facts(&mut self, id: TaskId) -> SlowFacts {
         let facts = self.slow.read(id, self.default_slice, self.sampler.sched(id));
         // The calls took a number: only if it still means this task afterwards, they were about it.

@@ -61,6 +61,11 @@ impl Owners {
         self.runtimes.wait(at_most);
     }
 
+    /// See [`Runtimes::ask_again`].
+    pub(crate) fn ask_again(&self, at_most: Duration) -> bool {
+        self.runtimes.ask_again(at_most)
+    }
+
     /// What people should know, once.
     pub(crate) fn take_note(&mut self) -> Option<String> {
         self.notes.pop()

@@ -89,6 +89,12 @@ fn a_container_is_seen_with_its_name_and_limits() {
         }
         assert!(start.elapsed() < Duration::from_secs(20), "never named: {:?}", seen.containers);
     }
+    // A one-shot command has one look only: it waits until the newcomer has its name.
+    docker.run(&["run", "-d", "--network=none", "--name=newcomer", IMAGE, "/bin/sh", "-c", SPIN]);
+    let (before, after) = (observer.sample().unwrap(), observer.sample().unwrap());
+    let seen = observer.observe_named(&before, &after, &Detail::None, Duration::from_secs(10)).unwrap();
+    assert!(container(&seen, "newcomer").is_some_and(|(view, _)| view.confirmed), "{:?}", seen.containers);
+    docker.run(&["rm", "-f", "newcomer"]);
     // One that ended is no longer seen.
     docker.run(&["rm", "-f", "late"]);
     look(&mut observer, &Detail::None);

@@ -158,7 +158,7 @@ fn observe(root: &Root, interval: Duration, sampling: Sampling) -> anyhow::Resul
         };
     }
     let after = observer.sample()?;
-    Ok(observer.observe(&before, &after, &Detail::All)?)
+    Ok(observer.observe_named(&before, &after, &Detail::All, RUNTIMES_WAIT.min(interval))?)
 }
 
 /// The costly facts, only for processes that matter: active ones, those with a nice value first.

@@ -136,7 +136,7 @@ fn observe(
         } else {
             replay(&root)?
         };
-        let observation = observer.observe(&before, &after, &Detail::All)?;
+        let observation = observer.observe_named(&before, &after, &Detail::All, RUNTIMES_WAIT)?;
         let waits = watching.map(|watching| watching.by_container(&root, &observer, &observation));
         Ok((observation, observer, waits.flatten()))
     };

@@ -88,11 +88,15 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let all = scope.is_all();
     let root = Root::host();
     let mut observer = Observer::new(&root, ObserverOptions::default()).map_err(anyhow::Error::from)?;
-    let before = observer.sample().map_err(anyhow::Error::from)?;
-    if all || text.starts_with("container:") || text.starts_with("pod:") {
+    let named = all || text.starts_with("container:") || text.starts_with("pod:");
+    if named {
         observer.wait_for_runtimes(RUNTIMES_WAIT);
     }
-    let observation = observer.observe(&before, &before, &Detail::None).map_err(anyhow::Error::from)?;
+    // Only now: what started while the runtimes were asked is in it, too.
+    let start_up = observer.sample().map_err(anyhow::Error::from)?;
+    let patience = if named { RUNTIMES_WAIT } else { Duration::ZERO };
+    let observation =
+        observer.observe_named(&start_up, &start_up, &Detail::None, patience).map_err(anyhow::Error::from)?;
     let aim = if all { Aim::all() } else { Aim::find(&root, &observer, &observation, &scope, &text)? };
 
     if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
@@ -103,7 +107,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let before = observer.sample().map_err(anyhow::Error::from)?;
     let (seen, gone) = watch(probe, &args, &aim, &scope, &mut observer, stop)?;
     let after = observer.sample().map_err(anyhow::Error::from)?;
-    let observation = observer.observe(&before, &after, &Detail::None).map_err(anyhow::Error::from)?;
+    let observation =
+        observer.observe_named(&before, &after, &Detail::None, RUNTIMES_WAIT).map_err(anyhow::Error::from)?;
     let end = document::Window {
         root: &root,
         observer: &observer,

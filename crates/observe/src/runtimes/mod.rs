@@ -156,6 +156,23 @@ impl Runtimes {
         }
     }
 
+    /// Asks once more and waits for the answers; whether they came. Where the first round has not ended, nothing is waited
+    /// for: who did not answer then does not answer now.
+    pub(crate) fn ask_again(&self, at_most: Duration) -> bool {
+        let facts = self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = facts.1;
+        if self.wake.is_none() || known == 0 {
+            return false;
+        }
+        self.want(true);
+        let (_facts, timeout) = self
+            .shared
+            .answered
+            .wait_timeout_while(facts, at_most, |(_, rounds)| *rounds == known)
+            .unwrap_or_else(PoisonError::into_inner);
+        !timeout.timed_out()
+    }
+
     /// Waits for the first round to end.
     pub(crate) fn wait(&self, at_most: Duration) {
         if self.wake.is_none() {
