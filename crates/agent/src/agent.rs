@@ -6,6 +6,7 @@ use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, Se
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::stats;
 use evenkeel_base::{Change, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView};
+use evenkeel_kernfs::reserve::Reserve;
 use evenkeel_kernfs::{Root, fault};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
@@ -23,10 +24,12 @@ use crate::lengths::Lengths;
 use crate::measure::window;
 use crate::protect::Guardian;
 use crate::puller::Puller;
-use crate::reserve::Reserve;
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
+
+/// Descriptors kept for undoing: a `docker update` takes six, everything else fewer.
+const UNDO_DESCRIPTORS: u64 = 32;
 
 /// Longest nap between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(100);
@@ -168,7 +171,7 @@ impl Agent {
             unrestored: false,
         };
         if agent.acts() {
-            (agent.reserve, agent.unrestored) = (Reserve::take(), true);
+            (agent.reserve, agent.unrestored) = (Reserve::take(UNDO_DESCRIPTORS), true);
         }
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));

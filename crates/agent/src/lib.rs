@@ -18,7 +18,6 @@ mod predict;
 pub mod protect;
 mod puller;
 mod record;
-mod reserve;
 pub mod scope;
 #[cfg(test)]
 mod testing;

@@ -235,3 +235,27 @@ fn promised_waits_are_counted_one_by_one() {
     let p99_ms = promise["wait_p99_ms"].as_f64().unwrap();
     assert!((0.9 * mean_ms..900.0).contains(&p99_ms), "p99 {p99_ms} ms, mean {mean_ms} ms: {promise:#}");
 }
+
+#[test]
+fn a_plan_names_the_cgroups_above_that_hold_others_too() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let (group, neighbour) = (Group::new("above"), Group::new("beside"));
+    let (load, _mate) = (spinner(&group), spinner(&group));
+    let _others: Vec<Process> = (0..3).map(|_| spinner(&neighbour)).collect();
+    let found = group.files();
+    let config = config(dir.path(), &[(load.scope(), "60%")]);
+    let scope = load.scope();
+    let plan = |format| run(dir.path(), &["--config", &config, "plan", "--scope", &scope, "-o", format]);
+    let document = json(&plan("json"));
+    let above = document["ancestors"].as_array().unwrap();
+    let above = above.iter().find(|one| one["group"] == group.path.as_str());
+    assert_eq!(above.unwrap_or_else(|| panic!("{document:#}"))["changed"], true);
+    let cost = document["outside"].as_array().unwrap();
+    let after = |one: &Value| one["after_pct"].as_f64().unwrap() < one["before_pct"].as_f64().unwrap();
+    assert!(!cost.is_empty() && cost.iter().all(after), "{document:#}");
+    let words = text(&plan("text").stdout);
+    assert!(words.contains(&format!("    {}: weight changed", group.path)), "{words}");
+    assert!(words.contains("What promises cost those outside the scope"), "{words}");
+    assert_eq!(group.files(), found, "a plan writes nothing");
+}

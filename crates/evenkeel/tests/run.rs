@@ -145,3 +145,28 @@ fn wrong_promises_are_named_with_their_line() {
         assert!(said.contains(words), "{text:?}: {said}");
     }
 }
+
+#[test]
+fn wrong_rules_on_labels_are_named_with_their_line() {
+    for (text, words) in [
+        (
+            "[run]\nlabels = true",
+            "evenkeel.toml:2: labels = true: say whose count and how much they may promise",
+        ),
+        ("[labels]\nmax = \"50%\"", "evenkeel.toml:1: [labels]: name namespaces, runtimes or both"),
+        ("[labels]\nnamespaces = [\"prod\"]", "max"),
+        ("[labels]\nnamespaces = [\"prod\", \"a/b\"]\nmax = \"50%\"", "evenkeel.toml:2: namespaces \"a/b\""),
+        ("[labels]\nnamespaces = [\"\"]\nmax = \"50%\"", "evenkeel.toml:2: namespaces \"\""),
+        ("[labels]\nruntimes = [\"dockre\"]\nmax = \"50%\"", "runtimes \"dockre\": there are docker"),
+        ("[labels]\nruntimes = [\"docker\"]\nmax = \"50\"", "evenkeel.toml:3: \"50\" is no amount of CPU"),
+        ("[labels]\nruntimes = [\"docker\"]\nmax = \"50%\"\ntotal = \"x\"", "evenkeel.toml:4: \"x\""),
+        ("[labels]\nruntimes = [\"docker\"]\nmax = \"50%\"\nwait_p99 = \"1\"", "evenkeel.toml:4: wait_p99"),
+        (
+            "[labels]\nruntime = [\"docker\"]\nmax = \"50%\"",
+            "unknown key `runtime`, did you mean `runtimes`?",
+        ),
+    ] {
+        let said = refused_file(text);
+        assert!(said.contains(words), "{text:?}: {said}");
+    }
+}

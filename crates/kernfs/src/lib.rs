@@ -15,6 +15,7 @@ pub mod pid_stat;
 pub mod pid_status;
 pub mod pressure;
 pub mod proc_stat;
+pub mod reserve;
 pub mod root;
 pub mod schedstat;
 pub mod sys;

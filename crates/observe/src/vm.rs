@@ -38,7 +38,7 @@ pub(crate) fn is_trusted(root: &Root, pid: u32, found: Found<'_>) -> bool {
         // A captured tree does not say, and nothing there is acted on.
         None => !root.is_live(),
     };
-    trusted || holds_kvm(root, pid)
+    trusted || (root.is_live() && holds_kvm(root, pid))
 }
 
 /// Real, effective, saved and file system user.
@@ -62,7 +62,7 @@ fn holds_kvm(root: &Root, pid: u32) -> bool {
     let anybody = |path: &std::path::Path| {
         fs::metadata(path).map_or(true, |facts| facts.permissions().mode() & 0o006 != 0)
     };
-    if !root.is_live() || anybody(&root.path("dev/kvm")) {
+    if anybody(&root.path("dev/kvm")) {
         return false;
     }
     let Ok(files) = fs::read_dir(root.path(format!("proc/{pid}/fd"))) else { return false };
@@ -144,6 +144,27 @@ mod tests {
         assert!(!is(1000, false, Some(own)), "a cgroup that a user may make");
         // Set-user-ID programs are not believed by half.
         assert_eq!(uids("Uid:\t1000\t0\t0\t0\n"), Some(vec![1000, 0, 0, 0]));
+    }
+
+    #[test]
+    fn who_holds_the_device_is_believed_where_not_everybody_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::at(dir.path());
+        let files = dir.path().join("proc/7/fd");
+        fs::create_dir_all(&files).unwrap();
+        fs::create_dir_all(dir.path().join("dev")).unwrap();
+        assert!(!holds_kvm(&root, 7), "a host without the device");
+        fs::write(dir.path().join("dev/kvm"), "").unwrap();
+        let allow =
+            |mode| fs::set_permissions(dir.path().join("dev/kvm"), fs::Permissions::from_mode(mode)).unwrap();
+        allow(0o660);
+        std::os::unix::fs::symlink("/dev/null", files.join("0")).unwrap();
+        assert!(!holds_kvm(&root, 7) && !holds_kvm(&root, 8));
+        std::os::unix::fs::symlink("/dev/kvm", files.join("9")).unwrap();
+        assert!(holds_kvm(&root, 7));
+        // Where everybody may open it, holding it says nothing.
+        allow(0o666);
+        assert!(!holds_kvm(&root, 7));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, CpuSet, Limit};
 use evenkeel_kernfs::mountinfo::{self, Hierarchies};
+use evenkeel_kernfs::reserve::Reserve;
 use evenkeel_kernfs::{Root, cgroup, cgroupfs};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -155,13 +156,20 @@ pub(crate) struct Sandbox {
     dirs: Vec<PathBuf>,
     /// Controllers a v2 root was told to hand out, to be taken back.
     handed_out: Vec<&'static str>,
+    /// What clearing away opens: a directory and a file on each of three levels.
+    reserve: Reserve,
 }
 
 impl Sandbox {
     /// Makes it, with the controllers that are needed.
     pub fn make(places: &Places, name: &str, cpuset: bool, memory: bool) -> Result<Self, RunError> {
-        let mut sandbox =
-            Self { places: places.clone(), name: name.to_owned(), dirs: Vec::new(), handed_out: Vec::new() };
+        let mut sandbox = Self {
+            places: places.clone(),
+            name: name.to_owned(),
+            dirs: Vec::new(),
+            handed_out: Vec::new(),
+            reserve: Reserve::take(6),
+        };
         let missing = |controller: &str| {
             RunError::NoCgroups(format!(
                 "this host's cgroups have no {controller} controller; add it (kernel, or cgroup.controllers of the \
@@ -266,7 +274,8 @@ impl Sandbox {
     }
 
     /// Kills whatever still runs in it.
-    pub fn kill(&self) {
+    pub fn kill(&mut self) {
+        self.reserve.release();
         for dir in &self.dirs {
             for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
                 kill_members(&entry.path());
@@ -279,6 +288,7 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
+        self.reserve.release();
         for dir in &self.dirs {
             clear(dir);
         }

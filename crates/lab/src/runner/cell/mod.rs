@@ -61,7 +61,7 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
     let page = Page::create(&page_path, slots)
         .map_err(|e| RunError::system("the page", std::io::Error::other(e)))?;
     page.lock_as_owner().map_err(|e| RunError::system("cannot lock the page", e))?;
-    let (places, sandbox, mut members) = prepare(task, &name, &scratch, tenants, &page_path)?;
+    let (places, mut sandbox, mut members) = prepare(task, &name, &scratch, tenants, &page_path)?;
     let mut activation: Vec<usize> = (0..members.len()).collect();
     if task.reversed {
         activation.reverse();
@@ -83,7 +83,7 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
         watched.host.without_enforcer(cpu_s);
         record
     });
-    if let Some(sandbox) = &sandbox {
+    if let Some(sandbox) = &mut sandbox {
         // What commands left running.
         sandbox.kill();
     }

@@ -1,20 +1,17 @@
-//! Descriptors kept for the end: undoing opens files and starts programs, which must not fail because something else of
-//! this process has used all descriptors up.
+//! Descriptors kept for the end: undoing and clearing away open files and start programs, which must not fail because
+//! something else of this process has used all descriptors up.
 
 use std::fs::File;
 
-/// How many are kept: a `docker update` takes six, everything else fewer.
-const KEPT: u64 = 32;
-
-/// See the module.
+/// Descriptors that are held until they are needed.
 #[derive(Debug, Default)]
-pub(crate) struct Reserve(Vec<File>);
+pub struct Reserve(Vec<File>);
 
 impl Reserve {
-    /// Takes them; fewer where few are allowed (a quarter of `RLIMIT_NOFILE`).
-    pub fn take() -> Self {
+    /// Takes `count` of them; fewer where few are allowed (a quarter of `RLIMIT_NOFILE`).
+    pub fn take(count: u64) -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let count = limit.map_or(KEPT, |limit| KEPT.min(limit / 4));
+        let count = limit.map_or(count, |limit| count.min(limit / 4));
         Self((0..count).map_while(|_| File::open("/dev/null").ok()).collect())
     }
 
@@ -30,7 +27,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_can_be_used_afterwards() {
-        let mut reserve = Reserve::take();
+        let mut reserve = Reserve::take(20);
         assert!(reserve.0.len() >= 16, "{}", reserve.0.len());
         reserve.release();
         assert!(reserve.0.is_empty());
