@@ -271,6 +271,98 @@ fn reset(stream: TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
 }
 
+/// A client that means no good: idle, slow, huge, reset and unread connections in turn, 300 of them held.
+struct Hostile {
+    address: String,
+    huge: Vec<u8>,
+    held: std::collections::VecDeque<TcpStream>,
+}
+
+impl Hostile {
+    fn new(address: &str) -> Self {
+        let huge = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 200_000]].concat();
+        Self { address: address.to_owned(), huge, held: std::collections::VecDeque::new() }
+    }
+
+    fn connect(&mut self, number: u32) {
+        // Where the backlog is full for a moment, the next one is tried.
+        let Ok(mut stream) = TcpStream::connect(&self.address) else { return };
+        let _ = stream.set_write_timeout(Some(Duration::from_millis(50)));
+        match number % 5 {
+            0 => {}
+            1 => drop(stream.write(b"GET /metr")),
+            2 => drop(stream.write(&self.huge)),
+            3 => {
+                let _ = stream.write(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n");
+                return reset(stream);
+            }
+            _ => {
+                let _ = stream.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            }
+        }
+        self.held.push_back(stream);
+        if self.held.len() > 300 {
+            self.held.pop_front();
+        }
+    }
+}
+
+#[test]
+fn the_loop_keeps_its_pace_under_hostile_connections() {
+    let _turn = turn();
+    let group = Group::new("pace");
+    let load = group.duty(20, "closed");
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("promise.toml");
+    let promise =
+        format!("[run]\ninterval = \"100ms\"\n[[guarantee]]\nscope = \"{}\"\ncpu = \"10%\"\n", load.scope());
+    std::fs::write(&config, promise).unwrap();
+    let mut command =
+        evenkeel(dir.path(), &["--config", config.to_str().unwrap(), "run", "--guarantees-only"]);
+    command.args(["--scope", &load.scope(), "--for", "100s", "--listen", "127.0.0.1:0"]);
+    let mut agent = scene::Agent::start(command, dir.path());
+    until("it listens", || agent.words().contains("listening on"));
+    let address = address(&agent.words());
+    // Instants of the loop's observations, as a client sees them in a time.
+    let turns = |seconds: u64| -> usize {
+        let mut seen = std::collections::BTreeSet::new();
+        let until = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < until {
+            let page = get(&address, "/status").unwrap_or_default();
+            let status: serde_json::Value = page
+                .split_once("\r\n\r\n")
+                .and_then(|(_, body)| serde_json::from_str(body).ok())
+                .unwrap_or_default();
+            seen.extend(status["host"]["at"].as_str().map(str::to_owned));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        seen.len()
+    };
+    until("it observes", || turns(1) > 1);
+    let quiet = turns(5);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (attacked, attacks) = std::thread::scope(|scope| {
+        let attack = scope.spawn(|| {
+            let mut hostile = Hostile::new(&address);
+            (0u32..)
+                .take_while(|_| !stop.load(std::sync::atomic::Ordering::Relaxed))
+                .inspect(|&n| hostile.connect(n))
+                .count()
+        });
+        let attacked = turns(5);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        (attacked, attack.join().unwrap())
+    });
+    println!("observations in 5 s: {quiet} before, {attacked} under {attacks} hostile connections");
+    assert!(quiet >= 10, "{quiet} observations in 5 s: nothing to compare with");
+    assert!(
+        attacked as f64 >= 0.8 * quiet as f64,
+        "{quiet} observations before, {attacked} under {attacks} connections"
+    );
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.end().status.code(), Some(0), "{}", agent.words());
+}
+
 #[test]
 fn ten_thousand_hostile_connections_do_not_reach_the_loop() {
     let _turn = turn();
@@ -289,30 +381,10 @@ fn ten_thousand_hostile_connections_do_not_reach_the_loop() {
     };
     assert!(get(&address, "/metrics").unwrap().starts_with("HTTP/1.1 200"));
     let (resident, descriptors) = (memory("VmRSS:"), open_files(run.0.id()));
-    let huge = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 200_000]].concat();
-    let mut held = std::collections::VecDeque::new();
     let (mut most, mut peak) = (0, 0);
+    let mut hostile = Hostile::new(&address);
     for number in 0..10_000 {
-        // Where the backlog is full for a moment, the next one is tried.
-        let Ok(mut stream) = TcpStream::connect(&address) else { continue };
-        let _ = stream.set_write_timeout(Some(Duration::from_millis(50)));
-        match number % 5 {
-            0 => {}
-            1 => drop(stream.write(b"GET /metr")),
-            2 => drop(stream.write(&huge)),
-            3 => {
-                let _ = stream.write(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n");
-                reset(stream);
-                continue;
-            }
-            _ => {
-                let _ = stream.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            }
-        }
-        held.push_back(stream);
-        if held.len() > 300 {
-            held.pop_front();
-        }
+        hostile.connect(number);
         if number % 500 == 0 {
             most = most.max(open_files(run.0.id()));
             peak = peak.max(memory("VmRSS:"));

@@ -104,7 +104,8 @@ impl Value {
         match self {
             Self::Unknown => "?".to_owned(),
             Self::Absent => "-".to_owned(),
-            Self::Text(text) => printable(text),
+            // A cell is one line; names of tasks may hold ends of lines.
+            Self::Text(text) => printable(text).replace('\n', "\u{fffd}"),
             Self::Integer(n) => n.to_string(),
             Self::Number(n) if n.is_finite() => format!("{n:.decimals$}"),
             Self::Number(_) => "?".to_owned(),
