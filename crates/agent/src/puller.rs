@@ -50,7 +50,8 @@ pub(crate) struct Still<'a>(#[expect(dead_code, reason = "held, not read")] Mute
 impl Puller {
     /// Loads the programs and starts the thread; nobody is moved yet.
     pub fn start(domains: &[CpuSet]) -> Result<Self, BpfError> {
-        let watch = Watch::start(&evenkeel_bpf::load::kernel_types()?, domains)?;
+        let types = evenkeel_bpf::load::kernel_types()?;
+        let watch = Watch::start(&types, domains)?;
         let descriptor = watch.descriptor().try_clone_to_owned()?;
         let work = Work { watch, tasks: HashMap::new(), failed: Vec::new(), moves: 0 };
         let shared = Arc::new(Shared { ending: AtomicBool::new(false), work: Mutex::new(work) });

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use aya::programs::{BtfTracePoint, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -26,12 +27,24 @@ macro_rules! object {
 }
 pub(crate) use object;
 
-/// The running kernel's types. Parsing them takes tens of milliseconds and megabytes: load what is needed, then drop it.
+/// The running kernel's types, and a loader that knows them.
+#[derive(Debug)]
+pub struct Types {
+    btf: Btf,
+    /// Has read them for itself: there is no way to make one that has not (`EbpfLoader::new` in aya 0.14).
+    loader: Mutex<EbpfLoader<'static>>,
+}
+
+/// What somebody in this process still holds.
+static HELD: Mutex<Weak<Types>> = Mutex::new(Weak::new());
+
+/// The running kernel's types. Reading them takes tens of milliseconds of CPU and megabytes, so whoever asks while somebody
+/// holds them gets the same: hold them while everything that is needed is loaded, then drop them.
 ///
 /// # Errors
 /// Why programs cannot be used here, as far as that can be told before trying: [`BpfError::NoBtf`],
 /// [`BpfError::NotAllowed`], [`BpfError::LockedDown`], [`BpfError::Namespace`]; or BTF that cannot be parsed.
-pub fn kernel_types() -> Result<Btf, BpfError> {
+pub fn kernel_types() -> Result<Arc<Types>, BpfError> {
     if !Path::new(BTF).exists() {
         return Err(BpfError::NoBtf);
     }
@@ -47,7 +60,14 @@ pub fn kernel_types() -> Result<Btf, BpfError> {
     if forbids_reading(&read(LOCKDOWN)) {
         return Err(BpfError::LockedDown);
     }
-    Btf::from_sys_fs().map_err(|error| BpfError::refused("reading the kernel's types", error))
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(types) = held.upgrade() {
+        return Ok(types);
+    }
+    let btf = Btf::from_sys_fs().map_err(|error| BpfError::refused("reading the kernel's types", error))?;
+    let types = Arc::new(Types { btf, loader: Mutex::new(EbpfLoader::new()) });
+    *held = Arc::downgrade(&types);
+    Ok(types)
 }
 
 /// Whether the capabilities suffice for tracing programs; unknown is yes, the kernel will tell.
@@ -63,17 +83,22 @@ fn forbids_reading(lockdown: &str) -> bool {
 }
 
 /// Creates the maps of an object, some with another number of entries than it says, and relocates its programs; none
-/// of them is loaded yet.
+/// of them is loaded yet. Maps of one name in different objects need their number each time: the loader keeps the last.
 ///
 /// # Errors
 /// As the kernel or the loader says.
-pub fn open(object: &[u8], btf: &Btf, entries: &[(&'static str, u32)]) -> Result<Ebpf, BpfError> {
-    let mut loader = EbpfLoader::new();
-    loader.btf(Some(btf));
+pub fn open(object: &[u8], types: &Types, entries: &[(&'static str, u32)]) -> Result<Ebpf, BpfError> {
+    let mut loader = types.loader.lock().unwrap_or_else(PoisonError::into_inner);
     for (map, entries) in entries {
         loader.map_max_entries(map, *entries);
     }
     loader.load(object).map_err(|error| BpfError::refused("loading", error))
+}
+
+impl Types {
+    pub(crate) fn btf(&self) -> &Btf {
+        &self.btf
+    }
 }
 
 /// CPUs there may be, which maps have a place for each of.
@@ -97,10 +122,10 @@ pub(crate) fn attach(
     ebpf: &mut Ebpf,
     name: &'static str,
     tracepoint: &'static str,
-    btf: &Btf,
+    types: &Types,
 ) -> Result<(), BpfError> {
     let program: &mut BtfTracePoint = program(ebpf, name)?;
-    program.load(tracepoint, btf).map_err(|error| BpfError::refused(tracepoint, error))?;
+    program.load(tracepoint, types.btf()).map_err(|error| BpfError::refused(tracepoint, error))?;
     program.attach().map_err(|error| BpfError::refused(tracepoint, error))?;
     Ok(())
 }

@@ -3,12 +3,12 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use aya::maps::{Array, HashMap, MapData, RingBuf};
-use aya::{Btf, Ebpf, Pod};
+use aya::{Ebpf, Pod};
 
 use evenkeel_base::{CpuSet, TaskId};
 
 use crate::BpfError;
-use crate::load::{attach, missing, object, open, possible_cpus};
+use crate::load::{Types, attach, missing, object, open, possible_cpus};
 
 /// CPUs of one domain that are looked at; what a word has bits for.
 pub const DOMAIN_CPUS: usize = 64;
@@ -85,10 +85,10 @@ impl Watch {
     ///
     /// # Errors
     /// The kernel cannot or may not; one line says why.
-    pub fn start(btf: &Btf, domains: &[CpuSet]) -> Result<Self, BpfError> {
+    pub fn start(types: &Types, domains: &[CpuSet]) -> Result<Self, BpfError> {
         let cpus = possible_cpus()?;
         let sizes = [("cpus", cpus), ("domains", (domains.len() as u32).max(1)), ("tasks", TASKS as u32)];
-        let mut ebpf = open(object!("pull"), btf, &sizes)?;
+        let mut ebpf = open(object!("pull"), types, &sizes)?;
         let refused = |error| BpfError::refused("describing the CPUs", error);
         let mut table: Array<_, Cpu> = Array::try_from(map(&mut ebpf, "cpus")?).map_err(refused)?;
         let mut all: Array<_, Domain> = Array::try_from(map(&mut ebpf, "domains")?).map_err(refused)?;
@@ -106,7 +106,7 @@ impl Watch {
             all.set(number, domain, 0).map_err(refused)?;
         }
         for (name, tracepoint) in PROGRAMS {
-            attach(&mut ebpf, name, tracepoint, btf)?;
+            attach(&mut ebpf, name, tracepoint, types)?;
         }
         let tasks = HashMap::try_from(map(&mut ebpf, "tasks")?).map_err(refused)?;
         let offers = RingBuf::try_from(map(&mut ebpf, "offers")?).map_err(refused)?;

@@ -2,12 +2,12 @@
 
 use std::io::Read;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
 use aya::programs::{BtfTracePoint, Iter};
-use aya::{Btf, Ebpf};
 
 use crate::BpfError;
-use crate::load::{self, object};
+use crate::load::{self, Types, object};
 
 /// Bytes of a record in the kernel's form.
 const RECORD: usize = 136;
@@ -174,17 +174,19 @@ impl TaskProbe {
     ///
     /// # Errors
     /// The kernel cannot or may not; one line says why.
-    pub fn load(btf: &Btf, exits: Option<Room>) -> Result<Self, BpfError> {
+    pub fn load(types: &Types, exits: Option<Room>) -> Result<Self, BpfError> {
         let room = exits.unwrap_or(Room { exiting: 1, groups: 1 });
         let sizes = [("exiting", room.exiting.max(1)), ("exited", room.groups.max(1))];
-        let mut ebpf = load::open(object!("task"), btf, &sizes)?;
-        iterator(&mut ebpf)?.load("task", btf).map_err(|e| BpfError::refused("the task iterator", e))?;
+        let mut ebpf = load::open(object!("task"), types, &sizes)?;
+        iterator(&mut ebpf)?
+            .load("task", types.btf())
+            .map_err(|e| BpfError::refused("the task iterator", e))?;
         if exits.is_some() {
             for (name, event) in [("on_exit", "sched_process_exit"), ("on_free", "sched_process_free")] {
                 let refused = |e| BpfError::refused("counting exits", e);
                 let program: &mut BtfTracePoint =
                     ebpf.program_mut(name).ok_or(BpfError::NoProgram(name))?.try_into().map_err(refused)?;
-                program.load(event, btf).map_err(refused)?;
+                program.load(event, types.btf()).map_err(refused)?;
                 program.attach().map_err(refused)?;
             }
         }

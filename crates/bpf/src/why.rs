@@ -7,12 +7,12 @@ mod raw;
 
 use std::io::Read;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap};
 use aya::programs::Iter;
-use aya::{Btf, Ebpf, EbpfLoader};
 
 use crate::BpfError;
-use crate::load::{attach, missing, object, possible_cpus, program};
+use crate::load::{Types, attach, missing, object, open, possible_cpus, program};
 use raw::{Config, CpuState, MAX_CELLS};
 
 pub use collect::{Blame, Cell, Culprit, Held, Seen};
@@ -71,19 +71,18 @@ impl Probe {
     ///
     /// # Errors
     /// The kernel cannot or may not; one line says why.
-    pub fn start(btf: &Btf, watch: &Watch, options: &WatchOptions) -> Result<Self, BpfError> {
+    pub fn start(types: &Types, watch: &Watch, options: &WatchOptions) -> Result<Self, BpfError> {
         may_load()?;
         let cpus = possible_cpus()?;
         let cells = if *watch == Watch::All { CELLS_ALL } else { CELLS_TARGET };
         let mut config = Config { cells, ..Config::default() };
-        let mut loader = EbpfLoader::new();
-        loader
-            .btf(Some(btf))
-            .map_max_entries("cpus", cpus)
-            .map_max_entries("spots", cpus * cells)
-            .map_max_entries("histograms", cells)
-            .map_max_entries("records", options.threads.max(THREADS));
-        let mut ebpf = loader.load(object!("why")).map_err(|error| BpfError::refused("loading", error))?;
+        let sizes = [
+            ("cpus", cpus),
+            ("spots", cpus * cells),
+            ("histograms", cells),
+            ("records", options.threads.max(THREADS)),
+        ];
+        let mut ebpf = open(object!("why"), types, &sizes)?;
 
         let mut states: Array<_, CpuState> = map_mut(&mut ebpf, "cpus")?;
         for cpu in 0..cpus {
@@ -112,13 +111,13 @@ impl Probe {
         // The kernel is told whom to watch before anything is attached, and to begin when all is.
         probe.set_config()?;
         for (name, tracepoint) in TRACEPOINTS {
-            attach(&mut probe.ebpf, name, tracepoint, btf)?;
+            attach(&mut probe.ebpf, name, tracepoint, types)?;
         }
-        if !CALLS.iter().any(|call| attach(&mut probe.ebpf, "on_call", call, btf).is_ok()) {
+        if !CALLS.iter().any(|call| attach(&mut probe.ebpf, "on_call", call, types).is_ok()) {
             tracing::info!("new quota is seen a moment late: no tracepoint of calls between CPUs");
         }
         let seed: &mut Iter = program(&mut probe.ebpf, "seed")?;
-        seed.load("task", btf).map_err(|error| BpfError::refused("task iterator", error))?;
+        seed.load("task", types.btf()).map_err(|error| BpfError::refused("task iterator", error))?;
         probe.begin()?;
         Ok(probe)
     }

@@ -122,8 +122,11 @@ fn observe(
         let (mut observer, before, after) = if root.is_live() {
             let sampling = global.sampling.unwrap_or_default();
             let options = ObserverOptions { sampling, switches: Select::All, ..ObserverOptions::default() };
+            // Held while both load what they need: the kernel's types are read once.
+            let types = lengths.then(evenkeel_bpf::load::kernel_types);
             let mut observer = Observer::new(&root, options)?;
             watching = lengths.then(waits::Watching::start);
+            drop(types);
             let before = observer.sample()?;
             std::thread::sleep(interval);
             let after = observer.sample()?;

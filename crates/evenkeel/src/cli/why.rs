@@ -87,6 +87,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let scope = Scope::parse(&[&text]).map_err(|error| Failure::Usage(error.into()))?;
     let all = scope.is_all();
     let root = Root::host();
+    // Held while the observer and the programs here are loaded: the kernel's types are read once.
+    let types = (args.source != Source::Proc).then(evenkeel_bpf::load::kernel_types);
     let mut observer = Observer::new(&root, ObserverOptions::default()).map_err(anyhow::Error::from)?;
     let named = all || text.starts_with("container:") || text.starts_with("pod:");
     if named {
@@ -104,6 +106,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let stop = evenkeel_lab::load::stop_flag_on_signals();
     let probe = start(&args, &aim)?;
+    drop(types);
     let before = observer.sample().map_err(anyhow::Error::from)?;
     let (seen, gone) = watch(probe, &args, &aim, &scope, &mut observer, stop)?;
     let after = observer.sample().map_err(anyhow::Error::from)?;

@@ -74,7 +74,8 @@ impl ByBpf {
         if !root.path("proc/stat").exists() {
             return Err(ObserveError::NoProc { dir: root.dir().display().to_string() });
         }
-        let probe = TaskProbe::load(&kernel_types()?, Some(Room::default()))?;
+        let types = kernel_types()?;
+        let probe = TaskProbe::load(&types, Some(Room::default()))?;
         let hierarchies = hierarchies(root)?;
         let cpu = hierarchies.as_ref().and_then(|h| h.cpu.clone());
         Ok(Self {
