@@ -303,7 +303,9 @@ class Run:
             allowed = allowed | {-number for number in (1, 2, 15)} | {128 + number for number in (1, 2, 15)} | {0, 1}
         if not self.hung and allowed is not None and self.status not in allowed:
             self.problems.append(f"exit status {self.status}, not one of {sorted(allowed)}")
-        if self.ended_early and self.end.name == "nohup-terminal" and not self.command.starting(self):
+        # Restoring, it had been asked to end before.
+        asked = self.state == "restoring" or self.command.starting(self)
+        if self.ended_early and self.end.name == "nohup-terminal" and not asked:
             self.problems.append("ended of itself when the terminal went away under nohup")
         if "panicked" in words and self.end.name != "panic":
             self.problems.append("panicked: " + words[words.index("panicked") :][:160])
