@@ -296,8 +296,9 @@ class Run:
         if self.end.name == "panic":
             allowed = {101}
         elif self.end.lethal:
-            # Asked to end before, it may have been faster.
-            allowed = {-signal.SIGKILL, 137} | (self.command.statuses if self.state == "restoring" else set())
+            # Asked to end before, or done within an instant, it may have been faster.
+            faster = self.state == "restoring" or self.command.stays
+            allowed = {-signal.SIGKILL, 137} | (self.command.statuses if faster else set())
         elif allowed and self.command.starting(self):
             # A signal before it is listened to, or before the child listens.
             allowed = allowed | {-number for number in (1, 2, 15)} | {128 + number for number in (1, 2, 15)} | {0, 1}
