@@ -11,6 +11,7 @@ pub mod cost;
 mod events;
 pub mod governor;
 pub mod guarantee;
+mod in_force;
 mod lengths;
 mod measure;
 mod meter;

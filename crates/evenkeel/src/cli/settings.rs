@@ -70,6 +70,7 @@ struct RunTable {
     decide_within: Option<Spanned<String>>,
     closer_look: Option<Spanned<String>>,
     recheck: Option<Spanned<String>>,
+    holdout: Option<Spanned<f64>>,
     allow: Vec<Spanned<String>>,
     levers: Vec<Spanned<String>>,
     reserved: Option<Spanned<String>>,
@@ -107,6 +108,8 @@ pub struct LoopArgs {
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Shortest time for a decision: one round of windows.
 const MIN_DECIDE: Duration = Duration::from_secs(2);
+/// Largest share of the time that a change may be held out.
+const MOST_HOLDOUT: f64 = 0.2;
 /// Shortest time between tests of what is in force.
 const MIN_RECHECK: Duration = Duration::from_secs(10);
 
@@ -159,6 +162,14 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         or(duration("decide_within", &run.decide_within, MIN_DECIDE)?, config.decide_within);
     config.closer_look = or(duration("closer_look", &run.closer_look, Duration::ZERO)?, config.closer_look);
     config.recheck = or(duration("recheck", &run.recheck, MIN_RECHECK)?, config.recheck);
+    if let Some(share) = &run.holdout {
+        if !(0.0..=MOST_HOLDOUT).contains(share.get_ref()) {
+            let why =
+                format!("holdout = {}: a share of the time, 0 (off) to {MOST_HOLDOUT}", share.get_ref());
+            return Err(source.fault(share, why));
+        }
+        config.monitor.holdout.share = *share.get_ref();
+    }
     if let Some(other) = run.allow.iter().find(|allowed| allowed.get_ref() != "realtime") {
         let why = format!("allow {:?}: only \"realtime\" can be allowed", other.get_ref());
         return Err(source.fault(other, why));
