@@ -11,6 +11,7 @@ use evenkeel_kernfs::reserve::Reserve;
 use evenkeel_kernfs::{Root, fault};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
+use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::window::Summary;
 use evenkeel_store::{Limits, Recorder};
 
@@ -21,7 +22,7 @@ use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
 use crate::governor::ScopeGovernor;
 use crate::guarantee::{Guarantees, Keeper, OwnPriority};
-use crate::in_force::InForce;
+use crate::kept::KeptChange;
 use crate::lengths::Lengths;
 use crate::measure::window;
 use crate::protect::Guardian;
@@ -83,7 +84,9 @@ pub struct Agent {
     pub(crate) governor: Option<ScopeGovernor>,
     lengths: Option<Lengths>,
     /// The change in force and what watches it.
-    pub(crate) in_force: Option<InForce>,
+    pub(crate) kept: Option<KeptChange>,
+    /// Error budget of the run's decisions.
+    pub(crate) control: OnlineControl,
     /// Settings that were taken back, by name: not tried again while the load is the same.
     pub(crate) barred: BTreeSet<String>,
     pub(crate) puller: Option<Puller>,
@@ -152,6 +155,8 @@ impl Agent {
         let lengths = config.lengths.then(Lengths::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
         });
+        // Half of a run's budget is its first decision's.
+        let control = OnlineControl::new(2.0 * config.rules.alpha);
         let mut agent = Self {
             config,
             observer,
@@ -169,7 +174,8 @@ impl Agent {
             guardian,
             governor,
             lengths,
-            in_force: None,
+            kept: None,
+            control,
             barred: BTreeSet::new(),
             puller: None,
             // Verifiers of old kernels look at the programs for a long time, and refuse them (6.1).

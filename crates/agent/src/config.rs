@@ -37,8 +37,6 @@ pub struct Config {
     pub closer_look: Duration,
     /// How settings in force are watched: when they are held out, whom they may not hurt.
     pub monitor: MonitorRules,
-    /// Least time between two tests of settings in force that a protected scope objects to.
-    pub recheck: Duration,
     /// Real-time classes may be used.
     pub realtime: bool,
     /// Names of the levers that may be used; empty means all.
@@ -78,7 +76,6 @@ impl Config {
             decide_within: Duration::from_secs(18),
             closer_look: Duration::from_secs(60),
             monitor: MonitorRules::default(),
-            recheck: Duration::from_secs(60),
             realtime: false,
             levers: Vec::new(),
             known: BTreeMap::new(),

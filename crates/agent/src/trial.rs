@@ -166,6 +166,7 @@ impl Agent {
         let most = rhythm.challengers(besides, left);
         let unpromising = unpromising(candidates, &predicted, self.config.rules.wait_price, most);
         let rules = TrialRules {
+            alpha: self.control.alpha().min(self.config.rules.alpha),
             seed: self.config.rules.seed.wrapping_add(u64::from(self.trials)),
             ..self.config.rules
         };
@@ -229,7 +230,12 @@ impl Agent {
         }
         let decision = trial.decide();
         self.guardian.decided(&decision, default);
-        self.set(&candidates[decision.winner]);
+        let winner = &candidates[decision.winner];
+        self.set(winner);
+        if decision.confirmed {
+            self.control.decided(decision.winner != 0 && !winner.is_default());
+        }
+        self.watch_change(&decision, default);
         self.rest_puller(watcher);
         self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());

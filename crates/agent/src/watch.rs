@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, Observation, Sample};
+use evenkeel_base::{CpuSet, Observation};
 use evenkeel_policy::monitor::Arm;
 
 use crate::agent::{Agent, AgentError, pins, tasks_of};
@@ -17,6 +17,8 @@ const STRANGERS: f64 = 0.2;
 const LASTING: u32 = 3;
 /// Settings that pin tasks are looked at again when CPU utilisations differ by this many points (standard deviation).
 const UNEVEN_POINTS: f64 = 15.0;
+/// Least time between two tests that protected scopes ask for.
+const REST: Duration = Duration::from_secs(60);
 
 /// What the settings in force were chosen for.
 #[derive(Debug)]
@@ -107,10 +109,8 @@ impl Agent {
                 before = self.begin_step()?;
                 continue;
             }
-            let objection = self
-                .in_force
-                .is_some()
-                .then(|| self.guardian.objects(self.config.rules.guard.wait_factor, self.config.recheck));
+            let objection =
+                self.kept.is_some().then(|| self.guardian.objects(self.config.rules.guard.wait_factor, REST));
             drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
             let hotplug = measured.observation.topology.online != basis.online;
             if hotplug || drifting >= LASTING {
@@ -124,8 +124,7 @@ impl Agent {
             } else if let Some(why) = objection.flatten() {
                 watcher.event(&Event::Note(&why));
                 self.stop_block();
-                let decision = self.recheck(watcher)?;
-                self.watch_change(decision.as_ref());
+                self.recheck(watcher)?;
                 // Settings that fail are gone already; what else could help is then decided anew.
                 if self.plan.is_default() {
                     basis = self.decide_and_tell(watcher)?;
@@ -142,17 +141,8 @@ impl Agent {
         Ok(())
     }
 
-    /// The next step begins: its settings are put in force, and its window with them.
-    fn begin_step(&mut self) -> Result<Sample, AgentError> {
-        if let Some(turn) = self.turn() {
-            self.put_in_force(turn.step.arm);
-        }
-        self.begin_window()
-    }
-
     fn decide_and_tell(&mut self, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
         let outcome = self.decide(watcher)?;
-        self.watch_change(outcome.as_ref().ok());
         let idle = match &outcome {
             Ok(_) => false,
             Err(no) => {

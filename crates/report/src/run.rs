@@ -81,28 +81,31 @@ fn effect_json(now: &EffectNow) -> Json {
         "wait_p99_ms": one(&now.wait_p99_ms),
         "holdout_share": one(&now.holdout_share),
         "blocks": now.blocks,
+        "at": time::rfc3339(now.at_ns),
         "by_hour": by_hour.collect::<Vec<_>>(),
     })
 }
 
-/// The effect of the changes in force, as a line of [`summary`].
-fn effect_line(now: &EffectNow) -> String {
+/// The effect of the changes in force in a sentence.
+pub(crate) fn effect_words(now: &EffectNow) -> String {
     let end = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:+.1}"));
     let of = |effect: &Effect| format!("{:+.1} [{}, {}]", effect.value, end(effect.low), end(effect.high));
     let cpu = now.cpu_pct.as_ref().map_or_else(|| "?".to_owned(), of);
-    let since = now.cpu_pct.or(now.holdout_share).and_then(|effect| time::rfc3339(effect.since_ns));
-    let since = since.unwrap_or_else(|| "?".to_owned());
+    let since_ns = now.cpu_pct.or(now.wait_p99_ms).or(now.holdout_share).map(|effect| effect.since_ns);
+    let since = since_ns.map_or_else(|| "?".to_owned(), time::instant);
+    let age = since_ns.map_or(f64::NAN, |since| now.at_ns.saturating_sub(since) as f64 / 1e9);
     let source = if now.held_out {
         let share = now.holdout_share.map_or(0.0, |share| 100.0 * share.value);
-        format!("{} blocks under the kernel's default, {share:.1} % of the time, since {since}", now.blocks)
+        let blocks = if now.blocks == 1 { "block" } else { "blocks" };
+        format!("{} {blocks} under the kernel's default, {share:.1} % of the time, since {since}", now.blocks)
     } else {
-        format!("as measured at the decision, {since}")
+        format!("as measured at the decision, {} before ({since})", time::length(age))
     };
     let waits = now
         .wait_p99_ms
         .as_ref()
         .map_or_else(String::new, |effect| format!("; 99th percentile of waits {} ms", of(effect)));
-    format!("effect      {cpu} % of one CPU{waits}: {source}\n")
+    format!("{cpu} % of one CPU{waits}: {source}")
 }
 
 fn stage_json(stage: &Stage) -> Json {
@@ -275,7 +278,8 @@ pub fn summary(record: &RunRecord) -> String {
     let rss = record.own_cost.rss_bytes.map_or_else(|| "?".to_owned(), time::bytes);
     let scope = if record.scope.is_empty() { "?".to_owned() } else { record.scope.join(" ") };
     let limit = record.governor.as_ref().map(limit_line).unwrap_or_default();
-    let effect = record.effect_now.as_ref().map(effect_line).unwrap_or_default();
+    let effect = record.effect_now.as_ref();
+    let effect = effect.map_or_else(String::new, |now| format!("effect      {}\n", effect_words(now)));
     format!(
         "scope       {}\nsettings    {}\nfulfilment  baseline {} -> now {}{label}\n{effect}{limit}own cost    {cpu} of one CPU, {rss}\n",
         crate::table::printable(&scope),
@@ -310,7 +314,13 @@ mod tests {
             holdout_share: Some(of(0.05, Some(0.05), Some(0.05))),
             blocks: 37,
             by_hour: vec![],
+            at_ns: 1_763_759_165_000_000_000,
         };
+        let old = effect_words(&EffectNow { held_out: false, ..now.clone() });
+        assert!(
+            old.ends_with("as measured at the decision, 2 min 0 s before (2025-11-21T21:04:05.000Z)"),
+            "{old}"
+        );
         let record = RunRecord { effect_now: Some(now), ..RunRecord::default() };
         let effect = &document(&record, DocumentKind::Status)["effect_now"];
         assert_eq!(effect["cpu_pct"]["value"], 12.3);

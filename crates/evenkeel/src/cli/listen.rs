@@ -203,6 +203,8 @@ impl Board {
         );
         let since = cpu.map(|e| e.since_ns as f64 / 1e9);
         gauge("effect_since_timestamp_seconds", "Since when the effect is measured", since);
+        let blocks = self.effect.as_ref().map(|now| now.blocks as f64);
+        gauge("effect_blocks", "Blocks under the baseline; 0: as measured at the decision", blocks);
         let share = effect(|now| now.holdout_share).map(|e| e.value);
         gauge("holdout_share_ratio", "Share of the time under the baseline", share);
         let own = own_cost();
