@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
-use scene::{Agent, Group, assert_all_back, crowd, evenkeel, json, run, snapshot, turn};
+use scene::{Agent, Group, Process, assert_all_back, evenkeel, json, run, snapshot, turn};
 use serde_json::Value;
 
 /// What is tested comes after the decision: only a gain must be proved, for which there is time on a busy host, too.
@@ -17,6 +17,7 @@ const CONFIG: &str = r#"
 [run]
 interval = "500ms"
 closer_look = "150s"
+levers = ["short first"]
 holdout = 0.1
 [guard]
 cpu_loss = 0.9
@@ -27,6 +28,20 @@ tail_share = 0.9
 
 fn status(dir: &Path) -> Value {
     json(&run(dir, &["status", "-o", "json"]))
+}
+
+/// Short work that sleeps, and busy loops behind which every burst of it waits, on one CPU of which they get most: a short
+/// slice is a gain beyond doubt, whatever else runs on this host.
+fn short_among_loops(group: &Group) -> Vec<Process> {
+    group.set_weight(65_536, 10_000);
+    let program = env!("CARGO_BIN_EXE_evenkeel");
+    let duty = "load duty --percent 25 --period 10ms --kind closed --seconds 900";
+    let short = || [&["-c", "0", program], duty.split(' ').collect::<Vec<_>>().as_slice()].concat();
+    let endless = ["-c", "0", "sh", "-c", "while :; do :; done"];
+    (0..2)
+        .map(|_| group.start("taskset", &short()))
+        .chain((0..2).map(|_| group.start("taskset", &endless)))
+        .collect()
 }
 
 /// Looks again and again until something is there; nothing within the time is an error that tells what there was.
@@ -47,7 +62,7 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let group = Group::new("holdout");
-    let _loads = crowd(&group);
+    let _loads = short_among_loops(&group);
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&group]);
     let file = dir.path().join("evenkeel.toml");
