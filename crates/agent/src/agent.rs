@@ -1,5 +1,6 @@
 //! The agent: its parts, and the steps that the loop, the demonstration and tests are made of.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, SetReport};
@@ -10,6 +11,7 @@ use evenkeel_kernfs::reserve::Reserve;
 use evenkeel_kernfs::{Root, fault};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
+use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::window::Summary;
 use evenkeel_store::{Limits, Recorder};
 
@@ -20,6 +22,7 @@ use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
 use crate::governor::ScopeGovernor;
 use crate::guarantee::{Guarantees, Keeper, OwnPriority};
+use crate::kept::KeptChange;
 use crate::lengths::Lengths;
 use crate::measure::window;
 use crate::protect::Guardian;
@@ -80,6 +83,12 @@ pub struct Agent {
     pub(crate) guardian: Guardian,
     pub(crate) governor: Option<ScopeGovernor>,
     lengths: Option<Lengths>,
+    /// The change in force and what watches it.
+    pub(crate) kept: Option<KeptChange>,
+    /// Error budget of the run's decisions.
+    pub(crate) control: OnlineControl,
+    /// Settings that were taken back, by name: not tried again while the load is the same.
+    pub(crate) barred: BTreeSet<String>,
     pub(crate) puller: Option<Puller>,
     /// Whether waiting work can be moved here, as far as is known.
     pub(crate) pulls: bool,
@@ -146,6 +155,8 @@ impl Agent {
         let lengths = config.lengths.then(Lengths::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
         });
+        // Half of a run's budget is its first decision's.
+        let control = OnlineControl::new(2.0 * config.rules.alpha);
         let mut agent = Self {
             config,
             observer,
@@ -163,6 +174,9 @@ impl Agent {
             guardian,
             governor,
             lengths,
+            kept: None,
+            control,
+            barred: BTreeSet::new(),
             puller: None,
             // Verifiers of old kernels look at the programs for a long time, and refuse them (6.1).
             pulls: features.task_slice,
@@ -322,7 +336,7 @@ impl Agent {
         // Who is in the scope is known from ownership alone; reading everybody's switches would cost more than the rest.
         let first = self.sample()?;
         let glance = self.observer.observe(&first, &first, &Detail::None)?;
-        let scope: std::collections::BTreeSet<TaskId> =
+        let scope: BTreeSet<TaskId> =
             glance.tasks.iter().filter(|t| self.config.scope.has(t, &glance)).map(|t| t.id).collect();
         let scope = Select::Tasks(scope);
         let before = self.observer.sample_of(&Select::All, &scope)?;
@@ -339,14 +353,16 @@ impl Agent {
         let scene = self.scene(&found);
         let plain = levers::plans(&scene);
         if self.config.levers.is_empty() {
-            return if self.pulls { levers::with_pull(&scene, plain) } else { plain };
+            let mut all = if self.pulls { levers::with_pull(&scene, plain) } else { plain };
+            all.retain(|plan| !self.barred.contains(&plan.name));
+            return all;
         }
         let mut all = plain.clone();
         if self.pulls {
             all.extend(levers::with_pull(&scene, plain));
             all.dedup();
         }
-        all.retain(|plan| self.config.levers.contains(&plan.name));
+        all.retain(|plan| self.config.levers.contains(&plan.name) && !self.barred.contains(&plan.name));
         all
     }
 
@@ -429,6 +445,7 @@ impl Agent {
             None => RestoreReport::default(),
         };
         self.unrestored = false;
+        self.note_effect();
         self.record.settings = KERNEL_DEFAULT.to_owned();
         self.record.changes.clear();
         self.record.own_cost = self.cost.read();

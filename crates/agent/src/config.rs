@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evenkeel_base::Nice;
 use evenkeel_observe::Sampling;
+use evenkeel_policy::monitor::MonitorRules;
 use evenkeel_policy::trial::TrialRules;
 
 use crate::guarantee::Guarantees;
@@ -34,8 +35,8 @@ pub struct Config {
     pub decide_within: Duration,
     /// Time added for a closer look at the most promising candidates when they could neither be kept nor dismissed.
     pub closer_look: Duration,
-    /// Time after which settings in force are put to the test again; doubles each time they pass, up to sixteenfold.
-    pub recheck: Duration,
+    /// How settings in force are watched: when they are held out, whom they may not hurt.
+    pub monitor: MonitorRules,
     /// Real-time classes may be used.
     pub realtime: bool,
     /// Names of the levers that may be used; empty means all.
@@ -74,7 +75,7 @@ impl Config {
             interval: Duration::from_secs(1),
             decide_within: Duration::from_secs(18),
             closer_look: Duration::from_secs(60),
-            recheck: Duration::from_secs(60),
+            monitor: MonitorRules::default(),
             realtime: false,
             levers: Vec::new(),
             known: BTreeMap::new(),

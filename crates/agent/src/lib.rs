@@ -11,6 +11,8 @@ pub mod cost;
 mod events;
 pub mod governor;
 pub mod guarantee;
+mod holdout;
+mod kept;
 mod lengths;
 mod measure;
 mod meter;

@@ -74,8 +74,9 @@ impl Agent {
         self.recorder.update_run(&self.record);
     }
 
-    /// Keeps the record's own cost fresh, and how protected scopes stand.
+    /// Keeps the record's own cost and the effect of the changes fresh, and how protected scopes stand.
     pub(crate) fn note_cost(&mut self) {
+        self.note_effect();
         self.record.protected = self.guardian.statuses(self.config.rules.guard.wait_factor);
         self.record.own_cost = self.cost.read();
         self.recorder.update_run(&self.record);

@@ -7,6 +7,7 @@ use evenkeel_base::stats;
 use evenkeel_base::{Histogram, Observation, Plan, Target};
 use evenkeel_model::predict::Prediction;
 use evenkeel_policy::levers::{self, Scene};
+use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::refine;
 use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules};
 use evenkeel_policy::window::Summary;
@@ -165,10 +166,7 @@ impl Agent {
         let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
         let most = rhythm.challengers(besides, left);
         let unpromising = unpromising(candidates, &predicted, self.config.rules.wait_price, most);
-        let rules = TrialRules {
-            seed: self.config.rules.seed.wrapping_add(u64::from(self.trials)),
-            ..self.config.rules
-        };
+        let rules = next_rules(&self.config.rules, &self.control, self.trials);
         let usual_s = Trial::usual_s(candidates.len() - 1 - unpromising.len(), rhythm.pace());
         watcher.event(&Event::TrialBegins { candidates, usual_s, most_s: left.as_secs_f64() });
         // The host as found is what protected scopes' waits are held against.
@@ -229,7 +227,10 @@ impl Agent {
         }
         let decision = trial.decide();
         self.guardian.decided(&decision, default);
-        self.set(&candidates[decision.winner]);
+        let winner = &candidates[decision.winner];
+        self.set(winner);
+        feed_back(&mut self.control, &decision, winner.is_default());
+        self.watch_change(&decision, default);
         self.rest_puller(watcher);
         self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());
@@ -298,6 +299,23 @@ impl Agent {
     }
 }
 
+/// Rules of a run's next trial: its own seed, and its level of the run's error budget.
+fn next_rules(rules: &TrialRules, control: &OnlineControl, trials: u32) -> TrialRules {
+    TrialRules {
+        alpha: control.alpha().min(rules.alpha),
+        seed: rules.seed.wrapping_add(u64::from(trials)),
+        ..*rules
+    }
+}
+
+/// A decision has spent its level if it came as far as fresh pairs, and earns more if it found a change that helps: giving
+/// one up for the host as found is no such find.
+fn feed_back(control: &mut OnlineControl, decision: &Decision, to_default: bool) {
+    if decision.confirmed {
+        control.decided(decision.winner != 0 && !to_default);
+    }
+}
+
 /// What was measured, with what had been predicted beside it.
 fn effect(why: &str, predicted: Option<&Prediction>) -> String {
     match predicted {
@@ -319,5 +337,30 @@ mod tests {
         assert!(less < more && more < 60.0, "{less} {more}");
         assert_eq!((challengers(2, 60), challengers(0, less.ceil() as u64)), (MOST, 3));
         assert_eq!((challengers(1, 1), challengers(9, 0)), (1, 1), "there is always one");
+    }
+
+    #[test]
+    fn each_decision_of_a_run_has_its_level_of_one_budget() {
+        let rules = TrialRules::default();
+        let mut control = OnlineControl::new(2.0 * rules.alpha);
+        let alpha = |control: &OnlineControl| next_rules(&rules, control, 1).alpha;
+        assert!((alpha(&control) - rules.alpha).abs() < 1e-12, "the first has what one decision has");
+        let decision = |winner, confirmed| Decision {
+            winner,
+            verdicts: vec![],
+            confirmed,
+            pairs: vec![],
+            objective: evenkeel_policy::trial::Objective::new(0.1),
+        };
+        feed_back(&mut control, &decision(0, false), true);
+        assert!((alpha(&control) - rules.alpha).abs() < 1e-12, "screening alone spends nothing");
+        feed_back(&mut control, &decision(0, true), true);
+        let poor = alpha(&control);
+        assert!(poor < rules.alpha / 10.0, "{poor}");
+        let (mut kept, mut given_up) = (control.clone(), control);
+        feed_back(&mut kept, &decision(1, true), false);
+        feed_back(&mut given_up, &decision(1, true), true);
+        assert!(alpha(&kept) > poor && alpha(&given_up) < poor, "what is found pays for what comes");
+        assert_ne!(next_rules(&rules, &kept, 1).seed, next_rules(&rules, &kept, 2).seed);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, Observation};
+use evenkeel_policy::monitor::Arm;
 
 use crate::agent::{Agent, AgentError, pins, tasks_of};
 use crate::events::{Event, Watcher};
@@ -16,8 +17,8 @@ const STRANGERS: f64 = 0.2;
 const LASTING: u32 = 3;
 /// Settings that pin tasks are looked at again when CPU utilisations differ by this many points (standard deviation).
 const UNEVEN_POINTS: f64 = 15.0;
-/// Longest wait for a re-check, in multiples of the configured one.
-const RECHECK_MAX: u32 = 16;
+/// Least time between two tests that protected scopes ask for.
+const REST: Duration = Duration::from_secs(60);
 
 /// What the settings in force were chosen for.
 #[derive(Debug)]
@@ -49,64 +50,91 @@ impl Agent {
         if self.config.once {
             return Ok(());
         }
-        let mut recheck_every = self.config.recheck;
-        let mut recheck_at = Instant::now() + recheck_every;
         let mut drifting = 0;
         let mut before = self.begin_window()?;
         let mut cost_noted = Instant::now();
         while !over(watcher) {
-            let nap = end.map_or(self.config.interval, |end| {
-                self.config.interval.min(end.saturating_duration_since(Instant::now()))
+            let turn = self.turn();
+            let nap = turn.map_or(self.config.interval, |turn| {
+                if turn.step.measure || turn.settles {
+                    turn.left
+                } else {
+                    turn.left.min(self.config.interval)
+                }
             });
+            let nap = end.map_or(nap, |end| nap.min(end.saturating_duration_since(Instant::now())));
             if self.pause(nap, watcher) {
                 break;
             }
-            let after = self.sample()?;
-            let Some(measured) = self.measured(&before, &after, &evenkeel_observe::Detail::None, watcher)?
-            else {
-                before = after;
+            if turn.is_some_and(|turn| turn.settles) {
+                self.end_step(None);
+                before = self.begin_step()?;
                 continue;
-            };
-            self.recorder.add_sample(&after, Some(&measured.observation));
+            }
+            let after = self.sample()?;
+            let measured = self.measured(&before, &after, &evenkeel_observe::Detail::None, watcher)?;
             before = after;
-            self.tell_notes(watcher);
-            self.guardian.watched(&measured.protected);
-            if !self.plan.is_default()
-                && let Some(why) =
-                    self.guardian.objects(self.config.rules.guard.wait_factor, self.config.recheck)
-            {
-                watcher.event(&Event::Note(&why));
-                recheck_at = Instant::now();
+            // A step whose window could not be measured ends, too.
+            let due = self.turn().is_some_and(|turn| turn.left.is_zero());
+            let leave = if due {
+                let wanted = measured.as_ref().filter(|_| turn.is_some_and(|turn| turn.step.measure));
+                self.end_step(wanted)
+            } else {
+                None
+            };
+            let held_out = turn.is_some_and(|turn| turn.step.arm == Arm::Baseline);
+            if let Some(measured) = &measured {
+                self.recorder.add_sample(&before, Some(&measured.observation));
+                self.tell_notes(watcher);
+                if !held_out {
+                    self.guardian.watched(&measured.protected);
+                }
             }
             if cost_noted.elapsed() > Duration::from_secs(10) {
                 self.note_cost();
                 cost_noted = Instant::now();
             }
+            let Some(measured) = measured else {
+                before = self.begin_step()?;
+                continue;
+            };
+            if let Some(leave) = leave {
+                self.take_back(&leave, &measured, watcher);
+                // What else could help is decided anew.
+                basis = self.decide_and_tell(watcher)?;
+                before = self.begin_window()?;
+                continue;
+            }
+            if held_out {
+                before = self.begin_step()?;
+                continue;
+            }
+            let objection =
+                self.kept.is_some().then(|| self.guardian.objects(self.config.rules.guard.wait_factor, REST));
             drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
             let hotplug = measured.observation.topology.online != basis.online;
             if hotplug || drifting >= LASTING {
                 let why = if hotplug { "CPUs came or went" } else { "the load has changed" };
                 watcher.event(&Event::Note(&format!("{why}: deciding anew")));
+                self.stop_block();
+                self.barred.clear();
                 basis = self.decide_and_tell(watcher)?;
-                recheck_every = self.config.recheck;
-                recheck_at = Instant::now() + recheck_every;
                 drifting = 0;
                 before = self.begin_window()?;
-            } else if !self.plan.is_default() && Instant::now() >= recheck_at {
-                let decision = self.recheck(watcher)?;
-                recheck_every = if decision.is_none_or(|decision| decision.winner == 0) {
-                    (recheck_every * 2).min(self.config.recheck * RECHECK_MAX)
-                } else {
-                    self.config.recheck
-                };
-                // Settings that fail their re-check are gone already; what else could help is then decided anew.
+            } else if let Some(why) = objection.flatten() {
+                watcher.event(&Event::Note(&why));
+                self.stop_block();
+                self.recheck(watcher)?;
+                // Settings that fail are gone already; what else could help is then decided anew.
                 if self.plan.is_default() {
                     basis = self.decide_and_tell(watcher)?;
                 }
-                recheck_at = Instant::now() + recheck_every;
                 before = self.begin_window()?;
+            } else if due {
+                before = self.begin_step()?;
             }
         }
+        self.stop_block();
         self.tell_moves(watcher);
         self.note_cost();
         self.recorder.flush();

@@ -54,6 +54,9 @@ pub struct EffectNow {
     pub blocks: u64,
     /// By hour of the clock, those with a block.
     pub by_hour: Vec<HourlyEffect>,
+    /// As of when, wall clock, nanoseconds since 1970: what is not held out grows old.
+    #[serde(default)]
+    pub at_ns: u64,
 }
 
 /// What the simulator said beforehand that settings would bring, see `evenkeel_model::predict`.

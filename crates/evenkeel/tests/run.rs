@@ -74,7 +74,9 @@ fn values_that_make_no_sense_are_named() {
     for (text, names) in [
         ("[run]\ndecide_within = \"soon\"\n", "evenkeel.toml:2: decide_within"),
         ("[run]\n\ncloser_look = \"-1s\"\n", "evenkeel.toml:3: closer_look"),
-        ("[run]\nrecheck = \"1s\"\n", "evenkeel.toml:2: recheck = \"1s\": at least 10s"),
+        ("[run]\ndecide_within = \"1s\"\n", "evenkeel.toml:2: decide_within = \"1s\": at least 2s"),
+        ("[run]\nrecheck = \"soon\"\n", "evenkeel.toml:2: recheck"),
+        ("[run]\nholdout = 0.3\n", "evenkeel.toml:2: holdout = 0.3: a share of the time, 0 (never) to 0.2"),
         ("[run]\ninterval = \"1ms\"\n", "evenkeel.toml:2: interval"),
         ("[run]\ninterval = 3\n", "evenkeel.toml:2"),
         ("[run]\nscope = [\n\"all\",\n\"rack:7\"]\n", "evenkeel.toml:4: "),
@@ -103,6 +105,7 @@ fn options_that_make_no_sense_are_refused() {
     refused(&["--scope", "all", "--allow", "everything"]);
     refused(&["--scope", "all", "--interval", "1ms"]);
     refused(&["--scope", "all", "--interval", "never"]);
+    refused(&["--scope", "all", "--holdout", "0.3"]);
     refused(&["--scope", "all", "-o", "svg"]);
 }
 

@@ -14,6 +14,7 @@
 mod confirm;
 mod objective;
 mod screen;
+mod verdict;
 mod words;
 
 use rand::SeedableRng;
@@ -21,14 +22,14 @@ use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
 
 use evenkeel_base::Histogram;
-use evenkeel_base::run::Estimate;
 use evenkeel_base::stats::{self, estimate};
 
 use crate::guard::{Doubt, GuardLimits, Tail};
 use crate::protect::Protection;
 use crate::window::Summary;
 use confirm::Confirmation;
-use objective::Objective;
+pub use objective::Objective;
+pub use verdict::{Decision, Verdict};
 
 /// How a trial is held.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -80,47 +81,6 @@ pub struct Turn {
     pub settle_s: f64,
     /// Length of the window, seconds.
     pub window_s: f64,
-}
-
-/// What became of one candidate.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
-    /// Windows measured.
-    pub windows: usize,
-    /// Fresh pairs of windows that confirm it, or do not.
-    pub pairs: usize,
-    /// Evidence from them that it helps: as good as a bet won at these odds.
-    pub evidence: f64,
-    /// CPU got by the scope, percent of one CPU.
-    pub got_pct: Option<Estimate>,
-    /// Gain of CPU got over the present state, percent of one CPU. The lower end is what is claimed: it holds at every
-    /// stopping time.
-    pub gain_pct: Option<Estimate>,
-    /// Gain of the score (CPU got and waits together) over the present state, points of CPU.
-    pub score_gain: Option<Estimate>,
-    /// Seconds waited per second of work, over all windows.
-    pub wait_per_ran: Option<Estimate>,
-    /// Estimated fulfilment (a label).
-    pub fulfilment: Option<Estimate>,
-    /// Limits of the guard, protections included, that were not shown to be kept.
-    pub doubts: Vec<Doubt>,
-    /// 99th percentile of waits of each protected scope, ns; `None` where none were seen.
-    pub protected_ns: Vec<Option<u64>>,
-    /// Whether it was chosen.
-    pub kept: bool,
-    /// In words.
-    pub why: String,
-}
-
-/// Outcome of a trial.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Decision {
-    /// Index of the chosen candidate; 0 is "leave as it is".
-    pub winner: usize,
-    /// One per candidate.
-    pub verdicts: Vec<Verdict>,
-    /// Whether any candidate came as far as fresh pairs.
-    pub confirmed: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -342,7 +302,9 @@ impl Trial {
             verdict.why = self.explain(candidate, winner, verdict);
         }
         let confirmed = verdicts.iter().any(|verdict| verdict.pairs > 0);
-        Decision { winner, verdicts, confirmed }
+        let proof = self.winner.and_then(|winner| self.entries[winner].confirmed.as_ref());
+        let pairs = proof.map_or_else(Vec::new, |proof| proof.seen().to_vec());
+        Decision { winner, verdicts, confirmed, pairs, objective: self.objective.clone() }
     }
 
     fn keep(&mut self, candidate: usize, summary: Summary, protected: Vec<Option<Histogram>>) {

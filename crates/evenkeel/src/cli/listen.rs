@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use evenkeel_agent::{Event, Watcher, cost};
 use evenkeel_base::Observation;
-use evenkeel_base::run::{GovernorStatus, GuaranteeStatus};
+use evenkeel_base::run::{Effect, EffectNow, GovernorStatus, GuaranteeStatus};
 use evenkeel_kernfs::fault;
 use evenkeel_report::run::guarantee_table;
 use evenkeel_report::time;
@@ -39,6 +39,7 @@ struct Board {
     decision: Vec<Value>,
     guarantees: Vec<GuaranteeStatus>,
     governor: Option<GovernorStatus>,
+    effect: Option<EffectNow>,
     notes: Vec<String>,
 }
 
@@ -153,6 +154,7 @@ impl Board {
             Event::Standing(record) => {
                 self.guarantees.clone_from(&record.guarantees);
                 self.governor.clone_from(&record.governor);
+                self.effect.clone_from(&record.effect_now);
             }
             Event::Note(note) => {
                 self.notes.push((*note).to_owned());
@@ -180,6 +182,31 @@ impl Board {
         gauge("cpu_limit_percent", "Limit of the scope against stolen CPU, percent of one CPU", limit);
         let stolen = governor.map(|governor| governor.stolen_s);
         gauge("scope_stolen_seconds", "CPU stolen of what the scope wanted since the run began", stolen);
+        let effect = |pick: fn(&EffectNow) -> Option<Effect>| self.effect.as_ref().and_then(pick);
+        let cpu = effect(|now| now.cpu_pct);
+        gauge("effect_cpu_percent", "CPU got more than under the baseline", cpu.map(|e| e.value));
+        gauge("effect_cpu_percent_low", "Lower end of its interval", cpu.and_then(|e| e.low));
+        gauge("effect_cpu_percent_high", "Upper end of its interval", cpu.and_then(|e| e.high));
+        let wait = effect(|now| now.wait_p99_ms);
+        let seconds = |ms: f64| ms / 1e3;
+        let longer = "99th percentile of waits longer than under the baseline";
+        gauge("effect_wait_p99_seconds", longer, wait.map(|e| seconds(e.value)));
+        gauge(
+            "effect_wait_p99_seconds_low",
+            "Lower end of its interval",
+            wait.and_then(|e| e.low).map(seconds),
+        );
+        gauge(
+            "effect_wait_p99_seconds_high",
+            "Upper end of its interval",
+            wait.and_then(|e| e.high).map(seconds),
+        );
+        let since = cpu.map(|e| e.since_ns as f64 / 1e9);
+        gauge("effect_since_timestamp_seconds", "Since when the effect is measured", since);
+        let blocks = self.effect.as_ref().map(|now| now.blocks as f64);
+        gauge("effect_blocks", "Blocks under the baseline; 0: as measured at the decision", blocks);
+        let share = effect(|now| now.holdout_share).map(|e| e.value);
+        gauge("holdout_share_ratio", "Share of the time under the baseline", share);
         let own = own_cost();
         gauge("self_resident_bytes", "Memory of evenkeel itself", own.map(|(_, bytes)| bytes));
         let mut rates = |name: &str, help: &str, of: fn(&Owner) -> Option<f64>| {

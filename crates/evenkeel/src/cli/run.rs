@@ -11,7 +11,7 @@ use evenkeel_report::table;
 
 use super::console::{self, ConsoleSink};
 use super::listen::Server;
-use super::settings::{LoopArgs, config};
+use super::settings::{LoopArgs, config, holdout_share};
 use super::{Failure, Format, Global, Outcome, stop};
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
@@ -43,6 +43,9 @@ pub struct Args {
     /// else.
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     guarantees_only: bool,
+    /// Share of the time in which a change in force is held out, to measure what it does: 0 (never) to 0.2.
+    #[arg(long, value_name = "SHARE")]
+    holdout: Option<f64>,
     /// End after this time; without it, on SIGTERM or Ctrl-C.
     #[arg(long = "for", value_name = "DURATION", value_parser = super::duration)]
     time: Option<Duration>,
@@ -58,6 +61,10 @@ pub struct Args {
 pub fn run(global: &Global, args: Args) -> Outcome {
     let mut config = config(global, &args.scope)?;
     config.guarantees.only = args.guarantees_only;
+    if let Some(share) = args.holdout {
+        let checked = holdout_share(share).map_err(|why| anyhow!("--holdout {share}: {why}"));
+        config.monitor.holdout.share = checked.map_err(Failure::Usage)?;
+    }
     if args.cpu_limit.is_some() {
         config.limit.get_or_insert_default();
     }

@@ -69,7 +69,9 @@ struct RunTable {
     interval: Option<Spanned<String>>,
     decide_within: Option<Spanned<String>>,
     closer_look: Option<Spanned<String>>,
+    /// Has no effect any more; files that have it are still read.
     recheck: Option<Spanned<String>>,
+    holdout: Option<Spanned<f64>>,
     allow: Vec<Spanned<String>>,
     levers: Vec<Spanned<String>>,
     reserved: Option<Spanned<String>>,
@@ -107,8 +109,17 @@ pub struct LoopArgs {
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Shortest time for a decision: one round of windows.
 const MIN_DECIDE: Duration = Duration::from_secs(2);
-/// Shortest time between tests of what is in force.
-const MIN_RECHECK: Duration = Duration::from_secs(10);
+/// Largest share of the time that a change may be held out.
+const MOST_HOLDOUT: f64 = 0.2;
+
+/// Share of the time that a change may be held out.
+///
+/// # Errors
+/// In words: none of the kind.
+pub fn holdout_share(share: f64) -> Result<f64, String> {
+    let why = || format!("a share of the time, 0 (never) to {MOST_HOLDOUT}");
+    (0.0..=MOST_HOLDOUT).contains(&share).then_some(share).ok_or_else(why)
+}
 
 /// The loop's configuration from the file and the command line.
 pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
@@ -158,7 +169,17 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     config.decide_within =
         or(duration("decide_within", &run.decide_within, MIN_DECIDE)?, config.decide_within);
     config.closer_look = or(duration("closer_look", &run.closer_look, Duration::ZERO)?, config.closer_look);
-    config.recheck = or(duration("recheck", &run.recheck, MIN_RECHECK)?, config.recheck);
+    if let Some(recheck) = &run.recheck {
+        duration("recheck", &run.recheck, Duration::ZERO)?;
+        let why =
+            "recheck has no effect any more: a change is measured for as long as it is in force (holdout)";
+        say!("evenkeel: {}", source.fault(recheck, why));
+    }
+    if let Some(share) = &run.holdout {
+        let checked = holdout_share(*share.get_ref());
+        config.monitor.holdout.share =
+            checked.map_err(|why| source.fault(share, format!("holdout = {}: {why}", share.get_ref())))?;
+    }
     if let Some(other) = run.allow.iter().find(|allowed| allowed.get_ref() != "realtime") {
         let why = format!("allow {:?}: only \"realtime\" can be allowed", other.get_ref());
         return Err(source.fault(other, why));

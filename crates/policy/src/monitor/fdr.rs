@@ -20,7 +20,8 @@ pub fn discoveries(ln_evidence: &[f64], alpha: f64) -> Vec<usize> {
 /// and whatever they learn from each other (e-LOND; Xu and Ramdas 2024).
 ///
 /// Decision number `t` may spend `rate · share(t) · (kept + 1)`: the shares of all decisions sum up to one, and what was
-/// found earns budget for what comes. Half of it belongs to the first decision, for most runs take few.
+/// found earns budget for what comes. Half of it belongs to the first decision, for most runs take few. What the monitor takes
+/// back earns nothing more: levels only become smaller by that, so the promise stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OnlineControl {
     rate: f64,
@@ -49,6 +50,11 @@ impl OnlineControl {
     pub fn decided(&mut self, kept: bool) {
         self.decisions += 1;
         self.kept += u64::from(kept);
+    }
+
+    /// Something that was kept is found to be none: what comes no longer profits from it.
+    pub fn taken_back(&mut self) {
+        self.kept = self.kept.saturating_sub(1);
     }
 }
 
@@ -98,6 +104,9 @@ mod tests {
         assert!(poor < 0.01);
         control.decided(true);
         assert!(control.alpha() > 1.8 * poor * share(2) / share(1));
+        let rich = control.alpha();
+        control.taken_back();
+        assert!((control.alpha() - rich / 2.0).abs() < 1e-12, "what is taken back earns nothing");
         for _ in 0..200 {
             control.decided(false);
         }

@@ -165,7 +165,7 @@ impl Monitor {
         self.holdout.abort(now_s);
     }
 
-    /// The step's time is over; `seen` is the window if one was to be measured. `hour` is that of the clock, local time.
+    /// The step's time is over; `seen` is the window if one was to be measured. `hour` is that of the clock, UTC.
     /// Says why the change has to go, if it has.
     pub fn advance(&mut self, now_s: f64, hour: usize, seen: Option<Seen>) -> Option<Leave> {
         let step = self.step();
@@ -308,6 +308,7 @@ impl Monitor {
         };
         let share = self.holdout.share(now_s);
         EffectNow {
+            at_ns: wall_ns,
             held_out: self.blocks() > 0,
             cpu_pct: measured(&self.cpu_pct).or(self.decided.cpu_pct.map(of)),
             wait_p99_ms: measured(&self.wait_p99_ms).or(self.decided.wait_p99_ms.map(of)),

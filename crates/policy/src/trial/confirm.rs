@@ -9,6 +9,7 @@ use evenkeel_base::stats::{self, SignBets, bets};
 use super::TrialRules;
 use super::objective::{Objective, Value};
 use crate::guard::{Doubt, Guard, Harm};
+use crate::monitor::Seen;
 use crate::window::Summary;
 
 /// Pairs before a candidate is given up for want of a gain.
@@ -61,6 +62,8 @@ pub(super) struct Confirmation {
     /// Scores before anything was changed.
     lead: Vec<f64>,
     scale: Option<f64>,
+    /// Pairs as the monitor goes on with them: under the candidate, under the baseline.
+    seen: Vec<(Seen, Seen)>,
     guard: Guard,
     breaches: Vec<Doubt>,
     /// Scores of the windows in which the candidate stays in force at the end, with the time since it was put in force.
@@ -132,6 +135,7 @@ impl Confirmation {
             baseline_got: Vec::new(),
             lead: objective.scores(lead),
             scale,
+            seen: Vec::new(),
             guard,
             breaches: Vec::new(),
             hold: None,
@@ -223,6 +227,7 @@ impl Confirmation {
         }
         if self.order.is_empty() {
             if let Some((baseline, tried)) = self.baseline.take().zip(self.tried.take()) {
+                self.seen.push((objective.seen(&tried.0), objective.seen(&baseline.0)));
                 self.pair(&baseline, &tried);
             }
             self.carry.review();
@@ -378,6 +383,10 @@ impl Confirmation {
         let mut doubts = self.guard.doubts();
         doubts.extend(self.breaches.iter().cloned());
         doubts
+    }
+
+    pub fn seen(&self) -> &[(Seen, Seen)] {
+        &self.seen
     }
 
     pub fn pairs(&self) -> usize {

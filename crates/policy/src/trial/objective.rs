@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_base::TaskId;
 
+use crate::monitor::Seen;
 use crate::window::{Rates, Summary};
 
 /// A host is full whose CPUs are idle for less than this share of what there is.
@@ -24,20 +25,22 @@ pub(super) struct Value {
     pub total: Option<f64>,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Objective {
+/// What is compared, as learnt from windows before anything was changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Objective {
     wait_price: f64,
     insatiable: BTreeSet<TaskId>,
     full: bool,
 }
 
 impl Objective {
+    /// Nothing learnt yet; a point of waiting is worth so many points of CPU.
     pub fn new(wait_price: f64) -> Self {
         Self { wait_price, insatiable: BTreeSet::new(), full: false }
     }
 
     /// Learns from windows under the present state who would take any amount, and whether the host is full.
-    pub fn learn(&mut self, windows: &[Summary]) {
+    pub(super) fn learn(&mut self, windows: &[Summary]) {
         let mut awake: BTreeMap<TaskId, usize> = BTreeMap::new();
         for (id, _) in windows.iter().flat_map(|w| &w.tasks).filter(|(_, rates)| rates.never_sleeps()) {
             *awake.entry(*id).or_default() += 1;
@@ -55,7 +58,7 @@ impl Objective {
     }
 
     /// Whether somebody of the scope does not take any amount.
-    pub fn has_purpose(&self, window: &Summary) -> bool {
+    pub(super) fn has_purpose(&self, window: &Summary) -> bool {
         window.tasks.is_empty()
             || window
                 .tasks
@@ -63,7 +66,7 @@ impl Objective {
                 .any(|(id, r)| r.in_scope && r.got_pct > 0.0 && !self.insatiable.contains(id))
     }
 
-    pub fn value(&self, window: &Summary) -> Value {
+    pub(super) fn value(&self, window: &Summary) -> Value {
         let of = |in_scope: bool, pick: fn(&Rates) -> f64| -> f64 {
             let them = self.insatiable.iter().filter_map(|id| window.tasks.get(id));
             them.filter(|rates| rates.in_scope == in_scope).map(pick).sum()
@@ -78,7 +81,13 @@ impl Objective {
         }
     }
 
-    pub fn scores(&self, windows: &[Summary]) -> Vec<f64> {
+    /// What the monitor needs of a window: the same objective as the decision's.
+    pub fn seen(&self, window: &Summary) -> Seen {
+        let value = self.value(window);
+        Seen { cpu_pct: value.got, ..Seen::of(window, value.score) }
+    }
+
+    pub(super) fn scores(&self, windows: &[Summary]) -> Vec<f64> {
         windows.iter().map(|window| self.value(window).score).collect()
     }
 }

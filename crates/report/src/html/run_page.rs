@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::{figure, page};
 use crate::demo::{Moment, Role};
-use crate::run::{estimate, target};
+use crate::run::{effect_words, estimate, target};
 use crate::svg::{self, Band, TaskBars, Timeline};
 use crate::time;
 
@@ -82,6 +82,9 @@ pub fn run(data: &RunPage) -> String {
             dt { "Settings" } dd { (record.settings) }
             dt { "Fulfilment before" } dd { (estimate(record.baseline, 3)) }
             dt { "Fulfilment now" } dd { (estimate(record.now, 3)) }
+            @if let Some(effect) = &record.effect_now {
+                dt { "Effect since it was kept" } dd { (effect_words(effect)) }
+            }
             dt { "evenkeel's own cost" } dd {
                 (record.own_cost.cpu_pct.map_or_else(|| "?".to_owned(), |pct| format!("{pct:.2} % of one CPU"))) ", "
                 (record.own_cost.rss_bytes.map_or_else(|| "?".to_owned(), time::bytes))

@@ -1,0 +1,106 @@
+//! The change in force, driven by the loop: its blocks under the baseline are put in force and measured, its effect is
+//! noted, and it is taken back when it has to go. What is to be done when is [`crate::kept`]'s.
+
+use evenkeel_base::Sample;
+use evenkeel_base::run::Stage;
+use evenkeel_policy::monitor::Leave;
+use evenkeel_policy::trial::Decision;
+
+use crate::agent::{Agent, AgentError, Measured, default_plan, wall_ns};
+use crate::events::{Event, Watcher};
+use crate::kept::{self, KeptChange, Now, Turn};
+
+impl Agent {
+    fn now(&self) -> Now {
+        Now { s: self.elapsed_s(), wall_ns: wall_ns() }
+    }
+
+    /// Begins to watch what a decision put in force, or stops where nothing is. Settings that stay are watched on.
+    /// `default` is the candidate that was the host as found.
+    pub(crate) fn watch_change(&mut self, decision: &Decision, default: usize) {
+        if self.kept.as_ref().is_none_or(|kept| *kept.plan() != self.plan) {
+            let acts = self.acts() && !self.plan.is_default();
+            self.kept = acts.then(|| {
+                let rules = kept::rules(self.config.monitor, &self.config.rules);
+                let decided = kept::decided(decision, default);
+                KeptChange::new(self.plan.clone(), rules, decided, decision.objective.clone(), self.now())
+            });
+        }
+        self.note_effect();
+    }
+
+    /// What is to be done next for the change in force.
+    pub(crate) fn turn(&self) -> Option<Turn> {
+        Some(self.kept.as_ref()?.turn(self.now()))
+    }
+
+    /// The next step begins: its settings are put in force, and its window with them.
+    pub(crate) fn begin_step(&mut self) -> Result<Sample, AgentError> {
+        if let Some(kept) = &self.kept {
+            let wanted = kept.wanted().cloned().unwrap_or_else(default_plan);
+            if wanted != self.plan {
+                self.set(&wanted);
+            }
+        }
+        self.begin_window()
+    }
+
+    /// Whatever block is under way comes to nothing, and the change is in force.
+    pub(crate) fn stop_block(&mut self) {
+        let now = self.now();
+        let Some(kept) = &mut self.kept else { return };
+        kept.stop_block(now);
+        let plan = kept.plan().clone();
+        if plan != self.plan {
+            self.set(&plan);
+        }
+    }
+
+    /// The step's time is over. Says why the change has to go, if it has.
+    pub(crate) fn end_step(&mut self, measured: Option<&Measured>) -> Option<Leave> {
+        let now = self.now();
+        let kept = self.kept.as_mut()?;
+        let blocks = kept.blocks();
+        let leave = kept.end_step(now, measured.map(|m| (&m.summary, m.protected.as_slice())));
+        if kept.blocks() > blocks {
+            self.note_effect();
+            self.recorder.update_run(&self.record);
+        }
+        leave
+    }
+
+    /// Keeps the record's effect fresh.
+    pub(crate) fn note_effect(&mut self) {
+        self.record.effect_now = self.kept.as_ref().map(|kept| kept.effect(self.now()));
+    }
+
+    /// Takes the change back, and does not try it again until the load is another one.
+    pub(crate) fn take_back(&mut self, leave: &Leave, last: &Measured, watcher: &mut dyn Watcher) {
+        let Some(kept) = self.kept.take() else { return };
+        let why = kept::describe(leave, |id| {
+            let task = last.observation.task(*id);
+            task.map_or_else(|| id.to_string(), |task| format!("{id} {}", task.comm))
+        });
+        self.set(&default_plan());
+        self.rest_puller(watcher);
+        self.control.taken_back();
+        self.note_effect();
+        let (started_ns, seconds) = kept.since(self.now());
+        let stage = Stage {
+            name: format!("watch {}", kept.plan().name),
+            started_ns,
+            seconds,
+            kept: Some(false),
+            why: why.clone(),
+            cpu_pct: None,
+            wait_per_ran: None,
+            fulfilment: None,
+            fulfilment_estimated: self.config.known.is_empty(),
+            predicted: None,
+        };
+        self.add_stage(stage, watcher);
+        self.note_settings(None, &last.observation);
+        watcher.event(&Event::Note(&format!("{} is taken back: {why}", kept.plan().name)));
+        self.barred.insert(kept.plan().name.clone());
+    }
+}

@@ -1,0 +1,187 @@
+//! A change in force and what watches it, with the clock given: what is to be in force now, which window is measured until
+//! when, and whether the change has to go. When and why is [`evenkeel_policy::monitor`]'s.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use evenkeel_base::run::EffectNow;
+use evenkeel_base::{Histogram, Plan, TaskId};
+use evenkeel_policy::monitor::{
+    Arm, Decided, Leave, Loss, Monitor, MonitorRules, Seen, Step, Subject, VictimLimits,
+};
+use evenkeel_policy::trial::{Decision, Objective, TrialRules, Verdict};
+use evenkeel_policy::window::Summary;
+
+/// Waits in a window needed for their 99th percentile.
+const ENOUGH: u64 = 200;
+
+/// A change in force and what watches it.
+#[derive(Debug)]
+pub(crate) struct KeptChange {
+    monitor: Monitor,
+    plan: Plan,
+    objective: Objective,
+    since_s: f64,
+    since_ns: u64,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    /// Whose settings, and whether a window is measured.
+    pub step: Step,
+    /// For how long.
+    pub left: Duration,
+    /// Settings take hold meanwhile: nothing is measured.
+    pub settles: bool,
+}
+
+/// The clocks: seconds since the run began, and nanoseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    pub s: f64,
+    pub wall_ns: u64,
+}
+
+impl KeptChange {
+    /// A change that was kept now, with what its decision knew and weighed.
+    pub fn new(plan: Plan, rules: MonitorRules, decided: Decided, objective: Objective, now: Now) -> Self {
+        // Nobody is to foresee the blocks, and no two runs are to have the same.
+        let monitor = Monitor::new(rules, decided, now.s, now.wall_ns);
+        Self { monitor, plan, objective, since_s: now.s, since_ns: now.wall_ns }
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Since when it is in force, nanoseconds since 1970, and for how many seconds.
+    pub fn since(&self, now: Now) -> (u64, f64) {
+        (self.since_ns, now.s - self.since_s)
+    }
+
+    /// The settings that are to be in force now; `None`: the baseline.
+    pub fn wanted(&self) -> Option<&Plan> {
+        (self.monitor.step().arm == Arm::Change).then_some(&self.plan)
+    }
+
+    /// What is to be done next.
+    pub fn turn(&self, now: Now) -> Turn {
+        let step = self.monitor.step();
+        let left = (step.until_s - now.s).max(0.0);
+        // Nothing is ever due where nothing is held out.
+        let left = if left.is_finite() { Duration::from_secs_f64(left) } else { Duration::MAX };
+        Turn { step, left, settles: self.monitor.in_block() && !step.measure }
+    }
+
+    /// The step's time is over, and this is its window if one was measured. Says why the change has to go, if it has.
+    pub fn end_step(&mut self, now: Now, window: Option<(&Summary, &[Option<Histogram>])>) -> Option<Leave> {
+        let seen = window
+            .map(|(summary, waits)| Seen { wait_p99_ms: p99_ms(waits), ..self.objective.seen(summary) });
+        let hour = (now.wall_ns / 3_600_000_000_000 % 24) as usize;
+        self.monitor.advance(now.s, hour, seen)
+    }
+
+    /// Whatever block is under way comes to nothing: the change is to be in force.
+    pub fn stop_block(&mut self, now: Now) {
+        if self.monitor.in_block() {
+            self.monitor.abort(now.s);
+        }
+    }
+
+    /// Blocks compared so far.
+    pub fn blocks(&self) -> u64 {
+        self.monitor.blocks()
+    }
+
+    pub fn effect(&self, now: Now) -> EffectNow {
+        self.monitor.effect(now.s, now.wall_ns)
+    }
+}
+
+/// The monitor's rules: what the guard allows nobody may lose later, either.
+pub(crate) fn rules(monitor: MonitorRules, trial: &TrialRules) -> MonitorRules {
+    let guard = trial.guard;
+    MonitorRules {
+        min_gain: trial.min_gain,
+        victims: VictimLimits {
+            cpu_loss: guard.cpu_loss,
+            outside_cpu_loss: guard.outside_cpu_loss,
+            wait_factor: guard.wait_factor,
+            wait_floor: guard.wait_floor,
+            ..monitor.victims
+        },
+        ..monitor
+    }
+}
+
+/// What a decision knew of its winner. `default` is the candidate that was the host as found.
+pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
+    let verdict = &decision.verdicts[decision.winner];
+    let found = &decision.verdicts[default];
+    let pairs = &decision.pairs;
+    let got = pairs.iter().map(|(new, old)| f64::midpoint(new.cpu_pct, old.cpu_pct)).sum::<f64>()
+        / pairs.len().max(1) as f64;
+    let gain = verdict.score_gain.map_or(0.0, |gain| gain.value);
+    let slowest = |verdict: &Verdict| verdict.protected_ns.iter().flatten().max().copied();
+    let waits = slowest(found).zip(slowest(verdict));
+    let decided = Decided {
+        gain: if got > 0.0 { gain / got } else { 0.0 },
+        wait_p99_ms: waits
+            .map(|(found, new)| ((new as f64 - found as f64) / 1e6, f64::NEG_INFINITY, f64::INFINITY)),
+        protects: protects(verdict, found),
+        ..Decided::default()
+    };
+    if default != 0 {
+        // Pairs and gains are over the present state, which was another change.
+        return decided;
+    }
+    let cpu_pct = verdict.gain_pct.map(|gain| (gain.value, gain.low, gain.high));
+    Decided { cpu_pct, pairs: pairs.clone(), ..decided }
+}
+
+/// Whether without a change somebody protected by name waits longer: it is then never held out.
+fn protects(change: &Verdict, found: &Verdict) -> bool {
+    let mut both = change.protected_ns.iter().zip(&found.protected_ns);
+    both.any(|(new, found)| new.zip(*found).is_some_and(|(new, found)| found > new))
+}
+
+/// 99th percentile of the waits of all protected scopes; `None` where they were not all counted, or are few.
+fn p99_ms(protected: &[Option<Histogram>]) -> Option<f64> {
+    let mut pool = Histogram::default();
+    for waits in protected {
+        pool.merge(waits.as_ref()?);
+    }
+    (pool.total() >= ENOUGH).then(|| pool.quantile(0.99)).flatten().map(|ns| ns as f64 / 1e6)
+}
+
+/// Why a change goes, as a message.
+pub(crate) fn describe(leave: &Leave, name: impl Fn(&TaskId) -> String) -> String {
+    match leave {
+        Leave::NoGain(upper) => format!(
+            "against blocks under the kernel's default it gains {:.1} % of the CPU got at most",
+            100.0 * upper
+        ),
+        Leave::Loss(evidence) => {
+            format!("against blocks under the kernel's default it costs CPU (evidence {evidence:.0} to 1)")
+        }
+        Leave::Victims(victims) => {
+            let who = victims.iter().map(|victim| {
+                let subject = match &victim.subject {
+                    Subject::Task(id) => name(id),
+                    Subject::Group(path) => path.clone(),
+                    Subject::Outside => "everything outside the scope".to_owned(),
+                };
+                match victim.loss {
+                    Loss::Cpu => format!("{subject} gets {:.0} % less CPU", 100.0 * (1.0 - victim.ratio)),
+                    Loss::Wait => format!("{subject} waits {:.1} times as long", victim.ratio),
+                }
+            });
+            let who: BTreeSet<String> = who.collect();
+            who.into_iter().collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! A change in force with a clock and a kernel of its own: what is measured is what the kernel has in force.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
+use evenkeel_actuate::{Actuator, Options, restore_on};
+use evenkeel_base::{Change, Nice, SchedAttr, Setting, Target};
+use evenkeel_policy::monitor::Victim;
+use evenkeel_policy::window::Rates;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
+
+use super::*;
+use crate::agent::default_plan;
+
+/// What the change does to each of four tasks' CPU, a factor.
+type Truth = [f64; 4];
+
+/// Four tasks that get 40 % of a CPU each.
+struct Host {
+    world: World,
+    tasks: Vec<TaskId>,
+    plan: Plan,
+    actuator: Actuator<FakeKernel>,
+    random: Pcg32,
+    truth: Truth,
+    now_s: f64,
+    /// When windows under the baseline began, and how many under the change there were.
+    baselines: Vec<f64>,
+    changes: usize,
+}
+
+impl Host {
+    fn new(truth: Truth, seed: u64) -> Self {
+        let world = World::new(2);
+        let tasks: Vec<TaskId> = (10..14).map(|tid| world.add_task(tid, 1)).collect();
+        let to = Setting::Sched(SchedAttr { nice: Nice::new(-3), ..SchedAttr::DEFAULT });
+        let change = |id: &TaskId| Change { target: Target::Task(*id), to: to.clone(), why: String::new() };
+        let plan =
+            Plan { name: "nice".into(), changes: tasks.iter().map(change).collect(), ..Plan::default() };
+        let medium = Box::new(FakeMedium(world.clone()));
+        let actuator = Actuator::open_on(FakeKernel(world.clone()), medium, Options::default()).unwrap().0;
+        let random = Pcg32::seed_from_u64(seed);
+        Self { world, tasks, plan, actuator, random, truth, now_s: 0.0, baselines: vec![], changes: 0 }
+    }
+
+    fn now(&self) -> Now {
+        Now { s: self.now_s, wall_ns: 1_000_000_007 + (self.now_s * 1e9) as u64 }
+    }
+
+    fn keep(&mut self, decided: Decided) -> KeptChange {
+        self.actuator.set(&self.plan.clone(), &|_| true);
+        let rules = rules(MonitorRules::default(), &TrialRules::default());
+        let now = Now { wall_ns: self.random.random(), ..self.now() };
+        KeptChange::new(self.plan.clone(), rules, decided, Objective::new(0.1), now)
+    }
+
+    fn changed(&self) -> bool {
+        let nice = |id: &TaskId| self.world.sched(*id) != Some(Setting::Sched(SchedAttr::DEFAULT));
+        let changed = self.tasks.iter().filter(|id| nice(id)).count();
+        assert!(changed == 0 || changed == self.tasks.len(), "half of a change is in force");
+        changed > 0
+    }
+
+    /// A window under what the kernel has in force.
+    fn window(&mut self, seconds: f64) -> Summary {
+        let changed = self.changed();
+        let rates = |(id, factor): (&TaskId, &f64)| {
+            let got = 40.0 * if changed { *factor } else { 1.0 } * self.random.random_range(0.97..1.03);
+            let rates =
+                Rates { got_pct: got, waited_pct: Some(got / 4.0), waits: None, in_scope: true, owner: None };
+            (*id, rates)
+        };
+        let tasks: std::collections::BTreeMap<_, _> = self.tasks.iter().zip(&self.truth).map(rates).collect();
+        Summary {
+            seconds,
+            got_pct: tasks.values().map(|r| r.got_pct).sum(),
+            waited_pct: tasks.values().filter_map(|r| r.waited_pct).sum(),
+            tasks,
+            ..Summary::default()
+        }
+    }
+
+    /// One step as the loop takes it.
+    fn step(&mut self, kept: &mut KeptChange) -> Option<Leave> {
+        let wanted = kept.wanted().cloned().unwrap_or_else(default_plan);
+        self.actuator.set(&wanted, &|_| true);
+        let turn = kept.turn(self.now());
+        let window = (turn.step.measure && !turn.settles).then(|| self.window(turn.left.as_secs_f64()));
+        match (&window, self.changed()) {
+            (Some(_), true) => self.changes += 1,
+            (Some(_), false) => self.baselines.push(self.now_s),
+            (None, _) => {}
+        }
+        assert_eq!(self.changed(), turn.step.arm == Arm::Change, "what is in force is whose turn it is");
+        self.now_s = turn.step.until_s;
+        kept.end_step(self.now(), window.as_ref().map(|summary| (summary, [].as_slice())))
+    }
+
+    fn until(&mut self, kept: &mut KeptChange, seconds: f64) -> Option<Leave> {
+        while self.now_s < seconds {
+            if let Some(leave) = self.step(kept) {
+                return Some(leave);
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn blocks_are_at_random_times_and_their_difference_is_the_effect() {
+    let mut begins = Vec::new();
+    for seed in 0..2 {
+        let mut host = Host::new([1.1; 4], seed);
+        let mut kept = host.keep(Decided::default());
+        assert_eq!(host.until(&mut kept, 3600.0), None);
+        assert!(host.changes >= 4 * (host.baselines.len() - 1), "{} {}", host.changes, host.baselines.len());
+        let effect = kept.effect(host.now());
+        assert!(effect.held_out && effect.blocks > 5, "{effect:?}");
+        let cpu = effect.cpu_pct.unwrap();
+        assert!(
+            cpu.low.unwrap() < 16.0 && cpu.high.unwrap() > 16.0 && (cpu.value - 16.0).abs() < 2.0,
+            "{cpu:?}"
+        );
+        let share = effect.holdout_share.unwrap().value;
+        assert!((0.01..0.06).contains(&share), "{share}");
+        begins.push(host.baselines.clone());
+    }
+    assert_ne!(begins[0], begins[1], "two runs have the same blocks");
+}
+
+#[test]
+fn a_block_that_is_interrupted_leaves_the_change_in_force_and_the_end_leaves_nothing() {
+    for ends in [false, true] {
+        let mut host = Host::new([1.1; 4], 3);
+        let mut kept = host.keep(Decided::default());
+        while kept.wanted().is_some() {
+            assert_eq!(host.step(&mut kept), None);
+        }
+        let wanted = kept.wanted().cloned().unwrap_or_else(default_plan);
+        host.actuator.set(&wanted, &|_| true);
+        assert!(!host.changed());
+        if !ends {
+            kept.stop_block(host.now());
+            assert_eq!(kept.wanted(), Some(&host.plan), "after an interruption the change is wanted");
+            assert!(host.until(&mut kept, host.now_s + 600.0).is_none() && !host.baselines.is_empty());
+        }
+        assert!(host.actuator.close().is_clean());
+        assert_eq!(host.world.journal(), None);
+        assert!(
+            host.tasks.iter().all(|id| host.world.sched(*id) == Some(Setting::Sched(SchedAttr::DEFAULT)))
+        );
+    }
+}
+
+#[test]
+fn killed_at_any_operation_of_blocks_everything_goes_back() {
+    for at in 20..120 {
+        let mut host = Host::new([1.1; 4], 4);
+        let mut kept = host.keep(Decided::default());
+        host.world.at(at, Event::Crash);
+        let world = host.world.clone();
+        let tasks = host.tasks.clone();
+        // The actuator ends with the unwinding, as a process does.
+        drop(catch_unwind(AssertUnwindSafe(move || host.until(&mut kept, 600.0))));
+        world.calm();
+        let recovery = restore_on(&mut FakeKernel(world.clone()), &mut FakeMedium(world.clone())).unwrap();
+        assert!(recovery.report.is_clean(), "{at}: {:?}", recovery.report);
+        assert!(tasks.iter().all(|id| world.sched(*id) == Some(Setting::Sched(SchedAttr::DEFAULT))), "{at}");
+    }
+}
+
+#[test]
+fn a_victim_and_a_loss_end_the_change_and_chance_does_not() {
+    let mut host = Host::new([1.2, 1.2, 1.2, 0.6], 5);
+    let mut kept = host.keep(Decided { gain: 0.05, ..Decided::default() });
+    let leave = host.until(&mut kept, 1200.0);
+    let Some(Leave::Victims(victims)) = &leave else { panic!("{leave:?}") };
+    assert_eq!(victims[0].subject, Subject::Task(host.tasks[3]), "{victims:?}");
+    assert!(host.now_s < 300.0, "{}", host.now_s);
+    let mut host = Host::new([0.95; 4], 6);
+    let mut kept = host.keep(Decided { gain: 0.05, ..Decided::default() });
+    let leave = host.until(&mut kept, 7200.0);
+    assert!(matches!(leave, Some(Leave::Loss(_) | Leave::NoGain(_))), "{leave:?}");
+    let mut host = Host::new([1.05; 4], 7);
+    let mut kept = host.keep(Decided { gain: 0.05, ..Decided::default() });
+    assert_eq!(host.until(&mut kept, 7200.0), None);
+}
+
+/// A verdict with these protected waits, ms, and this gain.
+fn verdict(protected_ms: &[u64], gain: f64) -> Verdict {
+    let gain = evenkeel_base::run::Estimate { value: gain, low: 1.0, high: f64::INFINITY };
+    Verdict {
+        windows: 8,
+        pairs: 8,
+        evidence: 30.0,
+        got_pct: None,
+        gain_pct: Some(gain),
+        score_gain: Some(gain),
+        wait_per_ran: None,
+        fulfilment: None,
+        doubts: vec![],
+        protected_ns: protected_ms.iter().map(|ms| Some(ms * 1_000_000)).collect(),
+        kept: false,
+        why: String::new(),
+    }
+}
+
+fn decision(found: &[u64], change: &[u64]) -> Decision {
+    let seen = |cpu_pct| Seen { seconds: 1.0, score: cpu_pct, cpu_pct, ..Seen::default() };
+    Decision {
+        winner: 1,
+        verdicts: vec![verdict(found, 0.0), verdict(change, 10.0)],
+        confirmed: true,
+        pairs: vec![(seen(105.0), seen(95.0)); 4],
+        objective: Objective::new(0.1),
+    }
+}
+
+#[test]
+fn what_protects_somebody_is_never_held_out_and_shows_what_the_decision_measured() {
+    for (found, change, protects) in
+        [([9, 2], [9, 1], true), ([2, 2], [2, 3], false), ([4, 4], [4, 4], false)]
+    {
+        let decided = decided(&decision(&found, &change), 0);
+        assert_eq!(decided.protects, protects, "{found:?} {change:?}");
+        let mut host = Host::new([1.1; 4], 8);
+        let kept = host.keep(decided);
+        assert_eq!(kept.turn(host.now()).left == Duration::MAX, protects);
+        let later = Now { s: 90.0, ..host.now() };
+        let effect = kept.effect(later);
+        assert!(!effect.held_out);
+        assert_eq!(effect.cpu_pct.map(|e| (e.value, e.low, e.high)), Some((10.0, Some(1.0), None)));
+    }
+    assert!(!decided(&decision(&[], &[]), 0).protects);
+}
+
+#[test]
+fn the_decisions_pairs_count_where_they_are_against_the_host_as_found() {
+    let decision = decision(&[], &[]);
+    let known = decided(&decision, 0);
+    assert_eq!((known.pairs.len(), known.gain), (4, 0.1));
+    let other = decided(&Decision { winner: 0, ..decision }, 1);
+    assert_eq!((other.pairs.len(), other.cpu_pct), (0, None));
+}
+
+#[test]
+fn a_reason_names_who_is_hurt_and_how() {
+    let id = TaskId { tgid: 7, tid: 8, start_time: 1 };
+    let victim = |subject, loss, ratio| Victim { subject, loss, ratio, evidence: 9000.0 };
+    let victims = vec![victim(Subject::Task(id), Loss::Cpu, 0.6), victim(Subject::Outside, Loss::Wait, 2.5)];
+    let words = describe(&Leave::Victims(victims), |id| format!("{} db", id.tid));
+    assert_eq!(words, "8 db gets 40 % less CPU, everything outside the scope waits 2.5 times as long");
+    assert!(describe(&Leave::NoGain(0.004), |_| String::new()).contains("0.4 % of the CPU got at most"));
+}
+
+#[test]
+fn few_waits_have_no_percentile() {
+    let mut waits = Histogram::default();
+    waits.add_many(1_000_000, ENOUGH - 1);
+    assert_eq!(p99_ms(&[Some(waits.clone())]), None);
+    assert!(p99_ms(&[Some(waits.clone()), Some(waits.clone())]).is_some_and(|ms| ms >= 1.0));
+    assert_eq!(p99_ms(&[Some(waits), None]), None);
+    assert_eq!(p99_ms(&[]), None);
+}

@@ -1,0 +1,52 @@
+//! What comes out of a trial.
+
+use evenkeel_base::run::Estimate;
+
+use super::Objective;
+use crate::guard::Doubt;
+use crate::monitor::Seen;
+
+/// What became of one candidate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Windows measured.
+    pub windows: usize,
+    /// Fresh pairs of windows that confirm it, or do not.
+    pub pairs: usize,
+    /// Evidence from them that it helps: as good as a bet won at these odds.
+    pub evidence: f64,
+    /// CPU got by the scope, percent of one CPU.
+    pub got_pct: Option<Estimate>,
+    /// Gain of CPU got over the present state, percent of one CPU. The lower end is what is claimed: it holds at every
+    /// stopping time.
+    pub gain_pct: Option<Estimate>,
+    /// Gain of the score (CPU got and waits together) over the present state, points of CPU.
+    pub score_gain: Option<Estimate>,
+    /// Seconds waited per second of work, over all windows.
+    pub wait_per_ran: Option<Estimate>,
+    /// Estimated fulfilment (a label).
+    pub fulfilment: Option<Estimate>,
+    /// Limits of the guard, protections included, that were not shown to be kept.
+    pub doubts: Vec<Doubt>,
+    /// 99th percentile of waits of each protected scope, ns; `None` where none were seen.
+    pub protected_ns: Vec<Option<u64>>,
+    /// Whether it was chosen.
+    pub kept: bool,
+    /// In words.
+    pub why: String,
+}
+
+/// Outcome of a trial.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Index of the chosen candidate; 0 is "leave as it is".
+    pub winner: usize,
+    /// One per candidate.
+    pub verdicts: Vec<Verdict>,
+    /// Whether any candidate came as far as fresh pairs.
+    pub confirmed: bool,
+    /// Pairs of windows that proved the winner: under it, and under the present state. None where that was kept.
+    pub pairs: Vec<(Seen, Seen)>,
+    /// What was weighed.
+    pub objective: Objective,
+}
