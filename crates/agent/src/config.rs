@@ -40,6 +40,8 @@ pub struct Config {
     pub realtime: bool,
     /// Names of the levers that may be used; empty means all.
     pub levers: Vec<String>,
+    /// Levers set what is there already, and it is written all the same: nothing changes, the decision is put to the test.
+    pub as_found: bool,
     /// Demand of tasks that are known to want so much (percent of one CPU by thread id): built-in loads. Used to show
     /// exact fulfilment, never to decide.
     pub known: BTreeMap<u32, f64>,
@@ -77,6 +79,7 @@ impl Config {
             recheck: Duration::from_secs(60),
             realtime: false,
             levers: Vec::new(),
+            as_found: false,
             known: BTreeMap::new(),
             rules: TrialRules::default(),
             sampling: Sampling::Auto,
