@@ -188,6 +188,7 @@ mod tests {
         assert!((e.value - 2.0).abs() < 1e-12);
         // se = 1/sqrt(3), t(0.975, 2) = 4.303
         assert!((e.high - 2.0 - 4.303 / 3f64.sqrt()).abs() < 0.01);
+        assert!((e.low + e.high - 4.0).abs() < 1e-12, "{e:?}");
         assert_eq!(estimate(&[]), None);
         assert!(estimate(&[5.0]).unwrap().low.is_infinite());
     }
