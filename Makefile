@@ -12,13 +12,15 @@ TRUTH_ARGS ?=
 # Rounds and drawn cases of `make test-kill`.
 KILLS ?= 200
 CASES ?= 1000000
+# Arguments for `make mutants`, such as MUTANTS_ARGS="--part base --shard 0/4".
+MUTANTS_ARGS ?=
 # Runs of `make test-ends`, and arguments such as ENDS_ARGS="--only run:timeout -v --seed 7".
 ENDS ?= 1000
 ENDS_ARGS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill test-ends validate lint sources bench truth why-cost outsiders promises tenants lab-figures static install uninstall clean
+.PHONY: help demo test test-vm test-kill test-ends validate lint sources bench truth mutants why-cost outsiders promises tenants lab-figures static install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -68,6 +70,9 @@ outsiders: ## a redis under light load and a compile beside a mix that the loop 
 truth: ## how often what is kept that should not be, and how soon what should: the decision on a made-up host (minutes)
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-policy --example truth -- $(TRUTH_ARGS)
+
+mutants: ## do the tests notice a wrong decision, guard, statistic or order of undo: one change at a time (hours; MUTANTS_ARGS)
+	@scripts/mutants.sh $(MUTANTS_ARGS)
 
 why-cost: ## what `why` costs a load of context switches while it watches (as root, two minutes, quiet machine)
 	@scripts/packages.sh build

@@ -29,6 +29,9 @@ pub struct Options {
     pub allow_realtime: bool,
     /// Processes that are never touched, besides pid 1 and this one.
     pub protected: Vec<u32>,
+    /// A value that is there already is written all the same, by a plan and by its undo: for a test of whoever decides,
+    /// whose settings change nothing and cost what others cost.
+    pub rewrite: bool,
 }
 
 /// Why nothing can be changed.

@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     pub sequence: u64,
     /// How many of `wrote` are on disk; 0: the original is not either.
     pub journaled: usize,
+    /// See [`crate::Options::rewrite`].
+    pub rewrite: bool,
 }
 
 /// Where an entry stands, as far as we know.
@@ -57,6 +59,7 @@ impl Entry {
             state: State::Back,
             sequence: 0,
             journaled: 0,
+            rewrite: false,
         }
     }
 
@@ -210,7 +213,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     if wholly && reverse.partial {
         return None;
     }
-    if reverse.to == present {
+    if reverse.to == present && !entry.rewrite {
         return Some((State::Back, Done::Already(entry.item(Some(present), None))));
     }
     match kernel.write(&entry.target, &reverse.to) {

@@ -96,6 +96,43 @@ fn a_thread_that_took_its_processs_number_and_a_child_of_clone_parent_go_back() 
     }
 }
 
+#[test]
+fn what_is_there_already_is_written_only_where_that_was_asked_for() {
+    let target = |host: &Host| [Target::Task(host.tasks[0]), Target::Group(host.groups[0].clone())];
+    for (rewrite, writes) in [(false, 0), (true, 2)] {
+        let host = host();
+        let (mut actuator, _) = host.open_with(Options { rewrite, ..Options::default() }).unwrap();
+        let before = host.world.values();
+        let same = target(&host).map(|t| {
+            let knob = if matches!(t, Target::Task(_)) { Knob::Sched } else { Knob::Weight };
+            (t.clone(), before[&(t, knob)].clone())
+        });
+        let written = || host.world.written().len();
+        for _ in 0..2 {
+            let from = written();
+            let report = actuator.set(&plan(same.to_vec()), &all);
+            assert_eq!(written() - from, writes, "rewrite: {rewrite}");
+            let is_right = |verdict: &Verdict| match verdict {
+                Verdict::Applied(applied) => rewrite && applied.from == applied.now,
+                verdict => !rewrite && *verdict == Verdict::Unchanged,
+            };
+            assert!(report.changes.iter().all(|change| is_right(&change.verdict)), "{report:?}");
+            // The way back costs what it costs others.
+            let from = written();
+            assert!(actuator.set(&plan(vec![]), &all).back.is_clean());
+            assert_eq!(written() - from, writes, "rewrite: {rewrite}");
+        }
+        // What another manager did meanwhile is left as it is.
+        actuator.set(&plan(same.to_vec()), &all);
+        host.world.put(&same[0].0, &batch(7));
+        let report = actuator.close();
+        assert_eq!(report.conflicts.len(), usize::from(rewrite), "{report:?}");
+        let mut expected = before;
+        expected.insert((same[0].0.clone(), Knob::Sched), batch(7));
+        assert_eq!(host.world.values(), expected);
+    }
+}
+
 fn refused(host: &Host) -> String {
     match host.restore() {
         Err(error @ ActuateError::Elsewhere { .. }) => error.to_string(),

@@ -116,7 +116,8 @@ impl Agent {
         )?;
         let kernel = read_kernel(&root);
         let actuator = if config.apply {
-            let options = Options { allow_realtime: config.realtime, protected: Vec::new() };
+            let options =
+                Options { allow_realtime: config.realtime, rewrite: config.as_found, ..Options::default() };
             let (actuator, recovery) = Actuator::open(Linux::new()?, &config.state_dir, options)?;
             if recovery.left_behind {
                 watcher.event(&Event::Recovered(&recovery));

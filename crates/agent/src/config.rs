@@ -41,6 +41,8 @@ pub struct Config {
     pub realtime: bool,
     /// Names of the levers that may be used; empty means all.
     pub levers: Vec<String>,
+    /// Levers set what is there already, and it is written all the same: nothing changes, the decision is put to the test.
+    pub as_found: bool,
     /// Demand of tasks that are known to want so much (percent of one CPU by thread id): built-in loads. Used to show
     /// exact fulfilment, never to decide.
     pub known: BTreeMap<u32, f64>,
@@ -78,6 +80,7 @@ impl Config {
             monitor: MonitorRules::default(),
             realtime: false,
             levers: Vec::new(),
+            as_found: false,
             known: BTreeMap::new(),
             rules: TrialRules::default(),
             sampling: Sampling::Auto,

@@ -122,7 +122,11 @@ impl Agent {
             candidates.push(default_plan());
         }
         self.ready_puller(&found, watcher);
-        candidates.extend(self.propose(&found));
+        let proposed = self.propose(&found);
+        candidates.extend(match self.config.as_found {
+            true => levers::as_found(&self.scene(&found), proposed),
+            false => proposed,
+        });
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
         }

@@ -126,6 +126,11 @@ mod tests {
         assert_eq!(median(vec![4.0, 1.0, 9.0, 2.0]), Some(3.0));
         assert_eq!(median([1.0, f64::NAN, 2.0]), Some(2.0));
         assert_eq!((quantile(&[1.0, 2.0, 3.0, 4.0], 0.25), quantile(&[], 0.5)), (Some(1.75), None));
+        assert_eq!(quantile(&[1.0, 2.0, 4.0, 8.0], 0.5), Some(3.0));
+        assert_eq!(
+            (quantile(&[1.0, 2.0, 4.0], 1.0), quantile(&[1.0, 2.0, 4.0], 0.0)),
+            (Some(4.0), Some(1.0))
+        );
     }
 
     #[test]
@@ -133,6 +138,10 @@ mod tests {
         // two-sided 95 % with 5 values: t(0.975, 4) = 2.776
         assert!((t_factor(5, 0.025) - 2.776).abs() < 0.001);
         assert_eq!(t_factor(1, 0.025), f64::INFINITY);
+        assert!((t_factor(2, 0.025) - 12.706).abs() < 0.001);
+        // Certainty is out of reach, not infinitely far.
+        assert!(t_quantile(1.0, 4.0) > 100.0 && t_quantile(1.0, 4.0).is_finite());
+        assert!(normal_quantile(1.0) > 8.0 && normal_quantile(1.0).is_finite());
         assert!((t_cdf(2.776, 4.0).unwrap() - 0.975).abs() < 1e-4);
         assert_eq!(t_cdf(1.0, 0.0), None);
         assert!(
@@ -161,11 +170,25 @@ mod tests {
     }
 
     #[test]
+    fn welch_with_spreads_that_differ() {
+        // Squared standard errors 5/12 and 700/9; Satterthwaite: their sum squared over (5/12)²/3 + (700/9)²/2 is 2.021 447.
+        let d = difference(&[10.0, 20.0, 40.0], &[1.0, 2.0, 3.0, 4.0], 0.1).unwrap();
+        let margin = t_quantile(0.95, 2.021_447) * (5.0 / 12.0 + 700.0 / 9.0f64).sqrt();
+        assert!((d.value - (70.0 / 3.0 - 2.5)).abs() < 1e-9, "{d:?}");
+        assert!(((d.high - d.value) / margin - 1.0).abs() < 1e-3, "{d:?} {margin}");
+        assert!((d.high + d.low - 2.0 * d.value).abs() < 1e-9, "{d:?}");
+        // Without spread the difference is known.
+        let d = difference(&[3.0, 3.0], &[1.0, 1.0, 1.0], 0.05).unwrap();
+        assert_eq!((d.low, d.value, d.high), (2.0, 2.0, 2.0));
+    }
+
+    #[test]
     fn an_estimate_brackets_its_mean() {
         let e = estimate(&[1.0, 2.0, 3.0]).unwrap();
         assert!((e.value - 2.0).abs() < 1e-12);
         // se = 1/sqrt(3), t(0.975, 2) = 4.303
         assert!((e.high - 2.0 - 4.303 / 3f64.sqrt()).abs() < 0.01);
+        assert!((e.low + e.high - 4.0).abs() < 1e-12, "{e:?}");
         assert_eq!(estimate(&[]), None);
         assert!(estimate(&[5.0]).unwrap().low.is_infinite());
     }

@@ -104,6 +104,15 @@ fn wrong_usage_is_status_2() {
 }
 
 #[test]
+fn decisions_about_nothing_are_at_least_two_and_go_with_nothing_else() {
+    assert!(refused(&["prove", "--aa", "1"], 2).contains("--aa"));
+    for other in [&["--mixes", "3"][..], &["--margin", "0.1"], &["--promises", "fixed"]] {
+        let stderr = refused(&[&["prove", "--aa", "2"], other].concat(), 2);
+        assert!(stderr.contains("cannot be used with"), "{stderr}");
+    }
+}
+
+#[test]
 fn version_and_help_go_to_stdout() {
     assert_eq!(stdout(&["--version"]), concat!("evenkeel ", env!("CARGO_PKG_VERSION"), "\n"));
     assert!(stdout(&["--help"]).contains("Usage: evenkeel"));

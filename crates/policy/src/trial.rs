@@ -46,6 +46,9 @@ pub struct TrialRules {
     pub guard: GuardLimits,
     /// Keep what the guard could not clear in the time, unless harm is shown.
     pub accept_risk: bool,
+    /// The challenger that looks best is confirmed even where it looks worse than the present state: for a test of the
+    /// confirmation, whose challengers change nothing.
+    pub always_confirm: bool,
     /// Seed of the order in which candidates take turns.
     pub seed: u64,
 }
@@ -58,6 +61,7 @@ impl Default for TrialRules {
             alpha: 0.05,
             guard: GuardLimits::default(),
             accept_risk: false,
+            always_confirm: false,
             seed: 1,
         }
     }

@@ -51,7 +51,7 @@ impl<K: Kernel> Actuator<K> {
             }
             (_, to) => normalise(to, &present, v2),
         };
-        if same(&present, &to, widest.as_ref()) {
+        if !self.options.rewrite && same(&present, &to, widest.as_ref()) {
             if let Some(index) = known {
                 let entry = &mut self.entries[index];
                 if entry.wrote.contains(&to) {
@@ -81,7 +81,8 @@ impl<K: Kernel> Actuator<K> {
                 }
                 let original = original_of(&present, widest.as_ref());
                 let origin = self.origin(&change.target, knob, facts)?;
-                self.insert(Entry::new(change.target.clone(), original, origin))
+                let entry = Entry::new(change.target.clone(), original, origin);
+                self.insert(Entry { rewrite: self.options.rewrite, ..entry })
             }
         };
         let companion = self.weight_behind(change, &to)?;

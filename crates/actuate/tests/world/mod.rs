@@ -65,12 +65,12 @@ pub fn host() -> Host {
 
 impl Host {
     pub fn open(&self) -> Result<(Actuator<FakeKernel>, Recovery), ActuateError> {
+        self.open_with(Options { allow_realtime: true, ..Options::default() })
+    }
+
+    pub fn open_with(&self, options: Options) -> Result<(Actuator<FakeKernel>, Recovery), ActuateError> {
         let medium = Box::new(FakeMedium(self.world.clone()));
-        Actuator::open_on(
-            FakeKernel(self.world.clone()),
-            medium,
-            Options { allow_realtime: true, protected: vec![] },
-        )
+        Actuator::open_on(FakeKernel(self.world.clone()), medium, options)
     }
 
     pub fn restore(&self) -> Result<Recovery, ActuateError> {

@@ -167,7 +167,7 @@ fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Outcome {
 }
 
 /// Loads of a scene, five per CPU.
-fn specs(scene: Scene, kind: Kind, cpus: u32, seed: u64) -> Vec<LoadSpec> {
+pub(super) fn specs(scene: Scene, kind: Kind, cpus: u32, seed: u64) -> Vec<LoadSpec> {
     let jitter = if scene == Scene::OneCgroupFixed { 0.0 } else { JITTER };
     (0..cpus)
         .flat_map(|cpu| LOADS_PCT.iter().enumerate().map(move |(i, pct)| (cpu, i as u64, *pct)))
@@ -184,7 +184,7 @@ fn specs(scene: Scene, kind: Kind, cpus: u32, seed: u64) -> Vec<LoadSpec> {
         .collect()
 }
 
-fn place_of(scene: Scene, containers: bool) -> Place {
+pub(super) fn place_of(scene: Scene, containers: bool) -> Place {
     match (scene, containers) {
         (Scene::OneCgroupFixed | Scene::OneCgroupJittered, _) => Place::OneCgroup,
         (Scene::CgroupEach, true) => Place::ContainerEach,

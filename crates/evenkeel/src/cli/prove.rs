@@ -1,5 +1,7 @@
 //! `evenkeel prove`: does the loop do good, and no harm, on random loads of known demand?
 
+mod aa;
+
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,8 @@ use crate::cli::console;
 ///
 /// Each mix: the loop decides; then its choice, the kernel's default and SCHED_FIFO take turns until the difference is
 /// known to within the margin. Exit status: 1 if a mix ended below its own default by more than its
-/// interval (with --promises: if more than 1 % of the seconds were broken by more than 2 points).
+/// interval (with --promises: if more than 1 % of the seconds were broken by more than 2 points; with --aa: if so many
+/// kept refute an error rate of 5 %, or if fewer than three in four decisions reached their confirmation).
 ///
 /// Example: evenkeel prove --mixes 20 --seed 1
 #[derive(Debug, clap::Args)]
@@ -31,12 +34,15 @@ pub struct Args {
     /// Number of mixes; their seeds count up from --seed.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     mixes: u64,
-    /// Seed of the first mix.
+    /// Seed of the first mix, or of the first decision.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Half-width of the interval of the difference at which a mix is done.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     margin: f64,
+    /// Put the decision to the test instead (docs/loop.md): N decisions about settings that change nothing, at most 45 s each.
+    #[arg(long, value_name = "N", conflicts_with_all = ["mixes", "margin", "at_most", "promises"], value_parser = clap::value_parser!(u64).range(2..=10_000))]
+    aa: Option<u64>,
     /// Put promised shares to the test instead (docs/guarantees.md): 40/50/10 on one CPU, random sets on two, a spike.
     #[arg(long, value_enum, value_name = "WHICH")]
     promises: Option<super::promises::Which>,
@@ -88,6 +94,9 @@ impl Row {
 pub fn run(global: &Global, args: Args) -> Outcome {
     if global.root.is_some() || global.output == Format::Svg {
         return Err(Failure::Usage(anyhow!("prove runs on this host and prints text, json or csv")));
+    }
+    if let Some(decisions) = args.aa {
+        return aa::prove(global, decisions, args.seed);
     }
     if let Some(which) = args.promises {
         use super::promises::{Order, Where};

@@ -107,3 +107,34 @@ impl Track {
         doubts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn among_many_questions_harm_must_be_shown_so_much_better() {
+        let mut track = Track::new(0.1, 1.5, 0.02);
+        let used = |got, waited| Use { got, waited: Some(waited) };
+        // Evidence about doubles with each sure loss: it is some 60 after seven, more than 20 and less than 20 * 20.
+        for _ in 0..7 {
+            track.pair(used(20.0, 2.0), used(10.0, 12.0));
+        }
+        let proved = |questions: f64| -> Vec<(Harm, bool)> {
+            let doubts = track.doubts(20.0, questions, false);
+            doubts.into_iter().map(|(harm, _, _, proved)| (harm, proved)).collect()
+        };
+        assert_eq!(proved(1.0), [(Harm::Cpu, true), (Harm::Wait, true)]);
+        assert_eq!(proved(20.0), [(Harm::Cpu, false), (Harm::Wait, false)]);
+        let values: Vec<(f64, f64)> = track.doubts(20.0, 1.0, false).iter().map(|d| (d.1, d.2)).collect();
+        assert_eq!(values, [(20.0, 10.0), (0.1, 1.2)], "means, and seconds waited per second of work");
+    }
+
+    #[test]
+    fn of_waits_that_are_not_known_nothing_is_asked() {
+        let mut track = Track::new(0.1, 1.5, 0.02);
+        let used = Use { got: 20.0, waited: None };
+        (0..8).for_each(|_| track.pair(used, used));
+        assert_eq!(track.doubts(20.0, 1.0, false), []);
+    }
+}

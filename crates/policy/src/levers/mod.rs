@@ -10,6 +10,7 @@ use evenkeel_base::{
     Change, CpuSet, Nice, Observation, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskView,
 };
 
+mod as_found;
 mod batch;
 mod placement_nice;
 mod pull;
@@ -19,6 +20,7 @@ mod slice;
 mod slice_nice;
 mod weights;
 
+pub use as_found::as_found;
 pub use pull::{PULL, beside, with_pull};
 
 /// What the kernel offers and the user allows.

@@ -70,6 +70,45 @@ fn scene(observation: &Observation, features: Features) -> Scene<'_> {
 }
 
 #[test]
+fn as_found_sets_the_same_properties_to_what_they_are() {
+    let mut observation = host(
+        2,
+        &[("/", None), ("/a", Some(0)), ("/b", Some(0))],
+        &[(60.0, 5.0, 1), (10.0, 50.0, 1), (20.0, 10.0, 2)],
+    );
+    let reniced = SchedAttr { nice: evenkeel_base::Nice::new(3), ..SchedAttr::DEFAULT };
+    observation.tasks[0].sched = Some(reniced);
+    observation.groups[2].raw_weight = Some(300);
+    let scene = scene(&observation, MODERN);
+    let real = with_pull(&scene, plans(&scene));
+    let same = as_found(&scene, real.clone());
+    let properties = |plan: &Plan| -> Vec<_> {
+        plan.changes.iter().map(|change| (change.target.clone(), change.knob())).collect()
+    };
+    // Only what moves waiting work alone has nothing to set.
+    let real: Vec<&Plan> = real.iter().filter(|plan| plan.name != PULL).collect();
+    assert!(real.len() > 4 && real.len() == same.len(), "{}", same.len());
+    let mut knobs = std::collections::BTreeSet::new();
+    for (real, same) in real.into_iter().zip(&same) {
+        assert_eq!((properties(real), same.pull.len()), (properties(same), 0), "{}", real.name);
+        assert_eq!(same.name, format!("{} (as found)", real.name));
+        for change in &same.changes {
+            knobs.insert(change.knob());
+            let found = match &change.target {
+                Target::Task(id) if change.knob() == evenkeel_base::Knob::Sched => {
+                    Setting::Sched(if id.tid == 100 { reniced } else { SchedAttr::DEFAULT })
+                }
+                Target::Task(_) => Setting::Affinity(observation.topology.online.clone()),
+                Target::Group(group) => Setting::Weight(if group.path == "/b" { 300 } else { 1024 }),
+                Target::Net(_) => panic!("{change:?}"),
+            };
+            assert_eq!(change.to, found, "{}", real.name);
+        }
+    }
+    assert_eq!(knobs.len(), 3, "{knobs:?}");
+}
+
+#[test]
 fn slices_follow_bursts() {
     // 20 % in 10 bursts a second: 20 ms each; 5 %: 5 ms; a spinner that never sleeps: the longest
     let observation = host(2, &[("/", None)], &[(20.0, 10.0, 0), (5.0, 10.0, 0), (90.0, 0.0, 0)]);

@@ -55,6 +55,7 @@ impl Trial {
         let base = stats::mean(&self.objective.scores(&self.entries[0].windows)).unwrap_or_default();
         let worse: Vec<usize> = ranked
             .iter()
+            .skip(usize::from(self.rules.always_confirm))
             .filter(|(c, score)| *score < base - CLEARLY * error(*c, 0))
             .map(|(c, _)| *c)
             .collect();

@@ -97,6 +97,21 @@ fn doing_nothing_wins_when_nothing_helps() {
 }
 
 #[test]
+fn the_best_looking_is_confirmed_where_that_was_asked_for_however_it_looks() {
+    let run = |always_confirm: bool| {
+        let trial = Trial::new(2, TrialRules { always_confirm, ..TrialRules::default() }, PACE);
+        hold(trial, 2, |c, chance| summary([150.0, 120.0, 110.0][c] + chance, 30.0)).0
+    };
+    let pairs = |decision: &Decision| decision.verdicts.iter().map(|v| v.pairs).collect::<Vec<_>>();
+    let (seldom, always) = (run(false), run(true));
+    assert_eq!((seldom.winner, seldom.confirmed), (0, false), "{seldom:?}");
+    assert!(seldom.verdicts[1].why.contains("worse than the present state"), "{seldom:?}");
+    // The confirmation is the same as ever: it is given up, and the other one does not follow.
+    assert_eq!((always.winner, pairs(&always)), (0, vec![0, 5, 0]), "{always:?}");
+    assert!(always.verdicts[1].why.contains("no gain that is worth a change"), "{always:?}");
+}
+
+#[test]
 fn equal_cpu_with_much_shorter_waits_is_better_but_not_less_cpu() {
     assert_eq!(run(&[(50.0, 30.0), (50.0, 10.0)], 0.2, 3).winner, 1);
     // Shorter waits outweigh the CPU in the score: 50 - 3 against 48 - 0.2. CPU may not be less all the same.
