@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
-use scene::{Agent, Group, Process, assert_all_back, evenkeel, json, run, snapshot, turn};
+use evenkeel_base::{CpuSet, Setting};
+use scene::{Agent, Group, Process, assert_all_back, evenkeel, json, run, snapshot, turn, until};
 use serde_json::Value;
 
 /// What is tested comes after the decision: only a gain must be proved, for which there is time on a busy host, too.
@@ -64,6 +65,12 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     let group = Group::new("holdout");
     let _loads = short_among_loops(&group);
     let mut kernel = Linux::new().unwrap();
+    // `taskset` pins itself before it becomes the load.
+    until("the loads run where they belong", || {
+        let pinned = Setting::Affinity(CpuSet::single(0));
+        let found = snapshot(&mut kernel, &[&group]).0;
+        found.len() == 4 && found.values().all(|(_, affinity)| *affinity == pinned)
+    });
     let before = snapshot(&mut kernel, &[&group]);
     let file = dir.path().join("evenkeel.toml");
     std::fs::write(&file, CONFIG).unwrap();
