@@ -150,6 +150,23 @@ mod tests {
     }
 
     #[test]
+    fn a_bet_is_the_likelihood_ratio_at_the_scale_that_is_known() {
+        let mut bets = SignBets::new(Some(0.5));
+        // Half a standard deviation: 1 / (1 + e^-0.7), e^-1.4, e^-2.2, e^-3 for the four effects, doubled, and their mean.
+        bets.add(0.25);
+        let expected = 2.0 * (0.668_188 + 0.802_184 + 0.900_250 + 0.952_574) / 4.0;
+        assert!((bets.evidence() - expected).abs() < 1e-5 && bets.pairs() == 1, "{bets:?}");
+        bets.add(0.25);
+        assert_eq!(bets.pairs(), 2);
+        // Where pairs so far did not differ at all there is no scale: the next one is of one standard deviation.
+        let (mut after_none, mut first) = (SignBets::default(), SignBets::default());
+        after_none.add(0.0);
+        after_none.add(7.0);
+        first.add(7.0);
+        assert_eq!(after_none.evidence(), first.evidence());
+    }
+
+    #[test]
     fn among_equals_wealth_reaches_one_over_alpha_no_more_often_than_alpha() {
         for (alpha, wild) in [(0.05, false), (0.05, true), (0.2, false)] {
             let reached = (0..4000u64)
