@@ -360,8 +360,10 @@ impl Agent {
         }
         let mut all = plain.clone();
         if self.pulls {
-            all.extend(levers::with_pull(&scene, plain));
-            all.dedup();
+            // Where nobody can be moved these are the same plans again, and would share the error budget with themselves.
+            all.extend(
+                levers::with_pull(&scene, plain.clone()).into_iter().filter(|plan| !plain.contains(plan)),
+            );
         }
         all.retain(|plan| self.config.levers.contains(&plan.name) && !self.barred.contains(&plan.name));
         all
