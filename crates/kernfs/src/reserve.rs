@@ -2,6 +2,10 @@
 //! something else of this process has used all descriptors up.
 
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Somebody in this process has given a reserve up.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// Descriptors that are held until they are needed.
 #[derive(Debug, Default)]
@@ -17,7 +21,13 @@ impl Reserve {
 
     /// Gives them up for what comes now.
     pub fn release(&mut self) {
+        GIVEN_UP.store(true, Ordering::Relaxed);
         self.0.clear();
+    }
+
+    /// Whether one was given up in this process: whoever takes descriptors for others leaves them to the end now.
+    pub fn is_given_up() -> bool {
+        GIVEN_UP.load(Ordering::Relaxed)
     }
 }
 
@@ -29,7 +39,8 @@ mod tests {
     fn what_was_kept_can_be_used_afterwards() {
         let mut reserve = Reserve::take(20);
         assert!(reserve.0.len() >= 16, "{}", reserve.0.len());
+        assert!(!Reserve::is_given_up());
         reserve.release();
-        assert!(reserve.0.is_empty());
+        assert!(reserve.0.is_empty() && Reserve::is_given_up());
     }
 }

@@ -12,6 +12,7 @@ use axum::http::header::HOST;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use evenkeel_kernfs::reserve::Reserve;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -44,6 +45,8 @@ pub(super) async fn serve(listener: TcpListener, router: Router) -> io::Result<(
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
+            // Everything is being restored: what the reserve gives up is not for clients that waited.
+            Ok(_) if Reserve::is_given_up() => continue,
             Ok((stream, _)) => stream,
             Err(error) if is_exhausted(&error) => {
                 // Its own connections are few; still, they are what can be given up.
