@@ -39,6 +39,11 @@ PATIENCE = 30
 PLACES = ("/tmp/evenkeel*", "/run/evenkeel*", "/dev/shm/evenkeel*", "/var/lib/evenkeel*")
 
 
+def places():
+    """Directories of the program."""
+    return {path for place in PLACES for path in glob.glob(place)}
+
+
 class Run:
     """One command, brought to a state and ended."""
 
@@ -69,7 +74,7 @@ class Run:
             taken["values"].update({f"inside {key}": value for key, value in inside["values"].items()})
             taken["links"] += [f"inside {link}" for link in inside["links"]]
         taken["groups"] = [group for group in taken["groups"] if self.attributed(group)]
-        taken["places"] = sorted(path for place in PLACES for path in glob.glob(place))
+        taken["places"] = sorted(places())
         return taken
 
     def attributed(self, group):
@@ -454,7 +459,7 @@ def line_of(result):
 
 def standing():
     """Every cgroup of the host, and every directory where the program may leave one."""
-    return set(dump.take(lambda tag: False, net=False)["groups"]) | {path for place in PLACES for path in glob.glob(place)}
+    return set(dump.take(lambda tag: False, net=False)["groups"]) | places()
 
 
 def master(args):

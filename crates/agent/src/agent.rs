@@ -353,20 +353,17 @@ impl Agent {
         let found = self.found(observation.clone());
         let scene = self.scene(&found);
         let plain = levers::plans(&scene);
-        if self.config.levers.is_empty() {
-            let mut all = if self.pulls { levers::with_pull(&scene, plain) } else { plain };
-            all.retain(|plan| !self.barred.contains(&plan.name));
-            return all;
+        let mut all = if self.pulls { levers::with_pull(&scene, plain.clone()) } else { plain.clone() };
+        let named = &self.config.levers;
+        if !named.is_empty() {
+            // Each may be named without what moves waiting work. Where nobody can be moved both are the same plan, which
+            // would share the error budget with itself.
+            all.retain(|plan| !plain.contains(plan));
+            all = [plain, all].concat();
+            all.retain(|plan| named.contains(&plan.name));
         }
-        let mut all = plain.clone();
-        if self.pulls {
-            // Where nobody can be moved these are the same plans again, and would share the error budget with themselves.
-            all.extend(
-                levers::with_pull(&scene, plain.clone()).into_iter().filter(|plan| !plain.contains(plan)),
-            );
-        }
-        all.retain(|plan| self.config.levers.contains(&plan.name) && !self.barred.contains(&plan.name));
-        all
+        all.retain(|plan| !self.barred.contains(&plan.name));
+        if self.config.as_found { levers::as_found(&scene, all) } else { all }
     }
 
     /// The plan of one lever by name, whatever the configuration allows.

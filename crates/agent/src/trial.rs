@@ -122,11 +122,7 @@ impl Agent {
             candidates.push(default_plan());
         }
         self.ready_puller(&found, watcher);
-        let proposed = self.propose(&found);
-        candidates.extend(match self.config.as_found {
-            true => levers::as_found(&self.scene(&found), proposed),
-            false => proposed,
-        });
+        candidates.extend(self.propose(&found));
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
         }
@@ -138,8 +134,8 @@ impl Agent {
     ///
     /// # Errors
     /// The host cannot be observed.
-    pub(crate) fn recheck(&mut self, watcher: &mut dyn Watcher) -> Result<Option<Decision>, AgentError> {
-        let Some(studied) = self.study(Duration::from_secs(1), watcher)? else { return Ok(None) };
+    pub(crate) fn recheck(&mut self, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
+        let Some(studied) = self.study(Duration::from_secs(1), watcher)? else { return Ok(()) };
         let seen = (studied.summary.clone(), studied.protected);
         let found = self.found(studied.observation);
         let scene = self.scene(&found);
@@ -149,7 +145,7 @@ impl Agent {
         let usual_s = Trial::usual_s(candidates.len() - 1, rhythm.pace());
         let until = Instant::now() + Duration::from_secs_f64(usual_s);
         let until = (until, until + Duration::from_secs_f64(usual_s * (RECHECK_TIMES - 1.0)));
-        Ok(Some(self.hold_trial(&candidates, rhythm, until, seen, &found, watcher)?))
+        self.hold_trial(&candidates, rhythm, until, seen, &found, watcher).map(drop)
     }
 
     /// One trial; the winner is in force afterwards. From the first instant on it goes on only while a candidate is

@@ -2,38 +2,17 @@
 //! `evenkeel restore` at the same time would clear up, too. Needs root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::Path;
-use std::process::{Child, Command, Output};
+mod scene;
 
-/// A child that ends with its guard.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn restore(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.arg("--state-dir").arg(dir).arg("restore").args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use scene::{Process, run, text};
 
 #[test]
 fn what_a_killed_command_had_made_for_itself_is_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command
-        .args(["prove", "--mixes", "1"])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null());
-    let mut prove = Guard(command.spawn().unwrap());
-    let name = format!("evenkeel-lab-{}-", prove.0.id());
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(["prove", "--mixes", "1"]);
+    let mut prove = Process::spawn(command);
+    let name = format!("evenkeel-lab-{}-", prove.pid());
     let is_there = || {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mounts = mounts
@@ -59,7 +38,7 @@ fn what_a_killed_command_had_made_for_itself_is_removed() {
     let mut told = String::new();
     // Its loads end with it, which takes the kernel a moment.
     for _ in 0..100 {
-        let output = restore(dir.path(), &[]);
+        let output = run(dir.path(), &["restore"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         told.push_str(&text(&output.stdout));
         if !is_there() {

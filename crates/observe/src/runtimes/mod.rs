@@ -159,27 +159,24 @@ impl Runtimes {
     /// Asks once more and waits for the answers; whether they came. Where the first round has not ended, nothing is waited
     /// for: who did not answer then does not answer now.
     pub(crate) fn ask_again(&self, at_most: Duration) -> bool {
-        let facts = self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = facts.1;
-        if self.wake.is_none() || known == 0 {
-            return false;
-        }
-        self.want(true);
-        let (_facts, timeout) = self
-            .shared
-            .answered
-            .wait_timeout_while(facts, at_most, |(_, rounds)| *rounds == known)
-            .unwrap_or_else(PoisonError::into_inner);
-        !timeout.timed_out()
+        let known = self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner).1;
+        self.want(known > 0);
+        known > 0 && self.wait_beyond(known, at_most)
     }
 
     /// Waits for the first round to end.
     pub(crate) fn wait(&self, at_most: Duration) {
+        self.wait_beyond(0, at_most);
+    }
+
+    /// Waits until more than so many rounds have ended; whether they have. At once where nobody is asked.
+    fn wait_beyond(&self, known: u64, at_most: Duration) -> bool {
         if self.wake.is_none() {
-            return;
+            return false;
         }
         let facts = self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.shared.answered.wait_timeout_while(facts, at_most, |(_, rounds)| *rounds == 0));
+        let waited = self.shared.answered.wait_timeout_while(facts, at_most, |(_, rounds)| *rounds == known);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
