@@ -194,16 +194,19 @@ class Memory(End):
         self.group.join()
 
     def act(self, run):
+        # The score is worth as much as the whole limit. Each of those who take the memory has far less, with what a
+        # Python interpreter brings along: otherwise one of them would be killed, and nothing would be short any more.
         host.write(f"/proc/{run.pid}/oom_score_adj", 1000)
-        pid = host.hog(self.group)
+        self.limit(self.group.get("memory.usage_in_bytes", "memory.current") + (64 << 20))
+        pids = [host.hog(self.group, 20 << 20) for _ in range(4)]
         try:
-            self.limit(self.group.get("memory.usage_in_bytes", "memory.current") + (4 << 20))
             host.wait_for(lambda: not run.alive(), 20, 0.002)
         finally:
             self.limit(1 << 40)
-            # It may have been the next to go.
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            for pid in pids:
+                # It may have been the next to go.
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 class Http(End):

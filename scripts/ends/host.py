@@ -228,8 +228,8 @@ def hang_up(path):
             file.write(".")
 
 
-def hog(group):
-    """Takes memory in a cgroup until it is killed; whoever has the highest `oom_score_adj` in the group goes first."""
+def hog(group, size):
+    """Takes so much memory in a cgroup and keeps it until it is killed."""
     pid = os.fork()
     if pid:
         return pid
@@ -237,9 +237,11 @@ def hog(group):
         with_parent()
         group.join()
         taken = []
-        while True:
+        while len(taken) * (256 << 10) < size:
             taken.append(bytearray(os.urandom(4096) * 64))
             time.sleep(0.0002)
+        while True:
+            signal.pause()
     finally:
         os._exit(1)
 
