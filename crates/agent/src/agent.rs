@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_actuate::{ActuateError, Actuator, Linux, Options, RestoreReport, SetReport};
+use evenkeel_actuate::{ActuateError, Options, RestoreReport, SetReport};
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::stats;
-use evenkeel_base::{Change, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView};
-use evenkeel_kernfs::reserve::Reserve;
+use evenkeel_base::{
+    Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView,
+};
 use evenkeel_kernfs::{Root, fault};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
@@ -15,27 +16,18 @@ use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::window::Summary;
 use evenkeel_store::{Limits, Recorder};
 
-use crate::as_found::as_found;
-use crate::bounds::{self, Bounds};
+use crate::component::{Components, Next, Seen, wait_for_tick, with_changes};
 use crate::config::Config;
+use crate::controls::Controls;
 use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
-use crate::governor::ScopeGovernor;
-use crate::guarantee::{Guarantees, Keeper, OwnPriority};
+use crate::guarantee::OutsideCost;
 use crate::kept::KeptChange;
 use crate::lengths::Lengths;
 use crate::measure::window;
-use crate::protect::Guardian;
-use crate::puller::Puller;
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
-
-/// Descriptors kept for undoing: a `docker update` takes six, everything else fewer.
-const UNDO_DESCRIPTORS: u64 = 32;
-
-/// Longest nap between two looks at whether to stop.
-const NAP: Duration = Duration::from_millis(100);
 
 /// Why the loop cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +60,9 @@ pub struct Measured {
 pub struct Agent {
     pub(crate) config: Config,
     pub(crate) observer: Observer,
-    pub(crate) actuator: Option<Actuator<Linux>>,
+    pub(crate) controls: Controls,
+    /// What works beside the decision.
+    pub(crate) components: Components,
     pub(crate) recorder: Recorder,
     pub(crate) record: RunRecord,
     features: Features,
@@ -76,12 +70,6 @@ pub struct Agent {
     pub(crate) began: Instant,
     pub(crate) cost: OwnCost,
     pub(crate) trials: u32,
-    pub(crate) keeper: Keeper,
-    /// What may be written, by the last observation.
-    pub(crate) bounds: Bounds,
-    pub(crate) own: OwnPriority,
-    pub(crate) guardian: Guardian,
-    pub(crate) governor: Option<ScopeGovernor>,
     lengths: Option<Lengths>,
     /// The change in force and what watches it.
     pub(crate) kept: Option<KeptChange>,
@@ -89,14 +77,8 @@ pub struct Agent {
     pub(crate) control: OnlineControl,
     /// Settings that were taken back, by name: not tried again while the load is the same.
     pub(crate) barred: BTreeSet<String>,
-    pub(crate) puller: Option<Puller>,
-    /// Whether waiting work can be moved here, as far as is known.
-    pub(crate) pulls: bool,
     /// Why the waiting work that the settings in force are to move is not moved.
     pub(crate) pull_problem: Option<String>,
-    reserve: Reserve,
-    /// Something may be in force: whoever drops the agent without closing it has it restored.
-    unrestored: bool,
 }
 
 impl Agent {
@@ -115,16 +97,18 @@ impl Agent {
             ObserverOptions { sampling: config.sampling, ..ObserverOptions::default() },
         )?;
         let kernel = read_kernel(&root);
-        let actuator = if config.apply {
+        // Verifiers of old kernels look at the programs that pull for a long time, and refuse them (6.1).
+        let task_slice = kernel.features.task_slice == Some(true);
+        let controls = if config.apply {
             let options =
                 Options { allow_realtime: config.realtime, rewrite: config.as_found, ..Options::default() };
-            let (actuator, recovery) = Actuator::open(Linux::new()?, &config.state_dir, options)?;
+            let (controls, recovery) = Controls::open(&config.state_dir, options, task_slice)?;
             if recovery.left_behind {
                 watcher.event(&Event::Recovered(&recovery));
             }
-            Some(actuator)
+            controls
         } else {
-            None
+            Controls::none(task_slice)
         };
         let recorder = if config.history && config.apply {
             Recorder::open(&config.state_dir.join("history.db"), Limits::default())
@@ -132,7 +116,7 @@ impl Agent {
             Recorder::off()
         };
         let features = Features {
-            task_slice: kernel.features.task_slice == Some(true),
+            task_slice,
             default_slice_ns: evenkeel_kernfs::sys::default_slice_ns(),
             realtime: config.realtime,
             rt_groups: observer.hierarchies().and_then(|h| h.cpu.as_ref()).is_some_and(|cpu| !cpu.v2),
@@ -147,12 +131,8 @@ impl Agent {
             settings: KERNEL_DEFAULT.to_owned(),
             ..RunRecord::default()
         };
-        let guarantees = Guarantees { task_slice: features.task_slice, ..config.guarantees.clone() };
-        let keeper = Keeper::new(guarantees, config.scope.clone());
-        let guardian = Guardian::new(&config.protect);
-        let governor =
-            config.limit.clone().filter(|_| config.apply).map(|auto| ScopeGovernor::new(auto.instance));
-        let mut notes = guardian.notes();
+        let components = Components::new(&config, task_slice);
+        let mut notes = components.guardian.notes();
         let lengths = config.lengths.then(Lengths::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
         });
@@ -161,7 +141,8 @@ impl Agent {
         let mut agent = Self {
             config,
             observer,
-            actuator,
+            controls,
+            components,
             recorder,
             record,
             features,
@@ -169,29 +150,16 @@ impl Agent {
             began: Instant::now(),
             cost: OwnCost::start(),
             trials: 0,
-            keeper,
-            bounds: Bounds::default(),
-            own: OwnPriority::default(),
-            guardian,
-            governor,
             lengths,
             kept: None,
             control,
             barred: BTreeSet::new(),
-            puller: None,
-            // Verifiers of old kernels look at the programs for a long time, and refuse them (6.1).
-            pulls: features.task_slice,
             pull_problem: None,
-            reserve: Reserve::default(),
-            unrestored: false,
         };
-        if agent.acts() {
-            (agent.reserve, agent.unrestored) = (Reserve::take(UNDO_DESCRIPTORS), true);
-        }
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
         }
-        agent.record.protected = agent.guardian.statuses(agent.config.rules.guard.wait_factor);
+        agent.components.status(&mut agent.record);
         agent.recorder.begin_run(&agent.record);
         for note in notes {
             watcher.event(&Event::Note(&note));
@@ -220,24 +188,15 @@ impl Agent {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Waits; true when it was cut short because the watcher wants to stop.
-    pub fn pause(&mut self, time: Duration, watcher: &dyn Watcher) -> bool {
-        let until = Instant::now() + time;
-        loop {
-            if watcher.stopping() {
-                return true;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let (asked, slept) = (left.min(NAP), Instant::now());
-            std::thread::sleep(asked);
+    /// Lets the components work for a while; true when it was cut short because the watcher wants to stop.
+    pub fn work(&mut self, time: Duration, watcher: &dyn Watcher) -> bool {
+        let end = Instant::now() + time;
+        while !watcher.stopping() {
+            let Some(late) = wait_for_tick(end) else { return false };
             fault::point("agent.pause");
-            self.govern(slept.elapsed().saturating_sub(asked));
-            self.keep_promises(false);
-            self.guardian.tick();
+            self.components.on_tick(late, &mut self.controls);
         }
+        true
     }
 
     /// Measures one window of this length under the settings in force. `None` when it was cut short.
@@ -250,7 +209,7 @@ impl Agent {
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Measured>, AgentError> {
         let before = self.begin_window()?;
-        if self.pause(time, watcher) {
+        if self.work(time, watcher) {
             return Ok(None);
         }
         let after = self.observer.sample_of(&Select::All, &Select::None)?;
@@ -264,11 +223,8 @@ impl Agent {
         detail: &Detail,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Measured>, AgentError> {
-        let detail = self.with_promised(detail);
-        let observation = self.observer.observe(before, after, &detail)?;
-        self.reckon_bounds(&observation);
-        let observation = self.mind_promises((before, after), &detail, observation, watcher)?;
-        self.follow_governed(&observation, watcher);
+        let observation = self.observe(before, after, detail)?;
+        self.attend(&observation, watcher);
         watcher.event(&Event::Standing(&self.record));
         let Some(summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
             return Ok(None);
@@ -279,28 +235,61 @@ impl Agent {
             settings: &self.plan.name,
             at_s: self.elapsed_s(),
         });
-        let protected = self.measured_waits(&observation);
+        self.note_waits(&observation);
+        let protected = self.components.guardian.window().to_vec();
         Ok(Some(Measured { summary, observation, fulfilment, protected }))
     }
 
-    /// Waits since the window began; those of containers go into the history.
-    fn measured_waits(&mut self, observation: &Observation) -> Vec<Option<Histogram>> {
-        if let Some(lengths) = &mut self.lengths {
-            let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
-            match lengths.take(&Root::host(), cpu, observation) {
-                Ok(waits) => self.recorder.add_waits(wall_ns() / 60_000_000_000, &waits),
-                Err(error) => {
-                    tracing::warn!("no more lengths of waits in the history: {error}");
-                    self.lengths = None;
-                }
+    /// What happened between two samples, with details of what is promised, too.
+    fn observe(
+        &mut self,
+        before: &Sample,
+        after: &Sample,
+        detail: &Detail,
+    ) -> Result<Observation, AgentError> {
+        let promises = &mut self.components.promises;
+        let detail = promises.with_promised(detail);
+        let observation = self.observer.observe(before, after, &detail)?;
+        match promises.with_missing(&detail, &observation) {
+            Some(detail) => Ok(self.observer.observe(before, after, &detail)?),
+            None => Ok(observation),
+        }
+    }
+
+    /// Shows the components what was observed, and does what they want.
+    fn attend(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
+        let hierarchies = self.observer.hierarchies();
+        let cpu = hierarchies.and_then(|found| found.cpu.as_ref());
+        let (scope, goals) = (&self.config.scope, &self.config.guarantees.goals);
+        self.controls.observe(observation, scope, goals, self.config.realtime, cpu);
+        let seen = Seen { observation, scope, hierarchies };
+        if self.components.on_window(seen, &mut self.controls) == Next::SetAll {
+            let plan = self.plan.clone();
+            self.set(&plan);
+        }
+        for note in self.components.take_notes() {
+            watcher.event(&Event::Note(&note));
+        }
+        self.components.status(&mut self.record);
+        self.note_promises();
+    }
+
+    /// Containers' waits since the window began go into the history.
+    fn note_waits(&mut self, observation: &Observation) {
+        let Some(lengths) = &mut self.lengths else { return };
+        let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
+        match lengths.take(&Root::host(), cpu, observation) {
+            Ok(waits) => self.recorder.add_waits(wall_ns() / 60_000_000_000, &waits),
+            Err(error) => {
+                tracing::warn!("no more lengths of waits in the history: {error}");
+                self.lengths = None;
             }
         }
-        self.guardian.take(observation)
     }
 
     /// A sample of every task, with which a window begins.
     pub(crate) fn begin_window(&mut self) -> Result<Sample, AgentError> {
-        self.guardian.begin();
+        self.components.guardian.begin();
         self.sample()
     }
 
@@ -341,7 +330,7 @@ impl Agent {
             glance.tasks.iter().filter(|t| self.config.scope.has(t, &glance)).map(|t| t.id).collect();
         let scope = Select::Tasks(scope);
         let before = self.observer.sample_of(&Select::All, &scope)?;
-        if self.pause(time, watcher) {
+        if self.work(time, watcher) {
             return Ok(None);
         }
         let after = self.observer.sample_of(&Select::All, &scope)?;
@@ -353,7 +342,8 @@ impl Agent {
         let found = self.found(observation.clone());
         let scene = self.scene(&found);
         let plain = levers::plans(&scene);
-        let mut all = if self.pulls { levers::with_pull(&scene, plain.clone()) } else { plain.clone() };
+        let mut all =
+            if self.controls.pull() { levers::with_pull(&scene, plain.clone()) } else { plain.clone() };
         let named = &self.config.levers;
         if !named.is_empty() {
             // Each may be named without what moves waiting work. Where nobody can be moved both are the same plan, which
@@ -373,78 +363,48 @@ impl Agent {
     }
 
     pub(crate) fn found(&self, observation: Observation) -> Observation {
-        match &self.actuator {
-            Some(actuator) => as_found(observation, actuator.touched()),
-            None => observation,
-        }
+        self.controls.as_found(observation)
     }
 
     pub(crate) fn scene<'a>(&self, found: &'a Observation) -> Scene<'a> {
-        let ours = |task: &TaskView| self.config.scope.has(task, found) && !self.keeper.governs(task.id);
+        let promised = self.components.promises.keeper();
+        let ours = |task: &TaskView| self.config.scope.has(task, found) && !promised.governs(task.id);
         Scene::new(found, self.features, ours, |_| None)
     }
 
-    fn reckon_bounds(&mut self, observation: &Observation) {
-        let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
-        let (scope, goals) = (&self.config.scope, &self.config.guarantees.goals);
-        self.bounds = Bounds::reckon(&self.bounds, observation, scope, goals, self.config.realtime, cpu);
-    }
-
-    /// Makes the host what was found plus this plan and what keeps promises. Does nothing where changes are not allowed.
+    /// Makes the host what was found plus this plan and what the components want. Does nothing where changes are not
+    /// allowed.
     pub fn set(&mut self, plan: &Plan) -> SetReport {
-        let whole = self.with_promises(plan);
-        // First, so that a task that was left pinned is seen and put back with the rest.
-        self.follow(&[]);
-        let Some(actuator) = &mut self.actuator else { return SetReport::default() };
-        let report = bounds::set(actuator, &whole, &self.bounds);
-        fault::point("agent.set");
-        self.plan = plan.clone();
-        if let Some(governor) = &mut self.governor {
-            governor.learn(&report);
+        if !self.acts() {
+            return SetReport::default();
         }
-        self.pull_problem = self.follow(&plan.pull);
+        let (report, pull_problem) = self.controls.set(&with_changes(plan, self.components.changes()));
+        self.plan = plan.clone();
+        self.components.learn(&report);
+        self.pull_problem = pull_problem;
         report
     }
 
-    /// Makes these changes on top of what is in force.
-    pub(crate) fn amend(&mut self, changes: &[Change]) -> SetReport {
-        let _still = self.puller.as_ref().map(Puller::still);
-        match &mut self.actuator {
-            Some(actuator) => {
-                let report = bounds::amend(actuator, changes, &self.bounds);
-                fault::point("agent.amend");
-                report
-            }
-            None => SetReport::default(),
-        }
+    /// What keeps the promises in force, as solved for the last observation.
+    pub fn promise_changes(&self) -> Vec<Change> {
+        self.components.promises.keeper().changes().collect()
     }
 
-    /// Everything touched: target, original, and our value in force.
-    pub(crate) fn touched(&self) -> impl Iterator<Item = (&Target, &Setting, Option<&Setting>)> {
-        self.actuator.iter().flat_map(Actuator::touched)
+    /// What the promises cost those outside the scope.
+    pub fn outside_costs(&self) -> &[OutsideCost] {
+        self.components.promises.keeper().outside_costs()
     }
 
-    /// The rates between two samples once more, with other details.
-    pub(crate) fn observe_again(
-        &mut self,
-        before: &Sample,
-        after: &Sample,
-        detail: &Detail,
-    ) -> Result<Observation, AgentError> {
-        Ok(self.observer.observe(before, after, detail)?)
+    /// Cgroups that hold others than the scope, too, on the way to promised ones, with whether their weight is changed.
+    pub fn ancestors(&self) -> Vec<(String, bool)> {
+        let keeper = self.components.promises.keeper();
+        let changed = |group: &GroupRef| keeper.sets(&Target::Group(group.clone()), Knob::Weight);
+        self.controls.bounds().ancestors().map(|group| (group.path.clone(), changed(group))).collect()
     }
 
-    /// Puts everything back and removes the journal.
+    /// Restores everything and removes the journal.
     pub fn close(mut self, outcome: &str) -> RestoreReport {
-        self.follow(&[]);
-        self.puller = None;
-        self.reserve.release();
-        fault::point("agent.close");
-        let report = match self.actuator.take() {
-            Some(actuator) => actuator.close(),
-            None => RestoreReport::default(),
-        };
-        self.unrestored = false;
+        let report = std::mem::take(&mut self.controls).close();
         self.note_effect();
         self.record.settings = KERNEL_DEFAULT.to_owned();
         self.record.changes.clear();
@@ -457,7 +417,7 @@ impl Agent {
 
     /// Whether changes are allowed.
     pub(crate) fn acts(&self) -> bool {
-        self.actuator.is_some()
+        self.controls.act()
     }
 
     pub(crate) fn tell_notes(&mut self, watcher: &mut dyn Watcher) {
@@ -470,38 +430,6 @@ impl Agent {
     pub(crate) fn uneven(observation: &Observation, threshold_points: f64) -> bool {
         let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
         stats::variance(&busy) > threshold_points * threshold_points
-    }
-}
-
-/// An agent that is not closed is one whose driver failed: an error on the way, a panic. What it holds in memory may be
-/// half-way then, so this is the way after a crash: by the journal.
-impl Drop for Agent {
-    fn drop(&mut self) {
-        if !std::mem::take(&mut self.unrestored) {
-            return;
-        }
-        self.reserve.release();
-        // A panic during a panic would end the process before anything is back.
-        let mut restore = || {
-            self.puller = None;
-            // Releases the lock.
-            drop(self.actuator.take());
-            Ok::<_, AgentError>(evenkeel_actuate::restore(&self.config.state_dir, Linux::new()?)?)
-        };
-        let attempt = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut restore));
-        match std::iter::repeat_with(attempt).take(2).find_map(Result::ok) {
-            Some(Ok(recovery)) if recovery.report.is_clean() => {}
-            Some(Ok(recovery)) => tracing::error!(
-                "the run ended by an error; not everything could be put back ({} conflicts, {} failed): `evenkeel restore` \
-                 tries again",
-                recovery.report.conflicts.len(),
-                recovery.report.failed.len()
-            ),
-            Some(Err(error)) => tracing::error!(
-                "the run ended by an error and its changes are in place: {error}; `evenkeel restore` tries again"
-            ),
-            None => tracing::error!("the run's changes are in place; `evenkeel restore` puts them back"),
-        }
     }
 }
 

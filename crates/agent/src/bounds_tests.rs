@@ -19,9 +19,8 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
 use super::*;
-use crate::guarantee::{
-    CPU_LABEL, Guarantees, Keeper, LabelRules, Originals, Source, WAIT_LABEL, with_promises,
-};
+use crate::component::with_changes;
+use crate::guarantee::{CPU_LABEL, Guarantees, Keeper, LabelRules, Originals, Source, WAIT_LABEL};
 
 /// Path, parent, container, pod.
 type GroupRow = (&'static str, Option<usize>, Option<usize>, Option<usize>);
@@ -408,10 +407,10 @@ impl Case {
             let plan = candidates.swap_remove(random.random_range(0..candidates.len()));
             let wanted = keeper.tick(Instant::now(), true);
             self.meanwhile(random);
-            set(&mut actuator, &with_promises(&keeper, &plan), &bounds);
+            set(&mut actuator, &with_changes(&plan, keeper.changes().collect()), &bounds);
             judged = self.judge(judged, &weights).map_err(|why| format!("{why} by {}", plan.name))?;
             plans += 1;
-            // As `Agent::keep_promises`.
+            // As `Promises::correct`.
             self.meanwhile(random);
             let changes = wanted.unwrap_or_default();
             let report = amend(&mut actuator, &changes, &bounds);

@@ -20,17 +20,16 @@ mod ward;
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::run::GuaranteeStatus;
-use evenkeel_base::{
-    Change, CpuSet, GroupRef, Knob, Observation, Plan, Sample, SchedAttr, Setting, Target, TaskId,
-};
+use evenkeel_base::run::{GuaranteeStatus, RunRecord};
+use evenkeel_base::{Change, CpuSet, Nice, Observation, SchedAttr, Setting, Target, TaskId};
 use evenkeel_observe::{Detail, Select};
 use evenkeel_policy::guarantee::{Amount, Promise};
+use evenkeel_store::PromiseTime;
 
-use crate::agent::{Agent, AgentError};
 use crate::bounds::Bounds;
-use crate::events::{Event, Watcher};
-use crate::governor::ScopeGovernor;
+use crate::component::{Component, Next, Seen};
+use crate::config::Config;
+use crate::controls::Controls;
 use crate::scope::Scope;
 
 pub(crate) use counters::Counters;
@@ -38,7 +37,7 @@ pub(crate) use keeper::Keeper;
 pub use labels::{LabelRules, wait_ns};
 pub use layout::OutsideCost;
 pub(crate) use layout::is_owned;
-pub(crate) use own::OwnPriority;
+use own::OwnPriority;
 
 /// Label of a container and annotation of a pod that promise a share, such as `40%`.
 pub const CPU_LABEL: &str = "evenkeel.io/cpu-guarantee";
@@ -129,144 +128,91 @@ impl Originals {
     }
 }
 
-/// A plan with what keeps promises on top.
-pub(crate) fn with_promises(keeper: &Keeper, plan: &Plan) -> Plan {
-    let mut plan = plan.clone();
-    // What keeps a promise counts, whatever a lever would do with it.
-    plan.changes.retain(|change| !keeper.sets(&change.target, change.knob()));
-    plan.changes.extend(keeper.changes());
-    plan
+/// Keeps promises: what is known about them, and the loop's own priority meanwhile.
+pub(crate) struct Promises {
+    keeper: Keeper,
+    own: OwnPriority,
+    own_nice: Nice,
+    notes: Vec<String>,
 }
 
-impl Agent {
+impl Promises {
+    pub fn new(config: &Config, task_slice: bool) -> Self {
+        let guarantees = Guarantees { task_slice, ..config.guarantees.clone() };
+        let mut keeper = Keeper::new(guarantees, config.scope.clone());
+        keeper.set_known(&config.known);
+        Self { keeper, own: OwnPriority::default(), own_nice: config.own_nice, notes: Vec::new() }
+    }
+
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
     /// The details to read so that promises can be kept, besides those asked for.
-    pub(crate) fn with_promised(&self, detail: &Detail) -> Detail {
+    pub fn with_promised(&self, detail: &Detail) -> Detail {
         union(detail, self.keeper.wants_details())
     }
 
-    /// Solves everything anew for what was observed; observes again where a promised task is new and its details are
-    /// not known yet.
-    pub(crate) fn mind_promises(
-        &mut self,
-        (before, after): (&Sample, &Sample),
-        detail: &Detail,
-        observation: Observation,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Observation, AgentError> {
-        let mut observation = observation;
-        let needed = self.keeper.is_needed(&observation);
-        if self.acts()
-            && let Some(note) = self.own.follow(needed, self.config.own_nice)
-        {
-            watcher.event(&Event::Note(&note));
+    /// The details, with those of promised tasks that an observation lacks, if it lacks any.
+    pub fn with_missing(&mut self, detail: &Detail, observation: &Observation) -> Option<Detail> {
+        if !self.keeper.is_needed(observation) {
+            return None;
+        }
+        let missing = self.keeper.missing_details(observation);
+        (!missing.is_empty()).then(|| union(detail, &missing))
+    }
+
+    /// Broken time since it was last written, if it is time to write it: by name.
+    pub fn take_times(&mut self) -> Vec<(String, PromiseTime)> {
+        self.keeper.take_times(Instant::now())
+    }
+
+    /// One correction, if it is time for one; `at_once`: in any case.
+    fn correct(&mut self, at_once: bool, controls: &mut Controls) {
+        let Some(changes) = self.keeper.tick(Instant::now(), at_once) else { return };
+        if !changes.is_empty() {
+            let report = controls.amend(&changes);
+            self.keeper.learn(&report);
+        }
+    }
+}
+
+impl Component for Promises {
+    fn on_tick(&mut self, _late: Duration, controls: &mut Controls) {
+        self.correct(false, controls);
+    }
+
+    /// Solves everything anew for what was observed.
+    fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
+        let needed = self.keeper.is_needed(seen.observation);
+        if controls.act() {
+            self.notes.extend(self.own.follow(needed, self.own_nice));
         }
         if !needed {
-            return Ok(observation);
+            return Next::Stays;
         }
-        let missing = self.keeper.missing_details(&observation);
-        if !missing.is_empty() {
-            let detail = union(detail, &missing);
-            observation = self.observe_again(before, after, &detail)?;
-        }
-        let originals = Originals::of(self.touched());
-        self.keeper.set_known(&self.config.known);
-        let dropped = self.keeper.resolve(&observation, &originals, &self.bounds, Instant::now());
-        self.keeper.count_waits(&observation);
+        let originals = Originals::of(controls.touched());
+        let dropped = self.keeper.resolve(seen.observation, &originals, controls.bounds(), Instant::now());
+        self.keeper.count_waits(seen.observation);
         if dropped {
-            // What is no longer wanted goes back, which only setting everything does.
-            let plan = self.plan().clone();
-            self.set(&plan);
-        } else {
-            self.keep_promises(true);
+            return Next::SetAll;
         }
-        for note in self.keeper.take_notes() {
-            watcher.event(&Event::Note(&note));
-        }
-        self.record.guarantees = self.keeper.statuses();
-        self.record_promises();
-        Ok(observation)
+        self.correct(true, controls);
+        Next::Stays
     }
 
-    /// One correction, if it is time for one (or in any case, when `now` is set).
-    pub(crate) fn keep_promises(&mut self, now: bool) {
-        let Some(changes) = self.keeper.tick(Instant::now(), now) else { return };
-        if changes.is_empty() {
-            return;
-        }
-        let report = self.amend(&changes);
-        self.keeper.learn(&report);
-    }
-
-    /// The loop when nothing but promises is to be kept.
-    pub(crate) fn run_promises(
-        &mut self,
-        end: Option<Instant>,
-        watcher: &mut dyn Watcher,
-    ) -> Result<(), AgentError> {
-        let mut before = self.sample()?;
-        let mut noted = Instant::now();
-        while !watcher.stopping() && end.is_none_or(|end| Instant::now() < end) {
-            let nap = end.map_or(self.config.interval, |end| {
-                self.config.interval.min(end.saturating_duration_since(Instant::now()))
-            });
-            if self.pause(nap, watcher) {
-                break;
-            }
-            let after = self.sample()?;
-            if let Some(measured) = self.measured(&before, &after, &Detail::None, watcher)? {
-                self.recorder.add_sample(&after, Some(&measured.observation));
-                if noted.elapsed() > Duration::from_secs(5) {
-                    self.note_settings(None, &measured.observation);
-                    noted = Instant::now();
-                }
-            }
-            before = after;
-            self.tell_notes(watcher);
-        }
-        self.note_cost();
-        self.recorder.flush();
-        Ok(())
-    }
-
-    /// The plan with what keeps promises, and the limit found, on top.
-    pub(crate) fn with_promises(&self, plan: &Plan) -> Plan {
-        let mut plan = with_promises(&self.keeper, plan);
-        plan.changes.extend(self.governor.as_ref().and_then(ScopeGovernor::change));
-        plan
-    }
-
-    /// What keeps the promises in force, as solved for the last observation.
-    pub fn promise_changes(&self) -> Vec<Change> {
+    fn changes(&self) -> Vec<Change> {
         self.keeper.changes().collect()
     }
 
-    /// What the promises cost those outside the scope.
-    pub fn outside_costs(&self) -> &[OutsideCost] {
-        self.keeper.outside_costs()
+    fn status(&self, record: &mut RunRecord) {
+        record.guarantees = self.keeper.statuses();
     }
 
-    /// Cgroups that hold others than the scope, too, on the way to promised ones, with whether their weight is changed.
-    pub fn ancestors(&self) -> Vec<(String, bool)> {
-        let changed = |group: &GroupRef| self.keeper.sets(&Target::Group(group.clone()), Knob::Weight);
-        self.bounds.ancestors().map(|group| (group.path.clone(), changed(group))).collect()
-    }
-
-    /// Writes how long promises were broken, and fills in the day's sum.
-    fn record_promises(&mut self) {
-        let minute = crate::agent::wall_ns() / 60_000_000_000;
-        for (name, time) in self.keeper.take_times(Instant::now()) {
-            self.recorder.add_promise_time(&name, minute, time);
-        }
-        let day = |name: &str| {
-            self.recorder.store().and_then(|store| store.promise_day(name, minute).ok().flatten())
-        };
-        for status in &mut self.record.guarantees {
-            let unwritten = self.keeper.unwritten_broken_s(&status.name);
-            status.broken_min_day = match day(&status.name) {
-                Some(time) => Some((time.broken_s + unwritten) / 60.0),
-                None => Some(self.keeper.broken_s(&status.name) / 60.0),
-            };
-        }
+    fn take_notes(&mut self) -> Vec<String> {
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.keeper.take_notes());
+        notes
     }
 }
 

@@ -82,7 +82,7 @@ impl Agent {
             task.map_or_else(|| id.to_string(), |task| format!("{id} {}", task.comm))
         });
         self.set(&default_plan());
-        self.rest_puller(watcher);
+        self.stop_puller(watcher);
         self.control.taken_back();
         self.note_effect();
         let (started_ns, seconds) = kept.since(self.now());

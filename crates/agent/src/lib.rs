@@ -6,7 +6,9 @@
 mod agent;
 mod as_found;
 mod bounds;
+mod component;
 pub mod config;
+mod controls;
 pub mod cost;
 mod events;
 pub mod governor;

@@ -4,11 +4,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use evenkeel_base::run::ProtectedStatus;
+use evenkeel_base::run::{ProtectedStatus, RunRecord};
 use evenkeel_base::{Histogram, Observation};
 use evenkeel_policy::protect::{self, Protection};
 use evenkeel_policy::trial::Decision;
 
+use crate::component::{Component, Next, Seen};
+use crate::controls::Controls;
 use crate::meter::Meter;
 use crate::scope::Scope;
 
@@ -18,8 +20,8 @@ pub const MOST: usize = 8;
 const RECENT: usize = 10;
 /// Waits needed among them before settings are called into question.
 const ENOUGH: u64 = 200;
-/// Time between two readings of counters.
-const TICK: Duration = Duration::from_millis(95);
+/// Shortest time between two readings of counters.
+const LEAST: Duration = Duration::from_millis(95);
 
 /// Somebody whose waits must not grow while the others are evened out.
 #[derive(Debug, Clone)]
@@ -93,14 +95,19 @@ impl Guarded {
 #[derive(Debug, Default)]
 pub(crate) struct Guardian {
     all: Vec<Guarded>,
+    /// What waits may grow by.
+    wait_factor: f64,
     ticked: Option<Instant>,
     asked: Option<Instant>,
+    /// Waits in the last window.
+    window: Vec<Option<Histogram>>,
 }
 
 impl Guardian {
-    /// Begins to count.
-    pub fn new(protected: &[Protected]) -> Self {
-        Self { all: protected.iter().cloned().map(Guarded::new).collect(), ticked: None, asked: None }
+    /// Begins to count. Waits may grow by a factor.
+    pub fn new(protected: &[Protected], wait_factor: f64) -> Self {
+        let all = protected.iter().cloned().map(Guarded::new).collect();
+        Self { all, wait_factor, ..Self::default() }
     }
 
     /// What people are to be told at the start.
@@ -117,28 +124,14 @@ impl Guardian {
         self.all.iter().map(|guarded| guarded.protected.protection.clone()).collect()
     }
 
-    /// Reads counters, where waits come from them and it is time.
-    pub fn tick(&mut self) {
-        let now = Instant::now();
-        if self.all.is_empty() || self.ticked.is_some_and(|then| now.duration_since(then) < TICK) {
-            return;
-        }
-        self.ticked = Some(now);
-        self.all.iter_mut().for_each(|guarded| guarded.meter.tick(now));
-    }
-
     /// A window begins: what was counted until now is not part of it.
     pub fn begin(&mut self) {
         self.all.iter_mut().for_each(|guarded| drop(guarded.meter.take()));
     }
 
-    /// A window ends: waits in it, by scope; `None` where they could not be read. Another begins.
-    pub fn take(&mut self, observation: &Observation) -> Vec<Option<Histogram>> {
-        self.ticked = None;
-        self.tick();
-        let waits = self.all.iter_mut().map(|guarded| guarded.meter.take()).collect();
-        self.all.iter_mut().for_each(|guarded| guarded.follow(observation));
-        waits
+    /// Waits in the window that ended last, by scope; `None` where they could not be read.
+    pub fn window(&self) -> &[Option<Histogram>] {
+        &self.window
     }
 
     /// A trial ended with these 99th percentiles; the recent ones were under other settings.
@@ -161,25 +154,50 @@ impl Guardian {
         }
     }
 
-    /// How everybody stands.
-    pub fn statuses(&self, wait_factor: f64) -> Vec<ProtectedStatus> {
-        self.all.iter().map(|guarded| guarded.status(wait_factor)).collect()
+    /// How they stand.
+    fn statuses(&self) -> Vec<ProtectedStatus> {
+        self.all.iter().map(|guarded| guarded.status(self.wait_factor)).collect()
     }
 
     /// Whether the settings in force are to be put to the test now, and why: once in `rest` at most.
-    pub fn objects(&mut self, wait_factor: f64, rest: Duration) -> Option<String> {
+    pub fn objects(&mut self, rest: Duration) -> Option<String> {
         if self.asked.is_some_and(|then| then.elapsed() < rest) {
             return None;
         }
         let broken = self.all.iter().filter(|guarded| guarded.recent.len() >= RECENT / 2);
         let status = broken
-            .map(|guarded| guarded.status(wait_factor))
+            .map(|guarded| guarded.status(self.wait_factor))
             .find(|status| status.state == "broken" && status.waits >= ENOUGH)?;
         self.asked = Some(Instant::now());
         Some(format!(
             "{}, which is protected, waits {:.2} ms in the 99th percentile, beyond {:.2} ms: the settings are put to the test",
             status.name, status.p99_ms?, status.limit_ms?
         ))
+    }
+}
+
+impl Component for Guardian {
+    /// Reads counters, where waits come from them and it is time.
+    fn on_tick(&mut self, _late: Duration, _controls: &mut Controls) {
+        let now = Instant::now();
+        if self.all.is_empty() || self.ticked.is_some_and(|then| now.duration_since(then) < LEAST) {
+            return;
+        }
+        self.ticked = Some(now);
+        self.all.iter_mut().for_each(|guarded| guarded.meter.tick(now));
+    }
+
+    /// A window ends, and another begins.
+    fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
+        self.ticked = None;
+        self.on_tick(Duration::ZERO, controls);
+        self.window = self.all.iter_mut().map(|guarded| guarded.meter.take()).collect();
+        self.all.iter_mut().for_each(|guarded| guarded.follow(seen.observation));
+        Next::Stays
+    }
+
+    fn status(&self, record: &mut RunRecord) {
+        record.protected = self.statuses();
     }
 }
 
@@ -195,6 +213,10 @@ mod tests {
         Guarded { protected, meter, tasks: 3, default_ns: None, recent: VecDeque::new() }
     }
 
+    fn guardian(guarded: Guarded) -> Guardian {
+        Guardian { all: vec![guarded], wait_factor: 2.0, ..Guardian::default() }
+    }
+
     fn waits(ns: u64, count: u64) -> Vec<Option<Histogram>> {
         let mut histogram = Histogram::default();
         histogram.add_many(ns, count);
@@ -203,32 +225,32 @@ mod tests {
 
     #[test]
     fn settings_are_questioned_once_they_break_what_is_protected() {
-        let mut guardian = Guardian { all: vec![guarded(Some(2_000_000))], ..Guardian::default() };
+        let mut guardian = guardian(guarded(Some(2_000_000)));
         let rest = Duration::from_secs(3600);
-        assert_eq!(guardian.statuses(2.0)[0].state, "unknown");
+        assert_eq!(guardian.statuses()[0].state, "unknown");
         for _ in 0..RECENT {
             guardian.watched(&waits(1_000_000, 100));
         }
-        assert_eq!(guardian.statuses(2.0)[0].state, "kept");
-        assert_eq!(guardian.objects(2.0, rest), None);
+        assert_eq!(guardian.statuses()[0].state, "kept");
+        assert_eq!(guardian.objects(rest), None);
         for _ in 0..RECENT {
             guardian.watched(&waits(3_000_000, 100));
         }
-        let status = &guardian.statuses(2.0)[0];
+        let status = &guardian.statuses()[0];
         assert_eq!((status.state.as_str(), status.waits, status.estimated), ("broken", 1000, true));
-        assert!(guardian.objects(2.0, rest).unwrap().contains("comm:x"), "{status:?}");
-        assert_eq!(guardian.objects(2.0, rest), None, "once is enough");
+        assert!(guardian.objects(rest).unwrap().contains("comm:x"), "{status:?}");
+        assert_eq!(guardian.objects(rest), None, "once is enough");
     }
 
     #[test]
     fn few_waits_question_nothing_and_nobody_is_told() {
-        let mut guardian = Guardian { all: vec![guarded(Some(2_000_000))], ..Guardian::default() };
+        let mut guardian = guardian(guarded(Some(2_000_000)));
         for _ in 0..RECENT {
             guardian.watched(&waits(9_000_000, 3));
         }
-        assert_eq!(guardian.objects(2.0, Duration::ZERO), None);
+        assert_eq!(guardian.objects(Duration::ZERO), None);
         guardian.all[0].tasks = 0;
-        assert_eq!(guardian.statuses(2.0)[0].state, "waiting");
+        assert_eq!(guardian.statuses()[0].state, "waiting");
     }
 
     #[test]

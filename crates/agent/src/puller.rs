@@ -10,14 +10,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenkeel_actuate::{Lent, Moved, be_urgent};
-use evenkeel_base::{CpuSet, Observation, TaskId};
+use evenkeel_base::{CpuSet, TaskId};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::pull::{Offer, Watch};
-use evenkeel_policy::levers;
 use rustix::event::{PollFd, PollFlags, Timespec};
-
-use crate::agent::Agent;
-use crate::events::{Event, Watcher};
 
 /// How often the thread looks whether to end.
 const LOOK: Duration = Duration::from_millis(200);
@@ -145,63 +141,6 @@ impl Work {
                 self.tasks.remove(&offer.tid);
                 self.watch.forget(offer.tid);
             }
-        }
-    }
-}
-
-impl Agent {
-    /// Starts what moves waiting work, where plans may ask for it. Where that is refused no plan will.
-    pub(crate) fn ready_puller(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
-        let names = &self.config.levers;
-        let wanted = names.is_empty() || names.iter().any(|name| name.ends_with(levers::PULL));
-        if !(wanted && self.pulls && self.acts()) || self.puller.is_some() {
-            return;
-        }
-        let domains = levers::beside(&observation.topology);
-        if domains.is_empty() {
-            self.pulls = false;
-            return;
-        }
-        match Puller::start(&domains) {
-            Ok(puller) => self.puller = Some(puller),
-            Err(error) => {
-                self.pulls = false;
-                watcher.event(&Event::Note(&format!("waiting work is not moved to idle CPUs: {error}")));
-            }
-        }
-    }
-
-    /// Ends what moves waiting work if the settings in force do not need it.
-    pub(crate) fn rest_puller(&mut self, watcher: &mut dyn Watcher) {
-        if self.plan.pull.is_empty() {
-            self.tell_moves(watcher);
-            self.puller = None;
-        }
-    }
-
-    /// How often waiting work was moved.
-    pub(crate) fn tell_moves(&mut self, watcher: &mut dyn Watcher) {
-        if let Some(moves) = self.puller.as_ref().map(Puller::moves).filter(|moves| *moves > 0) {
-            watcher.event(&Event::Note(&format!("waiting work was moved to an idle CPU {moves} times")));
-        }
-    }
-
-    /// Which tasks are moved from now on; what cannot be moved stays where it is. Says why if nobody can.
-    pub(crate) fn follow(&mut self, pull: &[TaskId]) -> Option<String> {
-        let (Some(actuator), Some(puller)) = (&mut self.actuator, &self.puller) else {
-            return (!pull.is_empty()).then(|| "waiting work cannot be moved here".to_owned());
-        };
-        let pull: Vec<TaskId> = pull.iter().copied().filter(|id| self.bounds.has_task(*id)).collect();
-        let lent = if pull.is_empty() { Ok(Vec::new()) } else { actuator.lend(&pull, puller.cpus()) };
-        let why = lent.as_ref().err().map(ToString::to_string);
-        match puller.follow(lent.unwrap_or_default()) {
-            Ok(pinned) => {
-                for id in pinned {
-                    actuator.suspect(id);
-                }
-                why
-            }
-            Err(error) => why.or_else(|| Some(error.to_string())),
         }
     }
 }

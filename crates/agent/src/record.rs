@@ -7,8 +7,8 @@ use evenkeel_base::{Change, Observation, Target, TaskId};
 use evenkeel_policy::levers;
 
 use crate::agent::{Agent, wall_ns};
+use crate::component::with_changes;
 use crate::events::{Event, Watcher};
-use crate::governor::ScopeGovernor;
 
 impl Agent {
     /// Adds a stage to the record and the history.
@@ -24,22 +24,13 @@ impl Agent {
         let names: HashMap<TaskId, &str> =
             observation.tasks.iter().map(|t| (t.id, t.comm.as_str())).collect();
         let at_ns = wall_ns();
-        let touched: Vec<_> = match &self.actuator {
-            Some(actuator) => actuator
-                .touched()
-                .filter_map(|(t, from, now)| Some((t, from, now?)))
-                .filter(|(_, from, now)| from != now)
-                .collect(),
-            None => Vec::new(),
-        };
+        let wanted = with_changes(&self.plan, self.components.changes()).changes;
+        let touched = self.controls.touched().filter_map(|(target, from, now)| Some((target, from, now?)));
         self.record.changes = touched
-            .into_iter()
+            .filter(|(_, from, now)| from != now)
             .map(|(target, from, now)| {
                 let here = |c: &&Change| c.target == *target && c.knob() == now.knob();
-                let why = self.plan.changes.iter().find(here).cloned();
-                let why = why.or_else(|| self.keeper.changes().find(|c| here(&c)));
-                let limit = || self.governor.as_ref().and_then(ScopeGovernor::change);
-                let why = why.or_else(|| limit().filter(|c| here(&c)));
+                let why = wanted.iter().find(here).map(|change| change.why.clone());
                 let (task, group) = match target {
                     Target::Task(id) => (Some(*id), None),
                     Target::Group(group) => (None, Some(group.path.clone())),
@@ -52,7 +43,7 @@ impl Agent {
                     knob: now.knob().name().to_owned(),
                     from: from.to_string(),
                     to: now.to_string(),
-                    why: why.map_or_else(String::new, |change| change.why),
+                    why: why.unwrap_or_default(),
                     effect: effect.map(str::to_owned),
                     at_ns,
                 }
@@ -74,11 +65,28 @@ impl Agent {
         self.recorder.update_run(&self.record);
     }
 
-    /// Keeps the record's own cost and the effect of the changes fresh, and how protected scopes stand.
+    /// Keeps the record's own cost and the effect of the changes fresh.
     pub(crate) fn note_cost(&mut self) {
         self.note_effect();
-        self.record.protected = self.guardian.statuses(self.config.rules.guard.wait_factor);
         self.record.own_cost = self.cost.read();
         self.recorder.update_run(&self.record);
+    }
+
+    /// Writes how long promises were broken, and fills in the day's sum.
+    pub(crate) fn note_promises(&mut self) {
+        let minute = wall_ns() / 60_000_000_000;
+        for (name, time) in self.components.promises.take_times() {
+            self.recorder.add_promise_time(&name, minute, time);
+        }
+        let keeper = self.components.promises.keeper();
+        let day = |name: &str| {
+            self.recorder.store().and_then(|store| store.promise_day(name, minute).ok().flatten())
+        };
+        for status in &mut self.record.guarantees {
+            status.broken_min_day = match day(&status.name) {
+                Some(time) => Some((time.broken_s + keeper.unwritten_broken_s(&status.name)) / 60.0),
+                None => Some(keeper.broken_s(&status.name) / 60.0),
+            };
+        }
     }
 }

@@ -121,7 +121,7 @@ impl Agent {
         if !self.plan.is_default() {
             candidates.push(default_plan());
         }
-        self.ready_puller(&found, watcher);
+        self.start_puller(&found, watcher);
         candidates.extend(self.propose(&found));
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
@@ -172,7 +172,7 @@ impl Agent {
         // The host as found is what protected scopes' waits are held against.
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
         let mut trial = Trial::new(candidates.len() - 1, rules, rhythm.pace())
-            .protecting(self.guardian.protections(), default);
+            .protecting(self.components.guardian.protections(), default);
         trial.favour(candidates.iter().position(|plan| plan.name == levers::REALTIME));
         trial.seen(seen.0, seen.1);
         for (candidate, why) in unpromising {
@@ -194,7 +194,7 @@ impl Agent {
                 }
                 in_force = turn.candidate;
             }
-            if self.pause(Duration::from_secs_f64(turn.settle_s), watcher) {
+            if self.work(Duration::from_secs_f64(turn.settle_s), watcher) {
                 break;
             }
             let at_ns = wall_ns();
@@ -226,17 +226,42 @@ impl Agent {
             trial.record(measured.summary, measured.protected);
         }
         let decision = trial.decide();
-        self.guardian.decided(&decision, default);
+        self.components.guardian.decided(&decision, default);
         let winner = &candidates[decision.winner];
         self.set(winner);
         feed_back(&mut self.control, &decision, winner.is_default());
         self.watch_change(&decision, default);
-        self.rest_puller(watcher);
+        self.stop_puller(watcher);
         self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());
         self.note_settings(Some(&effect), observation);
         watcher.event(&Event::Decided { decision: &decision, candidates });
         Ok(decision)
+    }
+
+    /// Starts what moves waiting work, where plans may ask for it. Where that is refused no plan will.
+    fn start_puller(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
+        let names = &self.config.levers;
+        let asked_for = names.is_empty() || names.iter().any(|name| name.ends_with(levers::PULL));
+        if asked_for && let Some(why) = self.controls.start_puller(&observation.topology) {
+            watcher.event(&Event::Note(&why));
+        }
+    }
+
+    /// Ends what moves waiting work if the settings in force do not need it.
+    pub(crate) fn stop_puller(&mut self, watcher: &mut dyn Watcher) {
+        if self.plan.pull.is_empty() {
+            self.tell_moves(watcher);
+            self.controls.stop_puller();
+        }
+    }
+
+    /// How often waiting work was moved.
+    pub(crate) fn tell_moves(&self, watcher: &mut dyn Watcher) {
+        let moves = self.controls.moves();
+        if moves > 0 {
+            watcher.event(&Event::Note(&format!("waiting work was moved to an idle CPU {moves} times")));
+        }
     }
 
     /// Puts a candidate in force; says why if that is not possible.

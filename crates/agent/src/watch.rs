@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, Observation};
+use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
 
 use crate::agent::{Agent, AgentError, pins, tasks_of};
@@ -38,7 +39,7 @@ impl Agent {
         let end = time.map(|time| Instant::now() + time);
         let over = |watcher: &dyn Watcher| watcher.stopping() || end.is_some_and(|end| Instant::now() >= end);
         if self.config.guarantees.only {
-            return self.run_promises(end, watcher);
+            return self.keep_promises(end, watcher);
         }
         // A decision may not outlast the run.
         if let Some(time) = time {
@@ -63,7 +64,7 @@ impl Agent {
                 }
             });
             let nap = end.map_or(nap, |end| nap.min(end.saturating_duration_since(Instant::now())));
-            if self.pause(nap, watcher) {
+            if self.work(nap, watcher) {
                 break;
             }
             if turn.is_some_and(|turn| turn.settles) {
@@ -72,7 +73,7 @@ impl Agent {
                 continue;
             }
             let after = self.sample()?;
-            let measured = self.measured(&before, &after, &evenkeel_observe::Detail::None, watcher)?;
+            let measured = self.measured(&before, &after, &Detail::None, watcher)?;
             before = after;
             // A step whose window could not be measured ends, too.
             let due = self.turn().is_some_and(|turn| turn.left.is_zero());
@@ -87,7 +88,7 @@ impl Agent {
                 self.recorder.add_sample(&before, Some(&measured.observation));
                 self.tell_notes(watcher);
                 if !held_out {
-                    self.guardian.watched(&measured.protected);
+                    self.components.guardian.watched(&measured.protected);
                 }
             }
             if cost_noted.elapsed() > Duration::from_secs(10) {
@@ -109,8 +110,8 @@ impl Agent {
                 before = self.begin_step()?;
                 continue;
             }
-            let objection =
-                self.kept.is_some().then(|| self.guardian.objects(self.config.rules.guard.wait_factor, REST));
+            let guardian = &mut self.components.guardian;
+            let objection = self.kept.is_some().then(|| guardian.objects(REST));
             drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
             let hotplug = measured.observation.topology.online != basis.online;
             if hotplug || drifting >= LASTING {
@@ -136,6 +137,33 @@ impl Agent {
         }
         self.stop_block();
         self.tell_moves(watcher);
+        self.note_cost();
+        self.recorder.flush();
+        Ok(())
+    }
+
+    /// The loop when nothing but promises is to be kept.
+    fn keep_promises(&mut self, end: Option<Instant>, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
+        let mut before = self.sample()?;
+        let mut noted = Instant::now();
+        while !watcher.stopping() && end.is_none_or(|end| Instant::now() < end) {
+            let nap = end.map_or(self.config.interval, |end| {
+                self.config.interval.min(end.saturating_duration_since(Instant::now()))
+            });
+            if self.work(nap, watcher) {
+                break;
+            }
+            let after = self.sample()?;
+            if let Some(measured) = self.measured(&before, &after, &Detail::None, watcher)? {
+                self.recorder.add_sample(&after, Some(&measured.observation));
+                if noted.elapsed() > Duration::from_secs(5) {
+                    self.note_settings(None, &measured.observation);
+                    noted = Instant::now();
+                }
+            }
+            before = after;
+            self.tell_notes(watcher);
+        }
         self.note_cost();
         self.recorder.flush();
         Ok(())
@@ -182,11 +210,12 @@ impl Agent {
             return false;
         }
         let known = tasks_of(&self.plan);
+        let promised = self.components.promises.keeper();
         let strangers: f64 = observation
             .tasks
             .iter()
             .filter(|t| {
-                self.config.scope.has(t, observation) && !known.contains(&t.id) && !self.keeper.governs(t.id)
+                self.config.scope.has(t, observation) && !known.contains(&t.id) && !promised.governs(t.id)
             })
             .map(|t| t.cpu_pct)
             .sum();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_actuate::{SetReport, Verdict as Outcome};
-use evenkeel_base::run::GovernorStatus;
+use evenkeel_base::run::{GovernorStatus, RunRecord};
 use evenkeel_base::{
     Change, CpuQuota, GroupRef, GroupView, Knob, Limit, Observation, Setting, Target, TaskView,
 };
@@ -17,8 +17,8 @@ use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_policy::governor::Verdict;
 
 use super::{Auto, Governed};
-use crate::agent::Agent;
-use crate::events::{Event, Watcher};
+use crate::component::{Component, Next, Seen};
+use crate::controls::Controls;
 use crate::guarantee::is_owned;
 use crate::scope::Scope;
 
@@ -319,27 +319,14 @@ impl ScopeGovernor {
         self.rest(why);
     }
 
-    /// What came of setting a plan and the limit with it.
-    pub fn learn(&mut self, report: &SetReport) {
-        let Some(AtWork { group, .. }) = &mut self.at_work else { return };
-        let target = Target::Group(group.target.clone());
-        let mine =
-            |change: &&evenkeel_actuate::ChangeOutcome| change.target == target && change.knob == Knob::Quota;
-        match report.changes.iter().find(mine).map(|change| &change.verdict) {
-            Some(Outcome::Conflict(now)) => self.leave(&format!("somebody else set its quota: {now}")),
-            Some(Outcome::Failed(_) | Outcome::Gone) => group.in_force = None,
-            _ => {}
-        }
-    }
-
     /// The quota in force as a change, so that setting a plan leaves it.
-    pub fn change(&self) -> Option<Change> {
+    fn change(&self) -> Option<Change> {
         let group = &self.at_work.as_ref()?.group;
         Some(group.change(&group.in_force?))
     }
 
     /// How it stands.
-    pub fn status(&self) -> GovernorStatus {
+    fn standing(&self) -> GovernorStatus {
         let Some(AtWork { auto, group, .. }) = &self.at_work else {
             return GovernorStatus { why: self.idle.clone(), ..GovernorStatus::default() };
         };
@@ -356,40 +343,44 @@ impl ScopeGovernor {
     }
 }
 
-impl Agent {
-    /// Finds the governed cgroup again, where one is to be governed.
-    pub(crate) fn follow_governed(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
-        let Some(mut governor) = self.governor.take() else { return };
-        let was = governor.change();
-        if let Some(hierarchies) = self.observer.hierarchies() {
-            let original = |group: &GroupRef| {
-                // The latest: a cgroup may have been made anew under its name.
-                let of = |(target, found, _): (&Target, &Setting, _)| match (target, found) {
-                    (Target::Group(known), Setting::Quota(quota)) if known == group => Some(*quota),
-                    _ => None,
-                };
-                self.touched().filter_map(of).last()
-            };
-            governor.follow(&self.config.scope, observation, hierarchies, &original);
+impl Component for ScopeGovernor {
+    /// One look at stolen CPU.
+    fn on_tick(&mut self, late: Duration, controls: &mut Controls) {
+        self.tick(late, &mut |changes| controls.amend(changes));
+    }
+
+    /// Finds the governed cgroup again.
+    fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
+        let was = self.change();
+        if let Some(hierarchies) = seen.hierarchies {
+            let original = |group: &GroupRef| controls.original_quota(group);
+            self.follow(seen.scope, seen.observation, hierarchies, &original);
         }
-        let now = governor.change();
-        self.record.governor = Some(governor.status());
-        for note in std::mem::take(&mut governor.notes) {
-            watcher.event(&Event::Note(&note));
-        }
-        self.governor = Some(governor);
-        if was.is_some() && now.is_none() {
-            // What is no longer wanted goes back, which only setting everything does.
-            let plan = self.plan().clone();
-            self.set(&plan);
+        if was.is_some() && self.change().is_none() { Next::SetAll } else { Next::Stays }
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        self.change().into_iter().collect()
+    }
+
+    fn learn(&mut self, report: &SetReport) {
+        let Some(AtWork { group, .. }) = &mut self.at_work else { return };
+        let target = Target::Group(group.target.clone());
+        let mine =
+            |change: &&evenkeel_actuate::ChangeOutcome| change.target == target && change.knob == Knob::Quota;
+        match report.changes.iter().find(mine).map(|change| &change.verdict) {
+            Some(Outcome::Conflict(now)) => self.leave(&format!("somebody else set its quota: {now}")),
+            Some(Outcome::Failed(_) | Outcome::Gone) => group.in_force = None,
+            _ => {}
         }
     }
 
-    /// One look at stolen CPU, where a limit is to be found.
-    pub(crate) fn govern(&mut self, overslept: Duration) {
-        let Some(mut governor) = self.governor.take() else { return };
-        governor.tick(overslept, &mut |changes| self.amend(changes));
-        self.governor = Some(governor);
+    fn status(&self, record: &mut RunRecord) {
+        record.governor = Some(self.standing());
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 }
 

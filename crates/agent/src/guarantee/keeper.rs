@@ -170,9 +170,12 @@ impl Keeper {
         self.wards.iter().filter(|w| w.goal.name == name).map(|w| w.total().broken_s).sum()
     }
 
-    /// Notes what could not be set.
+    /// Notes what could not be set of what is in force for promises.
     pub fn learn(&mut self, report: &SetReport) {
         for outcome in &report.changes {
+            if !self.sets(&outcome.target, outcome.knob) {
+                continue;
+            }
             let why = match &outcome.verdict {
                 Verdict::Applied(_) | Verdict::Unchanged | Verdict::Gone => None,
                 Verdict::Conflict(now) => Some(format!("somebody else set {now}")),

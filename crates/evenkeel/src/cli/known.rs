@@ -130,7 +130,7 @@ impl Known {
 
     /// Lets the present settings run for a while without looking.
     pub fn settle(&mut self, time: Duration, watcher: &dyn Watcher) {
-        self.agent.pause(time, watcher);
+        self.agent.work(time, watcher);
     }
 
     /// Measures the settings in force.

@@ -1,0 +1,177 @@
+//! Parts of the agent that work beside the decision, each on the loop's timer and on every observation.
+//!
+//! A new one is a file with an implementation of [`Component`], and a line in [`Components::new`].
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use evenkeel_actuate::SetReport;
+use evenkeel_base::run::RunRecord;
+use evenkeel_base::{Change, Knob, Observation, Plan, Target};
+use evenkeel_kernfs::mountinfo::Hierarchies;
+
+use crate::config::Config;
+use crate::controls::Controls;
+use crate::governor::ScopeGovernor;
+use crate::guarantee::Promises;
+use crate::protect::Guardian;
+use crate::scope::Scope;
+
+/// Time between two ticks.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// What was observed, and of whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub observation: &'a Observation,
+    pub scope: &'a Scope,
+    /// `None` where cgroups are not mounted.
+    pub hierarchies: Option<&'a Hierarchies>,
+}
+
+/// What a component wants after an observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// What is in force stays.
+    Stays,
+    /// Some of its changes are no longer wanted: only setting everything again restores them.
+    SetAll,
+}
+
+/// A part of the agent that works beside the decision.
+pub(crate) trait Component {
+    /// Every [`TICK`], also while candidates are on trial. `late`: how much later than that.
+    fn on_tick(&mut self, late: Duration, controls: &mut Controls);
+
+    /// After each observation.
+    fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next;
+
+    /// What it wants in force, whatever a decision chose.
+    fn changes(&self) -> Vec<Change> {
+        Vec::new()
+    }
+
+    /// What came of setting a plan with its changes.
+    fn learn(&mut self, _report: &SetReport) {}
+
+    /// Brings its part of the record up to date.
+    fn status(&self, record: &mut RunRecord);
+
+    /// Messages for people since the last call.
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// All of them. Those that decisions ask have names.
+pub(crate) struct Components {
+    /// Promised shares.
+    pub promises: Promises,
+    /// Waits of protected scopes.
+    pub guardian: Guardian,
+    others: Vec<Box<dyn Component + Send>>,
+}
+
+impl Components {
+    /// Those that a configuration asks for.
+    pub fn new(config: &Config, task_slice: bool) -> Self {
+        let limit = config.limit.clone().filter(|_| config.apply);
+        let others: [Option<Box<dyn Component + Send>>; 1] =
+            [limit.map(|auto| Box::new(ScopeGovernor::new(auto.instance)) as _)];
+        Self {
+            promises: Promises::new(config, task_slice),
+            guardian: Guardian::new(&config.protect, config.rules.guard.wait_factor),
+            others: others.into_iter().flatten().collect(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &dyn Component> {
+        let named: [&dyn Component; 2] = [&self.promises, &self.guardian];
+        named.into_iter().chain(self.others.iter().map(|other| &**other as &dyn Component))
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut dyn Component> {
+        let named: [&mut dyn Component; 2] = [&mut self.promises, &mut self.guardian];
+        named.into_iter().chain(self.others.iter_mut().map(|other| &mut **other as &mut dyn Component))
+    }
+
+    /// The loop's timer went off.
+    pub fn on_tick(&mut self, late: Duration, controls: &mut Controls) {
+        self.all_mut().for_each(|component| component.on_tick(late, controls));
+    }
+
+    /// The host was observed. Returns whether everything has to be set again.
+    pub fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
+        let wants = |component: &mut dyn Component| component.on_window(seen, controls);
+        let wishes: Vec<Next> = self.all_mut().map(wants).collect();
+        if wishes.contains(&Next::SetAll) { Next::SetAll } else { Next::Stays }
+    }
+
+    /// What they want in force.
+    pub fn changes(&self) -> Vec<Change> {
+        self.all().flat_map(Component::changes).collect()
+    }
+
+    /// What came of setting a plan.
+    pub fn learn(&mut self, report: &SetReport) {
+        self.all_mut().for_each(|component| component.learn(report));
+    }
+
+    /// Brings the record up to date.
+    pub fn status(&self, record: &mut RunRecord) {
+        self.all().for_each(|component| component.status(record));
+    }
+
+    /// Messages for people since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        self.all_mut().flat_map(Component::take_notes).collect()
+    }
+}
+
+/// The plan with these changes on top: they count, whatever it would do to the same property.
+pub(crate) fn with_changes(plan: &Plan, changes: Vec<Change>) -> Plan {
+    let mut plan = plan.clone();
+    let set: BTreeSet<(&Target, Knob)> =
+        changes.iter().map(|change| (&change.target, change.knob())).collect();
+    plan.changes.retain(|change| !set.contains(&(&change.target, change.knob())));
+    plan.changes.extend(changes);
+    plan
+}
+
+/// Sleeps until a tick or the end, whichever is first, and returns how late it woke; `None` once the end is reached.
+pub(crate) fn wait_for_tick(end: Instant) -> Option<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return None;
+    }
+    let (time, began) = (left.min(TICK), Instant::now());
+    std::thread::sleep(time);
+    Some(began.elapsed().saturating_sub(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::{GroupRef, Setting};
+
+    use super::*;
+
+    fn weight(path: &str, raw: u64) -> Change {
+        let target = Target::Group(GroupRef { path: path.into(), v2: true });
+        Change { target, to: Setting::Weight(raw), why: String::new() }
+    }
+
+    #[test]
+    fn what_a_component_wants_counts_whatever_a_plan_would_set() {
+        let plan = Plan { changes: vec![weight("/a", 1), weight("/b", 2)], ..Plan::default() };
+        let whole = with_changes(&plan, vec![weight("/b", 9), weight("/c", 3)]);
+        assert_eq!(whole.changes, [weight("/a", 1), weight("/b", 9), weight("/c", 3)]);
+        assert_eq!(with_changes(&plan, vec![]).changes, plan.changes);
+    }
+
+    #[test]
+    fn waiting_ends_in_time() {
+        let end = Instant::now() + TICK + TICK / 2;
+        let ticks = std::iter::from_fn(|| wait_for_tick(end)).count();
+        assert!(Instant::now() >= end && ticks == 2, "{ticks}");
+    }
+}

@@ -1,0 +1,226 @@
+//! What the agent changes the host with: the actuator within the bounds of the last observation, and what moves waiting
+//! work. Nothing else of the agent writes scheduling state.
+//!
+//! Controls that are dropped without [`Controls::close`] restore everything by the journal.
+
+use std::path::{Path, PathBuf};
+
+use evenkeel_actuate::{Actuator, Linux, Options, Recovery, RestoreReport, SetReport};
+use evenkeel_base::{Change, GroupRef, Observation, Plan, Setting, Target, TaskId, Topology};
+use evenkeel_kernfs::fault;
+use evenkeel_kernfs::mountinfo::Hierarchy;
+use evenkeel_kernfs::reserve::Reserve;
+use evenkeel_policy::levers;
+
+use crate::agent::AgentError;
+use crate::as_found::as_found;
+use crate::bounds::{self, Bounds};
+use crate::guarantee::Goal;
+use crate::puller::Puller;
+use crate::scope::Scope;
+
+/// Descriptors kept for undoing: a `docker update` takes six, everything else fewer.
+const UNDO_DESCRIPTORS: u64 = 32;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Controls {
+    actuator: Option<Actuator<Linux>>,
+    state_dir: PathBuf,
+    /// What may be written, by the last observation.
+    bounds: Bounds,
+    puller: Option<Puller>,
+    /// Whether waiting work can be moved here, as far as is known.
+    pulls: bool,
+    reserve: Reserve,
+    /// Something may be in force: whoever drops the controls without closing them has it restored.
+    unrestored: bool,
+}
+
+impl Controls {
+    /// Controls that change nothing.
+    pub fn none(pulls: bool) -> Self {
+        let mut controls = Self::default();
+        controls.pulls = pulls;
+        controls
+    }
+
+    /// Takes the lock and restores what a killed predecessor left.
+    ///
+    /// # Errors
+    /// Another agent is at work, the journal cannot be written, or the kernel lets nothing be changed.
+    pub fn open(state_dir: &Path, options: Options, pulls: bool) -> Result<(Self, Recovery), AgentError> {
+        let (actuator, recovery) = Actuator::open(Linux::new()?, state_dir, options)?;
+        let mut controls = Self::none(pulls);
+        controls.actuator = Some(actuator);
+        state_dir.clone_into(&mut controls.state_dir);
+        controls.unrestored = true;
+        controls.reserve = Reserve::take(UNDO_DESCRIPTORS);
+        Ok((controls, recovery))
+    }
+
+    /// Whether changes are allowed.
+    pub fn act(&self) -> bool {
+        self.actuator.is_some()
+    }
+
+    /// Whether waiting work can be moved here, as far as is known.
+    pub fn pull(&self) -> bool {
+        self.pulls
+    }
+
+    /// What may be written.
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// Everything touched: target, original, and our value in force.
+    pub fn touched(&self) -> impl Iterator<Item = (&Target, &Setting, Option<&Setting>)> {
+        self.actuator.iter().flat_map(Actuator::touched)
+    }
+
+    /// An observation with the original of every value of ours.
+    pub fn as_found(&self, observation: Observation) -> Observation {
+        as_found(observation, self.touched())
+    }
+
+    /// Reckons what may be written from an observation.
+    pub fn observe(
+        &mut self,
+        observation: &Observation,
+        scope: &Scope,
+        promises: &[Goal],
+        realtime: bool,
+        cpu: Option<&Hierarchy>,
+    ) {
+        self.bounds = Bounds::reckon(&self.bounds, observation, scope, promises, realtime, cpu);
+    }
+
+    /// Makes the host what was found plus this plan. Says, too, why the waiting work that it moves is not moved.
+    pub fn set(&mut self, plan: &Plan) -> (SetReport, Option<String>) {
+        // First, so that a task that was left pinned is seen and restored with the rest.
+        self.follow(&[]);
+        let Some(actuator) = &mut self.actuator else { return (SetReport::default(), None) };
+        let report = bounds::set(actuator, plan, &self.bounds);
+        fault::point("agent.set");
+        (report, self.follow(&plan.pull))
+    }
+
+    /// Makes these changes on top of what is in force.
+    pub fn amend(&mut self, changes: &[Change]) -> SetReport {
+        let _still = self.puller.as_ref().map(Puller::still);
+        match &mut self.actuator {
+            Some(actuator) => {
+                let report = bounds::amend(actuator, changes, &self.bounds);
+                fault::point("agent.amend");
+                report
+            }
+            None => SetReport::default(),
+        }
+    }
+
+    /// The quota a cgroup had before it was touched, if it was.
+    pub fn original_quota(&self, group: &GroupRef) -> Option<evenkeel_base::CpuQuota> {
+        let of = |(target, found, _): (&Target, &Setting, _)| match (target, found) {
+            (Target::Group(known), Setting::Quota(quota)) if known == group => Some(*quota),
+            _ => None,
+        };
+        // The latest: a cgroup may have been made again under its name.
+        self.touched().filter_map(of).last()
+    }
+
+    /// Starts what moves waiting work between CPUs that share a last-level cache. Says why, where that is refused.
+    pub fn start_puller(&mut self, topology: &Topology) -> Option<String> {
+        if !self.pulls || !self.act() || self.puller.is_some() {
+            return None;
+        }
+        let domains = levers::beside(topology);
+        let started = if domains.is_empty() { None } else { Some(Puller::start(&domains)) };
+        match started {
+            Some(Ok(puller)) => self.puller = Some(puller),
+            Some(Err(error)) => {
+                self.pulls = false;
+                return Some(format!("waiting work is not moved to idle CPUs: {error}"));
+            }
+            None => self.pulls = false,
+        }
+        None
+    }
+
+    /// Ends what moves waiting work.
+    pub fn stop_puller(&mut self) {
+        self.puller = None;
+    }
+
+    /// How often waiting work was moved since that began.
+    pub fn moves(&self) -> u64 {
+        self.puller.as_ref().map_or(0, Puller::moves)
+    }
+
+    /// Which tasks are moved from now on; what cannot be moved stays where it is. Says why if no task can be.
+    fn follow(&mut self, pull: &[TaskId]) -> Option<String> {
+        let (Some(actuator), Some(puller)) = (&mut self.actuator, &self.puller) else {
+            return (!pull.is_empty()).then(|| "waiting work cannot be moved here".to_owned());
+        };
+        let pull: Vec<TaskId> = pull.iter().copied().filter(|id| self.bounds.has_task(*id)).collect();
+        let lent = if pull.is_empty() { Ok(Vec::new()) } else { actuator.lend(&pull, puller.cpus()) };
+        let why = lent.as_ref().err().map(ToString::to_string);
+        match puller.follow(lent.unwrap_or_default()) {
+            Ok(pinned) => {
+                for id in pinned {
+                    actuator.suspect(id);
+                }
+                why
+            }
+            Err(error) => why.or_else(|| Some(error.to_string())),
+        }
+    }
+
+    /// Restores everything and removes the journal.
+    pub fn close(mut self) -> RestoreReport {
+        self.follow(&[]);
+        self.puller = None;
+        self.reserve.release();
+        fault::point("agent.close");
+        let report = match self.actuator.take() {
+            Some(actuator) => actuator.close(),
+            None => RestoreReport::default(),
+        };
+        self.unrestored = false;
+        report
+    }
+}
+
+/// Controls that are not closed are those of an agent whose driver failed: an error on the way, a panic. What they hold in
+/// memory may be half-way then, so this is the way after a crash: by the journal.
+impl Drop for Controls {
+    fn drop(&mut self) {
+        if !std::mem::take(&mut self.unrestored) {
+            return;
+        }
+        self.reserve.release();
+        // A panic during a panic would end the process before anything is restored.
+        let mut restore = || {
+            self.puller = None;
+            // Releases the lock.
+            drop(self.actuator.take());
+            Ok::<_, AgentError>(evenkeel_actuate::restore(&self.state_dir, Linux::new()?)?)
+        };
+        let attempt = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut restore));
+        match std::iter::repeat_with(attempt).take(2).find_map(Result::ok) {
+            Some(Ok(recovery)) if recovery.report.is_clean() => {}
+            Some(Ok(recovery)) => tracing::error!(
+                "the run ended by an error; not everything could be restored ({} conflicts, {} failed): `evenkeel restore` \
+                 tries again",
+                recovery.report.conflicts.len(),
+                recovery.report.failed.len()
+            ),
+            Some(Err(error)) => tracing::error!(
+                "the run ended by an error and its changes are in place: {error}; `evenkeel restore` tries again"
+            ),
+            None => {
+                tracing::error!("the run's changes are in place; `evenkeel restore` restores what it changed")
+            }
+        }
+    }
+}
