@@ -1,8 +1,8 @@
 //! Counts the waits for a CPU of one scope by length.
 //!
 //! Where programs in the kernel can be had, each scope has its own set, which counts every wait of its processes
-//! (`evenkeel_bpf::why`, throttled time left out); processes that come later are added at the next observation. Elsewhere the
-//! tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th percentile of
+//! (`evenkeel_bpf::why`, throttled time left out), those included that go on; processes that come later are added at the next
+//! observation. Elsewhere the tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th percentile of
 //! those means is an estimate from below. Which of the two it is, [`Meter::problem`] tells.
 
 use std::collections::BTreeSet;
@@ -39,10 +39,12 @@ impl Exact {
         Ok(Self { probe, known: processes, last: Waited::default() })
     }
 
-    /// Waits that ended since the last call.
+    /// Waits since the last call. A wait belongs to the time in which it began; one that goes on counts with what it has
+    /// lasted since then.
     fn take(&mut self) -> Result<Histogram, BpfError> {
         let now = self.probe.waited()?;
-        let mut sum = Histogram::default();
+        let mut sum = self.probe.open_waits()?;
+        self.probe.begin_window()?;
         for (_, waits) in now.since(&self.last) {
             sum.merge(&waits);
         }
@@ -92,7 +94,7 @@ impl Meter {
         Some(format!("means for each switch from /proc, less than a 99th percentile: {why}"))
     }
 
-    /// Waits that ended since the last call; `None` where they could not be read.
+    /// Waits since the last call; `None` where they could not be read.
     pub fn take(&mut self) -> Option<Histogram> {
         match self {
             Self::Exact(exact) => match exact.take() {

@@ -44,6 +44,9 @@ static long (*bpf_seq_write)(void *seq, const void *data, u32 len) = (void *)127
 static u64 (*bpf_get_current_task)(void) = (void *)35;
 static long (*bpf_for_each_map_elem)(void *map, void *callback, void *context, u64 flags) = (void *)164;
 
+/* Loads and stores before it stay before those after it. */
+#define barrier() asm volatile("" ::: "memory")
+
 /* CO-RE. Structures declared in kernel.h are matched by name with the running kernel's. */
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
 #define field_size(field) __builtin_preserve_field_info(field, 1)

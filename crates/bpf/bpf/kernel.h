@@ -49,7 +49,8 @@ struct sched_entity___custom {
 
 struct sched_info {
 	unsigned long pcount;	      /* times it was given a CPU */
-	unsigned long long run_delay; /* ns runnable but not running, throttled time included */
+	unsigned long long run_delay; /* ns runnable but not running in waits that have ended, throttled time included */
+	unsigned long long last_queued; /* when the wait that goes on began, by rq->clock; 0: none does */
 };
 
 struct task_struct {

@@ -8,7 +8,7 @@
  * announced its exit. In between it is on a list, and each pass of `tasks` brings the sums up to date for the list, so
  * that living and gone together are complete at the end of each pass.
  */
-#include "kernel.h"
+#include "sched.h"
 
 #define PF_EXITING 0x4
 #define EXIT_DEAD 0x10
@@ -179,6 +179,29 @@ static always_inline u32 last_cpu(struct task_struct *task)
 	return ~0U;
 }
 
+/*
+ * Time runnable but not running, the wait that goes on included: the kernel adds a wait when it ends, and a thread that
+ * starves would seem not to wait at all.
+ */
+static always_inline u64 waited_so_far(struct task_struct *task)
+{
+	u64 queued = task->sched_info.last_queued;
+	barrier();
+	u64 waited = task->sched_info.run_delay;
+	barrier();
+	if (!queued)
+		return waited;
+	/* A wait that has ended meanwhile must not count twice. */
+	if (task->sched_info.last_queued != queued) {
+		barrier();
+		return task->sched_info.run_delay;
+	}
+	struct cfs_rq *queue = read_field(((struct task_struct___why *)task)->se.cfs_rq);
+	struct rq *rq = read_field(queue->rq);
+	u64 now = read_field(rq->clock);
+	return now > queued ? waited + (now - queued) : waited;
+}
+
 SEC("iter/task")
 int tasks(struct bpf_iter__task *ctx)
 {
@@ -193,7 +216,7 @@ int tasks(struct bpf_iter__task *ctx)
 	struct task_record record = {};
 	record.start_ns = task->start_boottime;
 	record.ran_ns = task->se.sum_exec_runtime;
-	record.waited_ns = task->sched_info.run_delay;
+	record.waited_ns = waited_so_far(task);
 	record.timeslices = task->sched_info.pcount;
 	record.voluntary = task->nvcsw;
 	record.involuntary = task->nivcsw;

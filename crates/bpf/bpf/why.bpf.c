@@ -98,6 +98,7 @@ struct record {
 	u64 start; /* start_boottime */
 	u64 group; /* task group's address */
 	u64 waited; /* of the present wait, on CPUs it has left */
+	u64 began; /* the present wait, on whichever CPU */
 	u64 throttled_at;
 	u64 steal_at;
 	u32 state;
@@ -135,6 +136,14 @@ struct {
 	__type(key, u32);
 	__type(value, struct config);
 } config SEC(".maps");
+
+/* Waits that began before are not counted by length: they belong to another window. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} window SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -550,6 +559,8 @@ static always_inline void begin_wait(struct config *cfg, struct record *record, 
 	look_at_quota(spot, cpu, record->cell, now);
 	record->state = STATE_WAIT;
 	record->since = now;
+	if (!record->waited)
+		record->began = now;
 	record->cpu = cpu;
 	record->throttled_at = throttled_clock(spot, now);
 	__sync_fetch_and_add(&spot->word, (now << 16) + 1);
@@ -723,11 +734,17 @@ static always_inline u32 bucket_of(u64 ns)
 	return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
-static always_inline void count_wait(struct spot *spot, u32 cell, u64 waited)
+/* A wait has ended. */
+static always_inline void count_wait(struct spot *spot, struct record *record)
 {
+	u32 zero = 0, cell = record->cell;
+	u64 waited = record->waited;
 	spot->waits++;
 	if (waited > spot->max_wait)
 		spot->max_wait = waited;
+	u64 *begin = bpf_map_lookup_elem(&window, &zero);
+	if (begin && record->began < *begin)
+		return;
 	struct histogram *histogram = bpf_map_lookup_elem(&histograms, &cell);
 	u32 bucket = bucket_of(waited);
 	if (histogram && bucket < BUCKETS)
@@ -773,7 +790,7 @@ verified_once int catch_up(u64 prev, u64 now)
 		struct spot *spot = get_spot(cfg, cpu, record->cell);
 		end_piece(cfg, record, came);
 		if (spot && record->state == STATE_WAIT)
-			count_wait(spot, record->cell, record->waited);
+			count_wait(spot, record);
 		record->waited = 0;
 		record->state = STATE_RUN;
 		record->since = came;
@@ -827,9 +844,10 @@ verified_once int comes(struct record *record, u32 cpu, u64 now, u64 stolen_cloc
 		/* Was not woken, so it waited. */
 		spot->waited += now - record->since;
 		record->waited = now - record->since;
+		record->began = record->since;
 	}
 	if (spot && was != STATE_RUN && was != STATE_NEW)
-		count_wait(spot, record->cell, record->waited);
+		count_wait(spot, record);
 	record->waited = 0;
 	record->state = STATE_RUN;
 	record->since = now;

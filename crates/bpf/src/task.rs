@@ -35,7 +35,8 @@ pub struct TaskRecord {
     /// Time on a CPU (`se.sum_exec_runtime`, the first number of `/proc/PID/schedstat`). Of a task that runs it is as
     /// old as the last tick, there as here.
     pub ran_ns: u64,
-    /// Time runnable but not running, throttled time included (`sched_info.run_delay`).
+    /// Time runnable but not running, throttled time included (`sched_info.run_delay`), with the wait that goes on, which
+    /// the kernel adds when it ends.
     pub waited_ns: u64,
     /// Times it was given a CPU (`sched_info.pcount`).
     pub timeslices: u64,

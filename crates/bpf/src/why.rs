@@ -64,6 +64,7 @@ pub struct Probe {
     config: Config,
     cpus: u32,
     start_ns: u64,
+    window_ns: u64,
 }
 
 impl Probe {
@@ -107,7 +108,7 @@ impl Probe {
             wanted.insert(id, value, 0).map_err(|error| BpfError::refused("naming the targets", error))?;
         }
 
-        let mut probe = Self { ebpf, config, cpus, start_ns: 0 };
+        let mut probe = Self { ebpf, config, cpus, start_ns: 0, window_ns: 0 };
         // The kernel is told whom to watch before anything is attached, and to begin when all is.
         probe.set_config()?;
         for (name, tracepoint) in TRACEPOINTS {
@@ -147,6 +148,25 @@ impl Probe {
     /// Reading the maps.
     pub fn waited(&self) -> Result<Waited, BpfError> {
         counts::read(&self.ebpf, self.config.cells)
+    }
+
+    /// Lengths at this instant of the waits that go on, throttled time left out; of one that began before the window
+    /// ([`Self::begin_window`]) its part of it. Without them a thread that starves would seem not to wait.
+    ///
+    /// # Errors
+    /// Reading the maps.
+    pub fn open_waits(&self) -> Result<Histogram, BpfError> {
+        collect::open_waits(&self.ebpf, &self.config, (self.window_ns, monotonic_ns()))
+    }
+
+    /// A window begins. What [`Self::waited`] grows by from now on are waits that began in it.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn begin_window(&mut self) -> Result<(), BpfError> {
+        self.window_ns = monotonic_ns();
+        let mut window: Array<_, u64> = map_mut(&mut self.ebpf, "window")?;
+        window.set(0, self.window_ns, 0).map_err(|error| BpfError::refused("beginning a window", error))
     }
 
     /// When the watch began, `CLOCK_MONOTONIC`, ns.

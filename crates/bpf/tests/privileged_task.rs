@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod load;
+
 use std::collections::HashSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe, TaskRecord};
+use load::{Process, SPIN, turn};
 
 fn pass(probe: &mut TaskProbe) -> Vec<TaskRecord> {
     let mut seen = Vec::new();
@@ -52,6 +55,30 @@ fn every_task_gives_one_record_with_what_proc_says() {
     assert!(kthreadd.kernel_thread && kthreadd.comm() == b"kthreadd");
     drop(end);
     thread.join().unwrap();
+}
+
+#[test]
+fn a_thread_that_starves_waits() {
+    let _turn = turn();
+    let mut probe = TaskProbe::load(&kernel_types().unwrap(), None).unwrap();
+    let victim = Process::hog(0);
+    let mut hog = Command::new("chrt");
+    hog.args(["-f", "10", "taskset", "-c", "0", "sh", "-c", SPIN]);
+    let _hog = Process::start(hog);
+    // Before, the time waited, and after.
+    let mut waited = || {
+        let began = Instant::now();
+        let record = pass(&mut probe).into_iter().find(|record| record.tid == victim.pid()).unwrap();
+        (began, record.waited_ns, Instant::now())
+    };
+    std::thread::sleep(Duration::from_millis(200));
+    // Real-time tasks have the CPU for most of a second; hardly a wait ends within this time.
+    let (began, before, from) = waited();
+    std::thread::sleep(Duration::from_millis(300));
+    let (to, after, ended) = waited();
+    let waited_ns = (after - before) as f64;
+    assert!(waited_ns > 0.8 * (to - from).as_nanos() as f64, "{waited_ns} ns of {:?}", to - from);
+    assert!(waited_ns < 1.05 * (ended - began).as_nanos() as f64, "{waited_ns} ns of {:?}", ended - began);
 }
 
 /// Numbers of the programs, maps and links a process has descriptors of.

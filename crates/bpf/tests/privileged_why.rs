@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions};
-use load::{Process, turn};
+use load::{Process, SPIN, turn};
 
 /// Identity as `why` takes it.
 fn named(process: &Process) -> (u32, u64) {
@@ -129,6 +129,34 @@ fn waits_are_told_while_the_watch_goes_on() {
     let whole = whole(&seen).waits;
     assert!(whole.total() >= counts[0] + counts[1], "{} {counts:?}", whole.total());
     assert!(waits.quantile(0.5).unwrap() > 100_000 && waits.longest() <= whole.longest(), "{waits:?}");
+}
+
+#[test]
+fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() {
+    let _turn = turn();
+    let victim = Process::hog(0);
+    let mut probe = watch(Watch::Processes(vec![named(&victim), (0, 0)]));
+    let mut hog = Command::new("chrt");
+    hog.args(["-f", "10", "taskset", "-c", "0", "sh", "-c", SPIN]);
+    let hog = Process::start(hog);
+    // The victim gets no CPU from here on: real-time tasks have it for most of a second.
+    std::thread::sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    probe.begin_window().unwrap();
+    let first = probe.waited().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let at_least = began.elapsed();
+    let open = probe.open_waits().unwrap();
+    let at_most = began.elapsed();
+    assert_eq!(open.total(), 1, "{open:?}");
+    let longest = Duration::from_nanos(open.longest().unwrap());
+    // A bucket is a quarter of an octave.
+    assert!(longest >= at_least.mul_f64(0.8) && longest <= at_most.mul_f64(1.2), "{longest:?} {at_least:?}");
+    drop(hog);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut ended = Histogram::default();
+    probe.waited().unwrap().since(&first).for_each(|(_, part)| ended.merge(&part));
+    assert!(ended.longest() < Some(200_000_000), "a wait of an earlier window is counted when it ends: {ended:?}");
 }
 
 /// Instructions the kernel's verifier may walk at a start. They were 586,000, and 3 s of the kernel's CPU, when functions

@@ -142,6 +142,17 @@ pub(super) fn any_record(ebpf: &Ebpf) -> Result<bool, BpfError> {
     Ok(records.keys().next().is_some())
 }
 
+/// Waits that go on at the window's end, by what they have lasted within it.
+pub(super) fn open_waits(ebpf: &Ebpf, config: &Config, window: (u64, u64)) -> Result<Histogram, BpfError> {
+    let spots: Array<&MapData, Spot> = map(ebpf, "spots")?;
+    let mut waits = Histogram::default();
+    for (_, record) in records(ebpf)?.filter(|(_, record)| record.state == STATE_WAIT) {
+        let spot = spots.get(&(record.cpu * config.cells + record.cell), 0).map_err(reading)?;
+        waits.add(open_wait(&record, &spot, window.1).0.min(window.1.saturating_sub(window.0)));
+    }
+    Ok(waits)
+}
+
 pub(super) fn collect(
     ebpf: &Ebpf,
     config: &Config,
@@ -228,16 +239,22 @@ fn add_spot(cell: &mut Cell, spot: &Spot) {
     cell.migrated += spot.migrated;
 }
 
+/// What a wait that goes on has lasted, ns, and the throttled part of it since its thread was moved last, left out.
+fn open_wait(record: &Record, spot: &Spot, end: u64) -> (u64, u64) {
+    let piece = end.saturating_sub(record.since);
+    let throttled = spot.throttled_clock(end).saturating_sub(record.throttled_at).min(piece);
+    (record.waited + piece - throttled, throttled)
+}
+
 /// What a thread has been doing since its last event.
 fn add_open_piece(cell: &mut Cell, record: &Record, spot: &Spot, end: u64) {
     let piece = end.saturating_sub(record.since);
     match record.state {
         STATE_RUN => cell.ran_ns += piece,
         STATE_WAIT => {
-            let throttled = spot.throttled_clock(end).saturating_sub(record.throttled_at).min(piece);
+            let (wait, throttled) = open_wait(record, spot, end);
             cell.throttled_ns += throttled;
             cell.waited_ns += piece - throttled;
-            let wait = record.waited + piece - throttled;
             cell.waits.add(wait);
             cell.max_wait_ns = cell.max_wait_ns.max(wait);
         }

@@ -120,6 +120,7 @@ pub(super) struct Record {
     pub start: u64,
     pub group: u64,
     pub waited: u64,
+    pub began: u64,
     pub throttled_at: u64,
     pub steal_at: u64,
     pub state: u32,
