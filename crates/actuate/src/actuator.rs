@@ -294,11 +294,13 @@ impl<K: Kernel> Actuator<K> {
 
     /// Takes tasks born of tuned ones under its wings, so that they go back unless the plan names them.
     fn adopt_newborn(&mut self, report: &mut RestoreReport) {
-        match adopt::follow_execs(&mut self.kernel, &mut self.entries, None) {
-            Ok(followed) if followed.is_empty() => {}
-            Ok(_) => self.reindex(),
-            Err(error) => report.notes.push(format!("threads that called exec: looked for later: {error}")),
+        let followed = adopt::follow_execs(&mut self.kernel, &mut self.entries, None);
+        if !followed.places.is_empty() {
+            self.reindex();
         }
+        let unseen =
+            followed.unseen.map(|error| format!("threads that called exec: looked for later: {error}"));
+        report.notes.extend(unseen);
         let births = self.kernel.births();
         let now = self.kernel.now_ticks();
         if self.entries.is_empty() || (births.is_some() && births == self.births) {

@@ -344,72 +344,88 @@ pub(crate) fn leader<K: Kernel>(
     }
 }
 
-/// Makes those entries that became a main thread by `exec` entries of that main thread; gives their places. One is
-/// taken for such a thread when it is gone and the main thread has a value of its, which it had not before. Looks at the
-/// threads of one process only, where that is given.
+/// What came of looking for threads that called `exec`.
+#[derive(Debug, Default)]
+pub(crate) struct Followed {
+    /// Places of the entries that are a main thread's now.
+    pub places: Vec<usize>,
+    /// Why not every thread could be looked at.
+    pub unseen: Option<KernelError>,
+}
+
+/// Makes those entries that became a main thread by `exec` entries of that main thread. One is taken for such a thread
+/// when it is gone and the main thread has a value of its, which it had not before. Looks at the threads of one process
+/// only, where that is given.
 pub(crate) fn follow_execs<K: Kernel>(
     kernel: &mut K,
     entries: &mut Vec<Entry>,
     process: Option<u32>,
-) -> Result<Vec<usize>, KernelError> {
-    let mut followed = Vec::new();
+) -> Followed {
+    let mut followed = Followed::default();
     for index in 0..entries.len() {
-        let entry = &entries[index];
-        let Target::Task(id) = entry.target else { continue };
-        let Some(before) = entry.origin.leader.clone() else { continue };
-        if process.is_some_and(|process| process != id.tgid) {
-            continue;
+        match follow_exec(kernel, entries, index, process) {
+            Ok(place) => followed.places.extend(place),
+            // It ended meanwhile.
+            Err(KernelError::Gone) => {}
+            Err(error) => followed.unseen = Some(error),
         }
-        if entry.state == State::Back && entry.wrote.is_empty() {
-            continue;
-        }
-        if entry.state != State::Gone && kernel.is_alive(id)? {
-            continue;
-        }
-        let facts = match kernel.identity(id.tgid) {
-            Ok(facts) => facts,
-            Err(KernelError::Gone) => continue,
-            Err(error) => return Err(error),
-        };
-        // The main thread is older than the others; a process that got the number later is younger.
-        if (facts.id.tgid, facts.id.tid) != (id.tgid, id.tgid) || facts.id.start_time > id.start_time {
-            continue;
-        }
-        let target = Target::Task(facts.id);
-        let present = match kernel.read(&target, entry.knob) {
-            Ok(present) => present,
-            Err(KernelError::Gone) => continue,
-            Err(error) => return Err(error),
-        };
-        let widest = match entry.knob {
-            Knob::Affinity => Some(kernel.widest_affinity(facts.id)?),
-            _ => None,
-        };
-        let is = |value: &Setting| same(&present, value, widest.as_ref());
-        let own = entries.iter().position(|other| other.target == target && other.knob == entry.knob);
-        let by_own = own.is_some_and(|own| entries[own].wrote.iter().any(is));
-        if let Some(own) = own.filter(|_| by_own) {
-            // It may have been put back before, and then got the thread's.
-            if entries[own].state == State::Back {
-                entries[own].state = State::Unknown;
-                followed.push(own);
-            }
-            continue;
-        }
-        if is(&before) || is(&entry.original) || !entry.wrote.iter().any(is) {
-            continue;
-        }
-        let origin = Origin { comm: facts.comm, image: facts.image, leader: None, ..entry.origin.clone() };
-        let taken = Entry { target, origin, journaled: 0, state: State::Ours(present), ..entry.clone() };
-        entries[index].state = State::Gone;
-        let place = own.unwrap_or(entries.len());
-        match own {
-            Some(own) => entries[own] = taken,
-            None => entries.push(taken),
-        }
-        followed.push(place);
     }
-    Ok(followed)
+    followed
+}
+
+/// The same for one entry; gives its place.
+fn follow_exec<K: Kernel>(
+    kernel: &mut K,
+    entries: &mut Vec<Entry>,
+    index: usize,
+    process: Option<u32>,
+) -> Result<Option<usize>, KernelError> {
+    let entry = &entries[index];
+    let Target::Task(id) = entry.target else { return Ok(None) };
+    let Some(before) = entry.origin.leader.clone() else { return Ok(None) };
+    if process.is_some_and(|process| process != id.tgid) {
+        return Ok(None);
+    }
+    if entry.state == State::Back && entry.wrote.is_empty() {
+        return Ok(None);
+    }
+    if entry.state != State::Gone && kernel.is_alive(id)? {
+        return Ok(None);
+    }
+    let facts = kernel.identity(id.tgid)?;
+    // The main thread is older than the others; a process that got the number later is younger.
+    if (facts.id.tgid, facts.id.tid) != (id.tgid, id.tgid) || facts.id.start_time > id.start_time {
+        return Ok(None);
+    }
+    let target = Target::Task(facts.id);
+    let present = kernel.read(&target, entry.knob)?;
+    let widest = match entry.knob {
+        Knob::Affinity => Some(kernel.widest_affinity(facts.id)?),
+        _ => None,
+    };
+    let is = |value: &Setting| same(&present, value, widest.as_ref());
+    let own = entries.iter().position(|other| other.target == target && other.knob == entry.knob);
+    let by_own = own.is_some_and(|own| entries[own].wrote.iter().any(is));
+    if let Some(own) = own.filter(|_| by_own) {
+        // It may have been put back before, and then got the thread's.
+        let again = entries[own].state == State::Back;
+        if again {
+            entries[own].state = State::Unknown;
+        }
+        return Ok(again.then_some(own));
+    }
+    if is(&before) || is(&entry.original) || !entry.wrote.iter().any(is) {
+        return Ok(None);
+    }
+    let origin = Origin { comm: facts.comm, image: facts.image, leader: None, ..entry.origin.clone() };
+    let taken = Entry { target, origin, journaled: 0, state: State::Ours(present), ..entry.clone() };
+    entries[index].state = State::Gone;
+    let place = own.unwrap_or(entries.len());
+    match own {
+        Some(own) => entries[own] = taken,
+        None => entries.push(taken),
+    }
+    Ok(Some(place))
 }
 
 /// Processes a task descends from, nearest first, pid 1 left out.

@@ -174,7 +174,7 @@ fn entries(contents: &Contents, notes: &mut Vec<String>) -> Vec<Entry> {
 
 /// Puts all entries back, newest first, then their descendants, until no more turn up.
 pub(crate) fn put_all_back<K: Kernel>(kernel: &mut K, entries: &mut Vec<Entry>, report: &mut RestoreReport) {
-    if let Err(error) = adopt::follow_execs(kernel, entries, None) {
+    if let Some(error) = adopt::follow_execs(kernel, entries, None).unseen {
         tracing::debug!(%error, "looked at again afterwards");
     }
     pass(kernel, entries, |state| matches!(state, State::Unknown | State::Ours(_)), report);
@@ -211,14 +211,12 @@ fn look_again<K: Kernel>(
     report: &mut RestoreReport,
 ) -> usize {
     let mut found = Vec::new();
-    match adopt::follow_execs(kernel, entries, None) {
-        Ok(followed) => {
-            for index in followed {
-                put_back(kernel, &mut entries[index], report);
-            }
-        }
-        Err(error) => report.unseen.push(format!("threads that took another's number: {error}")),
+    let followed = adopt::follow_execs(kernel, entries, None);
+    for index in followed.places {
+        put_back(kernel, &mut entries[index], report);
     }
+    let unseen = followed.unseen.map(|error| format!("threads that took another's number: {error}"));
+    report.unseen.extend(unseen);
     match adopt::find(kernel, entries, since) {
         Ok(adopt::Found { entries, unseen, doubtful }) => {
             found = entries;

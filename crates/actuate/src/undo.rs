@@ -128,7 +128,7 @@ pub(crate) fn put_back_at<K: Kernel>(
     };
     if main.is_some() && !put_back_if(kernel, &mut entries[index], true, report) {
         // Who could not be looked at is looked at again when everything else is back.
-        for other in adopt::follow_execs(kernel, entries, main).unwrap_or_default() {
+        for other in adopt::follow_execs(kernel, entries, main).places {
             if other != index {
                 put_back(kernel, &mut entries[other], report);
             }

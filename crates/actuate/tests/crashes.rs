@@ -444,6 +444,19 @@ fn an_exec_at_any_operation_leaves_nothing_of_ours() {
     }
 }
 
+/// A thread takes its main thread's place, and looking at either fails: it is looked at again.
+#[test]
+fn an_exec_that_could_not_be_looked_at_is_looked_at_again() {
+    let affinity = Setting::Affinity(CpuSet::single(0));
+    let plans = [vec![(2, batch(0))], vec![(3, affinity), (3, batch(0)), (8, batch(0))]];
+    for exec in 0..70 {
+        for fail in exec + 1..exec + 20 {
+            uninterrupted(&plans, &[(fail, Luck::Fail), (exec, Luck::Exec)])
+                .unwrap_or_else(|error| panic!("exec at {exec}, failure at {fail}: {error}"));
+        }
+    }
+}
+
 fn batch(nice: i32) -> Setting {
     Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
 }

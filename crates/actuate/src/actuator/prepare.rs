@@ -97,11 +97,13 @@ impl<K: Kernel> Actuator<K> {
             return Ok(false);
         }
         let followed = adopt::follow_execs(&mut self.kernel, &mut self.entries, Some(id.tgid));
-        let followed = !followed.map_err(verdict)?.is_empty();
-        if followed {
+        if !followed.places.is_empty() {
             self.reindex();
         }
-        Ok(followed)
+        match followed.unseen {
+            Some(error) => Err(verdict(error)),
+            None => Ok(!followed.places.is_empty()),
+        }
     }
 
     /// The entry of a property that was touched before. A cgroup or link made anew under its old name is another one.
