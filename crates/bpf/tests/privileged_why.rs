@@ -156,7 +156,10 @@ fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() 
     std::thread::sleep(Duration::from_millis(300));
     let mut ended = Histogram::default();
     probe.waited().unwrap().since(&first).for_each(|(_, part)| ended.merge(&part));
-    assert!(ended.longest() < Some(200_000_000), "a wait of an earlier window is counted when it ends: {ended:?}");
+    assert!(
+        ended.longest() < Some(200_000_000),
+        "a wait of an earlier window is counted when it ends: {ended:?}"
+    );
 }
 
 /// Instructions the kernel's verifier may walk at a start. They were 586,000, and 3 s of the kernel's CPU, when functions

@@ -23,11 +23,14 @@ const BENEFIT_OF_DOUBT: f64 = 0.7;
 /// What an effect of the settings before is given to fade, seconds: a half-life of 3 s leaves a tenth of it.
 const FADE_S: f64 = 10.0;
 /// Windows after that, at least and at most.
-const LATE: (usize, usize) = (4, 20);
-/// Standard errors by which the gain must still be above nothing then.
+const LATE: (usize, usize) = (4, 30);
+/// Standard errors by which the gain must still be above nothing at the last of them. Before, more are asked for: there are
+/// many looks.
 const STILL_THERE: f64 = 2.5;
 /// The same, held against the windows before anything was changed alone, which are fewer.
 const SINCE_BEFORE: f64 = 2.0;
+/// Power of the time, to the last look, by which an earlier one asks for more.
+const EARLY_LOOKS: f64 = 0.25;
 /// And the share of the gain at once that must be.
 const MOSTLY_THERE: f64 = 0.4;
 /// Correlation of neighbouring windows that may be chance, and the most that is believed.
@@ -325,15 +328,14 @@ impl Confirmation {
         }
         let spread = self.scores.iter().map(|scores| stats::variance(scores)).sum::<f64>() / 2.0;
         let n = self.score_differences.len() as f64;
-        // Where windows resemble the ones before, pairs differ less than windows do, and many in a row tell less.
-        let alike = 1.0 - stats::variance(&self.score_differences) / (2.0 * spread).max(f64::MIN_POSITIVE);
-        let alike = (alike - CHANCE).clamp(0.0, MOST_ALIKE);
+        let alike = self.alike(&late, spread);
         let sd = (spread * n / (n - 1.0).max(1.0) * (1.0 + alike) / (1.0 - alike)).sqrt();
         let at_once = stats::mean(&self.score_differences)?;
+        let early = (LATE.1 as f64 / late.len() as f64).powf(EARLY_LOOKS);
         let over = |baseline: &[f64], errors: f64| {
             let gain = stats::mean(&late)? - stats::mean(baseline)?;
             let error = sd * (1.0 / late.len() as f64 + 1.0 / baseline.len() as f64).sqrt();
-            Some((gain, gain > errors * error && gain > MOSTLY_THERE * at_once))
+            Some((gain, gain > early * errors * error && gain > MOSTLY_THERE * at_once))
         };
         let (gain, since_before) = over(&self.lead, SINCE_BEFORE)?;
         let (_, at_all) = over(&[self.lead.as_slice(), &self.scores[0]].concat(), STILL_THERE)?;
@@ -345,6 +347,17 @@ impl Confirmation {
                 "its gain is not shown to last: {at_once:+.1} points at once, {gain:+.1} after {FADE_S:.0} s"
             ))
         })
+    }
+
+    /// How much windows resemble the ones before, as a correlation: many in a row then tell less. Pairs show it, for they differ
+    /// less than windows do, and so do the windows in a row before and after; few of either say little, so they are pooled.
+    fn alike(&self, late: &[f64], spread: f64) -> f64 {
+        let pairs = 1.0 - stats::variance(&self.score_differences) / (2.0 * spread).max(f64::MIN_POSITIVE);
+        let rows = [self.lead.as_slice(), late].map(|row| (row.len() as f64, row_correlation(row)));
+        let parts = [(self.score_differences.len() as f64, Some(pairs)), rows[0], rows[1]];
+        let weight: f64 = parts.iter().filter(|part| part.1.is_some()).map(|part| part.0).sum();
+        let sum: f64 = parts.iter().filter_map(|(weight, alike)| Some(weight * (*alike)?)).sum();
+        (sum / weight.max(1.0) - CHANCE).clamp(0.0, MOST_ALIKE)
     }
 
     pub fn withdraw(&mut self, candidate: usize) {
@@ -414,6 +427,14 @@ impl Confirmation {
             high: -bets::lower_bound(&less, self.alpha, self.scale),
         })
     }
+}
+
+/// Correlation of neighbours in a row, without its bias by one part in its length; `None` for a short one.
+fn row_correlation(row: &[f64]) -> Option<f64> {
+    let mean = stats::mean(row).filter(|_| row.len() > 3)?;
+    let squares: f64 = row.iter().map(|value| (value - mean).powi(2)).sum();
+    let products: f64 = row.windows(2).map(|two| (two[0] - mean) * (two[1] - mean)).sum();
+    (squares > 0.0).then(|| products / squares + 1.0 / row.len() as f64)
 }
 
 #[cfg(test)]
