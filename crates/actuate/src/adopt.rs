@@ -417,8 +417,15 @@ fn follow_exec<K: Kernel>(
     if is(&before) || is(&entry.original) || !entry.wrote.iter().any(is) {
         return Ok(None);
     }
-    let origin = Origin { comm: facts.comm, image: facts.image, leader: None, ..entry.origin.clone() };
-    let taken = Entry { target, origin, journaled: 0, state: State::Ours(present), ..entry.clone() };
+    let mut origin = Origin { comm: facts.comm, image: facts.image, leader: None, ..entry.origin.clone() };
+    let mut wrote = Vec::new();
+    if let Some(own) = own.map(|own| &entries[own]) {
+        // Its children may have what the main thread of before had.
+        origin.since_ticks = origin.since_ticks.min(own.origin.since_ticks);
+        wrote.clone_from(&own.wrote);
+    }
+    wrote.extend(entry.wrote.iter().cloned());
+    let taken = Entry { target, origin, wrote, journaled: 0, state: State::Ours(present), ..entry.clone() };
     entries[index].state = State::Gone;
     let place = own.unwrap_or(entries.len());
     match own {

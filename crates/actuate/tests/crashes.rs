@@ -457,6 +457,22 @@ fn an_exec_that_could_not_be_looked_at_is_looked_at_again() {
     }
 }
 
+/// A child of the main thread whose place another thread takes: it has what the main thread had.
+#[test]
+fn a_child_of_a_main_thread_that_is_replaced_goes_back() {
+    let affinity = |cpus: &str| Setting::Affinity(cpus.parse().unwrap());
+    let plans = [vec![(3, affinity("0-1")), (0, affinity("0")), (1, batch(0))]];
+    for exec in 0..60 {
+        for fork in u64::saturating_sub(exec, 12)..exec + 3 {
+            uninterrupted(&plans, &[(exec, Luck::Exec), (fork, Luck::Fork(0, false))])
+                .unwrap_or_else(|error| panic!("exec at {exec}, fork at {fork}: {error}"));
+        }
+    }
+    for exec in (20..60).step_by(6) {
+        trial(&plans, &[(exec, Luck::Exec), (exec - 5, Luck::Fork(0, false))]).unwrap();
+    }
+}
+
 fn batch(nice: i32) -> Setting {
     Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
 }
