@@ -57,12 +57,8 @@ pub(crate) fn find<K: Kernel>(
     let processes = by_process.keys().copied().collect();
     let mut born = kernel.tasks_born_since(since_ticks, &processes)?;
     born.sort_by_key(|facts| (facts.id.start_time, facts.id.tid));
-    let parents: HashMap<u32, (u32, u64)> = born
-        .iter()
-        .filter(|f| f.id.tid == f.id.tgid)
-        .map(|f| (f.id.tgid, (f.ppid, f.id.start_time)))
-        .collect();
-    let mut search = Search { kernel, parents, by_process, found: Found::default(), entries };
+    let processes = born.iter().filter(|f| f.id.tid == f.id.tgid).map(|f| (f.id.tgid, f)).collect();
+    let mut search = Search { kernel, processes, by_process, found: Found::default(), entries };
     for facts in &born {
         if facts.kernel_thread || facts.id.tid == 1 {
             continue;
@@ -83,8 +79,8 @@ pub(crate) fn find<K: Kernel>(
 
 struct Search<'a, K> {
     kernel: &'a mut K,
-    /// Of each process born since: its parent and its start time.
-    parents: HashMap<u32, (u32, u64)>,
+    /// Those born since, by number.
+    processes: HashMap<u32, &'a TaskFacts>,
     by_process: HashMap<u32, Vec<usize>>,
     found: Found,
     entries: &'a [Entry],
@@ -118,7 +114,7 @@ impl<K: Kernel> Search<'_, K> {
         // A value that is ours as a whole says more than one that is in part, and so does kinship.
         let original = self.by_ancestry(&seen, &chain, true);
         let original = match original {
-            None => self.by_sibling(&seen)?,
+            None => self.by_sibling(&seen, &chain)?,
             found => found,
         };
         // A part of it that is what every task has was there without us.
@@ -160,30 +156,40 @@ impl<K: Kernel> Search<'_, K> {
         None
     }
 
-    /// What it is to have if a task with the same parent made it by `CLONE_PARENT`. Its program tells: who was started by
-    /// that parent itself and runs a program of its own chose its values itself.
-    fn by_sibling(&mut self, seen: &Seen<'_>) -> Result<Option<(Setting, u64)>, KernelError> {
+    /// What it is to have if a task with the same parent made it, or a process it descends from, by `CLONE_PARENT`. The
+    /// program tells: who was started by that parent itself and runs a program of its own chose its values itself.
+    fn by_sibling(
+        &mut self,
+        seen: &Seen<'_>,
+        chain: &[(u32, u64)],
+    ) -> Result<Option<(Setting, u64)>, KernelError> {
         let facts = seen.facts;
-        let fits = |elder: &&Entry| {
-            let parent = elder.origin.ancestors.first().copied().unwrap_or(1);
-            elder.knob == seen.knob
-                && matches!(elder.target, Target::Task(_))
-                && parent == facts.ppid.max(1)
-                && carries(elder, seen)
-        };
-        let elders: Vec<Entry> = self.elders().filter(fits).cloned().collect();
+        let line: Vec<&TaskFacts> = std::iter::once(facts)
+            .chain(chain.iter().map_while(|(process, _)| self.processes.get(process).copied()))
+            .collect();
         let mut doubtful = false;
-        for elder in &elders {
-            let Target::Task(id) = &elder.target else { continue };
-            let image = match self.kernel.identity(id.tid) {
-                Ok(now) if now.id == *id => now.image,
-                Ok(_) | Err(KernelError::Gone) => 0,
-                Err(error) => return Err(error),
+        for member in line {
+            let fits = |elder: &&Entry| {
+                let parent = elder.origin.ancestors.first().copied().unwrap_or(1);
+                elder.knob == seen.knob
+                    && matches!(elder.target, Target::Task(_))
+                    && parent == member.ppid.max(1)
+                    && elder.origin.since_ticks <= member.id.start_time
+                    && carries(elder, seen)
             };
-            if facts.image != 0 && [elder.origin.image, image].contains(&facts.image) {
-                return Ok(Some((inherited(&elder.original), elder.origin.since_ticks)));
+            let elders: Vec<Entry> = self.elders().filter(fits).cloned().collect();
+            for elder in &elders {
+                let Target::Task(id) = &elder.target else { continue };
+                let image = match self.kernel.identity(id.tid) {
+                    Ok(now) if now.id == *id => now.image,
+                    Ok(_) | Err(KernelError::Gone) => 0,
+                    Err(error) => return Err(error),
+                };
+                if member.image != 0 && [elder.origin.image, image].contains(&member.image) {
+                    return Ok(Some((inherited(&elder.original), elder.origin.since_ticks)));
+                }
+                doubtful |= member.id == facts.id && elder.origin.comm == facts.comm;
             }
-            doubtful |= elder.origin.comm == facts.comm;
         }
         if doubtful && !is_ordinary(seen) {
             self.found.doubtful.push(format!(
@@ -204,13 +210,13 @@ impl<K: Kernel> Search<'_, K> {
         let mut next = Some(facts.ppid);
         if facts.id.tid != facts.id.tgid {
             chain.push((facts.id.tgid, oldest));
-            let Some((parent, started)) = self.parents.get(&facts.id.tgid) else { return chain };
-            (next, oldest) = (Some(*parent), oldest.min(*started));
+            let Some(main) = self.processes.get(&facts.id.tgid) else { return chain };
+            (next, oldest) = (Some(main.ppid), oldest.min(main.id.start_time));
         }
         while let Some(process) = next.filter(|&process| process > 1 && chain.len() < MAX_CHAIN) {
             chain.push((process, oldest));
-            let Some((parent, started)) = self.parents.get(&process) else { return chain };
-            (next, oldest) = (Some(*parent), oldest.min(*started));
+            let Some(born) = self.processes.get(&process) else { return chain };
+            (next, oldest) = (Some(born.ppid), oldest.min(born.id.start_time));
         }
         chain.push((1, oldest));
         chain

@@ -473,6 +473,15 @@ fn a_child_of_a_main_thread_that_is_replaced_goes_back() {
     }
 }
 
+/// A child of one made by CLONE_PARENT, which is back already when the crash comes and in no journal.
+#[test]
+fn a_child_of_one_made_beside_goes_back_after_a_crash() {
+    let plans = [vec![(2, batch(0))], vec![(0, batch(0))]];
+    for at in 8..24 {
+        trial(&plans, &[(at, Luck::ForkBeside(2)), (at, Luck::ForkOfChild)]).unwrap();
+    }
+}
+
 fn batch(nice: i32) -> Setting {
     Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
 }
