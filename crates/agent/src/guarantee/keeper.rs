@@ -10,6 +10,7 @@ use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Change, Knob, Observation, Target, TaskId, TaskView};
 use evenkeel_policy::guarantee::control::Debt;
 use evenkeel_policy::guarantee::nice::Dither;
+use evenkeel_policy::guarantee::rate::Allowed;
 use evenkeel_policy::guarantee::tree::Bearer;
 use evenkeel_store::PromiseTime;
 
@@ -149,7 +150,8 @@ impl Keeper {
     }
 
     pub fn statuses(&self) -> Vec<GuaranteeStatus> {
-        self.wards.iter().map(Ward::status).collect()
+        let allowed = Allowed { task_slice: self.config.task_slice, realtime: self.config.realtime };
+        self.wards.iter().map(|ward| ward.status(allowed)).collect()
     }
 
     /// Broken time to be written, now and then.
