@@ -160,6 +160,9 @@ pub struct GuaranteeStatus {
     pub wait_p99_ms: Option<f64>,
     /// Whether that is an estimate.
     pub wait_p99_estimated: bool,
+    /// Where not all promises fit, higher ones come first.
+    #[serde(default)]
+    pub priority: i32,
     /// Minutes in which it was broken, over the last day.
     pub broken_min_day: Option<f64>,
     /// Tasks that match its scope.

@@ -203,6 +203,8 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
         Field::number("promised_pct", "%", 1, |g: &GuaranteeStatus| g.promised_pct).documents_only(),
         Field::number("promised_wait_p99_ms", "MS", 2, |g: &GuaranteeStatus| g.promised_wait_p99_ms)
             .documents_only(),
+        Field::integer("priority", "PRIORITY", |g: &GuaranteeStatus| Some(i64::from(g.priority)))
+            .documents_only(),
         Field::text("mean", "MEAN", |g: &GuaranteeStatus| g.mean.clone()).documents_only(),
         Field::text("state", "STATE", |g: &GuaranteeStatus| g.state.clone()),
         Field::text("as_supply", "AS SUPPLY", |g: &GuaranteeStatus| g.as_supply.clone()),

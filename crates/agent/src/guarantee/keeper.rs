@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Change, Knob, Observation, Target, TaskId, TaskView};
+use evenkeel_policy::guarantee::Admissions;
 use evenkeel_policy::guarantee::control::Debt;
 use evenkeel_policy::guarantee::nice::Dither;
 use evenkeel_policy::guarantee::rate::Allowed;
@@ -44,6 +45,7 @@ pub(crate) struct Keeper {
     pub(super) known: BTreeMap<u32, f64>,
     pub(super) demand: HashMap<TaskId, f64>,
     pub(super) stolen: BTreeMap<u32, f64>,
+    pub(super) admissions: Admissions,
     pub(super) born: HashMap<usize, Instant>,
     pub(super) seen: BTreeMap<TaskId, usize>,
     pub(super) pins: Pins,

@@ -290,6 +290,7 @@ impl Ward {
             waited_pct: self.waited_pct(),
             wait_p99_ms: self.waits.p99_ns().map(|ns| ns as f64 / 1e6),
             wait_p99_estimated: self.waits.is_estimated(),
+            priority: self.goal.promise.priority,
             broken_min_day: None,
             tasks: self.tasks,
             lever: self.lever.clone(),
@@ -347,7 +348,7 @@ mod tests {
     #[test]
     fn state_and_broken_time_follow_what_was_meant_and_both_are_shown() {
         for (mean, state, broken_s) in [(Mean::Supply, State::Kept, 0.0), (Mean::Rate, State::Broken, 3.0)] {
-            let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), mean, wait_p99_ns: None });
+            let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), mean, ..Promise::default() });
             for _ in 0..24 {
                 ward.add(tick(0.303, 0.24));
             }

@@ -51,6 +51,8 @@ struct GuaranteeTable {
     scope: Spanned<String>,
     cpu: Option<Spanned<String>>,
     mean: Option<Spanned<Mean>>,
+    #[serde(default)]
+    priority: i32,
     wait_p99: Option<Spanned<String>>,
 }
 
@@ -286,6 +288,7 @@ fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
             cpu: table.cpu.as_ref().map(amount).transpose()?,
             mean: table.mean.as_ref().map(|mean| *mean.get_ref()).unwrap_or_default(),
             wait_p99_ns: table.wait_p99.as_ref().map(wait).transpose()?,
+            priority: table.priority,
         };
         if promise.cpu.is_none() && promise.wait_p99_ns.is_none() {
             let why = format!(

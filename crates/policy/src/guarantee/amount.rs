@@ -127,6 +127,8 @@ pub struct Promise {
     pub mean: Mean,
     /// 99 of 100 waits for a CPU are at most this long, nanoseconds.
     pub wait_p99_ns: Option<u64>,
+    /// Where not all promises fit, higher ones come first.
+    pub priority: i32,
 }
 
 impl fmt::Display for Promise {

@@ -33,6 +33,6 @@ pub mod rate;
 pub mod tree;
 pub mod verdict;
 
-pub use admit::{Admission, Ask, admit};
+pub use admit::{Admission, Admissions, Ask};
 pub use amount::{Amount, AmountError, Mean, Promise};
 pub use verdict::{Judgement, State, Verdict, Window};

@@ -53,7 +53,7 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
             subject,
             evidence,
             "nothing is done for it",
-            "# promise less, here or in those stated before it, or let its tasks use more CPUs",
+            "# promise less, here or in those stated before it, give it a higher priority, or let its tasks use more CPUs",
         ),
         _ => rule.unknown(subject, evidence),
     }
