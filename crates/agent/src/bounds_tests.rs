@@ -159,7 +159,8 @@ impl Case {
         for n in 0..random.random_range(0..3) {
             let of = (vec![Term::draw(random)], Vec::new());
             let cpu = random.random_bool(0.9).then(|| Amount::OfCpu(random.random_range(1.0..95.0)));
-            let promise = Promise { cpu, wait_p99_ns: cpu.is_none().then_some(2_000_000) };
+            let wait_p99_ns = cpu.is_none().then_some(2_000_000);
+            let promise = Promise { cpu, wait_p99_ns, ..Promise::default() };
             let goal =
                 Goal { name: format!("goal {n}"), scope: scope_of(&of), promise, source: Source::Config };
             goals.push((of, goal));

@@ -95,6 +95,8 @@ pub struct Guarantees {
     pub only: bool,
     /// Whether tasks can have a slice of their own here (Linux 6.12); found out by the agent.
     pub task_slice: bool,
+    /// Whether the user allows real-time classes: they are offered, never set.
+    pub realtime: bool,
 }
 
 /// What a promised task had before evenkeel touched it.

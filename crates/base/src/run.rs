@@ -133,8 +133,23 @@ pub struct GuaranteeStatus {
     pub promised_pct: Option<f64>,
     /// Longest wait promised for 99 of 100 waits, milliseconds.
     pub promised_wait_p99_ms: Option<f64>,
+    /// Whether the CPU promised is meant as `supply` or as `rate`.
+    #[serde(default)]
+    pub mean: String,
     /// `kept`, `at risk`, `broken`, `waiting` (nothing matches its scope), `refused` (does not fit) or `unknown`.
     pub state: String,
+    /// How the last window stands as supply, whatever was meant; `None` until it is judged.
+    #[serde(default)]
+    pub as_supply: Option<String>,
+    /// How it stands as rate.
+    #[serde(default)]
+    pub as_rate: Option<String>,
+    /// Points missing of the rate, percent of one CPU; `None` while it is not short.
+    #[serde(default)]
+    pub rate_short_pct: Option<f64>,
+    /// What would raise the rate, while only that is short.
+    #[serde(default)]
+    pub offers: Vec<String>,
     /// CPU got in the last window, percent of one CPU.
     pub got_pct: Option<f64>,
     /// CPU got, percent of the time in which it was runnable.
@@ -145,6 +160,9 @@ pub struct GuaranteeStatus {
     pub wait_p99_ms: Option<f64>,
     /// Whether that is an estimate.
     pub wait_p99_estimated: bool,
+    /// Where not all promises fit, higher ones come first.
+    #[serde(default)]
+    pub priority: i32,
     /// Minutes in which it was broken, over the last day.
     pub broken_min_day: Option<f64>,
     /// Tasks that match its scope.

@@ -231,3 +231,58 @@ fn the_command_finds_itself_within_its_bounds() {
     assert_eq!(outliving["left_running"], serde_json::json!([]));
     assert_eq!(bed.records(), 0);
 }
+
+/// A v1 group of the cpu controller with a quota; removed on drop.
+struct Above(PathBuf);
+
+impl Above {
+    fn new(name: &str, quota_usec: u32) -> Self {
+        let dir =
+            Path::new("/sys/fs/cgroup/cpu").join(format!("evenkeel-test-{}-{name}", std::process::id()));
+        std::fs::create_dir(&dir).expect("cgroup v1 with the cpu controller in /sys/fs/cgroup/cpu");
+        let above = Self(dir);
+        above.allow(quota_usec);
+        above
+    }
+
+    /// Of 100 ms.
+    fn allow(&self, quota_usec: u32) {
+        std::fs::write(self.0.join("cpu.cfs_quota_us"), quota_usec.to_string()).unwrap();
+    }
+
+    /// The quota of the one group below, percent of one CPU.
+    fn below_pct(&self) -> Option<f64> {
+        let dir = std::fs::read_dir(&self.0).ok()?.flatten().map(|e| e.path()).find(|path| path.is_dir())?;
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok()?.trim().parse::<f64>().ok();
+        Some(100.0 * read("cpu.cfs_quota_us")? / read("cpu.cfs_period_us")?)
+    }
+}
+
+impl Drop for Above {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Finding 11: v1 refuses a group more than those above it have, and the command did not run at all.
+#[test]
+fn a_group_above_that_allows_less_bounds_the_limit_until_it_allows_more() {
+    let above = Above::new("bound", 10_000);
+    let bed = Bed::new();
+    let exec = format!(
+        "echo $$ > {}/cgroup.procs && exec {} --state-dir {} exec --cpu-limit 50% -- sleep 3",
+        above.0.display(),
+        env!("CARGO_BIN_EXE_evenkeel"),
+        bed.state.path().display()
+    );
+    let child = Command::new("sh").args(["-c", &exec]).stderr(Stdio::piped()).spawn().unwrap();
+    let is = |pct: f64| move |now: Option<f64>| now.is_some_and(|now| (now - pct).abs() < 0.1);
+    assert!(within(2, || is(10.0)(above.below_pct())), "{:?}", above.below_pct());
+    above.allow(30_000);
+    assert!(within(2, || is(30.0)(above.below_pct())), "{:?}", above.below_pct());
+    above.allow(80_000);
+    assert!(within(2, || is(50.0)(above.below_pct())), "{:?}", above.below_pct());
+    let output = child.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && words.contains("a group above allows 10.0 % only"), "{words}");
+}

@@ -137,6 +137,11 @@ fn wrong_promises_are_named_with_their_line() {
         ),
         ("[[guarantee]]\nscope = \"pid:7\"\nwait_p99 = \"2\"", "evenkeel.toml:3: wait_p99: \"2\" is no wait"),
         ("[[guarantee]]\nscope = \"pid:7\"\nwait_p99 = \"1us\"", "cannot be promised"),
+        ("[[guarantee]]\nscope = \"pid:7\"\ncpu = \"40%\"\nmean = \"mean\"", "expected `supply` or `rate`"),
+        (
+            "[[guarantee]]\nscope = \"pid:7\"\nwait_p99 = \"2ms\"\nmean = \"rate\"",
+            "evenkeel.toml:4: mean says what a promise of CPU means",
+        ),
         ("[run]\nown_nice = -21", "evenkeel.toml:2: own_nice = -21: a nice value, from -20 to 19"),
         ("[run]\nreserved = \"some\"", "evenkeel.toml:2: reserved: \"some\" is no amount of CPU"),
         (

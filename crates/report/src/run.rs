@@ -203,11 +203,18 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
         Field::number("promised_pct", "%", 1, |g: &GuaranteeStatus| g.promised_pct).documents_only(),
         Field::number("promised_wait_p99_ms", "MS", 2, |g: &GuaranteeStatus| g.promised_wait_p99_ms)
             .documents_only(),
+        Field::integer("priority", "PRIORITY", |g: &GuaranteeStatus| Some(i64::from(g.priority)))
+            .documents_only(),
+        Field::text("mean", "MEAN", |g: &GuaranteeStatus| g.mean.clone()).documents_only(),
         Field::text("state", "STATE", |g: &GuaranteeStatus| g.state.clone()),
+        Field::text("as_supply", "AS SUPPLY", |g: &GuaranteeStatus| g.as_supply.clone()),
+        Field::text("as_rate", "AS RATE", |g: &GuaranteeStatus| g.as_rate.clone()),
         Field::number("got_pct", "GOT %", 1, |g: &GuaranteeStatus| g.got_pct),
         Field::number("while_runnable_pct", "WHILE RUNNABLE %", 1, |g: &GuaranteeStatus| {
             g.while_runnable_pct
         }),
+        Field::number("rate_short_pct", "RATE SHORT %", 1, |g: &GuaranteeStatus| g.rate_short_pct)
+            .documents_only(),
         Field::number("waited_pct", "WAITED %", 1, |g: &GuaranteeStatus| g.waited_pct),
         Field::number("wait_p99_ms", "WAIT P99 MS", 2, |g: &GuaranteeStatus| g.wait_p99_ms),
         Field::new("wait_p99_estimated", "ESTIMATED", |g: &GuaranteeStatus| {
@@ -218,6 +225,10 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
         Field::integer("tasks", "TASKS", |g: &GuaranteeStatus| Some(i64::from(g.tasks))),
         Field::text("lever", "LEVER", |g: &GuaranteeStatus| g.lever.clone()),
         Field::text("why", "WHY", |g: &GuaranteeStatus| g.why.clone()),
+        Field::text("offers", "OFFERS", |g: &GuaranteeStatus| {
+            (!g.offers.is_empty()).then(|| g.offers.join("\n"))
+        })
+        .documents_only(),
     ])
 }
 
@@ -256,6 +267,13 @@ pub fn text(record: &RunRecord, width: Option<u16>) -> String {
     if !record.guarantees.is_empty() {
         out.push('\n');
         out.push_str(&guarantee_table().text(&record.guarantees, width));
+        for guarantee in record.guarantees.iter().filter(|g| !g.offers.is_empty()) {
+            out.push_str(&format!(
+                "\nWhat raises the rate of {}:\n",
+                crate::table::printable(&guarantee.name)
+            ));
+            guarantee.offers.iter().for_each(|offer| out.push_str(&format!("    {offer}\n")));
+        }
     }
     if !record.protected.is_empty() {
         out.push('\n');

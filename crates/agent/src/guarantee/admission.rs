@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use evenkeel_base::{CpuSet, Observation};
-use evenkeel_policy::guarantee::admit;
+use evenkeel_policy::guarantee::Admission;
 use evenkeel_policy::guarantee::admit::{Ask, Supply};
 
 use super::keeper::Keeper;
@@ -91,9 +91,10 @@ impl Keeper {
                 pct: self.wards[i].pct.unwrap_or(0.0),
                 // One who waits for its tasks may come anywhere.
                 cpus: if sets[i].is_empty() { observation.topology.online.clone() } else { sets[i].clone() },
+                priority: self.wards[i].goal.promise.priority,
             })
             .collect();
-        let answers = admit(&asks, supply, &|admitted, ask, promisable| {
+        let answers = self.admissions.decide(&asks, supply, &|admitted, ask, promisable| {
             left_for(&observation.topology, admitted, ask, promisable)
         });
         for ((&index, ask), answer) in asking.iter().zip(&asks).zip(&answers) {
@@ -102,9 +103,12 @@ impl Keeper {
             if let Some(refusal) = &refusal
                 && ward.refusal.is_none()
             {
-                self.notes.push(format!("guarantee {}: refused: it {refusal}", ward.goal.name));
+                let evicted =
+                    matches!(answer, Admission::Refused { gives_way_to, .. } if !gives_way_to.is_empty());
+                let what = if evicted { "evicted" } else { "refused" };
+                self.notes.push(format!("guarantee {}: {what}: it {refusal}", ward.goal.name));
             } else if refusal.is_none() && ward.refusal.is_some() {
-                self.notes.push(format!("guarantee {}: fits now", ward.goal.name));
+                self.notes.push(format!("guarantee {}: restored: it fits now", ward.goal.name));
             }
             ward.refusal = refusal;
         }

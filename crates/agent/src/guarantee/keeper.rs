@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Change, Knob, Observation, Target, TaskId, TaskView};
+use evenkeel_policy::guarantee::Admissions;
 use evenkeel_policy::guarantee::control::Debt;
 use evenkeel_policy::guarantee::nice::Dither;
+use evenkeel_policy::guarantee::rate::Allowed;
 use evenkeel_policy::guarantee::tree::Bearer;
 use evenkeel_store::PromiseTime;
 
@@ -43,6 +45,7 @@ pub(crate) struct Keeper {
     pub(super) known: BTreeMap<u32, f64>,
     pub(super) demand: HashMap<TaskId, f64>,
     pub(super) stolen: BTreeMap<u32, f64>,
+    pub(super) admissions: Admissions,
     pub(super) born: HashMap<usize, Instant>,
     pub(super) seen: BTreeMap<TaskId, usize>,
     pub(super) pins: Pins,
@@ -149,7 +152,8 @@ impl Keeper {
     }
 
     pub fn statuses(&self) -> Vec<GuaranteeStatus> {
-        self.wards.iter().map(Ward::status).collect()
+        let allowed = Allowed { task_slice: self.config.task_slice, realtime: self.config.realtime };
+        self.wards.iter().map(|ward| ward.status(allowed)).collect()
     }
 
     /// Broken time to be written, now and then.

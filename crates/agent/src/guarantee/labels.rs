@@ -171,7 +171,7 @@ fn promise_of(labels: &[(String, String)]) -> Result<Promise, String> {
     let wait_p99_ns = value(WAIT_LABEL)
         .map(|text| wait_ns(text).map_err(|error| format!("{WAIT_LABEL}: {error}")))
         .transpose()?;
-    Ok(Promise { cpu, wait_p99_ns })
+    Ok(Promise { cpu, wait_p99_ns, ..Promise::default() })
 }
 
 /// Reads a promised wait such as `2ms`, nanoseconds.

@@ -8,7 +8,7 @@ use evenkeel_policy::guarantee::Ask;
 const FIRST: f64 = 1e12;
 const SECOND: f64 = 1e6;
 
-/// For [`evenkeel_policy::guarantee::admit`].
+/// For [`evenkeel_policy::guarantee::Admissions::decide`].
 pub fn left_for(topology: &Topology, admitted: &[&Ask], ask: &Ask, promisable: &[(u32, f64)]) -> f64 {
     let task = |pct: f64, cpus: &CpuSet, weight: f64| FairTask {
         group: None,
@@ -34,16 +34,19 @@ pub fn left_for(topology: &Topology, admitted: &[&Ask], ask: &Ask, promisable: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_policy::guarantee::{Admission, admit, admit::Supply};
+    use evenkeel_policy::guarantee::{Admission, Admissions, admit::Supply};
     use proptest::prelude::*;
 
     fn ask(pct: f64, cpus: &str) -> Ask {
-        Ask { name: "x".into(), pct, cpus: cpus.parse().unwrap() }
+        Ask { name: "x".into(), pct, cpus: cpus.parse().unwrap(), priority: 0 }
     }
 
     fn answers(asks: &[Ask], supply: &Supply, cpus: u32) -> Vec<Admission> {
         let topology = Topology::synthetic(1, 1, cpus, 1);
-        admit(asks, supply, &|admitted, ask, promisable| left_for(&topology, admitted, ask, promisable))
+        let named = |(n, ask): (usize, &Ask)| Ask { name: format!("x{n}"), ..ask.clone() };
+        let asks: Vec<Ask> = asks.iter().enumerate().map(named).collect();
+        let left = |admitted: &[&Ask], ask: &Ask, of: &[(u32, f64)]| left_for(&topology, admitted, ask, of);
+        Admissions::default().decide(&asks, supply, &left)
     }
 
     #[test]
@@ -76,6 +79,33 @@ mod tests {
     }
 
     proptest! {
+        /// With masks of every kind: nobody is left out for the sake of one of lower priority.
+        #[test]
+        fn no_lower_priority_is_admitted_in_the_place_of_a_higher_one(
+            asked in proptest::collection::vec((1.0f64..150.0, -2i32..3, 1u32..8), 1..7),
+        ) {
+            let topology = Topology::synthetic(1, 1, 3, 1);
+            let supply = Supply { cpus: vec![(0, 100.0), (1, 80.0), (2, 100.0)], reserved_pct: 0.0 };
+            let mask = |bits: u32| (0..3).filter(|cpu| bits & (1 << cpu) != 0).collect::<CpuSet>();
+            let asks: Vec<Ask> = asked
+                .iter()
+                .enumerate()
+                .map(|(n, (pct, priority, bits))| {
+                    Ask { name: format!("x{n}"), pct: *pct, cpus: mask(*bits), priority: *priority }
+                })
+                .collect();
+            let given = answers(&asks, &supply, 3);
+            let admitted: Vec<&Ask> =
+                asks.iter().zip(&given).filter(|(_, a)| **a == Admission::Fits).map(|(a, _)| a).collect();
+            for (refused, _) in asks.iter().zip(&given).filter(|(_, a)| **a != Admission::Fits) {
+                for lower in admitted.iter().filter(|a| a.priority < refused.priority) {
+                    let others: Vec<&Ask> = admitted.iter().filter(|a| a.name != lower.name).copied().collect();
+                    let left = left_for(&topology, &others, refused, &supply.promisable());
+                    prop_assert!(left < refused.pct, "{} stands in the way of {}", lower.name, refused.name);
+                }
+            }
+        }
+
         #[test]
         fn with_everybody_everywhere_it_is_a_sum(asked in proptest::collection::vec(1.0f64..150.0, 1..8)) {
             let supply = Supply { cpus: vec![(0, 100.0), (1, 100.0), (2, 100.0)], reserved_pct: 0.0 };

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use evenkeel_base::Histogram;
 use evenkeel_base::run::GuaranteeStatus;
-use evenkeel_policy::guarantee::verdict::{self, State, Verdict, Window};
+use evenkeel_policy::guarantee::rate::{Allowed, offers};
+use evenkeel_policy::guarantee::verdict::{self, Judgement, State, Verdict, Window};
 use evenkeel_store::PromiseTime;
 
 use super::Goal;
@@ -113,6 +114,8 @@ pub struct Ward {
     pub waits: Waits,
     current: Window,
     last: Option<(Window, Verdict)>,
+    /// The CPU of the last window by both meanings.
+    cpu: Option<Judgement>,
     recent: VecDeque<State>,
     unwritten: PromiseTime,
     total: PromiseTime,
@@ -130,6 +133,7 @@ impl Ward {
             waits: Waits::default(),
             current: Window::default(),
             last: None,
+            cpu: None,
             recent: VecDeque::new(),
             unwritten: PromiseTime::default(),
             total: PromiseTime::default(),
@@ -156,7 +160,8 @@ impl Ward {
         }
         let window = std::mem::take(&mut self.current);
         let was = self.state();
-        let verdict = self.judge(&window);
+        self.cpu = self.pct.map(|pct| verdict::judge(pct, &window));
+        let verdict = self.verdict();
         for time in [&mut self.unwritten, &mut self.total] {
             time.watched_s += window.seconds;
             if verdict.state == State::Broken {
@@ -173,8 +178,8 @@ impl Ward {
             .then(|| format!("guarantee {}: {}: {}", self.goal.name, is.name(), self.why()))
     }
 
-    fn judge(&self, window: &Window) -> Verdict {
-        let cpu = self.pct.map(|pct| verdict::judge(pct, window));
+    fn verdict(&self) -> Verdict {
+        let cpu = self.cpu.as_ref().map(|judged| judged.by(self.goal.promise.mean).clone());
         let wait = self.goal.promise.wait_p99_ns.map(|ns| verdict::judge_wait(ns, self.waits.p99_ns()));
         match (cpu, wait) {
             (Some(cpu), Some(wait)) => {
@@ -192,15 +197,16 @@ impl Ward {
     pub fn forget(&mut self) {
         self.current = Window::default();
         self.last = None;
+        self.cpu = None;
         self.recent.clear();
         self.waits = Waits::default();
         self.problem = None;
         self.lever.clear();
     }
 
-    /// Points missing in the last window.
+    /// Points missing of the supply in the last window: those that settings can give it.
     pub fn short_pct(&self) -> f64 {
-        self.last.as_ref().map_or(0.0, |(_, verdict)| verdict.short_pct)
+        self.cpu.as_ref().map_or(0.0, |judged| judged.supply.short_pct)
     }
 
     /// Percent of the last window in which its tasks waited.
@@ -260,20 +266,31 @@ impl Ward {
         self.total
     }
 
-    pub fn status(&self) -> GuaranteeStatus {
+    /// `allowed`: what may be offered where only the rate is short.
+    pub fn status(&self, allowed: Allowed) -> GuaranteeStatus {
         let window = self.last.as_ref().map(|(window, _)| window);
+        let cpu = self.cpu.as_ref();
+        let state = |pick: fn(&Judgement) -> &Verdict| cpu.map(|judged| pick(judged).state.name().to_owned());
+        let rate_short = cpu.map(|judged| &judged.rate).filter(|rate| rate.state == State::Broken);
+        let only_rate = cpu.is_some_and(Judgement::is_short_as_rate_only);
         GuaranteeStatus {
             name: self.goal.name.clone(),
             source: self.goal.source.name().to_owned(),
             promise: self.goal.promise.to_string(),
             promised_pct: self.pct,
             promised_wait_p99_ms: self.goal.promise.wait_p99_ns.map(|ns| ns as f64 / 1e6),
+            mean: self.goal.promise.mean.name().to_owned(),
             state: self.state().name().to_owned(),
+            as_supply: state(|judged| &judged.supply),
+            as_rate: state(|judged| &judged.rate),
+            rate_short_pct: rate_short.map(|rate| rate.short_pct),
+            offers: self.pct.filter(|_| only_rate).map_or_else(Vec::new, |pct| offers(pct, allowed)),
             got_pct: window.map(Window::got_pct),
             while_runnable_pct: window.and_then(Window::while_runnable_pct),
             waited_pct: self.waited_pct(),
             wait_p99_ms: self.waits.p99_ns().map(|ns| ns as f64 / 1e6),
             wait_p99_estimated: self.waits.is_estimated(),
+            priority: self.goal.promise.priority,
             broken_min_day: None,
             tasks: self.tasks,
             lever: self.lever.clone(),
@@ -286,7 +303,7 @@ impl Ward {
 mod tests {
     use super::*;
     use crate::{Scope, guarantee::Source};
-    use evenkeel_policy::guarantee::Promise;
+    use evenkeel_policy::guarantee::{Mean, Promise};
 
     fn ward(promise: Promise) -> Ward {
         let goal = Goal {
@@ -312,7 +329,7 @@ mod tests {
 
     #[test]
     fn seconds_are_judged_and_counted_and_changes_are_told() {
-        let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), wait_p99_ns: None });
+        let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), ..Promise::default() });
         assert_eq!(ward.state(), State::Unknown);
         let told: Vec<String> = (0..24)
             .filter_map(|n| ward.add(if (8..17).contains(&n) { tick(0.2, 0.8) } else { tick(0.5, 0.5) }))
@@ -327,9 +344,30 @@ mod tests {
         assert_eq!(ward.state(), State::Waiting);
     }
 
+    /// Finding 10: a closed loop that wants 40, is promised 40 and gets 30.
+    #[test]
+    fn state_and_broken_time_follow_what_was_meant_and_both_are_shown() {
+        for (mean, state, broken_s) in [(Mean::Supply, State::Kept, 0.0), (Mean::Rate, State::Broken, 3.0)] {
+            let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), mean, ..Promise::default() });
+            for _ in 0..24 {
+                ward.add(tick(0.303, 0.24));
+            }
+            assert_eq!((ward.state(), ward.total().broken_s), (state, broken_s));
+            assert_eq!(ward.short_pct(), 0.0, "no setting is changed for what is no shortage of supply");
+            let status = ward.status(Allowed { task_slice: true, realtime: false });
+            assert_eq!(
+                (status.as_supply.as_deref(), status.as_rate.as_deref()),
+                (Some("kept"), Some("broken"))
+            );
+            assert!(status.rate_short_pct.is_some_and(|short| (9.0..10.0).contains(&short)), "{status:?}");
+            assert!(status.why.contains("kept as supply, short as rate, because waiting"), "{status:?}");
+            assert_eq!((status.mean.as_str(), status.offers.len()), (mean.name(), 2));
+        }
+    }
+
     #[test]
     fn waits_need_enough_switches() {
-        let mut ward = ward(Promise { cpu: None, wait_p99_ns: Some(2_000_000) });
+        let mut ward = ward(Promise { wait_p99_ns: Some(2_000_000), ..Promise::default() });
         for _ in 0..10 {
             ward.add(tick(0.5, 0.1));
         }
@@ -340,7 +378,8 @@ mod tests {
             ward.add(tick(0.5, 0.1));
         }
         assert_eq!(ward.waits.p99_ns(), Some(5_000_000));
-        assert!(ward.state() == State::Broken && ward.status().wait_p99_estimated);
+        let status = |ward: &Ward| ward.status(Allowed::default());
+        assert!(ward.state() == State::Broken && status(&ward).wait_p99_estimated);
         // The same seconds, every wait counted: half a percent of them long, which no mean of a tick hides.
         for _ in 0..20 {
             let mut waits = Histogram::default();
@@ -349,7 +388,7 @@ mod tests {
             ward.waits.add_exact(1.0, waits);
             ward.add(tick(0.5, 0.1));
         }
-        assert!(ward.waits.p99_ns().is_some_and(|ns| ns < 200_000) && !ward.status().wait_p99_estimated);
+        assert!(ward.waits.p99_ns().is_some_and(|ns| ns < 200_000) && !status(&ward).wait_p99_estimated);
         let mut long = Histogram::default();
         long.add_many(40_000_000, 100);
         ward.waits.add_exact(1.0, long);

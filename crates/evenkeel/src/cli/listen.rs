@@ -235,6 +235,11 @@ impl Board {
                 _ => None,
             }
         });
+        promises(
+            "guarantee_rate_short_percent",
+            "Missing of the rate, percent of one CPU; 0 if it is not",
+            |g| g.as_rate.as_ref().map(|_| g.rate_short_pct.unwrap_or(0.0)),
+        );
         let mut counter = |name: &str, help: &str, value: u64| {
             let counter = Counter::<u64>::default();
             counter.inc_by(value);

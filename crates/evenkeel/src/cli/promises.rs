@@ -17,7 +17,7 @@ use evenkeel_lab::workload::Kind;
 use evenkeel_lab::workload::duty::{Duty, DutyKind};
 use evenkeel_lab::workload::spin::Spin;
 use evenkeel_policy::guarantee::verdict::judge;
-use evenkeel_policy::guarantee::{Amount, Promise, State, Window};
+use evenkeel_policy::guarantee::{Amount, Mean, Promise, State, Window};
 use evenkeel_report::table::{Field, Table, Value, width};
 use rand::{Rng, SeedableRng};
 use serde_json::json;
@@ -108,6 +108,8 @@ struct Row {
     broken: usize,
     badly: usize,
     worst: f64,
+    /// Seconds in which it is short as rate, whatever of them is kept as supply.
+    rate_broken: usize,
 }
 
 fn duty(name: &str, percent: f64, kind: DutyKind, seed: u64, period: Duration) -> LoadSpec {
@@ -280,7 +282,7 @@ fn config(scene: &Scene, tenants: &Tenants, state: &PrivateDir) -> Result<Config
         Ok(Goal {
             scope: Scope::parse(&[&scope]).map_err(|e| Failure::Usage(e.into()))?,
             name: scope,
-            promise: Promise { cpu: Some(Amount::OfCpu(pct)), wait_p99_ns: None },
+            promise: Promise { cpu: Some(Amount::OfCpu(pct)), ..Promise::default() },
             source: Source::Config,
         })
     };
@@ -341,8 +343,9 @@ fn watch(
         let windows: Vec<Window> =
             readings.windows(2).filter_map(|pair| between(&pair[0], &pair[1])).collect();
         let whole = windows.iter().copied().reduce(Window::plus).unwrap_or_default();
-        let verdicts = windows.iter().filter_map(|w| Some(judge(load.promised?, w)));
-        let short: Vec<f64> = verdicts.filter(|v| v.state == State::Broken).map(|v| v.short_pct).collect();
+        let judged: Vec<_> = windows.iter().filter_map(|w| Some(judge(load.promised?, w))).collect();
+        let broken = |mean: Mean| judged.iter().map(move |j| j.by(mean)).filter(|v| v.state == State::Broken);
+        let short: Vec<f64> = broken(Mean::Supply).map(|v| v.short_pct).collect();
         rows.push(Row {
             scene: scene.name.clone(),
             place: format!("{:?}", scene.place),
@@ -355,6 +358,7 @@ fn watch(
             broken: short.len(),
             badly: short.iter().filter(|s| **s > BADLY).count(),
             worst: short.iter().copied().fold(0.0, f64::max),
+            rate_broken: broken(Mean::Rate).count(),
         });
     }
     Ok(rows)
@@ -377,6 +381,9 @@ fn table() -> Table<Row> {
             r.promised.map_or(Value::Absent, |_| Value::Integer(r.badly as i64))
         }),
         Field::number("worst_points", "worst points", 1, |r: &Row| r.promised.map(|_| r.worst)),
+        Field::new("rate_broken_s", "short as rate s", |r: &Row| {
+            r.promised.map_or(Value::Absent, |_| Value::Integer(r.rate_broken as i64))
+        }),
     ])
 }
 
@@ -386,12 +393,13 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
     let seconds: usize = promised().map(|r| r.seconds).sum();
     let (broken, badly): (usize, usize) =
         (promised().map(|r| r.broken).sum(), promised().map(|r| r.badly).sum());
+    let rate_broken: usize = promised().map(|r| r.rate_broken).sum();
     let share = |n: usize| 100.0 * n as f64 / seconds.max(1) as f64;
     match global.output {
         Format::Json => {
             let document = json!({
                 "schema": "evenkeel.prove-promises/v1", "loads": table().json(rows), "seconds": seconds,
-                "broken_s": broken, "broken_2_points_s": badly,
+                "broken_s": broken, "broken_2_points_s": badly, "rate_broken_s": rate_broken,
             });
             writeln!(out, "{document:#}").context("cannot write to stdout")?;
         }
@@ -401,9 +409,11 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
                 .context("cannot write to stdout")?;
             writeln!(
                 out,
-                "\n{seconds} seconds of promises: {broken} broken ({:.1} %), {badly} by more than {BADLY} points ({:.1} %).",
+                "\n{seconds} seconds of promises: as supply {broken} broken ({:.1} %), {badly} by more than {BADLY} points \
+                 ({:.1} %); as rate {rate_broken} ({:.1} %).",
                 share(broken),
                 share(badly),
+                share(rate_broken),
             )
             .context("cannot write to stdout")?;
         }

@@ -11,7 +11,7 @@ use evenkeel_base::Nice;
 use evenkeel_kernfs::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
 use evenkeel_policy::audit::FileError;
-use evenkeel_policy::guarantee::{Amount, Promise};
+use evenkeel_policy::guarantee::{Amount, Mean, Promise};
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::{LEVERS, PULL};
 use evenkeel_policy::protect::Protection;
@@ -50,6 +50,9 @@ struct LabelsTable {
 struct GuaranteeTable {
     scope: Spanned<String>,
     cpu: Option<Spanned<String>>,
+    mean: Option<Spanned<Mean>>,
+    #[serde(default)]
+    priority: i32,
     wait_p99: Option<Spanned<String>>,
 }
 
@@ -186,6 +189,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     }
     config.sampling = global.sampling.or(run.sampling).unwrap_or_default();
     config.realtime = !run.allow.is_empty() || !args.allow.is_empty();
+    config.guarantees.realtime = config.realtime;
     let no_lever = |name: &str| -> Option<String> {
         let mut names: Vec<_> = LEVERS.iter().map(|lever| lever.name()).collect();
         names.push(PULL);
@@ -282,13 +286,18 @@ fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
         };
         let promise = Promise {
             cpu: table.cpu.as_ref().map(amount).transpose()?,
+            mean: table.mean.as_ref().map(|mean| *mean.get_ref()).unwrap_or_default(),
             wait_p99_ns: table.wait_p99.as_ref().map(wait).transpose()?,
+            priority: table.priority,
         };
-        if promise == Promise::default() {
+        if promise.cpu.is_none() && promise.wait_p99_ns.is_none() {
             let why = format!(
                 "guarantee of {name:?}: nothing is promised; give cpu = \"40%\" or wait_p99 = \"2ms\""
             );
             return Err(source.fault(&table.scope, why));
+        }
+        if let (None, Some(mean)) = (promise.cpu, &table.mean) {
+            return Err(source.fault(mean, "mean says what a promise of CPU means; there is no cpu here"));
         }
         if let Some(other) = goals.iter().find(|goal| goal.name == name) {
             let why = format!(

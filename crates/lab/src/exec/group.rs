@@ -4,6 +4,7 @@
 //! caller limits the command. v2: a group with members cannot hand controllers to children (unless it is the real
 //! root), so the command gets a sibling of the caller's group, or the nearest ancestor's child that can have one.
 
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub(super) struct ExecGroup {
     /// What was asked of the host and could only be had with a remark.
     pub notes: Vec<String>,
     claimed: Claimed,
+    /// The quota asked for last: on v1 a group above may allow less of it for a time.
+    asked: Cell<Option<CpuQuota>>,
 }
 
 /// What the groups counted.
@@ -122,6 +125,7 @@ impl ExecGroup {
             cpuacct: None,
             notes: Vec::new(),
             claimed: Claimed::new(owner, records),
+            asked: Cell::new(None),
         };
         group.make_dirs(home, bounds)?;
         if let Some(note) = group.claimed.problem() {
@@ -139,6 +143,13 @@ impl ExecGroup {
         }
         if let Some(quota) = &bounds.quota {
             group.set_quota(quota)?;
+            if let Some(limit) = group.allowed(quota).filter(|allowed| allowed != quota).and_then(|q| q.pct())
+            {
+                let note = format!(
+                    "a group above allows {limit:.1} % only, so that is the limit until it allows more"
+                );
+                group.notes.push(note);
+            }
         }
         Ok(group)
     }
@@ -234,8 +245,33 @@ impl ExecGroup {
     }
 
     /// Sets or changes the quota, also while the command runs. The kernel checks each write by itself: a burst may
-    /// not exceed the quota, and quota and period of v1 are two files.
+    /// not exceed the quota, and quota and period of v1 are two files. v1 refuses a group more than those above it have
+    /// ("max(child_quota) <= parent_quota", `tg_cfs_schedulable_down` in kernel/sched/core.c): it gets what they have,
+    /// and more when they have more ([`Self::follow_quota`]).
     pub fn set_quota(&self, quota: &CpuQuota) -> Result<(), NoGroup> {
+        self.asked.set(Some(*quota));
+        // Between the look and the write those above may have changed; the next look is a tenth of a second away.
+        self.write_quota(&self.allowed(quota).unwrap_or(*quota))
+    }
+
+    /// What groups above allow of a quota; `None` on v2, where they need not be asked.
+    fn allowed(&self, quota: &CpuQuota) -> Option<CpuQuota> {
+        let (dir, false) = self.cpu.as_ref()? else { return None };
+        let parts = dir.ancestors().skip(1).map_while(quota_of_v1);
+        Some(within(quota, parts.filter_map(|quota| quota.pct()).fold(f64::INFINITY, f64::min)))
+    }
+
+    /// Writes the quota asked for last again, where groups above allow another part of it than is in force.
+    pub fn follow_quota(&self) {
+        let (Some(asked), Some((dir, false))) = (self.asked.get(), &self.cpu) else { return };
+        let due = self.allowed(&CpuQuota { burst_usec: 0, ..asked });
+        if due.is_some_and(|due| quota_of_v1(dir).is_some_and(|now| now != due)) {
+            // Refused, it is tried again at the next tick.
+            let _ = self.set_quota(&asked);
+        }
+    }
+
+    fn write_quota(&self, quota: &CpuQuota) -> Result<(), NoGroup> {
         let Some((dir, v2)) = &self.cpu else {
             return Err(NoGroup("the command has no group of the cpu controller".into()));
         };
@@ -338,6 +374,28 @@ impl Drop for ExecGroup {
     }
 }
 
+/// Quota and period of a v1 group, without its burst; `None` where there are none (the root).
+pub(crate) fn quota_of_v1(dir: &Path) -> Option<CpuQuota> {
+    let read = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<i64>().ok();
+    let quota_usec = u64::try_from(read("cpu.cfs_quota_us")?).map_or(Limit::Max, Limit::Value);
+    let period_usec = u64::try_from(read("cpu.cfs_period_us")?).ok()?;
+    Some(CpuQuota { quota_usec, period_usec, burst_usec: 0 })
+}
+
+/// A quota within what those above allow, percent of one CPU. Bound by it, the period is the longest: whoever is throttled
+/// is so by the group above then, whose quota it is, and its own says nothing.
+pub(crate) fn within(quota: &CpuQuota, most_pct: f64) -> CpuQuota {
+    if quota.pct().is_none_or(|pct| pct <= most_pct) {
+        return *quota;
+    }
+    let usec = (most_pct / 100.0 * LONGEST_USEC as f64).floor() as u64;
+    let quota_usec = Limit::Value(usec.max(CpuQuota::LEAST_USEC));
+    CpuQuota { quota_usec, period_usec: LONGEST_USEC, burst_usec: 0 }
+}
+
+/// Longest period the kernel takes, microseconds (`max_cfs_quota_period`, kernel/sched/core.c).
+const LONGEST_USEC: u64 = 1_000_000;
+
 fn missing(controller: &str, h: &Hierarchies) -> NoGroup {
     NoGroup(format!(
         "no cgroup file system with the {controller} controller is mounted (cgroup layout: {}); mount cgroup2 on \
@@ -399,4 +457,22 @@ fn put(dir: &Path, file: &str, value: &str) -> Result<(), NoGroup> {
         };
         NoGroup(format!("{}: writing {value}: {error}{hint}", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_groups_above_allow_is_what_it_gets() {
+        let quota =
+            |usec, period_usec| CpuQuota { quota_usec: Limit::Value(usec), period_usec, burst_usec: 500 };
+        let half = quota(50_000, 100_000);
+        assert_eq!(within(&half, f64::INFINITY), half);
+        assert_eq!(within(&half, 50.0), half);
+        assert_eq!(within(&half, 3.2), CpuQuota { burst_usec: 0, ..quota(32_000, 1_000_000) });
+        assert_eq!(within(&half, 0.01).quota_usec, Limit::Value(CpuQuota::LEAST_USEC));
+        // Without a quota of its own, that of the group above acts anyway.
+        assert_eq!(within(&CpuQuota::UNLIMITED, 3.2), CpuQuota::UNLIMITED);
+    }
 }

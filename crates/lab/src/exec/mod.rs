@@ -32,6 +32,7 @@ pub use waits::WaitSource;
 
 use account::Before;
 use group::{Counted, ExecGroup, Home, NoGroup};
+pub(crate) use group::{quota_of_v1, within};
 use signals::Signals;
 use spawn::Inside;
 use waits::{Waits, living_descendants};
@@ -197,6 +198,7 @@ pub fn run(spec: &Spec, tick: &mut dyn FnMut(&Running<'_>)) -> Result<Account, E
         waits.look(living_descendants);
         let nobody = reap(pid, started, &mut end);
         if end.is_none() {
+            group.iter().for_each(ExecGroup::follow_quota);
             tick(&Running { group: group.as_ref(), started, pid });
         } else if nobody {
             break;

@@ -21,6 +21,7 @@ use evenkeel_kernfs::{Root, cgroup, cgroupfs};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::RunError;
+use crate::exec::{quota_of_v1, within};
 use crate::record::Limits;
 use crate::tenant::PREFIX;
 
@@ -366,7 +367,12 @@ impl TenantGroup {
     /// Sets the enforcer's quota.
     pub fn set_vcpu_quota(&self, quota: &CpuQuota) -> Result<(), RunError> {
         match &self.vcpu {
-            Some(dir) => set_quota(dir, self.v2, quota),
+            Some(dir) => {
+                if let (false, Some(pct)) = (self.v2, quota.pct()) {
+                    lower_below(dir, pct);
+                }
+                set_quota(dir, self.v2, quota)
+            }
             None => Ok(()),
         }
     }
@@ -437,6 +443,21 @@ fn inherit_cpuset(dir: &Path) -> Result<(), RunError> {
         put(dir, file, text.trim())?;
     }
     Ok(())
+}
+
+/// v1 refuses a group less than those below it have. These are groups of `exec`, which takes back what it was allowed as
+/// soon as it can ([`crate::exec`]).
+fn lower_below(dir: &Path, most_pct: f64) {
+    for below in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if let Some(now) = quota_of_v1(&below) {
+            let due = within(&now, most_pct);
+            if due != now {
+                lower_below(&below, most_pct);
+                // Refused, the quota above is too, and comes again with the next tick.
+                let _ = set_quota(&below, false, &due);
+            }
+        }
+    }
 }
 
 /// The kernel checks each write by itself: a burst may not exceed the quota, and quota and period of v1 are two files.

@@ -97,19 +97,44 @@ impl fmt::Display for Amount {
     }
 }
 
+/// What a promise of CPU means, and so when it is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mean {
+    /// So much of the time in which it is runnable.
+    #[default]
+    Supply,
+    /// So much of all time, if it wants that much.
+    Rate,
+}
+
+impl Mean {
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Supply => "supply",
+            Self::Rate => "rate",
+        }
+    }
+}
+
 /// What one scope is promised.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Promise {
     /// CPU whenever it is wanted.
     pub cpu: Option<Amount>,
+    /// What that means.
+    pub mean: Mean,
     /// 99 of 100 waits for a CPU are at most this long, nanoseconds.
     pub wait_p99_ns: Option<u64>,
+    /// Where not all promises fit, higher ones come first.
+    pub priority: i32,
 }
 
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(cpu) = self.cpu {
-            write!(f, "{cpu}")?;
+            write!(f, "{cpu}{}", if self.mean == Mean::Rate { " as rate" } else { "" })?;
         }
         if let Some(ns) = self.wait_p99_ns {
             let comma = if self.cpu.is_some() { ", " } else { "" };

@@ -1,5 +1,5 @@
 //! Promised shares: what is promised ([`amount`]), whether it fits ([`admit`]), by which settings it is kept
-//! ([`tree`], [`pack`], [`nice`], [`control`]), and whether it was ([`verdict`]).
+//! ([`tree`], [`pack`], [`nice`], [`control`]), whether it was ([`verdict`]), and what raises the rate of a closed loop ([`rate`]).
 //!
 //! A promise is about supply: whenever its tasks are runnable they get at least their share, whatever the neighbours
 //! do. It is work-conserving: weights divide only what several want at the same time, so what a promised task leaves
@@ -29,9 +29,10 @@ pub mod amount;
 pub mod control;
 pub mod nice;
 pub mod pack;
+pub mod rate;
 pub mod tree;
 pub mod verdict;
 
-pub use admit::{Admission, Ask, admit};
-pub use amount::{Amount, AmountError, Promise};
-pub use verdict::{State, Verdict, Window};
+pub use admit::{Admission, Admissions, Ask};
+pub use amount::{Amount, AmountError, Mean, Promise};
+pub use verdict::{Judgement, State, Verdict, Window};

@@ -1,7 +1,9 @@
 //! Was a promise kept? `CONTRACT`: in a window it was when the scope got at least its promise less one point, or wanted
-//! less and got that, or was given at least its promise of the time in which it was runnable.
+//! less and got that, or (as supply, not as rate) was given at least its promise of the time in which it was runnable.
 
 use serde::{Deserialize, Serialize};
+
+use super::Mean;
 
 /// What one point less than promised is forgiven, percent of one CPU.
 pub const TOLERANCE_PCT: f64 = 1.0;
@@ -99,56 +101,107 @@ pub struct Verdict {
     pub why: String,
 }
 
+/// The judgement of one window by both meanings of a promise: rate is the stricter one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// Was it given its share of the time in which it was runnable?
+    pub supply: Verdict,
+    /// Did it get its share, or all that it wanted?
+    pub rate: Verdict,
+}
+
+impl Judgement {
+    /// The verdict by what was meant.
+    pub fn by(&self, mean: Mean) -> &Verdict {
+        match mean {
+            Mean::Supply => &self.supply,
+            Mean::Rate => &self.rate,
+        }
+    }
+
+    /// Whether only the rate is short: the CPU was there whenever it was wanted.
+    pub fn is_short_as_rate_only(&self) -> bool {
+        self.rate.state == State::Broken && self.supply.state != State::Broken
+    }
+}
+
 /// Judges a window against a promise of `promised` percent of one CPU.
 ///
 /// For tasks whose demand is not known, "wanted less and got that" is certain only when they hardly waited: a task's
 /// shortfall is at most the time it waited (exactly that for loads that lose time for good). Where only the estimate
 /// got / (1 - waited) says that less was wanted, the promise is at risk.
-pub fn judge(promised: f64, window: &Window) -> Verdict {
+pub fn judge(promised: f64, window: &Window) -> Judgement {
     let got = window.got_pct();
-    let kept = |why: String, short_pct: f64| Verdict { state: State::Kept, short_pct, why };
+    let both = |state: State, why: String, short_pct: f64| {
+        let verdict = Verdict { state, short_pct, why };
+        Judgement { supply: verdict.clone(), rate: verdict }
+    };
     if got >= promised - TOLERANCE_PCT {
-        return kept(format!("got {got:.1} % of {promised:.1} % promised"), (promised - got).min(0.0));
+        let why = format!("got {got:.1} % of {promised:.1} % promised");
+        return both(State::Kept, why, (promised - got).min(0.0));
     }
-    let share = window.while_runnable_pct();
-    if let Some(wanted) = window.wanted_pct
-        && got >= wanted.min(promised) - TOLERANCE_PCT
+    // What is due as rate, where that is known.
+    let wanted = window.wanted_pct.map(|wanted| wanted.min(promised));
+    if let (Some(due), Some(all)) = (wanted, window.wanted_pct)
+        && got >= due - TOLERANCE_PCT
     {
-        return kept(format!("wanted {wanted:.1} % and got {got:.1} %"), 0.0);
+        return both(State::Kept, format!("wanted {all:.1} % and got {got:.1} %"), 0.0);
     }
     let (Some(waited_s), Some(runnable_s)) = (window.waited_s, window.runnable_s) else {
-        return Verdict {
-            state: State::Unknown,
-            short_pct: 0.0,
-            why: format!("got {got:.1} %; whether more was wanted is unknown: this kernel counts no waits"),
-        };
+        let why = format!("got {got:.1} %; whether more was wanted is unknown: this kernel counts no waits");
+        return both(State::Unknown, why, 0.0);
     };
     let waited = 100.0 * waited_s / window.seconds.max(1e-9);
     if waited <= TOLERANCE_PCT {
-        return kept(format!("wanted less and got it: {got:.1} %, hardly waiting ({waited:.1} %)"), 0.0);
+        let why = format!("wanted less and got it: {got:.1} %, hardly waiting ({waited:.1} %)");
+        return both(State::Kept, why, 0.0);
     }
+    let share = window.while_runnable_pct();
     let share_text = share.map_or_else(|| "?".to_owned(), |share| format!("{share:.1}"));
+    // A closed load that waits this much of the time would have got so much without waiting.
+    let unhindered = got / (1.0 - (waited / 100.0).min(0.9));
+    let little = unhindered - got <= TOLERANCE_PCT && wanted.is_none();
+    let at_risk = || Verdict {
+        state: State::AtRisk,
+        short_pct: 0.0,
+        why: format!("got {got:.1} %, seems to have wanted hardly more (estimated from its waits)"),
+    };
     if share.is_some_and(|share| share >= promised) {
-        return kept(format!("got {got:.1} %, {share_text} % of the time in which it was runnable"), 0.0);
-    }
-    // Its due is the promised share of the time in which it wanted to run.
-    let due = promised * (runnable_s / window.seconds.max(1e-9)).min(1.0);
-    let short_pct = due - got;
-    // A closed load that waits this much of the time would have got so much more without waiting.
-    let missed = got / (1.0 - (waited / 100.0).min(0.9)) - got;
-    if missed <= TOLERANCE_PCT && waited <= SHORT_WAITS_PCT && window.wanted_pct.is_none() {
-        return Verdict {
-            state: State::AtRisk,
-            short_pct: 0.0,
-            why: format!("got {got:.1} %, seems to have wanted hardly more (estimated from its waits)"),
+        let of_time = format!("{share_text} % of the time in which it was runnable");
+        if little {
+            let why = format!("got {got:.1} %, {of_time}");
+            return Judgement {
+                supply: Verdict { state: State::Kept, short_pct: 0.0, why },
+                rate: at_risk(),
+            };
+        }
+        // The waits are named as the cause only where they explain what is missing.
+        let because = if wanted.is_none_or(|due| unhindered >= due - TOLERANCE_PCT) {
+            format!(", because waiting stretches the loop (about {unhindered:.1} % without waits)")
+        } else {
+            String::new()
+        };
+        let why = format!(
+            "kept as supply, short as rate{because}: {of_time}, {got:.1} % of {promised:.1} % promised"
+        );
+        let short_pct = wanted.unwrap_or(unhindered).min(promised) - got;
+        return Judgement {
+            supply: Verdict { state: State::Kept, short_pct: 0.0, why: why.clone() },
+            rate: Verdict { state: State::Broken, short_pct, why },
         };
     }
-    Verdict {
-        state: State::Broken,
-        short_pct,
-        why: format!(
-            "got {got:.1} % of {promised:.1} % promised, {share_text} % of the time in which it was runnable"
-        ),
+    if little && waited <= SHORT_WAITS_PCT {
+        return Judgement { supply: at_risk(), rate: at_risk() };
+    }
+    // Its due as supply is the promised share of the time in which it wanted to run.
+    let due = promised * (runnable_s / window.seconds.max(1e-9)).min(1.0);
+    let why = format!(
+        "got {got:.1} % of {promised:.1} % promised, {share_text} % of the time in which it was runnable"
+    );
+    let broken = |short_pct: f64| Verdict { state: State::Broken, short_pct, why: why.clone() };
+    Judgement {
+        supply: broken(due - got),
+        rate: broken(wanted.unwrap_or(unhindered).min(promised).max(due) - got),
     }
 }
 
@@ -188,14 +241,18 @@ mod tests {
         }
     }
 
+    fn supply(promised: f64, window: &Window) -> Verdict {
+        judge(promised, window).supply
+    }
+
     #[test]
     fn the_three_ways_of_keeping_a_promise() {
-        assert_eq!(judge(40.0, &window(0.40, 0.60)).state, State::Kept);
-        assert_eq!(judge(40.0, &window(0.391, 0.60)).state, State::Kept, "within one point");
-        assert_eq!(judge(40.0, &window(0.20, 0.005)).state, State::Kept, "wanted less");
+        assert_eq!(supply(40.0, &window(0.40, 0.60)).state, State::Kept);
+        assert_eq!(supply(40.0, &window(0.391, 0.60)).state, State::Kept, "within one point");
+        assert_eq!(supply(40.0, &window(0.20, 0.005)).state, State::Kept, "wanted less");
         // A closed loop that waited: 33 % of the time, but 33 / (33 + 40) = 45 % of the time in which it was runnable.
-        assert_eq!(judge(40.0, &window(0.33, 0.40)).state, State::Kept);
-        let broken = judge(40.0, &window(0.30, 0.60));
+        assert_eq!(supply(40.0, &window(0.33, 0.40)).state, State::Kept);
+        let broken = supply(40.0, &window(0.30, 0.60));
         assert_eq!(broken.state, State::Broken);
         // 33 % of the time in which it was runnable (90 %), where 40 % of it (36) was due.
         assert!((broken.short_pct - 6.0).abs() < 1e-9 && broken.why.contains("33.3 %"), "{broken:?}");
@@ -204,24 +261,50 @@ mod tests {
     #[test]
     fn known_demand_decides_where_there_is_one() {
         let wanted = |wanted, got, waited| {
-            judge(40.0, &Window { wanted_pct: Some(wanted), ..window(got, waited) }).state
+            supply(40.0, &Window { wanted_pct: Some(wanted), ..window(got, waited) }).state
         };
         assert_eq!(wanted(10.0, 0.095, 0.5), State::Kept);
         assert_eq!(wanted(20.0, 0.10, 0.5), State::Broken);
     }
 
+    /// From docs/guarantees.md: 40/50/30 wanted in closed loops, 40/50/10 promised.
+    #[test]
+    fn a_closed_loop_that_waits_is_kept_as_supply_and_short_as_rate() {
+        let known = Window { wanted_pct: Some(40.0), ..window(0.312, 0.223) };
+        for (window, short) in [(window(0.312, 0.223), 8.8), (known, 8.8)] {
+            let judged = judge(40.0, &window);
+            assert_eq!(
+                (judged.by(Mean::Supply).state, judged.by(Mean::Rate).state),
+                (State::Kept, State::Broken)
+            );
+            assert!((judged.rate.short_pct - short).abs() < 1e-9 && judged.supply.short_pct == 0.0);
+            assert_eq!(
+                judged.rate.why,
+                "kept as supply, short as rate, because waiting stretches the loop (about 40.2 % without waits): \
+                 58.3 % of the time in which it was runnable, 31.2 % of 40.0 % promised"
+            );
+        }
+        // A load that loses time for good: its waits do not stretch anything.
+        let wall = Window { wanted_pct: Some(40.0), ..window(0.30, 0.10) };
+        let judged = judge(40.0, &wall);
+        assert!(judged.is_short_as_rate_only() && !judged.rate.why.contains("because"), "{judged:?}");
+        // Small pieces that wait: nothing is claimed of the rate.
+        let small = judge(10.0, &window(0.02, 0.12));
+        assert_eq!((small.supply.state, small.rate.state), (State::Kept, State::AtRisk));
+    }
+
     #[test]
     fn without_counted_waits_nothing_is_claimed() {
         let blind = Window { waited_s: None, runnable_s: None, ..window(0.2, 0.0) };
-        assert_eq!(judge(40.0, &blind).state, State::Unknown);
-        assert_eq!(judge(19.0, &blind).state, State::Kept);
+        assert_eq!(supply(40.0, &blind).state, State::Unknown);
+        assert_eq!(supply(19.0, &blind).state, State::Kept);
     }
 
     #[test]
     fn small_bursts_that_wait_are_a_risk_and_not_a_verdict() {
-        assert_eq!(judge(40.0, &window(0.0, 0.5)).state, State::Broken, "one that starves is no such case");
+        assert_eq!(supply(40.0, &window(0.0, 0.5)).state, State::Broken, "one that starves is no such case");
         // 1 % of CPU in tiny pieces, each of which waits: 1 / (1 - 0.04) is hardly more.
-        assert_eq!(judge(40.0, &window(0.01, 0.04)).state, State::AtRisk);
+        assert_eq!(supply(40.0, &window(0.01, 0.04)).state, State::AtRisk);
     }
 
     #[test]
@@ -237,7 +320,7 @@ mod tests {
         fn more_cpu_never_makes_it_worse(promised in 1.0f64..100.0, got in 0.0f64..1.0, more in 0.0f64..0.5, total in 0.0f64..1.0) {
             // The same runnable time, more of it got.
             let runnable = total.max(got);
-            let state = |got: f64| judge(promised, &window(got, runnable - got)).state;
+            let state = |got: f64| supply(promised, &window(got, runnable - got)).state;
             if state(got) == State::Kept {
                 prop_assert_eq!(state((got + more).min(runnable)), State::Kept);
             }
@@ -245,10 +328,17 @@ mod tests {
 
         #[test]
         fn a_broken_promise_is_short_of_something(promised in 1.0f64..100.0, got in 0.0f64..1.0, waited in 0.0f64..1.0) {
-            let verdict = judge(promised, &window(got, waited));
+            let verdict = supply(promised, &window(got, waited));
             if verdict.state == State::Broken {
                 prop_assert!(verdict.short_pct > 0.0, "{verdict:?}");
             }
+        }
+
+        #[test]
+        fn as_rate_is_stricter(promised in 1.0f64..100.0, got in 0.0f64..1.0, waited in 0.0f64..2.0, wanted in proptest::option::of(0.0f64..100.0)) {
+            let judged = judge(promised, &Window { wanted_pct: wanted, ..window(got, waited) });
+            prop_assert!(judged.rate.state >= judged.supply.state, "{judged:?}");
+            prop_assert_eq!(judged.rate.state == State::Broken, judged.rate.short_pct > 0.0, "{:?}", judged);
         }
     }
 }

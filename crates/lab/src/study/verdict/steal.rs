@@ -258,7 +258,12 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
             label(best.limit_pct),
             seconds(&best.real_s)
         );
-        let gain = d[GAIN].words(2);
+        // Of one run there is no interval; what was cut off would still have taken longer.
+        let one_cut = none.real_s.n.min(best.real_s.n) < 2 && none.real_s.at_least && !best.real_s.at_least;
+        let gain = match d[GAIN].value.filter(|_| one_cut) {
+            Some(value) => format!("at least {value:.2}"),
+            None => d[GAIN].words(2),
+        };
         let head = match d[GAIN].holds {
             Some(true) => {
                 let cause = if d[CAUSE].yes() { ", because bursts are punished" } else { "" };
@@ -552,6 +557,17 @@ mod tests {
         assert!(v.text.contains("at least 4.") && v.text.contains("more than 10.0 s"), "{}", v.text);
         assert!(v.text.contains("cut off"), "{}", v.text);
         assert_eq!(v.test.interval.unwrap()[1], None);
+    }
+
+    #[test]
+    fn one_run_that_was_cut_off_is_a_lower_bound_too() {
+        let mut long = job(None, Some(WINDOW), 10.0, 9.0);
+        long.tenants[0].ended = crate::record::Ended::TimeLimit("10 s".into());
+        long.tenants[0].runs.clear();
+        long.seconds = 10.0;
+        let study = study(&record(vec![("none", long), ("30 %", job(Some(30.0), Some(WINDOW), 2.0, 0.0))]));
+        let v = study.verdicts.iter().find(|v| v.id == "does-a-limit-help").unwrap();
+        assert!(v.holds.is_none() && v.text.contains("at least 5.00 times as fast"), "{}", v.text);
     }
 
     proptest! {

@@ -34,6 +34,15 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
                 "# promise less, or give it more room: fewer promises on its CPUs, a wider cpuset",
             )
             .severity(Severity::Info),
+        "broken" if !g.offers.is_empty() => rule.fail(
+            subject,
+            evidence,
+            "waiting costs it the rate that is promised, though it gets its share whenever it wants the CPU",
+            format!(
+                "# evenkeel cannot give more by weights; what raises the rate:\n# {}",
+                g.offers.join("\n# ")
+            ),
+        ),
         "broken" => rule.fail(
             subject,
             evidence,
@@ -44,7 +53,7 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
             subject,
             evidence,
             "nothing is done for it",
-            "# promise less, here or in those stated before it, or let its tasks use more CPUs",
+            "# promise less, here or in those stated before it, give it a higher priority, or let its tasks use more CPUs",
         ),
         _ => rule.unknown(subject, evidence),
     }
@@ -81,5 +90,14 @@ mod tests {
             assert_eq!((finding.status, finding.severity), (status, severity), "{state}");
             assert!(finding.evidence.contains("31.0 %") && finding.evidence.contains("2.5 minutes"));
         }
+        // Only its rate is short: nobody took anything, and no weight helps.
+        world.expectations.guarantees = vec![GuaranteeStatus {
+            state: "broken".into(),
+            mean: "rate".into(),
+            offers: vec!["tiers: idle".into()],
+            ..GuaranteeStatus::default()
+        }];
+        let finding = world.only("guarantee");
+        assert!(finding.fix.as_deref().is_some_and(|fix| fix.contains("# tiers: idle")), "{finding:?}");
     }
 }
