@@ -92,7 +92,7 @@ impl Machine {
         self.used_s = used;
         let wanted = if self.held_back { self.limit().unwrap_or(1.0).max(given) } else { given };
         self.meter.pass(wanted.min(1.0), given, seconds);
-        self.hold_back(self.meter.punishes());
+        self.hold_back(self.meter.throttles());
         std::thread::sleep(STEP);
     }
 }

@@ -297,7 +297,7 @@ impl Guest {
 
     /// Whether its rule punishes it now.
     pub fn is_punished(&self) -> bool {
-        self.meter.punishes()
+        self.meter.throttles()
     }
 
     /// Lets it go, ends it if need be, and gives what `exec` noted about its limit.

@@ -10,16 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_model::credit::Meter;
 use evenkeel_model::laboratory::Enforcer;
 
 use super::RunError;
 use super::groups::TenantGroup;
 use crate::burn::{monotonic_ns, no_timer_slack, sleep_until, thread_cpu_ns};
 use crate::record::{EnforcerPoint, EnforcerRecord};
-
-mod meter;
-
-use meter::Meter;
 
 /// Length of a tick.
 const TICK_NS: u64 = 10_000_000;
@@ -105,15 +102,15 @@ fn enforce(
             // Counted at the end of a period: it holds for that one and the next.
             held_until = now + 2 * quota.period_usec * 1000;
         }
-        let held = meter.punishes() && now < held_until;
+        let held = meter.throttles() && now < held_until;
         // Beyond one CPU there is no more to want: the instance has one.
         let demanded_s = if held { (cap * dt).max(given_s) } else { given_s }.min(dt);
         let given_s = given_s.min(demanded_s);
         record.demanded_s += demanded_s;
         record.given_s += given_s;
         record.stolen_s += demanded_s - given_s;
-        record.punished_s += if meter.punishes() { dt } else { 0.0 };
-        meter.step(demanded_s / dt, given_s / dt, dt * enforcer.time_scale);
+        record.punished_s += if meter.throttles() { dt } else { 0.0 };
+        meter.pass(demanded_s / dt, given_s / dt, dt * enforcer.time_scale);
         trace.add((now - instant) as f64 / 1e9, dt, demanded_s, given_s, &meter);
         quota.set(group, &meter, cap);
         (at, usage, throttled) = (now, usage_now, throttled_now);
@@ -135,7 +132,7 @@ struct Quota {
 impl Quota {
     fn set(&mut self, group: &TenantGroup, meter: &Meter, cap: f64) {
         let share = meter.given(cap);
-        let quota = if meter.punishes() && share < cap { quota_of(share) } else { CpuQuota::UNLIMITED };
+        let quota = if meter.throttles() && share < cap { quota_of(share) } else { CpuQuota::UNLIMITED };
         if (quota.quota_usec.value(), quota.period_usec) == (self.usec, self.period_usec) {
             return;
         }
@@ -180,7 +177,7 @@ impl Trace {
             demanded_pct: pct(self.demanded_s),
             given_pct: pct(self.given_s),
             level: meter.level(),
-            punishing: meter.punishes(),
+            punishing: meter.throttles(),
         });
         *self = Self { points: std::mem::take(&mut self.points), every: self.every, ..Self::default() };
         if self.points.len() >= POINTS {
