@@ -7,8 +7,7 @@
 //!   [`private`]: directories for such files.
 //! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
-//! * [`governor`]: the limit under which least CPU is stolen, found while a command runs;
-//!   [`hypervisor`]: one that steals, played on real processes.
+//! * [`steal`]: the steal emulator takes CPU from a cgroup as a hypervisor would.
 //! * [`tune`]: trials of a service with other settings, to find the best.
 //! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
 //! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
@@ -29,7 +28,6 @@ pub mod decide;
 mod engine;
 pub mod exec;
 pub mod fairness;
-pub mod hypervisor;
 pub mod import;
 pub mod load;
 pub mod mix;
@@ -40,6 +38,7 @@ pub mod record;
 pub mod runner;
 pub mod signals;
 pub mod sources;
+pub mod steal;
 pub mod study;
 pub mod tenant;
 pub mod tune;

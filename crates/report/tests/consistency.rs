@@ -9,7 +9,7 @@
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_lab::builtin::{BUILTINS, Builtin, Plan};
 use evenkeel_lab::record::{
-    Account, Cell, Ended, EnforcerRecord, Host, HostUse, Limits, Point, Record, Release, RunRecord, SCHEMA,
+    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, RunRecord, SCHEMA, StealRecord,
     TenantRecord,
 };
 use evenkeel_lab::study::study;
@@ -236,7 +236,7 @@ fn fill(
     }
     cell.seconds = longest;
     cell.activation = (0..cell.tenants.len()).collect();
-    cell.enforcer = experiment.enforcer.as_ref().map(|e| EnforcerRecord {
+    cell.enforcer = experiment.enforcer.as_ref().map(|e| StealRecord {
         rule: e.rule,
         time_scale: e.time_scale,
         demanded_s: 1.0,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::credit::Rule;
-use evenkeel_model::laboratory::{Enforcer, Experiment, Sweep, SweepPoint, TenantSpec};
+use evenkeel_model::laboratory::{Experiment, StealSpec, Sweep, SweepPoint, TenantSpec};
 
 use super::{Builtin, Plan};
 
@@ -55,7 +55,7 @@ fn make(plan: &Plan) -> Experiment {
         time_limit_s: Some(plan.pick(10.0, 120.0)),
         // One virtual CPU: the last one, which the host's own work uses least.
         cpus: plan.cpus.iter().last().map(evenkeel_base::CpuSet::single),
-        enforcer: Some(Enforcer { rule: WINDOW, time_scale: scale }),
+        enforcer: Some(StealSpec { rule: WINDOW, time_scale: scale }),
         tenants: vec![tenant],
         sweeps: vec![Sweep::points("rule", points.collect()), Sweep::points("limit", limits)],
         ..Experiment::new("", "")

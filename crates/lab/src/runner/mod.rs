@@ -21,7 +21,6 @@ mod answers;
 mod cell;
 mod command;
 mod docker;
-pub(crate) mod enforcer;
 mod estimate;
 pub(crate) mod groups;
 mod host;
@@ -33,6 +32,7 @@ mod running;
 mod scratch;
 mod simulate;
 mod spawn;
+mod steal;
 mod work;
 
 pub use estimate::planned_s;

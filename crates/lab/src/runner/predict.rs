@@ -60,7 +60,7 @@ fn credits_left(experiment: &Experiment, tenant: &TenantRecord) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::laboratory::{Enforcer, TenantSpec};
+    use evenkeel_model::laboratory::{StealSpec, TenantSpec};
 
     fn host() -> Host {
         Host {
@@ -99,7 +99,7 @@ mod tests {
     fn a_job_under_a_rule_is_predicted_by_the_credit_model() {
         let mut experiment = Experiment::new("x", "");
         experiment.enforcer =
-            Some(Enforcer { rule: credit::Rule::Constant { stolen: 0.5 }, time_scale: 10.0 });
+            Some(StealSpec { rule: credit::Rule::Constant { stolen: 0.5 }, time_scale: 10.0 });
         experiment.tenants = vec![TenantSpec { run_s: None, events: Some(2000), runs: 1, ..primes("a") }];
         let all = predict(&experiment, &host(), 0);
         assert!((all[0].elapsed_s.unwrap() - 4.0).abs() < 0.05, "{all:?}");
