@@ -5,7 +5,6 @@
 //!   containers; nothing of them is left behind, whatever happens to the starter.
 //! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress;
 //!   [`private`]: directories for such files.
-//! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
 //! * [`steal`]: the steal emulator takes CPU from a cgroup as a hypervisor would.
 //! * [`tune`]: trials of a service with other settings, to find the best.
@@ -24,22 +23,17 @@ pub mod ceiling;
 mod children;
 mod cost;
 mod cri;
-pub mod decide;
 mod engine;
 pub mod exec;
 pub mod fairness;
-pub mod import;
 pub mod load;
 pub mod mix;
 pub mod net;
 pub mod page;
 pub mod private;
-pub mod record;
 pub mod runner;
 pub mod signals;
-pub mod sources;
 pub mod steal;
-pub mod study;
 pub mod tenant;
 pub mod tune;
 pub mod vm;

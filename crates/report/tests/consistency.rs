@@ -7,12 +7,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_base::{CpuSet, Topology};
-use evenkeel_lab::builtin::{BUILTINS, Builtin, Plan};
-use evenkeel_lab::record::{
+use evenkeel_experiment::record::{
     Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, RunRecord, SCHEMA, StealRecord,
     TenantRecord,
 };
-use evenkeel_lab::study::study;
+use evenkeel_experiment::study::study;
+use evenkeel_lab::builtin::{BUILTINS, Builtin, Plan};
 use evenkeel_report::lab;
 
 /// Numbers that look random, the same every time.
@@ -135,7 +135,7 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
 
 fn fill(
     cell: &mut Cell,
-    experiment: &evenkeel_model::laboratory::Experiment,
+    experiment: &evenkeel_experiment::laboratory::Experiment,
     world: &World,
     random: &mut Random,
 ) {

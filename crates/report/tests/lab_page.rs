@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use evenkeel_lab::record::{
+use evenkeel_experiment::record::{
     Account, Cell, Ended, Host, HostUse, Limits, Point, Predicted, Record, Release, RunRecord, SCHEMA,
     StealPoint, StealRecord, TenantRecord,
 };
-use evenkeel_lab::study::{compare, platforms, study};
+use evenkeel_experiment::study::{compare, platforms, study};
 use evenkeel_report::lab;
 
 mod browse;

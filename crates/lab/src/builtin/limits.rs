@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_experiment::laboratory::{Experiment, StealSpec, Sweep, SweepPoint, TenantSpec};
 use evenkeel_model::credit::Rule;
-use evenkeel_model::laboratory::{Experiment, StealSpec, Sweep, SweepPoint, TenantSpec};
 
 use super::{Builtin, Plan};
 
@@ -63,6 +63,6 @@ fn make(plan: &Plan) -> Experiment {
 }
 
 /// As it would be written in a file.
-fn toml_of(rule: &Rule) -> Option<evenkeel_model::laboratory::Value> {
-    evenkeel_model::laboratory::Value::try_from(rule).ok()
+fn toml_of(rule: &Rule) -> Option<evenkeel_experiment::laboratory::Value> {
+    evenkeel_experiment::laboratory::Value::try_from(rule).ok()
 }

@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, CpuSet, Limit};
+use evenkeel_experiment::record::Limits;
 use evenkeel_kernfs::mountinfo::{self, Hierarchies};
 use evenkeel_kernfs::reserve::Reserve;
 use evenkeel_kernfs::{Root, cgroup, cgroupfs};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::RunError;
-use crate::record::Limits;
 use crate::steal::Vcpu;
 use crate::tenant::PREFIX;
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use evenkeel_experiment::laboratory::StealSpec;
+use evenkeel_experiment::record::{StealPoint, StealRecord};
 use evenkeel_model::credit::Meter;
-use evenkeel_model::laboratory::StealSpec;
 
 use super::RunError;
 use super::groups::TenantGroup;
 use crate::burn::{duration_ns, monotonic_ns, no_timer_slack, sleep_until, thread_cpu_ns};
-use crate::record::{StealPoint, StealRecord};
 use crate::steal::{StealEmulator, TICK, Tick, Vcpu};
 
 /// Points kept of the trace.

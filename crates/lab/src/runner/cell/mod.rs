@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_model::laboratory::{Experiment, Tenant};
-
 use super::groups::{TenantGroup, Wanted};
 use super::order::Order;
 use super::scratch::fresh_name;
@@ -13,12 +11,13 @@ use super::steal::StealThread;
 use super::{RunError, predict};
 use crate::page::Page;
 use crate::private::PrivateDir;
-use crate::record::{Cell, Host, Limits, Point, TenantRecord};
 
 mod prepare;
 mod told;
 mod watch;
 
+use evenkeel_experiment::laboratory::{Experiment, Tenant};
+use evenkeel_experiment::record::{Cell, Host, Limits, Point, TenantRecord};
 use prepare::{prepare, start};
 use told::record_of;
 use watch::{release, wait_until_up, watch};

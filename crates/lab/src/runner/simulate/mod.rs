@@ -1,16 +1,16 @@
 //! Experiments on the simulated scheduler: the same file and the same record as [`super::run`], but nothing is run. What `lab
 //! run` shows as predicted is made from the same cells.
 
+use evenkeel_experiment::laboratory::{Experiment, Place};
+use evenkeel_experiment::record::{
+    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, Requirement, RunRecord, SCHEMA,
+    StealRecord, TenantRecord,
+};
 use evenkeel_model::credit::{self, Job};
-use evenkeel_model::laboratory::{Experiment, Place};
 use evenkeel_model::sim::{self, Load, Report, Scenario};
 
 use super::order::Work;
 use super::{About, Progress, RunError, now, to_json, work};
-use crate::record::{
-    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, Requirement, RunRecord, SCHEMA,
-    StealRecord, TenantRecord,
-};
 use crate::workload::Kind;
 
 mod scenario;

@@ -1,10 +1,10 @@
 //! Experiments as `lab run` takes them, simulated.
 
 use evenkeel_base::CpuSet;
-use evenkeel_model::laboratory::{StealSpec, TenantSpec};
+use evenkeel_experiment::laboratory::{StealSpec, TenantSpec};
+use evenkeel_experiment::study::study;
 
 use super::*;
-use crate::study::study;
 
 fn host(cpus: u32) -> Host {
     Host {

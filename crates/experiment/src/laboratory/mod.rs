@@ -19,11 +19,11 @@
 //! ```
 
 use evenkeel_base::{CpuSet, SchedPolicy};
+use evenkeel_model::credit::Rule;
+use evenkeel_model::units::UnitList;
 use serde::{Deserialize, Serialize};
 
-use crate::credit::Rule;
-use crate::experiment::{ExperimentError, line_of, parse_error};
-use crate::units::UnitList;
+use crate::simulation::{ExperimentError, line_of, parse_error};
 
 mod check;
 mod sweep;

@@ -21,7 +21,7 @@ pub struct HostUse {
 
 impl HostUse {
     /// Books a part of this program's CPU time to the steal emulator.
-    pub(crate) fn without_emulator(&mut self, cpu_s: f64) {
+    pub fn without_emulator(&mut self, cpu_s: f64) {
         self.enforcer_cpu_s = Some(cpu_s);
         if let (Some(own), Some(pct)) = (&mut self.harness_cpu_s, &mut self.harness_cpu_pct)
             && *own > 0.0

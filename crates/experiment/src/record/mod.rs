@@ -13,10 +13,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use evenkeel_model::laboratory::Experiment;
+use crate::laboratory::Experiment;
 use serde::{Deserialize, Serialize};
 
-pub(crate) mod disk;
+pub mod disk;
 mod outside;
 mod tenant;
 
