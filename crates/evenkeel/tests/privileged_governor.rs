@@ -1,11 +1,11 @@
-//! `exec --cpu-limit auto` on the real kernel, under hypervisors played by cgroups' quotas. Needs root.
+//! `exec --cpu-limit auto` on the real kernel, under the steal emulator. Needs root.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use evenkeel_lab::hypervisor::{Guest, Order, STEP};
+use evenkeel_lab::steal::{TICK, Victim, VictimCommand};
 use evenkeel_lab::tenant::cgroup::Hierarchies;
 use evenkeel_model::credit::Rule;
 
@@ -13,33 +13,33 @@ use evenkeel_model::credit::Rule;
 const WINDOW: Rule =
     Rule::Window { window_s: 2.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: true };
 
-/// One test at a time: guests need CPUs.
+/// One test at a time: victims need CPUs.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// An endless job on one CPU.
-fn guest(name: &str, limit: Option<&str>, rule: Rule, state: &Path) -> Guest {
+fn victim(name: &str, limit: Option<&str>, rule: Rule, state: &Path) -> Victim {
     let command = ["sh", "-c", "while :; do :; done"].map(str::to_owned);
     let binary = Path::new(env!("CARGO_BIN_EXE_evenkeel"));
-    let order = Order { binary, name, limit, command: &command, dir: None, state };
-    Guest::start(&order, rule, &Hierarchies::find().unwrap()).unwrap()
+    let order = VictimCommand { binary, name, limit, command: &command, dir: None, state };
+    Victim::start(&order, rule, &Hierarchies::find().unwrap()).unwrap()
 }
 
-/// Plays for so long; gives the CPUs that other programs took meanwhile.
-fn play(guests: &mut [&mut Guest], seconds: u64) -> f64 {
+/// Runs for so long; gives the CPUs that other programs took meanwhile.
+fn run(victims: &mut [&mut Victim], seconds: u64) -> f64 {
     let busy_s = || {
         let stat = evenkeel_kernfs::proc_stat::read(&evenkeel_kernfs::Root::host()).unwrap();
         stat.cpus.iter().map(|cpu| cpu.busy_ns).sum::<u64>() as f64 / 1e9
     };
     let (began, before) = (Instant::now(), busy_s());
     while began.elapsed() < Duration::from_secs(seconds) {
-        guests.iter_mut().for_each(|guest| guest.step());
-        std::thread::sleep(STEP);
+        victims.iter_mut().for_each(|victim| victim.tick());
+        std::thread::sleep(TICK);
     }
-    let own: f64 = guests.iter().map(|guest| guest.cpu_s()).sum();
+    let own: f64 = victims.iter().map(|victim| victim.cpu_s()).sum();
     (busy_s() - before - own) / began.elapsed().as_secs_f64()
 }
 
-/// Cgroups of this process's guests.
+/// Cgroups of this process's victims.
 fn groups() -> Vec<PathBuf> {
     let prefix = format!("evenkeel-lab-{}-", std::process::id());
     let mount = Hierarchies::find().unwrap().cpu_mount().to_owned();
@@ -67,10 +67,10 @@ fn until_shown(mut attempt: impl FnMut(&Path) -> Result<(), String>) {
 fn use_that_is_punished_is_held_under_the_edge() {
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
     until_shown(|state| {
-        let mut governed = guest("governed", Some("auto"), WINDOW, state);
-        let mut free = guest("free", None, WINDOW, state);
+        let mut governed = victim("governed", Some("auto"), WINDOW, state);
+        let mut free = victim("free", None, WINDOW, state);
         assert_eq!(groups().len(), 2);
-        let others = play(&mut [&mut governed, &mut free], 11);
+        let others = run(&mut [&mut governed, &mut free], 11);
         // Without a limit 0.4 s are followed by 3 % for good: 0.7 s. Held at the edge it is 20 % of the time: 2 s.
         let (held, punished) = (governed.cpu_s(), free.cpu_s());
         let notes = governed.finish().join("; ");
@@ -95,10 +95,10 @@ fn use_that_is_punished_is_held_under_the_edge() {
 fn a_shared_core_is_left_alone() {
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
     until_shown(|state| {
-        let mut shared = guest("shared", Some("auto"), Rule::Constant { stolen: 0.45 }, state);
-        // A program on another CPU takes nothing from it, and its guest's quota leaves the host its CPUs.
-        let mut beside = guest("beside", None, Rule::None, state);
-        let others = play(&mut [&mut shared, &mut beside], 5);
+        let mut shared = victim("shared", Some("auto"), Rule::Constant { stolen: 0.45 }, state);
+        // A program on another CPU takes nothing from it, and its victim's quota leaves the host its CPUs.
+        let mut beside = victim("beside", None, Rule::None, state);
+        let others = run(&mut [&mut shared, &mut beside], 5);
         drop(beside);
         let got = shared.cpu_s();
         let notes = shared.finish().join("; ");

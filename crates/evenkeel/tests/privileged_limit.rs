@@ -1,99 +1,64 @@
-//! `run --cpu-limit auto` on the real kernel: the scope's cgroup is held under the edge of a hypervisor's rule, which a quota
-//! on a cgroup inside it plays, and everything is put back. Needs root.
+//! `run --cpu-limit auto` on the real kernel: the scope's cgroup is held under the threshold of a steal emulator's rule, and
+//! everything is restored. Needs root.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod scene;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use evenkeel_lab::steal::{StealEmulator, TICK, Vcpu};
 use evenkeel_lab::tenant::cgroup::Hierarchies;
-use evenkeel_model::credit::{Meter, Rule};
+use evenkeel_model::credit::Rule;
 use scene::{Agent, Group, Process, evenkeel, json, run, turn};
 
 /// Use above 20 % over two seconds is punished by 97 %.
 const WINDOW: Rule =
     Rule::Window { window_s: 2.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: true };
-const STEP: Duration = Duration::from_millis(10);
 
-/// A cgroup with an endless job in a cgroup inside it, whose quota plays the hypervisor.
+/// A cgroup with an endless job in a cgroup inside it, from which the emulator steals.
 struct Machine {
     job: Process,
     group: Group,
-    dir: PathBuf,
-    inner: PathBuf,
-    v2: bool,
-    meter: Meter,
-    stepped: Instant,
-    used_s: f64,
-    held_back: bool,
+    /// With the limit that `run` sets.
+    outer: Vcpu,
+    inner: Vcpu,
+    emulator: StealEmulator,
 }
 
 impl Machine {
     fn new(name: &str) -> Self {
         let group = Group::new(name);
         let hierarchies = Hierarchies::find().unwrap();
-        let dir = hierarchies.cpu_mount().join(&group.path[1..]);
-        let v2 = hierarchies.is_v2();
+        let (dir, v2) = (hierarchies.cpu_mount().join(&group.path[1..]), hierarchies.is_v2());
         if v2 {
             fs::write(dir.join("cgroup.subtree_control"), "+cpu").unwrap();
         }
-        let inner = dir.join("vcpu");
-        fs::create_dir(&inner).unwrap();
+        let inner = Vcpu::inside(&dir, v2).unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("echo 0 >{}/cgroup.procs; while :; do :; done", inner.display())]);
+        let script = format!("echo 0 >{}/cgroup.procs; while :; do :; done", inner.dir().display());
+        command.args(["-c", &script]);
         let job = Process::spawn(command);
-        let meter = Meter::new(WINDOW);
-        Self { job, group, dir, inner, v2, meter, stepped: Instant::now(), used_s: 0.0, held_back: false }
+        Self { job, group, outer: Vcpu::new(dir, v2), inner, emulator: StealEmulator::new(WINDOW, 1.0) }
     }
 
-    fn used_s(&self) -> f64 {
+    fn used_ns(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.job.pid())).unwrap();
-        text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+        text.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// The limit of the outer cgroup, CPUs.
-    fn limit(&self) -> Option<f64> {
-        let number = |name: &str| fs::read_to_string(self.dir.join(name)).unwrap().trim().parse::<f64>().ok();
-        if self.v2 {
-            let text = fs::read_to_string(self.dir.join("cpu.max")).unwrap();
-            let (quota, period) = text.trim().split_once(' ').unwrap();
-            return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
-        }
-        Some(number("cpu.cfs_quota_us")? / number("cpu.cfs_period_us")?).filter(|limit| *limit > 0.0)
+    /// The rule begins anew, with nothing used yet.
+    fn begin(&mut self) {
+        self.emulator.release(&self.inner);
+        self.emulator = StealEmulator::new(WINDOW, 1.0);
+        self.emulator.begin(&self.inner, self.used_ns(), self.outer.limit());
     }
 
-    fn hold_back(&mut self, hold: bool) {
-        if hold == self.held_back {
-            return;
-        }
-        // 3 % of a CPU; a period long enough for the least quota.
-        let (file, text) = match (self.v2, hold) {
-            (true, true) => ("cpu.max", "1000 33000"),
-            (true, false) => ("cpu.max", "max"),
-            (false, true) => {
-                fs::write(self.inner.join("cpu.cfs_period_us"), "50000").unwrap();
-                ("cpu.cfs_quota_us", "1500")
-            }
-            (false, false) => ("cpu.cfs_quota_us", "-1"),
-        };
-        // The kernel refuses more than the outer group has at the moment; then at the next step.
-        self.held_back = fs::write(self.inner.join(file), text).is_ok() == hold;
-    }
-
-    fn step(&mut self) {
-        let seconds = self.stepped.elapsed().as_secs_f64().max(1e-6);
-        self.stepped = Instant::now();
-        let used = self.used_s();
-        let given = ((used - self.used_s) / seconds).min(1.0);
-        self.used_s = used;
-        let wanted = if self.held_back { self.limit().unwrap_or(1.0).max(given) } else { given };
-        self.meter.pass(wanted.min(1.0), given, seconds);
-        self.hold_back(self.meter.punishes());
-        std::thread::sleep(STEP);
+    fn tick(&mut self) {
+        self.emulator.tick(Some(&self.inner), self.used_ns(), self.outer.limit());
+        std::thread::sleep(TICK);
     }
 }
 
@@ -102,10 +67,10 @@ impl Drop for Machine {
         let _ = self.job.0.kill();
         let _ = self.job.0.wait();
         for _ in 0..100 {
-            if fs::remove_dir(&self.inner).is_ok() {
+            if fs::remove_dir(self.inner.dir()).is_ok() {
                 return;
             }
-            std::thread::sleep(STEP);
+            std::thread::sleep(TICK);
         }
     }
 }
@@ -122,27 +87,28 @@ fn a_scope_is_held_under_the_edge_and_put_back() {
     // Killed while a limit is in force: `restore` takes it off.
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
     let began = Instant::now();
-    while machine.limit().is_none() {
+    machine.begin();
+    while machine.outer.limit().is_none() {
         assert!(began.elapsed() < Duration::from_secs(30), "no limit was ever set: {}", agent.words());
-        machine.step();
+        machine.tick();
     }
     agent.process.kill().unwrap();
     agent.process.wait().unwrap();
-    machine.hold_back(false);
+    machine.emulator.release(&machine.inner);
     assert_eq!(run(dir.path(), &["restore"]).status.code(), Some(0));
     assert_eq!(machine.group.files(), found);
 
     // With time to learn the rule: most of the time its limit is near the edge, and what it gets is no token.
-    machine.meter = Meter::new(WINDOW);
+    machine.begin();
     let timed = [&args[..], &["--for", "14s"]].concat();
     let mut agent = Agent::start(evenkeel(dir.path(), &timed), dir.path());
-    let (before, began, mut near) = (machine.used_s(), Instant::now(), 0);
+    let (before, began, mut near) = (machine.used_ns(), Instant::now(), 0);
     while agent.process.try_wait().unwrap().is_none() {
-        machine.step();
-        near += usize::from(machine.limit().is_some_and(|limit| (0.1..0.3).contains(&limit)));
+        machine.tick();
+        near += usize::from(machine.outer.limit().is_some_and(|limit| (0.1..0.3).contains(&limit)));
     }
-    let share = (machine.used_s() - before) / began.elapsed().as_secs_f64();
-    machine.hold_back(false);
+    let share = (machine.used_ns() - before) as f64 / 1e9 / began.elapsed().as_secs_f64();
+    machine.emulator.release(&machine.inner);
     let output = agent.end();
     let document = json(&output);
     let limit = &document["cpu_limit"];

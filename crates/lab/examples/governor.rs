@@ -1,9 +1,9 @@
-//! `exec --cpu-limit auto` against a hypervisor played by an outer cgroup, beside no limit and fixed ones.
+//! `exec --cpu-limit auto` under the steal emulator, beside no limit and fixed ones.
 //!
 //!     governor BINARY RULE [--scale 40] [--limits 15,18,20,22,25] [--rounds 1] [--within 55] [--apart 0.7] -- COMMAND..
 //!
 //! RULE: none, window (100 s, 20 %, 97 %, `--scale` times faster), shared (45 %), credits (`--credit-s` CPU seconds saved
-//! up, 10 % earned). In each round all guests run the COMMAND side by side, `--apart` seconds after each other, in turning
+//! up, 10 % earned). In each round all victims run the COMMAND side by side, `--apart` seconds after each other, in turning
 //! order, so that all meet the same machine. Told is how long each took (means of the rounds), relative to the best fixed
 //! limit and to no limit; one that was not done `--within` seconds after the start counts as having taken at least so
 //! long.
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use evenkeel_lab::hypervisor::{Guest, Order, STEP};
 use evenkeel_lab::private::PrivateDir;
+use evenkeel_lab::steal::{TICK, Victim, VictimCommand};
 use evenkeel_lab::tenant::cgroup::Hierarchies;
 use evenkeel_model::credit::Rule;
 
@@ -95,15 +95,15 @@ fn round(job: &Job, number: usize, state: &Path, hierarchies: &Hierarchies) -> R
     if number % 2 == 1 {
         order.reverse();
     }
-    let mut guests: Vec<(usize, Guest)> = Vec::new();
+    let mut victims: Vec<(usize, Victim)> = Vec::new();
     let began = Instant::now();
     loop {
         let step = Instant::now();
-        if let Some(&next) = order.get(guests.len())
-            && began.elapsed() >= job.apart * guests.len() as u32
+        if let Some(&next) = order.get(victims.len())
+            && began.elapsed() >= job.apart * victims.len() as u32
         {
             let (name, limit) = &job.limits[next];
-            let order = Order {
+            let order = VictimCommand {
                 binary: &job.binary,
                 name,
                 limit: limit.as_deref(),
@@ -111,21 +111,21 @@ fn round(job: &Job, number: usize, state: &Path, hierarchies: &Hierarchies) -> R
                 dir: None,
                 state,
             };
-            guests.push((next, Guest::start(&order, job.rule, hierarchies).map_err(|e| e.to_string())?));
+            victims.push((next, Victim::start(&order, job.rule, hierarchies).map_err(|e| e.to_string())?));
         }
-        guests.iter_mut().for_each(|(_, guest)| guest.step());
-        let done = guests.len() == job.limits.len() && guests.iter().all(|(_, g)| g.took().is_some());
+        victims.iter_mut().for_each(|(_, victim)| victim.tick());
+        let done = victims.len() == job.limits.len() && victims.iter().all(|(_, g)| g.took().is_some());
         if done || began.elapsed() > job.within {
             break;
         }
-        std::thread::sleep(STEP.saturating_sub(step.elapsed()));
+        std::thread::sleep(TICK.saturating_sub(step.elapsed()));
     }
-    guests.sort_by_key(|(index, _)| *index);
-    let times = guests.iter().map(|(_, g)| (g.age().as_secs_f64(), g.took().is_some())).collect();
+    victims.sort_by_key(|(index, _)| *index);
+    let times = victims.iter().map(|(_, g)| (g.age().as_secs_f64(), g.took().is_some())).collect();
     let mut notes = Vec::new();
-    for (_, guest) in &mut guests {
-        let noted = guest.finish();
-        if guest.name() == AUTO {
+    for (_, victim) in &mut victims {
+        let noted = victim.finish();
+        if victim.name() == AUTO {
             notes = noted;
         }
     }

@@ -19,14 +19,14 @@ use anyhow::{Context as _, bail};
 use clap::Parser;
 use evenkeel_actuate::{Kernel as _, Linux};
 use evenkeel_base::{CpuQuota, GroupRef, Limit, Nice, SchedAttr, Setting, Target};
+use evenkeel_experiment::simulation::{Experiment, GroupSpec, Kind, TaskSpec};
+use evenkeel_experiment::validation::{self, Comparison, RUNS, Record};
 use evenkeel_lab::load::{Common, Gauge, Known, LoadSpec, run, stop_flag_on_signals};
 use evenkeel_lab::tenant::cgroup::{Hierarchies, LabGroup};
 use evenkeel_lab::tenant::{Member, PREFIX, Place, Starter};
 use evenkeel_lab::workload::Kind as LoadKind;
 use evenkeel_lab::workload::duty::{Duty, DutyKind};
 use evenkeel_lab::workload::spin::Spin;
-use evenkeel_model::experiment::{Experiment, GroupSpec, Kind, TaskSpec};
-use evenkeel_model::validation::{self, Comparison, RUNS, Record};
 
 /// CPU others may use before a run is thrown away, percent of one CPU.
 const OTHERS_PCT: f64 = 4.0;

@@ -5,10 +5,8 @@
 //!   containers; nothing of them is left behind, whatever happens to the starter.
 //! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress;
 //!   [`private`]: directories for such files.
-//! * [`record`]: what an experiment measured, on disk; [`sources`]: the figures of others shown beside.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
-//! * [`governor`]: the limit under which least CPU is stolen, found while a command runs;
-//!   [`hypervisor`]: one that steals, played on real processes.
+//! * [`steal`]: the steal emulator takes CPU from a cgroup as a hypervisor would.
 //! * [`tune`]: trials of a service with other settings, to find the best.
 //! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
 //! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
@@ -25,22 +23,17 @@ pub mod ceiling;
 mod children;
 mod cost;
 mod cri;
-pub mod decide;
 mod engine;
 pub mod exec;
 pub mod fairness;
-pub mod hypervisor;
-pub mod import;
 pub mod load;
 pub mod mix;
 pub mod net;
 pub mod page;
 pub mod private;
-pub mod record;
 pub mod runner;
 pub mod signals;
-pub mod sources;
-pub mod study;
+pub mod steal;
 pub mod tenant;
 pub mod tune;
 pub mod vm;

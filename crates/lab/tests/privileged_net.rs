@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::CpuSet;
+use evenkeel_experiment::study::stats;
 use evenkeel_lab::net::iproute;
 use evenkeel_lab::net::measure::{Measured, Timing};
 use evenkeel_lab::net::namespace::Namespace;
@@ -17,7 +18,6 @@ use evenkeel_lab::net::scene::NamespaceScene;
 use evenkeel_lab::net::tool_scene::ToolScene;
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::net::wiring::{Nic, UPLINK, Wiring};
-use evenkeel_lab::study::stats;
 
 /// One at a time: the dumps compared are the host's.
 static HOST: Mutex<()> = Mutex::new(());

@@ -8,12 +8,12 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::CpuSet;
+use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::record::{Cell, Ended, Record, TenantRecord};
+use evenkeel_experiment::study::study;
 use evenkeel_kernfs::Root;
 use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_lab::record::{Cell, Ended, Record, TenantRecord};
 use evenkeel_lab::runner::{About, Options, RunError, online, run};
-use evenkeel_lab::study::study;
-use evenkeel_model::laboratory::Experiment;
 
 /// Shares are only what they are while nobody else of this program runs.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use evenkeel_model::validation::{self, Record};
+use evenkeel_experiment::validation::{self, Record};
 
 /// The example of this crate that measures and compares (built along with the tests).
 fn validate(args: &[&str], record: &Path) -> Output {

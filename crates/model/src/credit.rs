@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 const STEP_S: f64 = 0.1;
 /// A job that takes longer than this (two weeks) is given up.
 const GIVE_UP_S: f64 = 14.0 * 86_400.0;
+/// Credits that must have come together again before all that is wanted is given.
+const MARGIN: f64 = 0.05;
 
 /// What the hypervisor does about use. Shares are of one CPU, 0..1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -137,9 +139,9 @@ impl Meter {
         self.state.given(&self.rule, demand)
     }
 
-    /// Whether CPU is being stolen as a punishment now.
-    pub fn punishes(&self) -> bool {
-        self.state.stealing || self.state.penalty_left > 0.0
+    /// Whether the rule keeps CPU back now.
+    pub fn throttles(&self) -> bool {
+        self.state.throttling
     }
 
     /// Lets time pass with a demand and what was given of it, shares of one CPU.
@@ -161,21 +163,35 @@ impl Meter {
     pub fn credits(&self) -> Option<f64> {
         self.state.credits(&self.rule)
     }
+
+    /// What the rule looks at: use over the window in percent, bucket in CPU seconds, or credits.
+    pub fn level(&self) -> f64 {
+        match self.rule {
+            Rule::Window { window_s, .. } => 100.0 * self.state.sum / window_s.max(STEP_S),
+            _ => self.state.level,
+        }
+    }
 }
 
 #[derive(Debug)]
 struct State {
     window: VecDeque<f64>,
     sum: f64,
-    stealing: bool,
+    /// Bucket (CPU seconds) or credits.
     level: f64,
-    penalty_left: f64,
+    penalty_left_s: f64,
+    throttling: bool,
 }
 
 impl State {
     fn new(rule: &Rule) -> Self {
         let level = if let Rule::Credits { start, .. } = rule { *start } else { 0.0 };
-        Self { window: VecDeque::new(), sum: 0.0, stealing: false, level, penalty_left: 0.0 }
+        let throttling = match rule {
+            Rule::Constant { .. } => true,
+            Rule::Credits { .. } => level <= 0.0,
+            Rule::None | Rule::Window { .. } | Rule::Penalty { .. } => false,
+        };
+        Self { window: VecDeque::new(), sum: 0.0, level, penalty_left_s: 0.0, throttling }
     }
 
     fn credits(&self, rule: &Rule) -> Option<f64> {
@@ -184,18 +200,12 @@ impl State {
 
     fn given(&self, rule: &Rule, demand: f64) -> f64 {
         match *rule {
+            _ if !self.throttling => demand,
             Rule::None => demand,
-            Rule::Constant { stolen } => demand * (1.0 - stolen),
-            Rule::Window { stolen, .. } if self.stealing => demand * (1.0 - stolen),
-            Rule::Penalty { stolen, .. } if self.penalty_left > 0.0 => demand * (1.0 - stolen),
-            Rule::Window { .. } | Rule::Penalty { .. } => demand,
-            Rule::Credits { per_hour, .. } => {
-                if self.level > 0.0 {
-                    demand
-                } else {
-                    demand.min(per_hour / 60.0)
-                }
+            Rule::Constant { stolen } | Rule::Window { stolen, .. } | Rule::Penalty { stolen, .. } => {
+                demand * (1.0 - stolen)
             }
+            Rule::Credits { per_hour, .. } => demand.min(per_hour / 60.0),
         }
     }
 
@@ -209,21 +219,26 @@ impl State {
                 while self.window.len() as f64 * STEP_S > window_s {
                     self.sum -= self.window.pop_front().unwrap_or(0.0);
                 }
+                // A window that is not full yet counts its missing part as unused.
                 let share = self.sum / window_s.max(STEP_S);
-                self.stealing = if self.stealing { share >= below } else { share > above };
+                self.throttling = if self.throttling { share >= below } else { share > above };
             }
             Rule::Penalty { free, burst_s, penalty_s, .. } => {
-                if self.penalty_left > 0.0 {
-                    self.penalty_left -= dt;
+                if self.throttling {
+                    self.penalty_left_s -= dt;
+                    self.throttling = self.penalty_left_s > 0.0;
                     return;
                 }
                 self.level = (self.level + (demand - free) * dt).max(0.0);
                 if self.level >= burst_s {
-                    (self.level, self.penalty_left) = (0.0, penalty_s);
+                    (self.level, self.penalty_left_s, self.throttling) = (0.0, penalty_s, penalty_s > 0.0);
                 }
             }
             Rule::Credits { per_hour, cap, .. } => {
                 self.level = (self.level + (per_hour / 3600.0 - given / 60.0) * dt).clamp(0.0, cap);
+                // A little is earned all the time: without a margin it would flicker.
+                self.throttling =
+                    if self.throttling { self.level < MARGIN.min(cap) } else { self.level <= 0.0 };
             }
         }
     }
@@ -231,6 +246,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Minutes.
@@ -279,5 +296,102 @@ mod tests {
     fn a_job_that_cannot_end_is_given_up() {
         let out = run(&Rule::None, Job { cpu_s: 1.0, busy: 1.0 }, Some(0.0));
         assert_eq!(out.real_s, None);
+    }
+
+    const WINDOW: Rule =
+        Rule::Window { window_s: 100.0, above: 0.33, below: 0.2, stolen: 0.97, counts_stolen: true };
+
+    #[test]
+    fn throttling_ends_only_below_the_lower_threshold() {
+        let mut meter = Meter::new(WINDOW);
+        meter.pass(1.0, 1.0, 40.0);
+        assert!(meter.throttles());
+        // 40 s of full use leave the window after 100 s in all; until then use stays above a fifth.
+        meter.pass(0.0, 0.0, 70.0);
+        assert!(meter.throttles() && meter.level() < 33.0, "{}", meter.level());
+        meter.pass(0.0, 0.0, 30.0);
+        assert!(!meter.throttles());
+    }
+
+    #[test]
+    fn without_credits_only_the_baseline_is_given() {
+        let mut meter = Meter::new(Rule::t2_micro(1.0));
+        meter.pass(1.0, 1.0, 150.0);
+        assert!(meter.throttles() && (meter.given(1.0) - 0.1).abs() < 1e-9);
+        assert!(meter.credits().unwrap() < MARGIN);
+        // At its baseline it stays there.
+        for _ in 0..1000 {
+            meter.pass(1.0, meter.given(1.0), 0.1);
+            assert!(meter.throttles());
+        }
+    }
+
+    fn rules() -> impl Strategy<Value = Rule> {
+        let window = (2.0..200.0, 0.1..0.9, 0.1..1.0, 0.3..1.0, any::<bool>()).prop_map(
+            |(window_s, above, part, stolen, counts_stolen)| {
+                let below = above * part;
+                Rule::Window { window_s, above, below, stolen, counts_stolen }
+            },
+        );
+        let penalty =
+            (0.0..0.5, 0.5..20.0, 0.3..1.0, 1.0..200.0).prop_map(|(free, burst_s, stolen, penalty_s)| {
+                Rule::Penalty { free, burst_s, stolen, penalty_s }
+            });
+        let credits =
+            (0.0..3.0, 1.0..30.0).prop_map(|(start, per_hour)| Rule::Credits { start, per_hour, cap: 144.0 });
+        prop_oneof![
+            Just(Rule::None),
+            (0.0..1.0).prop_map(|stolen| Rule::Constant { stolen }),
+            window,
+            penalty,
+            credits
+        ]
+    }
+
+    proptest! {
+        /// Whoever plays the rule in ticks of their own gets what [`run`] reckons.
+        #[test]
+        fn the_length_of_ticks_does_not_matter(rule in rules(), demand in 0.05..1.0, tick_s in 0.005..0.5) {
+            let job = Job { cpu_s: 60.0, busy: 1.0 };
+            let reckoned = run(&rule, job, Some(demand));
+            let reckoned_s = reckoned.real_s.filter(|s| *s < 20_000.0);
+            prop_assume!(reckoned_s.is_some());
+            let reckoned_s = reckoned_s.unwrap_or_default();
+            let (mut meter, mut left, mut time, mut turns) = (Meter::new(rule), job.cpu_s, 0.0, 0);
+            let mut throttled = meter.throttles();
+            while left > 0.0 {
+                let given = meter.given(demand);
+                meter.pass(demand, given, tick_s);
+                left -= given * tick_s;
+                time += tick_s;
+                turns += i32::from(meter.throttles() != throttled);
+                throttled = meter.throttles();
+            }
+            // A change of rule is noticed a tick late at most, and what that gives or takes is made up for at the other's rate.
+            let late_s = f64::from(turns + 1) * (tick_s + STEP_S);
+            let slowest = reckoned_s / job.cpu_s;
+            prop_assert!(
+                (time - reckoned_s).abs() <= 0.05 * reckoned_s + late_s * slowest.max(1.0),
+                "{rule:?} at {demand}, {tick_s}: {time} against {reckoned_s}, {turns} turns"
+            );
+        }
+
+        #[test]
+        fn nobody_gets_more_than_wanted_and_only_throttling_takes(
+            rule in rules(), demands in prop::collection::vec((0.0..1.0, 0.01..20.0), 1..60)
+        ) {
+            let mut meter = Meter::new(rule);
+            for (demand, seconds) in demands {
+                let given = meter.given(demand);
+                prop_assert!((0.0..=demand).contains(&given), "{given} of {demand}");
+                prop_assert!(meter.throttles() || given == demand);
+                prop_assert!(meter.given(1.0) >= given, "more wanted, less given");
+                meter.pass(demand, given, seconds);
+                if let (Rule::Credits { cap, .. }, Some(credits)) = (rule, meter.credits()) {
+                    prop_assert!((0.0..=cap).contains(&credits), "{credits}");
+                }
+                prop_assert!(meter.level() >= -1e-9, "{}", meter.level());
+            }
+        }
     }
 }

@@ -7,12 +7,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_base::{CpuSet, Topology};
-use evenkeel_lab::builtin::{BUILTINS, Builtin, Plan};
-use evenkeel_lab::record::{
-    Account, Cell, Ended, EnforcerRecord, Host, HostUse, Limits, Point, Record, Release, RunRecord, SCHEMA,
+use evenkeel_experiment::record::{
+    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, RunRecord, SCHEMA, StealRecord,
     TenantRecord,
 };
-use evenkeel_lab::study::study;
+use evenkeel_experiment::study::study;
+use evenkeel_lab::builtin::{BUILTINS, Builtin, Plan};
 use evenkeel_report::lab;
 
 /// Numbers that look random, the same every time.
@@ -135,7 +135,7 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
 
 fn fill(
     cell: &mut Cell,
-    experiment: &evenkeel_model::laboratory::Experiment,
+    experiment: &evenkeel_experiment::laboratory::Experiment,
     world: &World,
     random: &mut Random,
 ) {
@@ -236,7 +236,7 @@ fn fill(
     }
     cell.seconds = longest;
     cell.activation = (0..cell.tenants.len()).collect();
-    cell.enforcer = experiment.enforcer.as_ref().map(|e| EnforcerRecord {
+    cell.enforcer = experiment.enforcer.as_ref().map(|e| StealRecord {
         rule: e.rule,
         time_scale: e.time_scale,
         demanded_s: 1.0,

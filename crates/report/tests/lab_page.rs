@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use evenkeel_lab::record::{
-    Account, Cell, Ended, EnforcerPoint, EnforcerRecord, Host, HostUse, Limits, Point, Predicted, Record,
-    Release, RunRecord, SCHEMA, TenantRecord,
+use evenkeel_experiment::record::{
+    Account, Cell, Ended, Host, HostUse, Limits, Point, Predicted, Record, Release, RunRecord, SCHEMA,
+    StealPoint, StealRecord, TenantRecord,
 };
-use evenkeel_lab::study::{compare, platforms, study};
+use evenkeel_experiment::study::{compare, platforms, study};
 use evenkeel_report::lab;
 
 mod browse;
@@ -206,7 +206,7 @@ fn limits() -> Record {
         };
         cell.seconds = seconds;
         cell.predicted = None;
-        cell.enforcer = Some(EnforcerRecord {
+        cell.enforcer = Some(StealRecord {
             rule,
             time_scale: 100.0,
             demanded_s: cpu,
@@ -215,7 +215,7 @@ fn limits() -> Record {
             punished_s: 0.0,
             credits: None,
             trace: (0..40)
-                .map(|n| EnforcerPoint {
+                .map(|n| StealPoint {
                     at_s: seconds * f64::from(n) / 40.0,
                     demanded_pct: quota_pct.unwrap_or(100.0),
                     given_pct: if n % 8 < 2 { 30.0 } else { 3.0 },

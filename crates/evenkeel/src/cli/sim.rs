@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use evenkeel_base::stats::median;
-use evenkeel_model::experiment::Experiment;
-use evenkeel_model::laboratory::Experiment as LabExperiment;
+use evenkeel_experiment::laboratory::Experiment as LabExperiment;
+use evenkeel_experiment::simulation::Experiment;
 use evenkeel_model::sim::{Report, Scenario, simulate};
 use serde_json::json;
 

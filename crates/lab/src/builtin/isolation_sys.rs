@@ -1,7 +1,7 @@
 //! `isolation-sys`: work with much system time beside a neighbour that burns CPU, by share of the machine: the source's
 //! tables, which it left empty.
 
-use evenkeel_model::laboratory::{Experiment, Sweep, SweepPoint, TenantSpec};
+use evenkeel_experiment::laboratory::{Experiment, Sweep, SweepPoint, TenantSpec};
 
 use super::{Builtin, Plan, sieve};
 

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_experiment::laboratory::{Experiment, StealSpec, Sweep, SweepPoint, TenantSpec};
 use evenkeel_model::credit::Rule;
-use evenkeel_model::laboratory::{Enforcer, Experiment, Sweep, SweepPoint, TenantSpec};
 
 use super::{Builtin, Plan};
 
@@ -55,7 +55,7 @@ fn make(plan: &Plan) -> Experiment {
         time_limit_s: Some(plan.pick(10.0, 120.0)),
         // One virtual CPU: the last one, which the host's own work uses least.
         cpus: plan.cpus.iter().last().map(evenkeel_base::CpuSet::single),
-        enforcer: Some(Enforcer { rule: WINDOW, time_scale: scale }),
+        enforcer: Some(StealSpec { rule: WINDOW, time_scale: scale }),
         tenants: vec![tenant],
         sweeps: vec![Sweep::points("rule", points.collect()), Sweep::points("limit", limits)],
         ..Experiment::new("", "")
@@ -63,6 +63,6 @@ fn make(plan: &Plan) -> Experiment {
 }
 
 /// As it would be written in a file.
-fn toml_of(rule: &Rule) -> Option<evenkeel_model::laboratory::Value> {
-    evenkeel_model::laboratory::Value::try_from(rule).ok()
+fn toml_of(rule: &Rule) -> Option<evenkeel_experiment::laboratory::Value> {
+    evenkeel_experiment::laboratory::Value::try_from(rule).ok()
 }

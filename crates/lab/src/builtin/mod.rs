@@ -2,9 +2,8 @@
 //! here with a `BUILTIN`, and a line in `BUILTINS`.
 
 use evenkeel_base::{CpuSet, Topology};
-use evenkeel_model::laboratory::{Experiment, TenantSpec};
-
-use crate::record::Host;
+use evenkeel_experiment::laboratory::{Experiment, TenantSpec};
+use evenkeel_experiment::record::Host;
 
 mod alone;
 mod balance;
@@ -29,7 +28,7 @@ pub struct Builtin {
     pub name: &'static str,
     /// What it shows, one sentence.
     pub about: &'static str,
-    /// The source's tables it stands beside ([`crate::sources`]).
+    /// The source's tables it stands beside ([`evenkeel_experiment::sources`]).
     pub sources: &'static [&'static str],
     /// Makes it for a host.
     pub make: fn(&Plan) -> Experiment,
@@ -135,7 +134,7 @@ mod tests {
                     let points = experiment.points().unwrap();
                     assert!(!points.is_empty(), "{}", builtin.name);
                     for source in builtin.sources {
-                        assert!(crate::sources::table(source).is_some(), "{source}");
+                        assert!(evenkeel_experiment::sources::table(source).is_some(), "{source}");
                     }
                     for point in points {
                         let n = point.experiment.tenants().len();

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use evenkeel_base::CpuSet;
+use evenkeel_experiment::record::{FILE, Host, RecordError, Requirement, disk};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Options, Point};
 use crate::net::measure::Measured;
-use crate::record::{FILE, Host, RecordError, Requirement, disk};
 use crate::vm::machine::VmThread;
 
 /// Value of [`TenantsRecord::schema`].

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use evenkeel_base::CpuSet;
+use evenkeel_experiment::record::{Host, RecordError, Requirement};
 use evenkeel_kernfs::{Root, proc_stat};
 
 use super::plan::{Kind, Options, Point, Which, order};
@@ -17,7 +18,6 @@ use crate::net::measure::{Timing, cpu_ns};
 use crate::net::scene::NamespaceScene;
 use crate::net::tool_scene::ToolScene;
 use crate::net::wiring::Nic;
-use crate::record::{Host, RecordError, Requirement};
 use crate::tenant::cgroup::weight_of;
 use crate::tenant::{Place, Starter};
 use crate::vm::VmError;
@@ -134,7 +134,7 @@ fn open(
     bench: &mut Bench<'_>,
 ) -> Result<TenantsRecord, RunError> {
     fs::create_dir_all(folder).map_err(|error| RecordError::Io { path: folder.to_owned(), error })?;
-    if folder.join(crate::record::FILE).exists() {
+    if folder.join(evenkeel_experiment::record::FILE).exists() {
         let other = |found: String| RunError::Other { folder: folder.to_owned(), found };
         let record = TenantsRecord::load(folder).map_err(|error| other(error.to_string()))?;
         if record.options != *options {

@@ -1,15 +1,15 @@
 //! Figures from a record alone: means over repetitions with their intervals, bias, Jain's index, verdicts in words.
 
 use evenkeel_base::run::Estimate;
+use evenkeel_experiment::decide::{Verdict, t_factor};
+use evenkeel_experiment::record::{Host, Requirement};
+use evenkeel_experiment::study::stats::{bias_pct, jain, mean};
 use evenkeel_model::fair::{FairGroup, FairTask, solve};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Kind, Point};
 use super::record::{Cell, TenantsRecord};
-use crate::decide::{Verdict, t_factor};
 use crate::net::figures::spread;
-use crate::record::{Host, Requirement};
-use crate::study::stats::{bias_pct, jain, mean};
 
 /// Value of [`Study::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-tenants-study/v1";
@@ -213,7 +213,7 @@ fn feasible(host: &Host, point: &Point, cell: &Cell) -> Option<Vec<f64>> {
         cpus: None,
     };
     let tasks: Vec<FairTask> = (0..groups.len()).map(task).collect();
-    let got = solve(&crate::study::point::machine(host)?, &groups, &tasks).ok()?.groups;
+    let got = solve(&evenkeel_experiment::study::point::machine(host)?, &groups, &tasks).ok()?.groups;
     let sum: f64 = got.iter().sum();
     (sum > 0.0).then(|| got.iter().map(|cpus| 100.0 * cpus / sum).collect())
 }

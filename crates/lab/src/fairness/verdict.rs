@@ -1,11 +1,12 @@
-//! What the figures of tenants mean, in words; decided in one place, see [`crate::decide`].
+//! What the figures of tenants mean, in words; decided in one place, see [`evenkeel_experiment::decide`].
+
+use evenkeel_experiment::decide::{Claim, Draft, Figure, Mean, Verdict, page};
+use evenkeel_experiment::study::stats::bias_pct;
 
 use super::plan::Which;
 use super::record::{Cell, TenantsRecord};
 use super::study::{Row, cpu_shares, series};
-use crate::decide::{Claim, Draft, Figure, Mean, Verdict, page};
 use crate::net::measure::Measured;
-use crate::study::stats::bias_pct;
 
 /// The source's bound on the bias of default machines, percent.
 const BIAS_PCT: f64 = 10.0;
@@ -166,7 +167,7 @@ fn deviation(record: &TenantsRecord, row: &Row, due: &[f64]) -> Option<Figure> {
         mean(record, row, |cell| Some(100.0 * (cpu_shares(cell)?.get(tenant)? / due.get(tenant)? - 1.0)))
     };
     let all = (0..due.len()).map(off).collect::<Option<Vec<Mean>>>()?;
-    (!all.is_empty()).then(|| crate::study::sample::deviation(all))
+    (!all.is_empty()).then(|| evenkeel_experiment::study::sample::deviation(all))
 }
 
 fn weights<'a>(record: &'a TenantsRecord, row: &'a Row) -> Option<Draft<'a>> {

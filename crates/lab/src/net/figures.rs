@@ -1,8 +1,7 @@
 //! Over how many CPUs a load is spread, medians with their interval, and how flows are split over tenants.
 
 use evenkeel_base::run::Estimate;
-
-use crate::study::stats::jain;
+use evenkeel_experiment::study::stats::jain;
 
 /// Over how many CPUs a load is spread: n times Jain's index of their loads. 1 when one CPU has all of it.
 pub fn spread(cpu_pct: &[f64]) -> Option<f64> {

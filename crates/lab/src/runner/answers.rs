@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use evenkeel_experiment::record::{Account, Release, RunRecord};
+
 use super::order::Answer;
-use crate::record::{Account, Release, RunRecord};
 
 /// All answers of a tenant.
 #[derive(Debug, Clone, PartialEq, Default)]

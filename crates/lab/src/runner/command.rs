@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::CpuSet;
+use evenkeel_experiment::record::{Account, RunRecord};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::children::end_with;
-use crate::record::{Account, RunRecord};
 
 /// How often threads are looked at.
 const SAMPLE_MS: u64 = 50;

@@ -1,16 +1,16 @@
 //! How long an experiment will take, before anything is run: what its tenants were asked for, the fair share each gets
 //! while all of them run, and what a cell costs around them.
 
+use evenkeel_experiment::laboratory::{Experiment, Place, Tenant};
+use evenkeel_experiment::record::Host;
+use evenkeel_experiment::study::point::machine;
 use evenkeel_model::credit;
 use evenkeel_model::fair::{FairGroup, FairTask, solve};
-use evenkeel_model::laboratory::{Experiment, Place, Tenant};
 
 use super::order::Work;
 use super::work;
 use crate::cost;
 use crate::load::LoadSpec;
-use crate::record::Host;
-use crate::study::point::machine;
 use crate::workload::Kind;
 use crate::workload::sieve::ReadMode;
 
@@ -144,7 +144,7 @@ fn shares(experiment: &Experiment, host: &Host, tenants: &[Tenant]) -> Option<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::laboratory::TenantSpec;
+    use evenkeel_experiment::laboratory::TenantSpec;
 
     fn host() -> Host {
         Host { cpus: Some(2), primes_per_s: Some(1000.0), ..Host::default() }

@@ -3,7 +3,7 @@
 //! ```text
 //! evenkeel-lab-PID-xN           all tenants; weighs as much as they would side by side with everything else
 //! └─ t0, t1, ..                 one tenant: weight, quota, CPUs, memory
-//!    └─ vcpu                    only under an enforcer: the quota of the hypervisor it plays
+//!    └─ vcpu                    only under a steal emulator: its quota
 //! ```
 //!
 //! In v1 the same tree stands in every hierarchy that is needed (cpu, cpuacct, cpuset, memory). Nothing existing is
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, CpuSet, Limit};
+use evenkeel_experiment::record::Limits;
 use evenkeel_kernfs::mountinfo::{self, Hierarchies};
 use evenkeel_kernfs::reserve::Reserve;
 use evenkeel_kernfs::{Root, cgroup, cgroupfs};
@@ -22,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::RunError;
 use crate::exec::{quota_of_v1, within};
-use crate::record::Limits;
+use crate::steal::Vcpu;
 use crate::tenant::PREFIX;
 
 /// How long a group may take to become removable after its last process was reaped.
@@ -266,10 +267,10 @@ impl Sandbox {
             if self.places.v2 {
                 hand_out(&group.dirs[0], &["cpu"])?;
             }
-            let dir = group.dirs[0].join("vcpu");
-            fs::create_dir(&dir)
-                .map_err(|e| RunError::system(format!("cannot make the cgroup {}", dir.display()), e))?;
-            group.vcpu = Some(dir);
+            let made = Vcpu::inside(&group.dirs[0], self.places.v2);
+            let failed =
+                |e| RunError::system(format!("cannot make a cgroup in {}", group.dirs[0].display()), e);
+            group.vcpu = Some(made.map_err(failed)?);
         }
         Ok(group)
     }
@@ -305,7 +306,7 @@ impl Drop for Sandbox {
 pub(crate) struct TenantGroup {
     v2: bool,
     dirs: Vec<PathBuf>,
-    vcpu: Option<PathBuf>,
+    vcpu: Option<Vcpu>,
 }
 
 impl TenantGroup {
@@ -337,7 +338,7 @@ impl TenantGroup {
             let file = OpenOptions::new().write(true).open(&path);
             file.map_err(|e| RunError::system(path.display().to_string(), e))
         };
-        let vcpu = self.vcpu.as_deref();
+        let vcpu = self.vcpu.as_ref().map(Vcpu::dir);
         self.dirs.iter().enumerate().map(|(at, dir)| open(vcpu.filter(|_| at == 0).unwrap_or(dir))).collect()
     }
 
@@ -358,23 +359,9 @@ impl TenantGroup {
         text.trim().parse().ok()
     }
 
-    /// Times the enforcer's quota was used up so far.
-    pub fn vcpu_throttled(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.vcpu.as_ref()?.join("cpu.stat")).ok()?;
-        cgroupfs::parse_cpu_stat(&text).ok()?.nr_throttled
-    }
-
-    /// Sets the enforcer's quota.
-    pub fn set_vcpu_quota(&self, quota: &CpuQuota) -> Result<(), RunError> {
-        match &self.vcpu {
-            Some(dir) => {
-                if let (false, Some(pct)) = (self.v2, quota.pct()) {
-                    lower_below(dir, pct);
-                }
-                set_quota(dir, self.v2, quota)
-            }
-            None => Ok(()),
-        }
+    /// The group inside it, where a steal emulator takes CPU.
+    pub fn vcpu(&self) -> Option<&Vcpu> {
+        self.vcpu.as_ref()
     }
 
     /// Limits in force.
@@ -447,7 +434,7 @@ fn inherit_cpuset(dir: &Path) -> Result<(), RunError> {
 
 /// v1 refuses a group less than those below it have. These are groups of `exec`, which takes back what it was allowed as
 /// soon as it can ([`crate::exec`]).
-fn lower_below(dir: &Path, most_pct: f64) {
+pub(crate) fn lower_below(dir: &Path, most_pct: f64) {
     for below in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
         if let Some(now) = quota_of_v1(&below) {
             let due = within(&now, most_pct);
@@ -461,7 +448,7 @@ fn lower_below(dir: &Path, most_pct: f64) {
 }
 
 /// The kernel checks each write by itself: a burst may not exceed the quota, and quota and period of v1 are two files.
-fn set_quota(dir: &Path, v2: bool, quota: &CpuQuota) -> Result<(), RunError> {
+pub(crate) fn set_quota(dir: &Path, v2: bool, quota: &CpuQuota) -> Result<(), RunError> {
     let burst = if v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
     if v2 {
         put(dir, "cpu.max", &format!("{} {}", quota.quota_usec, quota.period_usec))?;

@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, Topology};
+use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::record::{Host, Requirement};
 use evenkeel_kernfs::mountinfo::Hierarchies;
 use evenkeel_kernfs::{Root, proc_stat, sysfs};
-use evenkeel_model::laboratory::Experiment;
 
 use super::groups::Places;
 use crate::load::{LoadSpec, run as run_load};
-use crate::record::{Host, Requirement};
 use crate::workload::Kind;
 use crate::workload::primes::Primes;
 use crate::workload::sieve::divisions_per_s;

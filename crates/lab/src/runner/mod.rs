@@ -11,17 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_base::Topology;
-use evenkeel_model::laboratory::{Activation, Experiment, Order, PlannedPoint};
+use evenkeel_experiment::laboratory::{Activation, Experiment, Order, PlannedPoint};
+use evenkeel_experiment::record::{Cell, Host, Point, Record, RecordError, SCHEMA};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
-
-use crate::record::{Cell, Host, Point, Record, RecordError, SCHEMA};
 
 mod answers;
 mod cell;
 mod command;
 mod docker;
-pub(crate) mod enforcer;
 mod estimate;
 pub(crate) mod groups;
 mod host;
@@ -33,6 +31,7 @@ mod running;
 mod scratch;
 mod simulate;
 mod spawn;
+mod steal;
 mod work;
 
 pub use estimate::planned_s;
@@ -269,7 +268,7 @@ fn begin(
     let folder = &options.folder;
     std::fs::create_dir_all(folder)
         .map_err(|e| RunError::system(format!("cannot make the result folder {}", folder.display()), e))?;
-    if !options.again && folder.join(crate::record::FILE).exists() {
+    if !options.again && folder.join(evenkeel_experiment::record::FILE).exists() {
         let record = Record::load(folder)?;
         if record.experiment.as_ref() == Some(experiment) && record.quick == about.quick {
             return Ok(record);

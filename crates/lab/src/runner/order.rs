@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use evenkeel_base::CpuSet;
+use evenkeel_experiment::record::{Account, RunRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::load::LoadSpec;
-use crate::record::{Account, RunRecord};
 
 /// The order of one tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,17 +1,17 @@
 //! What the models say a cell's tenants would do, to stand beside what was measured: the cell simulated as [`super::simulate`]
 //! does it, from the experiment and from what one thread does on this host undisturbed.
 
+use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::record::{Ended, Host, Predicted, TenantRecord};
 use evenkeel_model::credit;
-use evenkeel_model::laboratory::Experiment;
 
 use super::simulate;
-use crate::record::{Ended, Host, Predicted, TenantRecord};
 
 /// CPU seconds of work above which a prediction is not worth the wait.
 const MOST_CPU_S: f64 = 3000.0;
 
 /// One prediction a tenant, in their order; where the models have no say its fields are empty and it says why. What a
-/// command needs is not known beforehand: the study predicts it from its run alone ([`crate::study::alone`]).
+/// command needs is not known beforehand: the study predicts it from its run alone ([`evenkeel_experiment::study::alone`]).
 pub(super) fn predict(experiment: &Experiment, host: &Host, repetition: u32) -> Vec<Predicted> {
     known(experiment, host, repetition).unwrap_or_else(|why| {
         let unknown = Predicted { unknown: Some(why), ..Predicted::default() };
@@ -26,7 +26,7 @@ fn known(experiment: &Experiment, host: &Host, repetition: u32) -> Result<Vec<Pr
 }
 
 fn predicted(experiment: &Experiment, tenant: &TenantRecord, by: &str) -> Predicted {
-    let mean = |of: &dyn Fn(&crate::record::RunRecord) -> Option<f64>| {
+    let mean = |of: &dyn Fn(&evenkeel_experiment::record::RunRecord) -> Option<f64>| {
         let values: Vec<f64> = tenant.runs.iter().filter_map(of).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
@@ -60,7 +60,7 @@ fn credits_left(experiment: &Experiment, tenant: &TenantRecord) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::laboratory::{Enforcer, TenantSpec};
+    use evenkeel_experiment::laboratory::{StealSpec, TenantSpec};
 
     fn host() -> Host {
         Host {
@@ -99,7 +99,7 @@ mod tests {
     fn a_job_under_a_rule_is_predicted_by_the_credit_model() {
         let mut experiment = Experiment::new("x", "");
         experiment.enforcer =
-            Some(Enforcer { rule: credit::Rule::Constant { stolen: 0.5 }, time_scale: 10.0 });
+            Some(StealSpec { rule: credit::Rule::Constant { stolen: 0.5 }, time_scale: 10.0 });
         experiment.tenants = vec![TenantSpec { run_s: None, events: Some(2000), runs: 1, ..primes("a") }];
         let all = predict(&experiment, &host(), 0);
         assert!((all[0].elapsed_s.unwrap() - 4.0).abs() < 0.05, "{all:?}");

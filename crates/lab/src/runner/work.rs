@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use evenkeel_base::{CpuQuota, CpuWeight, Limit};
-use evenkeel_model::laboratory::{Experiment, Tenant, TenantSpec};
+use evenkeel_experiment::laboratory::{Experiment, Tenant, TenantSpec};
 use evenkeel_model::units;
 
 use super::RunError;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
+use evenkeel_experiment::decide::{Claim, Figure, Mean, PAGE_ALPHA, decide, short};
 use evenkeel_policy::search::importance::Importance;
 use evenkeel_policy::search::{Arm, Point, Search};
 use serde::Serialize;
@@ -11,7 +12,6 @@ use serde::Serialize;
 use super::expand::Settings;
 use super::file::{Goal, Tune};
 use super::journal::TrialRecord;
-use crate::decide::{Claim, Figure, Mean, PAGE_ALPHA, decide, short};
 
 /// A point the simulator expects to be good.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,6 +1,6 @@
 //! Where to begin: what the simulator says of the settings it knows.
 
-use evenkeel_model::experiment::Experiment;
+use evenkeel_experiment::simulation::Experiment;
 use evenkeel_model::sim::{Report, simulate};
 use evenkeel_policy::search::Point;
 use rand::SeedableRng;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats::median;
-use evenkeel_lab::study::stats::Summary;
+use evenkeel_experiment::study::stats::Summary;
 
 use crate::svg::{Anchor, Canvas, Scale, WIDTH, short, tick_label, ticks};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_lab::study::compare::ComparedRow;
-use evenkeel_lab::study::{Comparison, Platforms};
+use evenkeel_experiment::study::compare::ComparedRow;
+use evenkeel_experiment::study::{Comparison, Platforms};
 use maud::{PreEscaped, html};
 
 use super::markdown::table;

@@ -1,7 +1,7 @@
 //! The tables as CSV: every run, every tenant, every verdict, the sources beside.
 
-use evenkeel_lab::record::{Record, RunRecord, TenantRecord};
-use evenkeel_lab::study::{SourceComparison, SourceRow, Study, Verdict};
+use evenkeel_experiment::record::{Record, RunRecord, TenantRecord};
+use evenkeel_experiment::study::{SourceComparison, SourceRow, Study, Verdict};
 
 use super::limits;
 use super::text::{Row, rows};

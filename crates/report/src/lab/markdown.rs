@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_lab::study::{PointStudy, Study};
+use evenkeel_experiment::study::{PointStudy, Study};
 
 use super::{estimate, figure, host_line, known, limits, unpredicted, with_units};
 
@@ -143,7 +143,8 @@ fn of_point(point: &PointStudy) -> String {
         ],
         2,
         point.tenants.iter().map(|t| {
-            let run = |of: fn(&evenkeel_lab::study::stats::Summary) -> f64| known(t.run_s.as_ref().map(of));
+            let run =
+                |of: fn(&evenkeel_experiment::study::stats::Summary) -> f64| known(t.run_s.as_ref().map(of));
             vec![
                 with_units(t),
                 limits(t),

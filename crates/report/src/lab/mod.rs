@@ -2,7 +2,7 @@
 //! study; nothing is computed here.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_lab::study::{PointStudy, Study, TenantStudy};
+use evenkeel_experiment::study::{PointStudy, Study, TenantStudy};
 
 mod charts;
 mod compare;

@@ -1,8 +1,8 @@
 //! The page of an experiment: one file, readable offline.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_lab::record::{Cell, Record};
-use evenkeel_lab::study::{PointStudy, Study, TenantStudy, Verdict};
+use evenkeel_experiment::record::{Cell, Record};
+use evenkeel_experiment::study::{PointStudy, Study, TenantStudy, Verdict};
 use maud::{Markup, PreEscaped, html};
 
 use super::charts::{self, Bar, ByUnits, Series, Track};
@@ -252,8 +252,10 @@ fn of_point(record: &Record, point: &PointStudy) -> Markup {
                 .collect()
         })
         .unwrap_or_default();
-    let window =
-        cells.first().and_then(|c| evenkeel_lab::study::window::competing(c)).map(|w| [w.from_s, w.to_s]);
+    let window = cells
+        .first()
+        .and_then(|c| evenkeel_experiment::study::window::competing(c))
+        .map(|w| [w.from_s, w.to_s]);
     let lengths: Vec<Series> = cells
         .first()
         .map(|cell| {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_lab::study::{PointStudy, Study, TenantStudy, Verdict};
+use evenkeel_experiment::study::{PointStudy, Study, TenantStudy, Verdict};
 
 use super::{figure, host_line, known, with_units};
 use crate::table::{Field, Table, printable, wrap};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use evenkeel_lab::study::{Study, compare, platforms, study};
+use evenkeel_experiment::study::{Study, compare, platforms, study};
 use evenkeel_report::lab;
 
 use super::report::{load, write};

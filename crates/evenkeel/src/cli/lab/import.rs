@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use evenkeel_lab::import::{ImportError, Options, import, stamp};
+use evenkeel_experiment::import::{ImportError, Options, import, stamp};
 use jiff::Timestamp;
 
 use super::report::{make, print};

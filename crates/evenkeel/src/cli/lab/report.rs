@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use evenkeel_lab::record::{Record, RecordError};
-use evenkeel_lab::study::{self, Study, study};
+use evenkeel_experiment::record::{Record, RecordError};
+use evenkeel_experiment::study::{self, Study, study};
 use evenkeel_report::lab;
 
 use crate::cli::{Failure, Format, Global, Outcome, show};

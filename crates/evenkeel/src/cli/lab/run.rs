@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
+use evenkeel_experiment::laboratory::{Experiment, Place};
+use evenkeel_experiment::record::{FILE, Host, Record};
 use evenkeel_lab::builtin::{self, Plan};
-use evenkeel_lab::record::{FILE, Host, Record};
 use evenkeel_lab::runner::{self, About, Options, Progress, RunError};
-use evenkeel_model::laboratory::{Experiment, Place};
 use evenkeel_model::units::UnitList;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -188,7 +188,8 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
     if args.quick {
         return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));
     }
-    if !Experiment::is_laboratory(&text) && evenkeel_model::experiment::Experiment::parse(&text).is_ok() {
+    if !Experiment::is_laboratory(&text) && evenkeel_experiment::simulation::Experiment::parse(&text).is_ok()
+    {
         return Err(Failure::Usage(anyhow!(
             "{} describes a machine to be simulated; `evenkeel sim` runs it, `lab run` needs [[tenant]]s",
             path.display()
@@ -345,7 +346,7 @@ fn harness(record: &Record) -> Option<f64> {
 }
 
 fn notes(record: &Record) -> Vec<String> {
-    let of = |cell: &evenkeel_lab::record::Cell| {
+    let of = |cell: &evenkeel_experiment::record::Cell| {
         let label = cell.point.label.clone();
         cell.notes
             .iter()

@@ -5,12 +5,12 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::anyhow;
 use evenkeel_base::{CpuSet, Topology};
+use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::record::Host;
+use evenkeel_experiment::study::study;
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
-use evenkeel_lab::record::Host;
 use evenkeel_lab::runner::{self, About, RunError};
-use evenkeel_lab::study::study;
-use evenkeel_model::laboratory::Experiment;
 use evenkeel_model::sim::{Generation, Kernel};
 
 use crate::cli::{Failure, Global, Outcome};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use evenkeel_actuate::{Actuator, Linux};
 use evenkeel_base::{Change, CpuSet, NetKnob, Plan, Setting, Target};
+use evenkeel_experiment::record::Host;
 use evenkeel_kernfs::{Root, sysfs};
 use evenkeel_lab::fairness::plan::{Options, Which};
 use evenkeel_lab::fairness::record::TenantsRecord;
@@ -13,7 +14,6 @@ use evenkeel_lab::fairness::run::{Bench, FlowTable, RunError, run as run_experim
 use evenkeel_lab::fairness::study::study;
 use evenkeel_lab::net::tools::Traffic;
 use evenkeel_lab::net::wiring::Nic;
-use evenkeel_lab::record::Host;
 use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -148,7 +148,9 @@ fn markdown(study: &Study) -> String {
 }
 
 fn missed(study: &Study) -> Vec<String> {
-    let of = |r: &evenkeel_lab::record::Requirement| format!("{}: {}. {}", r.name, r.evidence, r.consequence);
+    let of = |r: &evenkeel_experiment::record::Requirement| {
+        format!("{}: {}. {}", r.name, r.evidence, r.consequence)
+    };
     study.requirements.iter().filter(|r| r.met != Some(true)).map(of).collect()
 }
 

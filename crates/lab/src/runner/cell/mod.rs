@@ -4,21 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_model::laboratory::{Experiment, Tenant};
-
-use super::enforcer::Enforcement;
 use super::groups::{TenantGroup, Wanted};
 use super::order::Order;
 use super::scratch::fresh_name;
+use super::steal::StealThread;
 use super::{RunError, predict};
 use crate::page::Page;
 use crate::private::PrivateDir;
-use crate::record::{Cell, Host, Limits, Point, TenantRecord};
 
 mod prepare;
 mod told;
 mod watch;
 
+use evenkeel_experiment::laboratory::{Experiment, Tenant};
+use evenkeel_experiment::record::{Cell, Host, Limits, Point, TenantRecord};
 use prepare::{prepare, start};
 use told::record_of;
 use watch::{release, wait_until_up, watch};
@@ -74,13 +73,13 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
     if task.stop.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    let enforcement = enforce(task, &members, instant)?;
+    let stealing = steal(task, &members, instant)?;
     let mut watched = watch(task, &mut members, &mut processes, &page, instant, progress);
     if task.stop.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    let enforcer = enforcement.and_then(Enforcement::finish).map(|(record, cpu_s)| {
-        watched.host.without_enforcer(cpu_s);
+    let stolen = stealing.and_then(StealThread::finish).map(|(record, cpu_s)| {
+        watched.host.without_emulator(cpu_s);
         record
     });
     if let Some(sandbox) = &mut sandbox {
@@ -93,11 +92,11 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
     let mut notes = Vec::new();
     let mut records: Vec<TenantRecord> =
         members.into_iter().map(|member| record_of(task, member, &watched, &mut notes)).collect();
-    if let (Some(enforcer), [only]) = (&enforcer, records.as_mut_slice()) {
-        // What the enforcer kept from it is what a guest would see as stolen.
-        only.total.stolen_s = Some(enforcer.stolen_s);
+    if let (Some(stolen), [only]) = (&stolen, records.as_mut_slice()) {
+        // What the emulator kept from it is what a guest would see as stolen.
+        only.total.stolen_s = Some(stolen.stolen_s);
         if let [run] = only.runs.as_mut_slice() {
-            run.account.stolen_s = Some(enforcer.stolen_s);
+            run.account.stolen_s = Some(stolen.stolen_s);
         }
     }
     let predicted = predict::predict(task.experiment, task.host, task.repetition);
@@ -109,21 +108,24 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
         activation,
         tenants: records,
         host: watched.host,
-        enforcer,
+        enforcer: stolen,
         predicted: Some(predicted),
         notes,
     }))
 }
 
-/// Starts the enforcer, if there is one.
-fn enforce(task: &Task<'_>, members: &[Member], instant: u64) -> Result<Option<Enforcement>, RunError> {
-    let Some(enforcer) = &task.experiment.enforcer else { return Ok(None) };
-    let victim = members.iter().find(|m| !m.order.background && m.group.is_some());
-    let Some((victim, group)) = victim.and_then(|m| Some((m, m.group.clone()?))) else {
+/// Starts the steal emulator, if there is one.
+fn steal(task: &Task<'_>, members: &[Member], instant: u64) -> Result<Option<StealThread>, RunError> {
+    let Some(spec) = &task.experiment.enforcer else { return Ok(None) };
+    let victim = members.iter().filter(|m| !m.order.background).find_map(|member| {
+        let group = member.group.clone()?;
+        let vcpu = group.vcpu()?.clone();
+        Some((task.experiment.tenants[member.tenant.spec].quota_pct, group, vcpu))
+    });
+    let Some((limit, group, vcpu)) = victim else {
         return Err(RunError::Usage(
             "an enforcer needs a tenant in a plain cgroup (place = \"cgroup\")".into(),
         ));
     };
-    let limit = task.experiment.tenants[victim.tenant.spec].quota_pct;
-    Enforcement::start(enforcer, limit, group, instant).map(Some)
+    StealThread::start(spec, limit, group, vcpu, instant).map(Some)
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_base::SchedPolicy;
-use evenkeel_model::laboratory::{Place, Tenant};
+use evenkeel_experiment::laboratory::{Place, Tenant};
+use evenkeel_experiment::record::Limits;
 
 use super::super::RunError;
 use super::super::docker::{self, Request};
@@ -15,7 +16,6 @@ use super::super::spawn::Launch;
 use super::super::work;
 use super::{Member, Task};
 use crate::private::PrivateDir;
-use crate::record::Limits;
 
 /// Groups and orders of all tenants: where groups are, the sandbox that holds ours, the members.
 pub(super) type Prepared = (Option<Places>, Option<Sandbox>, Vec<Member>);

@@ -1,10 +1,11 @@
 //! After the end: what a tenant told and what was seen from outside, as the record keeps it.
 
+use evenkeel_experiment::record::{Account, Ended, TenantRecord};
+
 use super::super::answers::Answers;
 use super::super::work;
 use super::watch::Watched;
 use super::{Member, Task};
-use crate::record::{Account, Ended, TenantRecord};
 
 impl Watched {
     /// The host's steal between two instants, as a share of the CPU time it used meanwhile.

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use evenkeel_experiment::record::HostUse;
+
 use super::super::RunError;
 use super::super::host::HostCounters;
 use super::super::running::Running;
@@ -11,7 +13,6 @@ use super::{Member, Task};
 use crate::burn::{monotonic_ns, realtime_ns};
 use crate::load::StartAt;
 use crate::page::Page;
-use crate::record::HostUse;
 
 /// How long tenants may take to come up.
 const READY_WITHIN: Duration = Duration::from_secs(30);

@@ -1,16 +1,16 @@
 //! Experiments on the simulated scheduler: the same file and the same record as [`super::run`], but nothing is run. What `lab
 //! run` shows as predicted is made from the same cells.
 
+use evenkeel_experiment::laboratory::{Experiment, Place};
+use evenkeel_experiment::record::{
+    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, Requirement, RunRecord, SCHEMA,
+    StealRecord, TenantRecord,
+};
 use evenkeel_model::credit::{self, Job};
-use evenkeel_model::laboratory::{Experiment, Place};
 use evenkeel_model::sim::{self, Load, Report, Scenario};
 
 use super::order::Work;
 use super::{About, Progress, RunError, now, to_json, work};
-use crate::record::{
-    Account, Cell, Ended, EnforcerRecord, Host, HostUse, Limits, Point, Record, Release, Requirement,
-    RunRecord, SCHEMA, TenantRecord,
-};
 use crate::workload::Kind;
 
 mod scenario;
@@ -105,11 +105,11 @@ pub fn simulate(
 }
 
 /// What the rule in force did, as far as the tenants' accounts tell: points under different rules must be told apart.
-fn enforcer(experiment: &Experiment, tenants: &[TenantRecord]) -> Option<EnforcerRecord> {
+fn enforcer(experiment: &Experiment, tenants: &[TenantRecord]) -> Option<StealRecord> {
     let enforcer = experiment.enforcer.as_ref().filter(|_| !tenants.is_empty())?;
     let sum = |of: fn(&Account) -> Option<f64>| tenants.iter().filter_map(|t| of(&t.total)).sum::<f64>();
     let (given_s, stolen_s) = (sum(Account::cpu_s), sum(|a| a.stolen_s));
-    Some(EnforcerRecord {
+    Some(StealRecord {
         rule: enforcer.rule,
         time_scale: enforcer.time_scale,
         demanded_s: given_s + stolen_s,

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use evenkeel_base::{CpuQuota, Limit, Nice, SchedAttr, Topology};
-use evenkeel_model::laboratory::{Experiment, Place, Tenant, TenantSpec};
+use evenkeel_experiment::laboratory::{Experiment, Place, Tenant, TenantSpec};
+use evenkeel_experiment::record::{Host, Limits};
 use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Scenario, Task};
 
 use super::super::order::Work;
@@ -11,7 +12,6 @@ use super::super::work;
 use super::sysbench;
 use crate::cost;
 use crate::load::LoadSpec;
-use crate::record::{Host, Limits};
 use crate::workload::sieve::ReadMode;
 use crate::workload::{Kind, duty};
 

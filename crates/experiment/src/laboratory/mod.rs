@@ -19,11 +19,11 @@
 //! ```
 
 use evenkeel_base::{CpuSet, SchedPolicy};
+use evenkeel_model::credit::Rule;
+use evenkeel_model::units::UnitList;
 use serde::{Deserialize, Serialize};
 
-use crate::credit::Rule;
-use crate::experiment::{ExperimentError, line_of, parse_error};
-use crate::units::UnitList;
+use crate::simulation::{ExperimentError, line_of, parse_error};
 
 mod check;
 mod sweep;
@@ -66,7 +66,7 @@ pub struct Experiment {
     #[serde(default = "one")]
     pub needs_cpus: u32,
     /// A rule that plays the hypervisor from outside.
-    pub enforcer: Option<Enforcer>,
+    pub enforcer: Option<StealSpec>,
     /// Tenants.
     #[serde(rename = "tenant")]
     pub tenants: Vec<TenantSpec>,
@@ -102,7 +102,7 @@ pub enum Activation {
 /// A rule about CPU use, enforced on all tenants together from outside, which they cannot see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Enforcer {
+pub struct StealSpec {
     /// The rule, in the source's time.
     pub rule: Rule,
     /// How much faster it is played: 50 makes 2 s of the source's 100 s.

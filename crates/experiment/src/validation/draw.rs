@@ -5,7 +5,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::experiment::{Experiment, GroupSpec, Kind, MachineSpec, TaskSpec};
+use crate::simulation::{Experiment, GroupSpec, Kind, MachineSpec, TaskSpec};
 
 /// The levers of a [`family`].
 pub const FAMILY_LEVERS: [&str; 6] = ["default", "nice", "slice 20", "slice 100", "batch+slice 100", "pin"];

@@ -1,10 +1,10 @@
 //! Measured beside simulated.
 
 use evenkeel_base::stats::median;
+use evenkeel_model::sim::simulate;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, ExperimentError};
-use crate::sim::simulate;
+use crate::simulation::{Experiment, ExperimentError};
 
 /// One measured run of a mix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ fn line(mix: &Experiment, records: &[&Record], seeds: u32) -> Result<Line, Exper
 
 /// In a few words what is set in a mix.
 fn settings(mix: &Experiment) -> String {
-    let any = |f: &dyn Fn(&crate::experiment::TaskSpec) -> bool| mix.tasks.iter().any(f);
+    let any = |f: &dyn Fn(&crate::simulation::TaskSpec) -> bool| mix.tasks.iter().any(f);
     let mut words = vec![format!("{} tasks", mix.tasks.len())];
     let mut kinds: Vec<String> = mix.tasks.iter().map(|t| format!("{:?}", t.kind).to_lowercase()).collect();
     kinds.sort();

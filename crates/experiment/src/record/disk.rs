@@ -31,7 +31,7 @@ pub enum RecordError {
 }
 
 /// A document kept as [`FILE`] of a result folder.
-pub(crate) trait OnDisk: Serialize + DeserializeOwned {
+pub trait OnDisk: Serialize + DeserializeOwned {
     /// The `schema` it must carry.
     const SCHEMA: &'static str;
 
@@ -40,7 +40,10 @@ pub(crate) trait OnDisk: Serialize + DeserializeOwned {
 }
 
 /// Reads [`FILE`] of a result folder, or the file itself.
-pub(crate) fn load<T: OnDisk>(path: &Path) -> Result<T, RecordError> {
+///
+/// # Errors
+/// Unreadable, or not a document of this schema.
+pub fn load<T: OnDisk>(path: &Path) -> Result<T, RecordError> {
     let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
     let text = evenkeel_kernfs::input::read_text(&path)
         .map_err(|error| RecordError::Io { path: path.clone(), error })?;
@@ -54,7 +57,10 @@ pub(crate) fn load<T: OnDisk>(path: &Path) -> Result<T, RecordError> {
 }
 
 /// Writes [`FILE`] into a folder, which must exist. What was there stays until the new one is whole on disk.
-pub(crate) fn save(record: &impl OnDisk, folder: &Path) -> Result<(), RecordError> {
+///
+/// # Errors
+/// As the file system.
+pub fn save(record: &impl OnDisk, folder: &Path) -> Result<(), RecordError> {
     let path = folder.join(FILE);
     let temporary = folder.join(".record.json.new");
     let written = (|| {

@@ -1,10 +1,10 @@
 //! From a file to what the simulator takes; what cannot be is refused with its line.
 
 use evenkeel_base::{CpuQuota, CpuShares, CpuWeight, Limit, Nice, SchedAttr, Topology};
+use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Scenario, SpecError, Steal, Task};
 
 use super::lines::line_of_key;
 use super::{Experiment, GroupSpec, Kind, MachineSpec, TaskSpec, line_of, parse_error};
-use crate::sim::{DutyKind, Group, Kernel, Load, Machine, Scenario, SpecError, Steal, Task};
 
 /// Longest time, seconds: 30 days.
 const MOST_S: f64 = 2_592_000.0;

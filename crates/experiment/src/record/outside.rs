@@ -1,4 +1,4 @@
-//! What was around a cell's tenants: the host, the enforcer that played its hypervisor, the model's expectation.
+//! What was around a cell's tenants: the host, the steal emulator, the model's expectation.
 
 use evenkeel_model::credit::Rule;
 use serde::{Deserialize, Serialize};
@@ -11,17 +11,17 @@ pub struct HostUse {
     pub busy_s: Option<f64>,
     /// Stolen from the host by its hypervisor, all CPUs, seconds.
     pub steal_s: Option<f64>,
-    /// CPU time of this program itself, the enforcer's apart, seconds.
+    /// CPU time of this program itself, the steal emulator's apart, seconds.
     pub harness_cpu_s: Option<f64>,
     /// The same, percent of ONE CPU.
     pub harness_cpu_pct: Option<f64>,
-    /// CPU time of the enforcer, seconds.
+    /// CPU time of the steal emulator, seconds.
     pub enforcer_cpu_s: Option<f64>,
 }
 
 impl HostUse {
-    /// Books a part of this program's CPU time to the enforcer.
-    pub(crate) fn without_enforcer(&mut self, cpu_s: f64) {
+    /// Books a part of this program's CPU time to the steal emulator.
+    pub fn without_emulator(&mut self, cpu_s: f64) {
         self.enforcer_cpu_s = Some(cpu_s);
         if let (Some(own), Some(pct)) = (&mut self.harness_cpu_s, &mut self.harness_cpu_pct)
             && *own > 0.0
@@ -33,12 +33,12 @@ impl HostUse {
     }
 }
 
-/// What the enforcer did to a cell's tenants.
+/// What the steal emulator did to a cell's tenants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EnforcerRecord {
+pub struct StealRecord {
     /// The rule, in the source's time.
     pub rule: Rule,
-    /// How much faster than the source's time it was played: 50 means that 2 s stand for 100 s.
+    /// How much faster than the source's time it ran: 50 means that 2 s stand for 100 s.
     pub time_scale: f64,
     /// CPU time wanted from it: given and kept back, seconds.
     pub demanded_s: f64,
@@ -46,17 +46,17 @@ pub struct EnforcerRecord {
     pub given_s: f64,
     /// CPU time kept back, seconds.
     pub stolen_s: f64,
-    /// Time during which it punished, seconds.
+    /// Time during which it throttled, seconds.
     pub punished_s: f64,
     /// Credits at start and end, for the rule of credits.
     pub credits: Option<(f64, f64)>,
     /// How it went, at most a few hundred points.
-    pub trace: Vec<EnforcerPoint>,
+    pub trace: Vec<StealPoint>,
 }
 
-/// One point of the enforcer's trace.
+/// One point of the steal emulator's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct EnforcerPoint {
+pub struct StealPoint {
     /// Seconds from the release.
     pub at_s: f64,
     /// CPU wanted since the last point, percent of ONE CPU.
@@ -65,7 +65,7 @@ pub struct EnforcerPoint {
     pub given_pct: f64,
     /// What the rule looks at: use over its window (percent), bucket (CPU seconds) or credits.
     pub level: f64,
-    /// Whether it punishes.
+    /// Whether it throttles.
     pub punishing: bool,
 }
 

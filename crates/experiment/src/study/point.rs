@@ -183,7 +183,7 @@ pub(super) fn weight(tenant: &TenantRecord) -> f64 {
 }
 
 /// A host's CPUs as the fair-share solver takes them; `None` where their number is not known.
-pub(crate) fn machine(host: &Host) -> Option<Capacity> {
+pub fn machine(host: &Host) -> Option<Capacity> {
     let cpus = host.cpus.filter(|cpus| (1..=4096).contains(cpus))?;
     Some(Capacity::time(&Topology::synthetic(1, 1, cpus, 1)))
 }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use evenkeel_lab::import::{Options, import, parse};
-use evenkeel_lab::record::Record;
-use evenkeel_lab::sources::table;
-use evenkeel_lab::study::stats::{mean, median};
-use evenkeel_lab::study::study;
+use evenkeel_experiment::import::{Options, import, parse};
+use evenkeel_experiment::record::Record;
+use evenkeel_experiment::sources::table;
+use evenkeel_experiment::study::stats::{mean, median};
+use evenkeel_experiment::study::study;
 
 /// The logs, unpacked once.
 fn logs() -> &'static Path {

@@ -102,8 +102,8 @@ pub struct Account {
     pub throttled_s: Option<f64>,
     /// Periods in which it was throttled.
     pub throttled_count: Option<u64>,
-    /// Stolen by the hypervisor: the host's steal in that time, in proportion to CPU time used. Under an enforcer, what
-    /// that kept from it (then it is the enforcer's measure: demanded less given).
+    /// Stolen by the hypervisor: the host's steal in that time, in proportion to CPU time used. Under a steal emulator,
+    /// what that kept from it (demanded less given).
     pub stolen_s: Option<f64>,
     /// Voluntary context switches.
     pub voluntary: Option<u64>,

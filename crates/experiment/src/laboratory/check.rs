@@ -1,7 +1,8 @@
 //! What makes sense, and the single tenants an experiment asks for.
 
+use evenkeel_model::units::{self, UnitError};
+
 use super::{Experiment, Place, TenantSpec};
-use crate::units::{self, UnitError};
 
 /// One tenant.
 #[derive(Debug, Clone, PartialEq)]

@@ -416,7 +416,7 @@ fn credits<'a>(record: &Record, sweep: &Sweep<'_>) -> Option<Draft<'a>> {
 mod tests {
     use super::*;
     use crate::decide::decide;
-    use crate::record::EnforcerRecord;
+    use crate::record::StealRecord;
     use crate::study::study;
     use crate::study::testing::{cell, record, tenant};
     use proptest::prelude::*;
@@ -478,7 +478,7 @@ mod tests {
         job.workload = "primes --events 1000".into();
         job.limits.quota_pct = limit;
         (job.total.user_s, job.total.sys_s, job.total.stolen_s) = (Some(0.5), Some(0.0), Some(stolen_s));
-        let enforcer = rule.map(|rule| EnforcerRecord {
+        let enforcer = rule.map(|rule| StealRecord {
             rule,
             time_scale: 100.0,
             demanded_s: 1.0,

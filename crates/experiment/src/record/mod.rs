@@ -13,15 +13,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use evenkeel_model::laboratory::Experiment;
+use crate::laboratory::Experiment;
 use serde::{Deserialize, Serialize};
 
-pub(crate) mod disk;
+pub mod disk;
 mod outside;
 mod tenant;
 
 pub use disk::RecordError;
-pub use outside::{EnforcerPoint, EnforcerRecord, HostUse, Predicted};
+pub use outside::{HostUse, Predicted, StealPoint, StealRecord};
 pub use tenant::{Account, Ended, Limits, Release, RunRecord, TenantRecord};
 
 /// Value of [`Record::schema`].
@@ -141,9 +141,9 @@ pub struct Cell {
     /// What the host did from the release to the end.
     #[serde(default)]
     pub host: HostUse,
-    /// What the enforcer did, where one played the hypervisor.
+    /// What the steal emulator did, where there was one.
     #[serde(default)]
-    pub enforcer: Option<EnforcerRecord>,
+    pub enforcer: Option<StealRecord>,
     /// What the model says each tenant would do (same order); `None` in logs of others.
     #[serde(default)]
     pub predicted: Option<Vec<Predicted>>,

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests
 
-use evenkeel_model::validation::{self, RUNS, Record};
+use evenkeel_experiment::validation::{self, RUNS, Record};
 
 #[test]
 fn what_tasks_get_and_how_levers_rank_is_as_on_the_kernel() {

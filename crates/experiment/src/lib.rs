@@ -1,0 +1,20 @@
+//! What was planned, recorded and concluded: experiment files, their records, and studies of these. Nothing is run here.
+//!
+//! * [`laboratory`]: the experiment file of `evenkeel lab`; [`simulation`]: that of the simulator alone;
+//!   [`validation`]: files drawn at random, to compare the simulator with a kernel.
+//! * [`record`]: what was measured, on disk; [`import`]: logs of others as a record.
+//! * [`study`]: what a record shows; [`decide`]: which sentences follow from its figures; [`sources`]: the figures of others
+//!   shown beside.
+//!
+//! Everything but reading logs and keeping a record on disk takes plain values and gives plain values.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod decide;
+pub mod import;
+pub mod laboratory;
+pub mod record;
+pub mod simulation;
+pub mod sources;
+pub mod study;
+pub mod validation;

@@ -1,0 +1,259 @@
+//! A command that the steal emulator takes from: it runs under `evenkeel exec` in a cgroup of its own.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_kernfs::cgroupfs;
+use evenkeel_model::credit::Rule;
+
+use super::{StealEmulator, TICK, Vcpu};
+use crate::children::{end_with, join_and_die_with};
+use crate::runner::groups::clear;
+use crate::tenant::TenantError;
+use crate::tenant::cgroup::{Hierarchies, LabGroup};
+
+/// What a victim runs.
+#[derive(Debug, Clone)]
+pub struct VictimCommand<'a> {
+    /// The `evenkeel` program.
+    pub binary: &'a Path,
+    /// For messages, and part of its cgroup's name.
+    pub name: &'a str,
+    /// `--cpu-limit`, if any.
+    pub limit: Option<&'a str>,
+    /// The command and its arguments.
+    pub command: &'a [String],
+    /// Working directory.
+    pub dir: Option<&'a Path>,
+    /// Where state and account go.
+    pub state: &'a Path,
+}
+
+/// A command that a rule steals from. Dropped, its command is ended and its cgroup removed.
+#[derive(Debug)]
+pub struct Victim {
+    name: String,
+    child: Child,
+    cgroup: VictimGroup,
+    emulator: StealEmulator,
+    started: Instant,
+    ended: Option<Duration>,
+    used_ns: u64,
+    account: PathBuf,
+}
+
+/// The victim's cgroup, and the one that the rule's quota is set on: on v2 the victim's own, on v1 one inside that of the
+/// command, since v1 refuses a group more than its parent has ("max(child_quota) <= parent_quota"), and the command's
+/// own limit must be free to move.
+#[derive(Debug)]
+struct VictimGroup {
+    group: LabGroup,
+    /// v2: where the wrapper is, so that groups can be made beside it.
+    door: Option<PathBuf>,
+    /// v1: see above; made when the command is there, removed when it is gone.
+    inner: Option<Vcpu>,
+}
+
+impl VictimGroup {
+    fn make(hierarchies: &Hierarchies, name: &str) -> Result<Self, TenantError> {
+        let group = LabGroup::make(hierarchies, name)?;
+        let mut outer = Self { group, door: None, inner: None };
+        if hierarchies.is_v2() {
+            let failed = |path: &Path, e: io::Error| TenantError::system(path.display().to_string(), e);
+            let control = outer.group.cpu_dir().join("cgroup.subtree_control");
+            fs::write(&control, "+cpu").map_err(|e| failed(&control, e))?;
+            let door = outer.group.cpu_dir().join("wrapper");
+            fs::create_dir(&door).map_err(|e| failed(&door, e))?;
+            outer.door = Some(door);
+        }
+        Ok(outer)
+    }
+
+    /// The command's group, made by `exec`.
+    fn command(&self) -> Option<PathBuf> {
+        let below = fs::read_dir(self.group.cpu_dir()).ok()?.flatten();
+        below.map(|entry| entry.path()).find(|path| Some(path) != self.door.as_ref() && path.is_dir())
+    }
+
+    /// v1: takes the command in as soon as it is there, and is gone as soon as it is: `exec` removes its group then.
+    fn follow(&mut self) {
+        if self.group.group_ref().v2 {
+            return;
+        }
+        let Some(command) = self.command() else { return };
+        let members = cgroupfs::processes(&command);
+        if self.inner.is_none() && !members.is_empty() {
+            self.inner = Vcpu::inside(&command, false).ok();
+        }
+        if let Some(inner) = &self.inner {
+            for pid in members {
+                // It may have ended meanwhile.
+                let _ = fs::write(inner.dir().join("cgroup.procs"), pid.to_string());
+            }
+        }
+        self.leave();
+    }
+
+    /// Removes the inner group when nobody is in it.
+    fn leave(&mut self) {
+        if self.inner.as_ref().is_some_and(|i| fs::remove_dir(i.dir()).is_ok() || !i.dir().exists()) {
+            self.inner = None;
+        }
+    }
+
+    /// Ends what the command left behind, and removes the groups below that `exec` left because of it.
+    fn clear(&mut self) {
+        for dir in self.group.dirs() {
+            let below = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+            for left in below.filter(|path| path.is_dir() && Some(path) != self.door.as_ref()) {
+                clear(&left);
+            }
+        }
+        self.inner = None;
+    }
+
+    /// Open for a process to write itself into.
+    fn entrances(&self) -> Result<Vec<File>, TenantError> {
+        let Some(door) = &self.door else { return self.group.entrances() };
+        let path = door.join("cgroup.procs");
+        let open = OpenOptions::new().write(true).open(&path);
+        Ok(vec![open.map_err(|e| TenantError::system(path.display().to_string(), e))?])
+    }
+
+    /// The limit that the command has of its own, CPUs.
+    fn own_limit(&self) -> Option<f64> {
+        Vcpu::new(self.command()?, self.group.group_ref().v2).limit()
+    }
+
+    /// Where the rule's quota is set now: on v1 the command's group may be there before the one inside it.
+    fn vcpu(&self) -> Option<Vcpu> {
+        let v2 = self.group.group_ref().v2;
+        // v1: without a limit of its own the command has no group in this hierarchy.
+        if v2 || self.command().is_none() {
+            return Some(Vcpu::new(self.group.cpu_dir(), v2));
+        }
+        self.inner.clone()
+    }
+}
+
+impl Drop for VictimGroup {
+    fn drop(&mut self) {
+        self.leave();
+        if let Some(door) = &self.door {
+            let _ = fs::remove_dir(door);
+        }
+    }
+}
+
+impl Victim {
+    /// Starts a command under a rule with nothing used yet.
+    ///
+    /// # Errors
+    /// Its cgroup cannot be made, or the program not be started.
+    pub fn start(
+        order: &VictimCommand<'_>,
+        rule: Rule,
+        hierarchies: &Hierarchies,
+    ) -> Result<Self, TenantError> {
+        let clean: String = order.name.chars().filter(char::is_ascii_alphanumeric).collect();
+        let cgroup =
+            VictimGroup::make(hierarchies, &format!("evenkeel-lab-{}-0-{clean}", std::process::id()))?;
+        let entrances = cgroup.entrances()?;
+        let account = order.state.join(format!("{clean}.json"));
+        let mut run = Command::new(order.binary);
+        run.arg("--state-dir").arg(order.state.join(&clean)).arg("exec").arg("--account").arg(&account);
+        run.args(order.limit.map(|limit| format!("--cpu-limit={limit}")));
+        run.arg("--").args(order.command).stdin(Stdio::null()).stdout(Stdio::null());
+        if let Some(dir) = order.dir {
+            run.current_dir(dir);
+        }
+        let parent = std::process::id();
+        // SAFETY: only writes to descriptors opened before the fork, and what `end_with` does.
+        unsafe {
+            run.pre_exec(move || {
+                for entrance in &entrances {
+                    join_and_die_with(parent, &[entrance.as_raw_fd()])?;
+                }
+                // It needs time to remove its own groups.
+                end_with(parent, libc::SIGTERM)
+            });
+        }
+        let child = run.spawn().map_err(|e| TenantError::system(order.binary.display().to_string(), e))?;
+        Ok(Self {
+            name: order.name.to_owned(),
+            child,
+            cgroup,
+            emulator: StealEmulator::new(rule, 1.0),
+            started: Instant::now(),
+            ended: None,
+            used_ns: 0,
+            account,
+        })
+    }
+
+    /// One tick of the emulator.
+    pub fn tick(&mut self) {
+        if self.ended.is_none() && self.child.try_wait().ok().flatten().is_some() {
+            self.ended = Some(self.started.elapsed());
+        }
+        self.cgroup.follow();
+        self.used_ns = self.cgroup.group.usage_ns().unwrap_or(self.used_ns);
+        self.emulator.tick(self.cgroup.vcpu().as_ref(), self.used_ns, self.cgroup.own_limit());
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How long its command took; `None` while it runs.
+    pub fn took(&self) -> Option<Duration> {
+        self.ended
+    }
+
+    /// How long it has been there.
+    pub fn age(&self) -> Duration {
+        self.ended.unwrap_or_else(|| self.started.elapsed())
+    }
+
+    /// CPU time it got, seconds.
+    pub fn cpu_s(&self) -> f64 {
+        self.used_ns as f64 / 1e9
+    }
+
+    /// Lets it go, ends it if need be, and gives what `exec` noted about its limit.
+    pub fn finish(&mut self) -> Vec<String> {
+        self.end();
+        let account = fs::read_to_string(&self.account).unwrap_or_default();
+        let account: Option<serde_json::Value> = serde_json::from_str(&account).ok();
+        let notes = account.as_ref().and_then(|account| account["notes"].as_array());
+        notes.into_iter().flatten().filter_map(|note| note.as_str().map(str::to_owned)).collect()
+    }
+
+    fn end(&mut self) {
+        if let Some(vcpu) = self.cgroup.vcpu() {
+            self.emulator.release(&vcpu);
+        }
+        if self.ended.is_none() && self.child.try_wait().ok().flatten().is_none() {
+            // SAFETY: our own child, not waited for yet.
+            unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        }
+        while let Ok(None) = self.child.try_wait() {
+            self.cgroup.leave();
+            std::thread::sleep(TICK);
+        }
+        self.cgroup.clear();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // The command first: a cgroup with members cannot be removed.
+        self.end();
+    }
+}
