@@ -91,10 +91,14 @@ fn both_ways_give_the_same_tasks_counters_and_rates() {
             }
             let seen =
                 pass.get(id).unwrap_or_else(|| panic!("{id:?}: by /proc before and after, not by BPF"));
+            // `/proc` adds a wait when it ends.
+            let still_waits = seen.timeslices == late.timeslices;
             for (n, ((early, seen), late)) in
                 counters(early).iter().zip(counters(seen)).zip(counters(late)).enumerate()
             {
-                assert!(*early <= seen && seen <= late, "{id:?} counter {n}: {early} {seen} {late}");
+                let goes_on = n == 1 && still_waits;
+                let fits = *early <= seen && (seen <= late || goes_on);
+                assert!(fits, "{id:?} counter {n}: {early} {seen} {late}");
             }
             if early.timeslices == late.timeslices && early.cpu == late.cpu && early.ran_ns == late.ran_ns {
                 assert_eq!(seen.cpu, late.cpu, "{id:?}");

@@ -219,6 +219,12 @@ impl World {
         self
     }
 
+    /// Its threads stood still for a part of the time, percent summed over CPUs.
+    pub fn stood_still(&mut self, group: u32, pct: f64) -> &mut Self {
+        self.observation.groups[group as usize].throttled_pct = Some(pct);
+        self
+    }
+
     pub fn used(&mut self, group: u32, pct: f64) {
         self.observation.groups[group as usize].cpu_pct = Some(pct);
     }

@@ -19,7 +19,12 @@ const THROTTLED: f64 = 0.1;
 /// Use of the quota below which throttling comes from bursts, not from a lack of CPU.
 const BURSTY: f64 = 0.8;
 
-/// A suggested quota is the demand seen, rounded up to steps of this much, percent of one CPU.
+/// Part of the time stood still, percent, below which throttling is a matter of course however many periods it is in.
+const STILL_PCT: f64 = 0.5;
+
+/// A suggested quota is the demand seen and something more, for a quota of just what is wanted throttles still, ...
+const MORE: f64 = 1.05;
+/// ... rounded up to steps of this much, percent of one CPU.
 const STEP_PCT: f64 = 25.0;
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
@@ -50,7 +55,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let bursty = used_pct < BURSTY * quota_pct;
         let cap = 100.0 * f64::from(observation.host.cpus.max(1));
         let demand = group_demand_pct(observation, index).max(quota_pct * 1.25);
-        let pct = ((demand / STEP_PCT).ceil() * STEP_PCT).min(cap.max(quota_pct * 1.25));
+        let pct = ((demand * MORE / STEP_PCT).ceil() * STEP_PCT).min(cap.max(quota_pct * 1.25));
         let raise = fix::set_quota(input, index, pct);
         let fix = if bursty {
             let burst = quota.quota_usec.value().unwrap_or(0);
@@ -74,7 +79,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             },
             fix,
         );
-        let severity = if share >= THROTTLED { Severity::Warning } else { Severity::Info };
+        let stands = group.throttled_pct.is_none_or(|pct| pct >= STILL_PCT);
+        let severity = if share >= THROTTLED && stands { Severity::Warning } else { Severity::Info };
         findings.push((share, finding.severity(severity)));
     }
     findings.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -103,8 +109,8 @@ mod tests {
             "{}",
             finding.evidence
         );
-        // The spinner wants 99.9 %, so the next step is 100 %.
-        assert!(finding.fix.unwrap().ends_with("echo 100000 > /sys/fs/cgroup/cpu/web/cpu.cfs_quota_us"));
+        // The spinner wants 99.9 %: with 100 % it would be throttled still, in some periods.
+        assert!(finding.fix.unwrap().ends_with("echo 125000 > /sys/fs/cgroup/cpu/web/cpu.cfs_quota_us"));
     }
 
     #[test]
@@ -115,6 +121,16 @@ mod tests {
         let finding = world.only("quota-throttled");
         assert_eq!(finding.severity, Severity::Info);
         assert!(finding.fix.unwrap().starts_with("echo 100000 > /sys/fs/cgroup/cpu/web/cpu.cfs_burst_us"));
+    }
+
+    #[test]
+    fn throttling_that_takes_no_time_is_no_warning() {
+        let mut world = World::new(2);
+        let web = world.group("/web", 1024);
+        world.quota(web, 100_000, 100_000, Some((1, 10))).used(web, 99.9);
+        let severity = |world: &World| world.only("quota-throttled").severity;
+        assert_eq!(severity(world.stood_still(web, 0.3)), Severity::Info);
+        assert_eq!(severity(world.stood_still(web, 3.0)), Severity::Warning);
     }
 
     #[test]
