@@ -14,7 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, text, turn, until};
 
 /// A run in a process group of its own, killed with its guard.
@@ -410,27 +410,6 @@ fn ten_thousand_hostile_connections_do_not_reach_the_loop() {
     run.signal(Signal::TERM);
     assert_eq!(run.end().code(), Some(0), "{}", stage.read("err"));
     stage.assert_restored("hostile clients", &before);
-}
-
-#[test]
-fn clients_that_wait_do_not_take_the_descriptors_of_undoing() {
-    let _turn = turn();
-    let stage = Stage::new("exhausted");
-    let before = stage.found();
-    let mut command = stage.command(&["--listen", "127.0.0.1:0"]);
-    command.stdout(stage.file("out")).stderr(stage.file("err"));
-    let mut run = stage.in_force(&mut command, &before);
-    let address = address(&stage.read("err")).parse().unwrap();
-    let limit = open_files(run.0.id()) as u64 + 3;
-    let few = Rlimit { current: Some(limit), maximum: Some(limit) };
-    prlimit(Some(run.pid()), Resource::Nofile, few).unwrap();
-    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
-    let waiting: Vec<TcpStream> = (0..300).filter_map(|_| connect()).collect();
-    assert!(waiting.len() > 100, "{}", waiting.len());
-    until("none are left", || open_files(run.0.id()) as u64 >= limit);
-    run.signal(Signal::TERM);
-    assert_eq!(run.end().code(), Some(0), "{}", stage.read("err"));
-    stage.assert_restored("clients that wait", &before);
 }
 
 fn open_files(pid: u32) -> usize {
