@@ -292,14 +292,21 @@ impl<K: Kernel> Actuator<K> {
             .collect();
     }
 
-    /// Takes tasks born of tuned ones under its wings, so that they go back unless the plan names them.
-    fn adopt_newborn(&mut self, report: &mut RestoreReport) {
-        let followed = adopt::follow_execs(&mut self.kernel, &mut self.entries, None);
+    /// Threads that called `exec`, of one process where that is given: their entries are their main thread's now.
+    fn follow_execs(&mut self, process: Option<u32>) -> adopt::Followed {
+        let followed = adopt::follow_execs(&mut self.kernel, &mut self.entries, process);
         if !followed.places.is_empty() {
             self.reindex();
         }
-        let unseen =
-            followed.unseen.map(|error| format!("threads that called exec: looked for later: {error}"));
+        followed
+    }
+
+    /// Takes tasks born of tuned ones under its wings, so that they go back unless the plan names them.
+    fn adopt_newborn(&mut self, report: &mut RestoreReport) {
+        let unseen = self
+            .follow_execs(None)
+            .unseen
+            .map(|error| format!("threads that called exec: looked for later: {error}"));
         report.notes.extend(unseen);
         let births = self.kernel.births();
         let now = self.kernel.now_ticks();

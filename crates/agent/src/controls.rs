@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_actuate::{Actuator, Linux, Options, Recovery, RestoreReport, SetReport};
-use evenkeel_base::{Change, GroupRef, Observation, Plan, Setting, Target, TaskId, Topology};
+use evenkeel_base::{Change, CpuQuota, GroupRef, Observation, Plan, Setting, Target, TaskId, Topology};
 use evenkeel_kernfs::fault;
 use evenkeel_kernfs::mountinfo::Hierarchy;
 use evenkeel_kernfs::reserve::Reserve;
@@ -120,7 +120,7 @@ impl Controls {
     }
 
     /// The quota a cgroup had before it was touched, if it was.
-    pub fn original_quota(&self, group: &GroupRef) -> Option<evenkeel_base::CpuQuota> {
+    pub fn original_quota(&self, group: &GroupRef) -> Option<CpuQuota> {
         let of = |(target, found, _): (&Target, &Setting, _)| match (target, found) {
             (Target::Group(known), Setting::Quota(quota)) if known == group => Some(*quota),
             _ => None,
@@ -135,16 +135,20 @@ impl Controls {
             return None;
         }
         let domains = levers::beside(topology);
-        let started = if domains.is_empty() { None } else { Some(Puller::start(&domains)) };
-        match started {
-            Some(Ok(puller)) => self.puller = Some(puller),
-            Some(Err(error)) => {
-                self.pulls = false;
-                return Some(format!("waiting work is not moved to idle CPUs: {error}"));
-            }
-            None => self.pulls = false,
+        if domains.is_empty() {
+            self.pulls = false;
+            return None;
         }
-        None
+        match Puller::start(&domains) {
+            Ok(puller) => {
+                self.puller = Some(puller);
+                None
+            }
+            Err(error) => {
+                self.pulls = false;
+                Some(format!("waiting work is not moved to idle CPUs: {error}"))
+            }
+        }
     }
 
     /// Ends what moves waiting work.

@@ -96,10 +96,7 @@ impl<K: Kernel> Actuator<K> {
         if id.tid != id.tgid {
             return Ok(false);
         }
-        let followed = adopt::follow_execs(&mut self.kernel, &mut self.entries, Some(id.tgid));
-        if !followed.places.is_empty() {
-            self.reindex();
-        }
+        let followed = self.follow_execs(Some(id.tgid));
         match followed.unseen {
             Some(error) => Err(verdict(error)),
             None => Ok(!followed.places.is_empty()),
