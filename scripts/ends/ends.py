@@ -59,6 +59,7 @@ class Run:
         # What the command's own look at its state remembers.
         self.start_time = self.seen = None
         self.problems, self.left, self.mended, self.status = [], [], None, None
+        self.began = time.monotonic()
         self.ended_early = self.reached = self.hung = False
 
     # What is seen of it.
@@ -565,6 +566,8 @@ def main():
     if os.geteuid() != 0:
         print("ends.py: root is needed: it makes cgroups, and so do the commands", file=sys.stderr)
         return 3
+    # Under nohup the commands would inherit an ignored SIGHUP, and rightly go on when it comes.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if args.lane is not None:
         return lane(args)
     return master(args)
