@@ -12,13 +12,15 @@
 #   weights   weights 1:2 between cgroups, and between machines
 #   docker    weights 1:2 between containers (a private Docker Engine unless one answers)
 #   shape     24 Mbit/s for a group by the class's own counters, and the payload
+#   starved   servers in cgroups of their own beside busy tasks of the root group: seconds without an answer, by a C program,
+#             with the kernel's default, with a lever set by hand, and with `evenkeel run`
 #   clean     what is left after kill -9 in the midst of it
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$(dirname "$0")/.."
 
-all=(rr net rps vms vms-2 macvtap tools weights docker shape clean)
+all=(rr net rps vms vms-2 macvtap tools weights docker shape starved clean)
 parts=()
 out=
 while [ $# -gt 0 ]; do
@@ -134,6 +136,41 @@ part_docker() {
 part_shape() {
     say "24 Mbit/s by the class's own counters (the aim: 23.5 to 24.5), and the payload"
     cargo test --release --locked -p evenkeel-lab --test privileged_shape -- --nocapture each_group | grep Mbit
+}
+
+# Two servers of eight flows each, in cgroups of their own, for so many seconds; the last line tells.
+lost_turn() { "$out/lost_turn" 8 "$1" "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b"; }
+
+part_starved() {
+    local seconds=${SECONDS_EACH:-60} hierarchy= dir busy=()
+    cc -O2 -Wall -pthread -o "$out/lost_turn" scripts/tenants/lost_turn.c
+    for dir in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
+        if [ -e "$dir/cgroup.procs" ]; then hierarchy=$dir && break; fi
+    done
+    mkdir -p "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b"
+    # Two busy loops, each in a session of its own.
+    for _ in 1 2; do
+        setsid timeout $((4 * seconds + 180)) sh -c 'while :; do :; done' &
+        busy+=($!)
+    done
+    say "the kernel's default"
+    lost_turn "$seconds" | tail -1
+    say "sixteen times the weight, by hand"
+    for dir in "$hierarchy"/evenkeel-turn-?; do
+        if [ -e "$dir/cpu.weight" ]; then echo 1600 >"$dir/cpu.weight"; else echo 16384 >"$dir/cpu.shares"; fi
+    done
+    lost_turn "$seconds" | tail -1
+    rmdir "$hierarchy"/evenkeel-turn-?
+    mkdir "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b"
+    say "evenkeel run, which tries and proves"
+    lost_turn "$((seconds + 60))" >"$out/starved" &
+    sleep 2
+    "$bin/evenkeel" run --scope 'cgroup:/evenkeel-turn-[ab]' --for "$((seconds + 55))s" || say "status $?"
+    wait $!
+    tail -n "$((seconds + 1))" "$out/starved" | head -n "$seconds" |
+        awk '{ for (i = 1; i <= NF; i++) silent += $i == 0 } END { print silent + 0, "seconds without an answer, of", NR, "x 2" }'
+    rmdir "$hierarchy"/evenkeel-turn-?
+    kill "${busy[@]}"
 }
 
 # Everything a run could leave: links, disciplines, namespaces, cgroups, processes, devices, sysctls.

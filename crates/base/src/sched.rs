@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Nice(i8);
 
+/// How many times as much a cgroup should weigh that sleeps much and loses its turn to others: what ended all starvation of
+/// request and response servers (`docs/tenants.md`, "Groups that lose their turn").
+pub const STARVED_LIFT: u64 = 16;
+
 /// Load weight of each nice value, -20 first: the kernel's `sched_prio_to_weight` (`kernel/sched/core.c`).
 /// One step is a factor of about 1.25; nice 0 is 1024.
 pub const NICE_TO_WEIGHT: [u32; 40] = [

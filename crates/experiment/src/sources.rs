@@ -34,6 +34,8 @@ tables! {
     "cgroup_prime_sieve": "primes in 100010001..100020000, 48 threads, server of 2 x 10 cores with SMT",
     "ec2_build_by_cpu_limit": "a build on a t1.micro by CPU limit (period 1 s)",
     "ec2_build_by_instance": "the same build by type of instance",
+    "xadvisor_convergence": "50 processes that want 5 to 25 % on 10 CPUs, 75 % of each, by stage of the advisor",
+    "xadvisor_qos": "three tasks on one CPU with promises of 40, 50 and 10 %, without and with the advisor",
 }
 
 /// A table by name.

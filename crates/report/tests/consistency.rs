@@ -522,6 +522,32 @@ fn again(record: &Record, p: &Printed) -> Option<Result<(), String>> {
             Err(format!("{none} / {best}: {p:?}"))
         });
     }
+    let used = |t: &TenantRecord| (t.total.user_s.unwrap() + t.total.sys_s.unwrap()) / t.total.real_s;
+    if p.test.starts_with("CPU time that the mix got") {
+        let (mix, rest) = p.text.split_once(": with ")?;
+        let (one, rest) = rest.split_once(" the mix gets ")?;
+        let other = rest.split_once("that it gets with ")?.1.split(": ").next()?;
+        let all = |stage: &str| {
+            let cells = of_point(record, &format!("{mix}: {stage}"));
+            average(&cells.iter().map(|c| c.tenants.iter().map(used).sum()).collect::<Vec<f64>>())
+        };
+        return Some(say(all(one) / all(other), p.value?));
+    }
+    if p.test.starts_with("CPU got less CPU due") {
+        let cells = of_point(record, label?);
+        let weight = |t: &TenantRecord| t.limits.weight.unwrap() as f64;
+        let weights: f64 = cells[0].tenants.iter().map(weight).sum();
+        let over = |n: usize| {
+            let tenant = &cells[0].tenants[n];
+            let wanted = tenant
+                .workload
+                .split_once("--percent ")
+                .map_or(0.0, |(_, rest)| rest.split(' ').next().unwrap().parse().unwrap());
+            let due = f64::min(100.0 * weight(tenant) / weights, wanted);
+            100.0 * average(&cells.iter().map(|c| used(&c.tenants[n])).collect::<Vec<_>>()) - due
+        };
+        return Some(say((0..cells[0].tenants.len()).map(over).fold(f64::INFINITY, f64::min), p.value?));
+    }
     if p.test.starts_with("CPU time an event") {
         let (_, figures) = p.text.rsplit_once('(')?;
         let dear = number_after(figures, "")?;

@@ -130,7 +130,7 @@ type Expected = Vec<(Option<Need>, Option<f64>)>;
 
 fn of_cell(record: &Record, cell: &Cell) -> Result<Expected, String> {
     if cell.enforcer.is_some() {
-        return Err("under an enforcer only loads whose need is known beforehand are predicted".into());
+        return Err("under a steal emulator only loads whose need is known beforehand are predicted".into());
     }
     if is_alone(&record.host, cell) {
         return Err("it is the run alone that the others are predicted from".into());

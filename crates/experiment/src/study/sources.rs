@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use evenkeel_base::run::Estimate;
 use serde::{Deserialize, Serialize};
 
-use super::stats::{difference, mean, ratio};
-use super::verdict::three_digits;
+use super::stats::{difference, estimate, mean, ratio};
+use super::verdict::{advisor, three_digits};
 use super::{PointStudy, Study, TenantStudy};
 use crate::record::Record;
 use crate::sources::{SourceTable, table};
@@ -55,6 +55,8 @@ pub(super) fn beside(record: &Record, study: &Study) -> Vec<SourceComparison> {
             "iox_balance_4_patterns" => balance(&rows, record, study),
             "cgroup_prime_sieve" => sieve(&rows, study),
             "ec2_build_by_cpu_limit" => builds(&rows, record, study),
+            advisor::STAGES => stages(&rows, record, study),
+            advisor::PROMISES => promises(&rows, study),
             _ => None,
         };
         let Some((quantity, rows)) = made else { continue };
@@ -409,6 +411,71 @@ fn builds(rows: &[Row], record: &Record, study: &Study) -> Made {
         })
         .collect();
     Some(("time the job takes, in units of the time without a limit", rows))
+}
+
+/// `68-69` is its middle, `>=75 (theory 75)` its bound.
+fn range(text: &str) -> Option<f64> {
+    let word = text.trim().trim_start_matches(">=").split_ascii_whitespace().next()?;
+    match word.split_once('-') {
+        Some((low, high)) => Some(f64::midpoint(low.parse().ok()?, high.parse().ok()?)),
+        None => word.parse().ok(),
+    }
+}
+
+/// The source's stages of the first mix. Its last one, process by process until every one gets what it wants, needs a loop:
+/// `evenkeel run` and `demo`.
+fn stages(rows: &[Row], record: &Record, study: &Study) -> Made {
+    let mix = *advisor::mixes(study).first()?;
+    let cpus = record.experiment.as_ref()?.cpus.as_ref()?.len() as f64;
+    let ours = [Some(advisor::DEFAULT), Some(advisor::RECIPE), None];
+    let rows = rows
+        .iter()
+        .zip(ours)
+        .map(|(row, stage)| {
+            let point = stage.and_then(|name| advisor::stage(study, mix, name));
+            let used = point.and_then(|point| estimate(&advisor::used_each(record, point)?));
+            let predicted = point.and_then(|point| {
+                let of = |t: &TenantStudy| Some(t.predicted_cpu_s? / t.predicted_elapsed_s?);
+                point.tenants.iter().map(of).sum::<Option<f64>>()
+            });
+            SourceRow {
+                label: row.get("stage").cloned().unwrap_or_default(),
+                source: row.get("mean_core_utilisation_pct").and_then(|text| range(text)),
+                predicted: predicted.map(|all| 100.0 * all / cpus),
+                measured: used.map(|used| scale(used, 100.0 / cpus)),
+            }
+        })
+        .collect();
+    Some(("mean use of a CPU by processes that together want 75 % of each, percent", rows))
+}
+
+/// Each task of the source's tests, as found and with the advisor.
+fn promises(rows: &[Row], study: &Study) -> Made {
+    let made = rows
+        .iter()
+        .flat_map(|row| [("os_pct", false), ("tuned_pct", true)].map(|(column, tuned)| (row, column, tuned)))
+        .filter_map(|(row, column, tuned)| {
+            let source = number(row, column)?;
+            let task = number(row, "task")? as usize;
+            // The first test has all three tasks, in the second the first is quiet.
+            let wanted = if number(row, "test")? < 2.0 { "wanted 40, 50, 30" } else { "wanted -, 50, 80" };
+            let point = study
+                .points
+                .iter()
+                .find(|p| p.label.starts_with(advisor::PROMISED) == tuned && p.label.ends_with(wanted));
+            let tenant = point.and_then(|p| p.tenants.get(task.checked_sub(1)?));
+            Some(SourceRow {
+                label: format!(
+                    "{wanted}: task {task}{}",
+                    if tuned { ", with its promise" } else { ", as found" }
+                ),
+                source: Some(source),
+                predicted: tenant.and_then(|t| Some(100.0 * t.predicted_cpu_s? / t.predicted_elapsed_s?)),
+                measured: tenant.and_then(|t| t.cpu_pct),
+            })
+        })
+        .collect();
+    Some(("CPU got, percent of one CPU", made))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::laboratory::{Experiment, TenantSpec};
 use evenkeel_experiment::record::Host;
 
+mod advisor;
+mod advisor_guarantee;
 mod alone;
 mod balance;
 mod equal;
@@ -47,6 +49,8 @@ pub const BUILTINS: &[Builtin] = &[
     isolation_sys::BUILTIN,
     limits::BUILTIN,
     platforms::BUILTIN,
+    advisor::BUILTIN,
+    advisor_guarantee::BUILTIN,
 ];
 
 /// What an experiment is scaled to.

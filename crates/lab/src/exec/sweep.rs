@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use evenkeel_base::BootId;
 use serde::{Deserialize, Serialize};
 
+use crate::tenant::is_alive_since;
+
 /// Start of the name of every group made for a command.
 pub const PREFIX: &str = "evenkeel-exec-";
 
@@ -48,12 +50,8 @@ impl Owner {
     }
 
     fn is_alive(&self) -> bool {
-        is_alive(self.pid, self.start_time)
+        is_alive_since(self.pid, self.start_time)
     }
-}
-
-fn is_alive(pid: u32, start_time: u64) -> bool {
-    crate::tenant::start_time(pid, pid).is_ok_and(|start| start == start_time)
 }
 
 /// What a process made, as on disk.
@@ -181,7 +179,7 @@ impl Claimed {
                 let (pid, start) = name.strip_prefix(PREFIX)?.split_once('-')?;
                 Some((pid.parse().ok()?, start.parse().ok()?))
             });
-            if owner.is_some_and(|(pid, start)| !is_alive(pid, start)) {
+            if owner.is_some_and(|(pid, start)| !is_alive_since(pid, start)) {
                 remove_tree(&entry.path());
             }
         }

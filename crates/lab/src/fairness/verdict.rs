@@ -91,9 +91,45 @@ fn net<'a>(record: &'a TenantsRecord, rows: &'a [Row]) -> Vec<Draft<'a>> {
             },
         ));
     }
+    all.extend(rows.iter().filter_map(|row| standstill(record, row)));
     all.extend(series(rows).into_iter().filter_map(|series| peak(record, rows, series)));
     all.extend(rows.iter().filter(|row| row.point.rps).filter_map(|row| steering(record, rows, row)));
     all
+}
+
+/// Whole windows in which a tenant got no answer at all, though its flows waited for one; nothing where there was none.
+fn standstill<'a>(record: &'a TenantsRecord, row: &'a Row) -> Option<Draft<'a>> {
+    let cells: Vec<&Measured> = cells(record, row).into_iter().filter_map(|c| c.net.as_ref()).collect();
+    let count = |tenant: usize| {
+        let windows = cells.iter().filter_map(|m| m.tenants.get(tenant)).flat_map(|t| &t.windows);
+        (windows.clone().filter(|n| **n == 0).count(), windows.count())
+    };
+    let (worst, (zero, of)) = (0..row.point.tenants.max(1))
+        .map(|tenant| (tenant, count(tenant)))
+        .max_by_key(|(_, (zero, _))| *zero)
+        .filter(|(_, (zero, _))| *zero > 0)?;
+    let waited = |tenant: usize| {
+        let known = cells.iter().filter_map(|m| m.tenants.get(tenant)?.wait_pct);
+        evenkeel_experiment::study::stats::mean(&known.collect::<Vec<_>>())
+    };
+    let others = (0..row.point.tenants).filter(|other| *other != worst).filter_map(waited);
+    let least = others.min_by(f64::total_cmp);
+    let waits = match (waited(worst), least) {
+        (Some(own), Some(least)) => format!(
+            " Its threads were ready and waited for a CPU {own:.0} % of one thread's time on average, the least of the others' \
+             {least:.0} % (docs/tenants.md, \"Groups that lose their turn\")."
+        ),
+        _ => String::new(),
+    };
+    let name = cells.iter().find_map(|m| Some(m.tenants.get(worst)?.name.clone()))?;
+    Some(Draft::new(
+        "standstill",
+        &row.point.to_string(),
+        ("windows without a transaction of the tenant that had most of them, of all", "windows"),
+        Figure::Observed(zero as f64),
+        Claim::AtMost(0.0),
+        move |_| format!("{}: {name} did not get one answer in {zero} of {of} windows.{waits}", row.point),
+    ))
 }
 
 /// At how many tenants a line's throughput is highest.

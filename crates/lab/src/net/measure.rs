@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_base::CpuTimes;
-use evenkeel_kernfs::{Root, proc_stat};
+use evenkeel_kernfs::{Root, proc_stat, schedstat};
 use serde::{Deserialize, Serialize};
 
 use super::NetError;
@@ -94,6 +94,9 @@ pub struct TenantMeasured {
     pub latency_mean_usec: Option<f64>,
     /// CPU time of its processes, percent of ONE CPU.
     pub cpu_pct: Option<f64>,
+    /// Time its threads were ready and waited for a CPU, percent of one thread's time (two that wait all the time: 200).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_pct: Option<f64>,
     /// Softirq time charged to it (see [`HostMeasured::softirq_method`]), percent of ONE CPU.
     pub softirq_pct: Option<f64>,
     /// Packets over its link.
@@ -174,6 +177,7 @@ struct Instant {
     flows: Vec<u64>,
     cpus: Option<Vec<CpuTimes>>,
     tenants_cpu_ns: Vec<Option<u64>>,
+    tenants_wait_ns: Vec<Option<u64>>,
     own_cpu_ns: Option<u64>,
     packets: Vec<Option<u64>>,
 }
@@ -205,6 +209,10 @@ pub fn measure(
         tenants_cpu_ns: servers
             .iter()
             .map(|server| sum(server.pids.iter().map(|pid| cpu_ns(*pid))))
+            .collect(),
+        tenants_wait_ns: servers
+            .iter()
+            .map(|server| sum(server.pids.iter().map(|pid| wait_ns(*pid))))
             .collect(),
         own_cpu_ns: cpu_ns(std::process::id()),
         packets: servers.iter().map(packets).collect(),
@@ -296,6 +304,7 @@ fn sum_up(
             of(tenant).filter_map(|flow| results.get(flow)).for_each(|(_, l, _)| latencies.add(l));
             all.add(&latencies);
             let cpu = first.tenants_cpu_ns[tenant].zip(last.tenants_cpu_ns[tenant]);
+            let wait = first.tenants_wait_ns[tenant].zip(last.tenants_wait_ns[tenant]);
             TenantMeasured {
                 name: server.name.clone(),
                 flows: each,
@@ -308,6 +317,7 @@ fn sum_up(
                 latency: latencies.summary(),
                 latency_mean_usec: None,
                 cpu_pct: cpu.and_then(|(a, b)| b.checked_sub(a)).map(pct),
+                wait_pct: wait.and_then(|(a, b)| b.checked_sub(a)).map(pct),
                 softirq_pct: charge(host.softirq_pct, &packets, tenant),
                 packets: packets[tenant],
             }
@@ -383,6 +393,15 @@ pub fn cpu_ns(pid: u32) -> Option<u64> {
     // SAFETY: writes one timespec to the place given.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (result == 0).then(|| to_ns(rustix::time::Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec as _ }))
+}
+
+/// Time a process's living threads have been ready and waited for a CPU, nanoseconds; `None` when it is gone or the kernel
+/// keeps no account of it.
+fn wait_ns(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    sum(threads.map(|thread| {
+        Some(schedstat::parse_bytes(&fs::read(thread.path().join("schedstat")).ok()?)?.waited_ns)
+    }))
 }
 
 /// Packets received and sent by a link, from `/proc/net/dev` of its namespace.

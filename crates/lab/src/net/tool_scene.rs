@@ -207,6 +207,7 @@ impl ToolScene {
                 latency_mean_usec: mean_latency(of(tenant)),
                 cpu_pct: difference(first.tenants_ns[tenant], last.tenants_ns[tenant])
                     .map(|ns| ns as f64 / wall_ns * 100.0),
+                wait_pct: None,
                 softirq_pct: charge(host.softirq_pct, &packets, tenant),
                 packets: packets[tenant],
             })

@@ -236,7 +236,7 @@ fn check(points: &[PlannedPoint]) -> Result<(), RunError> {
         }
         if experiment.enforcer.is_some() && experiment.tenants.iter().filter(|t| !t.background).count() != 1 {
             return Err(RunError::Usage(
-                "an enforcer plays the hypervisor of one tenant: give exactly one".into(),
+                "the steal emulator ([enforcer]) takes CPU from one tenant: give exactly one".into(),
             ));
         }
     }

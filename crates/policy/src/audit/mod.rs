@@ -5,6 +5,7 @@
 //! fact they need could not be read: an unknown is neither a pass nor a fail.
 
 mod expect;
+mod fair;
 mod fix;
 mod rules;
 mod strict;

@@ -16,6 +16,7 @@ mod placement_nice;
 mod pull;
 mod realtime;
 mod short_first;
+mod sleepers;
 mod slice;
 mod slice_nice;
 mod weights;
@@ -196,6 +197,7 @@ pub const LEVERS: &[&dyn Lever] = &[
     &slice_nice::LongSliceNice,
     &weights::SliceWeights,
     &weights::Weights,
+    &sleepers::Sleepers,
     &batch::Batch,
     &placement_nice::Nice,
     &placement_nice::PlacementNice,

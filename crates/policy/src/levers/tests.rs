@@ -288,3 +288,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn groups_that_sleep_and_starve_get_more_weight_and_others_are_left_alone() {
+    let groups = [("/", None), ("/servers", Some(0)), ("/hogs", Some(0)), ("/content", Some(0))];
+    let mut observation =
+        host(2, &groups, &[(5.0, 400.0, 1), (5.0, 300.0, 1), (90.0, 1.0, 2), (20.0, 300.0, 3)]);
+    let waits = [60.0, 80.0, 95.0, 5.0];
+    for (task, waited) in observation.tasks.iter_mut().zip(waits) {
+        task.wait_pct = Some(waited);
+    }
+    let plan = plan_named("sleepers", &scene(&observation, MODERN)).unwrap();
+    let set: Vec<_> = plan.changes.iter().map(|c| (format!("{:?}", c.target), c.to.clone())).collect();
+    assert_eq!(plan.changes.len(), 1, "{set:?}");
+    assert!(
+        matches!(&plan.changes[0].target, evenkeel_base::Target::Group(g) if g.path == "/servers"),
+        "{set:?}"
+    );
+    assert_eq!(plan.changes[0].to, Setting::Weight(16 * 1024));
+    // A group that holds tasks outside the scope is not ours to weigh.
+    let partly = Scene::new(&observation, MODERN, |task| task.id.tid != 101, |_| None);
+    assert!(plan_named("sleepers", &partly).is_none());
+}

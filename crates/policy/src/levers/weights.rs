@@ -83,7 +83,7 @@ pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
     (!changes.is_empty()).then_some(changes)
 }
 
-fn rounded(group: &GroupView, weight: f64) -> u64 {
+pub(super) fn rounded(group: &GroupView, weight: f64) -> u64 {
     let whole = weight.round().max(0.0) as u64;
     if group.v2 { u64::from(CpuWeight::new(whole).get()) } else { u64::from(CpuShares::new(whole).get()) }
 }

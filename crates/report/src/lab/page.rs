@@ -312,7 +312,7 @@ fn of_point(record: &Record, point: &PointStudy) -> Markup {
             }
         }
         @if let Some(enforcer) = cells.first().and_then(|c| c.enforcer.as_ref()).filter(|e| !e.trace.is_empty()) {
-            (figure(&format!("The enforcer, which played the hypervisor{first}: CPU wanted from it and given, percent of one CPU. It kept back {} s of {} s wanted.",
+            (figure(&format!("The steal emulator{first}: CPU wanted from it and given, percent of one CPU. It kept back {} s of {} s wanted.",
                 number(enforcer.stolen_s), number(enforcer.demanded_s)),
                 &charts::points(&[
                     Series { name: "wanted".into(), points: enforcer.trace.iter().map(|p| (p.at_s, p.demanded_pct)).collect() },

@@ -1,6 +1,7 @@
 //! What follows from a split: which lever would give the target back the time it lost. Rules with figures, no guesses:
 //! what is not known is not argued with. The loop (`evenkeel run`) tries levers and proves them; this only names them.
 
+use evenkeel_base::sched::STARVED_LIFT;
 use serde::Serialize;
 
 use super::{Blame, Kind, Target, by_name, span};
@@ -28,11 +29,18 @@ pub struct Facts {
     pub weight: Option<u64>,
     /// The first culprit's there.
     pub culprit_weight: Option<u64>,
+    /// Load weight of the target's group at the level where it competes with others; `None` in the root group.
+    pub group_weight: Option<u64>,
     /// The target and the first culprit are in the same group, so that weights of groups do not act between them.
     pub same_group: Option<bool>,
     /// The kernel gives a task a slice of its own.
     pub task_slice: Option<bool>,
 }
+
+/// A wait from which a group that mostly waits briefly has lost its turn, microseconds: no slice of a competitor is that long.
+const LOST_TURN_USEC: f64 = 100_000.0;
+/// Half of its waits are shorter than the longest by this factor.
+const BRIEFLY: f64 = 50.0;
 
 /// A share below this, percent, is not worth a word.
 const WORTH: f64 = 2.0;
@@ -154,6 +162,7 @@ fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, Str
             ),
         ));
     }
+    out.extend(lost_turn(target, facts, 100.0 - own, &head));
     if own >= 40.0 {
         let usable = facts.usable.unwrap_or(facts.cpus);
         out.push((
@@ -190,6 +199,26 @@ fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, Str
         ));
     }
     out
+}
+
+/// A group that waits briefly as a rule and for very long now and then: what raises its weight comes first.
+///
+/// Why it happens is measured in `docs/tenants.md`, "Groups that lose their turn": `place_entity` in the kernel's
+/// `kernel/sched/fair.c` gives a group that slept the lag back that it left with.
+fn lost_turn(target: &Target, facts: &Facts, others_pct: f64, head: &str) -> Option<(&'static str, String)> {
+    let waits = target.wait_histogram_usec.as_ref()?;
+    let (p50, longest) = (waits.p50_usec?, waits.max_usec.filter(|usec| *usec >= LOST_TURN_USEC)?);
+    let weight = facts.group_weight.filter(|_| facts.same_group != Some(true))?;
+    (p50 * BRIEFLY <= longest && others_pct >= 20.0).then(|| {
+        let text = format!(
+            "{head}: its group lost its turn, for {} at the longest: groups that work in short pieces and sleep in between \
+             keep their lead over one of little weight on its CPU; raise its weight, as from {weight} to {} (`evenkeel run` \
+             tries and proves it), or put the tasks of the root group that it competes with into a group",
+            span(longest),
+            weight.saturating_mul(STARVED_LIFT).min(262_144)
+        );
+        ("weight", text)
+    })
 }
 
 fn competitor(target: &Target, facts: &Facts, culprit: &Blame, head: &str) -> (&'static str, String) {
@@ -296,6 +325,23 @@ mod tests {
         target.blame = Some(blame);
         let advice = advise(&target, &facts());
         assert!(advice[0].lever == "interrupts" && advice[0].text.contains("NET_RX"), "{advice:?}");
+    }
+
+    #[test]
+    fn a_group_that_lost_its_turn_is_told_so_before_anything_else() {
+        let mut target = with(Split { ran_s: 2.0, waited_s: 5.0, slept_s: 3.0, ..Split::default() });
+        target.blame.iter_mut().flatten().for_each(|b| (b.own, b.kind) = (false, Kind::Softirq));
+        let waits = target.wait_histogram_usec.as_mut().unwrap();
+        (waits.p50_usec, waits.max_usec) = (Some(90.0), Some(791_000.0));
+        let starved = Facts { group_weight: Some(1024), ..facts() };
+        let advice = advise(&target, &starved);
+        assert_eq!(advice[0].lever, "weight", "{advice:?}");
+        assert!(advice[0].text.contains("791 ms at the longest"), "{advice:?}");
+        assert!(advice[0].text.contains("from 1024 to 16384"), "{advice:?}");
+        // In the root group there is no weight to raise; nor is it a lost turn where all waits are long.
+        assert_eq!(advise(&target, &facts())[0].lever, "interrupts");
+        target.wait_histogram_usec.as_mut().unwrap().p50_usec = Some(200_000.0);
+        assert_eq!(advise(&target, &starved)[0].lever, "interrupts");
     }
 
     #[test]

@@ -345,12 +345,17 @@ fn facts(window: &Window<'_>, aim: &Aim, target: &Target) -> Facts {
         }),
         _ => (None, None),
     };
+    // Where no rival is known, groups next below the root compete.
+    let topmost = mine.as_deref().and_then(|path| path.split('/').find(|part| !part.is_empty()));
+    let group_weight =
+        weight.or_else(|| window.group(&format!("/{}", topmost?)).and_then(|group| group.load_weight));
     Facts {
         cpus: topology.online.len() as u32,
         usable: known.then_some(usable.len() as u32),
         idle_elsewhere_pct: known.then_some(100.0 * idle as f64 / wall_ns as f64),
         weight,
         culprit_weight,
+        group_weight,
         // In the root, sessions may have groups of their own (autogroup), which no path tells.
         same_group: mine.zip(theirs).filter(|(mine, _)| mine != "/").map(|(mine, theirs)| mine == theirs),
         task_slice: read_kernel(window.root).features.task_slice,

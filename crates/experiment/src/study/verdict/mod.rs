@@ -4,6 +4,7 @@ use super::Study;
 use crate::decide::{Draft, Verdict, page};
 use crate::record::Record;
 
+pub mod advisor;
 mod health;
 mod limits;
 mod steal;
@@ -16,7 +17,11 @@ pub use steal::Stealing;
 impl Verdict {
     /// Whether it answers a question, of which "no" is as good an answer as "yes"; others are checks, which fail.
     pub fn is_question(&self) -> bool {
-        const QUESTIONS: [&str; 7] = [
+        const QUESTIONS: [&str; 11] = [
+            "published-recipe",
+            "placement-alone",
+            "long-slices",
+            "slices-against-recipe",
             "quota-costs-cpu",
             "does-a-limit-help",
             "larger-units-wider-spread",
@@ -37,6 +42,7 @@ pub(super) fn verdicts(record: &Record, study: &Study) -> Vec<Verdict> {
     steal::add(record, study, &mut all);
     limits::add(record, study, &mut all);
     units::add(record, study, &mut all);
+    advisor::add(record, study, &mut all);
     weights::add(record, study, &mut all);
     all.extend(units::rule_of_thumb(record, study));
     health::add(study, &mut all);

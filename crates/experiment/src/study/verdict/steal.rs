@@ -314,11 +314,11 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
             let found = found(d);
             let text = match found {
                 Some(found) if found == truth => format!(
-                    "{before}From what the victim sees alone: {}. That is what the enforcer played.",
+                    "{before}From what the victim sees alone: {}. That is what the steal emulator did.",
                     found.words()
                 ),
                 Some(found) => format!(
-                    "{before}From what the victim sees alone: {}. That is wrong, the enforcer played another rule: {}.",
+                    "{before}From what the victim sees alone: {}. That is wrong, the steal emulator followed another rule: {}.",
                     found.words(),
                     truth.words()
                 ),

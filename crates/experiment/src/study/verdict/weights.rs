@@ -90,10 +90,10 @@ enum Kind {
 }
 
 /// What can be said of a point; nothing where shares or possible shares are not known, or something else than weights
-/// (a quota) decides.
+/// (a quota, what is wanted) decides.
 fn kind(point: &PointStudy) -> Option<Kind> {
     point.tenants.iter().all(|t| t.share_pct.is_some()).then_some(())?;
-    if point.tenants.iter().any(|t| t.limits.quota_pct.is_some()) {
+    if point.tenants.iter().any(|t| t.limits.quota_pct.is_some() || wants_less(&t.workload)) {
         return None;
     }
     let off = |t: &TenantStudy| Some(100.0 * (t.feasible_pct? / t.weight_pct? - 1.0).abs());
@@ -105,6 +105,11 @@ fn kind(point: &PointStudy) -> Option<Kind> {
         (true, false) => Kind::Equal,
         (false, false) => Kind::Weighted,
     })
+}
+
+/// Whether a load asks for part of a CPU: then demand decides its share, not its weight.
+fn wants_less(workload: &str) -> bool {
+    matches!(workload.split_ascii_whitespace().next(), Some("duty" | "idle"))
 }
 
 fn equal_point<'a>(record: &Record, point: &'a PointStudy) -> Option<OfPoint<'a>> {

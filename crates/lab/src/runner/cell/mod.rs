@@ -124,7 +124,7 @@ fn steal(task: &Task<'_>, members: &[Member], instant: u64) -> Result<Option<Ste
     });
     let Some((limit, group, vcpu)) = victim else {
         return Err(RunError::Usage(
-            "an enforcer needs a tenant in a plain cgroup (place = \"cgroup\")".into(),
+            "the steal emulator ([enforcer]) needs a tenant in a plain cgroup (place = \"cgroup\")".into(),
         ));
     };
     StealThread::start(spec, limit, group, vcpu, instant).map(Some)

@@ -308,7 +308,7 @@ fn credits(experiment: &Experiment, host: &Host) -> Result<TenantRecord, String>
     let [tenant]: [_; 1] = experiment
         .tenants()
         .try_into()
-        .map_err(|_| "the credit model knows one tenant alone under an enforcer".to_owned())?;
+        .map_err(|_| "the credit model knows one tenant alone under a steal emulator".to_owned())?;
     let spec = &experiment.tenants[tenant.spec];
     let load = match work::work(&tenant, spec, 0).map_err(|e| e.to_string())? {
         Work::Load(load) => *load,
@@ -322,7 +322,7 @@ fn credits(experiment: &Experiment, host: &Host) -> Result<TenantRecord, String>
         }
         _ => {
             return Err(
-                "under an enforcer the credit model knows jobs of so many events of primes alone".into()
+                "under a steal emulator the credit model knows jobs of so many events of primes alone".into(),
             );
         }
     };

@@ -27,6 +27,7 @@ mod quota_throttled;
 mod realtime_unlimited;
 mod shares_conversion;
 mod smt_pinned;
+mod starved_group;
 mod steal;
 mod weight_ineffective;
 mod weights_flat;
@@ -53,6 +54,7 @@ pub const RULES: &[Rule] = &[
     weights_flat::RULE,
     weights_spread::RULE,
     weight_ineffective::RULE,
+    starved_group::RULE,
     shares_conversion::RULE,
     steal::RULE,
     pressure::RULE,

@@ -1,0 +1,113 @@
+//! What each group should have got by weights, quotas, CPUs and demand: exact weighted max-min ([`evenkeel_model::fair`]).
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::{Limit, Nice, Observation, SchedPolicy, TaskView};
+use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
+
+use super::view::{self, Place};
+
+/// Real-time and deadline tasks come before all weights.
+const BEFORE_ALL: f64 = 1e9;
+/// Weight of a SCHED_IDLE task (`WEIGHT_IDLEPRIO` in the kernel's `kernel/sched/sched.h`).
+const IDLE: f64 = 3.0;
+
+/// Fair share of each group, percent of one CPU, in the order of the observation's groups; the root's is everybody's. `None`
+/// where the host's figures make no sense to the solver.
+///
+/// `autogroups` are those of [`view::autogroups`]: while they act, a session's tasks in the root group compete as one.
+pub(super) fn due_pct(observation: &Observation, autogroups: &BTreeMap<u32, (u64, i32)>) -> Option<Vec<f64>> {
+    let mut groups: Vec<FairGroup> = Vec::new();
+    // Where each observed group is among those; `None`: with the root.
+    let mut at: Vec<Option<usize>> = Vec::with_capacity(observation.groups.len());
+    for group in &observation.groups {
+        let parent = group.parent.and_then(|index| at.get(index as usize).copied().flatten());
+        // Without a weight of its own a group of v2 is filed with its parent.
+        let Some(weight) = group.load_weight.filter(|_| group.parent.is_some()) else {
+            at.push(parent);
+            continue;
+        };
+        let quota_cpus = group.quota.and_then(|quota| match quota.quota_usec {
+            Limit::Max => None,
+            Limit::Value(usec) => Some(usec as f64 / quota.period_usec.max(1) as f64),
+        });
+        groups.push(FairGroup { parent, weight: weight as f64, quota_cpus, cpus: group.cpuset.clone() });
+        at.push(Some(groups.len() - 1));
+    }
+    let mut sessions: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut tasks = Vec::with_capacity(observation.tasks.len());
+    for task in &observation.tasks {
+        let mut group = task.group.and_then(|index| at.get(index as usize).copied().flatten());
+        if let Some(Place::Autogroup(number)) = view::place(observation, autogroups, task) {
+            let nice = autogroups.get(&task.id.tgid).map_or(0, |(_, nice)| *nice);
+            group = Some(*sessions.entry(number).or_insert_with(|| {
+                let weight = f64::from(Nice::new(nice).weight());
+                groups.push(FairGroup { parent: None, weight, quota_cpus: None, cpus: None });
+                groups.len() - 1
+            }));
+        }
+        if !view::is_fair(task) {
+            group = None;
+        }
+        tasks.push(FairTask {
+            group,
+            weight: weight(task),
+            wanted_cpus: view::demand_pct(task) / 100.0,
+            threads: 1,
+            cpus: task.affinity.clone(),
+        });
+    }
+    let shares = solve(&Capacity::time(&observation.topology), &groups, &tasks).ok()?;
+    let of = |index: Option<usize>| match index {
+        Some(index) => shares.groups.get(index).copied(),
+        None => Some(shares.tasks.iter().sum()),
+    };
+    at.into_iter().map(|index| Some(100.0 * of(index)?)).collect()
+}
+
+fn weight(task: &TaskView) -> f64 {
+    match task.sched {
+        Some(sched) if !sched.policy.is_fair() => BEFORE_ALL,
+        Some(sched) if sched.policy == SchedPolicy::Idle => IDLE,
+        Some(sched) => f64::from(sched.nice.weight()),
+        None => f64::from(Nice::default().weight()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::testing::{TaskExt, World};
+
+    #[test]
+    fn shares_follow_weights_demand_and_sessions() {
+        let mut world = World::new(1);
+        let (a, b) = (world.group("/a", 1024), world.group("/b", 3072));
+        world.task("one", 10.0).wait(90.0).in_group(a);
+        world.task("two", 90.0).wait(10.0).in_group(b);
+        let due = due_pct(&world.observation, &BTreeMap::new()).unwrap();
+        assert!((due[a as usize] - 25.0).abs() < 1e-6 && (due[b as usize] - 75.0).abs() < 1e-6, "{due:?}");
+        // What is not wanted goes to others.
+        world.observation.tasks[0].wait_pct = Some(0.0);
+        let due = due_pct(&world.observation, &BTreeMap::new()).unwrap();
+        assert!((due[a as usize] - 10.0).abs() < 1e-6 && (due[b as usize] - 90.0).abs() < 1e-6, "{due:?}");
+    }
+
+    #[test]
+    fn a_session_of_the_root_group_competes_as_one() {
+        let mut world = World::new(1);
+        let a = world.group("/a", 1024);
+        world.task("mine", 10.0).wait(90.0).in_group(a);
+        for name in ["x", "y", "z"] {
+            world.task(name, 30.0).wait(70.0).in_group(0);
+        }
+        let alone = due_pct(&world.observation, &BTreeMap::new()).unwrap();
+        assert!(
+            (alone[a as usize] - 25.0).abs() < 1e-6,
+            "three tasks of the root beside one group: {alone:?}"
+        );
+        let sessions = world.observation.tasks[1..].iter().map(|t| (t.id.tgid, (7, 0))).collect();
+        let due = due_pct(&world.observation, &sessions).unwrap();
+        assert!((due[a as usize] - 50.0).abs() < 1e-6, "{due:?}");
+    }
+}
