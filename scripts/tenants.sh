@@ -165,7 +165,7 @@ part_starved() {
     say "evenkeel run, which tries and proves"
     lost_turn "$((seconds + 60))" >"$out/starved" &
     sleep 2
-    "$bin/evenkeel" run --scope 'cgroup:/evenkeel-turn-[ab]' --for "$((seconds + 55))s" || say "status $?"
+    "$bin/evenkeel" run --scope cgroup:/evenkeel-turn-a --scope cgroup:/evenkeel-turn-b --for "$((seconds + 55))s" || say "status $?"
     wait $!
     tail -n "$((seconds + 1))" "$out/starved" | head -n "$seconds" |
         awk '{ for (i = 1; i <= NF; i++) silent += $i == 0 } END { print silent + 0, "seconds without an answer, of", NR, "x 2" }'

@@ -37,9 +37,11 @@ pub struct Facts {
     pub task_slice: Option<bool>,
 }
 
-/// A wait from which a group that mostly waits briefly has lost its turn, microseconds: no slice of a competitor is that long.
-const LOST_TURN_USEC: f64 = 100_000.0;
-/// Half of its waits are shorter than the longest by this factor.
+/// A wait from which a group has lost its turn, microseconds: 350 competitors that each take a whole slice.
+const LOST_TURN_USEC: f64 = 1e6;
+/// The same of a group that mostly waits briefly: no slice of a competitor is that long.
+const SUDDENLY_USEC: f64 = 100_000.0;
+/// Half of its waits are then shorter than the longest by this factor.
 const BRIEFLY: f64 = 50.0;
 
 /// A share below this, percent, is not worth a word.
@@ -201,15 +203,16 @@ fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, Str
     out
 }
 
-/// A group that waits briefly as a rule and for very long now and then: what raises its weight comes first.
+/// A group that waits for very long, most of all where it waits briefly as a rule: what raises its weight comes first.
 ///
 /// Why it happens is measured in `docs/tenants.md`, "Groups that lose their turn": `place_entity` in the kernel's
 /// `kernel/sched/fair.c` gives a group that slept the lag back that it left with.
 fn lost_turn(target: &Target, facts: &Facts, others_pct: f64, head: &str) -> Option<(&'static str, String)> {
     let waits = target.wait_histogram_usec.as_ref()?;
-    let (p50, longest) = (waits.p50_usec?, waits.max_usec.filter(|usec| *usec >= LOST_TURN_USEC)?);
+    let (p50, longest) = (waits.p50_usec?, waits.max_usec?);
+    let lost = longest >= LOST_TURN_USEC || (longest >= SUDDENLY_USEC && p50 * BRIEFLY <= longest);
     let weight = facts.group_weight.filter(|_| facts.same_group != Some(true))?;
-    (p50 * BRIEFLY <= longest && others_pct >= 20.0).then(|| {
+    (lost && others_pct >= 20.0).then(|| {
         let text = format!(
             "{head}: its group lost its turn, for {} at the longest: groups that work in short pieces and sleep in between \
              keep their lead over one of little weight on its CPU; raise its weight, as from {weight} to {} (`evenkeel run` \
@@ -342,6 +345,8 @@ mod tests {
         assert_eq!(advise(&target, &facts())[0].lever, "interrupts");
         target.wait_histogram_usec.as_mut().unwrap().p50_usec = Some(200_000.0);
         assert_eq!(advise(&target, &starved)[0].lever, "interrupts");
+        target.wait_histogram_usec.as_mut().unwrap().max_usec = Some(2_950_000.0);
+        assert!(advise(&target, &starved)[0].text.contains("2.95 s at the longest"));
     }
 
     #[test]
