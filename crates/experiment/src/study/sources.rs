@@ -412,6 +412,9 @@ fn builds(rows: &[Row], record: &Record, study: &Study) -> Made {
 }
 
 #[cfg(test)]
+mod build_times;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::study::study;
