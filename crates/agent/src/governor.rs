@@ -22,6 +22,7 @@ use evenkeel_base::{CpuQuota, CpuSet, Limit};
 use evenkeel_kernfs::{Root, proc_stat};
 use evenkeel_model::credit::Rule;
 use evenkeel_model::families::{self, Family};
+use evenkeel_policy::audit::nearest;
 use evenkeel_policy::governor::{Edge, Governor, Look, Rules, Verdict};
 
 use demand::{Demand, OnCpu};
@@ -137,13 +138,16 @@ fn family(name: Option<&str>) -> Option<Family> {
 /// Whether a rule is known for an instance type.
 ///
 /// # Errors
-/// In words, with those that are known.
+/// In words, with the nearest one that is known.
 pub fn check_instance(name: &str) -> Result<(), String> {
     if families::of(name).is_some() {
         return Ok(());
     }
     let known: Vec<String> = families::known().into_iter().flat_map(|f| f.names).collect();
-    Err(format!("no rule is known for instance type {name:?}; known: {}", known.join(", ")))
+    let near = nearest(name, known.iter().map(String::as_str)).unwrap_or_default();
+    Err(format!(
+        "no rule is known for instance type {name:?}; did you mean {near:?}? `evenkeel price --cpu-minutes 1` lists all"
+    ))
 }
 
 impl Auto {
@@ -301,7 +305,7 @@ impl Auto {
         let verdict = self.governor.verdict();
         match &self.family {
             Some(family) if matches!(family.rule, Rule::Credits { .. } | Rule::Constant { .. }) => {
-                out.push(format!("auto: {} is known for {}: no limit", family.name, words(&family.rule)));
+                out.push(format!("auto: {} is known for {}: no limit", family.name, family.rule.words()));
             }
             Some(family) => out.push(format!("auto: {} is known ({}); {verdict}", family.name, family.from)),
             None => out.push(format!("auto: {verdict}")),
@@ -345,17 +349,5 @@ impl Auto {
     /// What was found.
     pub fn verdict(&self) -> Verdict {
         self.governor.verdict()
-    }
-}
-
-fn words(rule: &Rule) -> String {
-    match rule {
-        Rule::Credits { per_hour, .. } => format!(
-            "credits ({per_hour:.0} CPU minutes earned an hour, a baseline of {:.0} % of a CPU)",
-            100.0 * per_hour / 60.0
-        ),
-        Rule::Constant { stolen } => format!("a shared core ({:.0} % stolen all the time)", 100.0 * stolen),
-        Rule::Window { .. } | Rule::Penalty { .. } => "punishing use".into(),
-        Rule::None => "nothing".into(),
     }
 }

@@ -69,6 +69,7 @@ fn every_command_of_the_contract_is_there() {
         "exec",
         "load",
         "sim",
+        "price",
         "capture",
         "demo",
         "prove",

@@ -24,13 +24,14 @@ fn words(output: &Output) -> String {
     text(&output.stderr)
 }
 
-const READING: [&[&str]; 8] = [
+const READING: [&[&str]; 9] = [
     &["topology"],
     &["ps", "--interval", "100ms"],
     &["lab", "list"],
     &["load", "spin", "--seconds", "0.05"],
     &["completions", "bash"],
     &["sim", "--fleet", "2"],
+    &["price", "--cpu-minutes", "1"],
     &["--help"],
     &["--version"],
 ];

@@ -25,9 +25,10 @@ fn pipes_and_endless_devices_are_refused_as_input() {
     fifo(&pipe);
     let out = dir.path().join("out");
     for input in [pipe.to_str().unwrap(), "/dev/zero"] {
-        let commands: [&[&str]; 6] = [
+        let commands: [&[&str]; 7] = [
             &["plan", "--config", input],
             &["sim", input],
+            &["price", "--cpu-minutes", "1", "--prices", input],
             &["lab", "run", input, "--out", out.to_str().unwrap()],
             &["lab", "import", input, "--out", out.to_str().unwrap()],
             &["tune", input],

@@ -19,6 +19,18 @@ pub struct Family {
     pub from: String,
     /// The rule.
     pub rule: Rule,
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory, GiB, if known.
+    pub memory_gib: Option<f64>,
+    /// Whether the rule is each CPU's own; otherwise it is the whole machine's.
+    #[serde(default)]
+    pub each: bool,
+    /// Whether the provider can bill what is used beyond the credits instead of keeping it back ("unlimited" mode).
+    #[serde(default)]
+    pub unlimited: bool,
+    /// What the rule leaves out.
+    pub note: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -47,7 +59,7 @@ pub fn of(product: &str) -> Option<Family> {
 }
 
 /// Whether a text fits a pattern in which `*` stands for anything. Case does not matter.
-fn fits(pattern: &str, text: &str) -> bool {
+pub fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
     match pattern.split_once('*') {
         None => pattern == text,
@@ -61,9 +73,40 @@ fn fits(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Providers' tables say the same thing three times: credits an hour, the baseline share of each CPU, and at most a day's.
+    #[test]
+    fn credits_baselines_and_caps_agree() {
+        for family in parse(FILE).unwrap() {
+            assert!(family.cpus >= 1 && !family.names.is_empty() && !family.from.is_empty(), "{family:?}");
+            assert!(family.memory_gib.is_none_or(|gib| gib > 0.0), "{family:?}");
+            let Rule::Credits { start, per_hour, cap } = family.rule else { continue };
+            let share = per_hour / 60.0 / f64::from(if family.each { 1 } else { family.cpus });
+            assert!((0.04..=1.0).contains(&share), "{}: {share} of a CPU", family.name);
+            assert!(start >= 0.0 && cap >= 0.0, "{family:?}");
+            // One provider's saved time is 500 s a CPU; the others' is a day's credits, to 3 % (its own table rounds).
+            let day = cap / (24.0 * per_hour);
+            assert!(
+                cap == 0.0 || family.name.starts_with("shared-cpu") || (day - 1.0).abs() < 0.03,
+                "{}: {day} days",
+                family.name
+            );
+        }
+    }
+
+    #[test]
+    fn no_name_is_in_two_families() {
+        let known = parse(FILE).unwrap();
+        for family in &known {
+            for name in &family.names {
+                assert_eq!(of(name).as_ref(), Some(family), "{name}");
+            }
+            assert_eq!(known.iter().filter(|other| other.name == family.name).count(), 1, "{}", family.name);
+        }
+    }
+
     #[test]
     fn the_built_in_file_is_read_and_names_are_found() {
-        assert!(parse(FILE).unwrap().len() >= 9);
+        assert!(parse(FILE).unwrap().len() >= 55);
         assert_eq!(of("t1.micro").unwrap().rule, Rule::T1_MICRO_FITTED);
         assert_eq!(of("T2.Micro\n").unwrap().rule, Rule::t2_micro(30.0));
         assert_eq!(of("Standard PC (i440FX + PIIX, 1996)"), None);

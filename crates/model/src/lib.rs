@@ -10,5 +10,6 @@ pub mod families;
 pub mod fleet;
 mod flow;
 pub mod predict;
+pub mod price;
 pub mod sim;
 pub mod units;

@@ -24,6 +24,7 @@ mod listen;
 mod load;
 mod net;
 mod plan;
+mod price;
 mod promises;
 mod prove;
 mod ps;
@@ -121,6 +122,7 @@ enum Command {
     Load(load::Args),
     Lab(lab::Args),
     Sim(sim::Args),
+    Price(price::Args),
     Tenants(tenants::Args),
     Net(net::Args),
     /// First process of a virtual machine of the laboratory.
@@ -265,6 +267,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Load(args) => load::run(global, args),
         Command::Lab(args) => lab::run(global, args),
         Command::Sim(args) => sim::run(global, args),
+        Command::Price(args) => price::run(global, args),
         Command::Net(args) => net::run(global, args),
         Command::Tenants(args) => tenants::run(global, args),
         Command::Guest(guest) => guest_main(&guest),

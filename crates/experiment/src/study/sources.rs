@@ -479,6 +479,9 @@ fn promises(rows: &[Row], study: &Study) -> Made {
 }
 
 #[cfg(test)]
+mod build_times;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::study::study;

@@ -1,0 +1,78 @@
+//! A job's CPU time and share, from the account of a run: what `evenkeel exec --account FILE` wrote.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use evenkeel_model::price::MIN_BUSY;
+use serde::Deserialize;
+
+/// Waiting and steal up to this share of a run do not blur its own share of the CPU.
+const HELD_BACK: f64 = 0.05;
+
+/// What is used of an account.
+#[derive(Debug, Deserialize)]
+pub struct Account {
+    schema: String,
+    real_s: f64,
+    user_s: f64,
+    sys_s: f64,
+    /// Throttled time included.
+    waited_s: Option<f64>,
+    stolen_s: Option<f64>,
+}
+
+impl Account {
+    /// Reads an account.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let text = evenkeel_kernfs::input::read_text(path).with_context(|| format!("cannot read {shown}"))?;
+        let account: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{shown} is not an account of `evenkeel exec --account FILE`"))?;
+        if account.schema != "evenkeel.exec/v1" {
+            bail!("{shown} is {}, not an account of `evenkeel exec --account FILE`", account.schema);
+        }
+        Ok(account)
+    }
+
+    /// CPU time, minutes.
+    pub fn cpu_minutes(&self) -> f64 {
+        (self.user_s + self.sys_s) / 60.0
+    }
+
+    /// Share of the time in which each of so many threads wanted a CPU.
+    ///
+    /// # Errors
+    /// The run was held back, so that its share is not its own.
+    pub fn busy(&self, threads: u32) -> anyhow::Result<f64> {
+        let held_s = self.waited_s.unwrap_or(0.0) + self.stolen_s.unwrap_or(0.0);
+        let thread_s = self.real_s * f64::from(threads);
+        if held_s > HELD_BACK * thread_s {
+            bail!(
+                "the run measured waited {held_s:.1} s for a CPU (throttled or stolen time included), so the share of the \
+                 time it wants one is not known: give --busy, or measure it where nothing holds it back"
+            );
+        }
+        Ok(((self.user_s + self.sys_s) / thread_s.max(1e-9)).clamp(MIN_BUSY, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(waited_s: Option<f64>) -> Account {
+        let schema = "evenkeel.exec/v1".to_owned();
+        Account { schema, real_s: 100.0, user_s: 60.0, sys_s: 20.0, waited_s, stolen_s: None }
+    }
+
+    #[test]
+    fn the_share_is_known_only_where_nothing_held_it_back() {
+        assert!((account(None).cpu_minutes() - 80.0 / 60.0).abs() < 1e-9);
+        assert!((account(Some(4.0)).busy(1).unwrap() - 0.8).abs() < 1e-9);
+        assert!((account(Some(4.0)).busy(2).unwrap() - 0.4).abs() < 1e-9);
+        assert!(account(Some(6.0)).busy(1).unwrap_err().to_string().contains("--busy"));
+    }
+}
