@@ -88,6 +88,69 @@ fn folders_are_compared_with_intervals() {
     assert_eq!(json["schema"], "evenkeel.lab-compare/v1");
     let text = done(&["lab", "compare", "--platforms", "a", "b"], dir.path());
     assert!(text.contains("do not carry over"), "{text}");
+    assert!(json["distributions"][0]["feature"] == "p50" && json["level_pct"].is_number(), "{json}");
+}
+
+/// A container alone, so many runs, at about this many events a second.
+fn alone(dir: &Path, per_s: f64, out: &str) {
+    let mut text = "cpu_units: 512\nnb_threads: 1\ntarget: sysbench\n".to_owned();
+    for n in 0..10 {
+        let per_s = per_s * (1.0 + 0.001 * f64::from(n));
+        text += &format!(
+            "Start test {n}: 2021-05-12T16:3{n}:00.5\n    events per second:  {per_s}\nEnd   test {n}: 2021-05-12T16:3{n}:10.6\n"
+        );
+    }
+    let log = dir.join(format!("{out}.log"));
+    std::fs::write(&log, text).unwrap();
+    done(&["lab", "import", log.to_str().unwrap(), "--out", out], dir);
+}
+
+#[test]
+fn published_units_are_held_against_what_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    alone(dir.path(), 1158.0, "router");
+    alone(dir.path(), 228.0, "small");
+    let compare = ["lab", "compare", "--platforms", "router", "small"];
+    let with = |units: &[&'static str]| -> Vec<&'static str> { [compare.as_slice(), units].concat() };
+    let text = done(&with(&["--units", "1255=A,732=B", "--out", "c"]), dir.path());
+    assert!(text.contains("do not carry over from A to B"), "{text}");
+    for name in ["platforms.html", "platforms.md"] {
+        let page = std::fs::read_to_string(dir.path().join("c").join(name)).unwrap();
+        assert!(page.contains("What published units promise"), "{name}: {page}");
+    }
+    let json = done(
+        &[["-o", "json"].as_slice(), &with(&["--units", "router=1255", "--units", "732=small"])].concat(),
+        dir.path(),
+    );
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ratio = json["promises"][0]["ratio"]["value"].as_f64().unwrap();
+    assert!((ratio - 228.0 / (1158.0 * 732.0 / 1255.0)).abs() < 1e-6, "{json}");
+    assert_eq!(json["hosts"][1]["published_units"], 732.0);
+    for (units, part) in [
+        ("1255=A,732=C", "no folder is called `C`; there are A (router), B (small)"),
+        ("1255=A,0=B", "more than 0"),
+        ("1255=A,732=A", "name each folder once"),
+        ("1255=A,much=B", "`much` is not a number"),
+        ("1255=A", "name a second"),
+    ] {
+        let output = evenkeel(&with(&["--units", units]), dir.path());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{units}: {stderr}");
+        assert!(stderr.contains(part), "{units}: {stderr}");
+    }
+    let output = evenkeel(&["lab", "compare", "router", "small", "--units", "1=A,2=B"], dir.path());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--platforms"), "{output:?}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    alone(dir.path(), 1158.0, "router");
+    import(dir.path(), 1.0, "two");
+    let output = evenkeel(&["lab", "compare", "router", "two"], dir.path());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("it has 16, 32") && stderr.contains("the same units"), "{stderr}");
 }
 
 #[test]

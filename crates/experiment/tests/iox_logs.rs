@@ -10,8 +10,9 @@ use std::sync::OnceLock;
 use evenkeel_experiment::import::{Options, import, parse};
 use evenkeel_experiment::record::Record;
 use evenkeel_experiment::sources::table;
-use evenkeel_experiment::study::stats::{mean, median};
-use evenkeel_experiment::study::study;
+use evenkeel_experiment::study::compare::{DistributionRow, Side};
+use evenkeel_experiment::study::stats::{mean, median, quantile};
+use evenkeel_experiment::study::{compare, platforms, study};
 
 /// The logs, unpacked once.
 fn logs() -> &'static Path {
@@ -168,4 +169,83 @@ fn openssls_verifications_are_read_and_hosts_without_units_too() {
     for host in ["mbp", "rpi1", "rpi3"] {
         assert!(read(host).cells[0].tenants.iter().all(|t| t.units.is_none()), "{host}");
     }
+}
+
+/// The source's question: a router of 1255 published units does 1158 events/s, one of 732 does 228.
+#[test]
+fn published_units_do_not_carry_over_from_one_router_to_the_other() {
+    let sides = [Side::of("ir1101", read("single-THn")), Side::of("ir809", read("ir8x9"))];
+    let view = platforms(&sides, &[Some(1255.0), Some(732.0)]);
+    let of = |rate: &str| view.promises.iter().find(|p| p.rate == rate).unwrap();
+    let one = of("one-thread");
+    // 1158.54 * 732 / 1255; the source says "about 750".
+    assert!((one.promised_per_s.value - 675.74).abs() < 0.1, "{one:?}");
+    assert!((one.measured_per_s.value - 228.6).abs() < 0.3, "{one:?}");
+    assert!((one.ratio.value - 0.338).abs() < 0.001 && one.ratio.high < 0.5, "{one:?}");
+    // Several threads do not help: two do 2027.65 on the one, 228.35 on the other.
+    let several = of("threads");
+    assert!((several.promised_per_s.value - 2027.65 * 732.0 / 1255.0).abs() < 0.1, "{several:?}");
+    assert!((several.measured_per_s.value - 228.35).abs() < 0.1, "{several:?}");
+    for verdict in &view.verdicts {
+        assert_eq!((verdict.id.as_str(), verdict.holds), ("published-units-carry-over", Some(false)));
+        assert!(verdict.text.contains("do not carry over from A to B"), "{}", verdict.text);
+    }
+    assert_eq!(view.verdicts.len(), 2);
+    // The small router ran one container only: nothing is known of shares there.
+    assert!(
+        view.shape.is_empty() && view.missing.iter().any(|m| m.contains("is not shown")),
+        "{:?}",
+        view.missing
+    );
+    // The other way round, and from containers of all numbers of units, it is the same answer.
+    let sides = [Side::of("ir809", read("ir8x9")), Side::of("ir1101", read("single"))];
+    let back = platforms(&sides, &[Some(732.0), Some(1255.0)]);
+    let one = &back.promises[0];
+    assert!(
+        (one.measured_per_s.value - 1156.5).abs() < 1.0 && (one.ratio.value - 2.95).abs() < 0.02,
+        "{one:?}"
+    );
+    assert_eq!(back.verdicts[0].holds, Some(false));
+}
+
+/// Four and eight containers of 128 units, 100 runs each.
+#[test]
+fn four_and_eight_containers_of_equal_units_are_compared_by_units() {
+    let sides = [Side::of("four", read("N100-128x4")), Side::of("eight", read("N100-128x8"))];
+    let result = compare(&sides);
+    let row = |quantity: &str| result.rows.iter().find(|r| r.quantity == quantity).unwrap();
+    let rate = row("events_per_s");
+    assert_eq!((rate.tenant.as_str(), rate.verdict.as_str()), ("128 units (4 and 8 tenants)", "worse"));
+    assert!((rate.changes_pct[0].unwrap().value + 50.0).abs() < 3.0, "{rate:?}");
+    assert!(
+        result.matched[0].differs && result.matched[0].note.contains("25 % in A, 12.5 % in B"),
+        "{:?}",
+        result.matched
+    );
+    // Quantiles are those of all runs of all containers.
+    for (feature, at) in [("p50", 0.5), ("p90", 0.9)] {
+        let of = |r: &&DistributionRow| r.quantity == "run_s" && r.feature == feature;
+        let found = result.distributions.iter().find(of).unwrap();
+        for (side, value) in sides.iter().zip(&found.values) {
+            let mut runs: Vec<f64> = side.record.cells[0]
+                .tenants
+                .iter()
+                .flat_map(|t| t.runs.iter().map(|r| r.end_s - r.start_s))
+                .collect();
+            runs.sort_by(f64::total_cmp);
+            let value = value.unwrap();
+            assert!((value.value - quantile(&runs, at).unwrap()).abs() < 1e-9, "{feature}: {value:?}");
+            assert!(value.low <= value.value && value.value <= value.high, "{feature}: {value:?}");
+        }
+    }
+    // The same list twice: nothing changed, and the competition is the same.
+    let same = compare(&[sides[0].clone(), sides[0].clone()]);
+    assert!(
+        same.matched[0].note.is_empty() && same.rows.iter().all(|r| r.verdict != "worse"),
+        "{:?}",
+        same.rows
+    );
+    // Nothing in common: 64 and 128 units.
+    let none = compare(&[Side::of("a", read("N100-64x4")), sides[1].clone()]);
+    assert!(none.rows.is_empty() && none.unmatched[0].contains("it has 128x8"), "{:?}", none.unmatched);
 }

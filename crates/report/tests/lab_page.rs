@@ -6,6 +6,7 @@ use evenkeel_experiment::record::{
     Account, Cell, Ended, Host, HostUse, Limits, Point, Predicted, Record, Release, RunRecord, SCHEMA,
     StealPoint, StealRecord, TenantRecord,
 };
+use evenkeel_experiment::study::compare::Side;
 use evenkeel_experiment::study::{compare, platforms, study};
 use evenkeel_report::lab;
 
@@ -339,14 +340,73 @@ fn tables_have_a_row_for_each_and_fit() {
 
 #[test]
 fn comparisons_are_pages_and_tables_too() {
-    let studies = [("old".to_owned(), study(&mixed())), ("new".to_owned(), study(&mixed()))];
+    let studies = [Side::of("old", mixed()), Side::of("new", mixed())];
     let comparison = compare(&studies);
     let (dom, console) = show("lab-compare.html", &lab::compare_html(&comparison));
     assert_eq!(console, "");
     assert!(dom.contains("0 of ") && dom.contains("Change to new"));
-    assert!(lab::compare_markdown(&comparison).contains("| point | tenant |"));
-    assert!(lab::compare_text(&comparison, Some(120)).contains("same"));
-    let view = platforms(&studies);
+    assert!(dom.contains("How runs are distributed") && dom.contains("slowest/fastest"));
+    let markdown = lab::compare_markdown(&comparison);
+    assert!(markdown.contains("| point | tenant |") && markdown.contains("run, s: p50"), "{markdown}");
+    let text = lab::compare_text(&comparison, Some(120));
+    assert!(text.contains("same") && text.contains("Length of a run, seconds"), "{text}");
+    // 60 runs are too few for a hundredth, and that is said.
+    assert!(text.contains("of 368") && markdown.contains("of 368 runs"), "{text}");
+    let view = platforms(&studies, &[]);
     assert!(lab::platforms_text(&view, Some(140)).contains("worth the same"));
     assert!(lab::platforms_markdown(&view).contains("| result |"));
+}
+
+#[test]
+fn other_numbers_of_tenants_are_compared_by_units_and_that_is_said() {
+    let cells = |units: &[u64]| (0..5).map(|n| ("", race(units, 12, n))).collect::<Vec<_>>();
+    let sides = [
+        Side::of("four", record("four", cells(&[256; 4]))),
+        Side::of("eight <b>", record("eight", cells(&[256, 256, 256, 256, 256, 256, 256, 64]))),
+    ];
+    let comparison = compare(&sides);
+    let text = lab::compare_text(&comparison, Some(180)).replace('\n', " ");
+    for part in ["256 units (4 and 7 tenants)", "The competition differs: A has 4 tenants (256x4)", "worse"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(lab::compare_markdown(&comparison).contains("The competition differs"));
+    let (dom, console) = show("lab-compare-units.html", &lab::compare_html(&comparison));
+    assert_eq!(console, "");
+    assert!(dom.contains("The competition differs") && !dom.contains("eight <b>"), "{dom}");
+}
+
+#[test]
+fn published_units_are_held_against_rates_in_all_forms() {
+    let host = |name: &str, pace: f64| {
+        let cells = (0..5).map(|n| {
+            let mut cell = race(&[64], 6, n);
+            for run in &mut cell.tenants[0].runs {
+                run.events_per_s = run.events_per_s.map(|rate| rate * pace);
+            }
+            ("one", cell)
+        });
+        Side::of(
+            name,
+            record(name, cells.chain((0..5).map(|n| ("list", race(&[16, 32, 64], 12, n)))).collect()),
+        )
+    };
+    let view = platforms(&[host("router", 1.0), host("small <i>", 0.2)], &[Some(1255.0), Some(732.0)]);
+    assert_eq!((view.promises.len(), view.verdicts.len()), (1, 2), "{view:?}");
+    let text = lab::platforms_text(&view, Some(180)).replace('\n', " ");
+    for part in [
+        "do not carry over from A to B",
+        "What published units promise",
+        "What a share of units buys",
+        "A: router",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let markdown = lab::platforms_markdown(&view);
+    assert!(
+        markdown.contains("| host | alone | units |") && markdown.contains("## What a share"),
+        "{markdown}"
+    );
+    let (dom, console) = show("lab-platforms.html", &lab::platforms_html(&view));
+    assert_eq!(console, "");
+    assert!(dom.contains("carry over") && !dom.contains("small <i>"), "{dom}");
 }

@@ -3,6 +3,7 @@
 use evenkeel_base::run::Estimate;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use super::quantile::Quantile;
 use crate::study::stats::{mean, sd};
 
 /// A mean of independent values.
@@ -153,9 +154,34 @@ pub enum Figure {
     Deviation(Vec<Figure>),
     /// The largest less the smallest.
     Range(Vec<Figure>),
+    /// A quantile of a sample.
+    Quantile(Quantile),
+    /// The first less the second.
+    Less(Box<Figure>, Box<Figure>),
+    /// The first over the second, both above 0.
+    Over(Box<Figure>, Box<Figure>),
 }
 
 impl Figure {
+    /// This less another one. The interval is made of those of both (Zou and Donner 2008, for parts that are independent;
+    /// of two quantiles of one sample it is wider than need be).
+    #[must_use]
+    pub fn less(self, other: Self) -> Self {
+        Self::Less(Box::new(self), Box::new(other))
+    }
+
+    /// This over another one; the interval likewise, of the logarithms.
+    #[must_use]
+    pub fn over(self, other: Self) -> Self {
+        Self::Over(Box::new(self), Box::new(other))
+    }
+
+    /// How much this is more than another one, percent of the latter.
+    #[must_use]
+    pub fn percent_more(self, than: Self) -> Self {
+        self.over(than).over(Self::Observed(0.01)).less(Self::Observed(100.0))
+    }
+
     /// Its best estimate; `None` of several where there is none.
     pub fn value(&self) -> Option<f64> {
         let all = |parts: &[Self]| parts.iter().map(Self::value).collect::<Option<Vec<f64>>>();
@@ -169,6 +195,12 @@ impl Figure {
             Self::Smallest(parts) => least(all(parts)?),
             Self::Deviation(parts) => most(all(parts)?.into_iter().map(f64::abs).collect()),
             Self::Range(parts) => Some(most(all(parts)?)? - least(all(parts)?)?),
+            Self::Quantile(quantile) => Some(quantile.value()).filter(|v| v.is_finite()),
+            Self::Less(a, b) => Some(a.value()? - b.value()?),
+            Self::Over(a, b) => {
+                let (a, b) = (a.value()?, b.value()?);
+                (a > 0.0 && b > 0.0).then(|| a / b)
+            }
         }
     }
 
@@ -209,6 +241,14 @@ impl Figure {
                 let most = fold(&ends, high, f64::max, none) - fold(&ends, low, f64::min, inf);
                 [least.max(0.0), most]
             }
+            Self::Quantile(quantile) => quantile.interval(alpha),
+            Self::Less(a, b) => apart((a.value()?, a.interval(alpha)?), (b.value()?, b.interval(alpha)?)),
+            Self::Over(a, b) => {
+                self.value()?;
+                // What is 0 or less has no logarithm: that end is open.
+                let ln = |f: &Self| Some((f.value()?.ln(), f.interval(alpha)?.map(|end| end.max(0.0).ln())));
+                apart(ln(a)?, ln(b)?).map(f64::exp)
+            }
         })
     }
 
@@ -222,6 +262,8 @@ impl Figure {
     pub(super) fn n(&self) -> Option<usize> {
         match self {
             Self::Mean(mean) | Self::Ratio(mean) => Some(mean.n),
+            Self::Quantile(quantile) => Some(quantile.n()),
+            Self::Less(a, b) | Self::Over(a, b) => [a.n(), b.n()].into_iter().flatten().min(),
             Self::Observed(_) => None,
             Self::Largest(p) | Self::Smallest(p) | Self::Deviation(p) | Self::Range(p) => {
                 p.iter().filter_map(Self::n).min()
@@ -232,7 +274,8 @@ impl Figure {
     /// Parts that share `alpha`.
     pub(super) fn parts(&self) -> usize {
         match self {
-            Self::Mean(_) | Self::Ratio(_) => 1,
+            Self::Mean(_) | Self::Ratio(_) | Self::Quantile(_) => 1,
+            Self::Less(a, b) | Self::Over(a, b) => a.parts().max(b.parts()),
             Self::Observed(_) => 0,
             Self::Largest(p) | Self::Smallest(p) | Self::Deviation(p) | Self::Range(p) => p.len(),
         }
@@ -242,10 +285,16 @@ impl Figure {
     pub fn is_bound(&self) -> bool {
         match self {
             Self::Mean(mean) | Self::Ratio(mean) => mean.at_least || mean.at_most,
-            Self::Observed(_) => false,
+            Self::Less(a, b) | Self::Over(a, b) => a.is_bound() || b.is_bound(),
+            Self::Observed(_) | Self::Quantile(_) => false,
             Self::Largest(p) | Self::Smallest(p) | Self::Deviation(p) | Self::Range(p) => {
                 p.iter().any(Self::is_bound)
             }
         }
     }
+}
+
+/// Interval of a difference from its parts, each with its estimate and interval.
+fn apart((a, [a_low, a_high]): (f64, [f64; 2]), (b, [b_low, b_high]): (f64, [f64; 2])) -> [f64; 2] {
+    [a - b - (a - a_low).hypot(b_high - b), a - b + (a_high - a).hypot(b - b_low)]
 }

@@ -15,8 +15,10 @@
 use serde::{Deserialize, Serialize};
 
 mod figure;
+mod quantile;
 
 pub use figure::{Figure, Mean, t_factor};
+pub use quantile::{Quantile, Sample};
 
 /// Chance that any answer of a page is wrong.
 pub const PAGE_ALPHA: f64 = 0.05;
@@ -131,7 +133,8 @@ impl Decision {
             _ if self.n.is_none_or(|n| n < 2) => {
                 "Undecided: one repetition shows no interval; at least 3 are needed.".into()
             }
-            _ => "Undecided: runs were cut off, so that only a bound is known.".into(),
+            _ if self.cut_off => "Undecided: runs were cut off, so that only a bound is known.".into(),
+            _ => "Undecided: there are too few runs for an interval at this confidence.".into(),
         }
     }
 }
@@ -318,9 +321,18 @@ impl<'a> Draft<'a> {
 
 /// Decides everything a page wants to say, so that the chance of any wrong answer is at most [`PAGE_ALPHA`].
 pub fn page(drafts: Vec<Draft<'_>>) -> Vec<Verdict> {
-    let claims: usize = drafts.iter().map(Draft::weight).sum();
-    let each = PAGE_ALPHA / claims.max(1) as f64;
-    drafts.into_iter().filter_map(|draft| verdict(&draft, each)).collect()
+    page_beside(drafts, 0)
+}
+
+/// The same on a page that decides so many `claims` more in its tables, each at [`each`] of all claims.
+pub fn page_beside(drafts: Vec<Draft<'_>>, claims: usize) -> Vec<Verdict> {
+    let alpha = each(claims + drafts.iter().map(Draft::weight).sum::<usize>());
+    drafts.into_iter().filter_map(|draft| verdict(&draft, alpha)).collect()
+}
+
+/// The error that each of so many claims of a page may have.
+pub fn each(claims: usize) -> f64 {
+    PAGE_ALPHA / claims.max(1) as f64
 }
 
 fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {

@@ -211,23 +211,27 @@ pub(super) fn feasible(host: &Host, tenants: &[TenantRecord]) -> Option<Vec<f64>
     fair(&machine(host)?, tenants.iter().map(|tenant| (tenant, f64::INFINITY, tenant.threads.max(1))))
 }
 
+/// What a command line runs, apart from how long, how much and when.
+pub(super) fn kind(workload: &str) -> Vec<&str> {
+    const LENGTHS: [&str; 6] = ["--seconds", "--time", "--events", "--threads", "--seed", "--start-at"];
+    let mut words = Vec::new();
+    let mut all = workload.split_ascii_whitespace();
+    while let Some(word) = all.next() {
+        if LENGTHS.contains(&word) {
+            all.next();
+        } else if !word.split_once('=').is_some_and(|(name, _)| LENGTHS.contains(&name)) {
+            words.push(word);
+        }
+    }
+    words
+}
+
 /// Whether what tenants count is the same piece of work: the same load, whatever its length. Events of unlike loads say
 /// nothing of shares.
 pub(super) fn alike(tenants: &[TenantRecord]) -> bool {
-    let kind = |tenant: &TenantRecord| -> Vec<String> {
-        const LENGTHS: [&str; 6] = ["--seconds", "--time", "--events", "--threads", "--seed", "--start-at"];
-        let mut words = Vec::new();
-        let mut all = tenant.workload.split_ascii_whitespace();
-        while let Some(word) = all.next() {
-            if LENGTHS.contains(&word) {
-                all.next();
-            } else if !word.split_once('=').is_some_and(|(name, _)| LENGTHS.contains(&name)) {
-                words.push(word.to_owned());
-            }
-        }
-        words
-    };
-    tenants.windows(2).all(|pair| pair[0].workload == pair[1].workload || kind(&pair[0]) == kind(&pair[1]))
+    tenants.windows(2).all(|pair| {
+        pair[0].workload == pair[1].workload || kind(&pair[0].workload) == kind(&pair[1].workload)
+    })
 }
 
 /// Rates of every tenant in every cell's window, and whether they are events: those only where all tenants run the same

@@ -6,6 +6,8 @@ pub use evenkeel_base::stats::{mean, quantile};
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use crate::decide::Mean;
+
 /// Work a bootstrap may do, values looked at.
 const BUDGET: usize = 1_000_000;
 
@@ -152,6 +154,33 @@ pub fn bootstrap(groups: &[Vec<f64>], statistic: impl Fn(&[f64]) -> Option<f64>)
     Some([quantile(&found, 0.025)?, quantile(&found, 0.975)?])
 }
 
+/// Blocks that a single group is cut into for [`log_sd`].
+const BLOCKS: usize = 50;
+
+/// Natural logarithm of the standard deviation of values in groups, with its error by the jackknife that leaves out a
+/// group, or of one group a block of consecutive values (Shao and Tu 1995, section 2.2). `None` for fewer than three
+/// groups or blocks, or without spread.
+pub fn log_sd(groups: &[Vec<f64>]) -> Option<Mean> {
+    let mut groups: Vec<Vec<f64>> = groups
+        .iter()
+        .map(|group| group.iter().copied().filter(|v| v.is_finite()).collect::<Vec<_>>())
+        .filter(|group| !group.is_empty())
+        .collect();
+    if let [one] = groups.as_slice() {
+        groups = one.chunks(one.len().div_ceil(BLOCKS)).map(<[f64]>::to_vec).collect();
+    }
+    let log = |values: &[f64]| stats::sd(values).filter(|sd| *sd > 0.0).map(f64::ln);
+    let value = log(&groups.concat())?;
+    let without = |left_out: usize| {
+        let rest = groups.iter().enumerate().filter(|(index, _)| *index != left_out);
+        log(&rest.flat_map(|(_, group)| group.iter().copied()).collect::<Vec<_>>())
+    };
+    let each: Vec<f64> = (0..groups.len()).map(without).collect::<Option<_>>()?;
+    let n = each.len();
+    let error = (n > 2).then(|| sd(&each) * (n as f64 - 1.0) / (n as f64).sqrt())?;
+    Some(Mean { error: Some(error), n, freedom: n as f64 - 1.0, ..Mean::of(&[value])? })
+}
+
 /// Ratio of two independent means with an interval (Fieller's, by the delta method on the logarithm); `None` unless
 /// both are above 0.
 pub fn ratio(a: Estimate, b: Estimate) -> Option<Estimate> {
@@ -264,6 +293,7 @@ pub fn rank_correlation(points: &[(f64, f64)]) -> Option<f64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rand::Rng;
 
     #[test]
     fn worked_examples() {
@@ -280,6 +310,19 @@ mod tests {
         assert_eq!(line(&[(1.0, 1.0), (1.0, 2.0)]), None);
         assert_eq!(summary(&[vec![f64::NAN], vec![]]), None);
         assert_eq!(estimate(&[5.0]), Some(Estimate { value: 5.0, low: 5.0, high: 5.0 }));
+    }
+
+    #[test]
+    fn a_standard_deviation_has_an_error_too() {
+        // Of a normal sample ln sd has the error 1 / sqrt(2 (n - 1)).
+        let mut random = rand_pcg::Pcg64::seed_from_u64(5);
+        let values: Vec<f64> =
+            (0..400).map(|_| (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0).collect();
+        let found = log_sd(&[values]).unwrap();
+        let expected = 1.0 / (2.0 * 399.0f64).sqrt();
+        assert!(found.value.abs() < 3.0 * expected, "{found:?}");
+        assert!((0.6..1.6).contains(&(found.error.unwrap() / expected)), "{found:?} {expected}");
+        assert_eq!((log_sd(&[vec![1.0; 9]]), log_sd(&[vec![1.0, 2.0]]), log_sd(&[])), (None, None, None));
     }
 
     #[test]

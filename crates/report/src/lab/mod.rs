@@ -9,12 +9,14 @@ mod compare;
 mod csv;
 mod markdown;
 mod page;
+mod platforms;
 mod text;
 
-pub use compare::{compare_html, compare_markdown, compare_text, platforms_markdown, platforms_text};
+pub use compare::{compare_html, compare_markdown, compare_text};
 pub use csv::files as csv_files;
 pub use markdown::markdown;
 pub use page::page;
+pub use platforms::{platforms_html, platforms_markdown, platforms_text};
 pub use text::text;
 
 /// A number for people: four significant digits, no more decimals than six.

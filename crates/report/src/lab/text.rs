@@ -19,6 +19,17 @@ pub(crate) fn outcome(verdict: &Verdict) -> &'static str {
     }
 }
 
+/// A verdict with its answer before it, in lines of so many columns.
+pub(crate) fn said(verdict: &Verdict, columns: usize) -> String {
+    let mut out = String::new();
+    let lines = wrap(&printable(&verdict.text), columns.saturating_sub(6));
+    for (index, line) in lines.lines().enumerate() {
+        let mark = if index == 0 { format!("{:>4}  ", outcome(verdict)) } else { "      ".to_owned() };
+        let _ = writeln!(out, "{mark}{line}");
+    }
+    out
+}
+
 /// Verdicts and tenants, for `lab run` and `lab report`.
 pub fn text(study: &Study, width: Option<u16>) -> String {
     let mut out = String::new();
@@ -30,11 +41,7 @@ pub fn text(study: &Study, width: Option<u16>) -> String {
         let _ = writeln!(out);
     }
     for verdict in &study.verdicts {
-        let lines = wrap(&printable(&verdict.text), columns.saturating_sub(6));
-        for (index, line) in lines.lines().enumerate() {
-            let mark = if index == 0 { format!("{:>4}  ", outcome(verdict)) } else { "      ".to_owned() };
-            let _ = writeln!(out, "{mark}{line}");
-        }
+        out += &said(verdict, columns);
     }
     for missed in &study.missed {
         let _ = write!(out, "\nmissed: {}", wrap(&printable(missed), columns));

@@ -3,17 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use evenkeel_experiment::study::{Study, compare, platforms, study};
+use evenkeel_experiment::study::compare::{Side, published};
+use evenkeel_experiment::study::{compare, platforms};
 use evenkeel_report::lab;
 
 use super::report::{load, write};
 use crate::cli::{Failure, Format, Global, Outcome, show};
 
-/// Set result folders side by side: what changed, with intervals.
+/// Set result folders side by side: what changed in means and in how runs are distributed, with intervals.
 ///
-/// Points are matched by label and tenants by place in the list. With --platforms: what a unit is worth on each host.
+/// Points are matched by label and tenants by place in the list. Where the lists differ (4 containers, 8 containers),
+/// tenants are matched by units and load, and what the others leave them differs, which is said. With --platforms: what
+/// a unit is worth on each host, and with --units whether the units its vendor publishes carry over.
 ///
 /// Example: evenkeel lab compare results/before results/after
+///
+/// Example: evenkeel lab compare --platforms router small --units 1255=A,732=B
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Result folders; the first is what the others are held against.
@@ -22,7 +27,10 @@ pub struct Args {
     /// Compare hosts: what a unit is worth on each.
     #[arg(long)]
     platforms: bool,
-    /// Also write compare.html and compare.md there.
+    /// Units that the vendor publishes for a platform; FOLDER is its letter (A is the first) or its name.
+    #[arg(long, value_name = "UNITS=FOLDER", value_delimiter = ',', requires = "platforms")]
+    units: Vec<String>,
+    /// Also write a page and GitHub tables there: compare.html and .md, or platforms.html and .md.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -31,26 +39,36 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if matches!(global.output, Format::Svg | Format::Csv) {
         return Err(show::no_such_output(global.output, "lab compare"));
     }
-    let mut studies: Vec<(String, Study)> = Vec::new();
-    for folder in &args.folders {
-        studies.push((name(folder), study(&load(folder)?)));
+    let names: Vec<String> = args.folders.iter().map(|folder| folder.display().to_string()).collect();
+    let units = published(&args.units, &names).map_err(|e| Failure::Usage(e.into()))?;
+    let mut sides: Vec<Side> = Vec::new();
+    for (folder, name) in args.folders.iter().zip(&names) {
+        sides.push(Side::of(name, load(folder)?));
     }
     let json = |value: serde_json::Result<String>| value.map_err(|e| Failure::Cannot(e.into()));
     if args.platforms {
-        let view = platforms(&studies);
+        let view = platforms(&sides, &units);
         match global.output {
             Format::Json => outln!("{}", json(serde_json::to_string_pretty(&view))?)?,
             _ => out!("{}", lab::platforms_text(&view, show::width()))?,
         }
         if let Some(out) = &args.out {
-            write(made(out)?, "platforms.md", &lab::platforms_markdown(&view))?;
+            let out = made(out)?;
+            write(out, "platforms.html", &lab::platforms_html(&view))?;
+            write(out, "platforms.md", &lab::platforms_markdown(&view))?;
         }
         return Ok(0);
     }
-    let comparison = compare(&studies);
-    if comparison.rows.iter().all(|row| row.values.iter().skip(1).all(Option::is_none)) {
+    let comparison = compare(&sides);
+    if comparison.rows.is_empty() {
+        let why = if comparison.unmatched.is_empty() {
+            "they have no tenants.".to_owned()
+        } else {
+            comparison.unmatched.join(" ")
+        };
         return Err(Failure::Usage(anyhow!(
-            "these results have no point in common: compare runs of the same experiment (or see --platforms)"
+            "these results have nothing in common: {why} Compare runs of the same experiment, or of tenants with the same \
+             units (or see --platforms)"
         )));
     }
     match global.output {
@@ -69,8 +87,4 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 fn made(dir: &Path) -> Result<&Path, Failure> {
     std::fs::create_dir_all(dir).map_err(|error| Failure::Cannot(anyhow!("{}: {error}", dir.display())))?;
     Ok(dir)
-}
-
-fn name(folder: &Path) -> String {
-    folder.display().to_string()
 }

@@ -1,0 +1,170 @@
+//! Hosts side by side: what a unit is worth on each, whether the units their vendor publishes carry over, and whether a
+//! share of units buys the same share of the machine.
+
+use serde::{Deserialize, Serialize};
+
+use evenkeel_base::run::Estimate;
+
+use super::shape::{ShapeRow, shape};
+use super::units::{self, Promise};
+use super::{PointStudy, Side};
+use crate::decide::{Figure, Verdict, page};
+use crate::record::Host;
+
+/// What a unit is worth on a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Platform {
+    /// Result folder.
+    pub name: String,
+    /// The host.
+    pub host: Host,
+    /// Events a second of one thread alone.
+    pub alone_per_s: Option<f64>,
+    /// Events a second of a tenant by its units, where tenants compete: units, rate, tenants at that point.
+    pub by_units: Vec<(u64, f64, usize)>,
+    /// Events a second of one unit, median over all of them, where CPUs are fully taken.
+    pub unit_per_s: Option<f64>,
+    /// The same against the first host, percent.
+    pub of_first_pct: Option<f64>,
+    /// Units the vendor publishes for the whole platform; `None` where none were given.
+    #[serde(default)]
+    pub published_units: Option<f64>,
+    /// Events a second of one thread alone, with the 95 % interval of its runs.
+    #[serde(default)]
+    pub alone: Option<Estimate>,
+    /// Events a second of several threads alone, the largest rate seen, likewise.
+    #[serde(default)]
+    pub threads: Option<Estimate>,
+}
+
+/// Hosts side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Platforms {
+    /// `evenkeel.lab-platforms/v1`.
+    pub schema: String,
+    /// Hosts.
+    pub hosts: Vec<Platform>,
+    /// In words.
+    pub verdict: String,
+    /// What the published units promise of each host, and what it does.
+    #[serde(default)]
+    pub promises: Vec<Promise>,
+    /// What a share of units buys on each host, where all ran the same list of units.
+    #[serde(default)]
+    pub shape: Vec<ShapeRow>,
+    /// Whether published units carry over, and whether the shape holds; all together at 95 %.
+    #[serde(default)]
+    pub verdicts: Vec<Verdict>,
+    /// What could not be answered, and why.
+    #[serde(default)]
+    pub missing: Vec<String>,
+}
+
+/// Compares what units buy on the hosts of these studies. Only points that all studies have count, so that the same
+/// competition is compared. `published` has the vendor's units of each host, as far as they are known ([`units::published`]).
+pub fn platforms(sides: &[Side], published: &[Option<f64>]) -> Platforms {
+    let shared = |point: &PointStudy| {
+        point.tenants.len() > 1
+            && sides.iter().all(|side| {
+                let same = |p: &PointStudy| p.label == point.label && p.tenants.len() == point.tenants.len();
+                side.study.points.iter().any(same)
+            })
+    };
+    let rates = units::alone(sides);
+    let mut hosts: Vec<Platform> = sides
+        .iter()
+        .enumerate()
+        .map(|(index, side)| {
+            let study = &side.study;
+            let mut by_units = Vec::new();
+            for point in study.points.iter().filter(|p| shared(p)) {
+                for tenant in &point.tenants {
+                    if let (Some(units), Some(rate)) = (tenant.units, tenant.competing_per_s) {
+                        by_units.push((units, rate.value, point.tenants.len()));
+                    }
+                }
+            }
+            let each: Vec<f64> = by_units.iter().map(|(units, rate, _)| rate / *units as f64).collect();
+            let first = study.points.iter().find(|p| p.tenants.len() == 1);
+            let rate = rates.get(index).copied().unwrap_or_default();
+            Platform {
+                name: side.name.clone(),
+                host: study.host.clone(),
+                alone_per_s: rate
+                    .one
+                    .map(|mean| mean.value)
+                    .or_else(|| Some(first?.tenants[0].events_per_s?.mean))
+                    .or(study.host.primes_per_s),
+                by_units,
+                unit_per_s: crate::study::stats::median(&each),
+                of_first_pct: None,
+                published_units: published.get(index).copied().flatten(),
+                alone: rate.one.and_then(|mean| finite(Figure::Mean(mean).estimate(0.05)?)),
+                threads: rate.several.and_then(|mean| finite(Figure::Mean(mean).estimate(0.05)?)),
+            }
+        })
+        .collect();
+    let first = hosts.first().and_then(|h| h.unit_per_s);
+    for host in &mut hosts {
+        host.of_first_pct = host.unit_per_s.zip(first).map(|(own, first)| 100.0 * own / first);
+    }
+    let mut missing = Vec::new();
+    let mut drafts = Vec::new();
+    let promises = units::promises(&rates, published, &mut drafts, &mut missing);
+    let shape = shape(sides, &mut drafts, &mut missing);
+    Platforms {
+        schema: "evenkeel.lab-platforms/v1".into(),
+        verdict: worth(&hosts),
+        hosts,
+        promises,
+        shape,
+        verdicts: page(drafts),
+        missing,
+    }
+}
+
+fn finite(e: Estimate) -> Option<Estimate> {
+    (e.low.is_finite() && e.high.is_finite()).then_some(e)
+}
+
+fn worth(hosts: &[Platform]) -> String {
+    let worth: Vec<f64> = hosts.iter().filter_map(|h| h.of_first_pct).collect();
+    let (min, max) =
+        worth.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
+    if worth.len() < 2 {
+        "Too few of the hosts ran the same points with units to say what a unit is worth on each.".to_owned()
+    } else if max / min < 1.05 {
+        format!("A unit is worth the same on all hosts, within {:.1} %.", 100.0 * (max / min - 1.0))
+    } else {
+        format!(
+            "Units do not carry over: for the same competition a unit is worth {min:.0} to {max:.0} % of what it is on \
+             the first host."
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::testing::{cell, record, steady};
+
+    fn side(name: &str, scale: f64) -> Side {
+        let one = |jitter: f64| {
+            cell(vec![
+                steady("a", 1, 4, scale * (10_000.0 + jitter)),
+                steady("b", 2, 4, scale * (20_000.0 - jitter)),
+            ])
+        };
+        Side::of(name, record(vec![("p", one(0.0)), ("p", one(20.0)), ("p", one(-20.0))]))
+    }
+
+    #[test]
+    fn what_a_unit_is_worth_on_each_host() {
+        let view = platforms(&[side("a", 1.0), side("b", 0.3)], &[]);
+        assert!((view.hosts[0].unit_per_s.unwrap() - 10_000.0).abs() < 100.0);
+        assert!((view.hosts[1].of_first_pct.unwrap() - 30.0).abs() < 0.5);
+        assert!(view.verdict.contains("do not carry over"), "{}", view.verdict);
+        assert!(view.promises.is_empty(), "no units are published");
+        assert!(platforms(&[side("a", 1.0)], &[]).verdict.contains("Too few"));
+    }
+}
