@@ -9,6 +9,7 @@ mod alone;
 mod balance;
 mod equal;
 mod isolation;
+mod isolation_fd;
 mod isolation_sys;
 mod limits;
 mod mixed;
@@ -45,6 +46,7 @@ pub const BUILTINS: &[Builtin] = &[
     balance::BUILTIN,
     isolation::BUILTIN,
     isolation_sys::BUILTIN,
+    isolation_fd::BUILTIN,
     limits::BUILTIN,
     platforms::BUILTIN,
 ];
