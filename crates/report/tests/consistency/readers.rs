@@ -107,7 +107,7 @@ pub fn again(record: &Record, p: &Printed) -> Option<Result<(), String>> {
         "real time under a quota over that under the slower of shares and cpuset" => {
             least(&[longer(file, "quota", "shares"), longer(file, "quota", "cpuset")])
         }
-        "factor of system time as the share doubles, the smallest of all ways" => {
+        "factor of system time as the share doubles, where it grows least" => {
             let of = |way| Some((line(file, way, |r| r.sys_s)? * std::f64::consts::LN_2).exp());
             least(&[of("cpuset"), of("shares"), of("quota")])
         }

@@ -360,7 +360,7 @@ fn rising(work: &Work<'_>, cases: Cases) -> Sourced {
         parts.push(Part {
             id: format!("{}-sys-rises", reads.id()),
             name,
-            statistic: ("factor of system time as the share doubles, the smallest of all ways", ""),
+            statistic: ("factor of system time as the share doubles, where it grows least", ""),
             figure: Figure::Smallest(factors.iter().map(|(_, log)| Figure::Ratio(*log)).collect()),
             claim: Claim::AtLeast(RISES),
             said: Box::new(move |d| {
