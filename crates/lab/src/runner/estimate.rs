@@ -24,7 +24,7 @@ const TENANT_S: f64 = 0.01;
 /// A read() of a file in memory takes some hundred nanoseconds.
 const READ_S: f64 = 300e-9;
 /// The same through a descriptor that all threads share, of which one reads at a time.
-const SHARED_READ_S: f64 = 1e-6;
+const SHARED_READ_S: f64 = 500e-9;
 /// The same as [`TENANT_S`] for each tenant in a container or a pod.
 const CONTAINER_S: f64 = 1.5;
 
