@@ -182,9 +182,15 @@ fn the_experiments_are_listed() {
         serde_json::from_slice(&output(&["lab", "list", "-o", "json"]).stdout).unwrap();
     let names: Vec<&str> =
         json["experiments"].as_array().unwrap().iter().filter_map(|e| e["name"].as_str()).collect();
-    for name in
-        ["cpu-units-alone", "cpu-units-balance", "isolation", "isolation-sys", "limit-sweep", "platforms"]
-    {
+    for name in [
+        "cpu-units-alone",
+        "cpu-units-balance",
+        "isolation",
+        "isolation-sys",
+        "isolation-fd",
+        "limit-sweep",
+        "platforms",
+    ] {
         assert!(text.contains(name) && names.contains(&name), "{name}");
     }
     // With how long each takes here.

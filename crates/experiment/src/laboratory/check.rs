@@ -2,7 +2,8 @@
 
 use evenkeel_model::units::{self, UnitError};
 
-use super::{Experiment, Place, TenantSpec};
+use super::{Experiment, Place, StealSpec, TenantSpec};
+use crate::instance::rule_of;
 
 /// One tenant.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +46,13 @@ impl Experiment {
             && !(e.time_scale >= 0.01 && e.time_scale <= 1e6)
         {
             return refuse(format!("enforcer: time_scale {} is not 0.01 to 1000000", e.time_scale));
+        }
+        if let Some(StealSpec { rule, instance: Some(name), .. }) = &self.enforcer
+            && rule_of(name).as_ref() != Ok(rule)
+        {
+            return refuse(format!(
+                "enforcer: the rule given is not that of instance {name:?}; give one of them"
+            ));
         }
         for (index, tenant) in self.tenants.iter().enumerate() {
             tenant.check(self.units_available).map_err(|message| (Some(index), message))?;

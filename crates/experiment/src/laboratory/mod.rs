@@ -23,6 +23,7 @@ use evenkeel_model::credit::Rule;
 use evenkeel_model::units::UnitList;
 use serde::{Deserialize, Serialize};
 
+use crate::instance::rule_of;
 use crate::simulation::{ExperimentError, line_of, parse_error};
 
 mod check;
@@ -99,15 +100,47 @@ pub enum Activation {
     Both,
 }
 
-/// A rule about CPU use, enforced on all tenants together from outside, which they cannot see.
+/// A rule about CPU use, enforced on all tenants together from outside, which they cannot see. A file writes the rule or
+/// the name of an instance type that has one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "StealFields")]
 pub struct StealSpec {
     /// The rule, in the source's time.
     pub rule: Rule,
+    /// The instance type it was taken from, such as `t2.micro`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
     /// How much faster it is played: 50 makes 2 s of the source's 100 s.
-    #[serde(default = "one_f64")]
     pub time_scale: f64,
+}
+
+/// As written. A record has both rule and instance: the rule is the one that was in force, whatever is known of the
+/// instance today.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StealFields {
+    rule: Option<Rule>,
+    instance: Option<String>,
+    #[serde(default = "one_f64")]
+    time_scale: f64,
+}
+
+impl TryFrom<StealFields> for StealSpec {
+    type Error = String;
+
+    fn try_from(fields: StealFields) -> Result<Self, String> {
+        let StealFields { rule, instance, time_scale } = fields;
+        let rule = match (rule, &instance) {
+            (Some(rule), _) => rule,
+            (None, Some(name)) => rule_of(name).map_err(|e| format!("enforcer: {e}"))?,
+            (None, None) => {
+                return Err(
+                    "enforcer: give a rule, or an instance type such as instance = \"t2.micro\"".into()
+                );
+            }
+        };
+        Ok(Self { rule, instance, time_scale })
+    }
 }
 
 /// One or several equal tenants.

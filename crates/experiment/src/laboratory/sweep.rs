@@ -68,6 +68,10 @@ impl Experiment {
                     for (path, to) in &part.set {
                         let to = if to.as_str() == Some("none") { None } else { Some(to) };
                         set(&mut value, path, to).map_err(|what| fail(sweep, what))?;
+                        // An instance stands in place of a rule, and a rule in place of an instance.
+                        if let Some(other) = replaced(path).filter(|_| to.is_some()) {
+                            set(&mut value, other, None).map_err(|what| fail(sweep, what))?;
+                        }
                         settings.insert(path.clone(), to.cloned());
                     }
                 }
@@ -99,6 +103,15 @@ impl Sweep {
             (None, true, false) => Ok(self.points.clone()),
             _ => Err("give either field and values, or points".into()),
         }
+    }
+}
+
+/// The field that one stands in place of.
+fn replaced(path: &str) -> Option<&'static str> {
+    match path {
+        "enforcer.instance" => Some("enforcer.rule"),
+        "enforcer.rule" => Some("enforcer.instance"),
+        _ => None,
     }
 }
 
@@ -148,6 +161,7 @@ fn set(value: &mut Value, path: &str, to: Option<&Value>) -> Result<(), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_model::credit::Rule;
 
     const FILE: &str = "name = 'x'\n[[tenant]]\nname = 'a'\nload = 'spin'\nrun_s = 1\nquota_pct = 50\n\
         [[tenant]]\nname = 'b'\nunits = '64x2'\nload = 'primes'\nrun_s = 1\n";
@@ -213,6 +227,54 @@ mod tests {
             let error = Experiment::parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.starts_with(&format!("line {line}:")) && error.contains(part), "{to}: {error}");
         }
+    }
+
+    const ENFORCED: &str =
+        "name = 'x'\n[enforcer]\nINSTANCE\n[[tenant]]\nname = 'a'\nload = 'spin'\nrun_s = 1\n";
+
+    #[test]
+    fn an_instance_stands_for_its_rule() {
+        let parse = |instead: &str| Experiment::parse(&ENFORCED.replace("INSTANCE", instead));
+        let experiment = parse("instance = 't2.micro'\ntime_scale = 50").unwrap();
+        let enforcer = experiment.enforcer.clone().unwrap();
+        assert_eq!((enforcer.rule, enforcer.time_scale), (Rule::t2_micro(30.0), 50.0));
+        assert_eq!(enforcer.instance.as_deref(), Some("t2.micro"));
+        // The record keeps the rule that was in force, and a file the field that was there before.
+        let json = serde_json::to_value(&experiment).unwrap();
+        assert_eq!(json["enforcer"]["rule"]["rule"], "credits");
+        assert_eq!(serde_json::from_value::<Experiment>(json.clone()).unwrap(), experiment);
+        let mut old = json;
+        old["enforcer"]["rule"]["per_hour"] = 7.0.into();
+        let old: Experiment = serde_json::from_value(old).unwrap();
+        assert_eq!(old.enforcer.unwrap().rule, Rule::Credits { start: 30.0, per_hour: 7.0, cap: 144.0 });
+        assert!(
+            parse("rule = { rule = 'constant', stolen = 0.5 }").unwrap().enforcer.unwrap().instance.is_none()
+        );
+        for (written, part) in [
+            ("instance = 't2.mirco'", "near: t2.micro, "),
+            ("time_scale = 2", "give a rule, or an instance"),
+            ("instance = 't2.micro'\nrule = { rule = 'none' }", "give one of them"),
+            ("instanze = 't2.micro'", "did you mean \"instance\""),
+        ] {
+            let error = parse(written).unwrap_err().to_string();
+            assert!(error.starts_with("line ") && error.contains(part), "{written}: {error}");
+        }
+    }
+
+    #[test]
+    fn instances_and_rules_are_swept_one_in_place_of_the_other() {
+        let text = format!(
+            "{}[[sweep]]\n[[sweep.point]]\nlabel = 'as it is'\n[[sweep.point]]\nlabel = 'shared'\n\
+             set = {{ 'enforcer.instance' = 'm3.medium' }}\n[[sweep.point]]\nlabel = 'free'\n\
+             set = {{ 'enforcer.rule' = {{ rule = 'none' }} }}\n",
+            ENFORCED.replace("INSTANCE", "instance = 't2.micro'")
+        );
+        let points = Experiment::parse(&text).unwrap().points().unwrap();
+        let rules: Vec<Rule> = points.iter().map(|p| p.experiment.enforcer.clone().unwrap().rule).collect();
+        assert_eq!(rules, [Rule::t2_micro(30.0), Rule::Constant { stolen: 0.45 }, Rule::None]);
+        let wrong = text.replace("m3.medium", "m3.medum");
+        let error = Experiment::parse(&wrong).unwrap_err().to_string();
+        assert!(error.contains("at shared") && error.contains("near: m3.medium"), "{error}");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! From a file to what the simulator takes; what cannot be is refused with its line.
 
 use evenkeel_base::{CpuQuota, CpuShares, CpuWeight, Limit, Nice, SchedAttr, Topology};
+use evenkeel_model::credit::Rule;
 use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Scenario, SpecError, Steal, Task};
 
 use super::lines::line_of_key;
 use super::{Experiment, GroupSpec, Kind, MachineSpec, TaskSpec, line_of, parse_error};
+use crate::instance::rule_of;
 
 /// Longest time, seconds: 30 days.
 const MOST_S: f64 = 2_592_000.0;
@@ -152,13 +154,37 @@ impl MachineSpec {
         s.machine =
             Machine::new(Topology::synthetic(self.nodes, 1, self.cpus / self.nodes, self.threads_per_core));
         s.machine.smt_speedup = self.smt_speedup;
-        s.machine.steal =
-            if self.steal_pct == 0.0 { Steal::None } else { Steal::Constant(self.steal_pct / 100.0) };
+        s.machine.steal = self
+            .steal()
+            .map_err(|what| ExperimentError::Value { line: line_of(text, "[machine]", 0), message: what })?;
         s.machine.background_per_s = self.background_per_s;
         s.kernel = Kernel::release(major, minor);
         // The built-in loads switch it off.
         s.kernel.timer_slack_ns = 1;
         Ok(s)
+    }
+
+    /// What the hypervisor takes.
+    fn steal(&self) -> Result<Steal, String> {
+        let Some(instance) = &self.instance else {
+            let none = self.steal_pct == 0.0;
+            return Ok(if none { Steal::None } else { Steal::Constant(self.steal_pct / 100.0) });
+        };
+        if self.steal_pct != 0.0 {
+            return Err("steal_pct or instance, not both".into());
+        }
+        match rule_of(instance)? {
+            Rule::None => Ok(Steal::None),
+            Rule::Constant { stolen } => Ok(Steal::Constant(stolen)),
+            // The simulator's window counts what is demanded.
+            Rule::Window { window_s, above, below, stolen, counts_stolen: true } => {
+                Ok(Steal::Window { window_ns: (window_s * 1e9) as u64, above, below, stolen })
+            }
+            _ => Err(format!(
+                "a [machine] cannot play the rule of instance {instance:?}, only shared cores and windows over demanded \
+                 time; a file with one [[tenant]] and an [enforcer] can, for `evenkeel sim` as for `lab run`"
+            )),
+        }
     }
 }
 
@@ -268,6 +294,11 @@ mod tests {
     fn a_file_becomes_a_scenario() {
         let s = Experiment::parse(GOOD).unwrap().build(GOOD, 4).unwrap();
         assert_eq!((s.tasks.len(), s.seed, s.groups[0].weight), (3, 5, 2048.0));
+        let text = GOOD.replace("cpus = 2", "cpus = 2\ninstance = 'm3.medium'");
+        assert_eq!(
+            Experiment::parse(&text).unwrap().build(&text, 0).unwrap().machine.steal,
+            Steal::Constant(0.45)
+        );
     }
 
     #[test]
@@ -281,6 +312,9 @@ mod tests {
             ("kind = 'spin'", "kind = 'spinn'", 8, "spin"),
             ("name = 'g'", "name = 'g'\nparent = 'g'", 4, "before it"),
             ("name = 'x'", "name = 'x'\nduration_s = -1", 2, "duration_s"),
+            ("cpus = 2", "cpus = 2\ninstance = 'm3.medum'", 2, "near: m3.medium, "),
+            ("cpus = 2", "cpus = 2\ninstance = 't2.micro'", 2, "[enforcer]"),
+            ("cpus = 2", "cpus = 2\ninstance = 'm3.medium'\nsteal_pct = 3", 2, "not both"),
         ] {
             let text = GOOD.replace(from, to);
             let error = Experiment::parse(&text).unwrap_err().to_string();

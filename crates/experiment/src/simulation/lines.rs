@@ -37,7 +37,7 @@ fn nearest_key(message: &str) -> Option<String> {
 }
 
 /// Edits (insert, delete, replace) from one word to another.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {

@@ -23,7 +23,7 @@ mod build;
 mod lines;
 
 pub use build::ExperimentError;
-pub(crate) use lines::{line_of, parse_error};
+pub(crate) use lines::{distance, line_of, parse_error};
 
 /// An experiment as written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,6 +74,9 @@ pub struct MachineSpec {
     /// Share of the time the hypervisor takes, percent.
     #[serde(default)]
     pub steal_pct: f64,
+    /// In place of it, an instance type whose rule steals, such as `m3.medium`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
     /// Background work of a real host: kernel threads that wake so often a second on each CPU, for about 30 us.
     #[serde(default = "background")]
     pub background_per_s: f64,
@@ -179,6 +182,7 @@ impl MachineSpec {
             smt_speedup: smt(),
             kernel: kernel(),
             steal_pct: 0.0,
+            instance: None,
             background_per_s: background(),
         }
     }

@@ -148,10 +148,17 @@ fn missed(record: &Record, points: &[PointStudy]) -> Vec<String> {
             record.planned_cells
         ));
     }
+    // Points that lack the same are named together.
+    let mut lacking: Vec<(&str, Vec<&str>)> = Vec::new();
     for point in points {
-        if let Some(why) = &point.unavailable {
-            missed.push(format!("{}: {why}", point.label));
+        let Some(why) = point.unavailable.as_deref() else { continue };
+        match lacking.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, labels)) => labels.push(&point.label),
+            None => lacking.push((why, vec![&point.label])),
         }
+    }
+    missed.extend(lacking.into_iter().map(|(why, labels)| format!("{}: {why}", labels.join("; "))));
+    for point in points {
         for tenant in point.tenants.iter().filter(|tenant| !tenant.incomplete.is_empty()) {
             let mut how = tenant.incomplete.clone();
             how.dedup();
@@ -277,6 +284,14 @@ mod tests {
         assert_eq!(missed.len(), 3);
         assert!(missed[0].contains("others used 30 %") && missed[0].contains("Rates are too low"));
         assert!(missed[1].contains("1 of 4") && missed[2].contains("needs 8 CPUs"));
+        // What is lacking for the same reason is one line.
+        let mut several = super::testing::record(
+            ["1", "2", "3"].map(|label| (label, cell(vec![steady("a", 64, 2, 50.0)]))).into(),
+        );
+        for (cell, why) in several.cells.iter_mut().zip(["needs 8 CPUs", "no siblings", "needs 8 CPUs"]) {
+            cell.point.unavailable = Some(why.into());
+        }
+        assert_eq!(super::study(&several).missed, ["1; 3: needs 8 CPUs", "2: no siblings"]);
     }
 
     #[test]

@@ -4,12 +4,12 @@ use evenkeel_base::run::Estimate;
 use serde::{Deserialize, Serialize};
 
 use super::verdict::{Held, held};
-use super::{Study, option};
+use super::{PointStudy, Study, TenantStudy, option};
 
 /// One cell of the table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// `own` file each, or the `same` file.
+    /// `own` file each, the `same` file, `one descriptor` for all threads; `.. by pread` where no position is locked.
     pub file: String,
     /// `cpuset`, `shares` or `quota`.
     pub limit: String,
@@ -23,24 +23,111 @@ pub struct Reading {
     pub user_s: Option<Estimate>,
 }
 
-/// Every reader of files that was held by something, ordered by file, share and limit.
-pub(super) fn readings(study: &Study) -> Vec<Reading> {
+/// How the threads of a tenant read files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// Each its own file.
+    Own,
+    /// The same file, each by a descriptor of its own.
+    Same,
+    /// The same file, all by one descriptor: `read()` locks its position.
+    OneDescriptor,
+    /// As `Own`, by `pread()`.
+    OwnPread,
+    /// As `Same`, by `pread()`.
+    SamePread,
+    /// As `OneDescriptor`, by `pread()`, which does not look at the descriptor's position.
+    OneDescriptorPread,
+}
+
+impl Reads {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Own,
+        Self::Same,
+        Self::OneDescriptor,
+        Self::OwnPread,
+        Self::SamePread,
+        Self::OneDescriptorPread,
+    ];
+
+    /// Of a workload's command line; `None` where it reads no file.
+    pub fn of(workload: &str) -> Option<Self> {
+        let has = |flag: &str| workload.split_ascii_whitespace().any(|word| word == flag);
+        let pread = has("--pread");
+        Some(match (option(workload, "--read")?, has("--shared-fd")) {
+            ("own", _) if pread => Self::OwnPread,
+            ("own", _) => Self::Own,
+            ("same", true) if pread => Self::OneDescriptorPread,
+            ("same", true) => Self::OneDescriptor,
+            ("same", false) if pread => Self::SamePread,
+            ("same", false) => Self::Same,
+            _ => return None,
+        })
+    }
+
+    /// First part of the names of its verdicts.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Own => "own-file",
+            Self::Same => "same-file",
+            Self::OneDescriptor => "one-descriptor",
+            Self::OwnPread => "own-pread",
+            Self::SamePread => "same-pread",
+            Self::OneDescriptorPread => "one-descriptor-pread",
+        }
+    }
+
+    /// In a sentence, after "reading".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Own => "a file of its own",
+            Self::Same => "the same file",
+            Self::OneDescriptor => "through one descriptor for all threads",
+            Self::OwnPread => "a file of its own by pread",
+            Self::SamePread => "the same file by pread",
+            Self::OneDescriptorPread => "through one descriptor by pread",
+        }
+    }
+
+    /// As the table has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Same => "same",
+            Self::OneDescriptor => "one descriptor",
+            Self::OwnPread => "own by pread",
+            Self::SamePread => "same by pread",
+            Self::OneDescriptorPread => "one descriptor by pread",
+        }
+    }
+}
+
+/// What holds a tenant, and its share of the machine by that, above 0; `None` where nothing holds it.
+pub(super) fn share(study: &Study, point: &PointStudy, tenant: &TenantStudy) -> Option<(Held, f64)> {
     let cpus = f64::from(study.host.cpus.unwrap_or(1).max(1));
+    let held = held(study, point, &tenant.limits);
+    let share = match held {
+        Held::Cpuset => tenant.limits.cpus.as_ref()?.len() as f64 / cpus,
+        Held::Quota => tenant.limits.quota_pct? / 100.0 / cpus,
+        Held::Shares => tenant.weight_pct? / 100.0,
+        Held::Nothing => return None,
+    };
+    (share > 0.0).then_some((held, share))
+}
+
+/// Every reader of files that was held by something, ordered by file, limit and share.
+pub(super) fn readings(study: &Study) -> Vec<Reading> {
     let mut found: Vec<Reading> = study
         .points
         .iter()
         .flat_map(|point| point.tenants.iter().map(move |tenant| (point, tenant)))
         .filter_map(|(point, tenant)| {
-            let file = option(&tenant.workload, "--read").filter(|file| *file != "none")?;
-            let (limit, share) = match held(study, point, &tenant.limits) {
-                Held::Cpuset => ("cpuset", tenant.limits.cpus.as_ref()?.len() as f64 / cpus),
-                Held::Quota => ("quota", tenant.limits.quota_pct? / 100.0 / cpus),
-                Held::Shares => ("shares", tenant.weight_pct? / 100.0),
-                Held::Nothing => return None,
-            };
+            let reads = Reads::of(&tenant.workload)?;
+            let (limit, share) = share(study, point, tenant)?;
             Some(Reading {
-                file: file.to_owned(),
-                limit: limit.to_owned(),
+                file: reads.name().to_owned(),
+                limit: limit.name().to_owned(),
                 share_pct: 100.0 * share,
                 real_s: tenant.elapsed_s,
                 sys_s: tenant.sys_s,
@@ -56,9 +143,29 @@ pub(super) fn readings(study: &Study) -> Vec<Reading> {
 
 #[cfg(test)]
 mod tests {
+    use super::Reads;
     use crate::record::Limits;
     use crate::study::study;
     use crate::study::testing::{cell, record, steady};
+
+    #[test]
+    fn ways_of_reading_are_told_by_the_command_line() {
+        for (options, reads) in [
+            ("--read own", Some(Reads::Own)),
+            ("--read=same --dir /x", Some(Reads::Same)),
+            ("--shared-fd --read same", Some(Reads::OneDescriptor)),
+            ("--read own --pread", Some(Reads::OwnPread)),
+            ("--pread --read=same", Some(Reads::SamePread)),
+            ("--read same --pread --shared-fd", Some(Reads::OneDescriptorPread)),
+            ("--read none", None),
+            ("", None),
+        ] {
+            assert_eq!(Reads::of(&format!("sieve --from=1 --to=9 {options}")), reads, "{options}");
+        }
+        let mut names = Reads::ALL.map(Reads::name);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
 
     #[test]
     fn shares_of_the_machine_are_told_by_what_holds_the_reader() {

@@ -59,9 +59,9 @@ fn make(plan: &Plan) -> Experiment {
         SweepPoint::new("shares 1000 : 1000").set("tenant.b.shares", 1000).set("tenant.b.count", 2),
         SweepPoint::new("alone"),
     ];
-    let last = sieve::last_number(plan, plan.pick(1.0, 5.0) * f64::from(plan.count()), 0.0);
+    let last = sieve::last_number(plan, sieve::FROM, plan.pick(1.0, 5.0) * f64::from(plan.count()), 0.0);
     let tenant = TenantSpec {
-        load: Some(sieve::load(last, "none")),
+        load: Some(sieve::load(sieve::FROM, last, "none")),
         threads: sieve::threads(plan),
         ..TenantSpec::new("b")
     };

@@ -55,7 +55,7 @@ fn make(plan: &Plan) -> Experiment {
         time_limit_s: Some(plan.pick(10.0, 120.0)),
         // One virtual CPU: the last one, which the host's own work uses least.
         cpus: plan.cpus.iter().last().map(evenkeel_base::CpuSet::single),
-        enforcer: Some(StealSpec { rule: WINDOW, time_scale: scale }),
+        enforcer: Some(StealSpec { rule: WINDOW, instance: None, time_scale: scale }),
         tenants: vec![tenant],
         sweeps: vec![Sweep::points("rule", points.collect()), Sweep::points("limit", limits)],
         ..Experiment::new("", "")

@@ -11,6 +11,7 @@ mod alone;
 mod balance;
 mod equal;
 mod isolation;
+mod isolation_fd;
 mod isolation_sys;
 mod limits;
 mod mixed;
@@ -47,6 +48,7 @@ pub const BUILTINS: &[Builtin] = &[
     balance::BUILTIN,
     isolation::BUILTIN,
     isolation_sys::BUILTIN,
+    isolation_fd::BUILTIN,
     limits::BUILTIN,
     platforms::BUILTIN,
     advisor::BUILTIN,

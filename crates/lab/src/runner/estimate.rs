@@ -23,6 +23,8 @@ const CELL_S: f64 = 0.25;
 const TENANT_S: f64 = 0.01;
 /// A read() of a file in memory takes some hundred nanoseconds.
 const READ_S: f64 = 300e-9;
+/// The same through a descriptor that all threads share, of which one reads at a time.
+const SHARED_READ_S: f64 = 500e-9;
 /// The same as [`TENANT_S`] for each tenant in a container or a pod.
 const CONTAINER_S: f64 = 1.5;
 
@@ -89,7 +91,12 @@ fn runs_s(experiment: &Experiment, host: &Host, tenant: &Tenant, got: f64, asked
             let outcome = credit::run(&enforcer.rule, job, spec.quota_pct.map(|pct| pct / 100.0));
             Some(runs * outcome.real_s? / enforcer.time_scale)
         }
-        None => (got > 0.0).then(|| runs * cpu_s / got),
+        None => {
+            // Threads that share a position do not run beside each other.
+            let alone = matches!(&load.kind, Kind::Sieve(sieve) if sieve.shares_position());
+            let got = if alone { got.min(1.0) } else { got };
+            (got > 0.0).then(|| runs * cpu_s / got)
+        }
     }
 }
 
@@ -99,7 +106,11 @@ fn need_s(load: &LoadSpec, host: &Host) -> Option<f64> {
     match (&load.kind, load.common.events) {
         (Kind::Primes(primes), Some(events)) => Some(events as f64 * pass_s(primes.max_prime, primes_per_s)),
         (Kind::Sieve(sieve), None) => {
-            let read_s = if sieve.read == ReadMode::None { 0.0 } else { READ_S };
+            let read_s = match sieve.read {
+                ReadMode::None => 0.0,
+                ReadMode::Own | ReadMode::Same if sieve.shares_position() => SHARED_READ_S,
+                ReadMode::Own | ReadMode::Same => READ_S,
+            };
             let divisions: f64 = cost::of_range(sieve.from, sieve.to)?.into_iter().map(f64::from).sum();
             Some(divisions * (cost::division_s(primes_per_s) + read_s))
         }
@@ -180,6 +191,16 @@ mod tests {
         let spin =
             TenantSpec { load: Some("spin".into()), threads: 2, background: true, ..TenantSpec::new("s") };
         near(work_s(vec![TenantSpec { threads: 2, ..events.clone() }, spin]), 3.0);
+        // Who reads through one descriptor waits for the other thread, whatever CPUs there are; by pread it does not.
+        let reader = |read: &str| {
+            let load = Some(format!("sieve --from 10001 --to 12000 --read {read}"));
+            work_s(vec![TenantSpec { load, threads: 2, ..TenantSpec::new("r") }]).unwrap()
+        };
+        let (own, by_pread) = (reader("own"), reader("same --shared-fd --pread"));
+        assert!(
+            reader("same --shared-fd") > 2.0 * own && (own / by_pread - 1.0).abs() < 1e-9,
+            "{own} {by_pread}"
+        );
         let command = TenantSpec { command: Some(vec!["make".into()]), ..TenantSpec::new("c") };
         assert_eq!(work_s(vec![command]), None);
     }

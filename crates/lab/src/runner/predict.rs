@@ -98,8 +98,11 @@ mod tests {
     #[test]
     fn a_job_under_a_rule_is_predicted_by_the_credit_model() {
         let mut experiment = Experiment::new("x", "");
-        experiment.enforcer =
-            Some(StealSpec { rule: credit::Rule::Constant { stolen: 0.5 }, time_scale: 10.0 });
+        experiment.enforcer = Some(StealSpec {
+            rule: credit::Rule::Constant { stolen: 0.5 },
+            instance: None,
+            time_scale: 10.0,
+        });
         experiment.tenants = vec![TenantSpec { run_s: None, events: Some(2000), runs: 1, ..primes("a") }];
         let all = predict(&experiment, &host(), 0);
         assert!((all[0].elapsed_s.unwrap() - 4.0).abs() < 0.05, "{all:?}");

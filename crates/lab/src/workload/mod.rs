@@ -134,6 +134,7 @@ mod tests {
             "spin --threads 3",
             "primes --max-prime 500 --events 3",
             "sieve --from 5 --to 9 --read same --shared-fd --dir /x",
+            "sieve --read own --pread",
             "flops --size 10",
             "stream --memory 3",
             "stream --connect 10.0.0.1:99",

@@ -2,11 +2,14 @@
 //!
 //! A number is divided by every i below half of it until one divides, which is what the published times imply.
 //! With `--read` each division is preceded by one `read()` of a byte: of a file of the thread's own, or of the same
-//! file, each thread with its own descriptor or all with one (`--shared-fd`), whose position they then contend for.
+//! file, each thread with its own descriptor or all with one (`--shared-fd`). The kernel locks the position of an open
+//! file for the whole of a `read()` (`f_pos_lock`, `fdget_pos` in `fs/file.c`): through one descriptor threads wait for
+//! each other. With `--pread` each thread reads at a position of its own, for which the kernel takes no such lock.
 
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +52,10 @@ pub struct Sieve {
     /// With --read same: one descriptor for all threads.
     #[arg(long)]
     pub shared_fd: bool,
+    /// With --read: pread() at a position of each thread's own, which takes no lock of the descriptor's position.
+    #[arg(long)]
+    #[serde(default)]
+    pub pread: bool,
     /// Where the files to read are made (and removed at once).
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -63,11 +70,58 @@ struct Shared {
     next: Arc<AtomicU64>,
     primes: Arc<AtomicU64>,
     files: Vec<Arc<File>>,
+    /// Bytes read by the threads that have ended.
+    bytes: Arc<AtomicU64>,
+    /// The sum of their values: it tells which bytes of the file they were.
+    sum: Arc<AtomicU64>,
+}
+
+/// One thread's way of reading.
+#[derive(Debug)]
+struct Reader {
+    file: Arc<File>,
+    /// The position of its own, for `pread()`.
+    at: Option<u64>,
+    bytes: u64,
+    sum: u64,
+}
+
+impl Reader {
+    /// Reads one byte; at the end of the file it goes back to the start and reads none.
+    fn step(&mut self) -> Result<(), LoadError> {
+        let mut file: &File = &self.file;
+        let mut byte = [0];
+        let read = match self.at {
+            Some(at) => file.read_at(&mut byte, at),
+            None => file.read(&mut byte),
+        };
+        match (read, &mut self.at) {
+            (Ok(0), Some(at)) => *at = 0,
+            (Ok(0), None) => {
+                file.rewind().map_err(|e| LoadError::system("cannot rewind the file read", e))?;
+            }
+            (Ok(_), at) => {
+                if let Some(at) = at {
+                    *at += 1;
+                }
+                self.bytes += 1;
+                self.sum += u64::from(byte[0]);
+            }
+            (Err(e), _) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            (Err(e), _) => return Err(LoadError::system("cannot read", e)),
+        }
+        Ok(())
+    }
+}
+
+/// What is in the files: a byte tells where it stands.
+fn content() -> Vec<u8> {
+    (0..FILE_BYTES).map(|at| (at % 251) as u8).collect()
 }
 
 impl PartialEq for Sieve {
     fn eq(&self, other: &Self) -> bool {
-        let key = |s: &Self| (s.from, s.to, s.read, s.shared_fd, s.dir.clone());
+        let key = |s: &Self| (s.from, s.to, s.read, s.shared_fd, s.pread, s.dir.clone());
         key(self) == key(other)
     }
 }
@@ -104,6 +158,17 @@ pub fn divisions_per_s() -> Option<f64> {
 }
 
 impl Sieve {
+    /// Whether all threads read at one position, one after the other.
+    pub fn shares_position(&self) -> bool {
+        self.read == ReadMode::Same && self.shared_fd && !self.pread
+    }
+
+    /// How a thread reads; `None` where nothing is read.
+    fn reader(&self, thread: u32) -> Option<Reader> {
+        let file = self.shared.files.get(thread as usize)?.clone();
+        Some(Reader { file, at: self.pread.then_some(0), bytes: 0, sum: 0 })
+    }
+
     /// Makes the files: unlinked at once, so that nothing is left whatever happens.
     fn make_files(&self, threads: u32) -> Result<Vec<Arc<File>>, LoadError> {
         let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -111,7 +176,7 @@ impl Sieve {
             let path = dir.join(format!(".evenkeel-sieve-{}-{n}", std::process::id()));
             let made = || -> std::io::Result<File> {
                 let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-                file.write_all(&[b'x'; FILE_BYTES])?;
+                file.write_all(&content())?;
                 file.rewind()?;
                 Ok(file)
             };
@@ -171,6 +236,9 @@ impl Workload for Sieve {
         if self.shared_fd && self.read != ReadMode::Same {
             return Err("--shared-fd needs --read same".into());
         }
+        if self.pread && self.read == ReadMode::None {
+            return Err("--pread needs --read own or --read same".into());
+        }
         Ok(())
     }
 
@@ -182,30 +250,30 @@ impl Workload for Sieve {
     fn prepare(&mut self, threads: u32) -> Result<(), LoadError> {
         self.shared = Shared {
             next: Arc::new(AtomicU64::new(self.from)),
-            primes: Arc::default(),
             files: self.make_files(threads)?,
+            ..Shared::default()
         };
         Ok(())
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<(), LoadError> {
-        let file = self.shared.files.get(context.thread() as usize).cloned();
-        let step = || match &file {
-            None => Ok(()),
-            Some(file) => read_a_byte(file),
-        };
+        let mut reader = self.reader(context.thread());
         while context.claim() {
             let n = self.shared.next.fetch_add(1, Ordering::Relaxed);
             if n > self.to {
                 break;
             }
-            match is_prime(n, step, || context.over())? {
-                None => break,
-                Some(prime) => {
-                    self.shared.primes.fetch_add(u64::from(prime), Ordering::Relaxed);
-                    context.done(1);
-                }
-            }
+            let found = match &mut reader {
+                None => is_prime(n, || Ok(()), || context.over())?,
+                Some(reader) => is_prime(n, || reader.step(), || context.over())?,
+            };
+            let Some(prime) = found else { break };
+            self.shared.primes.fetch_add(u64::from(prime), Ordering::Relaxed);
+            context.done(1);
+        }
+        if let Some(reader) = reader {
+            self.shared.bytes.fetch_add(reader.bytes, Ordering::Relaxed);
+            self.shared.sum.fetch_add(reader.sum, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -218,19 +286,9 @@ impl Workload for Sieve {
             format!("--read={}", format!("{:?}", self.read).to_lowercase()),
         ];
         arguments.extend(self.shared_fd.then(|| "--shared-fd".into()));
+        arguments.extend(self.pread.then(|| "--pread".into()));
         arguments.extend(self.dir.as_ref().map(|dir| format!("--dir={}", dir.display())));
         arguments
-    }
-}
-
-/// One `read()`; from the start again at the end of the file.
-fn read_a_byte(mut file: &File) -> Result<(), LoadError> {
-    let mut byte = [0];
-    match file.read(&mut byte) {
-        Ok(0) => file.rewind().map_err(|e| LoadError::system("cannot rewind the file read", e)),
-        Ok(_) => Ok(()),
-        Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Ok(()),
-        Err(e) => Err(LoadError::system("cannot read", e)),
     }
 }
 
@@ -249,21 +307,27 @@ mod tests {
         assert_eq!(is_prime(1_000_003, || Ok(()), || true).unwrap(), None);
     }
 
+    /// Numbers 1 to 400, read so.
+    fn sieve(read: ReadMode, shared_fd: bool, pread: bool, dir: &std::path::Path) -> Sieve {
+        let dir = Some(dir.into());
+        Sieve { from: 1, to: 400, read, shared_fd, pread, dir, shared: Shared::default() }
+    }
+
+    const WAYS: [(ReadMode, bool, bool); 7] = [
+        (ReadMode::None, false, false),
+        (ReadMode::Own, false, false),
+        (ReadMode::Own, false, true),
+        (ReadMode::Same, false, false),
+        (ReadMode::Same, false, true),
+        (ReadMode::Same, true, false),
+        (ReadMode::Same, true, true),
+    ];
+
     #[test]
     fn threads_share_the_numbers_and_each_is_tested_once() {
-        for (read, shared_fd) in
-            [(ReadMode::None, false), (ReadMode::Own, false), (ReadMode::Same, false), (ReadMode::Same, true)]
-        {
+        for (read, shared_fd, pread) in WAYS {
             let dir = tempfile::tempdir().unwrap();
-            let sieve = Sieve {
-                from: 1,
-                to: 400,
-                read,
-                shared_fd,
-                dir: Some(dir.path().into()),
-                shared: Shared::default(),
-            };
-            let mut spec = LoadSpec::new(Kind::Sieve(sieve));
+            let mut spec = LoadSpec::new(Kind::Sieve(sieve(read, shared_fd, pread, dir.path())));
             spec.common.threads = Some(3);
             let report = run(&spec, &AtomicBool::new(false)).unwrap();
             assert_eq!(report.events, 400);
@@ -271,5 +335,72 @@ mod tests {
             assert_eq!(ran.shared.primes.load(Ordering::Relaxed), 78);
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files left");
         }
+    }
+
+    #[test]
+    fn through_one_descriptor_two_threads_read_what_one_reader_would() {
+        const TO: u64 = 1000;
+        let mut steps = 0usize;
+        for n in 1..=TO {
+            let step = || {
+                steps += 1;
+                Ok(())
+            };
+            is_prime(n, step, || false).unwrap();
+        }
+        // Nobody reaches the end of the file: every byte is read once.
+        assert!((10_000..FILE_BYTES).contains(&steps), "{steps}");
+        let one_reader: u64 = content()[..steps].iter().map(|byte| u64::from(*byte)).sum();
+        for round in 0..5 {
+            let dir = tempfile::tempdir().unwrap();
+            let load = Sieve { to: TO, ..sieve(ReadMode::Same, true, false, dir.path()) };
+            let mut spec = LoadSpec::new(Kind::Sieve(load));
+            spec.common.threads = Some(2);
+            let report = run(&spec, &AtomicBool::new(false)).unwrap();
+            let Kind::Sieve(ran) = &report.load else { panic!() };
+            assert_eq!(ran.shared.bytes.load(Ordering::Relaxed), steps as u64, "round {round}");
+            assert_eq!(ran.shared.sum.load(Ordering::Relaxed), one_reader, "round {round}");
+        }
+    }
+
+    #[test]
+    fn one_descriptor_is_one_position_unless_read_by_pread() {
+        for (read, shared_fd, pread) in WAYS.into_iter().skip(1) {
+            let dir = tempfile::tempdir().unwrap();
+            let mut load = sieve(read, shared_fd, pread, dir.path());
+            load.prepare(2).unwrap();
+            let mut readers = [load.reader(0).unwrap(), load.reader(1).unwrap()];
+            // By turns, three bytes each.
+            for _ in 0..3 {
+                readers.iter_mut().for_each(|reader| reader.step().unwrap());
+            }
+            let sums = readers.map(|reader| reader.sum);
+            let expected = if load.shares_position() { [2 + 4, 1 + 3 + 5] } else { [1 + 2; 2] };
+            assert_eq!(sums, expected, "{read:?} {shared_fd} {pread}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_file_is_followed_by_its_start() {
+        for pread in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut load = sieve(ReadMode::Own, false, pread, dir.path());
+            load.prepare(1).unwrap();
+            let mut reader = load.reader(0).unwrap();
+            // The step at the end reads nothing.
+            for _ in 0..=FILE_BYTES + 2 {
+                reader.step().unwrap();
+            }
+            let whole: u64 = content().iter().map(|byte| u64::from(*byte)).sum();
+            assert_eq!((reader.bytes, reader.sum), (FILE_BYTES as u64 + 2, whole + 1), "pread {pread}");
+        }
+    }
+
+    #[test]
+    fn pread_without_a_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(sieve(ReadMode::None, false, true, dir.path()).check().unwrap_err().contains("--pread"));
+        assert!(sieve(ReadMode::Own, true, false, dir.path()).check().unwrap_err().contains("--shared-fd"));
+        assert!(sieve(ReadMode::Same, true, true, dir.path()).check().is_ok());
     }
 }

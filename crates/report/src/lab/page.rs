@@ -124,7 +124,7 @@ fn readings(study: &Study) -> Markup {
             div.wide { table.small {
                 thead { tr { th { "File" } th { "Limit" } th.r { "Share, %" } th.r { "Real, s" } th.r { "Sys, s" } th.r { "User, s" } } }
                 tbody { @for r in &study.readings { tr {
-                    td { (if r.file == "own" { "own file" } else { "same file" }) } td { (r.limit) } td.r { (number(r.share_pct)) }
+                    td { (if matches!(r.file.as_str(), "own" | "same") { format!("{} file", r.file) } else { r.file.clone() }) } td { (r.limit) } td.r { (number(r.share_pct)) }
                     td.r { (with_below(r.real_s)) } td.r { (with_below(r.sys_s)) } td.r { (with_below(r.user_s)) }
                 } } }
             } }

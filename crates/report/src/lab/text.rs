@@ -1,8 +1,9 @@
-//! A study on a terminal: verdicts, then a line a tenant.
+//! A study on a terminal: verdicts, the table of readers of files where there are any, then a line a tenant.
 
 use std::fmt::Write as _;
 
-use evenkeel_experiment::study::{PointStudy, Study, TenantStudy, Verdict};
+use evenkeel_base::run::Estimate;
+use evenkeel_experiment::study::{PointStudy, Reading, Study, TenantStudy, Verdict};
 
 use super::{figure, host_line, known, with_units};
 use crate::table::{Field, Table, printable, wrap};
@@ -49,6 +50,10 @@ pub fn text(study: &Study, width: Option<u16>) -> String {
     if !study.missed.is_empty() {
         out.push('\n');
     }
+    if !study.readings.is_empty() {
+        let _ = writeln!(out);
+        out += &readings().text(&study.readings, width);
+    }
     let rows: Vec<Row<'_>> = rows(study).collect();
     if !rows.is_empty() {
         let _ = writeln!(out);
@@ -68,6 +73,28 @@ pub(crate) struct Row<'a> {
 
 pub(crate) fn rows(study: &Study) -> impl Iterator<Item = Row<'_>> {
     study.points.iter().flat_map(|point| point.tenants.iter().map(move |tenant| Row { point, tenant }))
+}
+
+/// `0.412 ±3.1 %`: half the interval, of the value.
+fn spread(estimate: Option<Estimate>) -> String {
+    match estimate {
+        Some(e) if e.low < e.high && (e.high - e.low).is_finite() && e.value > 0.0 => {
+            format!("{} ±{:.1} %", figure(e.value), 50.0 * (e.high - e.low) / e.value)
+        }
+        other => known(other.map(|e| e.value)),
+    }
+}
+
+/// Readers of files by share of the machine: the source's empty tables.
+fn readings() -> Table<Reading> {
+    Table::new(vec![
+        Field::text("file", "FILE", |r: &Reading| r.file.clone()),
+        Field::text("limit", "LIMIT", |r: &Reading| r.limit.clone()),
+        Field::text("share_pct", "SHARE %", |r: &Reading| figure(r.share_pct)).right(),
+        Field::text("real_s", "REAL s", |r: &Reading| spread(r.real_s)).right(),
+        Field::text("sys_s", "SYS s", |r: &Reading| spread(r.sys_s)).right(),
+        Field::text("user_s", "USER s", |r: &Reading| spread(r.user_s)).right(),
+    ])
 }
 
 fn table<'a>() -> Table<Row<'a>> {
@@ -96,4 +123,17 @@ fn table<'a>() -> Table<Row<'a>> {
         })
         .right(),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_the_interval_stands_beside_a_value_that_has_one() {
+        let of = |value, low, high| spread(Some(Estimate { value, low, high }));
+        assert_eq!(of(2.0, 1.9, 2.1), "2 ±5.0 %");
+        assert_eq!((of(2.0, 2.0, 2.0), spread(None)), ("2".to_owned(), "?".to_owned()));
+        assert_eq!(of(2.0, f64::NEG_INFINITY, f64::INFINITY), "2");
+    }
 }

@@ -1,6 +1,6 @@
 //! What limits cost: does a quota give what it says, and what does a unit of work cost under each kind of limit?
 
-use super::{by, of, three};
+use super::{by, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Account, Limits, Record, TenantRecord};
 use crate::study::point::{events, total};
@@ -11,8 +11,6 @@ use crate::study::{PointStudy, Study, TenantStudy, option, prefix};
 const QUOTA_POINTS: f64 = 0.5;
 /// A difference of CPU per event worth a statement.
 const COST: f64 = 1.05;
-/// Real time that falls at least as fast as share^-0.8 scales.
-const SCALES: f64 = -0.8;
 /// A difference of the part of CPU time spent in the kernel worth naming.
 const SYS_PART: f64 = 0.02;
 /// A ratio of involuntary switches worth naming.
@@ -28,7 +26,7 @@ pub(in crate::study) enum Held {
 }
 
 impl Held {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "no limit",
             Self::Cpuset => "cpuset",
@@ -56,36 +54,37 @@ pub(in crate::study) fn held(study: &Study, point: &PointStudy, limits: &Limits)
 pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
     all.extend(quotas(record, study));
     all.extend(costs(record, study));
-    all.extend(in_the_kernel(record, study));
 }
 
 /// A tenant at a point.
 #[derive(Clone, Copy)]
-struct At<'a> {
+pub(super) struct At<'a> {
     record: &'a Record,
-    point: &'a PointStudy,
-    index: usize,
-    tenant: &'a TenantStudy,
+    pub point: &'a PointStudy,
+    pub index: usize,
+    pub tenant: &'a TenantStudy,
 }
 
 impl<'a> At<'a> {
-    fn tenants(&self) -> Vec<&'a TenantRecord> {
+    /// Over the repetitions.
+    pub fn tenants(&self) -> Vec<&'a TenantRecord> {
         sample::tenants(self.record, self.point, self.index)
     }
 
     /// Whether it only makes a load for others.
-    fn is_background(&self) -> bool {
+    pub fn is_background(&self) -> bool {
         self.tenants().iter().any(|t| t.runs_planned == 0)
     }
 
     /// What runs beside it.
-    fn neighbours(&self) -> Vec<(&'a str, u32)> {
+    pub fn neighbours(&self) -> Vec<(&'a str, u32)> {
         let others = self.point.tenants.iter().enumerate().filter(|(i, _)| *i != self.index);
         others.map(|(_, t)| (t.workload.as_str(), t.threads)).collect()
     }
 }
 
-fn tenants<'a>(record: &'a Record, study: &'a Study) -> impl Iterator<Item = At<'a>> {
+/// All tenants of all points.
+pub(super) fn tenants<'a>(record: &'a Record, study: &'a Study) -> impl Iterator<Item = At<'a>> {
     study.points.iter().flat_map(move |point| {
         point.tenants.iter().enumerate().map(move |(index, tenant)| At { record, point, index, tenant })
     })
@@ -275,8 +274,8 @@ fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
     ))
 }
 
-/// Slope of log2 of a quantity against log2 of the share, by least squares, with the errors of its points; `None` for
-/// fewer than two shares.
+/// Slope of the logarithm of a quantity against that of a share (or against another x), by least squares, with the errors
+/// of its points; `None` for fewer than two shares.
 pub(super) fn slope(points: &[(f64, Mean)]) -> Option<Mean> {
     let x: Vec<f64> = points.iter().map(|p| p.0).collect();
     let middle = crate::study::stats::mean(&x)?;
@@ -285,60 +284,4 @@ pub(super) fn slope(points: &[(f64, Mean)]) -> Option<Mean> {
         return None;
     }
     Mean::sum(&points.iter().map(|(x, y)| ((x - middle) / all, *y)).collect::<Vec<_>>())
-}
-
-/// Work with much time in the kernel: real time and system time against the share of the machine.
-fn in_the_kernel<'a>(record: &'a Record, study: &'a Study) -> Vec<Draft<'a>> {
-    let cpus = f64::from(study.host.cpus.unwrap_or(1).max(1));
-    let log2 = |m: Mean| m.ln().map(|m| m.times(1.0 / std::f64::consts::LN_2));
-    let mut out = Vec::new();
-    for mode in ["own", "same"] {
-        for kind in [Held::Cpuset, Held::Shares, Held::Quota] {
-            let (mut real, mut sys) = (Vec::new(), Vec::new());
-            for at in tenants(record, study) {
-                let (point, tenant) = (at.point, at.tenant);
-                let reads = option(&tenant.workload, "--read") == Some(mode);
-                if !reads || held(study, point, &tenant.limits) != kind || at.is_background() {
-                    continue;
-                }
-                let share = match kind {
-                    Held::Cpuset => tenant.limits.cpus.as_ref().map(|c| c.len() as f64 / cpus),
-                    Held::Quota => tenant.limits.quota_pct.map(|q| q / 100.0 / cpus),
-                    _ => tenant.weight_pct.map(|w| w / 100.0),
-                };
-                let Some(share) = share.filter(|s| *s > 0.0) else { continue };
-                let taken = sample::elapsed(record, point, at.index).and_then(log2);
-                real.extend(taken.map(|m| (share.log2(), m)));
-                let in_kernel = each(&at.tenants(), |t| total(t, |a| a.sys_s)).and_then(log2);
-                sys.extend(in_kernel.map(|m| (share.log2(), m)));
-            }
-            let Some(line) = slope(&real) else { continue };
-            let growth = slope(&sys).map_or_else(String::new, |l| {
-                format!("; system time changes by a factor of {:.2} as the share doubles", l.value.exp2())
-            });
-            let count = real.len();
-            out.push(Draft::new(
-                &format!("{mode}-file-{}", kind.name()),
-                "",
-                ("slope of log real time against log share", ""),
-                Figure::Mean(line),
-                Claim::AtMost(SCALES),
-                move |d| {
-                    format!(
-                        "Reading {} under {}: {} ({count} points; real time changes as share^{}){growth}.",
-                        if mode == "own" { "a file of its own" } else { "the same file" },
-                        kind.name(),
-                        by(
-                            d[0].holds,
-                            "scales with the share of the machine",
-                            "does not scale with the share of the machine",
-                            "whether it scales with the share of the machine is open"
-                        ),
-                        of(&d[0]),
-                    )
-                },
-            ));
-        }
-    }
-    out
 }

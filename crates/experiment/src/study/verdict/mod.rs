@@ -1,12 +1,14 @@
 //! What the figures mean, in plain words. Each file drafts claims; [`crate::decide`] decides all of a page together.
 
 use super::Study;
+use super::reading::Reads;
 use crate::decide::{Draft, Verdict, page};
 use crate::record::Record;
 
 pub mod advisor;
 mod health;
 mod limits;
+mod reads;
 mod steal;
 mod units;
 mod weights;
@@ -31,8 +33,8 @@ impl Verdict {
             "how-many-fit",
         ];
         QUESTIONS.contains(&self.id.as_str())
-            || self.id.starts_with("own-file-")
-            || self.id.starts_with("same-file-")
+            || self.id.starts_with("source-claims")
+            || Reads::ALL.iter().any(|reads| self.id.starts_with(reads.id()))
     }
 }
 
@@ -41,6 +43,7 @@ pub(super) fn verdicts(record: &Record, study: &Study) -> Vec<Verdict> {
     let mut all: Vec<Draft<'_>> = Vec::new();
     steal::add(record, study, &mut all);
     limits::add(record, study, &mut all);
+    reads::add(record, study, &mut all);
     units::add(record, study, &mut all);
     advisor::add(record, study, &mut all);
     weights::add(record, study, &mut all);

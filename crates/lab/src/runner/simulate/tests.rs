@@ -151,7 +151,8 @@ fn siblings_slow_each_other_once() {
 #[test]
 fn a_job_under_a_rule_is_the_credit_models() {
     let mut experiment = Experiment::new("x", "");
-    experiment.enforcer = Some(StealSpec { rule: credit::Rule::Constant { stolen: 0.5 }, time_scale: 10.0 });
+    experiment.enforcer =
+        Some(StealSpec { rule: credit::Rule::Constant { stolen: 0.5 }, instance: None, time_scale: 10.0 });
     let job = TenantSpec { load: Some("primes".into()), events: Some(2000), ..TenantSpec::new("a") };
     experiment.tenants = vec![job.clone()];
     let one = &cell(&experiment, &host(2), 0, 1e6).unwrap()[0];
