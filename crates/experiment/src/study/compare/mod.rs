@@ -182,7 +182,7 @@ pub fn compare(sides: &[Side]) -> Comparison {
         matched: matching.points,
         unmatched: matching.unmatched,
         verdicts,
-        level_pct: (claims > 0).then(|| 100.0 * (1.0 - alpha)),
+        level_pct: (claims > 0).then_some(100.0 * (1.0 - alpha)),
     }
 }
 

@@ -43,6 +43,9 @@ fn proportional(a: &[(u64, usize)], b: &[(u64, usize)]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|((x, _), (y, _))| same(*x, *y))
 }
 
+/// A host's point that goes with one of the first host's, and its list of units.
+type Found<'a> = (&'a Side<'a>, &'a PointStudy, Vec<(u64, usize)>);
+
 /// What a share of units buys on each host, at the points that all have with the same list of units (in proportion), and
 /// whether it is the same share.
 pub(super) fn shape<'a>(
@@ -55,7 +58,7 @@ pub(super) fn shape<'a>(
     let Some((first, others)) = sides.split_first() else { return rows };
     for point in &first.study.points {
         let Some(list) = competing(point) else { continue };
-        let found: Option<Vec<(&Side, &PointStudy, Vec<(u64, usize)>)>> = others
+        let found: Option<Vec<Found<'_>>> = others
             .iter()
             .map(|side| {
                 let of =
