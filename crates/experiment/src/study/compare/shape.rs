@@ -44,7 +44,7 @@ fn proportional(a: &[(u64, usize)], b: &[(u64, usize)]) -> bool {
 }
 
 /// A host's point that goes with one of the first host's, and its list of units.
-type Found<'a> = (&'a Side<'a>, &'a PointStudy, Vec<(u64, usize)>);
+type Found<'a> = (&'a Side, &'a PointStudy, Vec<(u64, usize)>);
 
 /// What a share of units buys on each host, at the points that all have with the same list of units (in proportion), and
 /// whether it is the same share.
