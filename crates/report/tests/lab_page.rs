@@ -349,7 +349,10 @@ fn comparisons_are_pages_and_tables_too() {
     let markdown = lab::compare_markdown(&comparison);
     assert!(markdown.contains("| point | tenant |") && markdown.contains("run, s: p50"), "{markdown}");
     let text = lab::compare_text(&comparison, Some(120));
-    assert!(text.contains("same") && text.contains("Length of a run, seconds"), "{text}");
+    assert!(
+        text.contains("open") && !text.contains("worse") && text.contains("Length of a run, seconds"),
+        "{text}"
+    );
     // 60 runs are too few for a hundredth, and that is said.
     assert!(text.contains("of 368") && markdown.contains("of 368 runs"), "{text}");
     let view = platforms(&studies, &[]);

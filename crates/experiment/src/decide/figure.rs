@@ -247,7 +247,8 @@ impl Figure {
                 self.value()?;
                 // What is 0 or less has no logarithm: that end is open.
                 let ln = |f: &Self| Some((f.value()?.ln(), f.interval(alpha)?.map(|end| end.max(0.0).ln())));
-                apart(ln(a)?, ln(b)?).map(f64::exp)
+                // An end that nothing is known of stays open: 0 would be no news of a ratio.
+                apart(ln(a)?, ln(b)?).map(|end| if end.is_finite() { end.exp() } else { end })
             }
         })
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::ratio;
 use super::{PointStudy, Study, TenantStudy, sample};
-use crate::decide::{Decision, Figure, Mean, Verdict};
+use crate::decide::{Claim, Decision, Figure, Mean, Verdict, decide};
 use crate::record::{Account, Host, Record};
 
 pub mod distribution;
@@ -70,8 +70,9 @@ pub struct ComparedRow {
     pub values: Vec<Option<Estimate>>,
     /// Change of each against the first, percent, with its own 95 % interval.
     pub changes_pct: Vec<Option<Estimate>>,
-    /// Whether any change is beyond its interval when all figures of the comparison are to hold together at 95 %, and in
-    /// which direction: `better`, `worse`, `same` (none is), `unknown` (no interval).
+    /// What is said when all figures of the comparison are to hold together at 95 %: `better` or `worse` (some change is
+    /// beyond its interval, and at least 1 %), `same` (all intervals are within 1 %), `open` (neither), `unknown` (there is no
+    /// interval).
     pub verdict: String,
 }
 
@@ -195,21 +196,22 @@ struct Changes {
 impl Changes {
     /// What is said of them at error probability `alpha`.
     fn word(&self, alpha: f64) -> &'static str {
-        let decided: Vec<Decision> = self
-            .figures
-            .iter()
-            .flatten()
-            .map(|figure| crate::decide::decide(figure, crate::decide::Claim::AtMost(0.0), alpha))
-            .collect();
-        let known = |d: &&Decision| d.interval.is_some_and(|[low, high]| low.is_finite() && high.is_finite());
+        let at = |alpha: f64| -> Vec<Decision> {
+            let figures = self.figures.iter().flatten();
+            figures.map(|figure| decide(figure, Claim::AtMost(0.0), alpha)).collect()
+        };
+        let within =
+            |d: &Decision, most: f64| d.interval.is_some_and(|[low, high]| low >= -most && high <= most);
         let sure = |d: &&Decision| d.interval.is_some_and(|[low, high]| low > 0.0 || high < 0.0);
         let notable = |d: &&Decision| d.value.is_some_and(|v| v.abs() >= NOTABLE_PCT);
         let size = |d: &Decision| d.value.map_or(0.0, f64::abs);
+        let decided = at(alpha);
         let most = decided.iter().filter(sure).filter(notable).max_by(|a, b| size(a).total_cmp(&size(b)));
         match most.and_then(|d| d.value) {
             Some(change) if (change > 0.0) == self.more_is_better => "better",
             Some(_) => "worse",
-            None if decided.iter().any(|d| known(&d)) => "same",
+            None if !decided.is_empty() && decided.iter().all(|d| within(d, NOTABLE_PCT)) => "same",
+            None if at(0.05).iter().any(|d| within(d, f64::MAX)) => "open",
             None => "unknown",
         }
     }
@@ -284,7 +286,8 @@ mod tests {
         let change = rate.changes_pct[0].unwrap();
         assert!((change.value - 10.0).abs() < 0.2 && change.low > 8.0, "{change:?}");
         let same = compare(&[side("old", 1.0), side("again", 1.0)]);
-        assert!(same.rows.iter().all(|r| r.verdict == "same" || r.verdict == "unknown"), "{:?}", same.rows);
+        assert!(same.rows.iter().all(|r| r.verdict != "better" && r.verdict != "worse"), "{:?}", same.rows);
+        assert!(same.rows.iter().any(|r| r.quantity == "run_s" && r.verdict == "same"), "{:?}", same.rows);
         assert!(same.distributions.iter().all(|r| r.verdict != "better" && r.verdict != "worse"));
         assert!(!same.different_hosts && same.unmatched.is_empty());
         assert!(same.level_pct.is_some_and(|level| level > 99.0 && level < 100.0), "{:?}", same.level_pct);
@@ -298,7 +301,7 @@ mod tests {
             figures: vec![Mean::of(&[4.0, 5.0, 6.0, 7.5]).map(Figure::Mean)],
             more_is_better: false,
         };
-        assert_eq!((changes.word(0.05), changes.word(0.05 / 200.0)), ("worse", "same"));
+        assert_eq!((changes.word(0.05), changes.word(0.05 / 200.0)), ("worse", "open"));
         let nothing = Changes { figures: vec![None], more_is_better: true };
         assert_eq!(nothing.word(0.05), "unknown");
     }

@@ -164,7 +164,7 @@ pub(super) fn promises(
     type Of = fn(&Alone) -> Option<Mean>;
     let kinds: [(&str, &str, Of); 2] = [
         ("one-thread", "one thread alone", |rate| rate.one),
-        ("threads", "several threads alone, the largest rate", |rate| rate.several),
+        ("threads", "several threads alone (the largest rate)", |rate| rate.several),
     ];
     for (rate, words, of) in kinds {
         let known: Vec<(usize, f64, Mean)> = with_units
