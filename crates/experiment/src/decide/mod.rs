@@ -351,8 +351,8 @@ fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
         }
     }
     let finite = |v: f64| Some(v).filter(|v| v.is_finite());
-    // Of one repetition there is none, even where a deviation cannot be below 0.
-    let known = |[a, b]: [f64; 2]| shown.cut_off || (a.is_finite() && b.is_finite());
+    // Of one repetition there is none, even where a deviation cannot be below 0; where one end decides, it is shown.
+    let known = |[a, b]: [f64; 2]| shown.cut_off || shown.holds.is_some() || (a.is_finite() && b.is_finite());
     let interval = shown.interval.filter(|i| known(*i)).map(|[a, b]| [finite(a), finite(b)]);
     let one = said.shown.is_some();
     Some(Verdict {

@@ -60,6 +60,18 @@ fn a_page_shares_its_error_and_adds_why_it_is_undecided() {
 }
 
 #[test]
+fn an_answer_shows_the_end_that_decides() {
+    // One of two was repeated, and is far off; of the other one value says nothing.
+    let figure = Figure::Deviation(vec![of(&[80.0, 80.1, 79.9, 80.0]), of(&[1.0])]);
+    let draft =
+        |bound| Draft::new("x", "", ("off", "%"), figure.clone(), Claim::AtMost(bound), |_| "It is.".into());
+    let verdicts = page(vec![draft(0.5), draft(90.0)]);
+    assert_eq!(verdicts[0].holds, Some(false));
+    assert!(matches!(verdicts[0].test.interval, Some([Some(low), None]) if low > 79.0), "{:?}", verdicts[0]);
+    assert_eq!((verdicts[1].holds, verdicts[1].test.interval), (None, None));
+}
+
+#[test]
 fn ratios_and_sums_carry_their_errors() {
     let (a, b) = (Mean::of(&[10.0, 11.0, 12.0]).unwrap(), Mean::of(&[5.0, 5.5, 6.0]).unwrap());
     let ratio = a.over(b).unwrap();
