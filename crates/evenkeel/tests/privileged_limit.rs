@@ -143,5 +143,9 @@ fn a_scope_without_a_cgroup_of_its_own_is_not_limited_and_that_is_said() {
     let wrong =
         run(dir.path(), &["run", "--scope", &one.scope(), "--cpu-limit", "auto", "--instance", "x9.huge"]);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(scene::text(&wrong.stderr).contains("t1.micro"), "{}", scene::text(&wrong.stderr));
+    assert!(
+        scene::text(&wrong.stderr).contains("did you mean \"t2.large\""),
+        "{}",
+        scene::text(&wrong.stderr)
+    );
 }
