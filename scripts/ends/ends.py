@@ -255,8 +255,10 @@ class Run:
     def look(self):
         """What is left."""
         lethal = self.end.lethal or self.hung
-        host.wait_for(lambda: not self.living(), 3 if not lethal else 1, 0.05)
-        if lethal and self.command.name == "exec":
+        stays = lethal and self.command.name == "exec"
+        # Helpers of a killed command end of themselves, also those that the shortage of memory held up in the kernel.
+        host.wait_for(lambda: not self.living(), 1 if stays else 5, 0.05)
+        if stays:
             # It goes on within its bounds, as is documented; its user ends it.
             for pid in self.living():
                 os.kill(pid, signal.SIGKILL)

@@ -101,6 +101,14 @@ pub(crate) fn end_all<'a>(children: impl Iterator<Item = &'a mut Child>) {
 /// For the child, between fork and exec: it gets `signal` when `parent`, the process that forked it, ends, and has the
 /// default reaction to all signals. Only async-signal-safe system calls.
 pub(crate) fn end_with(parent: u32, signal: libc::c_int) -> io::Result<()> {
+    signal_at_end_of(parent, signal)?;
+    crate::signals::reset();
+    Ok(())
+}
+
+/// For the child, between fork and exec: it gets `signal` when `parent`, the process that forked it, ends. Only
+/// async-signal-safe system calls.
+pub(crate) fn signal_at_end_of(parent: u32, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: takes plain numbers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) })?;
     // Killed between the fork and the line above: nobody would ever end us.
@@ -108,7 +116,6 @@ pub(crate) fn end_with(parent: u32, signal: libc::c_int) -> io::Result<()> {
     if unsafe { libc::getppid() } as u32 != parent {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
-    crate::signals::reset();
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_kernfs::{Root, cgroup, cgroupfs};
 
 use super::bounds::Bounds;
-use super::sweep::{Claimed, Owner};
+use super::sweep::{Claimed, kill_members};
 
 /// How long a group may take to become removable after its last process was reaped.
 const REMOVE_WITHIN: Duration = Duration::from_secs(3);
@@ -117,14 +117,14 @@ impl ExecGroup {
     ///
     /// # Errors
     /// A controller that is missing or out of reach, or a value the kernel refuses. Nothing is left then.
-    pub fn make(home: &Home, bounds: &Bounds, owner: &Owner, records: &Path) -> Result<Self, NoGroup> {
+    pub fn make(home: &Home, bounds: &Bounds, claimed: Claimed) -> Result<Self, NoGroup> {
         let mut group = Self {
             dirs: Vec::new(),
             cpu: None,
             cpuset: None,
             cpuacct: None,
             notes: Vec::new(),
-            claimed: Claimed::new(owner, records),
+            claimed,
             asked: Cell::new(None),
         };
         group.make_dirs(home, bounds)?;
@@ -337,18 +337,8 @@ impl ExecGroup {
 
     /// Kills everything in it, children of children too, until nobody is left or a second has passed.
     pub fn kill(&self) {
-        let until = Instant::now() + Duration::from_secs(1);
-        loop {
-            let members = self.processes();
-            if members.is_empty() || Instant::now() >= until {
-                return;
-            }
-            for pid in members {
-                let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-                // A number read this instant from our own group; the kernel offers nothing closer on v1.
-                let _ = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        if let Some(dir) = self.dirs.first() {
+            kill_members(dir);
         }
     }
 

@@ -27,6 +27,7 @@ mod waits;
 
 pub use account::Account;
 pub use bounds::{Bounds, Claim, CpuLimit, quota};
+use sweep::Claimed;
 pub use sweep::{Owner, PREFIX, sweep};
 pub use waits::WaitSource;
 
@@ -48,7 +49,7 @@ pub enum Leftover {
     Leave,
     /// They are waited for.
     Wait,
-    /// They are killed.
+    /// They are killed; also, and the command with them, when this process is killed.
     End,
 }
 
@@ -174,6 +175,7 @@ pub fn run(spec: &Spec, tick: &mut dyn FnMut(&Running<'_>)) -> Result<Account, E
         affinity: bounds.cpus.clone().filter(|_| !group.as_ref().is_some_and(ExecGroup::has_cpuset)),
         nice: bounds.nice,
         slice_ns: bounds.slice_ns,
+        dies_with_us: spec.leftover == Leftover::End,
     };
     let started = Instant::now();
     let pid = spawn::start(&spec.command, inside)?.id();
@@ -242,7 +244,10 @@ fn bound(spec: &Spec, notes: &mut Vec<String>) -> Result<(Option<ExecGroup>, Bou
             .push("this kernel has no slices of a task's own (Linux 6.12 has): --slice has no effect".into());
         bounds.slice_ns = None;
     }
-    let make = |bounds: &Bounds| ExecGroup::make(&Home::find()?, bounds, &owner, &spec.records);
+    let make = |bounds: &Bounds| {
+        let claimed = Claimed::new(&owner, &spec.records, spec.leftover == Leftover::End);
+        ExecGroup::make(&Home::find()?, bounds, claimed)
+    };
     let error = match make(&bounds) {
         Ok(group) => {
             if bounds.nice.is_some() && bounds.needs_cpu() {

@@ -23,6 +23,8 @@ pub(super) struct Inside {
     pub nice: Option<i32>,
     /// Own slice, nanoseconds.
     pub slice_ns: Option<u64>,
+    /// Whether the kernel kills the command when this process is killed.
+    pub dies_with_us: bool,
 }
 
 /// What a caller had the command ignore stays ignored: nohup's SIGHUP, and a terminal's signals for what a shell runs in the
@@ -30,7 +32,13 @@ pub(super) struct Inside {
 const KEPT_IGNORED: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT];
 
 /// Steps in order, for the message when one fails.
-const STEPS: [&str; 4] = ["entering the cgroup", "setting the CPUs", "setting nice", "setting the slice"];
+const STEPS: [&str; 5] = [
+    "entering the cgroup",
+    "setting the CPUs",
+    "setting nice",
+    "setting the slice",
+    "tying it to this process",
+];
 
 /// Starts it. The caller's standard streams, directory, environment and process group are the command's.
 pub(super) fn start(command: &[OsString], inside: Inside) -> Result<Child, ExecError> {
@@ -51,7 +59,8 @@ pub(super) fn start(command: &[OsString], inside: Inside) -> Result<Child, ExecE
             })
         }
     };
-    let Inside { entrances, affinity, nice, .. } = inside;
+    let Inside { entrances, affinity, nice, dies_with_us, .. } = inside;
+    let us = std::process::id();
     let mut run = Command::new(program);
     run.args(arguments);
     let setup = move || {
@@ -81,6 +90,9 @@ pub(super) fn start(command: &[OsString], inside: Inside) -> Result<Child, ExecE
             && let Err(error) = sys::sched_setattr(0, attr)
         {
             return fail(3, error, &mut tell);
+        }
+        if dies_with_us && let Err(error) = crate::children::signal_at_end_of(us, libc::SIGKILL) {
+            return fail(4, error, &mut tell);
         }
         crate::signals::reset_but(&KEPT_IGNORED);
         Ok(())

@@ -4,14 +4,17 @@
 //! mean one process for as long as the host runs. A record in the state directory, written before the first
 //! directory is made, says the same with the boot id, and lists the directories wherever they are. Groups do not
 //! survive a boot; records of another boot are only deleted. A group is removed by `rmdir`, which the kernel refuses
-//! while anybody is in it: a command that outlives its `evenkeel exec` keeps its limit until it ends.
+//! while anybody is in it: a command that outlives its `evenkeel exec` keeps its limit until it ends, unless its record
+//! says that it ends with its owner.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use evenkeel_base::BootId;
+use evenkeel_kernfs::cgroupfs;
 use serde::{Deserialize, Serialize};
 
 use crate::tenant::is_alive_since;
@@ -60,6 +63,9 @@ struct Record {
     schema: String,
     owner: Owner,
     dirs: Vec<PathBuf>,
+    /// Whether who still is in it ends with the owner ([`super::Leftover::End`]).
+    #[serde(default)]
+    members_end: bool,
     /// v2: the group whose children were given controllers, and which (`+cpu`).
     handed_out: Vec<(PathBuf, Vec<String>)>,
 }
@@ -78,6 +84,23 @@ impl Record {
             }
         }
         self.dirs.is_empty()
+    }
+}
+
+/// Kills everything in a group, children of children too, until nobody is left or a second has passed.
+pub(super) fn kill_members(dir: &Path) {
+    let until = Instant::now() + Duration::from_secs(1);
+    loop {
+        let members = cgroupfs::processes_below(dir);
+        if members.is_empty() || Instant::now() >= until {
+            return;
+        }
+        for pid in members {
+            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+            // A number read this instant from our own group; the kernel offers nothing closer on v1.
+            let _ = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -103,13 +126,15 @@ pub(super) struct Claimed {
 }
 
 impl Claimed {
-    pub fn new(owner: &Owner, records: &Path) -> Self {
+    /// Nothing yet. `members_end`: whoever clears up after a killed owner kills its members, too.
+    pub fn new(owner: &Owner, records: &Path, members_end: bool) -> Self {
         Self {
             file: records.join(format!("{}.json", owner.name())),
             record: Record {
                 schema: "evenkeel.exec-group/v1".into(),
                 owner: owner.clone(),
                 dirs: Vec::new(),
+                members_end,
                 handed_out: Vec::new(),
             },
             problem: None,
@@ -202,6 +227,9 @@ pub fn sweep(records: &Path) -> Vec<PathBuf> {
         if record.owner.boot.0 != boot.trim() {
             let _ = fs::remove_file(&path);
         } else if !record.owner.is_alive() {
+            if record.members_end {
+                record.dirs.iter().for_each(|dir| kill_members(dir));
+            }
             if record.remove() {
                 let _ = fs::remove_file(&path);
             }
@@ -224,7 +252,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let records = dir.path().join("records");
         for owner in [dead(), Owner::this().unwrap()] {
-            let mut claimed = Claimed::new(&owner, &records);
+            let mut claimed = Claimed::new(&owner, &records, false);
             let group = dir.path().join(claimed.name());
             claimed.add(&group);
             fs::create_dir_all(group.join("sub")).unwrap();
@@ -235,7 +263,7 @@ mod tests {
         assert_eq!(fs::read_dir(&records).unwrap().count(), 1);
         // Without a record, the name is enough for the next start in the same place.
         fs::create_dir(dir.path().join(dead().name())).unwrap();
-        Claimed::new(&dead(), &records).sweep_beside(dir.path());
+        Claimed::new(&dead(), &records, false).sweep_beside(dir.path());
         assert!(!dir.path().join(dead().name()).exists());
         assert!(dir.path().join(Owner::this().unwrap().name()).exists());
     }
@@ -243,7 +271,7 @@ mod tests {
     #[test]
     fn what_is_still_in_use_stays_on_record() {
         let dir = tempfile::tempdir().unwrap();
-        let mut claimed = Claimed::new(&dead(), dir.path());
+        let mut claimed = Claimed::new(&dead(), dir.path(), false);
         let group = dir.path().join(claimed.name());
         claimed.add(&group);
         fs::create_dir(&group).unwrap();
@@ -256,16 +284,35 @@ mod tests {
     }
 
     #[test]
+    fn members_are_killed_only_where_the_record_says_so() {
+        for members_end in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut claimed = Claimed::new(&dead(), dir.path(), members_end);
+            let group = dir.path().join(claimed.name());
+            claimed.add(&group);
+            fs::create_dir(&group).unwrap();
+            let mut member = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+            fs::write(group.join("cgroup.procs"), member.id().to_string()).unwrap();
+            sweep(dir.path());
+            // A killed process is waited for; one that was spared is still there.
+            let ended = member.try_wait().unwrap().is_some();
+            member.kill().unwrap();
+            member.wait().unwrap();
+            assert_eq!(ended, members_end);
+        }
+    }
+
+    #[test]
     fn records_of_another_boot_and_foreign_directories_are_not_acted_on() {
         let dir = tempfile::tempdir().unwrap();
         let other = Owner { boot: BootId("other".into()), ..dead() };
-        let mut claimed = Claimed::new(&other, dir.path());
+        let mut claimed = Claimed::new(&other, dir.path(), false);
         let group = dir.path().join(claimed.name());
         claimed.add(&group);
         fs::create_dir(&group).unwrap();
         sweep(dir.path());
         assert!(group.exists() && !claimed.file.exists());
-        let mut claimed = Claimed::new(&dead(), dir.path());
+        let mut claimed = Claimed::new(&dead(), dir.path(), false);
         let foreign = dir.path().join("system.slice");
         claimed.add(&foreign);
         fs::create_dir(&foreign).unwrap();
