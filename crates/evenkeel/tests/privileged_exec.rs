@@ -286,3 +286,37 @@ fn a_group_above_that_allows_less_bounds_the_limit_until_it_allows_more() {
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && words.contains("a group above allows 10.0 % only"), "{words}");
 }
+
+#[test]
+fn with_end_nothing_outlives_a_kill_9_but_until_restore() {
+    let bed = Bed::new();
+    // The command has a child of its own, which the kernel does not tie to evenkeel.
+    let script = "sleep 300 & exec sleep 301";
+    let mut killed = Killed(
+        bed.command(&["--cpu-limit", "30%", "--outliving", "end", "--", "sh", "-c", script])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let pid = killed.0.id();
+    let living = || -> Vec<u32> {
+        let procs = |dir: &PathBuf| std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+        let text = groups_of(pid).iter().map(procs).find(|text| !text.is_empty()).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    };
+    let is_sleep =
+        |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c == "sleep\n");
+    assert!(within(10, || living().iter().filter(|pid| is_sleep(pid)).count() == 2), "{:?}", living());
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    assert!(within(10, || living().len() == 1), "the command outlived evenkeel: {:?}", living());
+    let restored = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(["restore"])
+        .env("EVENKEEL_STATE_DIR", bed.state.path())
+        .output()
+        .unwrap();
+    assert!(restored.status.success(), "{restored:?}");
+    assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
+    assert_eq!(bed.records(), 0);
+}
