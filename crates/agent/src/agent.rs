@@ -1,6 +1,6 @@
 //! The agent: its parts, and the steps that the loop, the demonstration and tests are made of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_actuate::{ActuateError, Options, RestoreReport, SetReport};
@@ -9,11 +9,11 @@ use evenkeel_base::stats;
 use evenkeel_base::{
     Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView,
 };
-use evenkeel_kernfs::{Root, fault};
+use evenkeel_kernfs::{Root, fault, sys};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
 use evenkeel_policy::monitor::OnlineControl;
-use evenkeel_policy::window::Summary;
+use evenkeel_policy::window::{Owner, Summary};
 use evenkeel_store::{Limits, Recorder};
 
 use crate::component::{Components, Next, Seen, wait_for_tick, with_changes};
@@ -79,6 +79,8 @@ pub struct Agent {
     pub(crate) barred: BTreeSet<String>,
     /// Why the waiting work that the settings in force are to move is not moved.
     pub(crate) pull_problem: Option<String>,
+    /// Fair shares of the scope's owners, percent of one CPU, while some lose their turn: no more is counted for them.
+    pub(crate) due: BTreeMap<Owner, f64>,
 }
 
 impl Agent {
@@ -99,6 +101,9 @@ impl Agent {
         let kernel = read_kernel(&root);
         // Verifiers of old kernels look at the programs that pull for a long time, and refuse them (6.1).
         let task_slice = kernel.features.task_slice == Some(true);
+        if config.apply && task_slice {
+            go_first();
+        }
         let controls = if config.apply {
             let options =
                 Options { allow_realtime: config.realtime, rewrite: config.as_found, ..Options::default() };
@@ -155,6 +160,7 @@ impl Agent {
             control,
             barred: BTreeSet::new(),
             pull_problem: None,
+            due: BTreeMap::new(),
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
@@ -237,6 +243,7 @@ impl Agent {
         });
         self.note_waits(&observation);
         let protected = self.components.guardian.window().to_vec();
+        let summary = summary.up_to(&self.due);
         Ok(Some(Measured { summary, observation, fulfilment, protected }))
     }
 
@@ -430,6 +437,15 @@ impl Agent {
     pub(crate) fn uneven(observation: &Observation, threshold_points: f64) -> bool {
         let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
         stats::variance(&busy) > threshold_points * threshold_points
+    }
+}
+
+/// This thread, and those it starts, work in pieces as short as the kernel has them: who is to help those that lose their
+/// turn must not lose its own (`docs/tenants.md`, "Groups that lose their turn").
+fn go_first() {
+    let shortest = |attr| sys::RawSchedAttr { runtime: levers::MIN_SLICE_NS, ..attr };
+    if let Err(error) = sys::sched_getattr(0).and_then(|attr| sys::sched_setattr(0, &shortest(attr))) {
+        tracing::debug!("no short slices for evenkeel itself: {error}");
     }
 }
 

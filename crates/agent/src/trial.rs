@@ -1,20 +1,23 @@
 //! Carrying out a trial: candidates take turns, windows are measured, the winner is put in force.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{Estimate, Predicted, Stage};
 use evenkeel_base::stats;
 use evenkeel_base::{Histogram, Observation, Plan, Target};
 use evenkeel_model::predict::Prediction;
+use evenkeel_policy::fair::{self, LostTurn};
 use evenkeel_policy::levers::{self, Scene};
 use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::refine;
 use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules};
-use evenkeel_policy::window::Summary;
+use evenkeel_policy::window::{Owner, Summary};
 use evenkeel_store::TrialWindow;
 
-use crate::agent::{Agent, AgentError, default_plan, wall_ns};
+use crate::agent::{Agent, AgentError, Measured, default_plan, wall_ns};
 use crate::events::{Event, Watcher};
+use crate::measure::due_by_owner;
 use crate::predict::{MOST, is_always_tried, unpromising};
 
 /// Windows are between these lengths, seconds: shorter ones see too little of a cycle, longer ones too few turns.
@@ -28,6 +31,13 @@ const SETTLE_S: (f64, f64) = (0.05, 0.3);
 const CALM: f64 = 0.02;
 /// What a re-check may take, in multiples of what a trial usually takes.
 const RECHECK_TIMES: f64 = 1.5;
+/// How long the scope is studied, and how often at most: a group that loses its turn does so for seconds on end, and then for
+/// some seconds does not.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOKS: u32 = 6;
+/// Time by which turns took longer than they should, and which is not counted, at most: where others lose their turn, evenkeel
+/// may lose its own for seconds.
+const MOST_LATE: Duration = Duration::from_secs(180);
 
 /// Lengths of a trial's parts.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +45,9 @@ pub(crate) struct Rhythm {
     window: Duration,
     settle: Duration,
 }
+
+/// For turns, which are lost for seconds and only some seconds after a change.
+const TURNS: Rhythm = Rhythm { window: Duration::from_secs(4), settle: Duration::from_secs(4) };
 
 impl Rhythm {
     /// By how often the scope's tasks go to sleep, weighted by load.
@@ -102,10 +115,15 @@ impl Agent {
     /// The host cannot be observed.
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         let until = Instant::now() + self.config.decide_within;
-        let Some(studied) = self.study(Duration::from_secs(1), watcher)? else {
-            return Ok(Err(NoTrial::Stopped));
+        let mut looks = 1;
+        let (studied, found) = loop {
+            let Some(studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+            let found = self.found(studied.observation.clone());
+            if looks >= LOOKS || !self.may_lose_turns(&found) {
+                break (studied, found);
+            }
+            looks += 1;
         };
-        let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected);
         let scene = self.scene(&found);
         if scene.tasks.is_empty() {
@@ -123,8 +141,23 @@ impl Agent {
         }
         self.start_puller(&found, watcher);
         candidates.extend(self.propose(&found));
+        let seen = (seen.0.up_to(self.count_turns(&found, &candidates, watcher)), seen.1);
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
+        }
+        if !self.due.is_empty() {
+            // Whatever is changed, turns are kept for some seconds: only long windows tell, so there is time for one lever.
+            candidates.retain(|plan| *plan == self.plan || plan.is_default() || levers::gives_turns(plan));
+            let usual = Duration::from_secs_f64(Trial::usual_s(candidates.len() - 1, TURNS.pace()));
+            let until = Instant::now() + usual;
+            return Ok(Ok(self.hold_trial(
+                &candidates,
+                TURNS,
+                (until, until + usual),
+                seen,
+                &found,
+                watcher,
+            )?));
         }
         let until = (until, until + self.config.closer_look);
         Ok(Ok(self.hold_trial(&candidates, rhythm, until, seen, &found, watcher)?))
@@ -135,7 +168,7 @@ impl Agent {
     /// # Errors
     /// The host cannot be observed.
     pub(crate) fn recheck(&mut self, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
-        let Some(studied) = self.study(Duration::from_secs(1), watcher)? else { return Ok(()) };
+        let Some(studied) = self.study(LOOK, watcher)? else { return Ok(()) };
         let seen = (studied.summary.clone(), studied.protected);
         let found = self.found(studied.observation);
         let scene = self.scene(&found);
@@ -146,6 +179,58 @@ impl Agent {
         let until = Instant::now() + Duration::from_secs_f64(usual_s);
         let until = (until, until + Duration::from_secs_f64(usual_s * (RECHECK_TIMES - 1.0)));
         self.hold_trial(&candidates, rhythm, until, seen, &found, watcher).map(drop)
+    }
+
+    /// A group of the scope that lost its turn.
+    fn lost_turn(&self, found: &Observation, due_pct: &[f64]) -> Option<LostTurn> {
+        let tasks = found.tasks.iter().filter(|task| self.config.scope.has(task, found));
+        let in_scope: BTreeSet<u32> = tasks.filter_map(|task| task.group).collect();
+        fair::lost_turn(found, due_pct).into_iter().find(|one| in_scope.contains(&one.group))
+    }
+
+    /// Whether a group of the scope just lost its turn, and nothing was decided with regard to that yet.
+    pub(crate) fn loses_turns(&self, measured: &Measured) -> bool {
+        // Only where much is waited: fair shares are not reckoned for nothing.
+        if !self.due.is_empty() || measured.summary.waited_pct < measured.summary.got_pct {
+            return false;
+        }
+        let found = self.found(measured.observation.clone());
+        let due = fair::due_pct(&found, &BTreeMap::new()).unwrap_or_default();
+        self.lost_turn(&found, &due).is_some()
+    }
+
+    /// Whether groups of the scope are of the kind that loses turns, though none just did.
+    fn may_lose_turns(&self, found: &Observation) -> bool {
+        let due = || fair::due_pct(found, &BTreeMap::new()).unwrap_or_default();
+        levers::plan_named(levers::SLEEPERS, &self.scene(found)).is_some()
+            && self.lost_turn(found, &due()).is_none()
+    }
+
+    /// Where groups of the scope lose their turn and a candidate gives it back, what an owner gets beyond its fair share is
+    /// others' turn and is not counted: else whoever took the turn would only have to lose by it.
+    fn count_turns(
+        &mut self,
+        found: &Observation,
+        candidates: &[Plan],
+        watcher: &mut dyn Watcher,
+    ) -> &BTreeMap<Owner, f64> {
+        let due = fair::due_pct(found, &BTreeMap::new()).unwrap_or_default();
+        match self.lost_turn(found, &due) {
+            Some(lost) if candidates.iter().any(levers::gives_turns) => {
+                self.due = due_by_owner(found, &self.config.scope, &due);
+                let path = found.groups.get(lost.group as usize).map_or("?", |group| group.path.as_str());
+                let note = format!(
+                    "cgroup {path} lost its turn: it got {:.0} of the {:.0} % of one CPU that are its fair share; what others of \
+                     the scope get beyond theirs is not counted",
+                    lost.got_pct, lost.due_pct
+                );
+                watcher.event(&Event::Note(&note));
+            }
+            // Those in force may be why nobody lost a turn now.
+            _ if levers::gives_turns(&self.plan) => {}
+            _ => self.due.clear(),
+        }
+        &self.due
     }
 
     /// One trial; the winner is in force afterwards. From the first instant on it goes on only while a candidate is
@@ -165,7 +250,13 @@ impl Agent {
         let left = at_most.saturating_duration_since(Instant::now());
         let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
         let most = rhythm.challengers(besides, left);
-        let unpromising = unpromising(candidates, &predicted, self.config.rules.wait_price, most);
+        let named =
+            |wanted: &dyn Fn(&Plan) -> bool| candidates.iter().skip(1).position(wanted).map(|at| at + 1);
+        // The simulator does not know of lost turns.
+        let turns = named(&levers::gives_turns).filter(|_| !self.due.is_empty());
+        let favoured = named(&|plan| plan.name == levers::REALTIME).or(turns);
+        let mut unpromising = unpromising(candidates, &predicted, self.config.rules.wait_price, most);
+        unpromising.retain(|(candidate, _)| Some(*candidate) != favoured);
         let rules = next_rules(&self.config.rules, &self.control, self.trials);
         let usual_s = Trial::usual_s(candidates.len() - 1 - unpromising.len(), rhythm.pace());
         watcher.event(&Event::TrialBegins { candidates, usual_s, most_s: left.as_secs_f64() });
@@ -173,17 +264,21 @@ impl Agent {
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
         let mut trial = Trial::new(candidates.len() - 1, rules, rhythm.pace())
             .protecting(self.components.guardian.protections(), default);
-        trial.favour(candidates.iter().position(|plan| plan.name == levers::REALTIME));
+        trial.favour(favoured);
         trial.seen(seen.0, seen.1);
         for (candidate, why) in unpromising {
             trial.withdraw(candidate, why);
         }
         let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let mut in_force = 0;
-        while let Some(turn) = trial.next(at_most.saturating_duration_since(Instant::now()).as_secs_f64()) {
-            if watcher.stopping() || (Instant::now() >= until && !trial.promising()) {
+        let mut late = Duration::ZERO;
+        loop {
+            let left = (at_most + late).saturating_duration_since(Instant::now());
+            let Some(turn) = trial.next(left.as_secs_f64()) else { break };
+            if watcher.stopping() || (Instant::now() >= until + late && !trial.promising()) {
                 break;
             }
+            let began = Instant::now();
             let plan = &candidates[turn.candidate];
             if turn.candidate != in_force {
                 if let Some(why) = self.take_turn(plan) {
@@ -224,6 +319,8 @@ impl Agent {
             });
             fulfilments[turn.candidate].extend(measured.fulfilment);
             trial.record(measured.summary, measured.protected);
+            let asked = Duration::from_secs_f64(turn.settle_s + turn.window_s);
+            late = (late + began.elapsed().saturating_sub(asked)).min(MOST_LATE);
         }
         let decision = trial.decide();
         self.components.guardian.decided(&decision, default);

@@ -18,7 +18,7 @@ const STRANGERS: f64 = 0.2;
 const LASTING: u32 = 3;
 /// Settings that pin tasks are looked at again when CPU utilisations differ by this many points (standard deviation).
 const UNEVEN_POINTS: f64 = 15.0;
-/// Least time between two tests that protected scopes ask for.
+/// Least time between two tests that protected scopes ask for, or two decisions for want of a turn.
 const REST: Duration = Duration::from_secs(60);
 
 /// What the settings in force were chosen for.
@@ -52,6 +52,7 @@ impl Agent {
             return Ok(());
         }
         let mut drifting = 0;
+        let (mut losing, mut decided) = (0, Instant::now());
         let mut before = self.begin_window()?;
         let mut cost_noted = Instant::now();
         while !over(watcher) {
@@ -113,14 +114,20 @@ impl Agent {
             let guardian = &mut self.components.guardian;
             let objection = self.kept.is_some().then(|| guardian.objects(REST));
             drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
+            losing = if self.loses_turns(&measured) { losing + 1 } else { 0 };
+            let asks = losing >= LASTING && decided.elapsed() >= REST;
             let hotplug = measured.observation.topology.online != basis.online;
-            if hotplug || drifting >= LASTING {
-                let why = if hotplug { "CPUs came or went" } else { "the load has changed" };
+            if hotplug || drifting >= LASTING || asks {
+                let why = match (hotplug, drifting >= LASTING) {
+                    (true, _) => "CPUs came or went",
+                    (false, true) => "the load has changed",
+                    (false, false) => "a cgroup of the scope loses its turn",
+                };
                 watcher.event(&Event::Note(&format!("{why}: deciding anew")));
                 self.stop_block();
                 self.barred.clear();
                 basis = self.decide_and_tell(watcher)?;
-                drifting = 0;
+                (drifting, losing, decided) = (0, 0, Instant::now());
                 before = self.begin_window()?;
             } else if let Some(why) = objection.flatten() {
                 watcher.event(&Event::Note(&why));

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Nice(i8);
 
-/// How many times as much a cgroup should weigh that sleeps much and loses its turn to others: what ended all starvation of
-/// request and response servers (`docs/tenants.md`, "Groups that lose their turn").
+/// How many times as much a cgroup should weigh that sleeps much and loses its turn to others, where its tasks cannot have
+/// slices of their own: what mostly ended the starvation of request and response servers (`docs/tenants.md`, "Groups that
+/// lose their turn").
 pub const STARVED_LIFT: u64 = 16;
 
 /// Load weight of each nice value, -20 first: the kernel's `sched_prio_to_weight` (`kernel/sched/core.c`).

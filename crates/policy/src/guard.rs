@@ -191,9 +191,11 @@ impl Guard {
         let often = |waits: Option<u64>| {
             waits.is_none_or(|waits| waits as f64 * CONFIRMATION_S >= limits.min_waits * seconds)
         };
+        // Where CPU is counted up to what is due, that is due to an owner; who of its tasks works is its own affair.
+        let by_owner = baseline.iter().any(|summary| summary.up_to_due);
         guard.single = singles
             .into_iter()
-            .filter(|(_, (got, waits))| *got >= limits.min_cpu_pct && often(*waits))
+            .filter(|(_, (got, waits))| !by_owner && *got >= limits.min_cpu_pct && often(*waits))
             .map(|(id, _)| id)
             .collect();
         guard.outside = owners

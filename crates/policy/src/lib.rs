@@ -3,6 +3,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod audit;
+pub mod fair;
 pub mod governor;
 pub mod guarantee;
 pub mod guard;

@@ -82,6 +82,8 @@ pub struct Summary {
     pub idle_pct: Option<f64>,
     /// Waits for a CPU by length of what does not belong to the scope, by owner, where they are counted.
     pub waits: BTreeMap<Owner, Histogram>,
+    /// CPU got is counted up to what is due only ([`Summary::up_to`]): waits then have no price.
+    pub up_to_due: bool,
 }
 
 impl Summary {
@@ -101,6 +103,7 @@ impl Summary {
             outside_pct: window.outside_ran_s.map(pct),
             idle_pct: window.idle_s.map(pct),
             waits: BTreeMap::new(),
+            up_to_due: false,
         };
         let mut wanted = 0.0;
         for task in &window.tasks {
@@ -123,11 +126,28 @@ impl Summary {
         Some(summary)
     }
 
-    /// CPU got and waits together, in points of CPU: what the scope got, less `wait_price` for each point it waited.
-    /// A window in which tasks happen to want more has more of both, so the difference also varies less by chance than
-    /// CPU got alone.
-    pub fn score(&self, wait_price: f64) -> f64 {
-        self.got_pct - wait_price * self.waited_pct
+    /// The same, with what an owner of the scope got beyond `due`, percent of one CPU, not counted: it was somebody else's
+    /// turn. What such tasks waited is not told and has no price, for who gives up what was not his waits more.
+    #[must_use]
+    pub fn up_to(mut self, due: &BTreeMap<Owner, f64>) -> Self {
+        self.up_to_due = !due.is_empty();
+        let mut got: BTreeMap<Owner, f64> = BTreeMap::new();
+        let owned =
+            |rates: &Rates| rates.owner.clone().filter(|owner| rates.in_scope && due.contains_key(owner));
+        for rates in self.tasks.values() {
+            if let Some(owner) = owned(rates) {
+                *got.entry(owner).or_default() += rates.got_pct;
+            }
+        }
+        for rates in self.tasks.values_mut() {
+            let Some(owner) = owned(rates) else { continue };
+            let (due, got) = (due[&owner], got[&owner]);
+            let counted = if got > due { due / got } else { 1.0 };
+            self.got_pct -= (1.0 - counted) * rates.got_pct;
+            rates.got_pct *= counted;
+            rates.waited_pct = None;
+        }
+        self
     }
 
     /// Waiting per unit of work of the scope; `None` when it did nothing.
@@ -165,6 +185,23 @@ mod tests {
         // wanted: 25 / (1 - 0.25) + 25
         assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
         assert_eq!(s.outside_pct, Some(50.0));
+    }
+
+    #[test]
+    fn what_an_owner_got_beyond_its_due_is_not_counted() {
+        let owner = |name: &str| Some(Owner::from(name));
+        let mut tasks = vec![task(1, 0.6, 0.1), task(2, 0.2, 0.1), task(3, 0.1, 0.9), task(100, 0.9, 0.0)];
+        for (task, name) in tasks.iter_mut().zip(["greedy", "greedy", "meek", "greedy"]) {
+            task.owner = owner(name);
+        }
+        let window = Window { seconds: 1.0, tasks, outside_ran_s: None, idle_s: None };
+        let due = [("greedy".into(), 40.0), ("meek".into(), 40.0)].into();
+        let s = Summary::of(&window).unwrap().up_to(&due);
+        let got: Vec<f64> = s.tasks.values().map(|rates| rates.got_pct.round()).collect();
+        assert_eq!(got, [30.0, 10.0, 10.0, 90.0], "halved, and who is not of the scope is not");
+        assert!((s.got_pct - 50.0).abs() < 1e-9, "{}", s.got_pct);
+        assert_eq!(s.tasks.values().filter(|rates| rates.waited_pct.is_none()).count(), 3);
+        assert!((s.waited_pct - 110.0).abs() < 1e-9, "the sum stays what it was");
     }
 
     #[test]

@@ -5,11 +5,10 @@
 //! fact they need could not be read: an unknown is neither a pass nor a fail.
 
 mod expect;
-mod fair;
 mod fix;
 mod rules;
 mod strict;
-mod view;
+pub(crate) mod view;
 
 #[cfg(test)]
 mod testing;

@@ -23,6 +23,7 @@ mod weights;
 
 pub use as_found::as_found;
 pub use pull::{PULL, beside, with_pull};
+pub use sleepers::{SLEEPERS, gives_turns};
 
 /// What the kernel offers and the user allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +38,9 @@ pub struct Features {
     pub rt_groups: bool,
 }
 
-/// The longest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
+/// The shortest and the longest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
+pub const MIN_SLICE_NS: u64 = 100_000;
+/// See [`MIN_SLICE_NS`].
 pub const MAX_SLICE_NS: u64 = 100_000_000;
 
 /// Tasks below this load are left as they are: tuning them cannot matter and every change is a risk. Percent of a CPU.

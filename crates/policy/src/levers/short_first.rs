@@ -8,10 +8,8 @@ use evenkeel_base::Change;
 
 use super::slice::BURSTS;
 use super::weights::weights;
-use super::{Lever, MAX_SLICE_NS, Scene, Subject, batch_policy, nice_within_groups};
+use super::{Lever, MAX_SLICE_NS, MIN_SLICE_NS, Scene, Subject, batch_policy, nice_within_groups};
 
-/// The shortest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
-const MIN_SLICE_NS: u64 = 100_000;
 /// Part of the load, counted from the shortest bursts on, that stays out of SCHED_BATCH.
 const SHORT_PART: f64 = 1.0 / 3.0;
 

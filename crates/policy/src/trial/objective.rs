@@ -21,7 +21,8 @@ pub(super) struct Value {
     pub got: f64,
     /// The same less the price of its waits.
     pub score: f64,
-    /// CPU got by everybody on the host, busy loops left out; `None` where the host is not full.
+    /// CPU got by everybody on the host, busy loops left out; `None` where the host is not full, or CPU is counted up to what
+    /// is due.
     pub total: Option<f64>,
 }
 
@@ -76,8 +77,12 @@ impl Objective {
         let outside = |all: f64| all - of(false, |rates| rates.got_pct);
         Value {
             got,
-            score: got - self.wait_price * waited,
-            total: window.outside_pct.filter(|_| self.full).map(|all| got + outside(all)),
+            score: if window.up_to_due { got } else { got - self.wait_price * waited },
+            // What was somebody else's turn is no loss to the host.
+            total: window
+                .outside_pct
+                .filter(|_| self.full && !window.up_to_due)
+                .map(|all| got + outside(all)),
         }
     }
 

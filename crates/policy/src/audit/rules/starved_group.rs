@@ -3,10 +3,9 @@
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::sched::STARVED_LIFT;
 
-use crate::audit::view::{
-    ancestors, autogroups, demand_pct, group_cpu_pct, group_name, is_within, list, siblings, tasks_in,
-};
-use crate::audit::{Finding, Input, Rule, Severity, fair, fix};
+use crate::audit::view::{autogroups, demand_pct, group_cpu_pct, group_name, list, siblings, tasks_in};
+use crate::audit::{Finding, Input, Rule, Severity, fix};
+use crate::fair::{self, LostTurn};
 
 pub(super) const RULE: Rule = Rule {
     name: "starved-group",
@@ -15,10 +14,8 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// A group that got less than this part of its fair share lost its turn; rounding and balancing cost some percent.
-const PART: f64 = 0.5;
-/// Less than this, percent of one CPU, is not worth a finding.
-const LEAST_PCT: f64 = 10.0;
+/// Who got less than this beside it, percent of one CPU, is not named.
+const NAMED_PCT: f64 = 10.0;
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
@@ -28,32 +25,10 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let Some(due) = fair::due_pct(observation, &autogroups(input)) else {
         return Err(Unknown("fair shares could not be reckoned".into()));
     };
-    let throttled = |group: u32| {
-        ancestors(&observation.groups, group)
-            .filter_map(|at| observation.groups.get(at as usize))
-            .any(|view| view.throttled_pct.is_some_and(|pct| pct > 0.0))
-    };
-    let mut short: Vec<(u32, f64, f64)> = Vec::new();
-    for (group, due) in (0u32..).zip(&due) {
-        let weighs = observation.groups.get(group as usize).is_some_and(|v| v.load_weight.is_some());
-        let got = group_cpu_pct(observation, group)
-            .max(tasks_in(observation, group).map(|task| task.cpu_pct).sum());
-        if group != 0 && weighs && got < due * PART && due - got >= LEAST_PCT && !throttled(group) {
-            short.push((group, got, *due));
-        }
-    }
-    // A group is short where one below it is: the innermost tells.
-    let inner: Vec<(u32, f64, f64)> = short
-        .iter()
-        .copied()
-        .filter(|(group, ..)| {
-            !short.iter().any(|(other, ..)| other != group && is_within(&observation.groups, *other, *group))
-        })
-        .collect();
     let by_parent = siblings(observation);
-    let findings = inner
+    let findings = fair::lost_turn(observation, &due)
         .into_iter()
-        .map(|(group, got, due)| {
+        .map(|LostTurn { group, got_pct: got, due_pct: due }| {
             let view = observation.groups.get(group as usize);
             let weight = view.and_then(|v| v.load_weight).unwrap_or(1024);
             let wanted: f64 = tasks_in(observation, group).map(demand_pct).sum();
@@ -61,7 +36,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             let mut beside: Vec<(f64, u32)> = beside
                 .filter(|other| **other != group)
                 .map(|other| (group_cpu_pct(observation, *other), *other))
-                .filter(|(pct, _)| *pct >= LEAST_PCT)
+                .filter(|(pct, _)| *pct >= NAMED_PCT)
                 .collect();
             beside.sort_by(|a, b| b.0.total_cmp(&a.0));
             let who = match beside.len() {

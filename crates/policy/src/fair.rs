@@ -1,11 +1,12 @@
-//! What each group should have got by weights, quotas, CPUs and demand: exact weighted max-min ([`evenkeel_model::fair`]).
+//! What each group should have got by weights, quotas, CPUs and demand: exact weighted max-min ([`evenkeel_model::fair`]),
+//! and who lost his turn.
 
 use std::collections::BTreeMap;
 
 use evenkeel_base::{Limit, Nice, Observation, SchedPolicy, TaskView};
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 
-use super::view::{self, Place};
+use crate::audit::view::{self, Place, ancestors, group_cpu_pct, is_within, tasks_in};
 
 /// Real-time and deadline tasks come before all weights.
 const BEFORE_ALL: f64 = 1e9;
@@ -15,8 +16,8 @@ const IDLE: f64 = 3.0;
 /// Fair share of each group, percent of one CPU, in the order of the observation's groups; the root's is everybody's. `None`
 /// where the host's figures make no sense to the solver.
 ///
-/// `autogroups` are those of [`view::autogroups`]: while they act, a session's tasks in the root group compete as one.
-pub(super) fn due_pct(observation: &Observation, autogroups: &BTreeMap<u32, (u64, i32)>) -> Option<Vec<f64>> {
+/// `autogroups` are each process's, where they are known: while they act, a session's tasks in the root group compete as one.
+pub fn due_pct(observation: &Observation, autogroups: &BTreeMap<u32, (u64, i32)>) -> Option<Vec<f64>> {
     let mut groups: Vec<FairGroup> = Vec::new();
     // Where each observed group is among those; `None`: with the root.
     let mut at: Vec<Option<usize>> = Vec::with_capacity(observation.groups.len());
@@ -63,6 +64,45 @@ pub(super) fn due_pct(observation: &Observation, autogroups: &BTreeMap<u32, (u64
         None => Some(shares.tasks.iter().sum()),
     };
     at.into_iter().map(|index| Some(100.0 * of(index)?)).collect()
+}
+
+/// A group that got less than this part of its fair share lost its turn; rounding and balancing cost some percent.
+const PART: f64 = 0.5;
+/// Less than this, percent of one CPU, is nobody's turn.
+const LEAST_PCT: f64 = 10.0;
+
+/// A group that lost its turn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LostTurn {
+    /// Its index among the observation's groups.
+    pub group: u32,
+    /// CPU that it got, percent of one CPU.
+    pub got_pct: f64,
+    /// Its fair share, percent of one CPU.
+    pub due_pct: f64,
+}
+
+/// Groups that got less than half of their fair share ([`due_pct`]) though no quota held them back; the innermost of those
+/// within each other.
+pub fn lost_turn(observation: &Observation, due_pct: &[f64]) -> Vec<LostTurn> {
+    let throttled = |group: u32| {
+        ancestors(&observation.groups, group)
+            .filter_map(|at| observation.groups.get(at as usize))
+            .any(|view| view.throttled_pct.is_some_and(|pct| pct > 0.0))
+    };
+    let mut lost = Vec::new();
+    for ((index, view), due_pct) in (0u32..).zip(&observation.groups).zip(due_pct.iter().copied()) {
+        let got_pct = group_cpu_pct(observation, index)
+            .max(tasks_in(observation, index).map(|task| task.cpu_pct).sum());
+        let short = got_pct < due_pct * PART && due_pct - got_pct >= LEAST_PCT;
+        if index != 0 && view.load_weight.is_some() && short && !throttled(index) {
+            lost.push(LostTurn { group: index, got_pct, due_pct });
+        }
+    }
+    let has_inner = |group: u32| {
+        lost.iter().any(|other| other.group != group && is_within(&observation.groups, other.group, group))
+    };
+    lost.iter().copied().filter(|one| !has_inner(one.group)).collect()
 }
 
 fn weight(task: &TaskView) -> f64 {
