@@ -9,8 +9,9 @@ use super::{Global, Outcome};
 mod compare;
 mod import;
 mod list;
+pub(super) mod progress;
 pub(super) mod report;
-mod run;
+pub(super) mod run;
 
 /// Experiments on this host: what CPU limits, weights and neighbours really do.
 ///

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::Topology;
 use evenkeel_base::run::Estimate;
+use evenkeel_base::{CpuSet, Topology};
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 use serde::{Deserialize, Serialize};
 
@@ -188,27 +188,57 @@ pub fn machine(host: &Host) -> Option<Capacity> {
     Some(Capacity::time(&Topology::synthetic(1, 1, cpus, 1)))
 }
 
-/// Shares by weights, quotas and CPUs of tenants that want so many CPUs by so many threads, in CPUs.
-pub(super) fn fair<'a>(
-    machine: &Capacity,
-    tenants: impl IntoIterator<Item = (&'a TenantRecord, f64, u32)>,
-) -> Option<Vec<f64>> {
-    let part = |(index, (tenant, wanted_cpus, threads)): (usize, (&TenantRecord, f64, u32))| {
-        let group = FairGroup {
-            parent: None,
-            weight: weight(tenant),
-            quota_cpus: tenant.limits.quota_pct.map(|pct| pct / 100.0),
-            cpus: tenant.limits.cpus.clone(),
+/// Who competes for a host's CPUs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Competitor {
+    /// Weight of its group; only ratios matter.
+    pub weight: f64,
+    /// Quota of its group, CPUs.
+    pub quota_cpus: Option<f64>,
+    /// CPUs it is held to.
+    pub cpus: Option<CpuSet>,
+    /// CPUs it wants, all threads together.
+    pub wanted_cpus: f64,
+    /// Threads.
+    pub threads: u32,
+}
+
+impl Competitor {
+    /// One that wants all it can get.
+    pub fn greedy(weight: f64, threads: u32) -> Self {
+        Self { weight, quota_cpus: None, cpus: None, wanted_cpus: f64::INFINITY, threads: threads.max(1) }
+    }
+
+    /// A tenant that wants so many CPUs by so many threads.
+    pub(super) fn of(tenant: &TenantRecord, wanted_cpus: f64, threads: u32) -> Self {
+        let quota_cpus = tenant.limits.quota_pct.map(|pct| pct / 100.0);
+        Self { weight: weight(tenant), quota_cpus, cpus: tenant.limits.cpus.clone(), wanted_cpus, threads }
+    }
+}
+
+/// The CPUs of a machine that each gets by exact weighted max-min.
+pub fn shares(machine: &Capacity, competitors: impl IntoIterator<Item = Competitor>) -> Option<Vec<f64>> {
+    let part = |(index, one): (usize, Competitor)| {
+        let group =
+            FairGroup { parent: None, weight: one.weight, quota_cpus: one.quota_cpus, cpus: one.cpus };
+        let task = FairTask {
+            group: Some(index),
+            weight: 1024.0,
+            wanted_cpus: one.wanted_cpus,
+            threads: one.threads,
+            cpus: None,
         };
-        (group, FairTask { group: Some(index), weight: 1024.0, wanted_cpus, threads, cpus: None })
+        (group, task)
     };
-    let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) = tenants.into_iter().enumerate().map(part).unzip();
+    let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) =
+        competitors.into_iter().enumerate().map(part).unzip();
     Some(solve(machine, &groups, &tasks).ok()?.groups)
 }
 
 /// Shares of tenants that want all they can get, in CPUs.
 pub(super) fn feasible(host: &Host, tenants: &[TenantRecord]) -> Option<Vec<f64>> {
-    fair(&machine(host)?, tenants.iter().map(|tenant| (tenant, f64::INFINITY, tenant.threads.max(1))))
+    let greedy = |tenant| Competitor::of(tenant, f64::INFINITY, tenant.threads.max(1));
+    shares(&machine(host)?, tenants.iter().map(greedy))
 }
 
 /// What a command line runs, apart from how long, how much and when.
