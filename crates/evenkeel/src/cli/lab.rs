@@ -11,7 +11,7 @@ mod import;
 mod list;
 pub(super) mod progress;
 pub(super) mod report;
-pub(super) mod run;
+mod run;
 
 /// Experiments on this host: what CPU limits, weights and neighbours really do.
 ///

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::FILE;
 
@@ -30,6 +30,12 @@ pub enum RecordError {
     },
 }
 
+/// What every record begins with.
+#[derive(Deserialize)]
+struct Head {
+    schema: String,
+}
+
 /// A record of cells, kept as [`FILE`] of a result folder: what any experiment leaves that is run cell by cell. A cell is
 /// one repetition at one point.
 pub trait CellRecord: Serialize + DeserializeOwned {
@@ -37,9 +43,6 @@ pub trait CellRecord: Serialize + DeserializeOwned {
     const SCHEMA: &'static str;
     /// What is measured at one point once.
     type Cell;
-
-    /// The `schema` it carries.
-    fn schema(&self) -> &str;
 
     /// Cells done, in the order in which they were run.
     fn cells(&self) -> &[Self::Cell];
@@ -71,13 +74,12 @@ pub trait CellRecord: Serialize + DeserializeOwned {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         let text = evenkeel_kernfs::input::read_text(&path)
             .map_err(|error| RecordError::Io { path: path.clone(), error })?;
-        let record: Self = serde_json::from_str(&text)
-            .map_err(|e| RecordError::Form { path: path.clone(), what: e.to_string() })?;
-        if record.schema() != Self::SCHEMA {
-            let what = format!("schema {:?}, expected {:?}", record.schema(), Self::SCHEMA);
-            return Err(RecordError::Form { path, what });
+        let form = |what| RecordError::Form { path: path.clone(), what };
+        let Head { schema } = serde_json::from_str(&text).map_err(|e| form(e.to_string()))?;
+        if schema != Self::SCHEMA {
+            return Err(form(format!("schema {schema:?}, expected {:?}", Self::SCHEMA)));
         }
-        Ok(record)
+        serde_json::from_str(&text).map_err(|e| form(e.to_string()))
     }
 
     /// Writes it into a folder, which must exist. What was there stays until the new one is whole on disk.

@@ -29,7 +29,7 @@ pub const SCHEMA: &str = "evenkeel.lab-record/v1";
 pub const FILE: &str = "record.json";
 
 /// An experiment with all its results so far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// [`SCHEMA`].
     pub schema: String,
@@ -144,7 +144,7 @@ impl Requirement {
 }
 
 /// One repetition at one point of the sweep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cell {
     /// Where in the sweep.
     pub point: Point,
@@ -191,10 +191,6 @@ pub struct Point {
 impl CellRecord for Record {
     const SCHEMA: &'static str = SCHEMA;
     type Cell = Cell;
-
-    fn schema(&self) -> &str {
-        &self.schema
-    }
 
     fn cells(&self) -> &[Cell] {
         &self.cells
@@ -243,33 +239,14 @@ mod tests {
             total: Account::default(),
             runs: vec![RunRecord { events: Some(7), end_s: 1.5, ..RunRecord::default() }],
         };
-        let cell = Cell {
-            point: Point { label: "64x1".into(), ..Point::default() },
-            repetition: 2,
-            released_at: None,
-            seconds: 1.5,
-            activation: vec![0],
-            tenants: vec![tenant],
-            host: HostUse::default(),
-            enforcer: None,
-            predicted: None,
-            notes: Vec::new(),
-        };
+        let point = Point { label: "64x1".into(), ..Point::default() };
+        let cell = Cell { point, repetition: 2, seconds: 1.5, tenants: vec![tenant], ..Cell::default() };
         Record {
             schema: SCHEMA.into(),
             name: "x".into(),
-            title: String::new(),
-            builtin: None,
-            quick: false,
-            sources: Vec::new(),
-            version: "0".into(),
-            began: "2026-01-01T00:00:00Z".into(),
-            finished: None,
-            host: Host::default(),
-            experiment: None,
-            requirements: Vec::new(),
             planned_cells: 2,
             cells: vec![cell],
+            ..Record::default()
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_base::Topology;
 use evenkeel_base::run::Estimate;
-use evenkeel_base::{CpuSet, Topology};
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 use serde::{Deserialize, Serialize};
 
@@ -188,56 +188,32 @@ pub fn machine(host: &Host) -> Option<Capacity> {
     Some(Capacity::time(&Topology::synthetic(1, 1, cpus, 1)))
 }
 
-/// Who competes for a host's CPUs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Competitor {
-    /// Weight of its group; only ratios matter.
-    pub weight: f64,
-    /// Quota of its group, CPUs.
-    pub quota_cpus: Option<f64>,
-    /// CPUs it is held to.
-    pub cpus: Option<CpuSet>,
-    /// CPUs it wants, all threads together.
-    pub wanted_cpus: f64,
-    /// Threads.
-    pub threads: u32,
-}
-
-impl Competitor {
-    /// One that wants all it can get.
-    pub fn greedy(weight: f64, threads: u32) -> Self {
-        Self { weight, quota_cpus: None, cpus: None, wanted_cpus: f64::INFINITY, threads: threads.max(1) }
-    }
-
-    /// A tenant that wants so many CPUs by so many threads.
-    pub(super) fn of(tenant: &TenantRecord, wanted_cpus: f64, threads: u32) -> Self {
-        let quota_cpus = tenant.limits.quota_pct.map(|pct| pct / 100.0);
-        Self { weight: weight(tenant), quota_cpus, cpus: tenant.limits.cpus.clone(), wanted_cpus, threads }
-    }
-}
-
-/// The CPUs of a machine that each gets by exact weighted max-min.
-pub fn shares(machine: &Capacity, competitors: impl IntoIterator<Item = Competitor>) -> Option<Vec<f64>> {
-    let part = |(index, one): (usize, Competitor)| {
-        let group =
-            FairGroup { parent: None, weight: one.weight, quota_cpus: one.quota_cpus, cpus: one.cpus };
-        let task = FairTask {
-            group: Some(index),
-            weight: 1024.0,
-            wanted_cpus: one.wanted_cpus,
-            threads: one.threads,
-            cpus: None,
-        };
-        (group, task)
+/// The CPUs of a machine that each group gets by exact weighted max-min; with the group the CPUs that its threads want, and how many
+/// these are.
+pub fn shares(
+    machine: &Capacity,
+    groups: impl IntoIterator<Item = (FairGroup, f64, u32)>,
+) -> Option<Vec<f64>> {
+    let part = |(index, (group, wanted_cpus, threads))| {
+        (group, FairTask { group: Some(index), weight: 1024.0, wanted_cpus, threads, cpus: None })
     };
-    let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) =
-        competitors.into_iter().enumerate().map(part).unzip();
+    let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) = groups.into_iter().enumerate().map(part).unzip();
     Some(solve(machine, &groups, &tasks).ok()?.groups)
+}
+
+/// The group of a tenant.
+pub(super) fn group(tenant: &TenantRecord) -> FairGroup {
+    FairGroup {
+        parent: None,
+        weight: weight(tenant),
+        quota_cpus: tenant.limits.quota_pct.map(|pct| pct / 100.0),
+        cpus: tenant.limits.cpus.clone(),
+    }
 }
 
 /// Shares of tenants that want all they can get, in CPUs.
 pub(super) fn feasible(host: &Host, tenants: &[TenantRecord]) -> Option<Vec<f64>> {
-    let greedy = |tenant| Competitor::of(tenant, f64::INFINITY, tenant.threads.max(1));
+    let greedy = |tenant: &TenantRecord| (group(tenant), f64::INFINITY, tenant.threads.max(1));
     shares(&machine(host)?, tenants.iter().map(greedy))
 }
 

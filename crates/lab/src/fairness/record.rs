@@ -99,10 +99,6 @@ impl CellRecord for TenantsRecord {
     const SCHEMA: &'static str = SCHEMA;
     type Cell = Cell;
 
-    fn schema(&self) -> &str {
-        &self.schema
-    }
-
     fn cells(&self) -> &[Cell] {
         &self.cells
     }

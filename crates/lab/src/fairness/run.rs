@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use evenkeel_base::{CpuSet, Topology};
+use evenkeel_experiment::laboratory::Order;
 use evenkeel_experiment::record::Requirement;
 use evenkeel_kernfs::{Root, proc_stat};
 
@@ -17,7 +18,7 @@ use crate::net::scene::NamespaceScene;
 use crate::net::tool_scene::ToolScene;
 use crate::net::wiring::Nic;
 use crate::runner::bench::now;
-use crate::runner::{Bench, Run, RunError, facts, online};
+use crate::runner::{Bench, Passes, Run, RunError, facts, online};
 use crate::tenant::cgroup::weight_of;
 use crate::tenant::{Place, Starter};
 use crate::vm::VmError;
@@ -49,8 +50,14 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Ten
     if let Some(tool) = options.traffic.tool() {
         tool.find().map_err(|error| RunError::Missing(error.to_string()))?;
     }
+    let passes = Passes {
+        labels: points.iter().map(ToString::to_string).collect(),
+        repetitions: options.repetitions,
+        order: Order::Shuffled,
+        seed: 1,
+    };
     let stop = run.stop;
-    run.cells(&mut Tenants { options, points, tools, stop, cpus: online(), stock: None })
+    run.cells(&passes, &mut Tenants { options, points, tools, stop, cpus: online(), stock: None })
 }
 
 /// The experiments on tenants.
@@ -67,14 +74,6 @@ struct Tenants<'a, 't> {
 
 impl Bench for Tenants<'_, '_> {
     type Record = TenantsRecord;
-
-    fn labels(&self) -> Vec<String> {
-        self.points.iter().map(ToString::to_string).collect()
-    }
-
-    fn repetitions(&self) -> u32 {
-        self.options.repetitions
-    }
 
     fn is_same(&self, record: &TenantsRecord) -> bool {
         record.options == *self.options

@@ -3,12 +3,13 @@
 use evenkeel_base::run::Estimate;
 use evenkeel_experiment::decide::{Figure, Mean, Verdict};
 use evenkeel_experiment::record::{CellRecord, Host, Requirement};
-use evenkeel_experiment::study::point::{Competitor, machine, shares};
+use evenkeel_experiment::study::point::{machine, shares};
 use evenkeel_experiment::study::stats::{bias_pct, jain, mean};
+use evenkeel_model::fair::FairGroup;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Kind, Point};
-use super::record::{Cell, Results, TenantsRecord};
+use super::record::{Cell, Results, TenantCpu, TenantsRecord};
 use crate::net::figures::spread;
 use crate::net::measure::{Measured, TenantMeasured};
 
@@ -181,13 +182,9 @@ fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
 /// The shares that weights, threads and CPUs allow, percent; `None` where the host's CPUs are not known.
 fn feasible(host: &Host, point: &Point, cell: &Cell) -> Option<Vec<f64>> {
     let cpu = cell.cpu.as_ref()?;
-    let threads = point.vcpus.unwrap_or(1);
-    let got = shares(
-        &machine(host)?,
-        cpu.tenants
-            .iter()
-            .map(|t| Competitor { cpus: cpu.cpus.clone(), ..Competitor::greedy(t.weight as f64, threads) }),
-    )?;
+    let group = |weight| FairGroup { parent: None, weight, quota_cpus: None, cpus: cpu.cpus.clone() };
+    let greedy = |t: &TenantCpu| (group(t.weight as f64), f64::INFINITY, point.vcpus.unwrap_or(1));
+    let got = shares(&machine(host)?, cpu.tenants.iter().map(greedy))?;
     let sum: f64 = got.iter().sum();
     (sum > 0.0).then(|| got.iter().map(|cpus| 100.0 * cpus / sum).collect())
 }
@@ -263,7 +260,7 @@ pub fn series(rows: &[Row]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fairness::plan::{Options, Which};
-    use crate::fairness::record::{CpuMeasured, TenantCpu};
+    use crate::fairness::record::CpuMeasured;
 
     #[test]
     fn estimates_agree_where_their_intervals_meet() {

@@ -18,21 +18,23 @@ use rand::seq::SliceRandom;
 
 use super::RunError;
 
+/// The cells of an experiment: each repetition is a pass over all points.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Passes {
+    /// The points by name, in the order written.
+    pub labels: Vec<String>,
+    /// How often each is measured.
+    pub repetitions: u32,
+    /// Their order in a pass.
+    pub order: Order,
+    /// What the order is drawn with.
+    pub seed: u64,
+}
+
 /// What an experiment measures, cell by cell.
 pub trait Bench {
     /// What it leaves.
     type Record: CellRecord;
-
-    /// Its points by name, in the order written.
-    fn labels(&self) -> Vec<String>;
-
-    /// How often each point is measured.
-    fn repetitions(&self) -> u32;
-
-    /// The order of points in a repetition, and the seed it is drawn with.
-    fn order(&self) -> (Order, u64) {
-        (Order::default(), 1)
-    }
 
     /// Whether a record found in the folder is of this experiment, with the same settings.
     fn is_same(&self, record: &Self::Record) -> bool;
@@ -83,10 +85,9 @@ impl Run<'_> {
     ///
     /// # Errors
     /// The folder cannot be used or holds results of something else, or a cell could not go on.
-    pub fn cells<B: Bench>(&mut self, bench: &mut B) -> Result<B::Record, RunError> {
+    pub fn cells<B: Bench>(&mut self, passes: &Passes, bench: &mut B) -> Result<B::Record, RunError> {
         let mut record = self.open(bench)?;
-        let labels = bench.labels();
-        let cells = order(bench.order(), labels.len(), bench.repetitions());
+        let cells = order(passes);
         let of = cells.len();
         for (point, repetition) in cells {
             if record.has(point, repetition) {
@@ -95,7 +96,7 @@ impl Run<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let (done, label) = (record.cells().len(), labels[point].as_str());
+            let (done, label) = (record.cells().len(), passes.labels[point].as_str());
             let mut part = |part| (self.progress)(Progress { done, of, label, part });
             part(0.0);
             let Some(cell) = bench.cell(&mut record, point, repetition, &mut part)? else { break };
@@ -131,12 +132,12 @@ impl Run<'_> {
 }
 
 /// The cells, point and repetition, in the order in which they are run.
-fn order((order, seed): (Order, u64), points: usize, repetitions: u32) -> Vec<(usize, u32)> {
+fn order(passes: &Passes) -> Vec<(usize, u32)> {
     let mut cells = Vec::new();
-    for repetition in 0..repetitions {
-        let mut pass: Vec<usize> = (0..points).collect();
-        if order == Order::Shuffled {
-            let mut random = rand_pcg::Pcg64::seed_from_u64(seed.wrapping_add(u64::from(repetition)));
+    for repetition in 0..passes.repetitions {
+        let mut pass: Vec<usize> = (0..passes.labels.len()).collect();
+        if passes.order == Order::Shuffled {
+            let mut random = rand_pcg::Pcg64::seed_from_u64(passes.seed.wrapping_add(u64::from(repetition)));
             pass.shuffle(&mut random);
         }
         cells.extend(pass.into_iter().map(|point| (point, repetition)));
@@ -151,102 +152,64 @@ pub(crate) fn now() -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde::{Deserialize, Serialize};
+    use evenkeel_experiment::record::{Cell, Point, Record, SCHEMA};
 
     use super::*;
 
+    fn passes(points: usize, repetitions: u32) -> Passes {
+        Passes { labels: vec![String::new(); points], repetitions, order: Order::Shuffled, seed: 1 }
+    }
+
     #[test]
     fn every_cell_is_run_once_in_an_order_that_depends_on_the_seed_alone() {
-        let drawn = order((Order::Shuffled, 1), 10, 3);
-        assert_eq!(drawn, order((Order::Shuffled, 1), 10, 3));
+        let drawn = order(&passes(10, 3));
+        assert_eq!(drawn, order(&passes(10, 3)));
         let mut sorted = drawn.clone();
         sorted.sort_unstable_by_key(|(p, r)| (*r, *p));
         assert_eq!(sorted.len(), 30);
         assert_ne!(drawn, sorted);
-        assert_eq!(order((Order::Written, 1), 10, 3), sorted);
+        assert_eq!(order(&Passes { order: Order::Written, ..passes(10, 3) }), sorted);
         let pass = |n: usize| drawn[10 * n..10 * (n + 1)].iter().map(|(p, _)| *p).collect::<Vec<_>>();
         assert_ne!(pass(0), pass(1));
     }
 
-    /// A cell is its point and its repetition.
-    #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Kept {
-        schema: String,
-        settings: u32,
-        cells: Vec<(usize, u32)>,
-        finished: Option<String>,
-    }
-
-    impl CellRecord for Kept {
-        const SCHEMA: &'static str = "kept/v1";
-        type Cell = (usize, u32);
-
-        fn schema(&self) -> &str {
-            &self.schema
-        }
-
-        fn cells(&self) -> &[(usize, u32)] {
-            &self.cells
-        }
-
-        fn place(cell: &(usize, u32)) -> (usize, u32) {
-            *cell
-        }
-
-        fn planned(&self) -> usize {
-            6
-        }
-
-        fn add(&mut self, cell: (usize, u32), finished: String) {
-            self.cells.push(cell);
-            self.finished = self.is_complete().then_some(finished);
-        }
-    }
-
-    /// Stops in the middle of the cell of this number.
-    struct Counter<'a>(u32, usize, &'a AtomicBool);
+    /// Stops in the midst of the cell of this number.
+    struct Counter<'a>(&'a str, usize, &'a AtomicBool);
 
     impl Bench for Counter<'_> {
-        type Record = Kept;
+        type Record = Record;
 
-        fn labels(&self) -> Vec<String> {
-            ["a", "b", "c"].map(str::to_owned).into()
+        fn is_same(&self, record: &Record) -> bool {
+            record.name == self.0
         }
 
-        fn repetitions(&self) -> u32 {
-            2
-        }
-
-        fn is_same(&self, record: &Kept) -> bool {
-            record.settings == self.0
-        }
-
-        fn begin(&mut self) -> Kept {
-            Kept { schema: Kept::SCHEMA.into(), settings: self.0, cells: vec![], finished: None }
+        fn begin(&mut self) -> Record {
+            Record { schema: SCHEMA.into(), name: self.0.into(), planned_cells: 6, ..Record::default() }
         }
 
         fn cell(
             &mut self,
-            record: &mut Kept,
-            point: usize,
+            record: &mut Record,
+            index: usize,
             repetition: u32,
             part: &mut dyn FnMut(f64),
-        ) -> Result<Option<(usize, u32)>, RunError> {
+        ) -> Result<Option<Cell>, RunError> {
             part(0.5);
             if record.cells.len() == self.1 {
                 self.2.store(true, Ordering::Relaxed);
                 return Ok(None);
             }
-            Ok(Some((point, repetition)))
+            let point = Point { index, ..Point::default() };
+            Ok(Some(Cell { point, repetition, ..Cell::default() }))
         }
     }
 
-    fn run(folder: &Path, settings: u32, until: usize, again: bool) -> Result<(Kept, usize), RunError> {
+    fn run(folder: &Path, name: &str, until: usize, again: bool) -> Result<(Record, usize), RunError> {
         let stop = AtomicBool::new(false);
         let mut told = 0;
         let mut progress = |p: Progress<'_>| told += usize::from(p.part > 0.0 && p.of == 6);
         let mut run = Run { folder, again, stop: &stop, progress: &mut progress };
-        let record = run.cells(&mut Counter(settings, until, &stop))?;
+        let record = run.cells(&passes(3, 2), &mut Counter(name, until, &stop))?;
         Ok((record, told))
     }
 
@@ -254,26 +217,26 @@ mod tests {
     fn what_was_interrupted_goes_on_and_what_is_done_is_not_run_again() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("new");
-        let (part, told) = run(&folder, 1, 4, false).unwrap();
+        let (part, told) = run(&folder, "x", 4, false).unwrap();
         assert_eq!((part.cells.len(), told, &part.finished), (4, 5, &None));
-        assert_eq!(Kept::load(&folder).unwrap(), part);
-        let (whole, told) = run(&folder, 1, 9, false).unwrap();
+        assert_eq!(Record::load(&folder).unwrap(), part);
+        let (whole, told) = run(&folder, "x", 9, false).unwrap();
         assert_eq!((whole.cells.len(), told, whole.cells[..4].to_vec()), (6, 2, part.cells));
         assert!(whole.finished.is_some());
         // Complete: nothing is run, and the end stays when it was.
-        assert_eq!(run(&folder, 1, 9, false).unwrap(), (whole, 0));
+        assert_eq!(run(&folder, "x", 9, false).unwrap(), (whole, 0));
     }
 
     #[test]
     fn results_of_something_else_are_not_gone_on_with() {
         let dir = tempfile::tempdir().unwrap();
-        run(dir.path(), 1, 9, false).unwrap();
-        let refused = |settings| run(dir.path(), settings, 9, false).unwrap_err();
-        let error = refused(2);
+        run(dir.path(), "x", 9, false).unwrap();
+        let refused = |name| run(dir.path(), name, 9, false).unwrap_err();
+        let error = refused("y");
         assert!(matches!(error, RunError::Usage(_)), "{error}");
         assert!(error.to_string().contains("other settings") && error.to_string().contains("--again"));
-        assert_eq!(run(dir.path(), 2, 9, true).unwrap().0.settings, 2);
+        assert_eq!(run(dir.path(), "y", 9, true).unwrap().0.name, "y");
         std::fs::write(dir.path().join(FILE), "{\"schema\":\"other\"}").unwrap();
-        assert!(refused(2).to_string().contains("another kind"), "{}", refused(2));
+        assert!(refused("y").to_string().contains("another kind"), "{}", refused("y"));
     }
 }

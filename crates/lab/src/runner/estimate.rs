@@ -3,8 +3,9 @@
 
 use evenkeel_experiment::laboratory::{Experiment, Place, Tenant};
 use evenkeel_experiment::record::Host;
-use evenkeel_experiment::study::point::{Competitor, machine, shares};
+use evenkeel_experiment::study::point::{machine, shares};
 use evenkeel_model::credit;
+use evenkeel_model::fair::FairGroup;
 
 use super::order::Work;
 use super::work;
@@ -128,12 +129,13 @@ fn got(experiment: &Experiment, host: &Host, tenants: &[Tenant]) -> Option<Vec<f
     let factor = experiment.unit_factor(v2).ok()?;
     let competitor = |tenant: &Tenant| {
         let spec = &experiment.tenants[tenant.spec];
-        let wanted = work::wanted(tenant, spec, factor, v2);
-        Competitor {
+        let group = FairGroup {
+            parent: None,
+            weight: work::load_weight(work::wanted(tenant, spec, factor, v2).weight, v2),
             quota_cpus: spec.quota_pct.map(|pct| pct / 100.0),
             cpus: spec.cpus.clone().or_else(|| experiment.cpus.clone()),
-            ..Competitor::greedy(work::load_weight(wanted.weight, v2), spec.threads)
-        }
+        };
+        (group, f64::INFINITY, spec.threads.max(1))
     };
     shares(&machine(host)?, tenants.iter().map(competitor))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::Topology;
-use evenkeel_experiment::laboratory::{Activation, Experiment, Order, PlannedPoint};
+use evenkeel_experiment::laboratory::{Activation, Experiment, PlannedPoint};
 use evenkeel_experiment::record::{Cell, Host, Point, Record, RecordError, SCHEMA};
 
 mod answers;
@@ -30,7 +30,7 @@ mod steal;
 mod work;
 
 pub(crate) use bench::now;
-pub use bench::{Bench, Progress, Run};
+pub use bench::{Bench, Passes, Progress, Run};
 pub(crate) use estimate::all_s;
 pub use estimate::planned_s;
 pub use host::{calibrate, facts, online};
@@ -102,8 +102,15 @@ pub fn run(
     let points = experiment.points().map_err(|e| RunError::Usage(e.to_string()))?;
     check(&points)?;
     sweep_stale();
+    let label = |p: &PlannedPoint| if p.label.is_empty() { &experiment.name } else { &p.label }.clone();
+    let passes = Passes {
+        labels: points.iter().map(label).collect(),
+        repetitions: experiment.repetitions,
+        order: experiment.order,
+        seed: experiment.seed,
+    };
     let stop = run.stop;
-    run.cells(&mut Laboratory { experiment, about, options, stop, points, released: false })
+    run.cells(&passes, &mut Laboratory { experiment, about, options, stop, points, released: false })
 }
 
 /// The experiment of a file or of a built-in one.
@@ -119,21 +126,6 @@ struct Laboratory<'a> {
 
 impl Bench for Laboratory<'_> {
     type Record = Record;
-
-    fn labels(&self) -> Vec<String> {
-        let label = |point: &PlannedPoint| {
-            if point.label.is_empty() { &self.experiment.name } else { &point.label }.clone()
-        };
-        self.points.iter().map(label).collect()
-    }
-
-    fn repetitions(&self) -> u32 {
-        self.experiment.repetitions
-    }
-
-    fn order(&self) -> (Order, u64) {
-        (self.experiment.order, self.experiment.seed)
-    }
 
     fn is_same(&self, record: &Record) -> bool {
         record.experiment.as_ref() == Some(self.experiment) && record.quick == self.about.quick
@@ -160,12 +152,11 @@ impl Bench for Laboratory<'_> {
             sources: about.sources.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             began: now(),
-            finished: None,
             host,
             experiment: Some(experiment.clone()),
             requirements,
             planned_cells: self.points.len() * experiment.repetitions as usize,
-            cells: Vec::new(),
+            ..Record::default()
         }
     }
 
@@ -191,18 +182,7 @@ impl Bench for Laboratory<'_> {
             unavailable: planned.unavailable.clone().or_else(|| unavailable(&planned.experiment)),
         };
         if point.unavailable.is_some() {
-            return Ok(Some(Cell {
-                point,
-                repetition,
-                released_at: None,
-                seconds: 0.0,
-                activation: Vec::new(),
-                tenants: Vec::new(),
-                host: Default::default(),
-                enforcer: None,
-                predicted: None,
-                notes: Vec::new(),
-            }));
+            return Ok(Some(Cell { point, repetition, ..Cell::default() }));
         }
         cell::run(
             &cell::Task {

@@ -1,16 +1,38 @@
-//! The line that tells how far an experiment is.
+//! An experiment on its way: the line that tells how far it is, and what ends it.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use evenkeel_lab::runner::Progress;
+use evenkeel_lab::runner::{Progress, Run, RunError};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::console;
+use crate::cli::{Failure, console, stop};
+
+/// Runs an experiment into a folder; signals end it, and a line of the terminal tells how far it is.
+pub(in crate::cli) fn measured<R>(
+    folder: &Path,
+    again: bool,
+    planned_s: Option<f64>,
+    run: impl FnOnce(&mut Run<'_>) -> Result<R, RunError>,
+) -> Result<R, Failure> {
+    let stop = stop::on_signals()?;
+    let bar = Bar::new(planned_s);
+    let mut progress = |progress: Progress<'_>| bar.show(progress);
+    run(&mut Run { folder, again, stop, progress: &mut progress }).map_err(failure)
+}
+
+/// An experiment that makes no sense here is wrong usage.
+pub(in crate::cli) fn failure(error: RunError) -> Failure {
+    match error {
+        RunError::Usage(_) => Failure::Usage(error.into()),
+        _ => Failure::Cannot(error.into()),
+    }
+}
 
 /// Progress with the time left, on a terminal; gone when dropped.
-pub(in crate::cli) struct Bar {
+struct Bar {
     bar: Option<ProgressBar>,
     begun: Instant,
     /// How long all of it should take, seconds.
@@ -20,7 +42,7 @@ pub(in crate::cli) struct Bar {
 }
 
 impl Bar {
-    pub fn new(planned_s: Option<f64>) -> Self {
+    fn new(planned_s: Option<f64>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(1000), console::progress_target());
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
@@ -31,7 +53,7 @@ impl Bar {
         Self { bar, begun: Instant::now(), planned_s, before: Cell::new(None) }
     }
 
-    pub fn show(&self, progress: Progress<'_>) {
+    fn show(&self, progress: Progress<'_>) {
         let Some(bar) = &self.bar else { return };
         let at = (progress.done as f64 + progress.part.min(1.0)) / progress.of.max(1) as f64;
         let before = self.before.get().unwrap_or(at);

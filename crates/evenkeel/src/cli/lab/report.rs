@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use evenkeel_experiment::record::{CellRecord, Record, RecordError};
-use evenkeel_experiment::study::{self, Study, study};
+use evenkeel_experiment::study::{self, study};
 use evenkeel_report::lab;
 
 use crate::cli::{Failure, Format, Global, Outcome, show, tenants};
@@ -29,8 +29,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if evenkeel_lab::fairness::record::is_one(&args.folder) {
         return tenants::report(global, &load(&args.folder)?, folder_of(&args));
     }
-    let record: Record = load(&args.folder)?;
-    Results::of(&record).show(global.output, folder_of(&args)).map(|()| 0)
+    Report::of(&load(&args.folder)?)?.show(global.output, folder_of(&args)).map(|()| 0)
 }
 
 /// Where reports are written, if anywhere.
@@ -64,92 +63,63 @@ pub(in crate::cli) fn complete(record: &impl CellRecord) -> Result<(), Failure> 
 }
 
 /// A studied record, as its folder has it and as commands print it.
-pub(in crate::cli) trait Studied {
+pub(in crate::cli) struct Report {
+    json: String,
+    text: String,
     /// Name of the table that is printed as CSV.
-    const CSV: &'static str;
+    csv: &'static str,
+    /// Page, document and tables, by their names.
+    files: Vec<(&'static str, String)>,
+}
 
-    /// The study, as one document.
-    fn json(&self) -> serde_json::Result<String>;
+impl Report {
+    /// Of a study, for people the text and the files.
+    pub fn new(
+        study: &impl serde::Serialize,
+        text: String,
+        csv: &'static str,
+        files: Vec<(&'static str, String)>,
+    ) -> Result<Self, Failure> {
+        let json = serde_json::to_string_pretty(study).map_err(|e| Failure::Cannot(e.into()))?;
+        Ok(Self { json, text, csv, files })
+    }
 
-    /// For people.
-    fn text(&self) -> String;
-
-    /// Tables as CSV, by the names of their files.
-    fn tables(&self) -> Vec<(&'static str, String)>;
-
-    /// The page.
-    fn page(&self) -> String;
-
-    /// The document with GitHub tables.
-    fn markdown(&self) -> String;
+    /// Of an experiment of the laboratory.
+    pub fn of(record: &Record) -> Result<Self, Failure> {
+        let study = study(record);
+        let mut files = lab::csv_files(record, &study);
+        files.push(("report.html", lab::page(record, &study)));
+        files.push(("report.md", lab::markdown(&study)));
+        Self::new(&study, lab::text(&study, show::width()), "tenants.csv", files)
+    }
 
     /// Writes study and reports into a folder. If a file cannot be written, earlier ones stay.
-    fn write(&self, folder: &Path) -> Result<(), Failure> {
-        let json = self.json().map_err(|e| Failure::Cannot(e.into()))?;
-        write(folder, study::FILE, &(json + "\n"))?;
-        write(folder, "report.html", &self.page())?;
-        write(folder, "report.md", &self.markdown())?;
-        self.tables().iter().try_for_each(|(name, text)| write(folder, name, text))
+    pub fn write(&self, folder: &Path) -> Result<(), Failure> {
+        write(folder, study::FILE, &format!("{}\n", self.json))?;
+        self.files.iter().try_for_each(|(name, text)| write(folder, name, text))
     }
 
     /// Prints it in the form asked for.
-    fn print(&self, format: Format) -> Result<(), Failure> {
+    pub fn print(&self, format: Format) -> Result<(), Failure> {
         match format {
-            Format::Text => out!("{}", self.text()),
-            Format::Json => outln!("{}", self.json().map_err(|e| Failure::Cannot(e.into()))?),
+            Format::Text => out!("{}", self.text),
+            Format::Json => outln!("{}", self.json),
             Format::Csv => {
-                let tables = self.tables();
-                out!("{}", tables.iter().find(|(name, _)| *name == Self::CSV).map_or("", |(_, text)| text))
+                let table = self.files.iter().find(|(name, _)| *name == self.csv);
+                out!("{}", table.map_or("", |(_, text)| text))
             }
             Format::Svg => Err(show::no_such_output(format, "lab")),
         }
     }
 
     /// Prints it, and writes it into a folder where one is given.
-    fn show(&self, format: Format, folder: Option<&Path>) -> Result<(), Failure> {
+    pub fn show(&self, format: Format, folder: Option<&Path>) -> Result<(), Failure> {
         folder.map_or(Ok(()), |folder| self.write(folder))?;
         self.print(format)?;
         if let Some(folder) = folder {
             say!("report: {}", folder.join("report.html").display());
         }
         Ok(())
-    }
-}
-
-/// Results of an experiment of the laboratory.
-pub(in crate::cli) struct Results<'a> {
-    record: &'a Record,
-    study: Study,
-}
-
-impl<'a> Results<'a> {
-    /// Studies a record.
-    pub fn of(record: &'a Record) -> Self {
-        Self { record, study: study(record) }
-    }
-}
-
-impl Studied for Results<'_> {
-    const CSV: &'static str = "tenants.csv";
-
-    fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&self.study)
-    }
-
-    fn text(&self) -> String {
-        lab::text(&self.study, show::width())
-    }
-
-    fn tables(&self) -> Vec<(&'static str, String)> {
-        lab::csv_files(self.record, &self.study)
-    }
-
-    fn page(&self) -> String {
-        lab::page(self.record, &self.study)
-    }
-
-    fn markdown(&self) -> String {
-        lab::markdown(&self.study)
     }
 }
 

@@ -7,11 +7,11 @@ use evenkeel_experiment::laboratory::{Experiment, Place};
 use evenkeel_experiment::record::{CellRecord, FILE, Host, Record};
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
-use evenkeel_lab::runner::{self, About, Options, Progress, Run, RunError};
+use evenkeel_lab::runner::{self, About, Options, Run};
 use evenkeel_model::units::UnitList;
 
-use super::progress::Bar;
-use super::report::{Results, Studied, complete};
+use super::progress::measured;
+use super::report::{Report, complete};
 use crate::cli::{Failure, Format, Global, Outcome, stop, tenants};
 
 /// Run an experiment: a built-in one by name, or a file (TOML).
@@ -114,33 +114,23 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let binary = std::env::current_exe().map_err(|e| Failure::Cannot(e.into()))?;
     // How long work takes that was not sized for this host is a guess; it only starts the progress bar.
     let guess = Host { primes_per_s: Some(1000.0), ..unmeasured() };
-    let bar = Bar::new(runner::planned_s(&experiment, calibrated.as_ref().unwrap_or(&guess)));
-    let mut progress = |progress: Progress<'_>| bar.show(progress);
-    let mut to = Run { folder: &folder, again: args.again, stop, progress: &mut progress };
+    let planned_s = runner::planned_s(&experiment, calibrated.as_ref().unwrap_or(&guess));
     let options = Options { binary, topology, calibrated };
-    let record = runner::run(&experiment, &about, &options, &mut to).map_err(failure)?;
-    drop(bar);
+    let run = |to: &mut Run<'_>| runner::run(&experiment, &about, &options, to);
+    let record = measured(&folder, args.again, planned_s, run)?;
     // Also of an interrupted experiment: what is there is studied.
-    let results = Results::of(&record);
-    results.write(&folder)?;
+    let report = Report::of(&record)?;
+    report.write(&folder)?;
     match global.output {
         Format::Json => outln!("{:#}", summary(&record, &folder))?,
         _ => {
             print_text(&record, &folder)?;
             outln!()?;
-            results.print(global.output)?;
+            report.print(global.output)?;
             outln!("\n{}", folder.join("report.html").display())?;
         }
     }
     complete(&record).map(|()| 0)
-}
-
-/// An experiment that makes no sense here is wrong usage.
-pub(in crate::cli) fn failure(error: RunError) -> Failure {
-    match error {
-        RunError::Usage(_) => Failure::Usage(error.into()),
-        _ => Failure::Cannot(error.into()),
-    }
 }
 
 fn from_builtin(

@@ -12,8 +12,8 @@ use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::runner::{self, About};
 use evenkeel_model::sim::{Generation, Kernel};
 
-use crate::cli::lab::report::{Results, Studied};
-use crate::cli::lab::run::failure;
+use crate::cli::lab::progress::failure;
+use crate::cli::lab::report::Report;
 use crate::cli::{Failure, Global, Outcome};
 
 /// What is simulated, for experiments whose file does not say so.
@@ -162,5 +162,5 @@ fn show(
             .map_err(|e| Failure::Cannot(anyhow!("cannot make {}: {e}", folder.display())))?;
         record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
     }
-    Results::of(&record).show(global.output, args.out.as_deref()).map(|()| 0)
+    Report::of(&record)?.show(global.output, args.out.as_deref()).map(|()| 0)
 }

@@ -12,14 +12,13 @@ use evenkeel_lab::fairness::run::{Tools, run as run_experiment};
 use evenkeel_lab::fairness::study::study;
 use evenkeel_lab::net::tools::Traffic;
 use evenkeel_lab::net::wiring::Nic;
-use evenkeel_lab::runner::{self, Progress, Run};
+use evenkeel_lab::runner;
 use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
 
-use super::lab::progress::Bar;
-use super::lab::report::{Studied, complete, load};
-use super::lab::run::failure;
-use super::{Failure, Format, Global, Outcome, stop};
+use super::lab::progress::measured;
+use super::lab::report::{complete, load};
+use super::{Failure, Format, Global, Outcome};
 
 mod compare;
 mod show;
@@ -188,10 +187,10 @@ pub fn run_builtin(global: &Global, which: Which, quick: bool, again: bool, dir:
 
 /// Studies a record, prints the study, and writes the reports into a folder where one is given.
 pub fn report(global: &Global, record: &TenantsRecord, folder: Option<&Path>) -> Outcome {
-    let results = show::Results { record, study: study(record) };
-    results.show(global.output, folder)?;
+    let study = study(record);
+    show::report(record, &study)?.show(global.output, folder)?;
     complete(record)?;
-    Ok(u8::from(results.study.rows.is_empty()))
+    Ok(u8::from(study.rows.is_empty()))
 }
 
 fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
@@ -222,20 +221,17 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
     let folder =
         sweep.out.clone().or_else(|| sweep.dir.clone()).unwrap_or_else(|| PathBuf::from(which.name()));
     let binary = std::env::current_exe().context("own path")?;
-    let stop = stop::on_signals()?;
-    let bar = Bar::new(options.planned_s());
-    let mut table = Table::open(&global.state_dir.join("lab"));
-    let tools = Tools {
-        binary: &binary,
-        cache: &global.state_dir.join("vm"),
-        topology: evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok(),
-        flow_table: &mut |on| table.set(on),
-    };
-    let mut progress = |progress: Progress<'_>| bar.show(progress);
-    let mut to = Run { folder: &folder, again: sweep.again, stop, progress: &mut progress };
-    let record = run_experiment(&options, tools, &mut to).map_err(failure);
-    drop((table, bar));
-    report(global, &record?, Some(&folder))
+    let record = measured(&folder, sweep.again, options.planned_s(), |to| {
+        let mut table = Table::open(&global.state_dir.join("lab"));
+        let tools = Tools {
+            binary: &binary,
+            cache: &global.state_dir.join("vm"),
+            topology: evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok(),
+            flow_table: &mut |on| table.set(on),
+        };
+        run_experiment(&options, tools, to)
+    })?;
+    report(global, &record, Some(&folder))
 }
 
 /// The host's table of sockets' flows, set through the journal.

@@ -10,7 +10,8 @@ use evenkeel_report::lab::host_line;
 use evenkeel_report::svg::{Line, LineChart};
 use evenkeel_report::{Field, Table, Value};
 
-use crate::cli::lab::report::Studied;
+use crate::cli::Failure;
+use crate::cli::lab::report::Report;
 
 /// One of a row's figures.
 struct Figure {
@@ -54,47 +55,29 @@ const FIGURES: [Figure; 15] = [
     figure!(feasible_error_pct, "OFF FEASIBLE %", 2),
 ];
 
-/// Results of an experiment on tenants.
-pub struct Results<'a> {
-    pub record: &'a TenantsRecord,
-    pub study: Study,
+/// A study as its folder has it and as commands print it.
+pub fn report(record: &TenantsRecord, study: &Study) -> Result<Report, Failure> {
+    let page = page(record, study);
+    let csv = table(study).csv(&study.rows);
+    let files = vec![("points.csv", csv), ("report.html", page.html()), ("report.md", page.markdown())];
+    Report::new(study, text(study), "points.csv", files)
 }
 
-impl Studied for Results<'_> {
-    const CSV: &'static str = "points.csv";
-
-    fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&self.study)
+/// For people.
+fn text(study: &Study) -> String {
+    let mut out = format!("{}, begun {}\n\n", study.name, study.began);
+    out += &table(study).text(&study.rows, None);
+    out.push('\n');
+    for verdict in &study.verdicts {
+        out += &format!("* {verdict}\n");
     }
-
-    fn text(&self) -> String {
-        let study = &self.study;
-        let mut out = format!("{}, begun {}\n\n", study.name, study.began);
-        out += &table(study).text(&study.rows, None);
-        out.push('\n');
-        for verdict in &study.verdicts {
-            out += &format!("* {verdict}\n");
-        }
-        for missed in missed(study) {
-            out += &format!("! {missed}\n");
-        }
-        for (point, why) in &study.failed {
-            out += &format!("x {point}: {}\n", why.lines().next().unwrap_or(""));
-        }
-        out
+    for missed in missed(study) {
+        out += &format!("! {missed}\n");
     }
-
-    fn tables(&self) -> Vec<(&'static str, String)> {
-        vec![(Self::CSV, table(&self.study).csv(&self.study.rows))]
+    for (point, why) in &study.failed {
+        out += &format!("x {point}: {}\n", why.lines().next().unwrap_or(""));
     }
-
-    fn page(&self) -> String {
-        page(self.record, &self.study).html()
-    }
-
-    fn markdown(&self) -> String {
-        page(self.record, &self.study).markdown()
-    }
+    out
 }
 
 /// Every figure, those that any point has also for people.
