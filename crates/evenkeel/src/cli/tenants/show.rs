@@ -211,7 +211,7 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
 fn method(net: bool, study: &Study) -> Vec<String> {
     let mut method = vec![
         "Values are means over repetitions, each with everything started anew; intervals are Student's t at 95 %. The \
-         order of points is drawn anew for each repetition."
+         order of points changes from one repetition to the next."
             .to_owned(),
     ];
     if net {
