@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_experiment::record::Record;
+use evenkeel_experiment::record::{CellRecord, Record};
 
 fn evenkeel(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_experiment::record::{Ended, Record, TenantRecord};
+use evenkeel_experiment::record::{CellRecord, Ended, Record, TenantRecord};
 
 const IMAGE: &str = "localhost/evenkeel-sandbox:test";
 

@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::CpuSet;
 use evenkeel_experiment::laboratory::Experiment;
-use evenkeel_experiment::record::{Cell, Ended, Record, TenantRecord};
+use evenkeel_experiment::record::{Cell, CellRecord, Ended, Record, TenantRecord};
 use evenkeel_experiment::study::study;
 use evenkeel_kernfs::Root;
 use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_lab::runner::{About, Options, RunError, online, run};
+use evenkeel_lab::runner::{About, Options, Run, RunError, online, run};
 
 /// Shares are only what they are while nobody else of this program runs.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -31,16 +31,13 @@ fn experiment(text: &str) -> Experiment {
 }
 
 fn run_in(folder: &Path, experiment: &Experiment, stop: &AtomicBool) -> Result<Record, RunError> {
-    let mut options = Options {
-        binary: binary(),
-        folder: folder.to_owned(),
-        again: false,
-        topology: None,
-        calibrated: None,
-        stop,
-        progress: &mut |_| {},
-    };
-    run(experiment, &About::default(), &mut options)
+    let options = Options { binary: binary(), ..Options::default() };
+    run(
+        experiment,
+        &About::default(),
+        &options,
+        &mut Run { folder, again: false, stop, progress: &mut |_| {} },
+    )
 }
 
 /// Runs it alone and looks that nothing of this process is left.
@@ -156,16 +153,9 @@ fn what_is_finished_is_not_run_again() {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         }
     };
-    let mut options = Options {
-        binary: binary(),
-        folder: dir.path().to_owned(),
-        again: false,
-        topology: None,
-        calibrated: None,
-        stop: &stop,
-        progress: &mut progress,
-    };
-    let partial = run(&experiment, &About::default(), &mut options).unwrap();
+    let options = Options { binary: binary(), ..Options::default() };
+    let mut to = Run { folder: dir.path(), again: false, stop: &stop, progress: &mut progress };
+    let partial = run(&experiment, &About::default(), &options, &mut to).unwrap();
     assert_eq!((partial.cells.len(), partial.is_complete(), &partial.finished), (2, false, &None));
     let whole = run_in(dir.path(), &experiment, &AtomicBool::new(false)).unwrap();
     assert!(whole.is_complete() && whole.finished.is_some());

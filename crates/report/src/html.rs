@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use demo_page::demo;
 pub use run_page::{RunPage, run};
-pub use tenants_page::{TenantsPage, tenants};
+pub use tenants_page::TenantsPage;
 pub use tune_page::{SettingRow, TunePage, tune};
 
 use crate::svg;

@@ -103,14 +103,8 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
             let mut cell = Cell {
                 point,
                 repetition,
-                released_at: None,
-                seconds: 0.0,
-                activation: Vec::new(),
-                tenants: Vec::new(),
                 host: HostUse { harness_cpu_pct: Some(0.1 + random.uniform()), ..HostUse::default() },
-                enforcer: None,
-                predicted: None,
-                notes: Vec::new(),
+                ..Cell::default()
             };
             if planned.unavailable.is_none() {
                 fill(&mut cell, &planned.experiment, &world, random);
@@ -121,18 +115,16 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
     Record {
         schema: SCHEMA.into(),
         name: builtin.name.into(),
-        title: String::new(),
         builtin: Some(builtin.name.into()),
         quick: true,
         sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
         version: "0".into(),
         began: "2026-01-01T00:00:00Z".into(),
-        finished: None,
         host: Host { cpus: Some(CPUS), cores: Some(CPUS), threads_per_core: Some(1), ..Host::default() },
         planned_cells: cells.len(),
         experiment: Some(experiment),
-        requirements: Vec::new(),
         cells,
+        ..Record::default()
     }
 }
 
@@ -664,14 +656,10 @@ fn pair(kind: &str, effect: f64, n: usize, noise: f64, random: &mut Random) -> R
             record.cells.push(Cell {
                 point: Point { index, label: label.into(), ..Point::default() },
                 repetition,
-                released_at: None,
                 seconds: 1.0,
                 activation: (0..tenants.len()).collect(),
                 tenants,
-                host: HostUse::default(),
-                enforcer: None,
-                predicted: None,
-                notes: Vec::new(),
+                ..Cell::default()
             });
         };
         if kind == "weights" {

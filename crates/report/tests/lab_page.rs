@@ -92,9 +92,6 @@ fn race(units: &[u64], runs: u32, seed: u64) -> Cell {
         ..Predicted::default()
     });
     Cell {
-        point: Point::default(),
-        repetition: 0,
-        released_at: None,
         seconds: at.iter().copied().fold(0.0, f64::max),
         activation: (0..units.len()).collect(),
         predicted: Some(predicted.collect()),
@@ -105,8 +102,7 @@ fn race(units: &[u64], runs: u32, seed: u64) -> Cell {
             harness_cpu_pct: Some(0.2),
             ..HostUse::default()
         },
-        enforcer: None,
-        notes: Vec::new(),
+        ..Cell::default()
     }
 }
 
@@ -131,8 +127,6 @@ fn record(name: &str, cells: Vec<(&str, Cell)>) -> Record {
         schema: SCHEMA.into(),
         name: name.into(),
         title: format!("An experiment called {name}"),
-        builtin: None,
-        quick: false,
         sources: vec![
             "iox_priority_10_containers".into(),
             "iox_mixed_5_containers".into(),
@@ -153,10 +147,9 @@ fn record(name: &str, cells: Vec<(&str, Cell)>) -> Record {
             primes_per_s: Some(2000.0),
             ..Host::default()
         },
-        experiment: None,
-        requirements: Vec::new(),
         planned_cells: cells.len(),
         cells,
+        ..Record::default()
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::FILE;
 
@@ -30,49 +30,76 @@ pub enum RecordError {
     },
 }
 
-/// A document kept as [`FILE`] of a result folder.
-pub trait OnDisk: Serialize + DeserializeOwned {
+/// What every record begins with.
+#[derive(Deserialize)]
+struct Head {
+    schema: String,
+}
+
+/// A record of cells, kept as [`FILE`] of a result folder: what any experiment leaves that is run cell by cell. A cell is
+/// one repetition at one point.
+pub trait CellRecord: Serialize + DeserializeOwned {
     /// The `schema` it must carry.
     const SCHEMA: &'static str;
+    /// What is measured at one point once.
+    type Cell;
 
-    /// The `schema` it carries.
-    fn schema(&self) -> &str;
-}
+    /// Cells done, in the order in which they were run.
+    fn cells(&self) -> &[Self::Cell];
 
-/// Reads [`FILE`] of a result folder, or the file itself.
-///
-/// # Errors
-/// Unreadable, or not a document of this schema.
-pub fn load<T: OnDisk>(path: &Path) -> Result<T, RecordError> {
-    let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-    let text = evenkeel_kernfs::input::read_text(&path)
-        .map_err(|error| RecordError::Io { path: path.clone(), error })?;
-    let record: T = serde_json::from_str(&text)
-        .map_err(|e| RecordError::Form { path: path.clone(), what: e.to_string() })?;
-    if record.schema() != T::SCHEMA {
-        let what = format!("schema {:?}, expected {:?}", record.schema(), T::SCHEMA);
-        return Err(RecordError::Form { path, what });
+    /// Index of a cell's point, and its repetition.
+    fn place(cell: &Self::Cell) -> (usize, u32);
+
+    /// Number of cells when finished.
+    fn planned(&self) -> usize;
+
+    /// Adds a cell; `finished` is kept with the last one.
+    fn add(&mut self, cell: Self::Cell, finished: String);
+
+    /// Whether a cell is there already.
+    fn has(&self, point: usize, repetition: u32) -> bool {
+        self.cells().iter().any(|cell| Self::place(cell) == (point, repetition))
     }
-    Ok(record)
-}
 
-/// Writes [`FILE`] into a folder, which must exist. What was there stays until the new one is whole on disk.
-///
-/// # Errors
-/// As the file system.
-pub fn save(record: &impl OnDisk, folder: &Path) -> Result<(), RecordError> {
-    let path = folder.join(FILE);
-    let temporary = folder.join(".record.json.new");
-    let written = (|| {
-        let mut file = File::create(&temporary)?;
-        let mut text = serde_json::to_vec(record).map_err(io::Error::other)?;
-        text.push(b'\n');
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
+    /// Whether nothing is missing.
+    fn is_complete(&self) -> bool {
+        self.cells().len() >= self.planned()
     }
-    written.map_err(|error| RecordError::Io { path, error })
+
+    /// Reads [`FILE`] of a result folder, or the file itself.
+    ///
+    /// # Errors
+    /// Unreadable, or not a record of this schema.
+    fn load(path: &Path) -> Result<Self, RecordError> {
+        let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let text = evenkeel_kernfs::input::read_text(&path)
+            .map_err(|error| RecordError::Io { path: path.clone(), error })?;
+        let form = |what| RecordError::Form { path: path.clone(), what };
+        let Head { schema } = serde_json::from_str(&text).map_err(|e| form(e.to_string()))?;
+        if schema != Self::SCHEMA {
+            return Err(form(format!("schema {schema:?}, expected {:?}", Self::SCHEMA)));
+        }
+        serde_json::from_str(&text).map_err(|e| form(e.to_string()))
+    }
+
+    /// Writes it into a folder, which must exist. What was there stays until the new one is whole on disk.
+    ///
+    /// # Errors
+    /// As the file system.
+    fn save(&self, folder: &Path) -> Result<(), RecordError> {
+        let path = folder.join(FILE);
+        let temporary = folder.join(".record.json.new");
+        let written = (|| {
+            let mut file = File::create(&temporary)?;
+            let mut text = serde_json::to_vec(self).map_err(io::Error::other)?;
+            text.push(b'\n');
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)
+        })();
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written.map_err(|error| RecordError::Io { path, error })
+    }
 }

@@ -11,16 +11,15 @@
 //! not occur. `None` is "not known", never 0.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use crate::laboratory::Experiment;
 use serde::{Deserialize, Serialize};
 
-pub mod disk;
+mod disk;
 mod outside;
 mod tenant;
 
-pub use disk::RecordError;
+pub use disk::{CellRecord, RecordError};
 pub use outside::{HostUse, Predicted, StealPoint, StealRecord};
 pub use tenant::{Account, Ended, Limits, Release, RunRecord, TenantRecord};
 
@@ -30,7 +29,7 @@ pub const SCHEMA: &str = "evenkeel.lab-record/v1";
 pub const FILE: &str = "record.json";
 
 /// An experiment with all its results so far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// [`SCHEMA`].
     pub schema: String,
@@ -122,8 +121,30 @@ pub struct Requirement {
     pub consequence: String,
 }
 
+impl Requirement {
+    /// With its consequence where it is not met.
+    pub fn new(name: &str, met: Option<bool>, evidence: String, consequence: &str) -> Self {
+        let consequence = if met == Some(true) { String::new() } else { consequence.to_owned() };
+        Self { name: name.to_owned(), met, evidence, consequence }
+    }
+
+    /// What it means that it was not met, or that nobody knows; `None` where it was.
+    pub fn missed(&self) -> Option<String> {
+        let met = match self.met {
+            Some(true) => return None,
+            Some(false) => "not met",
+            None => "not known",
+        };
+        let mut text = format!("{}: {met} ({})", self.name, self.evidence);
+        if !self.consequence.is_empty() {
+            text += &format!(". {}", self.consequence);
+        }
+        Some(text)
+    }
+}
+
 /// One repetition at one point of the sweep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cell {
     /// Where in the sweep.
     pub point: Point,
@@ -167,39 +188,32 @@ pub struct Point {
     pub unavailable: Option<String>,
 }
 
-impl disk::OnDisk for Record {
+impl CellRecord for Record {
     const SCHEMA: &'static str = SCHEMA;
+    type Cell = Cell;
 
-    fn schema(&self) -> &str {
-        &self.schema
+    fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    fn place(cell: &Cell) -> (usize, u32) {
+        (cell.point.index, cell.repetition)
+    }
+
+    fn planned(&self) -> usize {
+        self.planned_cells
+    }
+
+    fn add(&mut self, cell: Cell, finished: String) {
+        self.cells.push(cell);
+        self.finished = CellRecord::is_complete(self).then_some(finished);
     }
 }
 
 impl Record {
-    /// Reads `record.json` of a result folder, or the file itself.
-    ///
-    /// # Errors
-    /// Unreadable, or not a record of this version.
-    pub fn load(path: &Path) -> Result<Self, RecordError> {
-        disk::load(path)
-    }
-
-    /// Writes it into a folder, which must exist. What was there stays until the new one is whole on disk.
-    ///
-    /// # Errors
-    /// As the file system.
-    pub fn save(&self, folder: &Path) -> Result<(), RecordError> {
-        disk::save(self, folder)
-    }
-
-    /// Whether a cell is there already.
-    pub fn has(&self, point: usize, repetition: u32) -> bool {
-        self.cells.iter().any(|cell| cell.point.index == point && cell.repetition == repetition)
-    }
-
-    /// Whether nothing is missing.
+    /// [`CellRecord::is_complete`], for those who only read.
     pub fn is_complete(&self) -> bool {
-        self.cells.len() >= self.planned_cells
+        CellRecord::is_complete(self)
     }
 }
 
@@ -225,33 +239,14 @@ mod tests {
             total: Account::default(),
             runs: vec![RunRecord { events: Some(7), end_s: 1.5, ..RunRecord::default() }],
         };
-        let cell = Cell {
-            point: Point { label: "64x1".into(), ..Point::default() },
-            repetition: 2,
-            released_at: None,
-            seconds: 1.5,
-            activation: vec![0],
-            tenants: vec![tenant],
-            host: HostUse::default(),
-            enforcer: None,
-            predicted: None,
-            notes: Vec::new(),
-        };
+        let point = Point { label: "64x1".into(), ..Point::default() };
+        let cell = Cell { point, repetition: 2, seconds: 1.5, tenants: vec![tenant], ..Cell::default() };
         Record {
             schema: SCHEMA.into(),
             name: "x".into(),
-            title: String::new(),
-            builtin: None,
-            quick: false,
-            sources: Vec::new(),
-            version: "0".into(),
-            began: "2026-01-01T00:00:00Z".into(),
-            finished: None,
-            host: Host::default(),
-            experiment: None,
-            requirements: Vec::new(),
             planned_cells: 2,
             cells: vec![cell],
+            ..Record::default()
         }
     }
 

@@ -7,7 +7,7 @@
 //! beside an equal one on 2 CPUs: 1 CPU each, so 6 s; the share of one that is done goes to the other
 //! ```
 
-use super::point::{PointStudy, fair, machine};
+use super::point::{PointStudy, group, machine, shares};
 use super::stats::mean;
 use crate::record::{Cell, Ended, Host, Record, TenantRecord};
 
@@ -76,8 +76,8 @@ fn ends(host: &Host, tenants: &[TenantRecord], jobs: &[Job]) -> Option<Vec<Optio
     let mut now = 0.0;
     while left.iter().zip(&ends).any(|(left, end)| left.is_some() && end.is_none()) {
         let running: Vec<usize> = (0..jobs.len()).filter(|n| ends[*n].is_none()).collect();
-        let wants = |&n: &usize| (&tenants[n], jobs[n].wanted, jobs[n].wanted.ceil().max(1.0) as u32);
-        let got = fair(&machine, running.iter().map(wants))?;
+        let wants = |&n: &usize| (group(&tenants[n]), jobs[n].wanted, jobs[n].wanted.ceil().max(1.0) as u32);
+        let got = shares(&machine, running.iter().map(wants))?;
         let until = |at: usize| Some(left[running[at]]? / got[at]).filter(|s| s.is_finite());
         let step = (0..running.len()).filter_map(until).min_by(f64::total_cmp)?;
         now += step;

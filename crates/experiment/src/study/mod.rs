@@ -10,7 +10,7 @@
 use evenkeel_base::run::Estimate;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Cell, Host, Record, TenantRecord};
+use crate::record::{Cell, Host, Record, Requirement, TenantRecord};
 
 pub mod alone;
 pub mod compare;
@@ -128,19 +128,7 @@ pub fn study(record: &Record) -> Study {
 }
 
 fn missed(record: &Record, points: &[PointStudy]) -> Vec<String> {
-    let mut missed: Vec<String> = record
-        .requirements
-        .iter()
-        .filter(|requirement| requirement.met != Some(true))
-        .map(|r| {
-            let met = if r.met.is_none() { "not known" } else { "not met" };
-            let mut text = format!("{}: {met} ({})", r.name, r.evidence);
-            if !r.consequence.is_empty() {
-                text += &format!(". {}", r.consequence);
-            }
-            text
-        })
-        .collect();
+    let mut missed: Vec<String> = record.requirements.iter().filter_map(Requirement::missed).collect();
     if record.cells.len() < record.planned_cells {
         missed.push(format!(
             "{} of {} cells are done; `evenkeel lab run` with the same folder does the rest",
@@ -245,7 +233,7 @@ fn overhead(record: &Record) -> Option<Overhead> {
 mod tests {
     use super::testing::{cell, record, steady, tenant};
     use super::*;
-    use crate::record::Requirement;
+    use crate::record::CellRecord;
 
     #[test]
     fn the_source_of_an_overhead_is_a_run_alone() {

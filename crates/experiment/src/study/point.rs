@@ -188,27 +188,33 @@ pub fn machine(host: &Host) -> Option<Capacity> {
     Some(Capacity::time(&Topology::synthetic(1, 1, cpus, 1)))
 }
 
-/// Shares by weights, quotas and CPUs of tenants that want so many CPUs by so many threads, in CPUs.
-pub(super) fn fair<'a>(
+/// The CPUs of a machine that each group gets by exact weighted max-min; with the group the CPUs that its threads want, and how many
+/// these are.
+pub fn shares(
     machine: &Capacity,
-    tenants: impl IntoIterator<Item = (&'a TenantRecord, f64, u32)>,
+    groups: impl IntoIterator<Item = (FairGroup, f64, u32)>,
 ) -> Option<Vec<f64>> {
-    let part = |(index, (tenant, wanted_cpus, threads)): (usize, (&TenantRecord, f64, u32))| {
-        let group = FairGroup {
-            parent: None,
-            weight: weight(tenant),
-            quota_cpus: tenant.limits.quota_pct.map(|pct| pct / 100.0),
-            cpus: tenant.limits.cpus.clone(),
-        };
+    let part = |(index, (group, wanted_cpus, threads))| {
         (group, FairTask { group: Some(index), weight: 1024.0, wanted_cpus, threads, cpus: None })
     };
-    let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) = tenants.into_iter().enumerate().map(part).unzip();
+    let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) = groups.into_iter().enumerate().map(part).unzip();
     Some(solve(machine, &groups, &tasks).ok()?.groups)
+}
+
+/// The group of a tenant.
+pub(super) fn group(tenant: &TenantRecord) -> FairGroup {
+    FairGroup {
+        parent: None,
+        weight: weight(tenant),
+        quota_cpus: tenant.limits.quota_pct.map(|pct| pct / 100.0),
+        cpus: tenant.limits.cpus.clone(),
+    }
 }
 
 /// Shares of tenants that want all they can get, in CPUs.
 pub(super) fn feasible(host: &Host, tenants: &[TenantRecord]) -> Option<Vec<f64>> {
-    fair(&machine(host)?, tenants.iter().map(|tenant| (tenant, f64::INFINITY, tenant.threads.max(1))))
+    let greedy = |tenant: &TenantRecord| (group(tenant), f64::INFINITY, tenant.threads.max(1));
+    shares(&machine(host)?, tenants.iter().map(greedy))
 }
 
 /// What a command line runs, apart from how long, how much and when.

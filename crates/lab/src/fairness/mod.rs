@@ -1,9 +1,8 @@
 //! Are tenants treated equally? The experiments `tenants-net` and `tenants-cpu`.
 //!
-//! requirements → [`run`] (writes a [`record::TenantsRecord`], the minimum, after every cell) → [`study`] (from the record
-//! alone) → report. A cell is one repetition at one point: a kind of tenant, how many, how set up. Repetitions start
-//! everything anew, and the order of points turns from one repetition to the next, so that the host's drift does not
-//! favour a point.
+//! A cell of theirs is one repetition at one point: a kind of tenant, how many, how set up. [`run`] makes and measures it, with
+//! everything started anew; the loop around the cells is [`crate::runner::bench`]. From the [`record`] alone comes the
+//! [`study`], and from that the report.
 
 pub mod plan;
 pub mod record;

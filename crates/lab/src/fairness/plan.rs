@@ -12,8 +12,6 @@ use crate::net::wiring::Nic;
 use crate::vm::machine::Accel;
 use crate::vm::nic::VmNic;
 
-/// Before the first cell and after the last, seconds.
-const AROUND_S: f64 = 2.0;
 /// A cell's wiring and processes, made and taken down, seconds; measured: 0.03.
 const CELL_S: f64 = 0.1;
 /// The same for each namespace or group more, seconds; measured: 0.01.
@@ -271,20 +269,16 @@ impl Options {
         Ok(points)
     }
 
-    /// How long all of it is expected to take, seconds, report included.
-    ///
-    /// # Errors
-    /// As [`Self::points`].
-    pub fn planned_s(&self) -> Result<f64, String> {
+    /// How long all of it is expected to take, seconds, report included; `None` of what makes no sense.
+    pub fn planned_s(&self) -> Option<f64> {
         let timing = &self.timing;
         let measured_s =
             timing.warmup.as_secs_f64() + timing.window.as_secs_f64() * f64::from(timing.windows);
         let cell = |point: &Point| {
             let each = if point.kind == Kind::Vm { MACHINE_S } else { TENANT_S };
-            CELL_S + measured_s + each * point.tenants as f64
+            Some(CELL_S + measured_s + each * point.tenants as f64)
         };
-        let pass: f64 = self.points()?.iter().map(cell).sum();
-        Ok(AROUND_S + pass * f64::from(self.repetitions))
+        crate::runner::all_s(self.points().ok()?.iter().map(cell), self.repetitions)
     }
 
     fn net_points(&self) -> Result<Vec<Point>, String> {
@@ -354,12 +348,6 @@ impl Options {
     }
 }
 
-/// The order of points in a repetition: turned by a third each time, so that no point is always first or last.
-pub fn order(points: usize, repetition: u32) -> Vec<usize> {
-    let turn = (points / 3).max(1) * repetition as usize;
-    (0..points).map(|index| (index + turn) % points.max(1)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -407,17 +395,5 @@ mod tests {
         let cpu = Options::defaults(Which::TenantsCpu, true, 2);
         assert!(Options { traffic: Traffic::Iperf3, ..cpu }.points().unwrap_err().contains("no traffic"));
         assert!(Options { nics: vec![], ..good }.points().unwrap_err().contains("nothing"));
-    }
-
-    #[test]
-    fn every_repetition_does_every_point_once() {
-        for points in [1, 2, 7, 24] {
-            for repetition in 0..4 {
-                let mut order = order(points, repetition);
-                order.sort_unstable();
-                assert_eq!(order, (0..points).collect::<Vec<_>>());
-            }
-        }
-        assert_ne!(order(9, 0), order(9, 1));
     }
 }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use evenkeel_base::CpuSet;
-use evenkeel_experiment::record::{FILE, Host, RecordError, Requirement, disk};
+use evenkeel_experiment::decide::Mean;
+use evenkeel_experiment::record::{CellRecord, FILE, Host, Requirement};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Options, Point};
@@ -40,7 +41,7 @@ pub struct TenantsRecord {
 }
 
 /// One repetition at one point.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cell {
     /// Index of the point.
     pub point: usize,
@@ -94,45 +95,55 @@ pub struct TenantCpu {
     pub events_per_s: Option<f64>,
 }
 
-impl disk::OnDisk for TenantsRecord {
+impl CellRecord for TenantsRecord {
     const SCHEMA: &'static str = SCHEMA;
+    type Cell = Cell;
 
-    fn schema(&self) -> &str {
-        &self.schema
+    fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    fn place(cell: &Cell) -> (usize, u32) {
+        (cell.point, cell.repetition)
+    }
+
+    fn planned(&self) -> usize {
+        self.points.len() * self.options.repetitions as usize
+    }
+
+    fn add(&mut self, cell: Cell, finished: String) {
+        self.cells.push(cell);
+        self.finished = self.is_complete().then_some(finished);
     }
 }
 
 impl TenantsRecord {
-    /// Reads `record.json` of a result folder.
-    ///
-    /// # Errors
-    /// Unreadable, or not a record of these experiments.
-    pub fn load(folder: &Path) -> Result<Self, RecordError> {
-        disk::load(folder)
-    }
-
-    /// Writes it into a folder, which must exist; what was there stays until the new one is whole on disk.
-    ///
-    /// # Errors
-    /// As the file system.
-    pub fn save(&self, folder: &Path) -> Result<(), RecordError> {
-        disk::save(self, folder)
-    }
-
-    /// Whether a cell is there already.
-    pub fn has(&self, point: usize, repetition: u32) -> bool {
-        self.cells.iter().any(|cell| cell.point == point && cell.repetition == repetition)
-    }
-
-    /// Whether nothing is missing.
-    pub fn is_complete(&self) -> bool {
-        self.cells.len() >= self.points.len() * self.options.repetitions as usize
+    /// The repetitions of a point, by its index, that have a result.
+    pub(super) fn results(&self, point: usize) -> Results<'_> {
+        let good = |cell: &&Cell| cell.point == point && cell.failed.is_none();
+        Results(self.cells.iter().filter(good).collect())
     }
 }
 
-/// Whether a result folder holds one of these records, by the start of its file.
-pub fn is_one(folder: &Path) -> bool {
-    fs::read_to_string(folder.join(FILE)).is_ok_and(|text| {
+/// The repetitions of a point that have a result: the sample of its figures.
+pub(super) struct Results<'a>(pub Vec<&'a Cell>);
+
+impl Results<'_> {
+    /// A quantity, a value a repetition; `None` where one does not know it.
+    pub fn mean(&self, of: impl Fn(&Cell) -> Option<f64>) -> Option<Mean> {
+        Mean::of(&self.0.iter().map(|cell| of(cell)).collect::<Option<Vec<f64>>>()?)
+    }
+
+    /// The same of the flows.
+    pub fn net(&self, of: impl Fn(&Measured) -> Option<f64>) -> Option<Mean> {
+        self.mean(|cell| of(cell.net.as_ref()?))
+    }
+}
+
+/// Whether a result folder, or the file in it, holds one of these records.
+pub fn is_one(path: &Path) -> bool {
+    let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+    fs::read_to_string(path).is_ok_and(|text| {
         serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|value| value["schema"] == SCHEMA)
     })
 }

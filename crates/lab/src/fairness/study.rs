@@ -1,15 +1,17 @@
 //! Figures from a record alone: means over repetitions with their intervals, bias, Jain's index, verdicts in words.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_experiment::decide::{Verdict, t_factor};
-use evenkeel_experiment::record::{Host, Requirement};
+use evenkeel_experiment::decide::{Figure, Mean, Verdict};
+use evenkeel_experiment::record::{CellRecord, Host, Requirement};
+use evenkeel_experiment::study::point::{machine, shares};
 use evenkeel_experiment::study::stats::{bias_pct, jain, mean};
-use evenkeel_model::fair::{FairGroup, FairTask, solve};
+use evenkeel_model::fair::FairGroup;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Kind, Point};
-use super::record::{Cell, TenantsRecord};
+use super::record::{Cell, Results, TenantCpu, TenantsRecord};
 use crate::net::figures::spread;
+use crate::net::measure::{Measured, TenantMeasured};
 
 /// Value of [`Study::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-tenants-study/v1";
@@ -97,23 +99,17 @@ pub fn study(record: &TenantsRecord) -> Study {
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (index, point) in record.points.iter().enumerate() {
-        let cells: Vec<&Cell> = record.cells.iter().filter(|cell| cell.point == index).collect();
-        let good: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.failed.is_none()).collect();
-        if let Some(why) = cells.iter().find_map(|cell| cell.failed.clone()) {
+        let mut cells = record.cells.iter().filter(|cell| cell.point == index);
+        if let Some(why) = cells.find_map(|cell| cell.failed.clone()) {
             failed.push((point.to_string(), why));
         }
-        if !good.is_empty() {
-            rows.push(row(&record.host, point, &good));
+        let results = record.results(index);
+        if !results.0.is_empty() {
+            rows.push(row(&record.host, point, &results));
         }
     }
     compare_with_bare_metal(&mut rows);
-    let softirq_method = record
-        .cells
-        .iter()
-        .filter_map(|cell| cell.net.as_ref())
-        .map(|net| net.host.softirq_method.clone())
-        .next()
-        .unwrap_or_default();
+    let method = record.cells.iter().find_map(|cell| Some(cell.net.as_ref()?.host.softirq_method.clone()));
     let answers = super::verdict::verdicts(record, &rows);
     Study {
         schema: SCHEMA.into(),
@@ -126,25 +122,17 @@ pub fn study(record: &TenantsRecord) -> Study {
         failed,
         verdicts: answers.iter().map(|v| v.text.clone()).collect(),
         answers,
-        softirq_method,
+        softirq_method: method.unwrap_or_default(),
     }
 }
 
-fn row(host: &Host, point: &Point, cells: &[&Cell]) -> Row {
-    let over = |of: &dyn Fn(&Cell) -> Option<f64>| -> Option<Estimate> {
-        let values: Option<Vec<f64>> = cells.iter().map(|cell| of(cell)).collect();
-        estimate(&values?)
-    };
-    let net =
-        |of: &dyn Fn(&crate::net::measure::Measured) -> Option<f64>| over(&|cell| of(cell.net.as_ref()?));
-    let tenants = |of: &dyn Fn(&crate::net::measure::TenantMeasured) -> Option<f64>| {
-        net(&|measured| bias_pct(&measured.tenants.iter().map(of).collect::<Option<Vec<_>>>()?))
-    };
-    let throughput = |t: &crate::net::measure::TenantMeasured| t.transactions_per_s.or(t.mbit_per_s);
-    let latency =
-        |of: &dyn Fn(&crate::net::flow::LatencySummary) -> f64| net(&|m| m.latency.as_ref().map(of));
+fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
+    let estimate = |mean: Option<Mean>| Figure::Mean(mean?).estimate(0.05);
+    let over = |of: &dyn Fn(&Cell) -> Option<f64>| estimate(results.mean(of));
+    let net = |of: &dyn Fn(&Measured) -> Option<f64>| estimate(results.net(of));
+    let bias = |of: &dyn Fn(&TenantMeasured) -> Option<f64>| net(&|m| bias_pct(&m.each(of)?));
+    let cells = &results.0;
     let is_cpu = cells.iter().any(|cell| cell.cpu.is_some());
-    let per_weight = |cell: &Cell| shares_per_weight(cell);
     let shares: Vec<Vec<f64>> = cells.iter().filter_map(|cell| cpu_shares(cell)).collect();
     Row {
         point: point.clone(),
@@ -152,9 +140,9 @@ fn row(host: &Host, point: &Point, cells: &[&Cell]) -> Row {
         repetitions: cells.len(),
         transactions_per_s: net(&|m| m.transactions_per_s),
         mbit_per_s: net(&|m| m.mbit_per_s),
-        latency_mean_usec: net(&|m| m.latency.map(|l| l.mean_usec).or(m.latency_mean_usec)),
-        latency_p50_usec: latency(&|l| l.p50_usec),
-        latency_p99_usec: latency(&|l| l.p99_usec),
+        latency_mean_usec: net(&Measured::mean_usec),
+        latency_p50_usec: net(&|m| Some(m.latency?.p50_usec)),
+        latency_p99_usec: net(&|m| Some(m.latency?.p99_usec)),
         cpu_pct: over(&|cell| match (&cell.net, &cell.cpu) {
             (Some(net), _) => net.host.cpu_pct,
             (None, Some(cpu)) => (!cpu.per_cpu_pct.is_empty()).then(|| cpu.per_cpu_pct.iter().sum()),
@@ -166,18 +154,18 @@ fn row(host: &Host, point: &Point, cells: &[&Cell]) -> Row {
             _ => None,
         }),
         softirq_pct: net(&|m| m.host.softirq_pct),
-        bias_transactions_pct: tenants(&throughput),
-        bias_latency_pct: tenants(&|t| t.latency.map(|l| l.mean_usec).or(t.latency_mean_usec)),
+        bias_transactions_pct: bias(&TenantMeasured::throughput),
+        bias_latency_pct: bias(&TenantMeasured::mean_usec),
         bias_cpu_pct: if is_cpu {
-            over(&|cell| bias_pct(&per_weight(cell)?))
+            over(&|cell| bias_pct(&shares_per_weight(cell)?))
         } else {
-            tenants(&|t| t.cpu_pct)
+            bias(&|t| t.cpu_pct)
         },
-        bias_softirq_pct: tenants(&|t| t.softirq_pct),
+        bias_softirq_pct: bias(&|t| t.softirq_pct),
         jain: if is_cpu {
-            over(&|cell| jain(&per_weight(cell)?))
+            over(&|cell| jain(&shares_per_weight(cell)?))
         } else {
-            net(&|m| jain(&m.tenants.iter().map(throughput).collect::<Option<Vec<_>>>()?))
+            net(&|m| jain(&m.each(TenantMeasured::throughput)?))
         },
         weight_error_pct: over(&weight_error),
         shares_pct: (0..point.tenants)
@@ -194,26 +182,9 @@ fn row(host: &Host, point: &Point, cells: &[&Cell]) -> Row {
 /// The shares that weights, threads and CPUs allow, percent; `None` where the host's CPUs are not known.
 fn feasible(host: &Host, point: &Point, cell: &Cell) -> Option<Vec<f64>> {
     let cpu = cell.cpu.as_ref()?;
-    let threads = point.vcpus.unwrap_or(1);
-    let groups: Vec<FairGroup> = cpu
-        .tenants
-        .iter()
-        .map(|t| FairGroup {
-            parent: None,
-            weight: t.weight as f64,
-            quota_cpus: None,
-            cpus: cpu.cpus.clone(),
-        })
-        .collect();
-    let task = |group| FairTask {
-        group: Some(group),
-        weight: 1024.0,
-        wanted_cpus: f64::INFINITY,
-        threads,
-        cpus: None,
-    };
-    let tasks: Vec<FairTask> = (0..groups.len()).map(task).collect();
-    let got = solve(&evenkeel_experiment::study::point::machine(host)?, &groups, &tasks).ok()?.groups;
+    let group = |weight| FairGroup { parent: None, weight, quota_cpus: None, cpus: cpu.cpus.clone() };
+    let greedy = |t: &TenantCpu| (group(t.weight as f64), f64::INFINITY, point.vcpus.unwrap_or(1));
+    let got = shares(&machine(host)?, cpu.tenants.iter().map(greedy))?;
     let sum: f64 = got.iter().sum();
     (sum > 0.0).then(|| got.iter().map(|cpus| 100.0 * cpus / sum).collect())
 }
@@ -269,18 +240,6 @@ fn compare_with_bare_metal(rows: &mut [Row]) {
     }
 }
 
-/// Mean with its 95 % interval; unbounded for a single value, `None` of none.
-pub fn estimate(values: &[f64]) -> Option<Estimate> {
-    let value = mean(values)?;
-    if values.len() < 2 {
-        return Some(Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY });
-    }
-    let n = values.len() as f64;
-    let variance = values.iter().map(|v| (v - value).powi(2)).sum::<f64>() / (n - 1.0);
-    let margin = t_factor(n - 1.0, 0.05) * (variance / n).sqrt();
-    Some(Estimate { value, low: value - margin, high: value + margin })
-}
-
 /// Whether two estimates of the same thing agree: their intervals meet.
 pub fn agree(a: &Estimate, b: &Estimate) -> bool {
     a.low <= b.high && b.low <= a.high
@@ -301,16 +260,13 @@ pub fn series(rows: &[Row]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fairness::plan::{Options, Which};
-    use crate::fairness::record::{CpuMeasured, TenantCpu};
+    use crate::fairness::record::CpuMeasured;
 
     #[test]
-    fn intervals_are_students() {
-        // Mean 2, standard deviation 1, n 3: 2 +- 4.303 / sqrt(3)
-        let e = estimate(&[1.0, 2.0, 3.0]).unwrap();
-        assert!((e.value, (e.high - 2.0 - 2.4843).abs() < 1e-3) == (2.0, true), "{e:?}");
-        assert!(estimate(&[5.0]).unwrap().high.is_infinite() && estimate(&[]).is_none());
-        let other = Estimate { value: 9.0, low: 4.0, high: 14.0 };
-        assert!(agree(&e, &other) && !agree(&Estimate { low: 4.6, ..other }, &e));
+    fn estimates_agree_where_their_intervals_meet() {
+        let of = |low, high| Estimate { value: (low + high) / 2.0, low, high };
+        assert!(agree(&of(1.0, 3.0), &of(3.0, 9.0)) && !agree(&of(1.0, 3.0), &of(3.1, 9.0)));
+        assert!(agree(&of(f64::NEG_INFINITY, f64::INFINITY), &of(3.0, 9.0)));
     }
 
     /// One thread each on two CPUs cannot be in proportion 1:2.
@@ -324,14 +280,7 @@ mod tests {
                 cpu.cpus = None;
             }
         }
-        for (n, got) in [(1, 98.5), (2, 98.7)] {
-            let mut cell = record.cells[0].clone();
-            cell.repetition = n;
-            if let Some(cpu) = &mut cell.cpu {
-                cpu.tenants[0].cpu_pct = Some(got);
-            }
-            record.cells.push(cell);
-        }
+        repeat(&mut record, [98.5, 98.7]);
         let study = study(&record);
         assert!(study.rows[0].weight_error_pct.unwrap().value > 45.0);
         let v = &study.answers[0];
@@ -349,16 +298,20 @@ mod tests {
     fn a_bias_whose_interval_straddles_the_sources_bound_is_undecided() {
         let mut record = record(&[(100, 30.0), (200, 60.0)]);
         // 8.2 % off with an interval of many times that.
-        for (n, got) in [(1, 30.0), (2, 38.0)] {
-            let mut cell = record.cells[0].clone();
-            cell.repetition = n;
+        repeat(&mut record, [30.0, 38.0]);
+        let v = &study(&record).answers[0];
+        assert!(v.holds.is_none() && v.text.contains("Undecided"), "{v:?}");
+    }
+
+    /// Two more repetitions, in which the first tenant got so much.
+    fn repeat(record: &mut TenantsRecord, got: [f64; 2]) {
+        for (repetition, got) in (1..).zip(got) {
+            let mut cell = Cell { repetition, ..record.cells[0].clone() };
             if let Some(cpu) = &mut cell.cpu {
                 cpu.tenants[0].cpu_pct = Some(got);
             }
             record.cells.push(cell);
         }
-        let v = &study(&record).answers[0];
-        assert!(v.holds.is_none() && v.text.contains("Undecided"), "{v:?}");
     }
 
     fn record(got: &[(u64, f64)]) -> TenantsRecord {
@@ -378,16 +331,7 @@ mod tests {
             .collect();
         let cpu =
             CpuMeasured { seconds: 1.0, cpus: None, tenants, per_cpu_pct: vec![100.0], steal_pct: None };
-        let cell = Cell {
-            point: 0,
-            repetition: 0,
-            began: String::new(),
-            took_s: 1.0,
-            net: None,
-            cpu: Some(cpu),
-            threads: vec![],
-            failed: None,
-        };
+        let cell = Cell { cpu: Some(cpu), ..Cell::default() };
         TenantsRecord {
             schema: crate::fairness::record::SCHEMA.into(),
             name: "tenants-cpu".into(),

@@ -4,9 +4,9 @@ use evenkeel_experiment::decide::{Claim, Draft, Figure, Mean, Verdict, page};
 use evenkeel_experiment::study::stats::bias_pct;
 
 use super::plan::Which;
-use super::record::{Cell, TenantsRecord};
+use super::record::{Results, TenantsRecord};
 use super::study::{Row, cpu_shares, series};
-use crate::net::measure::Measured;
+use crate::net::measure::{Measured, TenantMeasured};
 
 /// The source's bound on the bias of default machines, percent.
 const BIAS_PCT: f64 = 10.0;
@@ -26,21 +26,13 @@ pub(super) fn verdicts(record: &TenantsRecord, rows: &[Row]) -> Vec<Verdict> {
 }
 
 /// Repetitions of a row that have a result.
-fn cells<'a>(record: &'a TenantsRecord, row: &Row) -> Vec<&'a Cell> {
-    let of_row = |cell: &&Cell| record.points.get(cell.point) == Some(&row.point) && cell.failed.is_none();
-    record.cells.iter().filter(of_row).collect()
-}
-
-fn mean(record: &TenantsRecord, row: &Row, of: impl Fn(&Cell) -> Option<f64>) -> Option<Mean> {
-    Mean::of(&cells(record, row).into_iter().map(of).collect::<Option<Vec<f64>>>()?)
+fn results<'a>(record: &'a TenantsRecord, row: &Row) -> Results<'a> {
+    record.results(record.points.iter().position(|point| *point == row.point).unwrap_or(usize::MAX))
 }
 
 /// The throughput of a point, a value a repetition.
 fn rate(record: &TenantsRecord, row: &Row) -> Option<Mean> {
-    mean(record, row, |cell| {
-        let net = cell.net.as_ref()?;
-        net.transactions_per_s.or(net.mbit_per_s)
-    })
+    results(record, row).net(Measured::throughput)
 }
 
 fn by<'a>(holds: Option<bool>, yes: &'a str, no: &'a str, open: &'a str) -> &'a str {
@@ -53,24 +45,18 @@ fn by<'a>(holds: Option<bool>, yes: &'a str, no: &'a str, open: &'a str) -> &'a 
 
 fn net<'a>(record: &'a TenantsRecord, rows: &'a [Row]) -> Vec<Draft<'a>> {
     let mut all = Vec::new();
-    let throughput_of = |t: &crate::net::measure::TenantMeasured| t.transactions_per_s.or(t.mbit_per_s);
-    let latency_of =
-        |t: &crate::net::measure::TenantMeasured| t.latency.map(|l| l.mean_usec).or(t.latency_mean_usec);
-    type Of<'a> = &'a dyn Fn(&Measured) -> Option<Vec<f64>>;
-    let throughputs = |m: &Measured| m.tenants.iter().map(throughput_of).collect::<Option<Vec<_>>>();
-    let latencies = |m: &Measured| m.tenants.iter().map(latency_of).collect::<Option<Vec<_>>>();
-    let cpus = |m: &Measured| m.tenants.iter().map(|t| t.cpu_pct).collect::<Option<Vec<_>>>();
+    type Of<'a> = &'a dyn Fn(&TenantMeasured) -> Option<f64>;
     let kinds: [(&str, &str, Of<'_>); 3] = [
-        ("bias-throughput", "throughput", &throughputs),
-        ("bias-latency", "latency", &latencies),
-        ("bias-cpu", "CPU load", &cpus),
+        ("bias-throughput", "throughput", &TenantMeasured::throughput),
+        ("bias-latency", "latency", &TenantMeasured::mean_usec),
+        ("bias-cpu", "CPU load", &|tenant| tenant.cpu_pct),
     ];
     for (id, what, of) in kinds {
         let known: Vec<(String, Mean)> = rows
             .iter()
             .filter(|row| row.point.tenants > 1)
             .filter_map(|row| {
-                Some((row.point.to_string(), mean(record, row, |cell| bias_pct(&of(cell.net.as_ref()?)?))?))
+                Some((row.point.to_string(), results(record, row).net(|m| bias_pct(&m.each(of)?))?))
             })
             .collect();
         let Some((point, _)) = known.iter().max_by(|a, b| a.1.value.total_cmp(&b.1.value)) else { continue };
@@ -99,7 +85,7 @@ fn net<'a>(record: &'a TenantsRecord, rows: &'a [Row]) -> Vec<Draft<'a>> {
 
 /// Whole windows in which a tenant got no answer at all, though its flows waited for one; nothing where there was none.
 fn standstill<'a>(record: &'a TenantsRecord, row: &'a Row) -> Option<Draft<'a>> {
-    let cells: Vec<&Measured> = cells(record, row).into_iter().filter_map(|c| c.net.as_ref()).collect();
+    let cells: Vec<&Measured> = results(record, row).0.into_iter().filter_map(|c| c.net.as_ref()).collect();
     let count = |tenant: usize| {
         let windows = cells.iter().filter_map(|m| m.tenants.get(tenant)).flat_map(|t| &t.windows);
         (windows.clone().filter(|n| **n == 0).count(), windows.count())
@@ -199,8 +185,9 @@ fn steering<'a>(record: &TenantsRecord, rows: &[Row], row: &Row) -> Option<Draft
 
 /// How far tenants' mean shares are from those due, percent of the latter: the largest.
 fn deviation(record: &TenantsRecord, row: &Row, due: &[f64]) -> Option<Figure> {
+    let results = results(record, row);
     let off = |tenant: usize| {
-        mean(record, row, |cell| Some(100.0 * (cpu_shares(cell)?.get(tenant)? / due.get(tenant)? - 1.0)))
+        results.mean(|cell| Some(100.0 * (cpu_shares(cell)?.get(tenant)? / due.get(tenant)? - 1.0)))
     };
     let all = (0..due.len()).map(off).collect::<Option<Vec<Mean>>>()?;
     (!all.is_empty()).then(|| evenkeel_experiment::study::sample::deviation(all))

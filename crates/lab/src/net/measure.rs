@@ -73,6 +73,23 @@ pub struct Measured {
     pub host: HostMeasured,
 }
 
+impl Measured {
+    /// Transactions a second, or Mbit/s of a stream.
+    pub fn throughput(&self) -> Option<f64> {
+        self.transactions_per_s.or(self.mbit_per_s)
+    }
+
+    /// Mean latency over all flows, microseconds.
+    pub fn mean_usec(&self) -> Option<f64> {
+        self.latency.map(|latency| latency.mean_usec).or(self.latency_mean_usec)
+    }
+
+    /// A quantity of each tenant; `None` where one does not know it.
+    pub fn each(&self, of: impl Fn(&TenantMeasured) -> Option<f64>) -> Option<Vec<f64>> {
+        self.tenants.iter().map(of).collect()
+    }
+}
+
 /// One tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantMeasured {
@@ -101,6 +118,18 @@ pub struct TenantMeasured {
     pub softirq_pct: Option<f64>,
     /// Packets over its link.
     pub packets: Option<u64>,
+}
+
+impl TenantMeasured {
+    /// Transactions a second, or Mbit/s of a stream.
+    pub fn throughput(&self) -> Option<f64> {
+        self.transactions_per_s.or(self.mbit_per_s)
+    }
+
+    /// Mean latency over its flows, microseconds.
+    pub fn mean_usec(&self) -> Option<f64> {
+        self.latency.map(|latency| latency.mean_usec).or(self.latency_mean_usec)
+    }
 }
 
 /// One flow.
@@ -243,7 +272,8 @@ pub fn measure(
     Ok(sum_up(servers, each, &instants, &windows, results))
 }
 
-fn until(at_ns: u64) {
+/// Waits for an instant of the monotonic clock.
+pub(crate) fn until(at_ns: u64) {
     while monotonic_ns() < at_ns {
         sleep_until(at_ns);
     }
@@ -353,7 +383,7 @@ pub(super) fn charge(softirq_pct: Option<f64>, packets: &[Option<u64>], tenant: 
 }
 
 /// What the host did between two readings of its CPUs.
-pub(super) fn host_between(
+pub(crate) fn host_between(
     before: Option<&[CpuTimes]>,
     after: Option<&[CpuTimes]>,
     wall_ns: f64,

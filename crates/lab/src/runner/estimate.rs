@@ -3,9 +3,9 @@
 
 use evenkeel_experiment::laboratory::{Experiment, Place, Tenant};
 use evenkeel_experiment::record::Host;
-use evenkeel_experiment::study::point::machine;
+use evenkeel_experiment::study::point::{machine, shares};
 use evenkeel_model::credit;
-use evenkeel_model::fair::{FairGroup, FairTask, solve};
+use evenkeel_model::fair::FairGroup;
 
 use super::order::Work;
 use super::work;
@@ -32,19 +32,19 @@ const CONTAINER_S: f64 = 1.5;
 /// known only when it has run. `host` says how fast it is; an upper bound rather than a mean.
 pub fn planned_s(experiment: &Experiment, host: &Host) -> Option<f64> {
     let points = experiment.points().ok()?;
-    let mut sum = AROUND_S;
-    for point in &points {
-        if point.unavailable.is_none() {
-            sum += cell_s(&point.experiment, host)? * f64::from(experiment.repetitions);
-        }
-    }
-    Some(sum)
+    let there = points.iter().filter(|point| point.unavailable.is_none());
+    all_s(there.map(|point| cell_s(&point.experiment, host)), experiment.repetitions)
+}
+
+/// Seconds of all repetitions of a pass over cells, and of what is around them.
+pub(crate) fn all_s(pass: impl Iterator<Item = Option<f64>>, repetitions: u32) -> Option<f64> {
+    Some(AROUND_S + pass.sum::<Option<f64>>()? * f64::from(repetitions))
 }
 
 /// One cell.
 fn cell_s(experiment: &Experiment, host: &Host) -> Option<f64> {
     let tenants = experiment.tenants();
-    let got = shares(experiment, host, &tenants)?;
+    let got = got(experiment, host, &tenants)?;
     let specs = || tenants.iter().map(|tenant| &experiment.tenants[tenant.spec]);
     // Until then at least one of those whose runs are so many seconds long competes.
     let asked_s = specs()
@@ -124,32 +124,20 @@ fn pass_s(max_prime: u64, primes_per_s: f64) -> f64 {
 }
 
 /// CPUs each tenant gets while all of them run.
-fn shares(experiment: &Experiment, host: &Host, tenants: &[Tenant]) -> Option<Vec<f64>> {
+fn got(experiment: &Experiment, host: &Host, tenants: &[Tenant]) -> Option<Vec<f64>> {
     let v2 = host.tenants_v2.unwrap_or(true);
     let factor = experiment.unit_factor(v2).ok()?;
-    let (groups, tasks): (Vec<FairGroup>, Vec<FairTask>) = tenants
-        .iter()
-        .enumerate()
-        .map(|(index, tenant)| {
-            let spec = &experiment.tenants[tenant.spec];
-            let wanted = work::wanted(tenant, spec, factor, v2);
-            let group = FairGroup {
-                parent: None,
-                weight: work::load_weight(wanted.weight, v2),
-                quota_cpus: spec.quota_pct.map(|pct| pct / 100.0),
-                cpus: spec.cpus.clone().or_else(|| experiment.cpus.clone()),
-            };
-            let task = FairTask {
-                group: Some(index),
-                weight: 1024.0,
-                wanted_cpus: f64::INFINITY,
-                threads: spec.threads.max(1),
-                cpus: None,
-            };
-            (group, task)
-        })
-        .unzip();
-    Some(solve(&machine(host)?, &groups, &tasks).ok()?.groups)
+    let competitor = |tenant: &Tenant| {
+        let spec = &experiment.tenants[tenant.spec];
+        let group = FairGroup {
+            parent: None,
+            weight: work::load_weight(work::wanted(tenant, spec, factor, v2).weight, v2),
+            quota_cpus: spec.quota_pct.map(|pct| pct / 100.0),
+            cpus: spec.cpus.clone().or_else(|| experiment.cpus.clone()),
+        };
+        (group, f64::INFINITY, spec.threads.max(1))
+    };
+    shares(&machine(host)?, tenants.iter().map(competitor))
 }
 
 #[cfg(test)]

@@ -104,8 +104,7 @@ pub fn calibrate(host: &mut Host, stop: &AtomicBool) {
 pub fn requirements(experiment: &Experiment, host: &Host) -> Vec<Requirement> {
     let mut all = Vec::new();
     let mut add = |name: &str, met: Option<bool>, evidence: String, consequence: &str| {
-        let consequence = if met == Some(true) { String::new() } else { consequence.to_owned() };
-        all.push(Requirement { name: name.to_owned(), met, evidence, consequence });
+        all.push(Requirement::new(name, met, evidence, consequence));
     };
     let cpus = host.cpus.unwrap_or(1);
     add(

@@ -1,22 +1,17 @@
-//! Runs experiments: plans the cells, runs each, records each when it is done.
-//!
-//! ```text
-//! experiment ─ points × repetitions ─ order ─> cells ─ cell.rs ─> record.json after each
-//! ```
+//! Runs experiments cell by cell ([`bench`]); here those of experiment files: tenants that are released together.
 //!
 //! Nothing of a cell outlives it: processes die with this one (`PR_SET_PDEATHSIG`), cgroups, containers and files are
 //! removed on drop, and the next start removes what a `kill -9` left.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::Topology;
-use evenkeel_experiment::laboratory::{Activation, Experiment, Order, PlannedPoint};
+use evenkeel_experiment::laboratory::{Activation, Experiment, PlannedPoint};
 use evenkeel_experiment::record::{Cell, Host, Point, Record, RecordError, SCHEMA};
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
 
 mod answers;
+pub mod bench;
 mod cell;
 mod command;
 mod docker;
@@ -34,6 +29,9 @@ mod spawn;
 mod steal;
 mod work;
 
+pub(crate) use bench::now;
+pub use bench::{Bench, Passes, Progress, Run};
+pub(crate) use estimate::all_s;
 pub use estimate::planned_s;
 pub use host::{calibrate, facts, online};
 pub use inside::run as run_tenant;
@@ -83,126 +81,127 @@ pub struct About {
     pub sources: Vec<String>,
 }
 
-/// How to run.
-pub struct Options<'a> {
+/// What an experiment runs with.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
     /// What runs `lab tenant ORDER`: normally the running program.
     pub binary: PathBuf,
-    /// The result folder; made when missing.
-    pub folder: PathBuf,
-    /// Begin anew although the folder holds results of this experiment.
-    pub again: bool,
     /// The host's topology, for the record.
     pub topology: Option<Topology>,
     /// What the host does undisturbed, where that was measured before ([`calibrate`]); else it is measured now.
     pub calibrated: Option<Host>,
-    /// Set to end the experiment after cleaning up.
-    pub stop: &'a AtomicBool,
-    /// Told about progress.
-    pub progress: &'a mut dyn FnMut(Progress<'_>),
-}
-
-/// Progress of an experiment.
-#[derive(Debug, Clone, Copy)]
-pub struct Progress<'a> {
-    /// Cells done.
-    pub done: usize,
-    /// Cells in all.
-    pub of: usize,
-    /// The cell at hand.
-    pub label: &'a str,
-    /// Part of it that is done, 0..1.
-    pub part: f64,
 }
 
 /// Runs what is missing of an experiment. The record is complete unless it was stopped.
-pub fn run(experiment: &Experiment, about: &About, options: &mut Options<'_>) -> Result<Record, RunError> {
+pub fn run(
+    experiment: &Experiment,
+    about: &About,
+    options: &Options,
+    run: &mut Run<'_>,
+) -> Result<Record, RunError> {
     let points = experiment.points().map_err(|e| RunError::Usage(e.to_string()))?;
     check(&points)?;
     sweep_stale();
-    let mut record = begin(experiment, about, options, points.len())?;
-    let cells = order(experiment, points.len());
-    let of = cells.len();
-    let mut first = true;
-    for (index, repetition) in cells {
-        if record.has(index, repetition) {
-            continue;
-        }
-        if options.stop.load(Ordering::Relaxed) {
-            return Ok(record);
-        }
-        let planned = &points[index];
-        let label = if planned.label.is_empty() { experiment.name.clone() } else { planned.label.clone() };
-        let done = record.cells.len();
-        let tell = &mut options.progress;
-        let mut part = |part: f64| tell(Progress { done, of, label: &label, part });
-        part(0.0);
-        let Some(cell) = cell_of(planned, repetition, first, &record.host, options, &label, done, of)? else {
-            return Ok(record);
-        };
-        first = false;
-        record.cells.push(cell);
-        if record.is_complete() {
-            record.finished = Some(now());
-        }
-        record.save(&options.folder)?;
-    }
-    Ok(record)
+    let label = |p: &PlannedPoint| if p.label.is_empty() { &experiment.name } else { &p.label }.clone();
+    let passes = Passes {
+        labels: points.iter().map(label).collect(),
+        repetitions: experiment.repetitions,
+        order: experiment.order,
+        seed: experiment.seed,
+    };
+    let stop = run.stop;
+    run.cells(&passes, &mut Laboratory { experiment, about, options, stop, points, released: false })
 }
 
-#[allow(clippy::too_many_arguments)]
-fn cell_of(
-    planned: &PlannedPoint,
-    repetition: u32,
-    first: bool,
-    host: &Host,
-    options: &mut Options<'_>,
-    label: &str,
-    done: usize,
-    of: usize,
-) -> Result<Option<Cell>, RunError> {
-    let point = Point {
-        index: planned.index,
-        label: planned.label.clone(),
-        settings: planned
-            .settings
-            .iter()
-            .map(|(field, value)| (field.clone(), value.as_ref().map_or(serde_json::Value::Null, to_json)))
-            .collect(),
-        unavailable: planned.unavailable.clone().or_else(|| unavailable(&planned.experiment)),
-    };
-    if point.unavailable.is_some() {
-        return Ok(Some(Cell {
-            point,
-            repetition,
-            released_at: None,
-            seconds: 0.0,
-            activation: Vec::new(),
-            tenants: Vec::new(),
-            host: Default::default(),
-            enforcer: None,
-            predicted: None,
-            notes: Vec::new(),
-        }));
+/// The experiment of a file or of a built-in one.
+struct Laboratory<'a> {
+    experiment: &'a Experiment,
+    about: &'a About,
+    options: &'a Options,
+    stop: &'a AtomicBool,
+    points: Vec<PlannedPoint>,
+    /// A cell was run: the instant asked for was the first one's.
+    released: bool,
+}
+
+impl Bench for Laboratory<'_> {
+    type Record = Record;
+
+    fn is_same(&self, record: &Record) -> bool {
+        record.experiment.as_ref() == Some(self.experiment) && record.quick == self.about.quick
     }
-    let progress = &mut options.progress;
-    let mut part = |part: f64| progress(Progress { done, of, label, part });
-    cell::run(
-        &cell::Task {
-            experiment: &planned.experiment,
-            point,
-            repetition,
-            reversed: match planned.experiment.activation {
-                Activation::Written => false,
-                Activation::Reversed => true,
-                Activation::Both => repetition % 2 == 1,
-            },
-            start_at: planned.experiment.start_at.as_deref().filter(|_| first),
-            binary: &options.binary,
+
+    fn begin(&mut self) -> Record {
+        let (experiment, about) = (self.experiment, self.about);
+        let mut host = facts(self.options.topology.as_ref());
+        let requirements = host::requirements(experiment, &host);
+        match &self.options.calibrated {
+            Some(measured) => {
+                host.primes_per_s = measured.primes_per_s;
+                host.primes_per_s_all = measured.primes_per_s_all;
+                host.divisions_per_s = measured.divisions_per_s;
+            }
+            None => calibrate(&mut host, self.stop),
+        }
+        Record {
+            schema: SCHEMA.into(),
+            name: experiment.name.clone(),
+            title: experiment.title.clone(),
+            builtin: about.builtin.clone(),
+            quick: about.quick,
+            sources: about.sources.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            began: now(),
             host,
-            stop: options.stop,
-        },
-        &mut part,
-    )
+            experiment: Some(experiment.clone()),
+            requirements,
+            planned_cells: self.points.len() * experiment.repetitions as usize,
+            ..Record::default()
+        }
+    }
+
+    fn cell(
+        &mut self,
+        record: &mut Record,
+        point: usize,
+        repetition: u32,
+        part: &mut dyn FnMut(f64),
+    ) -> Result<Option<Cell>, RunError> {
+        let first = !std::mem::replace(&mut self.released, true);
+        let planned = &self.points[point];
+        let point = Point {
+            index: planned.index,
+            label: planned.label.clone(),
+            settings: planned
+                .settings
+                .iter()
+                .map(|(field, value)| {
+                    (field.clone(), value.as_ref().map_or(serde_json::Value::Null, to_json))
+                })
+                .collect(),
+            unavailable: planned.unavailable.clone().or_else(|| unavailable(&planned.experiment)),
+        };
+        if point.unavailable.is_some() {
+            return Ok(Some(Cell { point, repetition, ..Cell::default() }));
+        }
+        cell::run(
+            &cell::Task {
+                experiment: &planned.experiment,
+                point,
+                repetition,
+                reversed: match planned.experiment.activation {
+                    Activation::Written => false,
+                    Activation::Reversed => true,
+                    Activation::Both => repetition % 2 == 1,
+                },
+                start_at: planned.experiment.start_at.as_deref().filter(|_| first),
+                binary: &self.options.binary,
+                host: &record.host,
+                stop: self.stop,
+            },
+            part,
+        )
+    }
 }
 
 fn to_json(value: &impl serde::Serialize) -> serde_json::Value {
@@ -258,94 +257,9 @@ pub fn is_program(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| is_file(&dir.join(program)))
 }
 
-/// The record to go on with: the folder's, if it is of the same experiment, else a new one.
-fn begin(
-    experiment: &Experiment,
-    about: &About,
-    options: &mut Options<'_>,
-    points: usize,
-) -> Result<Record, RunError> {
-    let folder = &options.folder;
-    std::fs::create_dir_all(folder)
-        .map_err(|e| RunError::system(format!("cannot make the result folder {}", folder.display()), e))?;
-    if !options.again && folder.join(evenkeel_experiment::record::FILE).exists() {
-        let record = Record::load(folder)?;
-        if record.experiment.as_ref() == Some(experiment) && record.quick == about.quick {
-            return Ok(record);
-        }
-        return Err(RunError::Usage(format!(
-            "{} holds results of another experiment or of other settings; choose another folder (--out DIR), or begin \
-             anew (--again)",
-            folder.display()
-        )));
-    }
-    let mut host = facts(options.topology.as_ref());
-    let requirements = host::requirements(experiment, &host);
-    match &options.calibrated {
-        Some(measured) => {
-            host.primes_per_s = measured.primes_per_s;
-            host.primes_per_s_all = measured.primes_per_s_all;
-            host.divisions_per_s = measured.divisions_per_s;
-        }
-        None => calibrate(&mut host, options.stop),
-    }
-    let record = Record {
-        schema: SCHEMA.into(),
-        name: experiment.name.clone(),
-        title: experiment.title.clone(),
-        builtin: about.builtin.clone(),
-        quick: about.quick,
-        sources: about.sources.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        began: now(),
-        finished: None,
-        host,
-        experiment: Some(experiment.clone()),
-        requirements,
-        planned_cells: points * experiment.repetitions as usize,
-        cells: Vec::new(),
-    };
-    // A full disk or a folder that cannot be written is said before anything is run.
-    record.save(folder)?;
-    Ok(record)
-}
-
-/// The cells in the order in which they are run: each repetition is a pass over all points.
-fn order(experiment: &Experiment, points: usize) -> Vec<(usize, u32)> {
-    let mut cells = Vec::new();
-    for repetition in 0..experiment.repetitions {
-        let mut pass: Vec<usize> = (0..points).collect();
-        if experiment.order == Order::Shuffled {
-            let mut random =
-                rand_pcg::Pcg64::seed_from_u64(experiment.seed.wrapping_add(u64::from(repetition)));
-            pass.shuffle(&mut random);
-        }
-        cells.extend(pass.into_iter().map(|point| (point, repetition)));
-    }
-    cells
-}
-
-/// RFC 3339.
-fn now() -> String {
-    jiff::Timestamp::now().to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_cell_is_run_once_in_an_order_that_depends_on_the_seed_alone() {
-        let experiment = Experiment { repetitions: 3, ..Experiment::new("x", "") };
-        let (a, b) = (order(&experiment, 10), order(&experiment, 10));
-        assert_eq!(a, b);
-        let mut sorted = a.clone();
-        sorted.sort_unstable_by_key(|(p, r)| (*r, *p));
-        assert_eq!(sorted.len(), 30);
-        assert_ne!(a, sorted);
-        let written = Experiment { order: Order::Written, ..experiment };
-        assert_eq!(order(&written, 10), sorted);
-    }
 
     #[test]
     fn programs_are_found_as_a_shell_finds_them() {

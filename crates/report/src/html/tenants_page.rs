@@ -1,8 +1,9 @@
-//! The page on tenants: verdicts first, then a picture a figure, then every number.
+//! The page on tenants: verdicts first, then a picture a figure, then every number; and the same as a document, without pictures.
 
 use maud::{Markup, html};
 
 use super::{figure, page};
+use crate::lab::markdown::{cell, table};
 use crate::svg::{LineChart, line_chart};
 
 /// What the page shows.
@@ -30,9 +31,26 @@ pub struct TenantsPage {
     pub method: Vec<String>,
 }
 
-/// The page as one file.
-pub fn tenants(content: &TenantsPage) -> String {
-    page(&content.title, &body(content))
+impl TenantsPage {
+    /// The page as one file.
+    pub fn html(&self) -> String {
+        page(&self.title, &body(self))
+    }
+
+    /// As a document with GitHub tables.
+    pub fn markdown(&self) -> String {
+        let mut out = format!("# {}\n\n{}\n\n", cell(&self.title), cell(&self.sub));
+        self.verdicts.iter().for_each(|verdict| out += &format!("- {}\n", cell(verdict)));
+        self.missed.iter().for_each(|missed| out += &format!("- Not as in the source: {}\n", cell(missed)));
+        let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        out += &format!("\n{}", table(&columns, 1, self.rows.iter().cloned()));
+        for (point, why) in &self.failed {
+            let why = why.lines().next().unwrap_or("");
+            out += &format!("\nWithout a result: {}: {}\n", cell(point), cell(why));
+        }
+        self.method.iter().for_each(|paragraph| out += &format!("\n{}\n", cell(paragraph)));
+        out
+    }
 }
 
 fn body(content: &TenantsPage) -> Markup {
@@ -81,8 +99,10 @@ mod tests {
             rows: vec![vec!["1 x veth".into(), "?".into()]],
             ..TenantsPage::default()
         };
-        let html = tenants(&content);
+        let html = content.html();
         assert!(html.contains("a &lt;b&gt;") && html.contains("no &lt;qemu&gt;") && !html.contains("<svg"));
         assert!(!html.contains("http://") && !html.contains("https://"), "the page must not load anything");
+        let text = content.markdown();
+        assert!(text.contains("| 1 x veth | ? |") && text.contains("vm: no &lt;qemu&gt;"), "{text}");
     }
 }

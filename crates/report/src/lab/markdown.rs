@@ -44,8 +44,13 @@ pub fn markdown(study: &Study) -> String {
     if !study.title.is_empty() {
         let _ = writeln!(out, "{}\n", cell(&study.title));
     }
-    let _ =
-        writeln!(out, "{}; begun {}; evenkeel {}.\n", cell(&host_line(study)), study.began, study.version);
+    let _ = writeln!(
+        out,
+        "{}; begun {}; evenkeel {}.\n",
+        cell(&host_line(&study.host)),
+        study.began,
+        study.version
+    );
     if !study.verdicts.is_empty() {
         out += "## Verdicts\n\n";
         out += &table(

@@ -2,12 +2,13 @@
 //! study; nothing is computed here.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_experiment::study::{PointStudy, Study, TenantStudy};
+use evenkeel_experiment::record::Host;
+use evenkeel_experiment::study::{PointStudy, TenantStudy};
 
 mod charts;
 mod compare;
 mod csv;
-mod markdown;
+pub(crate) mod markdown;
 mod page;
 mod platforms;
 mod text;
@@ -47,8 +48,7 @@ pub(crate) fn estimate(e: Option<Estimate>) -> String {
 }
 
 /// The host in one line.
-pub(crate) fn host_line(study: &Study) -> String {
-    let h = &study.host;
+pub fn host_line(h: &Host) -> String {
     let mut parts = Vec::new();
     parts.extend(h.name.clone());
     parts.extend(h.cpu_model.clone());

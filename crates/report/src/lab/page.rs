@@ -27,7 +27,7 @@ pub fn page(record: &Record, study: &Study) -> String {
         style { (PreEscaped(charts::STYLE)) (PreEscaped(STYLE)) }
         header {
             h1 { (if study.title.is_empty() { &study.name } else { &study.title }) }
-            p.sub { (study.name) " · " (host_line(study)) " · begun " (study.began.replace('T', " ").split('.').next().unwrap_or("")) " · evenkeel " (study.version) }
+            p.sub { (study.name) " · " (host_line(&study.host)) " · begun " (study.began.replace('T', " ").split('.').next().unwrap_or("")) " · evenkeel " (study.version) }
         }
         div.answer id="answer" { @for text in answer(study) { p { (text) } } }
         @for missed in &study.missed { p.note { (missed) } }
@@ -390,7 +390,7 @@ fn method(study: &Study) -> Markup {
             }
         }
         dl {
-            dt { "Host" } dd { (host_line(study)) }
+            dt { "Host" } dd { (host_line(&study.host)) }
             @if let Some(cores) = study.host.cores { dt { "Cores" } dd { (cores) ", " (study.host.threads_per_core.unwrap_or(1)) " thread(s) each, " (study.host.nodes.unwrap_or(1)) " NUMA node(s)" } }
             @if let Some(memory) = study.host.memory_bytes { dt { "Memory" } dd { (time::bytes(memory)) } }
             @if let Some(rate) = study.host.primes_per_s { dt { "Primes alone" } dd { (number(rate)) " events/s" } }

@@ -36,7 +36,7 @@ pub fn text(study: &Study, width: Option<u16>) -> String {
     let mut out = String::new();
     let title = if study.title.is_empty() { String::new() } else { format!(": {}", study.title) };
     let _ = writeln!(out, "{}{title}", printable(&study.name));
-    let _ = writeln!(out, "{}", printable(&host_line(study)));
+    let _ = writeln!(out, "{}", printable(&host_line(&study.host)));
     let columns = usize::from(width.unwrap_or(100)).min(110);
     if !study.verdicts.is_empty() {
         let _ = writeln!(out);

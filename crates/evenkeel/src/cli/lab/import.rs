@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use evenkeel_experiment::import::{ImportError, Options, import, stamp};
+use evenkeel_experiment::record::CellRecord;
 use jiff::Timestamp;
 
-use super::report::{make, print};
+use super::report::Report;
 use crate::cli::{Failure, Global, Outcome};
 
 /// Study logs of sysbench or openssl runs that others made: one file a tenant.
@@ -58,8 +59,5 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let folder = &args.out;
     std::fs::create_dir_all(folder).map_err(|e| Failure::Cannot(anyhow!("{}: {e}", folder.display())))?;
     record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
-    let study = make(&record, folder)?;
-    print(global.output, &record, &study)?;
-    say!("{}", folder.join("report.html").display());
-    Ok(0)
+    Report::of(&record)?.show(global.output, Some(folder)).map(|()| 0)
 }

@@ -40,7 +40,7 @@ fn rows() -> Vec<Row> {
         name: which.name(),
         about: which.about(),
         sources: &[],
-        seconds: [true, false].map(|quick| Options::defaults(which, quick, count).planned_s().ok()),
+        seconds: [true, false].map(|quick| Options::defaults(which, quick, count).planned_s()),
     });
     builtins.chain(tenants).collect()
 }

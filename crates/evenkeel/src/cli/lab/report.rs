@@ -1,13 +1,14 @@
-//! `evenkeel lab report`: study and reports of a result folder, made anew from its record alone.
+//! `evenkeel lab report`: study and reports of a result folder, made anew from its record alone; and how any studied record is
+//! written and printed.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use evenkeel_experiment::record::{Record, RecordError};
-use evenkeel_experiment::study::{self, Study, study};
+use evenkeel_experiment::record::{CellRecord, Record, RecordError};
+use evenkeel_experiment::study::{self, study};
 use evenkeel_report::lab;
 
-use crate::cli::{Failure, Format, Global, Outcome, show};
+use crate::cli::{Failure, Format, Global, Outcome, show, tenants};
 
 /// Study a result folder and make its reports anew, from its record alone.
 ///
@@ -26,47 +27,100 @@ pub struct Args {
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if evenkeel_lab::fairness::record::is_one(&args.folder) {
-        return crate::cli::tenants::report_again(global, &args.folder);
+        return tenants::report(global, &load(&args.folder)?, folder_of(&args));
     }
-    let record = load(&args.folder)?;
-    let folder = if args.folder.is_dir() {
-        args.folder.as_path()
-    } else {
-        args.folder.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
-    };
-    let study = if args.dry_run { study(&record) } else { make(&record, folder)? };
-    print(global.output, &record, &study)?;
-    if !args.dry_run {
-        say!("{}", folder.join("report.html").display());
-    }
-    Ok(0)
+    Report::of(&load(&args.folder)?)?.show(global.output, folder_of(&args)).map(|()| 0)
+}
+
+/// Where reports are written, if anywhere.
+fn folder_of(args: &Args) -> Option<&Path> {
+    let parent = || args.folder.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = if args.folder.is_dir() { &args.folder } else { parent() };
+    (!args.dry_run).then_some(folder)
 }
 
 /// A record; a folder without one is wrong usage.
-pub(super) fn load(path: &Path) -> Result<Record, Failure> {
-    Record::load(path).map_err(|error| match &error {
-        RecordError::Io { error: io, .. } if io.kind() == std::io::ErrorKind::NotFound => {
-            Failure::Usage(anyhow!("{error}; name a folder that `evenkeel lab run` wrote"))
-        }
+pub(in crate::cli) fn load<R: CellRecord>(path: &Path) -> Result<R, Failure> {
+    R::load(path).map_err(|error| match &error {
+        RecordError::Io { error: io, .. } if io.kind() == std::io::ErrorKind::NotFound => Failure::Usage(
+            anyhow!("{error}; name a folder that `evenkeel lab run` or `evenkeel tenants` wrote"),
+        ),
         RecordError::Form { .. } => Failure::Usage(error.into()),
         RecordError::Io { .. } => Failure::Cannot(error.into()),
     })
 }
 
-/// Studies a record and writes all reports into a folder.
-///
-/// # Errors
-/// A file that cannot be written; earlier ones stay.
-pub(in crate::cli) fn make(record: &Record, folder: &Path) -> Result<Study, Failure> {
-    let study = study(record);
-    let json = serde_json::to_string_pretty(&study).map_err(|e| Failure::Cannot(e.into()))?;
-    write(folder, study::FILE, &(json + "\n"))?;
-    write(folder, "report.html", &lab::page(record, &study))?;
-    write(folder, "report.md", &lab::markdown(&study))?;
-    for (name, text) in lab::csv_files(record, &study) {
-        write(folder, name, &text)?;
+/// Whether all cells are there; else it was interrupted, which is no success.
+pub(in crate::cli) fn complete(record: &impl CellRecord) -> Result<(), Failure> {
+    if record.is_complete() {
+        return Ok(());
     }
-    Ok(study)
+    Err(Failure::No(anyhow!(
+        "interrupted: {} of {} cells done; the same command goes on with the rest",
+        record.cells().len(),
+        record.planned()
+    )))
+}
+
+/// A studied record, as its folder has it and as commands print it.
+pub(in crate::cli) struct Report {
+    json: String,
+    text: String,
+    /// Name of the table that is printed as CSV.
+    csv: &'static str,
+    /// Page, document and tables, by their names.
+    files: Vec<(&'static str, String)>,
+}
+
+impl Report {
+    /// Of a study, for people the text and the files.
+    pub fn new(
+        study: &impl serde::Serialize,
+        text: String,
+        csv: &'static str,
+        files: Vec<(&'static str, String)>,
+    ) -> Result<Self, Failure> {
+        let json = serde_json::to_string_pretty(study).map_err(|e| Failure::Cannot(e.into()))?;
+        Ok(Self { json, text, csv, files })
+    }
+
+    /// Of an experiment of the laboratory.
+    pub fn of(record: &Record) -> Result<Self, Failure> {
+        let study = study(record);
+        let mut files = lab::csv_files(record, &study);
+        files.push(("report.html", lab::page(record, &study)));
+        files.push(("report.md", lab::markdown(&study)));
+        Self::new(&study, lab::text(&study, show::width()), "tenants.csv", files)
+    }
+
+    /// Writes study and reports into a folder. If a file cannot be written, earlier ones stay.
+    pub fn write(&self, folder: &Path) -> Result<(), Failure> {
+        write(folder, study::FILE, &format!("{}\n", self.json))?;
+        self.files.iter().try_for_each(|(name, text)| write(folder, name, text))
+    }
+
+    /// Prints it in the form asked for.
+    pub fn print(&self, format: Format) -> Result<(), Failure> {
+        match format {
+            Format::Text => out!("{}", self.text),
+            Format::Json => outln!("{}", self.json),
+            Format::Csv => {
+                let table = self.files.iter().find(|(name, _)| *name == self.csv);
+                out!("{}", table.map_or("", |(_, text)| text))
+            }
+            Format::Svg => Err(show::no_such_output(format, "lab")),
+        }
+    }
+
+    /// Prints it, and writes it into a folder where one is given.
+    pub fn show(&self, format: Format, folder: Option<&Path>) -> Result<(), Failure> {
+        folder.map_or(Ok(()), |folder| self.write(folder))?;
+        self.print(format)?;
+        if let Some(folder) = folder {
+            say!("report: {}", folder.join("report.html").display());
+        }
+        Ok(())
+    }
 }
 
 /// Writes a file whole or not at all.
@@ -78,20 +132,4 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure
         let _ = std::fs::remove_file(&temporary);
         Failure::Cannot(anyhow!("{}: {error}", folder.join(name).display()))
     })
-}
-
-/// Prints a study in the form asked for.
-pub(in crate::cli) fn print(format: Format, record: &Record, study: &Study) -> Result<(), Failure> {
-    match format {
-        Format::Text => out!("{}", lab::text(study, show::width()))?,
-        Format::Json => {
-            outln!("{}", serde_json::to_string_pretty(study).map_err(|e| Failure::Cannot(e.into()))?)?;
-        }
-        Format::Csv => {
-            let files = lab::csv_files(record, study);
-            out!("{}", files.iter().find(|(name, _)| *name == "tenants.csv").map_or("", |(_, text)| text))?;
-        }
-        Format::Svg => return Err(show::no_such_output(format, "lab")),
-    }
-    Ok(())
 }

@@ -1,18 +1,18 @@
 //! `evenkeel lab run`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use evenkeel_experiment::laboratory::{Experiment, Place};
-use evenkeel_experiment::record::{FILE, Host, Record};
+use evenkeel_experiment::record::{CellRecord, FILE, Host, Record};
 use evenkeel_lab::builtin::{self, Plan};
-use evenkeel_lab::runner::{self, About, Options, Progress, RunError};
+use evenkeel_lab::fairness::plan::Which;
+use evenkeel_lab::runner::{self, About, Options, Run};
 use evenkeel_model::units::UnitList;
-use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{Failure, Format, Global, Outcome, console, stop};
+use super::progress::measured;
+use super::report::{Report, complete};
+use crate::cli::{Failure, Format, Global, Outcome, stop, tenants};
 
 /// Run an experiment: a built-in one by name, or a file (TOML).
 ///
@@ -81,15 +81,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             "lab run gives -o text or json; reports are made from its folder"
         )));
     }
-    if let Some(which) = evenkeel_lab::fairness::plan::Which::named(&args.experiment) {
-        let suffix = if args.quick { "-quick" } else { "" };
-        let folder = Path::new("evenkeel-lab").join(format!("{}{suffix}", which.name()));
-        return crate::cli::tenants::run_builtin(global, which, args.quick, args.out.unwrap_or(folder));
+    let suffix = if args.quick { "-quick" } else { "" };
+    let folder_of = |name: &str| Path::new("evenkeel-lab").join(format!("{name}{suffix}"));
+    if let Some(which) = Which::named(&args.experiment) {
+        let folder = args.out.unwrap_or_else(|| folder_of(which.name()));
+        return tenants::run_builtin(global, which, args.quick, args.again, folder);
     }
     let stop = stop::on_signals()?;
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok();
-    let suffix = if args.quick { "-quick" } else { "" };
-    let folder_of = |name: &str| Path::new("evenkeel-lab").join(format!("{name}{suffix}"));
     let unmeasured = || Host { cpus: u32::try_from(runner::online().len()).ok(), ..Host::default() };
     // How fast the host is decides how much work a built-in experiment holds: one that is resumed keeps its own.
     let built_in = builtin::find(&args.experiment);
@@ -115,45 +114,23 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let binary = std::env::current_exe().map_err(|e| Failure::Cannot(e.into()))?;
     // How long work takes that was not sized for this host is a guess; it only starts the progress bar.
     let guess = Host { primes_per_s: Some(1000.0), ..unmeasured() };
-    let bar = Bar::new(runner::planned_s(&experiment, calibrated.as_ref().unwrap_or(&guess)));
-    let mut tell = |progress: Progress<'_>| bar.show(progress);
-    let mut options = Options {
-        binary,
-        folder: folder.clone(),
-        again: args.again,
-        topology,
-        calibrated,
-        stop,
-        progress: &mut tell,
-    };
-    let record = runner::run(&experiment, &about, &mut options).map_err(failure)?;
-    bar.done();
+    let planned_s = runner::planned_s(&experiment, calibrated.as_ref().unwrap_or(&guess));
+    let options = Options { binary, topology, calibrated };
+    let run = |to: &mut Run<'_>| runner::run(&experiment, &about, &options, to);
+    let record = measured(&folder, args.again, planned_s, run)?;
     // Also of an interrupted experiment: what is there is studied.
-    let study = super::report::make(&record, &folder)?;
+    let report = Report::of(&record)?;
+    report.write(&folder)?;
     match global.output {
         Format::Json => outln!("{:#}", summary(&record, &folder))?,
         _ => {
             print_text(&record, &folder)?;
             outln!()?;
-            super::report::print(global.output, &record, &study)?;
+            report.print(global.output)?;
             outln!("\n{}", folder.join("report.html").display())?;
         }
     }
-    if !record.is_complete() {
-        return Err(Failure::No(anyhow!(
-            "interrupted: {} of {} cells done; the same command goes on with the rest",
-            record.cells.len(),
-            record.planned_cells
-        )));
-    }
-    Ok(0)
-}
-
-fn failure(error: RunError) -> Failure {
-    match error {
-        RunError::Usage(_) => Failure::Usage(error.into()),
-        _ => Failure::Cannot(error.into()),
-    }
+    complete(&record).map(|()| 0)
 }
 
 fn from_builtin(
@@ -262,58 +239,6 @@ fn install(experiment: &Experiment) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Progress with the time left, on a terminal.
-struct Bar {
-    bar: Option<ProgressBar>,
-    begun: Instant,
-    /// How long all of it should take, seconds.
-    planned_s: Option<f64>,
-    /// Cells that were done before.
-    before: std::cell::Cell<Option<f64>>,
-}
-
-impl Bar {
-    fn new(planned_s: Option<f64>) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(1000), console::progress_target());
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
-                bar.set_style(style);
-            }
-            bar
-        });
-        Self { bar, begun: Instant::now(), planned_s, before: std::cell::Cell::new(None) }
-    }
-
-    fn show(&self, progress: Progress<'_>) {
-        let Some(bar) = &self.bar else { return };
-        let at = (progress.done as f64 + progress.part.min(1.0)) / progress.of.max(1) as f64;
-        let before = self.before.get().unwrap_or(at);
-        self.before.set(Some(before));
-        bar.set_position((at * 1000.0) as u64);
-        let seconds = if at > before + 0.05 {
-            Some(self.begun.elapsed().as_secs_f64() * (1.0 - at) / (at - before))
-        } else {
-            self.planned_s.map(|seconds| seconds * (1.0 - at))
-        };
-        let left = seconds.map_or_else(String::new, |seconds| {
-            format!("about {} left", humantime::format_duration(Duration::from_secs(seconds.min(1e7) as u64)))
-        });
-        bar.set_message(format!("cell {} of {}: {}  {left}", progress.done + 1, progress.of, progress.label));
-    }
-
-    fn done(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.done();
-    }
 }
 
 fn summary(record: &Record, folder: &Path) -> serde_json::Value {

@@ -6,13 +6,14 @@ use std::sync::atomic::AtomicBool;
 use anyhow::anyhow;
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::laboratory::Experiment;
-use evenkeel_experiment::record::Host;
-use evenkeel_experiment::study::study;
+use evenkeel_experiment::record::{CellRecord, Host};
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
-use evenkeel_lab::runner::{self, About, RunError};
+use evenkeel_lab::runner::{self, About};
 use evenkeel_model::sim::{Generation, Kernel};
 
+use crate::cli::lab::progress::failure;
+use crate::cli::lab::report::Report;
 use crate::cli::{Failure, Global, Outcome};
 
 /// What is simulated, for experiments whose file does not say so.
@@ -155,22 +156,11 @@ fn show(
     args: &TenantArgs,
 ) -> Outcome {
     experiment.seed = seed.unwrap_or(experiment.seed);
-    let record = runner::simulate(&experiment, about, host, &mut |_| {}).map_err(|error| match &error {
-        RunError::Usage(_) => Failure::Usage(error.into()),
-        _ => Failure::Cannot(error.into()),
-    })?;
-    let study = match &args.out {
-        Some(folder) => {
-            std::fs::create_dir_all(folder)
-                .map_err(|e| Failure::Cannot(anyhow!("cannot make {}: {e}", folder.display())))?;
-            record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
-            crate::cli::lab::report::make(&record, folder)?
-        }
-        None => study(&record),
-    };
-    crate::cli::lab::report::print(global.output, &record, &study)?;
+    let record = runner::simulate(&experiment, about, host, &mut |_| {}).map_err(failure)?;
     if let Some(folder) = &args.out {
-        say!("{}", folder.join("report.html").display());
+        std::fs::create_dir_all(folder)
+            .map_err(|e| Failure::Cannot(anyhow!("cannot make {}: {e}", folder.display())))?;
+        record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
     }
-    Ok(0)
+    Report::of(&record)?.show(global.output, args.out.as_deref()).map(|()| 0)
 }

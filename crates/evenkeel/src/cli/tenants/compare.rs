@@ -5,6 +5,8 @@ use evenkeel_lab::fairness::study::{Row, Study, agree};
 use evenkeel_report::{Field, Table};
 use serde::Serialize;
 
+use super::show::with_interval;
+
 /// One figure at one point, in both runs.
 #[derive(Debug, Serialize)]
 pub struct Compared {
@@ -45,13 +47,7 @@ pub fn compare(first: &Study, second: &Study) -> Vec<Compared> {
 
 /// For people.
 pub fn text(compared: &[Compared]) -> String {
-    let shown = |e: &Estimate| {
-        if e.low.is_finite() {
-            format!("{:.1} ({:.1} to {:.1})", e.value, e.low.max(0.0), e.high)
-        } else {
-            format!("{:.1}", e.value)
-        }
-    };
+    let shown = |e: &Estimate| with_interval(e, 1);
     let table = Table::new(vec![
         Field::text("point", "POINT", |c: &Compared| c.point.clone()),
         Field::text("figure", "FIGURE", |c: &Compared| c.figure.to_owned()),

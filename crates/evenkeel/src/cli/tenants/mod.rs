@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use evenkeel_actuate::{Actuator, Linux};
-use evenkeel_base::{Change, CpuSet, NetKnob, Plan, Setting, Target};
-use evenkeel_experiment::record::Host;
-use evenkeel_kernfs::{Root, sysfs};
+use evenkeel_base::{Change, NetKnob, Plan, Setting, Target};
 use evenkeel_lab::fairness::plan::{Options, Which};
 use evenkeel_lab::fairness::record::TenantsRecord;
-use evenkeel_lab::fairness::run::{Bench, FlowTable, RunError, run as run_experiment};
+use evenkeel_lab::fairness::run::{Tools, run as run_experiment};
 use evenkeel_lab::fairness::study::study;
 use evenkeel_lab::net::tools::Traffic;
 use evenkeel_lab::net::wiring::Nic;
+use evenkeel_lab::runner;
 use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
-use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Failure, Format, Global, Outcome, console, stop};
+use super::lab::progress::measured;
+use super::lab::report::{complete, load};
+use super::{Failure, Format, Global, Outcome};
 
 mod compare;
 mod show;
@@ -66,6 +66,9 @@ pub struct Sweep {
     /// Result folder; tenants-net or tenants-cpu here, unless given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Begin anew although the folder holds results.
+    #[arg(long)]
+    again: bool,
     /// The short form, within a minute: no virtual machines, fewer kinds and repetitions.
     #[arg(long)]
     quick: bool,
@@ -120,42 +123,36 @@ enum OffOn {
     On,
 }
 
+/// What is given, in place of the default.
+fn set<T: Clone>(to: &mut T, given: &Option<T>) {
+    if let Some(given) = given {
+        to.clone_from(given);
+    }
+}
+
+/// Numbers without 0, which stands for none.
+fn some(numbers: &Option<Vec<usize>>) -> Option<Vec<usize>> {
+    numbers.as_ref().map(|numbers| numbers.iter().copied().filter(|n| *n > 0).collect())
+}
+
 impl Sweep {
     fn options(&self, which: Which, cpus: u32) -> Result<Options, Failure> {
         let mut options = Options::defaults(which, self.quick, cpus);
-        let set = |to: &mut Vec<usize>, from: &Option<Vec<usize>>| {
-            if let Some(from) = from {
-                to.clone_from(from);
-            }
-        };
         set(&mut options.tenants, &self.tenants);
-        if let Some(vms) = &self.vms {
-            options.vms = vms.iter().copied().filter(|n| *n > 0).collect();
+        set(&mut options.traffic, &self.traffic);
+        // Said apart from a number of machines that was asked for.
+        if options.traffic != Traffic::Rr {
+            options.vms.clear();
         }
-        if let Some(traffic) = self.traffic {
-            options.traffic = traffic;
-            // Said apart from a number of machines that was asked for.
-            if traffic != Traffic::Rr && self.vms.is_none() {
-                options.vms.clear();
-            }
-        }
-        if let Some(containers) = &self.containers {
-            options.containers = containers.iter().copied().filter(|n| *n > 0).collect();
-        }
-        if let Some(nics) = &self.vm_nic {
-            options.vm_nics.clone_from(nics);
-        }
-        if let Some(nics) = &self.nic {
-            options.nics.clone_from(nics);
-        }
-        if let Some(vcpus) = &self.vcpus {
-            options.vcpus.clone_from(vcpus);
-        }
-        if let Some(rps) = &self.rps {
-            options.rps = rps.iter().map(|choice| *choice == OffOn::On).collect();
-        }
-        options.flows = self.flows.unwrap_or(options.flows);
-        options.repetitions = self.repetitions.unwrap_or(options.repetitions);
+        set(&mut options.vms, &some(&self.vms));
+        set(&mut options.containers, &some(&self.containers));
+        set(&mut options.vm_nics, &self.vm_nic);
+        set(&mut options.nics, &self.nic);
+        set(&mut options.vcpus, &self.vcpus);
+        let rps = |choices: &Vec<OffOn>| choices.iter().map(|choice| *choice == OffOn::On).collect();
+        set(&mut options.rps, &self.rps.as_ref().map(rps));
+        set(&mut options.flows, &self.flows);
+        set(&mut options.repetitions, &self.repetitions);
         options.accel = self.accel;
         if let Some(seconds) = self.seconds {
             if !(0.1..=86_400.0).contains(&seconds) {
@@ -179,29 +176,24 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         What::Net(sweep) => experiment(global, Which::TenantsNet, &sweep),
         What::Cpu(sweep) => experiment(global, Which::TenantsCpu, &sweep),
         What::Compare { first, second } => compare_runs(global, &first, &second),
-        What::Report { dir } => {
-            let record = TenantsRecord::load(&dir).map_err(|e| Failure::Usage(e.into()))?;
-            finish(global, &dir, &record)
-        }
+        What::Report { dir } => report(global, &load(&dir)?, Some(&dir)),
     }
 }
 
 /// Runs one of the two with its defaults: for `lab run`.
-pub fn run_builtin(global: &Global, which: Which, quick: bool, dir: PathBuf) -> Outcome {
-    if matches!(global.output, Format::Svg) {
-        return Err(Failure::Usage(anyhow!("the pictures are in report.html: use -o text, json or csv")));
-    }
-    experiment(global, which, &Sweep { quick, dir: Some(dir), ..Sweep::default() })
+pub fn run_builtin(global: &Global, which: Which, quick: bool, again: bool, dir: PathBuf) -> Outcome {
+    experiment(global, which, &Sweep { quick, again, dir: Some(dir), ..Sweep::default() })
 }
 
-/// Studies and reports a folder again: for `lab report`.
-pub fn report_again(global: &Global, dir: &Path) -> Outcome {
-    let record = TenantsRecord::load(dir).map_err(|e| Failure::Usage(e.into()))?;
-    finish(global, dir, &record)
+/// Studies a record, prints the study, and writes the reports into a folder where one is given.
+pub fn report(global: &Global, record: &TenantsRecord, folder: Option<&Path>) -> Outcome {
+    let study = study(record);
+    show::report(record, &study)?.show(global.output, folder)?;
+    complete(record)?;
+    Ok(u8::from(study.rows.is_empty()))
 }
 
 fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
-    let load = |dir: &Path| TenantsRecord::load(dir).map_err(|e| Failure::Usage(e.into()));
     let (first, second) = (study(&load(first)?), study(&load(second)?));
     let compared = compare::compare(&first, &second);
     if compared.is_empty() {
@@ -220,9 +212,7 @@ fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
 }
 
 fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
-    let root = Root::host();
-    let cpus = online(&root)?;
-    let options = sweep.options(which, cpus.len() as u32)?;
+    let options = sweep.options(which, u32::try_from(runner::online().len()).unwrap_or(u32::MAX))?;
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::Cannot(anyhow!(
             "tenants are network namespaces and cgroups, which need root: run as root"
@@ -231,89 +221,17 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
     let folder =
         sweep.out.clone().or_else(|| sweep.dir.clone()).unwrap_or_else(|| PathBuf::from(which.name()));
     let binary = std::env::current_exe().context("own path")?;
-    let stop = stop::on_signals()?;
-    let bar = bar();
-    let mut table = Table::open(&global.state_dir.join("lab"));
-    let mut progress = |done: usize, all: usize, point: &evenkeel_lab::fairness::plan::Point| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-        bar.set_message(point.to_string());
-    };
-    let mut bench = Bench {
-        binary: &binary,
-        cache: &global.state_dir.join("vm"),
-        host: host(&root, &cpus),
-        cpus,
-        stop,
-        table: &mut table,
-        progress: &mut progress,
-    };
-    let record = run_experiment(&options, &folder, &mut bench).map_err(|error| match error {
-        RunError::Options(_) | RunError::Other { .. } => Failure::Usage(error.into()),
-        RunError::Record(_) | RunError::Missing(_) => Failure::Cannot(error.into()),
-    });
-    drop(table);
-    bar.finish_and_clear();
-    finish(global, &folder, &record?)
-}
-
-fn finish(global: &Global, folder: &Path, record: &TenantsRecord) -> Outcome {
-    let study = study(record);
-    show::write(folder, record, &study)
-        .with_context(|| format!("cannot write the report to {}", folder.display()))?;
-    match global.output {
-        Format::Json => {
-            let json = serde_json::to_string_pretty(&study).map_err(|e| Failure::Cannot(e.into()))?;
-            outln!("{json}")?;
-        }
-        Format::Csv => out!("{}", show::csv(&study))?,
-        Format::Text | Format::Svg => out!("{}", show::text(&study))?,
-    }
-    say!("report: {}", folder.join("report.html").display());
-    if !record.is_complete() {
-        return Err(Failure::No(anyhow!(
-            "interrupted after {} cells; give the same command again to go on",
-            record.cells.len()
-        )));
-    }
-    Ok(u8::from(study.rows.is_empty()))
-}
-
-fn online(root: &Root) -> Result<CpuSet, Failure> {
-    let cpus = sysfs::read_list(root, &format!("{}/online", sysfs::CPU_DIR))
-        .map_err(|e| Failure::Cannot(e.into()))?;
-    Ok(cpus.filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| CpuSet::first_n(1)))
-}
-
-/// What can be said of the host without looking long.
-fn host(root: &Root, cpus: &CpuSet) -> Host {
-    let cpuinfo = root.read("proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        cpuinfo
-            .lines()
-            .find_map(|l| l.strip_prefix(name)?.trim_start().strip_prefix(':').map(|v| v.trim().to_owned()))
-    };
-    let memory = root.read("proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:").map(str::to_owned))?;
-        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
-    });
-    Host {
-        name: root.read("proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()),
-        cpu_model: field("model name"),
-        arch: Some(std::env::consts::ARCH.to_owned()),
-        cpus: Some(cpus.len() as u32),
-        kernel: sysfs::read_release(root).ok(),
-        virtual_machine: field("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
-        memory_bytes: memory,
-        ..Host::default()
-    }
-}
-
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(0), console::progress_target());
-    let style = ProgressStyle::with_template("{pos}/{len} [{bar:30}] {msg} (about {eta} left)");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+    let record = measured(&folder, sweep.again, options.planned_s(), |to| {
+        let mut table = Table::open(&global.state_dir.join("lab"));
+        let tools = Tools {
+            binary: &binary,
+            cache: &global.state_dir.join("vm"),
+            topology: evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok(),
+            flow_table: &mut |on| table.set(on),
+        };
+        run_experiment(&options, tools, to)
+    })?;
+    report(global, &record, Some(&folder))
 }
 
 /// The host's table of sockets' flows, set through the journal.
@@ -336,20 +254,8 @@ impl Table {
         });
         Self { opened }
     }
-}
 
-/// However the experiment ends, by a panic too.
-impl Drop for Table {
-    fn drop(&mut self) {
-        if let Ok(actuator) = std::mem::replace(&mut self.opened, Err("closed".to_owned())) {
-            for line in super::net::problems(&actuator.close()) {
-                say!("evenkeel: {line}");
-            }
-        }
-    }
-}
-
-impl FlowTable for Table {
+    /// Makes it large enough, or puts it back.
     fn set(&mut self, on: bool) -> Result<(), String> {
         let actuator = self.opened.as_mut().map_err(|error| error.clone())?;
         let entries = evenkeel_lab::net::steering::SOCK_FLOW_ENTRIES.to_string();
@@ -362,5 +268,16 @@ impl FlowTable for Table {
         let report = actuator.set(&Plan { changes, ..Plan::default() }, &|_| true);
         let refused = report.problems().next().map(|(_, why)| why);
         refused.or_else(|| super::net::problems(&report.back).into_iter().next()).map_or(Ok(()), Err)
+    }
+}
+
+/// However the experiment ends, by a panic too.
+impl Drop for Table {
+    fn drop(&mut self) {
+        if let Ok(actuator) = std::mem::replace(&mut self.opened, Err("closed".to_owned())) {
+            for line in super::net::problems(&actuator.close()) {
+                say!("evenkeel: {line}");
+            }
+        }
     }
 }

@@ -1,56 +1,70 @@
 //! A study as text, tables and page.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
 use evenkeel_base::run::Estimate;
+use evenkeel_experiment::record::Requirement;
 use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::fairness::study::{Row, Study, series};
-use evenkeel_report::html::{TenantsPage, tenants};
+use evenkeel_report::html::TenantsPage;
+use evenkeel_report::lab::host_line;
 use evenkeel_report::svg::{Line, LineChart};
-use evenkeel_report::{Field, Table};
+use evenkeel_report::{Field, Table, Value};
 
-type Figure = (&'static str, &'static str, usize, fn(&Row) -> Option<Estimate>);
+use crate::cli::Failure;
+use crate::cli::lab::report::Report;
 
-/// Every figure: name in documents, heading, decimals.
+/// One of a row's figures.
+struct Figure {
+    /// Names in documents: of the value and of the ends of its interval.
+    names: [&'static str; 3],
+    heading: &'static str,
+    decimals: usize,
+    of: fn(&Row) -> Option<Estimate>,
+}
+
+macro_rules! figure {
+    ($field:ident, $heading:literal, $decimals:literal) => {
+        Figure {
+            names: [
+                stringify!($field),
+                concat!(stringify!($field), "_low"),
+                concat!(stringify!($field), "_high"),
+            ],
+            heading: $heading,
+            decimals: $decimals,
+            of: |row| row.$field,
+        }
+    };
+}
+
 const FIGURES: [Figure; 15] = [
-    ("transactions_per_s", "TRANS/S", 0, |r| r.transactions_per_s),
-    ("mbit_per_s", "MBIT/S", 0, |r| r.mbit_per_s),
-    ("latency_mean_usec", "MEAN US", 1, |r| r.latency_mean_usec),
-    ("latency_p50_usec", "P50 US", 1, |r| r.latency_p50_usec),
-    ("latency_p99_usec", "P99 US", 1, |r| r.latency_p99_usec),
-    ("cpu_pct", "CPU %", 1, |r| r.cpu_pct),
-    ("spread", "ON CPUS", 2, |r| r.spread),
-    ("softirq_pct", "IRQ %", 1, |r| r.softirq_pct),
-    ("bias_transactions_pct", "BIAS T %", 1, |r| r.bias_transactions_pct),
-    ("bias_latency_pct", "BIAS L %", 1, |r| r.bias_latency_pct),
-    ("bias_cpu_pct", "BIAS CPU %", 1, |r| r.bias_cpu_pct),
-    ("bias_softirq_pct", "BIAS IRQ %", 1, |r| r.bias_softirq_pct),
-    ("jain", "JAIN", 4, |r| r.jain),
-    ("weight_error_pct", "OFF WEIGHT %", 2, |r| r.weight_error_pct),
-    ("feasible_error_pct", "OFF FEASIBLE %", 2, |r| r.feasible_error_pct),
+    figure!(transactions_per_s, "TRANS/S", 0),
+    figure!(mbit_per_s, "MBIT/S", 0),
+    figure!(latency_mean_usec, "MEAN US", 1),
+    figure!(latency_p50_usec, "P50 US", 1),
+    figure!(latency_p99_usec, "P99 US", 1),
+    figure!(cpu_pct, "CPU %", 1),
+    figure!(spread, "ON CPUS", 2),
+    figure!(softirq_pct, "IRQ %", 1),
+    figure!(bias_transactions_pct, "BIAS T %", 1),
+    figure!(bias_latency_pct, "BIAS L %", 1),
+    figure!(bias_cpu_pct, "BIAS CPU %", 1),
+    figure!(bias_softirq_pct, "BIAS IRQ %", 1),
+    figure!(jain, "JAIN", 4),
+    figure!(weight_error_pct, "OFF WEIGHT %", 2),
+    figure!(feasible_error_pct, "OFF FEASIBLE %", 2),
 ];
 
-fn table(study: &Study) -> Table<Row> {
-    let mut fields = vec![
-        Field::text("point", "POINT", |row: &Row| row.series.clone()),
-        Field::integer("tenants", "N", |row: &Row| i64::try_from(row.point.tenants).ok()),
-    ];
-    for (key, heading, decimals, of) in FIGURES {
-        if study.rows.iter().any(|row| of(row).is_some()) {
-            fields.push(Field::number(key, heading, decimals, move |row: &Row| of(row).map(|e| e.value)));
-        }
-    }
-    if study.rows.iter().any(|row| row.of_bare_metal_pct.is_some()) {
-        fields.push(Field::number("of_bare_metal_pct", "OF BARE %", 0, |row: &Row| row.of_bare_metal_pct));
-    }
-    Table::new(fields)
+/// A study as its folder has it and as commands print it.
+pub fn report(record: &TenantsRecord, study: &Study) -> Result<Report, Failure> {
+    let page = page(record, study);
+    let csv = table(study).csv(&study.rows);
+    let files = vec![("points.csv", csv), ("report.html", page.html()), ("report.md", page.markdown())];
+    Report::new(study, text(study), "points.csv", files)
 }
 
 /// For people.
-pub fn text(study: &Study) -> String {
+fn text(study: &Study) -> String {
     let mut out = format!("{}, begun {}\n\n", study.name, study.began);
     out += &table(study).text(&study.rows, None);
     out.push('\n');
@@ -66,92 +80,50 @@ pub fn text(study: &Study) -> String {
     out
 }
 
-/// Every figure with its interval, comma-separated.
-pub fn csv(study: &Study) -> String {
-    let mut out = String::from("point,tenants,vcpus,rps,repetitions");
-    for (key, ..) in FIGURES {
-        out += &format!(",{key},{key}_low,{key}_high");
+/// Every figure, those that any point has also for people.
+fn table(study: &Study) -> Table<Row> {
+    let shown = |field: Field<Row>, any: bool| if any { field } else { field.documents_only() };
+    let mut fields = vec![
+        Field::text("point", "POINT", |row: &Row| row.series.clone()),
+        Field::integer("tenants", "N", |row: &Row| i64::try_from(row.point.tenants).ok()),
+        Field::integer("vcpus", "", |row: &Row| row.point.vcpus.map(i64::from)).documents_only(),
+        Field::new("rps", "", |row: &Row| Value::Bool(row.point.rps)).documents_only(),
+        Field::integer("repetitions", "", |row: &Row| i64::try_from(row.repetitions).ok()).documents_only(),
+    ];
+    for Figure { names: [value, low, high], heading, decimals, of } in FIGURES {
+        let any = study.rows.iter().any(|row| of(row).is_some());
+        let number = |name, of: fn(&Row) -> Option<Estimate>, end: fn(Estimate) -> f64| {
+            Field::number(name, heading, decimals, move |row: &Row| of(row).map(end))
+        };
+        fields.push(shown(number(value, of, |e| e.value), any));
+        fields.push(number(low, of, |e| e.low).documents_only());
+        fields.push(number(high, of, |e| e.high).documents_only());
     }
-    out += ",of_bare_metal_pct\n";
-    for row in &study.rows {
-        let vcpus = row.point.vcpus.map_or_else(String::new, |n| n.to_string());
-        out += &format!(
-            "\"{}\",{},{vcpus},{},{}",
-            row.series, row.point.tenants, row.point.rps, row.repetitions
-        );
-        for (.., of) in FIGURES {
-            let finite = |value: f64| if value.is_finite() { format!("{value:.4}") } else { String::new() };
-            match of(row) {
-                Some(e) => out += &format!(",{},{},{}", finite(e.value), finite(e.low), finite(e.high)),
-                None => out += ",,,",
-            }
-        }
-        out += &format!(",{}\n", row.of_bare_metal_pct.map_or_else(String::new, |pct| format!("{pct:.2}")));
-    }
-    out
-}
-
-/// Writes study, report and tables beside the record.
-pub fn write(folder: &Path, record: &TenantsRecord, study: &Study) -> io::Result<()> {
-    let json = serde_json::to_string_pretty(study).map_err(io::Error::other)?;
-    fs::write(folder.join("study.json"), json + "\n")?;
-    fs::write(folder.join("points.csv"), csv(study))?;
-    fs::write(folder.join("report.md"), markdown(study))?;
-    fs::write(folder.join("report.html"), tenants(&page(record, study)))
+    let bare = Field::number("of_bare_metal_pct", "OF BARE %", 0, |row: &Row| row.of_bare_metal_pct);
+    fields.push(shown(bare, study.rows.iter().any(|row| row.of_bare_metal_pct.is_some())));
+    Table::new(fields)
 }
 
 fn columns(study: &Study) -> Vec<Figure> {
-    FIGURES.into_iter().filter(|(.., of)| study.rows.iter().any(|row| of(row).is_some())).collect()
+    FIGURES.into_iter().filter(|figure| study.rows.iter().any(|row| (figure.of)(row).is_some())).collect()
 }
 
-fn heading(key: &str) -> String {
-    key.replace("_per_s", "/s").replace("_pct", " %").replace("_usec", ", us").replace('_', " ")
+fn heading(figure: &Figure) -> String {
+    let name = figure.names[0];
+    name.replace("_per_s", "/s").replace("_pct", " %").replace("_usec", ", us").replace('_', " ")
 }
 
-fn cells(study: &Study) -> Vec<Vec<String>> {
-    let columns = columns(study);
-    let of_row = |row: &Row| {
-        let mut cells = vec![row.point.to_string()];
-        cells.extend(columns.iter().map(|(.., decimals, of)| match of(row) {
-            Some(e) if e.low.is_finite() => {
-                format!("{:.decimals$} ({:.decimals$} – {:.decimals$})", e.value, e.low.max(0.0), e.high)
-            }
-            Some(e) => format!("{:.decimals$}", e.value),
-            None => "?".into(),
-        }));
-        cells
-    };
-    study.rows.iter().map(of_row).collect()
-}
-
-fn markdown(study: &Study) -> String {
-    let columns = columns(study);
-    let mut out = format!("# {}\n\nBegun {}.\n\n", study.name, study.began);
-    for verdict in &study.verdicts {
-        out += &format!("- {verdict}\n");
+/// A value with its interval, where it has one.
+pub fn with_interval(e: &Estimate, decimals: usize) -> String {
+    if e.low.is_finite() {
+        format!("{:.decimals$} ({:.decimals$} to {:.decimals$})", e.value, e.low.max(0.0), e.high)
+    } else {
+        format!("{:.decimals$}", e.value)
     }
-    for missed in missed(study) {
-        out += &format!("- Not as in the source: {missed}\n");
-    }
-    out += "\n| point |";
-    columns.iter().for_each(|(key, ..)| out += &format!(" {} |", heading(key)));
-    out += "\n|---|";
-    out += &"---:|".repeat(columns.len());
-    out.push('\n');
-    for row in cells(study) {
-        out += &format!("| {} |\n", row.join(" | "));
-    }
-    for (point, why) in &study.failed {
-        out += &format!("\nWithout a result: {point}: {}\n", why.lines().next().unwrap_or(""));
-    }
-    out + &format!("\nSoftirq time is charged to tenants by: {}.\n", study.softirq_method)
 }
 
 fn missed(study: &Study) -> Vec<String> {
-    let of = |r: &evenkeel_experiment::record::Requirement| {
-        format!("{}: {}. {}", r.name, r.evidence, r.consequence)
-    };
-    study.requirements.iter().filter(|r| r.met != Some(true)).map(of).collect()
+    study.requirements.iter().filter_map(Requirement::missed).collect()
 }
 
 fn chart(study: &Study, y: &str, of: fn(&Row) -> Option<Estimate>) -> LineChart {
@@ -196,27 +168,23 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
             ("Bias of CPU time over weight: (max - min) / mean over tenants.", "%", |r| r.bias_cpu_pct),
         ]
     };
-    let host = &study.host;
-    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
     let timing = &record.options.timing;
-    let mut facts = vec![
-        ("Processor".to_owned(), known(&host.cpu_model)),
-        ("CPUs".into(), host.cpus.map_or_else(|| "unknown".into(), |n| n.to_string())),
-        ("Kernel".into(), known(&host.kernel)),
-        (
-            "Measured".into(),
-            format!(
-                "{} windows of {:?} after {:?} of warm-up, {} repetitions",
-                timing.windows, timing.window, timing.warmup, record.options.repetitions
-            ),
+    let mut facts = vec![(
+        "Measured".to_owned(),
+        format!(
+            "{} windows of {:?} after {:?} of warm-up, {} repetitions",
+            timing.windows, timing.window, timing.warmup, record.options.repetitions
         ),
-    ];
+    )];
     if net {
         facts.push(("Flows".into(), record.options.flows.to_string()));
         facts.push(("Traffic".into(), record.options.traffic.name().to_owned()));
     }
-    let mut columns: Vec<String> = vec!["point".into()];
-    columns.extend(self::columns(study).iter().map(|(key, ..)| heading(key)));
+    let columns = self::columns(study);
+    let of_row = |row: &Row| {
+        let figure = |f: &Figure| (f.of)(row).map_or_else(|| "?".into(), |e| with_interval(&e, f.decimals));
+        [row.point.to_string()].into_iter().chain(columns.iter().map(figure)).collect()
+    };
     TenantsPage {
         title: if net {
             "Do tenants get equal shares of the network?"
@@ -224,7 +192,7 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
             "Do weights hold between tenants?"
         }
         .into(),
-        sub: format!("{} on {}, begun {}", study.name, known(&host.name), study.began),
+        sub: format!("{} · {} · begun {}", study.name, host_line(&study.host), study.began),
         verdicts: study.verdicts.clone(),
         missed: missed(study),
         facts,
@@ -233,8 +201,8 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
             .filter(|(.., of)| study.rows.iter().any(|row| of(row).is_some()))
             .map(|(caption, y, of)| ((*caption).to_owned(), chart(study, y, *of)))
             .collect(),
-        columns,
-        rows: cells(study),
+        columns: ["point".to_owned()].into_iter().chain(columns.iter().map(heading)).collect(),
+        rows: study.rows.iter().map(of_row).collect(),
         failed: study.failed.clone(),
         method: method(net, study),
     }
@@ -243,7 +211,7 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
 fn method(net: bool, study: &Study) -> Vec<String> {
     let mut method = vec![
         "Values are means over repetitions, each with everything started anew; intervals are Student's t at 95 %. The \
-         order of points turns from one repetition to the next."
+         order of points changes from one repetition to the next."
             .to_owned(),
     ];
     if net {
