@@ -138,7 +138,7 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
 
 fn fill(
     cell: &mut Cell,
-    experiment: &evenkeel_experiment::laboratory::Experiment,
+    experiment: &evenkeel_experiment::file::Experiment,
     world: &World,
     random: &mut Random,
 ) {

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::laboratory::Experiment;
+use crate::file::Experiment;
 use serde::{Deserialize, Serialize};
 
 pub mod disk;

@@ -2,7 +2,7 @@
 //! recipe (greedy placement, then nice in proportion to load), and with what suits today's kernels better.
 
 use evenkeel_base::{CpuSet, Nice};
-use evenkeel_experiment::laboratory::{Experiment, Place, Sweep, SweepPoint, TenantSpec};
+use evenkeel_experiment::file::{Experiment, Place, Sweep, SweepPoint, TenantSpec};
 use evenkeel_experiment::study::verdict::advisor::{DEFAULT, OF, PLACEMENT, RECIPE, SLICES};
 use evenkeel_policy::{placement, priority};
 

@@ -2,7 +2,7 @@
 //! here with a `BUILTIN`, and a line in `BUILTINS`.
 
 use evenkeel_base::{CpuSet, Topology};
-use evenkeel_experiment::laboratory::{Experiment, TenantSpec};
+use evenkeel_experiment::file::{Experiment, TenantSpec};
 use evenkeel_experiment::record::Host;
 
 mod advisor;

@@ -1,7 +1,7 @@
 //! How long an experiment will take, before anything is run: what its tenants were asked for, the fair share each gets
 //! while all of them run, and what a cell costs around them.
 
-use evenkeel_experiment::laboratory::{Experiment, Place, Tenant};
+use evenkeel_experiment::file::{Experiment, Place, Tenant};
 use evenkeel_experiment::record::Host;
 use evenkeel_experiment::study::point::machine;
 use evenkeel_model::credit;
@@ -155,7 +155,7 @@ fn shares(experiment: &Experiment, host: &Host, tenants: &[Tenant]) -> Option<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_experiment::laboratory::TenantSpec;
+    use evenkeel_experiment::file::TenantSpec;
 
     fn host() -> Host {
         Host { cpus: Some(2), primes_per_s: Some(1000.0), ..Host::default() }

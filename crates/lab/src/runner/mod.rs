@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_base::Topology;
-use evenkeel_experiment::laboratory::{Activation, Experiment, Order, PlannedPoint};
+use evenkeel_experiment::file::{Activation, Experiment, Order, PlannedPoint};
 use evenkeel_experiment::record::{Cell, Host, Point, Record, RecordError, SCHEMA};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

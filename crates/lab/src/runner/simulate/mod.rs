@@ -1,7 +1,7 @@
 //! Experiments on the simulated scheduler: the same file and the same record as [`super::run`], but nothing is run. What `lab
 //! run` shows as predicted is made from the same cells.
 
-use evenkeel_experiment::laboratory::{Experiment, Place};
+use evenkeel_experiment::file::{Experiment, Place};
 use evenkeel_experiment::record::{
     Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, Requirement, RunRecord, SCHEMA,
     StealRecord, TenantRecord,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use super::{Experiment, Sweep, SweepPoint};
+use super::{Experiment, Sweep, SweepPoint, Wrong};
 
 /// Most points.
 const MOST: usize = 100_000;
@@ -24,20 +24,15 @@ pub struct PlannedPoint {
     pub experiment: Experiment,
 }
 
-/// Why a sweep is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("sweep {}: {what}", sweep + 1)]
-pub struct SweepError {
-    /// Which `[[sweep]]`, from 0.
-    pub sweep: usize,
-    /// What is wrong.
-    pub what: String,
-}
-
 impl Experiment {
     /// All points, crossed. Without sweeps there is one, with an empty label.
-    pub fn points(&self) -> Result<Vec<PlannedPoint>, SweepError> {
-        let fail = |sweep: usize, what: String| SweepError { sweep, what };
+    ///
+    /// # Errors
+    /// What is wrong with which sweep.
+    pub fn points(&self) -> Result<Vec<PlannedPoint>, Wrong> {
+        let fail = |sweep: usize, what: String| {
+            Wrong::new("[[sweep]]", sweep, format!("sweep {}: {what}", sweep + 1))
+        };
         let mut plain = self.clone();
         plain.sweeps.clear();
         let base = Value::try_from(&plain).map_err(|e| fail(0, e.to_string()))?;
@@ -217,7 +212,7 @@ mod tests {
             ("name = 'x'", "name = 'x/y'", 1, "letters"),
             ("name = 'b'", "name = 'a'", 1, "two tenants"),
             ("run_s = 1\nquota_pct = 50", "quota_pct = 50", 2, "never end"),
-            ("quota_pct = 50", "quota_pct = 0.1", 2, "no less than 1000"),
+            ("quota_pct = 50", "quota_pct = 0.1", 2, "at least 1000"),
             ("load = 'spin'", "", 2, "a load or a command"),
             ("units = '64x2'", "units = '64y2'", 9, "64y2"),
             ("units = '64x2'", "units = '64x2'\nshares = 3", 7, "not several"),

@@ -1,9 +1,17 @@
 //! What makes sense, and the single tenants an experiment asks for.
 
+use evenkeel_base::{CpuQuota, CpuSet};
 use evenkeel_model::units::{self, UnitError};
 
-use super::{Experiment, Place, StealSpec, TenantSpec};
+use super::{Experiment, GroupSpec, Place, StealSpec, TenantSpec, Wrong};
 use crate::instance::rule_of;
+
+/// Most repetitions.
+const MOST_REPETITIONS: u32 = 10_000;
+/// Most tenants, which are processes.
+const MOST_TENANTS: u32 = 10_000;
+/// Longest time, seconds: 30 days.
+pub(super) const MOST_S: f64 = 2_592_000.0;
 
 /// One tenant.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,54 +24,79 @@ pub struct Tenant {
     pub units: Option<u64>,
 }
 
-/// What is wrong, and with which `[[tenant]]`.
-type Wrong = (Option<usize>, String);
-
 impl Experiment {
-    /// Checks everything that does not depend on the host.
-    pub(super) fn check(&self) -> Result<(), Wrong> {
-        let refuse = |message: String| Err((None, message));
+    /// Checks everything that does not depend on the host, at every point of the sweep.
+    ///
+    /// # Errors
+    /// What is wrong, and with which part.
+    pub fn verify(&self) -> Result<(), Wrong> {
+        self.check()?;
+        for point in self.points()? {
+            let at = |wrong: Wrong| Wrong::new("[[sweep]]", 0, format!("at {}: {wrong}", point.label));
+            point.experiment.check().map_err(at)?;
+        }
+        Ok(())
+    }
+
+    /// The same without its sweep.
+    fn check(&self) -> Result<(), Wrong> {
+        let refuse = |part: &'static str, message: String| Err(Wrong::new(part, 0, message));
+        if self.name.is_empty() {
+            return refuse("name", "missing field `name`: what the experiment is called".into());
+        }
+        if !(1..=MOST_REPETITIONS).contains(&self.repetitions) {
+            let message = format!("repetitions {} is not 1 to {MOST_REPETITIONS}", self.repetitions);
+            return refuse("repetitions", message);
+        }
+        if self.machine.is_some() || !self.groups.is_empty() || !self.tasks.is_empty() {
+            self.scenario(0)?;
+        }
+        match (self.tenants.is_empty(), self.tasks.is_empty()) {
+            (true, true) => refuse("name", "an experiment needs at least one [[tenant]] or [[task]]".into()),
+            (true, false) => Ok(()),
+            (false, _) => self.check_tenants(),
+        }
+    }
+
+    fn check_tenants(&self) -> Result<(), Wrong> {
+        let refuse = |part: &'static str, message: String| Err(Wrong::new(part, 0, message));
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if self.name.is_empty()
-            || self.name.len() > 100
-            || !self.name.chars().all(plain)
-            || self.name.starts_with('.')
-        {
-            return refuse(format!("name {:?}: letters, digits, - _ . only, at most 100", self.name));
-        }
-        if self.tenants.is_empty() {
-            return refuse("an experiment needs at least one [[tenant]]".into());
-        }
-        if !(1..=10_000).contains(&self.repetitions) {
-            return refuse(format!("repetitions {} is not 1 to 10000", self.repetitions));
+        if self.name.len() > 100 || !self.name.chars().all(plain) || self.name.starts_with('.') {
+            let message = format!("name {:?}: letters, digits, - _ . only, at most 100", self.name);
+            return refuse("name", message);
         }
         if let Some(limit) = self.time_limit_s
             && !(limit > 0.0 && limit <= 1e7)
         {
-            return refuse(format!("time_limit_s {limit} is not a number of seconds above 0"));
+            return refuse(
+                "time_limit_s",
+                format!("time_limit_s {limit} is not a number of seconds above 0"),
+            );
         }
         if let Some(e) = &self.enforcer
             && !(e.time_scale >= 0.01 && e.time_scale <= 1e6)
         {
-            return refuse(format!("enforcer: time_scale {} is not 0.01 to 1000000", e.time_scale));
+            let message = format!("enforcer: time_scale {} is not 0.01 to 1000000", e.time_scale);
+            return refuse("[enforcer]", message);
         }
         if let Some(StealSpec { rule, instance: Some(name), .. }) = &self.enforcer
             && rule_of(name).as_ref() != Ok(rule)
         {
-            return refuse(format!(
-                "enforcer: the rule given is not that of instance {name:?}; give one of them"
-            ));
+            let message =
+                format!("enforcer: the rule given is not that of instance {name:?}; give one of them");
+            return refuse("[enforcer]", message);
         }
         for (index, tenant) in self.tenants.iter().enumerate() {
-            tenant.check(self.units_available).map_err(|message| (Some(index), message))?;
+            tenant.check(self.units_available).map_err(|message| Wrong::new("[[tenant]]", index, message))?;
         }
         if self.tenants.iter().all(|t| t.background) {
-            return refuse("every tenant is in the background: nothing would ever end the experiment".into());
+            let message = "every tenant is in the background: nothing would ever end the experiment";
+            return refuse("name", message.into());
         }
         let tenants = self.tenants();
         let mut names: Vec<&str> = tenants.iter().map(|t| t.name.as_str()).collect();
-        if names.len() > 10_000 {
-            return refuse(format!("{} tenants are more than 10000", names.len()));
+        if names.len() > MOST_TENANTS as usize {
+            return refuse("name", format!("{} tenants are more than {MOST_TENANTS}", names.len()));
         }
         names.sort_unstable();
         let twice = |names: &[&str]| {
@@ -75,7 +108,7 @@ impl Experiment {
         let mut written: Vec<&str> = self.tenants.iter().filter_map(|t| t.name.as_deref()).collect();
         written.sort_unstable();
         if let Some(message) = twice(&names).or_else(|| twice(&written)) {
-            return refuse(message);
+            return refuse("name", message);
         }
         Ok(())
     }
@@ -112,8 +145,7 @@ impl TenantSpec {
         {
             return Err(format!("name {name:?}: 1 to 60 characters without . * /"));
         }
-        let weights = [self.units.is_some(), self.weight.is_some(), self.shares.is_some()];
-        if weights.iter().filter(|given| **given).count() > 1 {
+        if self.units.is_some() && (self.weight.is_some() || self.shares.is_some()) {
             return Err("units, weight or shares, not several of them".into());
         }
         if self.units.is_some() && self.count != 1 {
@@ -122,41 +154,10 @@ impl TenantSpec {
         if let (Some(list), Some(available)) = (&self.units, available) {
             list.check(available).map_err(|e| e.to_string())?;
         }
-        if !(1..=10_000).contains(&self.count) {
-            return Err(format!("count {} is not 1 to 10000", self.count));
-        }
-        if let Some(weight) = self.weight.filter(|w| !(1..=10_000).contains(w)) {
-            return Err(format!("weight {weight} is not 1 to 10000"));
-        }
-        if let Some(shares) = self.shares.filter(|s| !(2..=262_144).contains(s)) {
-            return Err(format!("shares {shares} is not 2 to 262144"));
-        }
-        if !(1_000..=1_000_000).contains(&self.period_usec) {
-            return Err(format!("period_usec {} is not 1000 to 1000000", self.period_usec));
-        }
-        if let Some(pct) = self.quota_pct {
-            let quota = pct / 100.0 * self.period_usec as f64;
-            if !(quota >= 1_000.0 && pct < 1e6) {
-                return Err(format!(
-                    "quota_pct {pct}: {quota:.0} us a period of {} us; the kernel takes no less than 1000",
-                    self.period_usec
-                ));
-            }
-            if self.burst_usec as f64 > quota {
-                return Err(format!("burst_usec {} is above the quota of {quota:.0} us", self.burst_usec));
-            }
-        }
-        if self.cpus.as_ref().is_some_and(evenkeel_base::CpuSet::is_empty) {
-            return Err("cpus is empty".into());
-        }
-        if !(-20..=19).contains(&self.nice) {
-            return Err(format!("nice {} is not -20 to 19", self.nice));
-        }
+        self.limits().check()?;
+        check_each(self.count, MOST_TENANTS, self.nice, self.slice_ms, self.start_s)?;
         if !self.policy.is_fair() {
             return Err(format!("policy {}: other, batch or idle", self.policy));
-        }
-        if let Some(ms) = self.slice_ms.filter(|ms| !(0.1..=100.0).contains(ms)) {
-            return Err(format!("slice_ms {ms} is not 0.1 to 100"));
         }
         if let Some(bytes) = self.memory_bytes.filter(|b| *b < 8 << 20) {
             return Err(format!("memory_bytes {bytes}: at least 8 MiB ({})", 8 << 20));
@@ -194,9 +195,6 @@ impl TenantSpec {
         if !(1..=1_000_000).contains(&self.runs) {
             return Err(format!("runs {} is not 1 to 1000000", self.runs));
         }
-        if !(self.start_s >= 0.0 && self.start_s <= 1e6) {
-            return Err(format!("start_s {} is not 0 to 1000000 seconds", self.start_s));
-        }
         let limited = self.units.is_some()
             || self.weight.is_some()
             || self.shares.is_some()
@@ -207,4 +205,65 @@ impl TenantSpec {
         }
         Ok(())
     }
+}
+
+impl GroupSpec {
+    /// Checks the limits, but for what the kernel or the machine simulated must have.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.weight.is_some() && self.shares.is_some() {
+            return Err("weight or shares, not both".into());
+        }
+        if let Some(weight) = self.weight.filter(|w| !(1..=10_000).contains(w)) {
+            return Err(format!("weight {weight} is not 1 to 10000"));
+        }
+        if let Some(shares) = self.shares.filter(|s| !(2..=262_144).contains(s)) {
+            return Err(format!("shares {shares} is not 2 to 262144"));
+        }
+        if !(1_000..=1_000_000).contains(&self.period_usec) {
+            return Err(format!("period_usec {} is not 1000 to 1000000", self.period_usec));
+        }
+        if let Some(pct) = self.quota_pct {
+            if !(pct > 0.0 && pct < 1e6) {
+                return Err(format!("quota_pct {pct} is not above 0 and below 1000000"));
+            }
+            let quota = pct / 100.0 * self.period_usec as f64;
+            if quota < CpuQuota::LEAST_USEC as f64 {
+                return Err(format!(
+                    "quota_pct {pct}: {quota:.0} us a period of {} us; the kernel takes at least {}",
+                    self.period_usec,
+                    CpuQuota::LEAST_USEC
+                ));
+            }
+            if self.burst_usec as f64 > quota {
+                return Err(format!("burst_usec {} is above the quota of {quota:.0} us", self.burst_usec));
+            }
+        }
+        if self.cpus.as_ref().is_some_and(CpuSet::is_empty) {
+            return Err("cpus is empty, so that no online CPU is left".into());
+        }
+        Ok(())
+    }
+}
+
+/// Checks what tenants and tasks have in common.
+pub(super) fn check_each(
+    count: u32,
+    most: u32,
+    nice: i32,
+    slice_ms: Option<f64>,
+    start_s: f64,
+) -> Result<(), String> {
+    if !(1..=most).contains(&count) {
+        return Err(format!("count {count} is not 1 to {most}"));
+    }
+    if !(-20..=19).contains(&nice) {
+        return Err(format!("nice {nice} is not -20 to 19"));
+    }
+    if let Some(ms) = slice_ms.filter(|ms| !(0.1..=100.0).contains(ms)) {
+        return Err(format!("slice_ms {ms} is not 0.1 to 100"));
+    }
+    if !(0.0..=MOST_S).contains(&start_s) {
+        return Err(format!("start_s {start_s} is not 0 to {MOST_S} seconds (30 days)"));
+    }
+    Ok(())
 }
