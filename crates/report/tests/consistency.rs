@@ -88,31 +88,13 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
             if random.uniform() < world.missing {
                 continue;
             }
-            let point = Point {
-                index: planned.index,
-                label: planned.label.clone(),
-                settings: planned
-                    .settings
-                    .iter()
-                    .map(|(k, v)| {
-                        (k.clone(), v.as_ref().map_or(serde_json::Value::Null, |v| v.to_string().into()))
-                    })
-                    .collect(),
-                unavailable: planned.unavailable.clone(),
-            };
             let mut cell = Cell {
-                point,
+                point: planned.point.clone(),
                 repetition,
-                released_at: None,
-                seconds: 0.0,
-                activation: Vec::new(),
-                tenants: Vec::new(),
                 host: HostUse { harness_cpu_pct: Some(0.1 + random.uniform()), ..HostUse::default() },
-                enforcer: None,
-                predicted: None,
-                notes: Vec::new(),
+                ..Cell::default()
             };
-            if planned.unavailable.is_none() {
+            if planned.point.unavailable.is_none() {
                 fill(&mut cell, &planned.experiment, &world, random);
             }
             cells.push(cell);
@@ -121,18 +103,16 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
     Record {
         schema: SCHEMA.into(),
         name: builtin.name.into(),
-        title: String::new(),
         builtin: Some(builtin.name.into()),
         quick: true,
         sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
         version: "0".into(),
         began: "2026-01-01T00:00:00Z".into(),
-        finished: None,
         host: Host { cpus: Some(CPUS), cores: Some(CPUS), threads_per_core: Some(1), ..Host::default() },
         planned_cells: cells.len(),
         experiment: Some(experiment),
-        requirements: Vec::new(),
         cells,
+        ..Record::default()
     }
 }
 
@@ -664,14 +644,10 @@ fn pair(kind: &str, effect: f64, n: usize, noise: f64, random: &mut Random) -> R
             record.cells.push(Cell {
                 point: Point { index, label: label.into(), ..Point::default() },
                 repetition,
-                released_at: None,
                 seconds: 1.0,
                 activation: (0..tenants.len()).collect(),
                 tenants,
-                host: HostUse::default(),
-                enforcer: None,
-                predicted: None,
-                notes: Vec::new(),
+                ..Cell::default()
             });
         };
         if kind == "weights" {

@@ -52,11 +52,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let refuse = |error: ExperimentError| Failure::Usage(anyhow!("{}: {error}", file.display()));
     let mut experiment = Experiment::parse(&text).map_err(refuse)?;
     experiment.seed = args.seed.unwrap_or(experiment.seed);
-    args.tenants.refuse(&file, &experiment)?;
-    if !experiment.tenants.is_empty() {
-        let experiment = experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(&text)))?;
-        return laboratory::file(global, &experiment, &args.tenants);
+    if experiment.is_of_tenants() {
+        experiment = experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(&text)))?;
+        return laboratory::file(global, &file, &experiment, &args.tenants);
     }
+    args.tenants.refuse(&file, &experiment)?;
     let runs = (0..experiment.repetitions).map(|repetition| experiment.simulate(repetition));
     let runs: Vec<Report> = runs.collect::<Result<_, _>>().map_err(|wrong| refuse(wrong.in_text(&text)))?;
     let out = match global.output {

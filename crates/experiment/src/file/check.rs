@@ -3,7 +3,7 @@
 use evenkeel_base::{CpuQuota, CpuSet};
 use evenkeel_model::units::{self, UnitError};
 
-use super::{Experiment, GroupSpec, Place, StealSpec, TenantSpec, Wrong};
+use super::{Experiment, GroupSpec, Place, PlannedPoint, StealSpec, TenantSpec, Wrong};
 use crate::instance::rule_of;
 
 /// Most repetitions.
@@ -31,9 +31,16 @@ impl Experiment {
     /// What is wrong, and with which part.
     pub fn verify(&self) -> Result<(), Wrong> {
         self.check()?;
-        for point in self.points()? {
+        if !self.sweeps.is_empty() && !self.tasks.is_empty() {
+            return Err(Wrong::new(
+                "[[sweep]]",
+                0,
+                "a sweep varies tenants: write each [[task]] as a [[tenant]]",
+            ));
+        }
+        for PlannedPoint { point, experiment } in self.points()? {
             let at = |wrong: Wrong| Wrong::new("[[sweep]]", 0, format!("at {}: {wrong}", point.label));
-            point.experiment.check().map_err(at)?;
+            experiment.check().map_err(at)?;
         }
         Ok(())
     }
@@ -56,6 +63,11 @@ impl Experiment {
             (true, false) => Ok(()),
             (false, _) => self.check_tenants(),
         }
+    }
+
+    /// Whether it has tenants, or what holds for tenants alone.
+    pub fn is_of_tenants(&self) -> bool {
+        !self.tenants.is_empty() || self.enforcer.is_some() || self.cpus.is_some()
     }
 
     fn check_tenants(&self) -> Result<(), Wrong> {

@@ -65,7 +65,7 @@ pub use check::Tenant;
 pub(crate) use lines::distance;
 pub use lines::{ExperimentError, Wrong};
 pub use parts::{GroupSpec, Kind, MachineSpec, Place, TaskSpec, TenantSpec};
-pub use sweep::PlannedPoint;
+pub use sweep::{PlannedPoint, Point};
 /// Values of fields, as a file writes them.
 pub use toml::Value;
 

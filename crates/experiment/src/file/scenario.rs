@@ -90,8 +90,15 @@ impl Experiment {
     /// What the simulator reports of one repetition (from 0).
     ///
     /// # Errors
-    /// As [`Experiment::scenario`].
+    /// As [`Experiment::scenario`]; and what holds for tenants alone.
     pub fn simulate(&self, repetition: u32) -> Result<Report, Wrong> {
+        if self.is_of_tenants() {
+            return Err(Wrong::new(
+                "name",
+                0,
+                "tasks alone are simulated here: no [[tenant]], [enforcer] or cpus",
+            ));
+        }
         simulate(&self.scenario(repetition)?).map_err(|error| Wrong::new("[machine]", 0, error.to_string()))
     }
 
@@ -104,13 +111,6 @@ impl Experiment {
             let message = "a [[group]] of [[task]]s is for `evenkeel sim` alone; write them as [[tenant]]s, each with its \
                            own weight and quota_pct";
             return Err(Wrong::new("[[group]]", 0, message));
-        }
-        if !self.sweeps.is_empty() && !self.tasks.is_empty() {
-            return Err(Wrong::new(
-                "[[sweep]]",
-                0,
-                "a sweep varies tenants: write each [[task]] as a [[tenant]]",
-            ));
         }
         let whole_s = self.warmup_s + self.duration_s;
         for (index, task) in std::mem::take(&mut self.tasks).iter().enumerate() {
@@ -290,28 +290,25 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_line() {
+    fn tasks_become_tenants_that_want_the_same() {
+        let text = "name = 'x'\nwarmup_s = 1\nduration_s = 4\n[machine]\ncpus = 2\n[[task]]\nkind = 'open'\npercent = 12.5\n\
+            period_ms = 20\ncount = 2\nnice = 3\nstart_s = 2\n[[task]]\nname = 'r'\nkind = 'runs'\nevents_per_s = 9\nruns = 3\n";
+        let of = |text: &str| Experiment::parse(text).unwrap().tasks_as_tenants();
+        let experiment = of(text).unwrap();
+        let [a, b] = experiment.tenants.as_slice() else { panic!("{experiment:?}") };
+        assert_eq!(a.load.as_deref(), Some("duty --percent 12.5 --period 20000us --jitter 0 --kind open"));
+        assert_eq!((a.count, a.nice, a.place, a.run_s, a.start_s), (2, 3, Place::Process, Some(3.0), 2.0));
+        assert_eq!((b.load.as_deref(), b.run_s, b.runs), (Some("primes"), Some(10.0), 3));
+        let names: Vec<String> = experiment.tenants().into_iter().map(|t| t.name).collect();
+        assert_eq!((names, experiment.tasks.len()), (vec!["task11".into(), "task12".into(), "r".into()], 0));
         for (from, to, line, part) in [
-            ("count = 3", "coutn = 3", 10, "\"count\""),
-            ("kind = 'spin'", "", 7, "needs a kind"),
-            ("[machine]\ncpus = 2", "", 6, "[machine]"),
-            ("name = 'g'", "", 4, "without a name"),
-            ("cpus = 2", "cpus = 0", 2, "logical CPUs"),
-            ("weight = 200", "weight = 0", 4, "1 to 10000"),
-            ("group = 'g'", "group = 'h'", 7, "no group"),
-            ("kind = 'spin'", "kind = 'closed'", 7, "percent"),
-            ("kind = 'spin'", "kind = 'spinn'", 8, "spin"),
-            ("name = 'g'", "name = 'g'\nparent = 'g'", 4, "before it"),
-            ("name = 'x'", "name = 'x'\nduration_s = -1", 2, "duration_s"),
-            ("cpus = 2", "cpus = 2\ninstance = 'm3.medum'", 2, "near: m3.medium, "),
-            ("cpus = 2", "cpus = 2\ninstance = 't2.micro'", 2, "[enforcer]"),
-            ("cpus = 2", "cpus = 2\ninstance = 'm3.medium'\nsteal_pct = 3", 2, "not both"),
+            ("kind = 'open'", "kind = 'job'\nwork_s = 1", 6, "[[tenant]]"),
+            ("nice = 3", "policy = 'fifo'", 1, "other, batch or idle"),
+            ("[machine]", "[[group]]\nname = 'g'\n[machine]", 4, "evenkeel sim"),
         ] {
-            let text = GOOD.replace(from, to);
-            let error = Experiment::parse(&text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("line {line}:")) && error.contains(part), "{to}: {error}");
+            let text = text.replace(from, to);
+            let error = of(&text).unwrap_err().in_text(&text);
+            assert!(error.line == line && error.message.contains(part), "{to}: {error}");
         }
-        let error = Experiment::parse(&GOOD.replace("weight = 200", "cpus = '7'")).unwrap_err().to_string();
-        assert!(error.contains("no online CPU"), "{error}");
     }
 }

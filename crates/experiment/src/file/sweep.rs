@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::{Experiment, Sweep, SweepPoint, Wrong};
@@ -9,18 +10,27 @@ use super::{Experiment, Sweep, SweepPoint, Wrong};
 /// Most points.
 const MOST: usize = 100_000;
 
-/// One point of all sweeps together.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlannedPoint {
+/// A point of all sweeps together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Point {
     /// Number, from 0, in the order written (the last sweep varies fastest).
     pub index: usize,
-    /// For people; empty without a sweep.
+    /// For people, such as `64x20` or `window, 30 %`; empty without a sweep.
     pub label: String,
-    /// What was set, by field path; `None` is a field that was removed.
-    pub settings: BTreeMap<String, Option<Value>>,
-    /// Why the host cannot give it.
+    /// What was set, by field; a field that was removed is `null`.
+    #[serde(default)]
+    pub settings: BTreeMap<String, serde_json::Value>,
+    /// Why the host could not give this point; then there are no tenants.
+    #[serde(default)]
     pub unavailable: Option<String>,
-    /// The experiment at this point, without sweeps.
+}
+
+/// A point with its experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedPoint {
+    /// The point.
+    pub point: Point,
+    /// The experiment there, without sweeps.
     pub experiment: Experiment,
 }
 
@@ -67,7 +77,8 @@ impl Experiment {
                         if let Some(other) = replaced(path).filter(|_| to.is_some()) {
                             set(&mut value, other, None).map_err(|what| fail(sweep, what))?;
                         }
-                        settings.insert(path.clone(), to.cloned());
+                        let value = serde_json::to_value(to).map_err(|e| fail(sweep, e.to_string()))?;
+                        settings.insert(path.clone(), value);
                     }
                 }
                 let label =
@@ -77,7 +88,8 @@ impl Experiment {
                     .try_into()
                     .map_err(|e: toml::de::Error| fail(0, format!("at {label}: {}", e.message())))?;
                 let unavailable = parts.iter().find_map(|p| p.unavailable.clone());
-                Ok(PlannedPoint { index, label, settings, unavailable, experiment })
+                let point = Point { index, label, settings, unavailable };
+                Ok(PlannedPoint { point, experiment })
             })
             .collect()
     }
@@ -174,7 +186,7 @@ mod tests {
              [[sweep.point]]\nlabel = 'one'\n",
         )
         .unwrap();
-        let labels: Vec<&str> = all.iter().map(|p| p.label.as_str()).collect();
+        let labels: Vec<&str> = all.iter().map(|p| p.point.label.as_str()).collect();
         assert_eq!(
             labels,
             ["quota_pct 25, two", "quota_pct 25, one", "quota_pct none, two", "quota_pct none, one"]
@@ -184,13 +196,13 @@ mod tests {
         assert_eq!(all[0].experiment.tenants[1].runs, 2);
         assert_eq!(all[0].experiment.tenants().len(), 4);
         assert_eq!(all[1].experiment.tenants[1].runs, 1);
-        assert_eq!(all[2].settings["tenant.a.quota_pct"], None);
+        assert!(all[2].point.settings["tenant.a.quota_pct"].is_null());
     }
 
     #[test]
     fn without_a_sweep_there_is_one_point() {
         let all = points("").unwrap();
-        assert_eq!((all.len(), all[0].label.as_str()), (1, ""));
+        assert_eq!((all.len(), all[0].point.label.as_str()), (1, ""));
         assert_eq!(all[0].experiment.tenants()[2].name, "b2");
     }
 

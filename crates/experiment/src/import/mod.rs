@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use crate::record::{
-    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, RunRecord, SCHEMA, TenantRecord,
-};
+use crate::record::{Account, Cell, Ended, Host, Limits, Record, Release, RunRecord, SCHEMA, TenantRecord};
 
 mod parse;
 
@@ -121,32 +119,24 @@ fn record(logs: Vec<(String, Log)>, options: &Options) -> Record {
     let length = tenants.iter().flat_map(|t| t.runs.iter().map(|r| r.end_s)).fold(0.0, f64::max);
     let began = zero.map_or_else(|| "1970-01-01T00:00:00Z".to_owned(), |t| t.to_string());
     let cell = Cell {
-        point: Point::default(),
-        repetition: 0,
         released_at: zero.map(|t| t.to_string()),
         seconds: length,
         activation: (0..tenants.len()).collect(),
         tenants,
-        host: HostUse::default(),
-        enforcer: None,
-        predicted: None,
         notes,
+        ..Cell::default()
     };
     Record {
         schema: SCHEMA.into(),
         name: "import".into(),
         title: "Imported logs".into(),
-        builtin: None,
-        quick: false,
-        sources: Vec::new(),
         version: env!("CARGO_PKG_VERSION").into(),
         finished: Some(ends.iter().max().map_or_else(|| began.clone(), ToString::to_string)),
         began,
         host: Host { cpus: options.cpus, ..Host::default() },
-        experiment: None,
-        requirements: Vec::new(),
         planned_cells: 1,
         cells: vec![cell],
+        ..Record::default()
     }
 }
 

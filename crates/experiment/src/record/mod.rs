@@ -10,10 +10,10 @@
 //! Times in a cell are seconds from its release, the instant at which all its tenants were let go; negative values do
 //! not occur. `None` is "not known", never 0.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::file::Experiment;
+pub use crate::file::Point;
 use serde::{Deserialize, Serialize};
 
 pub mod disk;
@@ -30,7 +30,7 @@ pub const SCHEMA: &str = "evenkeel.lab-record/v1";
 pub const FILE: &str = "record.json";
 
 /// An experiment with all its results so far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// [`SCHEMA`].
     pub schema: String,
@@ -123,7 +123,7 @@ pub struct Requirement {
 }
 
 /// One repetition at one point of the sweep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cell {
     /// Where in the sweep.
     pub point: Point,
@@ -150,21 +150,6 @@ pub struct Cell {
     /// What was out of the ordinary.
     #[serde(default)]
     pub notes: Vec<String>,
-}
-
-/// A point of the sweep.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Point {
-    /// Number, from 0, in the order written.
-    pub index: usize,
-    /// For people, such as `64x20` or `window, 30 %`; empty without a sweep.
-    pub label: String,
-    /// What was set, by field; a field that was removed is `null`.
-    #[serde(default)]
-    pub settings: BTreeMap<String, serde_json::Value>,
-    /// Why the host could not give this point; then there are no tenants.
-    #[serde(default)]
-    pub unavailable: Option<String>,
 }
 
 impl disk::OnDisk for Record {
@@ -228,30 +213,19 @@ mod tests {
         let cell = Cell {
             point: Point { label: "64x1".into(), ..Point::default() },
             repetition: 2,
-            released_at: None,
             seconds: 1.5,
             activation: vec![0],
             tenants: vec![tenant],
-            host: HostUse::default(),
-            enforcer: None,
-            predicted: None,
-            notes: Vec::new(),
+            ..Cell::default()
         };
         Record {
             schema: SCHEMA.into(),
             name: "x".into(),
-            title: String::new(),
-            builtin: None,
-            quick: false,
-            sources: Vec::new(),
             version: "0".into(),
             began: "2026-01-01T00:00:00Z".into(),
-            finished: None,
-            host: Host::default(),
-            experiment: None,
-            requirements: Vec::new(),
             planned_cells: 2,
             cells: vec![cell],
+            ..Record::default()
         }
     }
 

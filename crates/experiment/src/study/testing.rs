@@ -1,7 +1,7 @@
 //! Records in memory, for tests.
 
 use crate::record::{
-    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, RunRecord, SCHEMA, TenantRecord,
+    Account, Cell, Ended, Host, Limits, Point, Record, Release, RunRecord, SCHEMA, TenantRecord,
 };
 
 /// A tenant whose runs began, ended (seconds) and did so many events.
@@ -42,16 +42,10 @@ pub fn tenant(name: &str, units: Option<u64>, runs: &[(f64, f64, f64)]) -> Tenan
 /// A cell of these tenants.
 pub fn cell(tenants: Vec<TenantRecord>) -> Cell {
     Cell {
-        point: Point::default(),
-        repetition: 0,
-        released_at: None,
         seconds: tenants.iter().map(|t| t.total.real_s).fold(0.0, f64::max),
         activation: (0..tenants.len()).collect(),
         tenants,
-        host: HostUse::default(),
-        enforcer: None,
-        predicted: None,
-        notes: Vec::new(),
+        ..Cell::default()
     }
 }
 
@@ -72,18 +66,13 @@ pub fn record(cells: Vec<(&str, Cell)>) -> Record {
     let mut record = Record {
         schema: SCHEMA.into(),
         name: "test".into(),
-        title: String::new(),
-        builtin: None,
-        quick: false,
-        sources: Vec::new(),
         version: "0".into(),
         began: "2026-01-01T00:00:00Z".into(),
         finished: Some("2026-01-01T00:01:00Z".into()),
         host: Host { cpus: Some(2), cores: Some(2), ..Host::default() },
-        experiment: None,
-        requirements: Vec::new(),
         planned_cells: cells.len(),
         cells,
+        ..Record::default()
     };
     for (n, cell) in record.cells.iter_mut().enumerate() {
         cell.repetition = n as u32;

@@ -33,9 +33,9 @@ const CONTAINER_S: f64 = 1.5;
 pub fn planned_s(experiment: &Experiment, host: &Host) -> Option<f64> {
     let points = experiment.points().ok()?;
     let mut sum = AROUND_S;
-    for point in &points {
-        if point.unavailable.is_none() {
-            sum += cell_s(&point.experiment, host)? * f64::from(experiment.repetitions);
+    for planned in &points {
+        if planned.point.unavailable.is_none() {
+            sum += cell_s(&planned.experiment, host)? * f64::from(experiment.repetitions);
         }
     }
     Some(sum)

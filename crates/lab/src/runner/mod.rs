@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_base::Topology;
 use evenkeel_experiment::file::{Activation, Experiment, Order, PlannedPoint};
-use evenkeel_experiment::record::{Cell, Host, Point, Record, RecordError, SCHEMA};
+use evenkeel_experiment::record::{Cell, Host, Record, RecordError, Requirement, SCHEMA};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 
@@ -131,7 +131,7 @@ pub fn run(experiment: &Experiment, about: &About, options: &mut Options<'_>) ->
             return Ok(record);
         }
         let planned = &points[index];
-        let label = if planned.label.is_empty() { experiment.name.clone() } else { planned.label.clone() };
+        let label = label(experiment, planned).to_owned();
         let done = record.cells.len();
         let tell = &mut options.progress;
         let mut part = |part: f64| tell(Progress { done, of, label: &label, part });
@@ -160,29 +160,10 @@ fn cell_of(
     done: usize,
     of: usize,
 ) -> Result<Option<Cell>, RunError> {
-    let point = Point {
-        index: planned.index,
-        label: planned.label.clone(),
-        settings: planned
-            .settings
-            .iter()
-            .map(|(field, value)| (field.clone(), value.as_ref().map_or(serde_json::Value::Null, to_json)))
-            .collect(),
-        unavailable: planned.unavailable.clone().or_else(|| unavailable(&planned.experiment)),
-    };
+    let mut point = planned.point.clone();
+    point.unavailable = point.unavailable.or_else(|| unavailable(&planned.experiment));
     if point.unavailable.is_some() {
-        return Ok(Some(Cell {
-            point,
-            repetition,
-            released_at: None,
-            seconds: 0.0,
-            activation: Vec::new(),
-            tenants: Vec::new(),
-            host: Default::default(),
-            enforcer: None,
-            predicted: None,
-            notes: Vec::new(),
-        }));
+        return Ok(Some(Cell { point, repetition, ..Cell::default() }));
     }
     let progress = &mut options.progress;
     let mut part = |part: f64| progress(Progress { done, of, label, part });
@@ -203,10 +184,6 @@ fn cell_of(
         },
         &mut part,
     )
-}
-
-fn to_json(value: &impl serde::Serialize) -> serde_json::Value {
-    serde_json::to_value(value).unwrap_or(serde_json::Value::Null)
 }
 
 /// Why the host cannot give a point: CPUs it does not have.
@@ -258,6 +235,37 @@ pub fn is_program(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| is_file(&dir.join(program)))
 }
 
+/// What a point is called in progress.
+fn label<'a>(experiment: &'a Experiment, planned: &'a PlannedPoint) -> &'a str {
+    let label = &planned.point.label;
+    if label.is_empty() { &experiment.name } else { label }
+}
+
+/// A record without cells.
+fn empty(
+    experiment: &Experiment,
+    about: &About,
+    host: Host,
+    requirements: Vec<Requirement>,
+    points: usize,
+) -> Record {
+    Record {
+        schema: SCHEMA.into(),
+        name: experiment.name.clone(),
+        title: experiment.title.clone(),
+        builtin: about.builtin.clone(),
+        quick: about.quick,
+        sources: about.sources.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        began: now(),
+        host,
+        experiment: Some(experiment.clone()),
+        requirements,
+        planned_cells: points * experiment.repetitions as usize,
+        ..Record::default()
+    }
+}
+
 /// The record to go on with: the folder's, if it is of the same experiment, else a new one.
 fn begin(
     experiment: &Experiment,
@@ -289,22 +297,7 @@ fn begin(
         }
         None => calibrate(&mut host, options.stop),
     }
-    let record = Record {
-        schema: SCHEMA.into(),
-        name: experiment.name.clone(),
-        title: experiment.title.clone(),
-        builtin: about.builtin.clone(),
-        quick: about.quick,
-        sources: about.sources.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        began: now(),
-        finished: None,
-        host,
-        experiment: Some(experiment.clone()),
-        requirements,
-        planned_cells: points * experiment.repetitions as usize,
-        cells: Vec::new(),
-    };
+    let record = empty(experiment, about, host, requirements, points);
     // A full disk or a folder that cannot be written is said before anything is run.
     record.save(folder)?;
     Ok(record)

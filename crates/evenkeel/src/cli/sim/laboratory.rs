@@ -142,7 +142,8 @@ pub fn builtin(global: &Global, name: &str, seed: Option<u64>, args: &TenantArgs
 }
 
 /// An experiment file with tenants.
-pub fn file(global: &Global, experiment: &Experiment, args: &TenantArgs) -> Outcome {
+pub fn file(global: &Global, file: &Path, experiment: &Experiment, args: &TenantArgs) -> Outcome {
+    args.refuse(file, experiment)?;
     let host = args.machine(topology().as_ref(), experiment.machine.as_ref())?;
     show(global, experiment, &About::default(), &host, args)
 }
