@@ -13,7 +13,7 @@
 #   docker    weights 1:2 between containers (a private Docker Engine unless one answers)
 #   shape     24 Mbit/s for a group by the class's own counters, and the payload
 #   starved   servers in cgroups of their own beside busy tasks of the root group: seconds without an answer, by a C program,
-#             with the kernel's default, with a lever set by hand, and with `evenkeel run`
+#             with the kernel's default, with weights and with slices set by hand, and with `evenkeel run`
 #   clean     what is left after kill -9 in the midst of it
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -141,8 +141,15 @@ part_shape() {
 # Two servers of eight flows each, in cgroups of their own, for so many seconds; the last line tells.
 lost_turn() { "$out/lost_turn" 8 "$1" "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b"; }
 
+# Empty groups with the kernel's default weight.
+remake_groups() {
+    sleep 1
+    rmdir "$hierarchy"/evenkeel-turn-?
+    mkdir "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b"
+}
+
 part_starved() {
-    local seconds=${SECONDS_EACH:-60} hierarchy= dir busy=()
+    local seconds=${SECONDS_EACH:-60} hierarchy= dir servers busy=()
     cc -O2 -Wall -pthread -o "$out/lost_turn" scripts/tenants/lost_turn.c
     for dir in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
         if [ -e "$dir/cgroup.procs" ]; then hierarchy=$dir && break; fi
@@ -150,7 +157,7 @@ part_starved() {
     mkdir -p "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b"
     # Two busy loops, each in a session of its own.
     for _ in 1 2; do
-        setsid timeout $((4 * seconds + 180)) sh -c 'while :; do :; done' &
+        setsid timeout $((5 * seconds + 400)) sh -c 'while :; do :; done' &
         busy+=($!)
     done
     say "the kernel's default"
@@ -160,14 +167,20 @@ part_starved() {
         if [ -e "$dir/cpu.weight" ]; then echo 1600 >"$dir/cpu.weight"; else echo 16384 >"$dir/cpu.shares"; fi
     done
     lost_turn "$seconds" | tail -1
-    rmdir "$hierarchy"/evenkeel-turn-?
-    mkdir "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b"
-    say "evenkeel run, which tries and proves"
-    lost_turn "$((seconds + 60))" >"$out/starved" &
+    remake_groups
+    say "slices of 0.1 ms, by evenkeel exec"
+    "$bin/evenkeel" exec --slice 100us --account "$out/account" -- "$out/lost_turn" 8 "$seconds" \
+        "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b" | tail -1
+    remake_groups
+    say "evenkeel run, which tries and proves: the last $seconds s"
+    lost_turn "$((seconds + 300))" >"$out/starved" &
+    servers=$!
     sleep 2
-    "$bin/evenkeel" run --scope cgroup:/evenkeel-turn-a --scope cgroup:/evenkeel-turn-b --for "$((seconds + 55))s" || say "status $?"
-    wait $!
-    tail -n "$((seconds + 1))" "$out/starved" | head -n "$seconds" |
+    # It must not lose its own turn meanwhile.
+    chrt -r 1 "$bin/evenkeel" run --scope cgroup:/evenkeel-turn-a --scope cgroup:/evenkeel-turn-b \
+        --for "$((seconds + 296))s" || say "status $?"
+    wait "$servers"
+    grep -v of "$out/starved" | tail -n "$((seconds + 2))" | head -n "$seconds" |
         awk '{ for (i = 1; i <= NF; i++) silent += $i == 0 } END { print silent + 0, "seconds without an answer, of", NR, "x 2" }'
     rmdir "$hierarchy"/evenkeel-turn-?
     kill "${busy[@]}"

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct Nice(i8);
 
 /// How many times as much a cgroup should weigh that sleeps much and loses its turn to others, where its tasks cannot have
-/// slices of their own: what mostly ended the starvation of request and response servers (`docs/tenants.md`, "Groups that
-/// lose their turn").
+/// slices of their own: what often, not always, ended the starvation of request and response servers (`docs/tenants.md`,
+/// "Groups that lose their turn").
 pub const STARVED_LIFT: u64 = 16;
 
 /// Load weight of each nice value, -20 first: the kernel's `sched_prio_to_weight` (`kernel/sched/core.c`).

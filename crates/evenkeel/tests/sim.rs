@@ -62,10 +62,15 @@ fn impossible_machines_and_settings_are_refused_with_file_line_and_reason() {
         ("cpus = 2", "cpus = 2\nsteal_pct = 100", 3, "0.999"),
         ("cpus = 2", "cpus = 2\nbackground_per_s = -3", 3, "10000"),
         ("cpus = 2", "cpu = 2", 4, "did you mean \"cpus\""),
+        ("cpus = 2", "cpus = 2\ninstance = 'm3.medum'", 3, "near: m3.medium, "),
+        ("cpus = 2", "cpus = 2\ninstance = 't2.micro'", 3, "[enforcer]"),
+        ("cpus = 2", "cpus = 2\ninstance = 'm3.medium'\nsteal_pct = 3", 3, "not both"),
+        ("[machine]\ncpus = 2\n", "", 8, "describe it in a [machine]"),
         // A group cannot come before its parent, so it cannot be its own ancestor either.
         ("name = 'g'", "name = 'g'\nparent = 'h'", 5, "no group \"h\" before it"),
         ("name = 'h'\nparent = 'g'", "name = 'h'\nparent = 'h'", 7, "no group \"h\" before it"),
         ("name = 'h'", "name = 'g'", 7, "two groups"),
+        ("name = 'g'\n", "", 5, "without a name"),
         ("name = 'g'", "name = 'g'\nweight = 0", 5, "1 to 10000"),
         ("name = 'g'", "name = 'g'\nweight = 10001", 5, "1 to 10000"),
         ("name = 'g'", "name = 'g'\nshares = 1", 5, "2 to 262144"),
@@ -87,6 +92,7 @@ fn impossible_machines_and_settings_are_refused_with_file_line_and_reason() {
         ("duration_s = 2", "repetitions = 4000000000", 2, "repetitions"),
         ("duration_s = 2", "durations = 2", 2, "did you mean \"duration_s\""),
         ("kind = 'closed'", "kind = 'close'", 12, "closed"),
+        ("kind = 'closed'\n", "", 10, "needs a kind"),
         ("percent = 30", "percent = 0", 10, "above 0"),
         ("percent = 30", "percent = 130", 10, "up to 100"),
         ("percent = 30", "percent = 30\nperiod_ms = 0", 10, "10 us"),
@@ -104,6 +110,8 @@ fn impossible_machines_and_settings_are_refused_with_file_line_and_reason() {
         ("kind = 'closed'", "kind = 'job'\nwork_s = -1", 10, "work_s"),
         ("kind = 'closed'", "kind = 'runs'\nevents_per_s = 1e12", 10, "event"),
         ("kind = 'closed'", "kind = 'runs'\nevents_per_s = 9\nrun_s = 0", 10, "run"),
+        ("[machine]", "[[sweep]]\nfield = 'seed'\nvalues = [1, 2]\n[machine]", 3, "varies tenants"),
+        ("name = 'x'", "cpus = '0'\nname = 'x'", 6, "each with its own weight"),
         ("name = 'x'", "name = x", 1, ""),
     ] {
         assert!(MACHINE.contains(from), "{from}");
@@ -164,6 +172,25 @@ fn tenants_give_the_tables_of_lab_run() {
     }
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("every figure is the model"), "the report must say that nothing was measured");
+}
+
+#[test]
+fn tenants_are_simulated_on_the_machine_of_their_file_and_with_its_tasks() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "name = 'x'\nduration_s = 2\n[machine]\ncpus = 1\nkernel = '6.1'\nsteal_pct = 20\n\
+                [[tenant]]\nname = 'a'\nload = 'primes'\nrun_s = 2\n[[task]]\nname = 'b'\nkind = 'closed'\npercent = 25\n";
+    let path = file(dir.path(), "both.toml", text);
+    let words = done(&[&path, "--events-per-s", "1000", "-o", "json"]);
+    let study: Value = serde_json::from_str(&words).unwrap();
+    assert!(words.contains("simulated: 1 CPUs, Linux 6.1, 1000 events"), "{words}");
+    let tenants = study["points"][0]["tenants"].as_array().unwrap();
+    assert_eq!((tenants[0]["name"].as_str(), tenants[1]["name"].as_str()), (Some("a"), Some("b")));
+    // A fifth is stolen, and b has about a quarter of the rest of the time.
+    let rate = tenants[0]["events_per_s"]["mean"].as_f64().unwrap();
+    assert!((500.0..680.0).contains(&rate), "{rate}");
+    let output = sim(&[&path, "--cpus", "2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(self::text(&output.stderr).contains("describes its machine itself"));
 }
 
 #[test]

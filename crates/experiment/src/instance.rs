@@ -3,7 +3,7 @@
 use evenkeel_model::credit::Rule;
 use evenkeel_model::families;
 
-use crate::simulation::distance;
+use crate::file::distance;
 
 /// Names listed where one is not known.
 const NEAR: usize = 4;

@@ -1,8 +1,7 @@
 //! What was planned, recorded and concluded: experiment files, their records, and studies of these. Nothing is run here.
 //!
-//! * [`laboratory`]: the experiment file of `evenkeel lab`; [`simulation`]: that of the simulator alone;
-//!   [`validation`]: files drawn at random, to compare the simulator with a kernel; [`instance`]: rules by the names of
-//!   instance types, as files write them.
+//! * [`file`]: the experiment file of `evenkeel lab` and `evenkeel sim`; [`validation`]: such experiments drawn at random,
+//!   to compare the simulator with a kernel; [`instance`]: rules by the names of instance types, as files write them.
 //! * [`record`]: what was measured, on disk; [`import`]: logs of others as a record.
 //! * [`study`]: what a record shows; [`decide`]: which sentences follow from its figures; [`sources`]: the figures of others
 //!   shown beside.
@@ -12,11 +11,10 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod decide;
+pub mod file;
 pub mod import;
 pub mod instance;
-pub mod laboratory;
 pub mod record;
-pub mod simulation;
 pub mod sources;
 pub mod study;
 pub mod validation;

@@ -18,15 +18,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Parser;
 use evenkeel_actuate::{Kernel as _, Linux};
-use evenkeel_base::{CpuQuota, GroupRef, Limit, Nice, SchedAttr, Setting, Target};
-use evenkeel_experiment::simulation::{Experiment, GroupSpec, Kind, TaskSpec};
+use evenkeel_base::{GroupRef, SchedAttr, Setting, Target};
+use evenkeel_experiment::file::{Experiment, GroupSpec, TaskSpec};
 use evenkeel_experiment::validation::{self, Comparison, RUNS, Record};
 use evenkeel_lab::load::{Common, Gauge, Known, LoadSpec, run, stop_flag_on_signals};
+use evenkeel_lab::runner::parse_load;
 use evenkeel_lab::tenant::cgroup::{Hierarchies, LabGroup};
 use evenkeel_lab::tenant::{Member, PREFIX, Place, Starter};
 use evenkeel_lab::workload::Kind as LoadKind;
-use evenkeel_lab::workload::duty::{Duty, DutyKind};
-use evenkeel_lab::workload::spin::Spin;
 
 /// CPU others may use before a run is thrown away, percent of one CPU.
 const OTHERS_PCT: f64 = 4.0;
@@ -245,43 +244,23 @@ fn set_group(kernel: &mut Linux, group: GroupRef, spec: &GroupSpec) -> anyhow::R
         let raw = if v2 { (shares * 100).div_ceil(1024).clamp(1, 10_000) } else { shares };
         kernel.write(&target, &Setting::Weight(raw)).map_err(|e| anyhow::anyhow!("weight: {e:?}"))?;
     }
-    if let Some(pct) = spec.quota_pct {
-        let quota_usec = Limit::Value((pct / 100.0 * spec.period_usec as f64) as u64);
-        let quota = CpuQuota { quota_usec, period_usec: spec.period_usec, burst_usec: spec.burst_usec };
-        kernel.write(&target, &Setting::Quota(quota)).map_err(|e| anyhow::anyhow!("quota: {e:?}"))?;
+    if spec.quota_pct.is_some() {
+        kernel.write(&target, &Setting::Quota(spec.quota())).map_err(|e| anyhow::anyhow!("quota: {e:?}"))?;
     }
     Ok(())
 }
 
 fn load(task: &TaskSpec, seed: u64) -> anyhow::Result<LoadSpec> {
-    let duty = |kind| {
-        LoadKind::Duty(Duty {
-            percent: task.percent.unwrap_or(100.0),
-            period: Duration::from_secs_f64(task.period_ms / 1e3),
-            jitter: task.jitter_pct,
-            kind,
-            seed,
-        })
-    };
-    let kind = match task.kind {
-        Kind::Wall => duty(DutyKind::Wall),
-        Kind::Closed => duty(DutyKind::Closed),
-        Kind::Open => duty(DutyKind::Open),
-        Kind::Spin => LoadKind::Spin(Spin::default()),
-        other => bail!("{other:?} is not part of the validation"),
-    };
-    Ok(LoadSpec::new(kind).named(task.name.clone().unwrap_or_default()))
+    let mut spec = task.load().and_then(|load| parse_load(&load)).map_err(anyhow::Error::msg)?;
+    if let LoadKind::Duty(duty) = &mut spec.kind {
+        duty.seed = seed;
+    }
+    Ok(spec.named(task.name.clone().unwrap_or_default()))
 }
 
 fn set_task(kernel: &mut Linux, member: &Member, spec: &TaskSpec) -> anyhow::Result<()> {
     let target = Target::Task(member.id());
-    let attr = SchedAttr {
-        policy: spec.policy,
-        nice: Nice::new(spec.nice),
-        rt_priority: u8::from(spec.policy.is_realtime()),
-        slice_ns: spec.slice_ms.map(|ms| (ms * 1e6) as u64),
-        reset_on_fork: false,
-    };
+    let attr = spec.attr();
     let failed = |e| anyhow::anyhow!("{}: {e:?}", member.name);
     if attr != SchedAttr::DEFAULT {
         kernel.write(&target, &Setting::Sched(attr)).map_err(failed)?;

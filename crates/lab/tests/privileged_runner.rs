@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::CpuSet;
-use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Cell, CellRecord, Ended, Record, TenantRecord};
 use evenkeel_experiment::study::study;
 use evenkeel_kernfs::Root;

@@ -88,25 +88,13 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
             if random.uniform() < world.missing {
                 continue;
             }
-            let point = Point {
-                index: planned.index,
-                label: planned.label.clone(),
-                settings: planned
-                    .settings
-                    .iter()
-                    .map(|(k, v)| {
-                        (k.clone(), v.as_ref().map_or(serde_json::Value::Null, |v| v.to_string().into()))
-                    })
-                    .collect(),
-                unavailable: planned.unavailable.clone(),
-            };
             let mut cell = Cell {
-                point,
+                point: planned.point.clone(),
                 repetition,
                 host: HostUse { harness_cpu_pct: Some(0.1 + random.uniform()), ..HostUse::default() },
                 ..Cell::default()
             };
-            if planned.unavailable.is_none() {
+            if planned.point.unavailable.is_none() {
                 fill(&mut cell, &planned.experiment, &world, random);
             }
             cells.push(cell);
@@ -130,7 +118,7 @@ fn generated(builtin: &Builtin, random: &mut Random) -> Record {
 
 fn fill(
     cell: &mut Cell,
-    experiment: &evenkeel_experiment::laboratory::Experiment,
+    experiment: &evenkeel_experiment::file::Experiment,
     world: &World,
     random: &mut Random,
 ) {

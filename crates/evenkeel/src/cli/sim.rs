@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use evenkeel_base::stats::median;
-use evenkeel_experiment::laboratory::Experiment as LabExperiment;
-use evenkeel_experiment::simulation::Experiment;
-use evenkeel_model::sim::{Report, Scenario, simulate};
+use evenkeel_experiment::file::{Experiment, ExperimentError};
+use evenkeel_model::sim::Report;
 use serde_json::json;
 
 use super::{Failure, Format, Global, Outcome};
@@ -50,21 +49,16 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let text = evenkeel_kernfs::input::read_text(&file)
         .with_context(|| format!("cannot read {}, and no built-in experiment has this name", file.display()))
         .map_err(Failure::Usage)?;
-    if LabExperiment::is_laboratory(&text) {
-        return laboratory::file(global, &file, &text, args.seed, &args.tenants);
+    let refuse = |error: ExperimentError| Failure::Usage(anyhow!("{}: {error}", file.display()));
+    let mut experiment = Experiment::parse(&text).map_err(refuse)?;
+    experiment.seed = args.seed.unwrap_or(experiment.seed);
+    if experiment.is_of_tenants() {
+        experiment = experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(&text)))?;
+        return laboratory::file(global, &file, &experiment, &args.tenants);
     }
-    args.tenants.refuse(&file)?;
-    let usage = |error| Failure::Usage(anyhow!("{}: {error}", file.display()));
-    let mut experiment = Experiment::parse(&text).map_err(|e| usage(e.to_string()))?;
-    if let Some(seed) = args.seed {
-        experiment.seed = seed;
-    }
-    let mut runs = Vec::new();
-    for repetition in 0..experiment.repetitions.max(1) {
-        let scenario = experiment.build(&text, repetition).map_err(|e| usage(e.to_string()))?;
-        let report = simulate(&scenario).map_err(|e| usage(e.to_string()))?;
-        runs.push((scenario, report));
-    }
+    args.tenants.refuse(&file, &experiment)?;
+    let runs = (0..experiment.repetitions).map(|repetition| experiment.simulate(repetition));
+    let runs: Vec<Report> = runs.collect::<Result<_, _>>().map_err(|wrong| refuse(wrong.in_text(&text)))?;
     let out = match global.output {
         Format::Text => text_table(&experiment, &runs),
         Format::Csv => csv(&runs),
@@ -116,16 +110,16 @@ fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
     Ok(0)
 }
 
-fn text_table(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
+fn text_table(experiment: &Experiment, runs: &[Report]) -> String {
     let mut out = String::new();
-    let Some((scenario, first)) = runs.first() else { return out };
-    let width = scenario.tasks.iter().map(|t| t.name.len()).max().unwrap_or(4).max(4);
+    let (Some(first), Some(machine)) = (runs.first(), &experiment.machine) else { return out };
+    let width = first.tasks.iter().map(|t| t.name.len()).max().unwrap_or(4).max(4);
     let _ = writeln!(
         out,
         "{}: simulated, {} CPUs, Linux {}, {} s, {} repetition{} (medians)\n",
         experiment.name,
         first.cpu_pct.len(),
-        experiment.machine.kernel,
+        machine.kernel,
         first.measured_s,
         runs.len(),
         if runs.len() == 1 { "" } else { "s" }
@@ -135,12 +129,11 @@ fn text_table(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
         "{:width$} {:>8} {:>8} {:>8} {:>10} {:>10} {:>9} {:>9}",
         "TASK", "WANTED%", "GOT%", "WAIT%", "THROTTLED%", "p99 WAIT", "VOL/s", "INVOL/s"
     );
-    for index in 0..scenario.tasks.len() {
+    for (index, task) in first.tasks.iter().enumerate() {
         let of = |f: &dyn Fn(&evenkeel_model::sim::TaskReport) -> f64| {
-            median(runs.iter().map(|(_, r)| f(&r.tasks[index]))).unwrap_or(0.0)
+            median(runs.iter().map(|r| f(&r.tasks[index]))).unwrap_or(0.0)
         };
         let seconds = first.measured_s;
-        let task = &first.tasks[index];
         let wanted = task.wanted_pct.map_or_else(|| "-".into(), |w| format!("{w:.1}"));
         let p99 = task.waits.quantile_usec(0.99).map_or_else(|| "-".into(), |us| format!("<{us} us"));
         let _ = writeln!(
@@ -156,17 +149,17 @@ fn text_table(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
     }
     let cpus: Vec<String> = first.cpu_pct.iter().map(|p| format!("{p:.1}")).collect();
     let _ = writeln!(out, "\nCPU use %: {}", cpus.join(" "));
-    if let Some(f) = median(runs.iter().filter_map(|(_, r)| r.fulfilment())) {
+    if let Some(f) = median(runs.iter().filter_map(Report::fulfilment)) {
         let _ = writeln!(out, "fulfilment: {f:.4}");
     }
     out
 }
 
-fn csv(runs: &[(Scenario, Report)]) -> String {
+fn csv(runs: &[Report]) -> String {
     let mut out = String::from(
         "repetition,task,wanted_pct,got_pct,waited_s,throttled_s,voluntary,involuntary,migrations,runs,mean_events_per_s\n",
     );
-    for (number, (_, report)) in runs.iter().enumerate() {
+    for (number, report) in runs.iter().enumerate() {
         for t in &report.tasks {
             let wanted = t.wanted_pct.map(|w| w.to_string()).unwrap_or_default();
             let eps = mean_eps(t).map(|e| format!("{e:.3}")).unwrap_or_default();
@@ -197,10 +190,10 @@ fn mean_eps(task: &evenkeel_model::sim::TaskReport) -> Option<f64> {
     (count > 0).then(|| task.runs.iter().map(|r| r.events_per_s()).sum::<f64>() / count as f64)
 }
 
-fn json_document(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String {
-    let runs: Vec<_> = runs
-        .iter()
-        .map(|(scenario, report)| {
+fn json_document(experiment: &Experiment, runs: &[Report]) -> String {
+    let runs: Vec<_> = (0..)
+        .zip(runs)
+        .map(|(repetition, report)| {
             let tasks: Vec<_> = report
                 .tasks
                 .iter()
@@ -217,7 +210,7 @@ fn json_document(experiment: &Experiment, runs: &[(Scenario, Report)]) -> String
                 })
                 .collect();
             json!({
-                "seed": scenario.seed, "measured_s": report.measured_s, "cpu_pct": report.cpu_pct,
+                "seed": experiment.seed.wrapping_add(repetition), "measured_s": report.measured_s, "cpu_pct": report.cpu_pct,
                 "fulfilment": report.fulfilment(), "events": report.events, "tasks": tasks,
             })
         })

@@ -10,9 +10,8 @@
 //! Times in a cell are seconds from its release, the instant at which all its tenants were let go; negative values do
 //! not occur. `None` is "not known", never 0.
 
-use std::collections::BTreeMap;
-
-use crate::laboratory::Experiment;
+use crate::file::Experiment;
+pub use crate::file::Point;
 use serde::{Deserialize, Serialize};
 
 mod disk;
@@ -171,21 +170,6 @@ pub struct Cell {
     /// What was out of the ordinary.
     #[serde(default)]
     pub notes: Vec<String>,
-}
-
-/// A point of the sweep.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Point {
-    /// Number, from 0, in the order written.
-    pub index: usize,
-    /// For people, such as `64x20` or `window, 30 %`; empty without a sweep.
-    pub label: String,
-    /// What was set, by field; a field that was removed is `null`.
-    #[serde(default)]
-    pub settings: BTreeMap<String, serde_json::Value>,
-    /// Why the host could not give this point; then there are no tenants.
-    #[serde(default)]
-    pub unavailable: Option<String>,
 }
 
 impl CellRecord for Record {

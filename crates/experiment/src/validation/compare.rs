@@ -1,10 +1,9 @@
 //! Measured beside simulated.
 
 use evenkeel_base::stats::median;
-use evenkeel_model::sim::simulate;
 use serde::{Deserialize, Serialize};
 
-use crate::simulation::{Experiment, ExperimentError};
+use crate::file::{Experiment, TaskSpec, Wrong};
 
 /// One measured run of a mix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,7 +96,7 @@ pub fn compare(
     records: &[Record],
     runs: usize,
     seeds: u32,
-) -> Result<Comparison, ExperimentError> {
+) -> Result<Comparison, Wrong> {
     let mut lines = Vec::new();
     for mix in mixes {
         let measured: Vec<&Record> = records.iter().filter(|r| r.mix == mix.name).collect();
@@ -125,11 +124,11 @@ pub fn compare(
     Ok(Comparison { lines, pairs })
 }
 
-fn line(mix: &Experiment, records: &[&Record], seeds: u32) -> Result<Line, ExperimentError> {
+fn line(mix: &Experiment, records: &[&Record], seeds: u32) -> Result<Line, Wrong> {
     let mut simulated: Vec<Vec<f64>> = Vec::new();
     let mut wanted = 0.0;
     for repetition in 0..seeds.max(1) {
-        let report = simulate(&mix.build("", repetition)?)?;
+        let report = mix.simulate(repetition)?;
         wanted = report.tasks.iter().filter_map(|t| t.wanted_pct).sum::<f64>();
         simulated.push(report.tasks.iter().map(|t| t.got_pct).collect());
     }
@@ -161,9 +160,10 @@ fn line(mix: &Experiment, records: &[&Record], seeds: u32) -> Result<Line, Exper
 
 /// In a few words what is set in a mix.
 fn settings(mix: &Experiment) -> String {
-    let any = |f: &dyn Fn(&crate::simulation::TaskSpec) -> bool| mix.tasks.iter().any(f);
+    let any = |f: &dyn Fn(&TaskSpec) -> bool| mix.tasks.iter().any(f);
     let mut words = vec![format!("{} tasks", mix.tasks.len())];
-    let mut kinds: Vec<String> = mix.tasks.iter().map(|t| format!("{:?}", t.kind).to_lowercase()).collect();
+    let mut kinds: Vec<String> =
+        mix.tasks.iter().filter_map(|t| t.kind).map(|kind| kind.to_string()).collect();
     kinds.sort();
     kinds.dedup();
     words.push(kinds.join("+"));
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     fn record(mix: &Experiment, repetition: u32, factor: f64) -> Record {
-        let report = simulate(&mix.build("", repetition).unwrap()).unwrap();
+        let report = mix.simulate(repetition).unwrap();
         Record {
             mix: mix.name.clone(),
             repetition,

@@ -5,7 +5,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::simulation::{Experiment, GroupSpec, Kind, MachineSpec, TaskSpec};
+use crate::file::{Experiment, GroupSpec, Kind, MachineSpec, TaskSpec};
 
 /// The levers of a [`family`].
 pub const FAMILY_LEVERS: [&str; 6] = ["default", "nice", "slice 20", "slice 100", "batch+slice 100", "pin"];
@@ -28,25 +28,27 @@ pub fn set(name: &str, cpus: u32, release: &str) -> Option<Vec<Experiment>> {
     Some(mixes.map(|seed| draw(seed, cpus, release)).chain(families).collect())
 }
 
+/// A machine of so many CPUs under a kernel release.
+fn machine(cpus: u32, release: &str) -> Option<MachineSpec> {
+    Some(MachineSpec { kernel: release.to_owned(), ..MachineSpec::new(cpus) })
+}
+
 /// Weights 1 : 3 on one CPU, and a quota of 30 %: all with such weights that a busy host takes little from them.
 fn short(cpus: u32, release: &str) -> Vec<Experiment> {
     let mix = |name: &str, groups: Vec<GroupSpec>| {
-        let mut machine = MachineSpec::new(cpus);
-        machine.kernel = release.to_owned();
         let spin = |group: &GroupSpec| TaskSpec {
             group: Some(group.name.clone()),
             cpus: Some(CpuSet::first_n(1)),
             ..TaskSpec::new(format!("{} spin", group.name), Kind::Spin)
         };
         Experiment {
-            name: name.to_owned(),
             duration_s: 1.0,
             warmup_s: 0.2,
             repetitions: RUNS,
-            seed: 1,
-            machine,
+            machine: machine(cpus, release),
             tasks: groups.iter().map(spin).collect(),
             groups,
+            ..Experiment::new(name, "")
         }
     };
     let group = |name: &str| GroupSpec::new(name, None);
@@ -76,8 +78,7 @@ pub fn draw(seed: u64, cpus: u32, release: &str) -> Experiment {
     let r = &mut random;
     let mut mix = loads(r, cpus, 60.0..130.0);
     mix.name = format!("mix {seed}");
-    mix.seed = seed;
-    mix.machine.kernel = release.to_owned();
+    (mix.seed, mix.machine) = (seed, machine(cpus, release));
     match r.random_range(0..5) {
         0 | 1 => one_group(r, cpus, &mut mix),
         2 | 3 => groups(r, &mut mix),
@@ -93,8 +94,7 @@ pub fn draw(seed: u64, cpus: u32, release: &str) -> Experiment {
 pub fn family(seed: u64, cpus: u32, release: &str) -> Vec<Experiment> {
     let mut random = Pcg64::seed_from_u64(seed ^ 0xfa31);
     let mut base = loads(&mut random, cpus, 65.0..100.0);
-    base.seed = seed;
-    base.machine.kernel = release.to_owned();
+    (base.seed, base.machine) = (seed, machine(cpus, release));
     FAMILY_LEVERS
         .iter()
         .map(|lever| {
@@ -137,14 +137,12 @@ fn loads(r: &mut Pcg64, cpus: u32, percent_of_cpus: std::ops::Range<f64>) -> Exp
         task.group = Some("mix".into());
     }
     Experiment {
-        name: String::new(),
         duration_s: 3.0,
         warmup_s: 0.4,
-        repetitions: 5,
-        seed: 0,
-        machine: MachineSpec::new(cpus),
+        repetitions: RUNS,
         groups: vec![GroupSpec::new("mix", None)],
         tasks,
+        ..Experiment::default()
     }
 }
 
@@ -274,7 +272,7 @@ mod tests {
         let mixes: Vec<Experiment> = (0..200).map(|seed| draw(seed, 2, "6.18")).collect();
         for (seed, mix) in mixes.iter().enumerate() {
             assert_eq!(mix, &draw(seed as u64, 2, "6.18"));
-            mix.build("", 0).unwrap_or_else(|e| panic!("{seed}: {e}"));
+            mix.scenario(0).unwrap_or_else(|e| panic!("{seed}: {e}"));
         }
         let some = |f: &dyn Fn(&Experiment) -> bool| mixes.iter().filter(|m| f(m)).count();
         let tasks = |f: fn(&TaskSpec) -> bool| some(&|m| m.tasks.iter().any(f));
@@ -285,7 +283,7 @@ mod tests {
             ("idle", tasks(|t| t.policy == SchedPolicy::Idle)),
             ("real-time", tasks(|t| t.policy.is_realtime())),
             ("pinned", tasks(|t| t.cpus.is_some())),
-            ("spinner", tasks(|t| t.kind == Kind::Spin)),
+            ("spinner", tasks(|t| t.kind == Some(Kind::Spin))),
             ("weights", some(&|m| m.groups.iter().any(|g| g.shares.is_some()))),
             ("quotas", some(&|m| m.groups.iter().any(|g| g.quota_pct.is_some()))),
             ("nested", some(&|m| m.groups.iter().any(|g| g.parent.is_some()))),
@@ -299,7 +297,7 @@ mod tests {
         let family = family(7, 2, "6.18");
         assert_eq!(family.len(), FAMILY_LEVERS.len());
         for mix in &family {
-            mix.build("", 0).unwrap();
+            mix.scenario(0).unwrap();
             assert_eq!(mix.seed, 7);
             let wants = |m: &Experiment| m.tasks.iter().map(|t| (t.percent, t.kind)).collect::<Vec<_>>();
             assert_eq!(wants(mix), wants(&family[0]));

@@ -2,7 +2,7 @@
 //! recipe (greedy placement, then nice in proportion to load), and with what suits today's kernels better.
 
 use evenkeel_base::{CpuSet, Nice};
-use evenkeel_experiment::laboratory::{Experiment, Place, Sweep, SweepPoint, TenantSpec};
+use evenkeel_experiment::file::{Experiment, Place, Sweep, SweepPoint, TenantSpec};
 use evenkeel_experiment::study::verdict::advisor::{DEFAULT, OF, PLACEMENT, RECIPE, SLICES};
 use evenkeel_policy::{placement, priority};
 
@@ -117,7 +117,8 @@ mod tests {
         assert_eq!((experiment.tenants.len(), experiment.cpus.as_ref().unwrap().len()), (50, 10));
         let points = experiment.points().unwrap();
         assert_eq!(points.len(), 16);
-        let recipe = points.iter().find(|p| p.label == format!("75 % a CPU, fixed{OF}{RECIPE}")).unwrap();
+        let recipe =
+            points.iter().find(|p| p.point.label == format!("75 % a CPU, fixed{OF}{RECIPE}")).unwrap();
         let mut by_cpu = std::collections::BTreeMap::new();
         for tenant in &recipe.experiment.tenants {
             let wanted: f64 = tenant.load.as_ref().unwrap().split(' ').nth(2).unwrap().parse().unwrap();

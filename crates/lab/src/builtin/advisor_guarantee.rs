@@ -1,7 +1,7 @@
 //! `advisor-guarantee`: the closed-loop advisor's table of promises: three tasks on one CPU, with nothing done and with
 //! weights of 40, 50 and 10, and what happens when one wants far more than it was promised or goes quiet.
 
-use evenkeel_experiment::laboratory::{Experiment, Sweep, SweepPoint, TenantSpec};
+use evenkeel_experiment::file::{Experiment, Sweep, SweepPoint, TenantSpec};
 use evenkeel_experiment::study::verdict::advisor::PROMISED;
 
 use super::{Builtin, Plan};

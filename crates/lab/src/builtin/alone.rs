@@ -1,6 +1,6 @@
 //! `cpu-units-alone`: one tenant with any number of units.
 
-use evenkeel_experiment::laboratory::{Experiment, Sweep};
+use evenkeel_experiment::file::{Experiment, Sweep};
 
 use super::{Builtin, Plan, UNITS_AVAILABLE};
 

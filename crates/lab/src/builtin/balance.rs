@@ -1,6 +1,6 @@
 //! `cpu-units-balance`: four ranges of units, each with the same ratio of largest to smallest.
 
-use evenkeel_experiment::laboratory::{Experiment, Sweep};
+use evenkeel_experiment::file::{Experiment, Sweep};
 
 use super::{Builtin, Plan};
 

@@ -1,6 +1,6 @@
 //! `cpu-units-equal`: twenty tenants of equal units, small and large ones.
 
-use evenkeel_experiment::laboratory::{Experiment, Sweep};
+use evenkeel_experiment::file::{Experiment, Sweep};
 
 use super::{Builtin, Plan, UNITS_AVAILABLE};
 

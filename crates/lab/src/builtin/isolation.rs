@@ -1,7 +1,7 @@
 //! `isolation`: the same work under a cpuset with and without siblings, a quota, shares, and alone.
 
 use evenkeel_base::CpuSet;
-use evenkeel_experiment::laboratory::{Experiment, Sweep, SweepPoint, TenantSpec};
+use evenkeel_experiment::file::{Experiment, Sweep, SweepPoint, TenantSpec};
 
 use super::{Builtin, Plan, sieve};
 

@@ -1,7 +1,7 @@
 //! `isolation-fd`: `isolation-sys` with a file that threads contend for even on two CPUs: through one descriptor each
 //! `read()` holds the lock of its position. It stands against `pread()` of own files, which takes no lock that is shared.
 
-use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::file::Experiment;
 
 use super::{Builtin, Plan, isolation_sys, sieve};
 

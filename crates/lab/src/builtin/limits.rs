@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_experiment::laboratory::{Experiment, StealSpec, Sweep, SweepPoint, TenantSpec};
+use evenkeel_experiment::file::{Experiment, StealSpec, Sweep, SweepPoint, TenantSpec};
 use evenkeel_model::credit::Rule;
 
 use super::{Builtin, Plan};
@@ -63,6 +63,6 @@ fn make(plan: &Plan) -> Experiment {
 }
 
 /// As it would be written in a file.
-fn toml_of(rule: &Rule) -> Option<evenkeel_experiment::laboratory::Value> {
-    evenkeel_experiment::laboratory::Value::try_from(rule).ok()
+fn toml_of(rule: &Rule) -> Option<evenkeel_experiment::file::Value> {
+    evenkeel_experiment::file::Value::try_from(rule).ok()
 }

@@ -1,6 +1,6 @@
 //! `cpu-units-mixed`: tenants of different units side by side.
 
-use evenkeel_experiment::laboratory::{Experiment, Sweep};
+use evenkeel_experiment::file::{Experiment, Sweep};
 
 use super::{Builtin, Plan};
 

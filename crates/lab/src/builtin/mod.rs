@@ -2,7 +2,7 @@
 //! here with a `BUILTIN`, and a line in `BUILTINS`.
 
 use evenkeel_base::{CpuSet, Topology};
-use evenkeel_experiment::laboratory::{Experiment, TenantSpec};
+use evenkeel_experiment::file::{Experiment, TenantSpec};
 use evenkeel_experiment::record::Host;
 
 mod advisor;
@@ -119,6 +119,7 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 mod tests {
     use super::*;
     use crate::fairness::plan::{Options, Which};
+    use evenkeel_experiment::file::PlannedPoint;
 
     #[test]
     fn every_builtin_is_sound_on_small_and_large_hosts_in_both_forms() {
@@ -142,10 +143,10 @@ mod tests {
                     for source in builtin.sources {
                         assert!(evenkeel_experiment::sources::table(source).is_some(), "{source}");
                     }
-                    for point in points {
-                        let n = point.experiment.tenants().len();
+                    for PlannedPoint { point, experiment } in points {
+                        let n = experiment.tenants().len();
                         assert!(n > 0, "{} {}", builtin.name, point.label);
-                        for spec in &point.experiment.tenants {
+                        for spec in &experiment.tenants {
                             if let Some(load) = &spec.load {
                                 crate::runner::parse_load(load).unwrap();
                             }

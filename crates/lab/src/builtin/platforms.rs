@@ -1,7 +1,7 @@
 //! `platforms`: what this host does with one thread, with all, and with nine tenths of a CPU; folders of several hosts
 //! are then compared.
 
-use evenkeel_experiment::laboratory::{Experiment, Sweep, SweepPoint};
+use evenkeel_experiment::file::{Experiment, Sweep, SweepPoint};
 
 use super::{Builtin, Plan};
 

@@ -1,6 +1,6 @@
 //! `cpu-units-priority`: ten tenants from 1 to 512 units, activated in both orders.
 
-use evenkeel_experiment::laboratory::{Activation, Experiment};
+use evenkeel_experiment::file::{Activation, Experiment};
 
 use super::{Builtin, Plan};
 

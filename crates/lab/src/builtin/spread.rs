@@ -1,6 +1,6 @@
 //! `cpu-units-spread`: whether larger equal units spread run times wider.
 
-use evenkeel_experiment::laboratory::{Experiment, Sweep};
+use evenkeel_experiment::file::{Experiment, Sweep};
 
 use super::{Builtin, Plan};
 

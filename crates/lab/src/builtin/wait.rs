@@ -1,6 +1,6 @@
 //! `cpu-units-wait`: how a run's wait grows with the number of tenants.
 
-use evenkeel_experiment::laboratory::{Experiment, Sweep};
+use evenkeel_experiment::file::{Experiment, Sweep};
 
 use super::{Builtin, Plan};
 

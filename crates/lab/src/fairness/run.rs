@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use evenkeel_base::{CpuSet, Topology};
-use evenkeel_experiment::laboratory::Order;
+use evenkeel_experiment::file::Order;
 use evenkeel_experiment::record::Requirement;
 use evenkeel_kernfs::{Root, proc_stat};
 

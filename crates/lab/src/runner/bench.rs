@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_experiment::laboratory::Order;
+use evenkeel_experiment::file::Order;
 use evenkeel_experiment::record::{CellRecord, FILE, RecordError};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

@@ -1,7 +1,7 @@
 //! How long an experiment will take, before anything is run: what its tenants were asked for, the fair share each gets
 //! while all of them run, and what a cell costs around them.
 
-use evenkeel_experiment::laboratory::{Experiment, Place, Tenant};
+use evenkeel_experiment::file::{Experiment, Place, Tenant};
 use evenkeel_experiment::record::Host;
 use evenkeel_experiment::study::point::{machine, shares};
 use evenkeel_model::credit;
@@ -32,8 +32,8 @@ const CONTAINER_S: f64 = 1.5;
 /// known only when it has run. `host` says how fast it is; an upper bound rather than a mean.
 pub fn planned_s(experiment: &Experiment, host: &Host) -> Option<f64> {
     let points = experiment.points().ok()?;
-    let there = points.iter().filter(|point| point.unavailable.is_none());
-    all_s(there.map(|point| cell_s(&point.experiment, host)), experiment.repetitions)
+    let there = points.iter().filter(|planned| planned.point.unavailable.is_none());
+    all_s(there.map(|planned| cell_s(&planned.experiment, host)), experiment.repetitions)
 }
 
 /// Seconds of all repetitions of a pass over cells, and of what is around them.
@@ -143,7 +143,7 @@ fn got(experiment: &Experiment, host: &Host, tenants: &[Tenant]) -> Option<Vec<f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_experiment::laboratory::TenantSpec;
+    use evenkeel_experiment::file::TenantSpec;
 
     fn host() -> Host {
         Host { cpus: Some(2), primes_per_s: Some(1000.0), ..Host::default() }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, Topology};
-use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Host, Requirement};
 use evenkeel_kernfs::mountinfo::Hierarchies;
 use evenkeel_kernfs::{Root, proc_stat, sysfs};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::Topology;
-use evenkeel_experiment::laboratory::{Activation, Experiment, PlannedPoint};
-use evenkeel_experiment::record::{Cell, Host, Point, Record, RecordError, SCHEMA};
+use evenkeel_experiment::file::{Activation, Experiment, PlannedPoint};
+use evenkeel_experiment::record::{Cell, Host, Record, RecordError, Requirement, SCHEMA};
 
 mod answers;
 pub mod bench;
@@ -102,9 +102,8 @@ pub fn run(
     let points = experiment.points().map_err(|e| RunError::Usage(e.to_string()))?;
     check(&points)?;
     sweep_stale();
-    let label = |p: &PlannedPoint| if p.label.is_empty() { &experiment.name } else { &p.label }.clone();
     let passes = Passes {
-        labels: points.iter().map(label).collect(),
+        labels: points.iter().map(|planned| label(experiment, planned).to_owned()).collect(),
         repetitions: experiment.repetitions,
         order: experiment.order,
         seed: experiment.seed,
@@ -143,21 +142,7 @@ impl Bench for Laboratory<'_> {
             }
             None => calibrate(&mut host, self.stop),
         }
-        Record {
-            schema: SCHEMA.into(),
-            name: experiment.name.clone(),
-            title: experiment.title.clone(),
-            builtin: about.builtin.clone(),
-            quick: about.quick,
-            sources: about.sources.clone(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            began: now(),
-            host,
-            experiment: Some(experiment.clone()),
-            requirements,
-            planned_cells: self.points.len() * experiment.repetitions as usize,
-            ..Record::default()
-        }
+        empty(experiment, about, host, requirements, self.points.len())
     }
 
     fn cell(
@@ -169,18 +154,8 @@ impl Bench for Laboratory<'_> {
     ) -> Result<Option<Cell>, RunError> {
         let first = !std::mem::replace(&mut self.released, true);
         let planned = &self.points[point];
-        let point = Point {
-            index: planned.index,
-            label: planned.label.clone(),
-            settings: planned
-                .settings
-                .iter()
-                .map(|(field, value)| {
-                    (field.clone(), value.as_ref().map_or(serde_json::Value::Null, to_json))
-                })
-                .collect(),
-            unavailable: planned.unavailable.clone().or_else(|| unavailable(&planned.experiment)),
-        };
+        let mut point = planned.point.clone();
+        point.unavailable = point.unavailable.or_else(|| unavailable(&planned.experiment));
         if point.unavailable.is_some() {
             return Ok(Some(Cell { point, repetition, ..Cell::default() }));
         }
@@ -202,10 +177,6 @@ impl Bench for Laboratory<'_> {
             part,
         )
     }
-}
-
-fn to_json(value: &impl serde::Serialize) -> serde_json::Value {
-    serde_json::to_value(value).unwrap_or(serde_json::Value::Null)
 }
 
 /// Why the host cannot give a point: CPUs it does not have.
@@ -255,6 +226,37 @@ pub fn is_program(program: &str) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     std::env::split_paths(&path).any(|dir| is_file(&dir.join(program)))
+}
+
+/// What a point is called in progress.
+fn label<'a>(experiment: &'a Experiment, planned: &'a PlannedPoint) -> &'a str {
+    let label = &planned.point.label;
+    if label.is_empty() { &experiment.name } else { label }
+}
+
+/// A record without cells.
+fn empty(
+    experiment: &Experiment,
+    about: &About,
+    host: Host,
+    requirements: Vec<Requirement>,
+    points: usize,
+) -> Record {
+    Record {
+        schema: SCHEMA.into(),
+        name: experiment.name.clone(),
+        title: experiment.title.clone(),
+        builtin: about.builtin.clone(),
+        quick: about.quick,
+        sources: about.sources.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        began: now(),
+        host,
+        experiment: Some(experiment.clone()),
+        requirements,
+        planned_cells: points * experiment.repetitions as usize,
+        ..Record::default()
+    }
 }
 
 #[cfg(test)]

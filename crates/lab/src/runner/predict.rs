@@ -1,7 +1,7 @@
 //! What the models say a cell's tenants would do, to stand beside what was measured: the cell simulated as [`super::simulate`]
 //! does it, from the experiment and from what one thread does on this host undisturbed.
 
-use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Ended, Host, Predicted, TenantRecord};
 use evenkeel_model::credit;
 
@@ -60,7 +60,7 @@ fn credits_left(experiment: &Experiment, tenant: &TenantRecord) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_experiment::laboratory::{StealSpec, TenantSpec};
+    use evenkeel_experiment::file::{StealSpec, TenantSpec};
 
     fn host() -> Host {
         Host {

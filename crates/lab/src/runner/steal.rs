@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use evenkeel_experiment::laboratory::StealSpec;
+use evenkeel_experiment::file::StealSpec;
 use evenkeel_experiment::record::{StealPoint, StealRecord};
 use evenkeel_model::credit::Meter;
 

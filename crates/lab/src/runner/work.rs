@@ -1,8 +1,8 @@
 //! From an experiment's tenants to what each of them is told to do.
 
 use clap::Parser;
-use evenkeel_base::{CpuQuota, CpuWeight, Limit};
-use evenkeel_experiment::laboratory::{Experiment, Tenant, TenantSpec};
+use evenkeel_base::CpuWeight;
+use evenkeel_experiment::file::{Experiment, Tenant, TenantSpec};
 use evenkeel_model::units;
 
 use super::RunError;
@@ -93,11 +93,7 @@ pub(crate) fn wanted(tenant: &Tenant, spec: &TenantSpec, factor: Option<f64>, v2
         (None, None, Some(shares)) if v2 => Some((shares * 100 / 1024).clamp(1, 10_000)),
         (None, None, shares) => shares,
     };
-    let quota = spec.quota_pct.map(|pct| CpuQuota {
-        quota_usec: Limit::Value((pct / 100.0 * spec.period_usec as f64).round() as u64),
-        period_usec: spec.period_usec,
-        burst_usec: spec.burst_usec,
-    });
+    let quota = spec.quota_pct.map(|_| spec.limits().quota());
     Wanted { weight, quota, cpus: spec.cpus.clone(), memory_bytes: spec.memory_bytes }
 }
 

@@ -1,7 +1,7 @@
 //! Where to begin: what the simulator says of the settings it knows.
 
-use evenkeel_experiment::simulation::Experiment;
-use evenkeel_model::sim::{Report, simulate};
+use evenkeel_experiment::file::Experiment;
+use evenkeel_model::sim::Report;
 use evenkeel_policy::search::Point;
 use rand::SeedableRng;
 
@@ -49,8 +49,7 @@ fn predicted(spec: &SimulateSpec, settings: &Settings) -> Result<f64, TuneError>
     let text = settings.fill(&spec.experiment);
     let failed = |what: String| TuneError::Simulation(format!("with {}: {what}", settings.words()));
     let experiment = Experiment::parse(&text).map_err(|e| failed(e.to_string()))?;
-    let scenario = experiment.build(&text, 0).map_err(|e| failed(e.to_string()))?;
-    let report = simulate(&scenario).map_err(|e| failed(e.to_string()))?;
+    let report = experiment.simulate(0).map_err(|e| failed(e.in_text(&text).to_string()))?;
     quantity(spec, &report).map_err(failed)
 }
 

@@ -3,7 +3,7 @@
 //! A group that is owed time takes that lag along when it sleeps, up to two slices of it (`update_entity_lag`, `PLACE_LAG`).
 //! Two that work in pieces of microseconds and wake each other always come back with all of it, and the queue's average
 //! virtual time stands still for everybody else. With the shortest slice there is next to nothing to take along. Where tasks
-//! have no slice of their own, more weight mostly does: docs/tenants.md, "Groups that lose their turn".
+//! have no slice of their own, more weight does at times: docs/tenants.md, "Groups that lose their turn".
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use evenkeel_experiment::laboratory::{Experiment, Place};
+use evenkeel_experiment::file::{Experiment, ExperimentError, Place};
 use evenkeel_experiment::record::{CellRecord, FILE, Host, Record};
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
@@ -168,14 +168,11 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
     if args.quick {
         return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));
     }
-    if !Experiment::is_laboratory(&text) && evenkeel_experiment::simulation::Experiment::parse(&text).is_ok()
-    {
-        return Err(Failure::Usage(anyhow!(
-            "{} describes a machine to be simulated; `evenkeel sim` runs it, `lab run` needs [[tenant]]s",
-            path.display()
-        )));
-    }
-    Experiment::parse(&text).map_err(|e| Failure::Usage(anyhow!("{}: {e}", path.display())))
+    let refuse = |error: ExperimentError| Failure::Usage(anyhow!("{}: {error}", path.display()));
+    let experiment = Experiment::parse(&text).map_err(refuse)?;
+    let experiment = experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(&text)))?;
+    // A machine is for the simulator; this host is what it is, also for what is predicted.
+    Ok(Experiment { machine: None, ..experiment })
 }
 
 /// What the command line changes.
@@ -217,7 +214,7 @@ fn change(experiment: &mut Experiment, args: &Args) -> Result<(), Failure> {
     experiment.repetitions = args.repetitions.unwrap_or(experiment.repetitions);
     experiment.start_at = args.start_at.clone().or(experiment.start_at.take());
     experiment.time_limit_s = args.time_limit.or(experiment.time_limit_s);
-    experiment.verify().map_err(usage)
+    experiment.verify().map_err(|wrong| usage(wrong.to_string()))
 }
 
 /// Installs missing commands; what that prints goes to stderr.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::anyhow;
 use evenkeel_base::{CpuSet, Topology};
-use evenkeel_experiment::laboratory::Experiment;
+use evenkeel_experiment::file::{Experiment, MachineSpec};
 use evenkeel_experiment::record::{CellRecord, Host};
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
@@ -37,29 +37,35 @@ pub struct TenantArgs {
 }
 
 impl TenantArgs {
-    /// Refuses what has no meaning for a file that describes its machine.
-    pub fn refuse(&self, file: &Path) -> Result<(), Failure> {
+    /// Refuses what has no meaning for a file.
+    pub fn refuse(&self, file: &Path, experiment: &Experiment) -> Result<(), Failure> {
+        if self.quick {
+            return Err(Failure::Usage(anyhow!(
+                "--quick is for built-in experiments; shorten runs in the file"
+            )));
+        }
+        let (tasks, machine) = (experiment.tenants.is_empty(), experiment.machine.is_some());
         let given = [
-            ("--cpus", self.cpus.is_some()),
-            ("--kernel", self.kernel.is_some()),
-            ("--events-per-s", self.events_per_s.is_some()),
-            ("--quick", self.quick),
-            ("--out", self.out.is_some()),
+            ("--cpus", machine && self.cpus.is_some()),
+            ("--kernel", machine && self.kernel.is_some()),
+            ("--events-per-s", tasks && self.events_per_s.is_some()),
+            ("--out", tasks && self.out.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(Failure::Usage(anyhow!(
-                "{option} is for experiments with tenants; {} has none and describes its machine itself",
-                file.display()
+                "{option} does not go with {}, which describes its machine itself{}",
+                file.display(),
+                if tasks { " and has no tenants" } else { "" }
             ))),
             None => Ok(()),
         }
     }
 
-    /// The machine simulated.
-    fn machine(&self, topology: Option<&Topology>) -> Result<Host, Failure> {
+    /// The machine simulated: the file's, else one like this host but for what the options say.
+    fn machine(&self, topology: Option<&Topology>, file: Option<&MachineSpec>) -> Result<Host, Failure> {
         let usage = |message: String| Failure::Usage(anyhow!(message));
         let here = runner::facts(topology);
-        let kernel = self.kernel.clone().or(here.kernel);
+        let kernel = file.map(|machine| machine.kernel.clone()).or(self.kernel.clone()).or(here.kernel);
         let known = kernel.as_deref().and_then(Kernel::of);
         if let (Some(text), None) = (&self.kernel, &known) {
             return Err(usage(format!("--kernel {text:?} is not a release such as 6.1")));
@@ -87,12 +93,14 @@ impl TenantArgs {
             Some(rate) => host.primes_per_s = Some(rate),
             None => runner::calibrate(&mut host, &AtomicBool::new(false)),
         }
-        if let Some(cpus) = self.cpus {
+        let shape = file.map(|machine| (machine.cpus, machine.threads_per_core, machine.nodes));
+        if let Some((cores, threads, nodes)) = shape.or(self.cpus.map(|cpus| (cpus, 1, 1))) {
+            let cpus = cores * threads;
             // What others do to a CPU here is kept.
             let each = host.primes_per_s_all.zip(here.cpus).map(|(all, cpus)| all / f64::from(cpus));
             host.primes_per_s_all = each.map(|each| each * f64::from(cpus));
-            (host.cpus, host.cores, host.sockets) = (Some(cpus), Some(cpus), Some(1));
-            (host.nodes, host.threads_per_core) = (Some(1), Some(1));
+            (host.cpus, host.cores, host.sockets) = (Some(cpus), Some(cores), Some(1));
+            (host.nodes, host.threads_per_core) = (Some(nodes), Some(threads));
         }
         Ok(host)
     }
@@ -111,7 +119,7 @@ pub fn builtin(global: &Global, name: &str, seed: Option<u64>, args: &TenantArgs
         )));
     };
     let topology = topology();
-    let host = args.machine(topology.as_ref())?;
+    let host = args.machine(topology.as_ref(), None)?;
     let plan = Plan {
         quick: args.quick,
         cpus: match args.cpus {
@@ -129,34 +137,24 @@ pub fn builtin(global: &Global, name: &str, seed: Option<u64>, args: &TenantArgs
         quick: args.quick,
         sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
     };
-    show(global, builtin.experiment(&plan), &about, &host, seed, args)
+    let mut experiment = builtin.experiment(&plan);
+    experiment.seed = seed.unwrap_or(experiment.seed);
+    show(global, &experiment, &about, &host, args)
 }
 
 /// An experiment file with tenants.
-pub fn file(global: &Global, file: &Path, text: &str, seed: Option<u64>, args: &TenantArgs) -> Outcome {
-    if args.quick {
-        return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));
-    }
-    let experiment =
-        Experiment::parse(text).map_err(|e| Failure::Usage(anyhow!("{}: {e}", file.display())))?;
-    let host = args.machine(topology().as_ref())?;
-    show(global, experiment, &About::default(), &host, seed, args)
+pub fn file(global: &Global, file: &Path, experiment: &Experiment, args: &TenantArgs) -> Outcome {
+    args.refuse(file, experiment)?;
+    let host = args.machine(topology().as_ref(), experiment.machine.as_ref())?;
+    show(global, experiment, &About::default(), &host, args)
 }
 
 fn topology() -> Option<Topology> {
     evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok()
 }
 
-fn show(
-    global: &Global,
-    mut experiment: Experiment,
-    about: &About,
-    host: &Host,
-    seed: Option<u64>,
-    args: &TenantArgs,
-) -> Outcome {
-    experiment.seed = seed.unwrap_or(experiment.seed);
-    let record = runner::simulate(&experiment, about, host, &mut |_| {}).map_err(failure)?;
+fn show(global: &Global, experiment: &Experiment, about: &About, host: &Host, args: &TenantArgs) -> Outcome {
+    let record = runner::simulate(experiment, about, host, &mut |_| {}).map_err(failure)?;
     if let Some(folder) = &args.out {
         std::fs::create_dir_all(folder)
             .map_err(|e| Failure::Cannot(anyhow!("cannot make {}: {e}", folder.display())))?;

@@ -16,7 +16,7 @@ mod prepare;
 mod told;
 mod watch;
 
-use evenkeel_experiment::laboratory::{Experiment, Tenant};
+use evenkeel_experiment::file::{Experiment, Tenant};
 use evenkeel_experiment::record::{Cell, Host, Limits, Point, TenantRecord};
 use prepare::{prepare, start};
 use told::record_of;

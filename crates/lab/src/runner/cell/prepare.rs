@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_base::SchedPolicy;
-use evenkeel_experiment::laboratory::{Place, Tenant};
+use evenkeel_experiment::file::{Place, Tenant};
 use evenkeel_experiment::record::Limits;
 
 use super::super::RunError;

@@ -1,16 +1,15 @@
 //! Experiments on the simulated scheduler: the same file and the same record as [`super::run`], but nothing is run. What `lab
 //! run` shows as predicted is made from the same cells.
 
-use evenkeel_experiment::laboratory::{Experiment, Place};
+use evenkeel_experiment::file::{Experiment, Place};
 use evenkeel_experiment::record::{
-    Account, Cell, Ended, Host, HostUse, Limits, Point, Record, Release, Requirement, RunRecord, SCHEMA,
-    StealRecord, TenantRecord,
+    Account, Cell, Ended, Host, Limits, Record, Release, Requirement, RunRecord, StealRecord, TenantRecord,
 };
 use evenkeel_model::credit::{self, Job};
 use evenkeel_model::sim::{self, Load, Report, Scenario};
 
 use super::order::Work;
-use super::{About, Progress, RunError, now, to_json, work};
+use super::{About, Progress, RunError, empty, label, now, work};
 use crate::workload::Kind;
 
 mod scenario;
@@ -36,26 +35,14 @@ pub fn simulate(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Record, RunError> {
     let points = experiment.points().map_err(|e| RunError::Usage(e.to_string()))?;
-    let began = now();
-    let of = points.len() * experiment.repetitions as usize;
-    let mut cells = Vec::new();
+    let mut record = empty(experiment, about, host.clone(), vec![simulated(host)], points.len());
+    let of = record.planned_cells;
     let mut refused = None;
     for repetition in 0..experiment.repetitions {
         for planned in &points {
-            let label = if planned.label.is_empty() { &experiment.name } else { &planned.label };
-            progress(Progress { done: cells.len(), of, label, part: 0.0 });
-            let mut point = Point {
-                index: planned.index,
-                label: planned.label.clone(),
-                settings: planned
-                    .settings
-                    .iter()
-                    .map(|(field, value)| {
-                        (field.clone(), value.as_ref().map_or(serde_json::Value::Null, to_json))
-                    })
-                    .collect(),
-                unavailable: planned.unavailable.clone(),
-            };
+            let label = label(experiment, planned);
+            progress(Progress { done: record.cells.len(), of, label, part: 0.0 });
+            let mut point = planned.point.clone();
             let mut tenants = Vec::new();
             if point.unavailable.is_none() {
                 match self::cell(&planned.experiment, host, repetition, MOST_CPU_S) {
@@ -69,39 +56,22 @@ pub fn simulate(
             let foreground = |t: &&TenantRecord| t.runs_planned > 0;
             let enforcer = enforcer(&planned.experiment, &tenants);
             let ends = tenants.iter().filter(foreground).flat_map(|t| &t.runs).map(|run| run.end_s);
-            cells.push(Cell {
+            record.cells.push(Cell {
                 point,
                 repetition,
-                released_at: None,
                 seconds: ends.fold(0.0, f64::max),
                 activation: (0..tenants.len()).collect(),
                 tenants,
-                host: HostUse::default(),
                 enforcer,
-                predicted: None,
-                notes: Vec::new(),
+                ..Cell::default()
             });
         }
     }
-    if let (true, Some(why)) = (cells.iter().all(|cell| cell.tenants.is_empty()), refused) {
+    if let (true, Some(why)) = (record.cells.iter().all(|cell| cell.tenants.is_empty()), refused) {
         return Err(RunError::Missing(format!("{}: {why}", experiment.name)));
     }
-    Ok(Record {
-        schema: SCHEMA.into(),
-        name: experiment.name.clone(),
-        title: experiment.title.clone(),
-        builtin: about.builtin.clone(),
-        quick: about.quick,
-        sources: about.sources.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        began,
-        finished: Some(now()),
-        host: host.clone(),
-        experiment: Some(experiment.clone()),
-        requirements: vec![simulated(host)],
-        planned_cells: cells.len(),
-        cells,
-    })
+    record.finished = Some(now());
+    Ok(record)
 }
 
 /// What the rule in force did, as far as the tenants' accounts tell: points under different rules must be told apart.

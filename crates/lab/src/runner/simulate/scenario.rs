@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use evenkeel_base::{CpuQuota, Limit, Nice, SchedAttr, Topology};
-use evenkeel_experiment::laboratory::{Experiment, Place, Tenant, TenantSpec};
+use evenkeel_base::{Nice, SchedAttr};
+use evenkeel_experiment::file::{Experiment, MachineSpec, Place, Tenant, TenantSpec};
 use evenkeel_experiment::record::{Host, Limits};
 use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Scenario, Task};
 
@@ -57,18 +57,11 @@ pub(super) fn translate(
     v2: bool,
     repetition: u32,
 ) -> Result<Translated, String> {
-    let cpus = host.cpus.ok_or("the number of CPUs is not known")?;
-    let tenants = experiment.tenants();
     let factor = experiment.unit_factor(v2).map_err(|e| e.to_string())?;
-    let mut scenario = Scenario::new(cpus);
-    scenario.machine = Machine::new(topology(host));
-    // What an idle host's own threads do.
-    scenario.machine.background_per_s = 20.0;
-    if let Some(kernel) = host.kernel.as_deref().and_then(Kernel::of) {
-        scenario.kernel = kernel;
-    }
-    // The built-in loads switch it off.
-    scenario.kernel.timer_slack_ns = 1;
+    let mut scenario = match &experiment.machine {
+        Some(machine) => machine.scenario()?,
+        None => machine(host)?.scenario()?,
+    };
     scenario.seed = experiment.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(repetition) * 10_007);
     scenario.measure_from_ns = 0;
     scenario.stop_when_done = true;
@@ -79,7 +72,7 @@ pub(super) fn translate(
         measured.map_or_else(|| cost::division_s(rate), |(one, divisions)| one / rate / divisions);
     let speed = Speed { rate, division_s };
     let mut parts = Vec::new();
-    for tenant in tenants {
+    for tenant in experiment.tenants() {
         let spec = &experiment.tenants[tenant.spec];
         let part = add(&mut scenario, experiment, tenant, spec, speed, (factor, v2))?;
         parts.push(part);
@@ -103,6 +96,9 @@ fn rate(experiment: &Experiment, host: &Host, machine: &mut Machine) -> Result<f
     let one = host.primes_per_s.ok_or("what one thread does here is not known")?;
     let cpus = f64::from(host.cpus.unwrap_or(1).max(1));
     let all = host.primes_per_s_all.unwrap_or(one * cpus);
+    if experiment.machine.is_some() {
+        return Ok(one);
+    }
     if host.threads_per_core == Some(2) && machine.topology.cpus.iter().any(|c| c.siblings.len() > 1) {
         machine.smt_speedup = (2.0 * all / (cpus * one)).clamp(1.0, 2.0);
         return Ok(one);
@@ -133,12 +129,11 @@ fn add(
     };
     let in_group = spec.place != Place::Process;
     let group = in_group.then(|| {
-        let weight = work::load_weight(wanted.weight, v2);
         scenario.groups.push(Group {
-            weight,
-            quota: wanted.quota.unwrap_or(CpuQuota { quota_usec: Limit::Max, ..CpuQuota::UNLIMITED }),
+            name: tenant.name.clone(),
+            weight: work::load_weight(wanted.weight, v2),
             cpus: cpus.clone(),
-            ..Group::new(tenant.name.clone(), None)
+            ..spec.limits().group()
         });
         scenario.groups.len() - 1
     });
@@ -289,18 +284,16 @@ fn duty_load(duty: &duty::Duty) -> Load {
     }
 }
 
-/// The host's shape, from what the record keeps of it.
-fn topology(host: &Host) -> Topology {
-    let (cpus, threads, nodes) = (
-        host.cpus.unwrap_or(1).max(1),
-        host.threads_per_core.unwrap_or(1).max(1),
-        host.nodes.unwrap_or(1).max(1),
-    );
+/// A machine like the host, from what the record keeps of it.
+fn machine(host: &Host) -> Result<MachineSpec, String> {
+    let cpus = host.cpus.ok_or("the number of CPUs is not known")?.max(1);
+    let (threads, nodes) = (host.threads_per_core.unwrap_or(1).max(1), host.nodes.unwrap_or(1).max(1));
     let cores = cpus / threads;
     let even = cores > 0 && cores.is_multiple_of(nodes) && cores * threads == cpus;
-    if even {
-        Topology::synthetic(nodes, 1, cores / nodes, threads)
-    } else {
-        Topology::synthetic(1, 1, cpus, 1)
+    let (cores, threads_per_core, nodes) = if even { (cores, threads, nodes) } else { (cpus, 1, 1) };
+    let mut machine = MachineSpec { threads_per_core, nodes, ..MachineSpec::new(cores) };
+    if let Some(release) = host.kernel.as_ref().filter(|release| Kernel::of(release).is_some()) {
+        machine.kernel.clone_from(release);
     }
+    Ok(machine)
 }

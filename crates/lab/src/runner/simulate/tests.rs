@@ -1,7 +1,7 @@
 //! Experiments as `lab run` takes them, simulated.
 
 use evenkeel_base::CpuSet;
-use evenkeel_experiment::laboratory::{StealSpec, TenantSpec};
+use evenkeel_experiment::file::{StealSpec, TenantSpec};
 use evenkeel_experiment::study::study;
 
 use super::*;

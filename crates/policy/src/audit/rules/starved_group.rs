@@ -53,7 +53,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 ),
                 "its tasks lose their turn on the CPU: requests it answers stand still meanwhile, for whole seconds at worst",
                 format!(
-                    "{}   # {STARVED_LIFT} times; `evenkeel run` tries and proves it",
+                    "{}   # {STARVED_LIFT} times, which helps at times; surer: start it by `evenkeel exec --slice 0.1ms`",
                     fix::set_weight(input, group, weight.saturating_mul(STARVED_LIFT) as f64)
                 ),
             )

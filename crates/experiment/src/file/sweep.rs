@@ -2,42 +2,47 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use toml::Value;
 
-use super::{Experiment, Sweep, SweepPoint};
+use super::{Experiment, Sweep, SweepPoint, Wrong};
 
 /// Most points.
 const MOST: usize = 100_000;
 
-/// One point of all sweeps together.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlannedPoint {
+/// A point of all sweeps together.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Point {
     /// Number, from 0, in the order written (the last sweep varies fastest).
     pub index: usize,
-    /// For people; empty without a sweep.
+    /// For people, such as `64x20` or `window, 30 %`; empty without a sweep.
     pub label: String,
-    /// What was set, by field path; `None` is a field that was removed.
-    pub settings: BTreeMap<String, Option<Value>>,
-    /// Why the host cannot give it.
+    /// What was set, by field; a field that was removed is `null`.
+    #[serde(default)]
+    pub settings: BTreeMap<String, serde_json::Value>,
+    /// Why the host could not give this point; then there are no tenants.
+    #[serde(default)]
     pub unavailable: Option<String>,
-    /// The experiment at this point, without sweeps.
-    pub experiment: Experiment,
 }
 
-/// Why a sweep is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("sweep {}: {what}", sweep + 1)]
-pub struct SweepError {
-    /// Which `[[sweep]]`, from 0.
-    pub sweep: usize,
-    /// What is wrong.
-    pub what: String,
+/// A point with its experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedPoint {
+    /// The point.
+    pub point: Point,
+    /// The experiment there, without sweeps.
+    pub experiment: Experiment,
 }
 
 impl Experiment {
     /// All points, crossed. Without sweeps there is one, with an empty label.
-    pub fn points(&self) -> Result<Vec<PlannedPoint>, SweepError> {
-        let fail = |sweep: usize, what: String| SweepError { sweep, what };
+    ///
+    /// # Errors
+    /// What is wrong with which sweep.
+    pub fn points(&self) -> Result<Vec<PlannedPoint>, Wrong> {
+        let fail = |sweep: usize, what: String| {
+            Wrong::new("[[sweep]]", sweep, format!("sweep {}: {what}", sweep + 1))
+        };
         let mut plain = self.clone();
         plain.sweeps.clear();
         let base = Value::try_from(&plain).map_err(|e| fail(0, e.to_string()))?;
@@ -72,7 +77,8 @@ impl Experiment {
                         if let Some(other) = replaced(path).filter(|_| to.is_some()) {
                             set(&mut value, other, None).map_err(|what| fail(sweep, what))?;
                         }
-                        settings.insert(path.clone(), to.cloned());
+                        let value = serde_json::to_value(to).map_err(|e| fail(sweep, e.to_string()))?;
+                        settings.insert(path.clone(), value);
                     }
                 }
                 let label =
@@ -82,7 +88,8 @@ impl Experiment {
                     .try_into()
                     .map_err(|e: toml::de::Error| fail(0, format!("at {label}: {}", e.message())))?;
                 let unavailable = parts.iter().find_map(|p| p.unavailable.clone());
-                Ok(PlannedPoint { index, label, settings, unavailable, experiment })
+                let point = Point { index, label, settings, unavailable };
+                Ok(PlannedPoint { point, experiment })
             })
             .collect()
     }
@@ -179,7 +186,7 @@ mod tests {
              [[sweep.point]]\nlabel = 'one'\n",
         )
         .unwrap();
-        let labels: Vec<&str> = all.iter().map(|p| p.label.as_str()).collect();
+        let labels: Vec<&str> = all.iter().map(|p| p.point.label.as_str()).collect();
         assert_eq!(
             labels,
             ["quota_pct 25, two", "quota_pct 25, one", "quota_pct none, two", "quota_pct none, one"]
@@ -189,13 +196,13 @@ mod tests {
         assert_eq!(all[0].experiment.tenants[1].runs, 2);
         assert_eq!(all[0].experiment.tenants().len(), 4);
         assert_eq!(all[1].experiment.tenants[1].runs, 1);
-        assert_eq!(all[2].settings["tenant.a.quota_pct"], None);
+        assert!(all[2].point.settings["tenant.a.quota_pct"].is_null());
     }
 
     #[test]
     fn without_a_sweep_there_is_one_point() {
         let all = points("").unwrap();
-        assert_eq!((all.len(), all[0].label.as_str()), (1, ""));
+        assert_eq!((all.len(), all[0].point.label.as_str()), (1, ""));
         assert_eq!(all[0].experiment.tenants()[2].name, "b2");
     }
 
@@ -217,7 +224,7 @@ mod tests {
             ("name = 'x'", "name = 'x/y'", 1, "letters"),
             ("name = 'b'", "name = 'a'", 1, "two tenants"),
             ("run_s = 1\nquota_pct = 50", "quota_pct = 50", 2, "never end"),
-            ("quota_pct = 50", "quota_pct = 0.1", 2, "no less than 1000"),
+            ("quota_pct = 50", "quota_pct = 0.1", 2, "at least 1000"),
             ("load = 'spin'", "", 2, "a load or a command"),
             ("units = '64x2'", "units = '64y2'", 9, "64y2"),
             ("units = '64x2'", "units = '64x2'\nshares = 3", 7, "not several"),
