@@ -11,7 +11,7 @@ mod strict;
 pub(crate) mod view;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::{HostFacts, Observation};
