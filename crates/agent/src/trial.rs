@@ -31,10 +31,8 @@ const SETTLE_S: (f64, f64) = (0.05, 0.3);
 const CALM: f64 = 0.02;
 /// What a re-check may take, in multiples of what a trial usually takes.
 const RECHECK_TIMES: f64 = 1.5;
-/// How long the scope is studied, and how often at most: a group that loses its turn does so for seconds on end, and then for
-/// some seconds does not.
+/// How long the scope is studied.
 const LOOK: Duration = Duration::from_secs(1);
-const LOOKS: u32 = 6;
 /// Time by which turns took longer than they should, and which is not counted, at most: where others lose their turn, evenkeel
 /// may lose its own for seconds.
 const MOST_LATE: Duration = Duration::from_secs(180);
@@ -115,15 +113,8 @@ impl Agent {
     /// The host cannot be observed.
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         let until = Instant::now() + self.config.decide_within;
-        let mut looks = 1;
-        let (studied, found) = loop {
-            let Some(studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
-            let found = self.found(studied.observation.clone());
-            if looks >= LOOKS || !self.may_lose_turns(&found) {
-                break (studied, found);
-            }
-            looks += 1;
-        };
+        let Some(studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+        let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected);
         let scene = self.scene(&found);
         if scene.tasks.is_empty() {
@@ -197,13 +188,6 @@ impl Agent {
         let found = self.found(measured.observation.clone());
         let due = fair::due_pct(&found, &BTreeMap::new()).unwrap_or_default();
         self.lost_turn(&found, &due).is_some()
-    }
-
-    /// Whether groups of the scope are of the kind that loses turns, though none just did.
-    fn may_lose_turns(&self, found: &Observation) -> bool {
-        let due = || fair::due_pct(found, &BTreeMap::new()).unwrap_or_default();
-        levers::plan_named(levers::SLEEPERS, &self.scene(found)).is_some()
-            && self.lost_turn(found, &due()).is_none()
     }
 
     /// Where groups of the scope lose their turn and a candidate gives it back, what an owner gets beyond its fair share is

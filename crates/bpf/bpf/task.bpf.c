@@ -134,6 +134,13 @@ static long count_reaped(void *map, const u64 *key, struct exiting *entry, void 
 		return 0;
 	struct counters now;
 	read_counters(task, &now);
+	/*
+	 * Freed meanwhile, what was read may be anything: on_free takes the entry out before the memory goes, and has
+	 * counted the thread.
+	 */
+	u64 address = *key;
+	if (bpf_map_lookup_elem(&exiting, &address) != entry)
+		return 0;
 	count(entry->group, &now, &entry->counted, 0);
 	entry->counted = now;
 	return 0;

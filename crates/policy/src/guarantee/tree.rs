@@ -315,7 +315,8 @@ pub struct Solved {
 
 /// Part of its weight that a group keeps, however much it is to lend.
 const KEEPS: f64 = 0.25;
-/// Least part of what a node has that is reckoned with for all others: with none weights would have to be infinite.
+/// Least part of what a node has that is reckoned with for all others: with none weights would have to be infinite. Where
+/// promises take more of a node than the rest, they fall short by up to this part.
 const LEAST_REST: f64 = 0.01;
 /// Room that a group on the way to carriers wins for the competitors inside it, as a part of what is promised below it.
 const ROOM: f64 = 0.1;
