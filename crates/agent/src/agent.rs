@@ -9,7 +9,7 @@ use evenkeel_base::stats;
 use evenkeel_base::{
     Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView,
 };
-use evenkeel_kernfs::{Root, fault, sys};
+use evenkeel_kernfs::{Root, fault};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
 use evenkeel_policy::monitor::OnlineControl;
@@ -101,9 +101,6 @@ impl Agent {
         let kernel = read_kernel(&root);
         // Verifiers of old kernels look at the programs that pull for a long time, and refuse them (6.1).
         let task_slice = kernel.features.task_slice == Some(true);
-        if config.apply && task_slice {
-            go_first();
-        }
         let controls = if config.apply {
             let options =
                 Options { allow_realtime: config.realtime, rewrite: config.as_found, ..Options::default() };
@@ -437,15 +434,6 @@ impl Agent {
     pub(crate) fn uneven(observation: &Observation, threshold_points: f64) -> bool {
         let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
         stats::variance(&busy) > threshold_points * threshold_points
-    }
-}
-
-/// This thread, and those it starts, work in pieces as short as the kernel has them: who is to help those that lose their
-/// turn must not lose its own (`docs/tenants.md`, "Groups that lose their turn").
-fn go_first() {
-    let shortest = |attr| sys::RawSchedAttr { runtime: levers::MIN_SLICE_NS, ..attr };
-    if let Err(error) = sys::sched_getattr(0).and_then(|attr| sys::sched_setattr(0, &shortest(attr))) {
-        tracing::debug!("no short slices for evenkeel itself: {error}");
     }
 }
 

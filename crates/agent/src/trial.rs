@@ -113,6 +113,10 @@ impl Agent {
     /// The host cannot be observed.
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         let until = Instant::now() + self.config.decide_within;
+        // Settings that give turns may be why nobody loses one now; else it is found out anew.
+        if !levers::gives_turns(&self.plan) {
+            self.due.clear();
+        }
         let Some(studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
         let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected);
@@ -198,21 +202,19 @@ impl Agent {
         candidates: &[Plan],
         watcher: &mut dyn Watcher,
     ) -> &BTreeMap<Owner, f64> {
+        if !candidates.iter().any(levers::gives_turns) {
+            return &self.due;
+        }
         let due = fair::due_pct(found, &BTreeMap::new()).unwrap_or_default();
-        match self.lost_turn(found, &due) {
-            Some(lost) if candidates.iter().any(levers::gives_turns) => {
-                self.due = due_by_owner(found, &self.config.scope, &due);
-                let path = found.groups.get(lost.group as usize).map_or("?", |group| group.path.as_str());
-                let note = format!(
-                    "cgroup {path} lost its turn: it got {:.0} of the {:.0} % of one CPU that are its fair share; what others of \
-                     the scope get beyond theirs is not counted",
-                    lost.got_pct, lost.due_pct
-                );
-                watcher.event(&Event::Note(&note));
-            }
-            // Those in force may be why nobody lost a turn now.
-            _ if levers::gives_turns(&self.plan) => {}
-            _ => self.due.clear(),
+        if let Some(lost) = self.lost_turn(found, &due) {
+            self.due = due_by_owner(found, &self.config.scope, &due);
+            let path = found.groups.get(lost.group as usize).map_or("?", |group| group.path.as_str());
+            let note = format!(
+                "cgroup {path} lost its turn: it got {:.0} of the {:.0} % of one CPU that are its fair share; what others of \
+                 the scope get beyond theirs is not counted",
+                lost.got_pct, lost.due_pct
+            );
+            watcher.event(&Event::Note(&note));
         }
         &self.due
     }

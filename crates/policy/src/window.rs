@@ -130,7 +130,10 @@ impl Summary {
     /// turn. What such tasks waited is not told and has no price, for who gives up what was not his waits more.
     #[must_use]
     pub fn up_to(mut self, due: &BTreeMap<Owner, f64>) -> Self {
-        self.up_to_due = !due.is_empty();
+        if due.is_empty() {
+            return self;
+        }
+        self.up_to_due = true;
         let mut got: BTreeMap<Owner, f64> = BTreeMap::new();
         let owned =
             |rates: &Rates| rates.owner.clone().filter(|owner| rates.in_scope && due.contains_key(owner));

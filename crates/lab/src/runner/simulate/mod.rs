@@ -94,17 +94,17 @@ fn enforcer(experiment: &Experiment, tenants: &[TenantRecord]) -> Option<StealRe
 /// What every reader of a simulated record must know first.
 fn simulated(host: &Host) -> Requirement {
     let known = |value: Option<String>| value.unwrap_or_else(|| "unknown".into());
-    Requirement {
-        name: "measured".into(),
-        met: Some(false),
-        evidence: format!(
+    Requirement::new(
+        "measured",
+        Some(false),
+        format!(
             "simulated: {} CPUs, Linux {}, {} events of primes a second and CPU",
             known(host.cpus.map(|n| n.to_string())),
             known(host.kernel.clone()),
             known(host.primes_per_s.map(|rate| format!("{rate:.0}"))),
         ),
-        consequence: "every figure is the model's; nothing was run".into(),
-    }
+        "every figure is the model's; nothing was run",
+    )
 }
 
 /// What the models say the tenants of a cell would do, in their order. The message says why they have no say.
