@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, Nice, SchedAttr, Setting, Target, TaskId};
+use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target, TaskId};
 use evenkeel_kernfs::sys::{self, RawSchedAttr};
 
 use crate::host::Files;
@@ -140,6 +140,17 @@ impl Kernel for Linux {
                 sys::setaffinity(id.tid, cpus).map_err(|error| of_task(&error, "sched_setaffinity"))
             }
             (Target::Task(id), Setting::Sched(attr)) => {
+                // The kernel takes no nice value together with SCHED_IDLE (`__setscheduler_params`): it goes first, under the
+                // class that the task has.
+                if attr.policy == SchedPolicy::Idle
+                    && let Setting::Sched(now) = self.read(target, Knob::Sched)?
+                    && now.nice != attr.nice
+                {
+                    let takes_nice = matches!(now.policy, SchedPolicy::Other | SchedPolicy::Batch);
+                    let policy = if takes_nice { now.policy } else { SchedPolicy::Other };
+                    let first = RawSchedAttr::encode(&SchedAttr { nice: attr.nice, policy, ..now });
+                    sys::sched_setattr(id.tid, &first).map_err(|error| of_task(&error, "sched_setattr"))?;
+                }
                 let raw = RawSchedAttr::encode(attr);
                 sys::sched_setattr(id.tid, &raw).map_err(|error| match error.raw_os_error() {
                     Some(libc::EPERM) if attr.policy.is_realtime() => KernelError::Denied(

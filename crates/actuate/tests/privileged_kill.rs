@@ -154,7 +154,15 @@ fn killed_at_random_instants_everything_is_as_found() {
     kernel.write(&pinned, &Setting::Affinity(CpuSet::single(0))).unwrap();
     let children: Vec<u32> =
         members(shells[1].pid()).into_iter().filter(|pid| *pid != shells[1].pid()).collect();
-    std::thread::sleep(Duration::from_millis(900));
+    // Those that were on their way into life meanwhile are not: until they have ended.
+    let odd = |kernel: &mut Linux| {
+        state(kernel, shells[5].pid()).into_iter().find(|(_, sched, _)| *sched != Setting::Sched(own))
+    };
+    let began = std::time::Instant::now();
+    while let Some(odd) = odd(&mut kernel) {
+        assert!(began.elapsed() < Duration::from_secs(30), "{odd:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 
     let original = |kernel: &mut Linux, shell: &Shell| {
         let target = shell.target();

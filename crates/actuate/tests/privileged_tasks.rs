@@ -187,3 +187,27 @@ fn a_sibling_with_the_same_value_by_its_own_choice_is_left_alone() {
     assert_eq!(report.put_back.len(), 1, "{report:?}");
     assert_eq!(sibling.facts().0, batch(9, 0));
 }
+
+#[test]
+fn a_nice_value_goes_with_the_idle_class_whatever_was_there_before() {
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let before = child.facts();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let sched =
+        |policy, nice| Setting::Sched(SchedAttr { policy, nice: Nice::new(nice), ..SchedAttr::DEFAULT });
+    // From one to the next, nothing in between: the kernel keeps the nice value that a task had when it goes idle.
+    for to in [
+        sched(SchedPolicy::Other, 19),
+        sched(SchedPolicy::Idle, 0),
+        sched(SchedPolicy::Idle, 7),
+        sched(SchedPolicy::Batch, 3),
+        sched(SchedPolicy::Idle, 0),
+    ] {
+        let report = actuator.set(&plan(vec![(child.target(), to.clone())]), &|_| true);
+        assert_eq!(report.applied(), 1, "{to}: {report:?}");
+        assert_eq!(Linux::new().unwrap().read(&child.target(), Knob::Sched).unwrap(), to);
+    }
+    assert!(actuator.close().is_clean());
+    assert_eq!(child.facts(), before);
+}

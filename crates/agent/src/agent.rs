@@ -24,7 +24,7 @@ use crate::events::{Event, Watcher};
 use crate::guarantee::OutsideCost;
 use crate::kept::KeptChange;
 use crate::lengths::Lengths;
-use crate::measure::window;
+use crate::measure::{Owners, window};
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
@@ -35,6 +35,16 @@ pub enum AgentError {
     /// The host cannot be observed.
     #[error("cannot observe this host: {0}")]
     Observe(#[from] ObserveError),
+    /// A task is background work and part of a service.
+    #[error(
+        "{task} is background work and belongs to the service {service}, too: leave it out of one of them (! excludes)"
+    )]
+    Overlap {
+        /// The task.
+        task: String,
+        /// The service's scope.
+        service: String,
+    },
     /// Nothing can be changed.
     #[error(transparent)]
     Actuate(#[from] ActuateError),
@@ -71,6 +81,8 @@ pub struct Agent {
     pub(crate) cost: OwnCost,
     pub(crate) trials: u32,
     lengths: Option<Lengths>,
+    /// Waits of whoever is outside the scope, while a trial is held.
+    pub(crate) outside: Option<Lengths>,
     /// The change in force and what watches it.
     pub(crate) kept: Option<KeptChange>,
     /// Error budget of the run's decisions.
@@ -121,6 +133,7 @@ impl Agent {
             task_slice,
             default_slice_ns: evenkeel_kernfs::sys::default_slice_ns(),
             realtime: config.realtime,
+            background: config.background.is_some(),
             rt_groups: observer.hierarchies().and_then(|h| h.cpu.as_ref()).is_some_and(|cpu| !cpu.v2),
         };
         let record = RunRecord {
@@ -153,6 +166,7 @@ impl Agent {
             cost: OwnCost::start(),
             trials: 0,
             lengths,
+            outside: None,
             kept: None,
             control,
             barred: BTreeSet::new(),
@@ -229,9 +243,10 @@ impl Agent {
         let observation = self.observe(before, after, detail)?;
         self.attend(&observation, watcher);
         watcher.event(&Event::Standing(&self.record));
-        let Some(summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
+        let Some(mut summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
             return Ok(None);
         };
+        summary.waits = self.outside_waits(&observation);
         let fulfilment = self.known_fulfilment(&summary).or(summary.fulfilment);
         watcher.event(&Event::Observed {
             observation: &observation,
@@ -282,7 +297,11 @@ impl Agent {
     fn note_waits(&mut self, observation: &Observation) {
         let Some(lengths) = &mut self.lengths else { return };
         let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
-        match lengths.take(&Root::host(), cpu, observation) {
+        let container = |task: &TaskView| {
+            Some(observation.containers.get(task.container? as usize)?.name.as_str().into())
+        };
+        let Some(cpu) = cpu else { return };
+        match lengths.take(cpu, observation, container) {
             Ok(waits) => self.recorder.add_waits(wall_ns() / 60_000_000_000, &waits),
             Err(error) => {
                 tracing::warn!("no more lengths of waits in the history: {error}");
@@ -291,9 +310,32 @@ impl Agent {
         }
     }
 
+    /// Waits by length of each container, virtual machine or top-level cgroup outside the scope, where they are counted. Those
+    /// of services are counted, and judged, by themselves.
+    fn outside_waits(&mut self, observation: &Observation) -> BTreeMap<Owner, Histogram> {
+        let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
+        let Some((outside, cpu)) = self.outside.as_mut().zip(cpu) else { return BTreeMap::new() };
+        let mut owners = Owners::default();
+        let config = &self.config;
+        let is_service =
+            |task: &TaskView| config.protect.iter().any(|service| service.scope.has(task, observation));
+        let owner = |task: &TaskView| {
+            let judged = !config.scope.has(task, observation) && !is_service(task);
+            judged.then(|| owners.of(task, observation, false)).flatten()
+        };
+        outside.window(cpu, observation, owner).unwrap_or_else(|error| {
+            tracing::warn!("waits outside the scope are counted no more: {error}");
+            self.outside = None;
+            BTreeMap::new()
+        })
+    }
+
     /// A sample of every task, with which a window begins.
     pub(crate) fn begin_window(&mut self) -> Result<Sample, AgentError> {
         self.components.guardian.begin();
+        if self.outside.as_mut().is_some_and(|outside| outside.begin().is_err()) {
+            self.outside = None;
+        }
         self.sample()
     }
 
@@ -330,6 +372,8 @@ impl Agent {
         // Who is in the scope is known from ownership alone; reading everybody's switches would cost more than the rest.
         let first = self.sample()?;
         let glance = self.observer.observe(&first, &first, &Detail::None)?;
+        self.check_tiers(&glance)?;
+        self.components.guardian.meet(&glance);
         let scope: BTreeSet<TaskId> =
             glance.tasks.iter().filter(|t| self.config.scope.has(t, &glance)).map(|t| t.id).collect();
         let scope = Select::Tasks(scope);
@@ -346,8 +390,7 @@ impl Agent {
         let found = self.found(observation.clone());
         let scene = self.scene(&found);
         let plain = levers::plans(&scene);
-        let mut all =
-            if self.controls.pull() { levers::with_pull(&scene, plain.clone()) } else { plain.clone() };
+        let mut all = if self.pulls() { levers::with_pull(&scene, plain.clone()) } else { plain.clone() };
         let named = &self.config.levers;
         if !named.is_empty() {
             // Each may be named without what moves waiting work. Where nobody can be moved both are the same plan, which
@@ -358,6 +401,11 @@ impl Agent {
         }
         all.retain(|plan| !self.barred.contains(&plan.name));
         if self.config.as_found { levers::as_found(&scene, all) } else { all }
+    }
+
+    /// Whether plans may move waiting work: background work is to wait.
+    fn pulls(&self) -> bool {
+        self.controls.pull() && !self.has_background()
     }
 
     /// The plan of one lever by name, whatever the configuration allows.

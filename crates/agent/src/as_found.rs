@@ -34,6 +34,9 @@ pub fn as_found<'a>(
         if let Some(Setting::Weight(raw)) = groups.get(&(group.path.as_str(), Knob::Weight)) {
             group.raw_weight = Some(*raw);
         }
+        if let Some(Setting::Quota(quota)) = groups.get(&(group.path.as_str(), Knob::Quota)) {
+            group.quota = Some(*quota);
+        }
     }
     observation
 }

@@ -21,6 +21,7 @@ use rand_pcg::Pcg32;
 use super::*;
 use crate::component::with_changes;
 use crate::guarantee::{CPU_LABEL, Guarantees, Keeper, LabelRules, Originals, Source, WAIT_LABEL};
+use crate::trusted::Trusted;
 
 /// Path, parent, container, pod.
 type GroupRow = (&'static str, Option<usize>, Option<usize>, Option<usize>);
@@ -168,9 +169,12 @@ impl Case {
         let ask =
             |random: &mut Pcg32| random.random_bool(0.7).then(|| format!("{}%", random.random_range(1..120)));
         let rules = random.random_bool(0.7).then(|| LabelRules {
-            namespaces: [vec![], vec!["prod".to_owned()], vec!["*".to_owned()]][random.random_range(0..3)]
+            trusted: Trusted {
+                namespaces: [vec![], vec!["prod".to_owned()], vec!["*".to_owned()]]
+                    [random.random_range(0..3)]
                 .clone(),
-            runtimes: [vec![], vec!["docker".to_owned()]][random.random_range(0..2)].clone(),
+                runtimes: [vec![], vec!["docker".to_owned()]][random.random_range(0..2)].clone(),
+            },
             max: Amount::OfCpu(random.random_range(10.0..120.0)),
             total: None,
             wait_p99_ns: Some(1_000_000),

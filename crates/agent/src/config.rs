@@ -41,6 +41,8 @@ pub struct Config {
     pub realtime: bool,
     /// Names of the levers that may be used; empty means all.
     pub levers: Vec<String>,
+    /// A decision may take minutes beyond its time where a group loses its turn for seconds: shorter windows do not show it.
+    pub minutes_for_turns: bool,
     /// Levers set what is there already, and it is written all the same: nothing changes, the decision is put to the test.
     pub as_found: bool,
     /// Demand of tasks that are known to want so much (percent of one CPU by thread id): built-in loads. Used to show
@@ -59,8 +61,10 @@ pub struct Config {
     /// Nice value of the loop's own thread while it keeps promises, so that it follows in time on a crowded host; one
     /// that is lower already stays.
     pub own_nice: Nice,
-    /// Scopes whose waits must not grow; their tasks are not changed.
+    /// Scopes whose waits must not grow; their tasks are not changed. Services, where there is background work.
     pub protect: Vec<Protected>,
+    /// The scope as stated, where it is background work that may wait for the services.
+    pub background: Option<Scope>,
     /// Find the limit of the scope under which least CPU is stolen from it.
     pub limit: Option<AutoLimit>,
     /// Whether lengths of containers' waits go into the history, which takes programs in the kernel at every switch.
@@ -80,6 +84,7 @@ impl Config {
             monitor: MonitorRules::default(),
             realtime: false,
             levers: Vec::new(),
+            minutes_for_turns: false,
             as_found: false,
             known: BTreeMap::new(),
             rules: TrialRules::default(),
@@ -89,6 +94,7 @@ impl Config {
             guarantees: Guarantees::default(),
             own_nice: Nice::new(-10),
             protect: Vec::new(),
+            background: None,
             limit: None,
             lengths: false,
         }

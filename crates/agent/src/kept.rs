@@ -51,6 +51,11 @@ impl KeptChange {
         Self { monitor, plan, objective, since_s: now.s, since_ns: now.wall_ns }
     }
 
+    /// The same change covers more.
+    pub fn extend(&mut self, plan: Plan) {
+        self.plan = plan;
+    }
+
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

@@ -25,7 +25,9 @@ mod record;
 pub mod scope;
 #[cfg(test)]
 mod testing;
+pub mod tiers;
 mod trial;
+pub mod trusted;
 mod watch;
 
 pub use agent::{Agent, AgentError, KERNEL_DEFAULT, Measured, default_plan};
@@ -35,3 +37,4 @@ pub use guarantee::{Goal, Guarantees};
 pub use protect::Protected;
 pub use scope::{Scope, ScopeError};
 pub use trial::NoTrial;
+pub use trusted::Trusted;

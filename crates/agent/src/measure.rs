@@ -87,14 +87,14 @@ type Whereabouts = (Option<u32>, Option<u32>, Option<u32>, bool);
 
 /// Who owns tasks, by where they are.
 #[derive(Debug, Default)]
-struct Owners {
+pub(crate) struct Owners {
     known: HashMap<Whereabouts, Option<Owner>>,
 }
 
 impl Owners {
     /// A container, a virtual machine, or the cgroup: of what is outside the scope, the top-level one. `None` for kernel
     /// threads and where no cgroup is known.
-    fn of(&mut self, task: &TaskView, observation: &Observation, in_scope: bool) -> Option<Owner> {
+    pub fn of(&mut self, task: &TaskView, observation: &Observation, in_scope: bool) -> Option<Owner> {
         if task.kernel_thread {
             return None;
         }

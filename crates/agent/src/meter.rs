@@ -43,11 +43,10 @@ impl Exact {
     /// lasted since then.
     fn take(&mut self) -> Result<Histogram, BpfError> {
         let now = self.probe.waited()?;
-        let mut sum = self.probe.open_waits()?;
+        let open = self.probe.open_waits()?;
         self.probe.begin_window()?;
-        for (_, waits) in now.since(&self.last) {
-            sum.merge(&waits);
-        }
+        let mut sum = Histogram::default();
+        now.since(&self.last).chain(open).for_each(|(_, waits)| sum.merge(&waits));
         self.last = now;
         Ok(sum)
     }

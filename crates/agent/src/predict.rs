@@ -14,9 +14,13 @@ pub(crate) const MOST: usize = 4;
 
 impl Agent {
     /// What each plan would do to the scope, from an observation with the slow facts of its tasks ([`Agent::study`]). `None`
-    /// where nothing can be said: a scheduler that is not simulated, or no running tasks.
+    /// where nothing can be said: a scheduler that is not simulated, no running tasks, or background work beside services, for
+    /// the simulator knows neither idle cgroups nor percentiles of waits.
     pub fn predict(&self, observation: &Observation, plans: &[Plan]) -> Vec<Option<Prediction>> {
         let none = || plans.iter().map(|_| None).collect();
+        if self.has_background() {
+            return none();
+        }
         let release = read_kernel(&Root::host()).release;
         let Some(mut kernel) = release.as_deref().and_then(Kernel::of) else { return none() };
         kernel.base_slice_ns = self.features().default_slice_ns;

@@ -18,6 +18,8 @@ use crate::scope::Scope;
 pub const MOST: usize = 8;
 /// Windows that say how a protection stands.
 const RECENT: usize = 10;
+/// Windows that say whether a service waits too long.
+const LATELY: usize = 3;
 /// Waits needed among them before settings are called into question.
 const ENOUGH: u64 = 200;
 /// Shortest time between two readings of counters.
@@ -41,7 +43,7 @@ struct Guarded {
     /// Of the host as found in the last trial, ns.
     default_ns: Option<u64>,
     /// The last windows under the settings in force.
-    recent: VecDeque<Histogram>,
+    recent: VecDeque<(Histogram, f64)>,
 }
 
 impl Guarded {
@@ -65,9 +67,18 @@ impl Guarded {
         }
     }
 
+    /// Waits of the last windows, and their seconds.
+    fn lately(&self) -> (Histogram, f64) {
+        let mut pool = (Histogram::default(), 0.0);
+        for (waits, seconds) in &self.recent {
+            pool.0.merge(waits);
+            pool.1 += seconds;
+        }
+        pool
+    }
+
     fn status(&self, wait_factor: f64) -> ProtectedStatus {
-        let mut pool = Histogram::default();
-        self.recent.iter().for_each(|waits| pool.merge(waits));
+        let (pool, _) = self.lately();
         let p99_ns = pool.quantile(0.99);
         let limit_ns = self.alarm_ns(wait_factor);
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
@@ -119,6 +130,12 @@ impl Guardian {
         self.all.iter().filter_map(means).collect()
     }
 
+    /// From now on the tasks seen here are followed, and counted anew.
+    pub fn meet(&mut self, observation: &Observation) {
+        self.all.iter_mut().for_each(|guarded| guarded.follow(observation));
+        self.begin();
+    }
+
     /// For a trial.
     pub fn protections(&self) -> Vec<Protection> {
         self.all.iter().map(|guarded| guarded.protected.protection.clone()).collect()
@@ -144,14 +161,26 @@ impl Guardian {
         }
     }
 
-    /// A window under the settings in force, outside of trials.
-    pub fn watched(&mut self, waits: &[Option<Histogram>]) {
+    /// A window of so many seconds under the settings in force, outside of trials.
+    pub fn watched(&mut self, waits: &[Option<Histogram>], seconds: f64) {
         for (guarded, waits) in self.all.iter_mut().zip(waits) {
-            guarded.recent.extend(waits.clone());
+            guarded.recent.extend(waits.clone().map(|waits| (waits, seconds)));
             while guarded.recent.len() > RECENT {
                 guarded.recent.pop_front();
             }
         }
+    }
+
+    /// Names of those that no task belongs to now.
+    pub fn without_tasks(&self) -> Vec<String> {
+        let empty = self.all.iter().filter(|guarded| guarded.tasks == 0);
+        empty.map(|guarded| guarded.protected.protection.name.clone()).collect()
+    }
+
+    /// Waits of each in the last windows together, with their seconds; `None` before there are some windows.
+    pub fn lately(&self) -> Option<Vec<(Histogram, f64)>> {
+        let enough = self.all.iter().all(|guarded| guarded.recent.len() >= LATELY);
+        enough.then(|| self.all.iter().map(Guarded::lately).collect())
     }
 
     /// How they stand.
@@ -229,12 +258,12 @@ mod tests {
         let rest = Duration::from_secs(3600);
         assert_eq!(guardian.statuses()[0].state, "unknown");
         for _ in 0..RECENT {
-            guardian.watched(&waits(1_000_000, 100));
+            guardian.watched(&waits(1_000_000, 100), 1.0);
         }
         assert_eq!(guardian.statuses()[0].state, "kept");
         assert_eq!(guardian.objects(rest), None);
         for _ in 0..RECENT {
-            guardian.watched(&waits(3_000_000, 100));
+            guardian.watched(&waits(3_000_000, 100), 1.0);
         }
         let status = &guardian.statuses()[0];
         assert_eq!((status.state.as_str(), status.waits, status.estimated), ("broken", 1000, true));
@@ -246,7 +275,7 @@ mod tests {
     fn few_waits_question_nothing_and_nobody_is_told() {
         let mut guardian = guardian(guarded(Some(2_000_000)));
         for _ in 0..RECENT {
-            guardian.watched(&waits(9_000_000, 3));
+            guardian.watched(&waits(9_000_000, 3), 1.0);
         }
         assert_eq!(guardian.objects(Duration::ZERO), None);
         guardian.all[0].tasks = 0;

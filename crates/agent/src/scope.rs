@@ -3,6 +3,9 @@
 use evenkeel_base::{ContainerView, Observation, PodView, TaskView};
 use regex::Regex;
 
+use crate::tiers::{self, Tier};
+use crate::trusted::Trusted;
+
 /// What is wrong with a scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -30,6 +33,8 @@ enum Term {
     ContainerId(String),
     /// By the uid alone.
     PodUid(String),
+    /// By what the host says about its tier, see [`crate::tiers`].
+    Tier(Tier, Box<Trusted>),
 }
 
 /// A set of tasks, described; tasks that come later belong to it too.
@@ -66,6 +71,17 @@ impl Scope {
     /// The pod with this uid, whatever others are called.
     pub(crate) fn of_pod(uid: &str) -> Self {
         Self::of(Term::PodUid(uid.to_owned()), format!("pod:{uid}"))
+    }
+
+    /// Those of a tier, as the host says.
+    pub fn of_tier(tier: Tier, trusted: Trusted) -> Self {
+        Self::of(Term::Tier(tier, Box::new(trusted)), format!("tiers:{}", tier.name()))
+    }
+
+    /// What another names belongs to it, too.
+    pub fn take_in(&mut self, other: &Self) {
+        self.include.extend(other.include.iter().cloned());
+        self.texts.extend(other.texts.iter().cloned());
     }
 
     fn of(term: Term, text: String) -> Self {
@@ -152,7 +168,7 @@ impl Scope {
             Term::Vm(name) => observation.vms.iter().find(|vm| vm.name == *name)?.group,
             Term::ContainerId(id) => observation.containers.iter().find(|c| c.id == *id)?.group,
             Term::PodUid(uid) => observation.pods.iter().find(|pod| pod.uid == *uid)?.group,
-            Term::Pid(_) | Term::Comm(_) | Term::All => None,
+            Term::Pid(_) | Term::Comm(_) | Term::All | Term::Tier(..) => None,
         }
     }
 
@@ -253,6 +269,9 @@ impl Term {
                 .container
                 .and_then(|i| observation.containers.get(i as usize))
                 .is_some_and(|container| container.id == *id),
+            Self::Tier(tier, trusted) => {
+                tiers::of(task, observation, trusted).is_some_and(|derived| derived.tier == *tier)
+            }
             Self::PodUid(uid) => {
                 task.pod.and_then(|i| observation.pods.get(i as usize)).is_some_and(|pod| pod.uid == *uid)
             }

@@ -17,6 +17,7 @@ use evenkeel_store::TrialWindow;
 
 use crate::agent::{Agent, AgentError, Measured, default_plan, wall_ns};
 use crate::events::{Event, Watcher};
+use crate::lengths::Lengths;
 use crate::measure::due_by_owner;
 use crate::predict::{MOST, is_always_tried, unpromising};
 
@@ -84,6 +85,10 @@ pub enum NoTrial {
     Idle,
     /// Nobody waits worth mentioning.
     Calm(f64),
+    /// Nobody belongs to a service yet.
+    Awaited(String),
+    /// The service that is delayed longest, and by how much, 99th percentile, ms: that is short enough.
+    Served(String, f64),
     /// No lever can act here.
     NoLever,
     /// The watcher wants to stop.
@@ -99,6 +104,12 @@ impl NoTrial {
                 "nothing to do: tasks wait {:.1} ms per second of work, there is nothing to gain",
                 wait * 1000.0
             ),
+            Self::Awaited(names) => format!("nothing to do: no task belongs to {names} yet"),
+            Self::Served(name, ms) => {
+                format!(
+                    "nothing to do: what comes to {name} is delayed {ms:.2} ms in the 99th percentile, which is short enough"
+                )
+            }
             Self::NoLever => "nothing to do: no lever can act on these tasks".to_owned(),
             Self::Stopped => "stopped".to_owned(),
         }
@@ -124,7 +135,15 @@ impl Agent {
         if scene.tasks.is_empty() {
             return Ok(Err(NoTrial::Idle));
         }
-        if self.plan.is_default()
+        if self.has_background() {
+            if self.plan.is_default()
+                // Unknown is not short.
+                && let Some(waits) = seen.1.iter().cloned().map(|waits| Some((waits?, seen.0.seconds))).collect::<Option<Vec<_>>>()
+                && let Some(why) = self.served(&waits)
+            {
+                return Ok(Err(why));
+            }
+        } else if self.plan.is_default()
             && let Some(wait) = studied.summary.wait_per_ran().filter(|wait| *wait < CALM)
         {
             return Ok(Err(NoTrial::Calm(wait)));
@@ -134,7 +153,9 @@ impl Agent {
         if !self.plan.is_default() {
             candidates.push(default_plan());
         }
-        self.start_puller(&found, watcher);
+        if !self.has_background() {
+            self.start_puller(&found, watcher);
+        }
         candidates.extend(self.propose(&found));
         let seen = (seen.0.up_to(self.count_turns(&found, &candidates, watcher)), seen.1);
         if candidates.len() < 2 {
@@ -186,7 +207,10 @@ impl Agent {
     /// Whether a group of the scope just lost its turn, and nothing was decided with regard to that yet.
     pub(crate) fn loses_turns(&self, measured: &Measured) -> bool {
         // Only where much is waited: fair shares are not reckoned for nothing.
-        if !self.due.is_empty() || measured.summary.waited_pct < measured.summary.got_pct {
+        if !self.config.minutes_for_turns
+            || !self.due.is_empty()
+            || measured.summary.waited_pct < measured.summary.got_pct
+        {
             return false;
         }
         let found = self.found(measured.observation.clone());
@@ -202,7 +226,7 @@ impl Agent {
         candidates: &[Plan],
         watcher: &mut dyn Watcher,
     ) -> &BTreeMap<Owner, f64> {
-        if !candidates.iter().any(levers::gives_turns) {
+        if !self.config.minutes_for_turns || !candidates.iter().any(levers::gives_turns) {
             return &self.due;
         }
         let due = fair::due_pct(found, &BTreeMap::new()).unwrap_or_default();
@@ -250,7 +274,13 @@ impl Agent {
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
         let mut trial = Trial::new(candidates.len() - 1, rules, rhythm.pace())
             .protecting(self.components.guardian.protections(), default);
+        if self.has_background() {
+            trial = trial.for_services();
+        }
         trial.favour(favoured);
+        if self.acts() {
+            self.outside = Lengths::start().inspect_err(|error| tracing::debug!("{error}")).ok();
+        }
         trial.seen(seen.0, seen.1);
         for (candidate, why) in unpromising {
             trial.withdraw(candidate, why);
@@ -308,6 +338,7 @@ impl Agent {
             let asked = Duration::from_secs_f64(turn.settle_s + turn.window_s);
             late = (late + began.elapsed().saturating_sub(asked)).min(MOST_LATE);
         }
+        self.outside = None;
         let decision = trial.decide();
         self.components.guardian.decided(&decision, default);
         let winner = &candidates[decision.winner];

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, Observation};
+use evenkeel_base::{CpuSet, Observation, Target};
 use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
 
@@ -20,6 +20,8 @@ const LASTING: u32 = 3;
 const UNEVEN_POINTS: f64 = 15.0;
 /// Least time between two tests that protected scopes ask for, or two decisions for want of a turn.
 const REST: Duration = Duration::from_secs(60);
+/// The same where the same settings came out time and again.
+const LONGEST_REST: Duration = Duration::from_secs(3600);
 
 /// What the settings in force were chosen for.
 #[derive(Debug)]
@@ -53,6 +55,7 @@ impl Agent {
         }
         let mut drifting = 0;
         let (mut losing, mut decided) = (0, Instant::now());
+        let mut patience = REST;
         let mut before = self.begin_window()?;
         let mut cost_noted = Instant::now();
         while !over(watcher) {
@@ -89,7 +92,7 @@ impl Agent {
                 self.recorder.add_sample(&before, Some(&measured.observation));
                 self.tell_notes(watcher);
                 if !held_out {
-                    self.components.guardian.watched(&measured.protected);
+                    self.components.guardian.watched(&measured.protected, measured.summary.seconds);
                 }
             }
             if cost_noted.elapsed() > Duration::from_secs(10) {
@@ -111,8 +114,9 @@ impl Agent {
                 before = self.begin_step()?;
                 continue;
             }
+            self.take_in_newcomers(&measured.observation, watcher);
             let guardian = &mut self.components.guardian;
-            let objection = self.kept.is_some().then(|| guardian.objects(REST));
+            let objection = self.kept.is_some().then(|| guardian.objects(patience));
             drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
             losing = if self.loses_turns(&measured) { losing + 1 } else { 0 };
             let asks = losing >= LASTING && decided.elapsed() >= REST;
@@ -132,7 +136,14 @@ impl Agent {
             } else if let Some(why) = objection.flatten() {
                 watcher.event(&Event::Note(&why));
                 self.stop_block();
-                self.recheck(watcher)?;
+                if self.has_background() {
+                    // A trial costs the services: what does not help is not repeated for ever.
+                    let before = self.plan.name.clone();
+                    basis = self.decide_and_tell(watcher)?;
+                    patience = if self.plan.name == before { (2 * patience).min(LONGEST_REST) } else { REST };
+                } else {
+                    self.recheck(watcher)?;
+                }
                 // Settings that fail are gone already; what else could help is then decided anew.
                 if self.plan.is_default() {
                     basis = self.decide_and_tell(watcher)?;
@@ -183,7 +194,7 @@ impl Agent {
             Err(no) => {
                 watcher.event(&Event::Note(&no.why()));
                 // Where no lever can act, waiting is no reason to look again; a change of load is.
-                matches!(no, NoTrial::Idle | NoTrial::Calm(_))
+                matches!(no, NoTrial::Idle | NoTrial::Calm(_) | NoTrial::Served(..) | NoTrial::Awaited(_))
             }
         };
         // What the loop compares with later is the scope under the settings now in force.
@@ -194,11 +205,48 @@ impl Agent {
         Ok(Basis { load_pct, online, idle })
     }
 
+    /// Whether a decision is due for the services: while nothing is in force, when one waits too long; else when much of the
+    /// background work is not covered. That there is more or less of that is no reason: a trial costs the services.
+    fn services_need(&self, basis: &Basis, observation: &Observation) -> bool {
+        if self.plan.is_default() {
+            let load = self.scope_load(observation);
+            let changed = basis.idle || (load - basis.load_pct).abs() > LOAD_DRIFT * basis.load_pct.max(10.0);
+            let waits = self.components.guardian.lately();
+            return changed && load > 5.0 && waits.is_some_and(|waits| self.served(&waits).is_none());
+        }
+        let by_group = self.plan.changes.iter().any(|change| matches!(change.target, Target::Group(_)));
+        !by_group && self.strangers_pct(observation) > STRANGERS * self.scope_load(observation).max(5.0)
+    }
+
+    /// CPU of the scope's tasks that the settings in force do not know.
+    fn strangers_pct(&self, observation: &Observation) -> f64 {
+        let known = tasks_of(&self.plan);
+        let promised = self.components.promises.keeper();
+        let strangers = observation.tasks.iter().filter(|t| {
+            self.config.scope.has(t, observation) && !known.contains(&t.id) && !promised.governs(t.id)
+        });
+        strangers.map(|t| t.cpu_pct).sum()
+    }
+
+    /// Cgroups of background work that came since the decision get the same settings.
+    fn take_in_newcomers(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
+        let Some(plan) = self.with_newcomers(observation) else { return };
+        let more = plan.changes.len() - self.plan.changes.len();
+        self.set(&plan);
+        if let Some(kept) = &mut self.kept {
+            kept.extend(plan);
+        }
+        watcher.event(&Event::Note(&format!("{more} more of background work: {}", self.plan.name)));
+    }
+
     fn scope_load(&self, observation: &Observation) -> f64 {
         observation.tasks.iter().filter(|t| self.config.scope.has(t, observation)).map(|t| t.cpu_pct).sum()
     }
 
     fn has_drifted(&self, basis: &Basis, observation: &Observation) -> bool {
+        if self.has_background() {
+            return self.services_need(basis, observation);
+        }
         let load = self.scope_load(observation);
         // Where there was nothing to do, only waiting can give something to do.
         if basis.idle {
@@ -216,17 +264,8 @@ impl Agent {
         if self.plan.is_default() {
             return false;
         }
-        let known = tasks_of(&self.plan);
-        let promised = self.components.promises.keeper();
-        let strangers: f64 = observation
-            .tasks
-            .iter()
-            .filter(|t| {
-                self.config.scope.has(t, observation) && !known.contains(&t.id) && !promised.governs(t.id)
-            })
-            .map(|t| t.cpu_pct)
-            .sum();
-        let strange = !known.is_empty() && strangers > STRANGERS * load.max(5.0);
+        let strange =
+            !tasks_of(&self.plan).is_empty() && self.strangers_pct(observation) > STRANGERS * load.max(5.0);
         strange || (pins(&self.plan) && Self::uneven(observation, UNEVEN_POINTS))
     }
 }

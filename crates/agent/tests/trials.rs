@@ -27,8 +27,13 @@ use rand_pcg::Pcg32;
 type Values = BTreeMap<(Target, Knob), Setting>;
 
 const CPUS: u32 = 4;
-const MODERN: Features =
-    Features { task_slice: true, default_slice_ns: Some(2_800_000), realtime: false, rt_groups: true };
+const MODERN: Features = Features {
+    task_slice: true,
+    default_slice_ns: Some(2_800_000),
+    realtime: false,
+    rt_groups: true,
+    background: false,
+};
 /// Spared by name, and outside of the scope.
 const SPARED: u32 = 13;
 const OUTSIDERS: [u32; 2] = [30, 31];

@@ -112,6 +112,30 @@ impl Histogram {
         None
     }
 
+    /// By how much something that comes at a random instant of so many seconds is delayed by the wait that goes on then, if
+    /// any, as a quantile, ns: what comes has to wait longer than that with probability 1 - `share`. Long waits count for as
+    /// many as come meanwhile, so that it does not matter how many short ones there are besides.
+    pub fn delay(&self, share: f64, seconds: f64) -> u64 {
+        let budget_ns = (1.0 - share).max(0.0) * seconds * 1e9;
+        let (mut count, mut sum_ns) = (0.0, 0.0);
+        let middle = |index: usize| {
+            let (low, high) = bounds(index);
+            f64::midpoint(low as f64, high as f64)
+        };
+        let mut held = self.counts.iter().enumerate().rev().filter(|(_, count)| **count > 0).peekable();
+        while let Some((index, here)) = held.next() {
+            count += *here as f64;
+            sum_ns += *here as f64 * middle(index);
+            let next = held.peek().map_or(0.0, |(index, _)| middle(*index));
+            // Of each wait so far, the part beyond the delay: together they are the budget.
+            let delay_ns = (sum_ns - budget_ns) / count;
+            if delay_ns >= next {
+                return delay_ns as u64;
+            }
+        }
+        0
+    }
+
     /// Waits longer than this, interpolated within the bucket it falls into.
     pub fn beyond(&self, ns: u64) -> f64 {
         let at = bucket(ns);
@@ -253,6 +277,27 @@ mod tests {
         fn a_wait_is_within_its_bucket(ns in 0u64..1 << 40) {
             let (low, high) = bounds(bucket(ns));
             prop_assert!((low..high).contains(&ns), "{ns}: {low}..{high}");
+        }
+
+        #[test]
+        fn delays_are_what_comes_at_random_instants_meets(
+            waits in proptest::collection::vec(1u64 << 14..1 << 28, 1..40), share in 0.5f64..0.999
+        ) {
+            let mut histogram = Histogram::default();
+            waits.iter().for_each(|ns| histogram.add(*ns));
+            let seconds = 2.0 * waits.iter().sum::<u64>() as f64 / 1e9;
+            let delay = histogram.delay(share, seconds);
+            // The time in which what comes waits longer, of all the time, if all waits were so many times as long: within a
+            // bucket they are taken for its middle.
+            let beyond = |times: f64| {
+                let parts = waits.iter().map(|wait| (times * *wait as f64 - delay as f64).max(0.0));
+                parts.sum::<f64>() / (seconds * 1e9)
+            };
+            let (low, high) = (beyond(0.88), beyond(1.13));
+            prop_assert!(
+                low <= 1.0 - share + 1e-6 && (delay == 0 || high >= 1.0 - share - 1e-6),
+                "{low} {high} {delay}"
+            );
         }
 
         #[test]

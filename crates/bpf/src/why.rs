@@ -5,6 +5,7 @@ mod collect;
 mod counts;
 mod raw;
 
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use aya::Ebpf;
@@ -151,11 +152,12 @@ impl Probe {
     }
 
     /// Lengths at this instant of the waits that go on, throttled time left out; of one that began before the window
-    /// ([`Self::begin_window`]) its part of it. Without them a thread that starves would seem not to wait.
+    /// ([`Self::begin_window`]) its part of it. Without them a thread that starves would seem not to wait. By cgroup, as
+    /// [`Waited::since`] has them.
     ///
     /// # Errors
     /// Reading the maps.
-    pub fn open_waits(&self) -> Result<Histogram, BpfError> {
+    pub fn open_waits(&self) -> Result<BTreeMap<Option<u64>, Histogram>, BpfError> {
         collect::open_waits(&self.ebpf, &self.config, (self.window_ns, monotonic_ns()))
     }
 
@@ -191,6 +193,14 @@ impl Probe {
             walked.extend(info.verified_instruction_count().map(|count| (name.to_owned(), count)));
         }
         Ok(walked)
+    }
+
+    /// What was seen so far; the watch goes on. Sums of a later look are not less, but for waits that go on.
+    ///
+    /// # Errors
+    /// Reading the maps.
+    pub fn look(&self) -> Result<Seen, BpfError> {
+        collect::collect(&self.ebpf, &self.config, self.cpus, (self.start_ns, monotonic_ns()))
     }
 
     /// Ends the watch and returns what was seen.

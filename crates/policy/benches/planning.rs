@@ -143,8 +143,13 @@ fn group(path: &str, parent: Option<u32>) -> GroupView {
     }
 }
 
-const MODERN: Features =
-    Features { task_slice: true, default_slice_ns: Some(2_800_000), realtime: false, rt_groups: true };
+const MODERN: Features = Features {
+    task_slice: true,
+    default_slice_ns: Some(2_800_000),
+    realtime: false,
+    rt_groups: true,
+    background: false,
+};
 
 #[divan::bench]
 fn every_lever_for_10_000_tasks_on_256_cpus(bencher: Bencher<'_, '_>) {
@@ -184,7 +189,7 @@ fn guard_of_500_tasks_over_twelve_windows(bencher: Bencher<'_, '_>) {
     let before: Vec<Summary> = (0..12).map(|_| window(&mut rng, 0)).collect();
     let after: Vec<Summary> = (0..12).map(|_| window(&mut rng, 1)).collect();
     bencher.bench_local(|| {
-        let mut guard = Guard::new(GuardLimits::default(), &before.iter().collect::<Vec<_>>());
+        let mut guard = Guard::new(GuardLimits::default(), &before);
         before.iter().zip(&after).for_each(|(before, after)| guard.pair(black_box(before), after));
         guard.doubts()
     });

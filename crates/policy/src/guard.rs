@@ -35,7 +35,7 @@ pub struct GuardLimits {
     pub wait_factor: f64,
     /// Share of its CPU that a container, virtual machine or top-level cgroup outside the scope may lose.
     pub outside_cpu_loss: f64,
-    /// Share of waits that may be longer than the baseline's 99th percentile, of what is outside the scope or protected.
+    /// Share of waits that may be longer than the baseline's 99th percentile, of who is outside the scope, or a service.
     pub tail_share: f64,
     /// Who uses less CPU than this, percent of one CPU, is judged together with the rest of its cgroup.
     pub min_cpu_pct: f64,
@@ -62,6 +62,24 @@ impl Default for GuardLimits {
     }
 }
 
+impl GuardLimits {
+    /// Longest wait per unit of work that is allowed to who waited so long before.
+    fn longest_wait(&self, before: f64) -> f64 {
+        self.wait_factor * before.max(self.wait_floor)
+    }
+
+    /// Whether the estimate itself is beyond the limit: more pairs will hardly clear it. Of CPU that somebody does not get the estimate
+    /// says little, for he may want less.
+    pub(crate) fn is_beyond(&self, doubt: &Doubt) -> bool {
+        let Doubt { before, after, .. } = *doubt;
+        match doubt.harm {
+            Harm::Cpu => false,
+            Harm::Wait => after > self.longest_wait(before),
+            Harm::Tail => after > self.tail_share && after > before * self.tail_share / tail::TAIL,
+        }
+    }
+}
+
 /// Who is guarded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
@@ -71,7 +89,7 @@ pub enum Subject {
     Pool(Option<Owner>),
     /// A container, virtual machine or top-level cgroup outside the scope.
     Outside(Owner),
-    /// What is small outside the scope, together.
+    /// What is small outside the scope, together: it may lose [`GuardLimits::min_cpu_pct`] more.
     Rest,
     /// A scope that is protected by name.
     Protected(String),
@@ -108,7 +126,8 @@ pub struct Doubt {
     pub subject: Subject,
     /// What is feared.
     pub harm: Harm,
-    /// Value under the baseline (percent of a CPU, seconds waited per second of work, share of waits).
+    /// Value under the baseline (percent of a CPU, seconds waited per second of work or, by the rest of the host, per second,
+    /// share of waits).
     pub before: f64,
     /// Value under the candidate.
     pub after: f64,
@@ -128,10 +147,8 @@ impl std::fmt::Display for Doubt {
         match self.harm {
             Harm::Cpu => write!(f, "{not}{subject} loses too much CPU: {before:.1} to {after:.1} %"),
             Harm::Wait => {
-                write!(
-                    f,
-                    "{not}{subject} waits too long: {after:.2} instead of {before:.2} s per second of work"
-                )
+                let per = if *subject == Subject::Rest { "second" } else { "second of work" };
+                write!(f, "{not}{subject} waits too long: {after:.2} instead of {before:.2} s per {per}")
             }
             Harm::Tail => write!(
                 f,
@@ -148,6 +165,21 @@ impl std::fmt::Display for Doubt {
 pub(crate) struct Use {
     pub got: f64,
     pub waited: Option<f64>,
+}
+
+impl Use {
+    const NONE: Self = Self { got: 0.0, waited: Some(0.0) };
+
+    /// Unknown waits make the sum's unknown.
+    fn add(&mut self, other: Self) {
+        self.got += other.got;
+        self.waited = self.waited.zip(other.waited).map(|(a, b)| a + b);
+    }
+
+    /// Waits per unit of work; `None` where they are not known, or nothing was got.
+    fn wait_per_got(&self) -> Option<f64> {
+        (self.got > 0.0).then_some(self.waited? / self.got)
+    }
 }
 
 /// The guard of one candidate's confirmation. Who is guarded is settled before the first fresh pair.
@@ -167,7 +199,7 @@ const CONFIRMATION_S: f64 = 20.0;
 
 impl Guard {
     /// A guard of whoever is seen in windows under the baseline.
-    pub fn new(limits: GuardLimits, baseline: &[&Summary]) -> Self {
+    pub fn new(limits: GuardLimits, baseline: &[Summary]) -> Self {
         let mut guard = Self {
             limits,
             single: BTreeSet::new(),
@@ -216,10 +248,19 @@ impl Guard {
                     Subject::Task(_) | Subject::Pool(_) => limits.cpu_loss,
                     _ => limits.outside_cpu_loss,
                 };
-                guard.tracks.insert(subject, Track::new(loss, limits.wait_factor, limits.wait_floor));
+                let mut track = Track::new(loss, limits);
+                if subject == Subject::Rest {
+                    track = track.of_the_small(limits.min_cpu_pct);
+                }
+                guard.tracks.insert(subject, track);
             }
         }
         guard
+    }
+
+    /// The scope is background work, which may lose.
+    pub fn exempt_scope(&mut self) {
+        self.tracks.retain(|subject, _| !matches!(subject, Subject::Task(_) | Subject::Pool(_)));
     }
 
     /// Takes in a fresh pair of windows.
@@ -236,7 +277,7 @@ impl Guard {
 
     /// Takes in a window of waits by length, of which a pair is not needed.
     pub fn waits(&mut self, summary: &Summary, candidate: bool) {
-        for (owner, histogram) in &summary.waits {
+        for (owner, histogram) in summary.waits.iter().filter(|(owner, _)| self.outside.contains(*owner)) {
             let tail = self.tails.entry(owner.clone()).or_insert_with(|| Tail::new(None));
             tail.add(histogram.clone(), candidate);
         }
@@ -248,8 +289,9 @@ impl Guard {
         let questions = (2 * self.tracks.len()).max(1) as f64;
         let tracks =
             self.tracks.iter().flat_map(|(subject, track)| {
-                // Whose waits are counted by length is judged by these.
-                let counted = matches!(subject, Subject::Outside(owner) if self.tails.contains_key(owner));
+                // Whose waits are counted by length is judged by these, unless there are few.
+                let counted = matches!(subject, Subject::Outside(owner)
+                    if self.tails.get(owner).is_some_and(|tail| tail.waits() >= self.limits.min_waits));
                 track.doubts(enough, questions, counted).into_iter().map(|(harm, before, after, proved)| {
                     Doubt { subject: subject.clone(), harm, before, after, proved, detail: None }
                 })
@@ -269,13 +311,32 @@ impl Guard {
         tracks.chain(tails).collect()
     }
 
+    /// How far the worst of the guarded are beyond their limit of waiting, as a ratio, by windows under the baseline and under
+    /// a candidate: no proof, but above 1 somebody seems to be hurt.
+    pub(crate) fn worst_wait(&self, baseline: &[Summary], candidate: &[Summary]) -> f64 {
+        let sums = |windows: &[Summary]| {
+            let mut sums: BTreeMap<Subject, Use> = BTreeMap::new();
+            for (subject, used) in windows.iter().flat_map(|window| self.uses(window)) {
+                sums.entry(subject).or_insert(Use::NONE).add(used);
+            }
+            sums
+        };
+        let (before, after) = (sums(baseline), sums(candidate));
+        let wait = |sums: &BTreeMap<Subject, Use>, subject: &Subject| sums.get(subject)?.wait_per_got();
+        // Of the small together a few windows say nothing.
+        let single = self.tracks.keys().filter(|subject| **subject != Subject::Rest);
+        let ratios = single.filter_map(|subject| {
+            Some(wait(&after, subject)? / self.limits.longest_wait(wait(&before, subject)?))
+        });
+        ratios.fold(0.0, f64::max)
+    }
+
     /// What of the subjects was seen in a window.
     fn uses(&self, summary: &Summary) -> BTreeMap<Subject, Use> {
         let mut uses: BTreeMap<Subject, Use> = BTreeMap::new();
         for (id, rates) in &summary.tasks {
-            let used = uses.entry(self.subject(id, rates)).or_insert(Use { got: 0.0, waited: Some(0.0) });
-            used.got += rates.got_pct;
-            used.waited = used.waited.zip(rates.waited_pct).map(|(a, b)| a + b);
+            let used = Use { got: rates.got_pct, waited: rates.waited_pct };
+            uses.entry(self.subject(id, rates)).or_insert(Use::NONE).add(used);
         }
         uses
     }

@@ -44,6 +44,8 @@ pub struct TrialRules {
     pub alpha: f64,
     /// Limits of the guard.
     pub guard: GuardLimits,
+    /// Where services count: what background work, which may wait, is to get at least, percent of one CPU.
+    pub least_pct: f64,
     /// Keep what the guard could not clear in the time, unless harm is shown.
     pub accept_risk: bool,
     /// The challenger that looks best is confirmed even where it looks worse than the present state: for a test of the
@@ -60,6 +62,7 @@ impl Default for TrialRules {
             wait_price: 0.1,
             alpha: 0.05,
             guard: GuardLimits::default(),
+            least_pct: 0.0,
             accept_risk: false,
             always_confirm: false,
             seed: 1,
@@ -187,11 +190,22 @@ impl Trial {
         self
     }
 
+    /// The protected scopes are services and the candidates change background work: what counts first is how long the services
+    /// wait.
+    #[must_use]
+    pub fn for_services(mut self) -> Self {
+        self.objective.for_services();
+        self
+    }
+
     /// Takes in a window under the present state that was measured before the trial began.
-    pub fn seen(&mut self, summary: Summary, protected: Vec<Option<Histogram>>) {
+    pub fn seen(&mut self, mut summary: Summary, protected: Vec<Option<Histogram>>) {
         if let Phase::Lead(turns) = &mut self.phase
             && let Some(at) = turns.iter().rposition(|turn| *turn == 0)
         {
+            if !self.objective.judge(&mut summary, &protected) {
+                return;
+            }
             turns.remove(at);
             self.keep(0, summary, protected);
             self.lead += 1;
@@ -233,9 +247,12 @@ impl Trial {
     }
 
     /// Takes in the window that [`Self::next`] asked for, and the waits of the protected scopes in it, in their order;
-    /// `None` where they could not be measured.
-    pub fn record(&mut self, summary: Summary, protected: Vec<Option<Histogram>>) {
+    /// `None` where they could not be measured. Where services count, such a window is measured again.
+    pub fn record(&mut self, mut summary: Summary, protected: Vec<Option<Histogram>>) {
         let Some(turn) = self.turn.take() else { return };
+        if !self.objective.judge(&mut summary, &protected) {
+            return;
+        }
         if self.in_force.0 != turn.candidate {
             self.in_force = (turn.candidate, turn.settle_s);
         }
@@ -250,7 +267,7 @@ impl Trial {
             }
             Phase::Screen(turns, _) => drop(turns.pop()),
             Phase::Confirm(confirmation, _) => {
-                confirmation.record(turn.candidate, previous, age_s, &self.objective, &mut self.rng);
+                confirmation.record(turn.candidate, previous, age_s, &mut self.rng);
             }
             Phase::Over => {}
         }
@@ -333,7 +350,7 @@ impl Trial {
                 }
                 Phase::Confirm(mut confirmation, rest) => {
                     let doubts = self.breaches(confirmation.candidate(), confirmation.fresh_from());
-                    if confirmation.review(&self.rules, doubts) {
+                    if confirmation.review(&self.rules, doubts, !rest.is_empty()) {
                         self.phase = Phase::Confirm(confirmation, rest);
                         continue;
                     }
@@ -352,6 +369,12 @@ impl Trial {
         }
     }
 
+    /// Windows before anything was changed.
+    fn before(&self) -> &[Summary] {
+        let windows = &self.entries[0].windows;
+        &windows[..self.lead.max(1).min(windows.len())]
+    }
+
     /// A confirmation of the first of these, the others may follow.
     fn confirm(&mut self, mut survivors: Vec<(usize, f64)>) -> Phase {
         while !survivors.is_empty() {
@@ -359,12 +382,11 @@ impl Trial {
             if self.entries[candidate].out.is_some() {
                 continue;
             }
-            let lead: Vec<Summary> = self.entries[0].windows.iter().take(self.lead.max(1)).cloned().collect();
             let scale = self.scale().map(|sd| sd * std::f64::consts::SQRT_2);
             let third = (self.default != 0 && candidate != self.default && !self.protections.is_empty())
                 .then_some(self.default);
             let mut confirmation =
-                Confirmation::new((candidate, alpha), &self.rules, &lead, &self.objective, scale);
+                Confirmation::new((candidate, alpha), &self.rules, self.before(), &self.objective, scale);
             confirmation.compare_too(third);
             confirmation.fresh(self.entries[candidate].windows.len());
             confirmation.deal(&mut self.rng);
@@ -427,7 +449,11 @@ impl Trial {
             let tail = self.tail(index, candidate, fresh_from);
             protection.doubt(&tail, guard.tail_share, 1.0 / guard.alpha)
         };
-        self.protections.iter().enumerate().filter_map(doubt).collect()
+        let doubts = self.protections.iter().enumerate().filter_map(doubt);
+        // That what comes to services waits shorter is what is proved there: of waits that are rare it could hardly be shown
+        // besides, so that only a service of which more seem to be long is in doubt.
+        let services = self.objective.is_for_services();
+        doubts.filter(|doubt| !services || doubt.proved || doubt.after > doubt.before).collect()
     }
 
     /// Whether a candidate breaks a protection as far as is known.

@@ -84,6 +84,8 @@ pub struct Summary {
     pub waits: BTreeMap<Owner, Histogram>,
     /// CPU got is counted up to what is due only ([`Summary::up_to`]): waits then have no price.
     pub up_to_due: bool,
+    /// How long what comes to services is delayed, where they are what counts: a mean logarithm, in microseconds.
+    pub services: Option<f64>,
 }
 
 impl Summary {
@@ -104,6 +106,7 @@ impl Summary {
             idle_pct: window.idle_s.map(pct),
             waits: BTreeMap::new(),
             up_to_due: false,
+            services: None,
         };
         let mut wanted = 0.0;
         for task in &window.tasks {

@@ -66,6 +66,11 @@ fn what_helps_is_found_in_time() {
 }
 
 #[test]
+fn services_are_served_by_proof_alone() {
+    check("services", 60);
+}
+
+#[test]
 fn the_host_goes_on_from_where_the_decision_left_it() {
     let row = rows().into_iter().find(|row| row.name.starts_with("power")).unwrap();
     let mut outcome = decide(&row.scene, 1);

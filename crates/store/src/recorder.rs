@@ -173,13 +173,13 @@ impl Recorder {
     }
 
     /// Adds lengths of waits of containers; written minute by minute, see [`Store::add_waits`].
-    pub fn add_waits(&mut self, minute: u64, waits: &BTreeMap<String, Histogram>) {
+    pub fn add_waits<Name: AsRef<str> + Ord>(&mut self, minute: u64, waits: &BTreeMap<Name, Histogram>) {
         if self.waits.0 != minute {
             self.write_waits();
             self.waits.0 = minute;
         }
         for (container, waits) in waits {
-            self.waits.1.entry(container.clone()).or_default().merge(waits);
+            self.waits.1.entry(container.as_ref().to_owned()).or_default().merge(waits);
         }
     }
 

@@ -1,25 +1,24 @@
 //! Promises that containers' labels and pods' annotations make.
 //!
-//! Whoever starts a container or writes a pod chooses them: a tenant, not the host's owner. So they count only where the
-//! configuration says so ([`LabelRules`]), up to the most that it allows, and only within the scope of the run.
+//! They count only where the configuration says so ([`LabelRules`]), up to the most that it allows, and only within the scope of
+//! the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_base::{ContainerView, Observation, PodView};
+use evenkeel_base::Observation;
 use evenkeel_policy::guarantee::{Amount, Promise};
 
 use super::keeper::Keeper;
 use super::ward::Ward;
 use super::{CPU_LABEL, Goal, Source, WAIT_LABEL};
 use crate::scope::Scope;
+use crate::trusted::Trusted;
 
 /// Labels and annotations that count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelRules {
-    /// Namespaces whose pods count; a `*` at the end stands for anything.
-    pub namespaces: Vec<String>,
-    /// Runtimes whose containers count where they are in no pod: `docker`, `podman`, `containerd`, `cri-o`.
-    pub runtimes: Vec<String>,
+    /// Whose count.
+    pub trusted: Trusted,
     /// Most that one of them may promise.
     pub max: Amount,
     /// Most that all of them may promise together.
@@ -29,28 +28,6 @@ pub struct LabelRules {
 }
 
 impl LabelRules {
-    fn namespace(&self, pod: &PodView) -> Result<(), String> {
-        let Some(namespace) = &pod.namespace else {
-            return Err("its namespace is not known".to_owned());
-        };
-        let matches = |allowed: &String| match allowed.strip_suffix('*') {
-            Some(front) => namespace.starts_with(front),
-            None => allowed == namespace,
-        };
-        if self.namespaces.iter().any(matches) {
-            return Ok(());
-        }
-        Err(format!("[labels] does not name the namespace {namespace}"))
-    }
-
-    fn container(&self, container: &ContainerView, observation: &Observation) -> Result<(), String> {
-        match container.pod.and_then(|pod| observation.pods.get(pod as usize)) {
-            Some(pod) => self.namespace(pod),
-            None if self.runtimes.contains(&container.runtime) => Ok(()),
-            None => Err(format!("[labels] does not name the runtime {}", container.runtime)),
-        }
-    }
-
     /// Whether so much may be promised, with what others were promised already; percent of one CPU.
     fn amount(&self, promise: &Promise, cpus: u32, before_pct: f64) -> Result<f64, String> {
         let pct = promise.cpu.map_or(0.0, |amount| amount.pct(cpus));
@@ -141,7 +118,7 @@ fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observa
             all.push(Found {
                 goal: goal(name, Scope::of_container(&container.id), Source::Label),
                 labels: &container.labels,
-                allowed: rules.container(container, observation),
+                allowed: rules.trusted.hears_container(container, observation),
             });
         }
     }
@@ -151,7 +128,7 @@ fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observa
             all.push(Found {
                 goal: goal(name, Scope::of_pod(&pod.uid), Source::Annotation),
                 labels: &pod.annotations,
-                allowed: rules.namespace(pod),
+                allowed: rules.trusted.hears_pod(pod),
             });
         }
     }

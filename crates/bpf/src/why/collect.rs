@@ -142,13 +142,20 @@ pub(super) fn any_record(ebpf: &Ebpf) -> Result<bool, BpfError> {
     Ok(records.keys().next().is_some())
 }
 
-/// Waits that go on at the window's end, by what they have lasted within it.
-pub(super) fn open_waits(ebpf: &Ebpf, config: &Config, window: (u64, u64)) -> Result<Histogram, BpfError> {
+/// Waits that go on at the window's end, by what they have lasted within it; by cgroup as [`super::Waited::since`] has them.
+pub(super) fn open_waits(
+    ebpf: &Ebpf,
+    config: &Config,
+    window: (u64, u64),
+) -> Result<BTreeMap<Option<u64>, Histogram>, BpfError> {
     let spots: Array<&MapData, Spot> = map(ebpf, "spots")?;
-    let mut waits = Histogram::default();
+    let slots: HashMap<&MapData, u32, u64> = map(ebpf, "slots")?;
+    let ids: BTreeMap<u32, u64> = slots.iter().filter_map(Result::ok).collect();
+    let mut waits: BTreeMap<Option<u64>, Histogram> = BTreeMap::new();
     for (_, record) in records(ebpf)?.filter(|(_, record)| record.state == STATE_WAIT) {
         let spot = spots.get(&(record.cpu * config.cells + record.cell), 0).map_err(reading)?;
-        waits.add(open_wait(&record, &spot, window.1).0.min(window.1.saturating_sub(window.0)));
+        let lasted = open_wait(&record, &spot, window.1).0.min(window.1.saturating_sub(window.0));
+        waits.entry(ids.get(&record.cell).copied()).or_default().add(lasted);
     }
     Ok(waits)
 }

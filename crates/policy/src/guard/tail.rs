@@ -9,7 +9,7 @@
 use evenkeel_base::Histogram;
 
 /// Share of the baseline's waits beyond its 99th percentile.
-const TAIL: f64 = 0.01;
+pub(super) const TAIL: f64 = 0.01;
 /// Growth of the share that evidence is sought for, as a ratio: what is a little worse than no growth wins soonest.
 const LIKELY: [f64; 1] = [1.2];
 /// The same, for evidence against, in multiples of the limit.
@@ -39,6 +39,11 @@ impl Tail {
         if candidate { &mut self.candidate } else { &mut self.baseline }.push(waits);
     }
 
+    /// Waits counted so far, under both.
+    pub fn waits(&self) -> f64 {
+        self.baseline.iter().chain(&self.candidate).map(|window| window.total() as f64).sum()
+    }
+
     /// Forgets the candidate's windows: another is confirmed.
     pub fn next_candidate(&mut self) {
         self.candidate.clear();
@@ -64,7 +69,7 @@ impl Tail {
         let (edge, relative) = self.edge_ns()?;
         let (before, after) = (counts(&self.baseline, edge), counts(&self.candidate, edge));
         let ((x0, n0), (x1, n1)) = (sum(&before), sum(&after));
-        if n0 + n1 < min_waits {
+        if self.waits() < min_waits {
             return None;
         }
         let spread = dispersion(&[&before, &after]);

@@ -23,7 +23,7 @@ fn window(tasks: &[(u32, f64, f64)]) -> Summary {
 
 fn guarded(before: &[(u32, f64, f64)], after: &[(u32, f64, f64)], pairs: usize) -> Vec<Doubt> {
     let baseline = window(before);
-    let mut guard = Guard::new(GuardLimits::default(), &[&baseline]);
+    let mut guard = Guard::new(GuardLimits::default(), std::slice::from_ref(&baseline));
     for _ in 0..pairs {
         guard.pair(&baseline, &window(after));
     }
@@ -86,7 +86,7 @@ fn at_its_limit_nobody_is_cleared_more_often_than_allowed() {
         let baseline = draw(20.0, 4.0);
         // It loses a tenth of its CPU and waits that much longer instead, or waits 1.5 times as long.
         for (case, (got, waited)) in [(18.0, 6.0), (20.0, 6.0)].into_iter().enumerate() {
-            let mut guard = Guard::new(GuardLimits::default(), &[&baseline]);
+            let mut guard = Guard::new(GuardLimits::default(), std::slice::from_ref(&baseline));
             for _ in 0..30 {
                 let (before, after) = (draw(20.0, 4.0), draw(got, waited));
                 guard.pair(&before, &after);

@@ -2,7 +2,7 @@
 
 use evenkeel_base::stats::{SignBets, mean};
 
-use super::{Harm, Use};
+use super::{GuardLimits, Harm, Use};
 
 /// Pairs in a row without somebody after which he is taken to have ended.
 const GONE: u32 = 2;
@@ -26,8 +26,9 @@ impl Question {
 #[derive(Debug, Clone)]
 pub(super) struct Track {
     loss: f64,
-    wait_factor: f64,
-    wait_floor: f64,
+    limits: GuardLimits,
+    /// For a sum of the small: CPU that is not told apart from none, percent of one CPU.
+    small: Option<f64>,
     got: Question,
     supply: Question,
     wait: Question,
@@ -39,11 +40,11 @@ pub(super) struct Track {
 }
 
 impl Track {
-    pub fn new(loss: f64, wait_factor: f64, wait_floor: f64) -> Self {
+    pub fn new(loss: f64, limits: GuardLimits) -> Self {
         Self {
             loss,
-            wait_factor,
-            wait_floor,
+            limits,
+            small: None,
             got: Question::default(),
             supply: Question::default(),
             wait: Question::default(),
@@ -52,6 +53,17 @@ impl Track {
             missed: 0,
             cpu: 1.0,
         }
+    }
+
+    /// Of the small together: what they do from one window to the next differs more than the share of it that they may lose.
+    /// They may lose so much more, percent of one CPU, and their waits are those of a second, not of a second of work.
+    pub fn of_the_small(self, floor_pct: f64) -> Self {
+        Self { small: Some(floor_pct), ..self }
+    }
+
+    /// Seconds waited, per second of work or per second.
+    fn wait(&self, used: Use) -> Option<f64> {
+        if self.small.is_some() { Some(used.waited? / 100.0) } else { used.wait_per_got() }
     }
 
     pub fn missed(&mut self) {
@@ -63,8 +75,11 @@ impl Track {
         self.before.push(before);
         self.after.push(after);
         let keep = 1.0 - self.loss;
-        self.got.add(after.got - keep * before.got);
+        self.got.add(after.got - keep * before.got + self.small.unwrap_or_default());
         let supply = |used: Use| {
+            if self.small.is_some() {
+                return None;
+            }
             let runnable = used.got + used.waited?;
             (runnable > 0.0).then(|| used.got / runnable)
         };
@@ -78,9 +93,8 @@ impl Track {
             _ => f64::midpoint(got.evidence(), supply.evidence()),
         };
         self.cpu = self.cpu.max(cpu);
-        let wait = |used: Use| (used.got > 0.0).then_some(used.waited? / used.got);
-        if let Some((before, after)) = wait(before).zip(wait(after)) {
-            self.wait.add(self.wait_factor * before.max(self.wait_floor) - after);
+        if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
+            self.wait.add(self.limits.longest_wait(before) - after);
         }
     }
 
@@ -99,8 +113,11 @@ impl Track {
             doubts.push((Harm::Cpu, got(&self.before), got(&self.after), proved));
         }
         if !waits_counted && self.wait.kept.pairs() > 0 && self.wait.kept.most() < enough {
-            let wait =
-                |uses: &[Use]| column(|used| used.waited.unwrap_or_default(), uses) / got(uses).max(1e-9);
+            let waited = |uses: &[Use]| column(|used| used.waited.unwrap_or_default(), uses);
+            let wait = |uses: &[Use]| {
+                let sum = Use { got: got(uses), waited: Some(waited(uses)) };
+                self.wait(sum).unwrap_or_default()
+            };
             let proved = self.wait.broken.most() >= enough * questions;
             doubts.push((Harm::Wait, wait(&self.before), wait(&self.after), proved));
         }
@@ -114,7 +131,7 @@ mod tests {
 
     #[test]
     fn among_many_questions_harm_must_be_shown_so_much_better() {
-        let mut track = Track::new(0.1, 1.5, 0.02);
+        let mut track = Track::new(0.1, GuardLimits::default());
         let used = |got, waited| Use { got, waited: Some(waited) };
         // Evidence about doubles with each sure loss: it is some 60 after seven, more than 20 and less than 20 * 20.
         for _ in 0..7 {
@@ -130,9 +147,55 @@ mod tests {
         assert_eq!(values, [(20.0, 10.0), (0.1, 1.2)], "means, and seconds waited per second of work");
     }
 
+    /// What daemons do varies, and once in a while by much: that must not keep a change that hurts none of them from being
+    /// cleared, and one that is starved must show.
+    #[test]
+    fn of_the_small_only_what_is_material_counts() {
+        let windows = |waits: f64| -> Vec<(Use, Use)> {
+            let got = [
+                (0.7, 0.8),
+                (0.6, 0.9),
+                (1.1, 2.5),
+                (0.9, 0.5),
+                (4.5, 0.7),
+                (0.8, 1.0),
+                (0.6, 12.1),
+                (1.0, 0.8),
+            ];
+            let waited = [
+                (0.1, 1.2),
+                (1.0, 1.5),
+                (0.7, 0.4),
+                (1.6, 0.9),
+                (8.8, 1.2),
+                (0.1, 0.5),
+                (0.9, 6.2),
+                (0.4, 0.3),
+            ];
+            let used = |got, waited| Use { got, waited: Some(waited) };
+            let pairs = got.iter().zip(&waited);
+            pairs.map(|(got, waited)| (used(got.0, waited.0), used(got.1, waited.1 + waits))).collect()
+        };
+        let harms = |waits: f64, small: bool| -> Vec<Harm> {
+            let mut track = Track::new(0.05, GuardLimits::default());
+            if small {
+                track = track.of_the_small(1.0);
+            }
+            (0..2).flat_map(|_| windows(waits)).for_each(|(before, after)| track.pair(before, after));
+            track.doubts(20.0, 1.0, false).into_iter().map(|doubt| doubt.0).collect()
+        };
+        assert_eq!(harms(0.0, false), [Harm::Cpu, Harm::Wait]);
+        assert_eq!(harms(0.0, true), []);
+        assert_eq!(
+            harms(5.0, true),
+            [Harm::Wait],
+            "20 seconds of 400 in which one of them did not get its turn"
+        );
+    }
+
     #[test]
     fn of_waits_that_are_not_known_nothing_is_asked() {
-        let mut track = Track::new(0.1, 1.5, 0.02);
+        let mut track = Track::new(0.1, GuardLimits::default());
         let used = Use { got: 20.0, waited: None };
         (0..8).for_each(|_| track.pair(used, used));
         assert_eq!(track.doubts(20.0, 1.0, false), []);

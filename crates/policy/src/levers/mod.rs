@@ -12,6 +12,7 @@ use evenkeel_base::{
 
 mod as_found;
 mod batch;
+mod burst;
 mod placement_nice;
 mod pull;
 mod realtime;
@@ -19,6 +20,7 @@ mod short_first;
 mod sleepers;
 mod slice;
 mod slice_nice;
+mod tiers;
 mod weights;
 
 pub use as_found::as_found;
@@ -36,6 +38,8 @@ pub struct Features {
     pub realtime: bool,
     /// cgroup v1 with CONFIG_RT_GROUP_SCHED: a group needs `cpu.rt_runtime_us` before SCHED_FIFO is allowed in it.
     pub rt_groups: bool,
+    /// Services are named, and the scope is background work that may wait.
+    pub background: bool,
 }
 
 /// The shortest and the longest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
@@ -201,11 +205,16 @@ pub const LEVERS: &[&dyn Lever] = &[
     &weights::SliceWeights,
     &weights::Weights,
     &sleepers::Sleepers,
+    &burst::Burst,
     &batch::Batch,
     &placement_nice::Nice,
     &placement_nice::PlacementNice,
     &realtime::Realtime,
 ];
+
+/// Every lever for background work beside services, in the order in which they are tried.
+pub const BACKGROUND_LEVERS: &[&dyn Lever] =
+    &[&tiers::IdleGroups, &tiers::LeastWeight, &tiers::IdleTasks, &tiers::LastNice];
 
 /// The published recipe's name: greedy placement, then niceness in proportion to load.
 pub const PUBLISHED_RECIPE: &str = "placement+nice";
@@ -221,13 +230,15 @@ pub fn plan_of(lever: &dyn Lever, scene: &Scene<'_>) -> Option<Plan> {
 
 /// The plan of the lever with this name.
 pub fn plan_named(name: &str, scene: &Scene<'_>) -> Option<Plan> {
-    LEVERS.iter().find(|lever| lever.name() == name).and_then(|lever| plan_of(*lever, scene))
+    let mut all = LEVERS.iter().chain(BACKGROUND_LEVERS);
+    all.find(|lever| lever.name() == name).and_then(|lever| plan_of(*lever, scene))
 }
 
 /// The plans of all levers that can act; plans that would set the same are listed once.
 pub fn plans(scene: &Scene<'_>) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::new();
-    for lever in LEVERS {
+    let levers = if scene.features.background { BACKGROUND_LEVERS } else { LEVERS };
+    for lever in levers {
         if let Some(plan) = plan_of(*lever, scene) {
             let same = |other: &Plan| {
                 other.changes.len() == plan.changes.len()

@@ -62,8 +62,13 @@ pub(crate) fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64
     }
 }
 
-const MODERN: Features =
-    Features { task_slice: true, default_slice_ns: Some(2_800_000), realtime: false, rt_groups: true };
+const MODERN: Features = Features {
+    task_slice: true,
+    default_slice_ns: Some(2_800_000),
+    realtime: false,
+    rt_groups: true,
+    background: false,
+};
 
 fn scene(observation: &Observation, features: Features) -> Scene<'_> {
     Scene::new(observation, features, |_| true, |_| None)
@@ -317,4 +322,66 @@ fn groups_that_sleep_and_starve_get_short_slices_or_more_weight_and_others_are_l
     let partly =
         Scene::new(&observation, MODERN, |task| task.group == Some(1) && task.id.tid != 101, |_| None);
     assert!(plan_named("sleepers", &partly).is_none());
+}
+
+#[test]
+fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
+    let observation = host(
+        2,
+        &[
+            ("/", None),
+            ("/batch", Some(0)),
+            ("/batch/a", Some(1)),
+            ("/mixed", Some(0)),
+            ("/mixed/b", Some(3)),
+        ],
+        &[(60.0, 5.0, 2), (10.0, 50.0, 3), (20.0, 10.0, 4), (30.0, 10.0, 3)],
+    );
+    let features = Features { background: true, ..MODERN };
+    // The last task, in /mixed, is not background work.
+    let scene = Scene::new(&observation, features, |task| task.id.tid != 103, |_| None);
+    let changes = |name: &str| -> Vec<String> {
+        let plan = plan_named(name, &scene).unwrap();
+        let target = |change: &Change| match &change.target {
+            Target::Group(group) => group.path.clone(),
+            Target::Task(id) => id.tid.to_string(),
+            Target::Net(_) => unreachable!(),
+        };
+        plan.changes.iter().map(|change| format!("{} {}", target(change), change.to)).collect()
+    };
+    let idle = changes("idle groups");
+    assert_eq!(idle[..2], ["/batch idle 1", "/mixed/b idle 1"], "{idle:?}");
+    assert!(idle.len() == 3 && idle[2].starts_with("101 "), "{idle:?}");
+    assert_eq!(changes("least weight")[..2], ["/batch weight 2", "/mixed/b weight 2"]);
+    assert_eq!(changes("idle tasks").len(), 3);
+    assert_eq!(changes("nice 19").len(), 3);
+    let names: Vec<String> = plans(&scene).into_iter().map(|plan| plan.name).collect();
+    assert_eq!(names, ["idle groups", "least weight", "idle tasks", "nice 19"]);
+    // Without a cgroup of its own, settings of tasks are all there is.
+    let alone = Scene::new(&observation, features, |task| task.id.tid == 101, |_| None);
+    let names: Vec<String> = plans(&alone).into_iter().map(|plan| plan.name).collect();
+    assert_eq!(names, ["idle tasks", "nice 19"]);
+}
+
+#[test]
+fn burst_is_for_who_is_throttled_below_his_quota() {
+    let quota = |usec| {
+        Some(evenkeel_base::CpuQuota {
+            quota_usec: evenkeel_base::Limit::Value(usec),
+            ..evenkeel_base::CpuQuota::UNLIMITED
+        })
+    };
+    let propose = |edit: &dyn Fn(&mut GroupView)| {
+        let mut observation = host(2, &[("/", None), ("/api", Some(0))], &[(30.0, 50.0, 1)]);
+        let group = &mut observation.groups[1];
+        (group.quota, group.throttled_periods, group.cpu_pct) = (quota(50_000), Some((2, 10)), Some(30.0));
+        edit(group);
+        plan_named("burst", &scene(&observation, MODERN)).map(|plan| plan.changes[0].to.clone())
+    };
+    let Some(Setting::Quota(set)) = propose(&|_| {}) else { panic!("nothing is proposed") };
+    assert_eq!((set.quota_usec.value(), set.burst_usec), (Some(50_000), 50_000));
+    assert_eq!(propose(&|group| group.cpu_pct = Some(49.0)), None, "nothing is left to save up");
+    assert_eq!(propose(&|group| group.throttled_periods = Some((0, 10))), None);
+    assert_eq!(propose(&|group| group.quota = None), None);
+    assert_eq!(propose(&|group| group.throttled_periods = None), None, "unknown is no reason");
 }

@@ -8,12 +8,14 @@ use evenkeel_base::stats::{self, SignBets, bets};
 
 use super::TrialRules;
 use super::objective::{Objective, Value};
-use crate::guard::{Doubt, Guard, Harm};
+use crate::guard::{Doubt, Guard, Harm, Subject};
 use crate::monitor::Seen;
 use crate::window::Summary;
 
 /// Pairs before a candidate is given up for want of a gain.
 const MIN_PAIRS: usize = 5;
+/// Pairs before a candidate that seems to hurt somebody makes room for another one.
+const SPOILED_PAIRS: usize = 8;
 /// Pairs after which a risk is accepted, where that is allowed.
 const ACCEPTED_PAIRS: usize = 15;
 /// Pairs that a clear gain takes.
@@ -65,6 +67,11 @@ pub(super) struct Confirmation {
     /// Scores before anything was changed.
     lead: Vec<f64>,
     scale: Option<f64>,
+    /// What background work is to get at least where services count, percent of one CPU.
+    least_pct: f64,
+    objective: Objective,
+    /// CPU got under the candidate, of pairs.
+    tried_got: Vec<f64>,
     /// Pairs as the monitor goes on with them: under the candidate, under the baseline.
     seen: Vec<(Seen, Seen)>,
     guard: Guard,
@@ -120,7 +127,7 @@ impl Confirmation {
         objective: &Objective,
         scale: Option<f64>,
     ) -> Self {
-        let mut guard = Guard::new(rules.guard, &lead.iter().collect::<Vec<_>>());
+        let mut guard = objective.guard(rules.guard, lead);
         lead.iter().for_each(|window| guard.waits(window, false));
         Self {
             candidate,
@@ -138,6 +145,9 @@ impl Confirmation {
             baseline_got: Vec::new(),
             lead: objective.scores(lead),
             scale,
+            least_pct: rules.least_pct,
+            objective: objective.clone(),
+            tried_got: Vec::new(),
             seen: Vec::new(),
             guard,
             breaches: Vec::new(),
@@ -197,15 +207,8 @@ impl Confirmation {
         }
     }
 
-    pub fn record(
-        &mut self,
-        turn: usize,
-        window: Summary,
-        age_s: f64,
-        objective: &Objective,
-        rng: &mut Pcg32,
-    ) {
-        let value = objective.value(&window);
+    pub fn record(&mut self, turn: usize, window: Summary, age_s: f64, rng: &mut Pcg32) {
+        let value = self.objective.value(&window);
         if turn == 0 || turn == self.candidate {
             self.guard.waits(&window, turn == self.candidate);
         }
@@ -230,7 +233,7 @@ impl Confirmation {
         }
         if self.order.is_empty() {
             if let Some((baseline, tried)) = self.baseline.take().zip(self.tried.take()) {
-                self.seen.push((objective.seen(&tried.0), objective.seen(&baseline.0)));
+                self.seen.push((self.objective.seen(&tried.0), self.objective.seen(&baseline.0)));
                 self.pair(&baseline, &tried);
             }
             self.carry.review();
@@ -246,14 +249,16 @@ impl Confirmation {
         self.scores[0].push(old.score);
         self.scores[1].push(new.score);
         self.baseline_got.push(old.got);
+        self.tried_got.push(new.got);
         if let Some((new, old)) = new.total.zip(old.total) {
             self.total.get_or_insert_with(|| SignBets::new(self.scale)).add(new - old);
         }
         self.guard.pair(before, after);
     }
 
-    /// Draws what conclusions there are; true when the confirmation ended.
-    pub fn review(&mut self, rules: &TrialRules, breaches: Vec<Doubt>) -> bool {
+    /// Draws what conclusions there are; true when the confirmation ended. Where others wait for their turn, time is not spent on
+    /// one that seems to hurt somebody.
+    pub fn review(&mut self, rules: &TrialRules, breaches: Vec<Doubt>, others: bool) -> bool {
         if !std::mem::take(&mut self.fresh_data) || self.ended() {
             return false;
         }
@@ -261,8 +266,11 @@ impl Confirmation {
         let doubts = self.doubts();
         // Time for harm to show is given all the same.
         let accepts = rules.accept_risk && self.pairs() >= ACCEPTED_PAIRS;
-        self.outcome = match doubts.iter().find(|doubt| doubt.proved) {
-            Some(doubt) => Some(Err(doubt.to_string())),
+        let spoiled = others && !rules.accept_risk && self.pairs() >= SPOILED_PAIRS;
+        let spoils = |doubt: &&Doubt| doubt.proved || spoiled && rules.guard.is_beyond(doubt);
+        self.outcome = match doubts.iter().find(spoils) {
+            Some(doubt) if doubt.proved => Some(Err(doubt.to_string())),
+            Some(doubt) => Some(Err(format!("by estimate {}", Doubt { proved: true, ..doubt.clone() }))),
             None if self.hold.is_some() => match self.lasts() {
                 // Long waits are rare: they are counted on, in pairs again.
                 Some(Ok(())) if !(doubts.is_empty() || accepts) => {
@@ -300,8 +308,7 @@ impl Confirmation {
         self.score.most() >= enough
             && self.total.as_ref().is_none_or(|total| total.most() >= enough)
             && score >= worth
-            && got.value >= 0.0
-            && got.low >= -worth
+            && (self.objective.is_for_services() || got.value >= 0.0 && got.low >= -worth)
     }
 
     /// Whether more pairs are unlikely to show a gain.
@@ -314,7 +321,25 @@ impl Confirmation {
     }
 
     fn worth(&self, min_gain: f64) -> f64 {
-        min_gain * stats::mean(&self.baseline_got).unwrap_or_default()
+        self.objective.worth(min_gain, stats::mean(&self.baseline_got).unwrap_or_default())
+    }
+
+    /// Background work that does not get its least share, although it did before.
+    fn starved_background(&self) -> Option<Doubt> {
+        let (before, after) =
+            stats::mean(&self.baseline_got).zip(stats::estimate_at(&self.tried_got, 0.10))?;
+        let least = self.least_pct.min(before);
+        (self.objective.is_for_services() && after.low < least).then(|| Doubt {
+            subject: Subject::Pool(None),
+            harm: Harm::Cpu,
+            before,
+            after: after.value,
+            proved: after.high < least,
+            detail: Some(format!(
+                "background work gets {:.0} instead of {before:.0} %, of which {:.0} are its least share",
+                after.value, self.least_pct
+            )),
+        })
     }
 
     /// Whether the gain is still there after whatever the settings before had left has faded; `None` until known. It is held
@@ -343,8 +368,14 @@ impl Confirmation {
             return Some(Ok(()));
         }
         (late.len() >= LATE.1).then(|| {
+            let of = |gain: f64| match self.objective.is_for_services() {
+                true => format!("delays {:.2} times as long", (-gain).exp()),
+                false => format!("{gain:+.1} points"),
+            };
             Err(format!(
-                "its gain is not shown to last: {at_once:+.1} points at once, {gain:+.1} after {FADE_S:.0} s"
+                "its gain is not shown to last: {} at once, {} after {FADE_S:.0} s",
+                of(at_once),
+                of(gain)
             ))
         })
     }
@@ -395,6 +426,7 @@ impl Confirmation {
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = self.guard.doubts();
         doubts.extend(self.breaches.iter().cloned());
+        doubts.extend(self.starved_background());
         doubts
     }
 

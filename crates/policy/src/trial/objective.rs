@@ -3,16 +3,27 @@
 //! CPU got by those of the scope that do not take any amount, less a price for what they waited. A busy loop would take
 //! whatever others leave: that it gets more is no benefit. On a host without idle time CPU got by one is CPU lost by
 //! another: there the sum over the host, busy loops left out, must grow as well.
+//!
+//! Where services are named and the scope is background work, how long the services wait comes first: the score of a window
+//! is then less the mean logarithm of how long what comes to them is delayed ([`Histogram::delay`], 99th and 99.9th percentile),
+//! and background work may lose CPU. The percentiles of the waits themselves would not do: a wait of 3 ms delays three requests
+//! of a service that has one a millisecond, and is one of thousands of waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_base::TaskId;
+use evenkeel_base::{Histogram, TaskId};
 
+use crate::guard::{Guard, GuardLimits};
 use crate::monitor::Seen;
 use crate::window::{Rates, Summary};
 
 /// A host is full whose CPUs are idle for less than this share of what there is.
 const FULL: f64 = 0.05;
+
+/// Delays below this are not told apart, ns.
+const SHORTEST_NS: u64 = 50_000;
+/// Decrease of the logarithm of services' delays that is worth a change: a tenth.
+const SERVICES_WORTH: f64 = 0.1;
 
 /// One window's values of what is compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,16 +43,66 @@ pub struct Objective {
     wait_price: f64,
     insatiable: BTreeSet<TaskId>,
     full: bool,
+    services: bool,
 }
 
 impl Objective {
     /// Nothing learnt yet; a point of waiting is worth so many points of CPU.
     pub fn new(wait_price: f64) -> Self {
-        Self { wait_price, insatiable: BTreeSet::new(), full: false }
+        Self { wait_price, insatiable: BTreeSet::new(), full: false, services: false }
+    }
+
+    /// Waits of the protected scopes, which are services, come first.
+    pub(super) fn for_services(&mut self) {
+        self.services = true;
+    }
+
+    /// Whether waits of services come first.
+    pub fn is_for_services(&self) -> bool {
+        self.services
+    }
+
+    /// A guard of whoever was seen in windows before anything was changed; background work may lose.
+    pub(super) fn guard(&self, limits: GuardLimits, before: &[Summary]) -> Guard {
+        let mut guard = Guard::new(limits, before);
+        if self.services {
+            guard.exempt_scope();
+        }
+        guard
+    }
+
+    /// Gain of the score that is worth a change, of which the CPU got is a share.
+    pub(super) fn worth(&self, min_gain: f64, got_pct: f64) -> f64 {
+        if self.services { SERVICES_WORTH } else { min_gain * got_pct }
+    }
+
+    /// Notes in a window how long services were delayed, where they count. False if they do and it could not be measured.
+    pub(super) fn judge(&self, window: &mut Summary, protected: &[Option<Histogram>]) -> bool {
+        window.services = self.delays(protected, window.seconds);
+        !self.services || window.services.is_some()
+    }
+
+    /// How long what comes to services was delayed in a window of so many seconds: the mean logarithm of the 99th and 99.9th
+    /// percentiles, in microseconds. `None` where services do not count or their waits could not be read.
+    fn delays(&self, protected: &[Option<Histogram>], seconds: f64) -> Option<f64> {
+        if !self.services || protected.is_empty() {
+            return None;
+        }
+        let of = |waits: &Histogram, share: f64| {
+            (waits.delay(share, seconds).max(SHORTEST_NS) as f64 / 1000.0).ln()
+        };
+        let each = protected
+            .iter()
+            .map(|waits| waits.as_ref().map(|waits| f64::midpoint(of(waits, 0.99), of(waits, 0.999))));
+        Some(each.collect::<Option<Vec<f64>>>()?.iter().sum::<f64>() / protected.len() as f64)
     }
 
     /// Learns from windows under the present state who would take any amount, and whether the host is full.
     pub(super) fn learn(&mut self, windows: &[Summary]) {
+        if self.services {
+            // Background work would take any amount more often than not, and what it gets is what is shown of it.
+            return;
+        }
         let mut awake: BTreeMap<TaskId, usize> = BTreeMap::new();
         for (id, _) in windows.iter().flat_map(|w| &w.tasks).filter(|(_, rates)| rates.never_sleeps()) {
             *awake.entry(*id).or_default() += 1;
@@ -60,7 +121,8 @@ impl Objective {
 
     /// Whether somebody of the scope does not take any amount.
     pub(super) fn has_purpose(&self, window: &Summary) -> bool {
-        window.tasks.is_empty()
+        self.services
+            || window.tasks.is_empty()
             || window
                 .tasks
                 .iter()
@@ -77,11 +139,15 @@ impl Objective {
         let outside = |all: f64| all - of(false, |rates| rates.got_pct);
         Value {
             got,
-            score: if window.up_to_due { got } else { got - self.wait_price * waited },
-            // What was somebody else's turn is no loss to the host.
+            score: match window.services {
+                Some(delays) => -delays,
+                None if window.up_to_due => got,
+                None => got - self.wait_price * waited,
+            },
+            // What was somebody else's turn is no loss to the host, nor is what services take of background work.
             total: window
                 .outside_pct
-                .filter(|_| self.full && !window.up_to_due)
+                .filter(|_| self.full && !window.up_to_due && !self.services)
                 .map(|all| got + outside(all)),
         }
     }

@@ -16,6 +16,11 @@ const BEHIND: f64 = 3.0;
 /// Standard errors beyond which one is taken to be worse than another.
 const CLEARLY: f64 = 2.0;
 
+/// Who seems to make somebody wait so many times the limit comes after those who do not: it would hardly pass the guard.
+const HURTS: f64 = 1.3;
+/// Delays of services, as a logarithm, that are taken for equal.
+const ALIKE: f64 = 0.2;
+
 impl Trial {
     pub(super) fn begin_screening(&mut self) -> Phase {
         if self.entries[0].windows.first().is_some_and(|window| !self.objective.has_purpose(window)) {
@@ -63,6 +68,19 @@ impl Trial {
         ranked.retain(|(c, _)| self.entries[*c].out.is_none());
         let Some(&(best, ahead)) = ranked.first() else { return Phase::Over };
         let near = |(c, score): &(usize, f64)| ahead - score <= CLEARLY * error(*c, best);
+        if self.objective.is_for_services() {
+            // Of those that serve about as well as the best, the one that leaves background work most.
+            let got = |c: usize| {
+                let got: Vec<f64> = self.entries[c].windows.iter().map(|window| window.got_pct).collect();
+                stats::mean(&got).unwrap_or_default()
+            };
+            let alike = |score: f64| ahead - score <= ALIKE;
+            ranked.sort_by(|a, b| {
+                let tied = alike(a.1) && alike(b.1);
+                if tied { got(b.0).total_cmp(&got(a.0)) } else { b.1.total_cmp(&a.1) }
+            });
+        }
+        let best = ranked[0].0;
         let favoured = self.favoured.and_then(|favoured| ranked.iter().position(|(c, _)| *c == favoured));
         if let Some(at) = favoured.filter(|at| near(&ranked[*at])) {
             let favoured = ranked.remove(at);
@@ -90,7 +108,7 @@ impl Trial {
         Phase::Screen(turns, rounds)
     }
 
-    /// Challengers by their mean score, the best first; who makes the protected wait comes last.
+    /// Challengers by their mean score, the best first; who seems to hurt somebody comes later, who makes the protected wait last.
     fn ranked(&self) -> Vec<(usize, f64)> {
         let score = |c: usize| stats::mean(&self.objective.scores(&self.entries[c].windows));
         let mut ranked: Vec<(usize, f64)> = self
@@ -99,6 +117,10 @@ impl Trial {
             .map(|c| (c, score(c).filter(|_| !self.breaks(c)).unwrap_or(f64::NEG_INFINITY)))
             .collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let guard = self.objective.guard(self.rules.guard, self.before());
+        let windows = |c: usize| self.entries[c].windows.as_slice();
+        let hurts = |c: usize| guard.worst_wait(windows(0), windows(c)) > HURTS;
+        ranked.sort_by_cached_key(|(c, score)| (*score == f64::NEG_INFINITY, hurts(*c)));
         ranked
     }
 

@@ -146,6 +146,37 @@ fn one_who_loses_forbids_what_helps_all_others() {
     assert_eq!(hold(Trial::new(1, rules, PACE), 5, window).0.winner, 0);
 }
 
+/// Candidate 1 gains most, but a task waits about twice as long under it; candidate 2 gains less and hurts nobody.
+fn one_of_two_hurts(c: usize, chance: f64, wait: f64) -> Summary {
+    let mut summary = summary([100.0, 114.0, 113.0][c] + chance, 20.0);
+    summary.tasks.insert(id(3), rates(10.0, if c == 1 { 10.0 * wait } else { 10.0 }));
+    summary
+}
+
+#[test]
+fn who_seems_to_hurt_somebody_in_screening_comes_after_who_does_not() {
+    let trial = Trial::new(2, TrialRules::default(), PACE);
+    let (decision, _) = hold(trial, 5, |c, chance| one_of_two_hurts(c, chance, 2.1));
+    assert_eq!((decision.winner, decision.verdicts[1].pairs), (2, 0), "{decision:?}");
+}
+
+#[test]
+fn who_seems_to_hurt_somebody_makes_room_for_who_does_not() {
+    let (mut found, mut made_room) = (0, 0);
+    for seed in 0..12 {
+        // So wild that neither harm nor its absence is shown for a long time.
+        let mut rng = Pcg32::seed_from_u64(seed);
+        let trial = Trial::new(2, TrialRules { seed, ..TrialRules::default() }, PACE);
+        let window = |c: usize, chance: f64| one_of_two_hurts(c, chance, rng.random_range(0.2..3.4));
+        let (decision, _) = hold(trial, seed, window);
+        assert_ne!(decision.winner, 1, "{seed}: {decision:?}");
+        found += u32::from(decision.winner == 2);
+        made_room += u32::from(decision.verdicts[1].why.contains("by estimate task 3"));
+    }
+    // Where it is confirmed first by luck of screening.
+    assert!(found >= 9 && made_room > 2, "{found} of 12 found, {made_room} made room");
+}
+
 #[test]
 fn what_cannot_be_excluded_is_not_kept_unless_the_risk_is_accepted() {
     // A task whose CPU is chance: a loss of a tenth of it cannot be excluded.
@@ -361,4 +392,71 @@ proptest! {
         }
         prop_assert_eq!(protected(&truth, Some(2.5 * factor), 0, seed).winner, 1);
     }
+}
+
+/// A trial for a service whose long waits are so many ms under each candidate, while background work gets so much.
+fn serve(truth: &[(f64, f64)], rules: TrialRules, seed: u64) -> Decision {
+    let service = Protection { name: "cgroup:/api".to_owned(), wait_p99_ns: None };
+    let mut trial = Trial::new(truth.len() - 1, TrialRules { seed, ..rules }, PACE)
+        .protecting(vec![service], 0)
+        .for_services();
+    let mut rng = Pcg32::seed_from_u64(seed);
+    let mut left_s = 200.0;
+    while let Some(turn) = trial.next(left_s) {
+        left_s -= turn.settle_s + turn.window_s;
+        let (ms, got) = truth[turn.candidate];
+        let mut waits = Histogram::default();
+        waits.add_many(5_000, 3000);
+        for _ in 0..rng.random_range(15..30) {
+            waits.add((ms * rng.random_range(0.5..2.0) * 1e6) as u64);
+        }
+        trial.record(summary(got + rng.random_range(-2.0..2.0), 100.0), vec![Some(waits)]);
+    }
+    trial.decide()
+}
+
+#[test]
+fn services_come_before_the_cpu_of_background_work() {
+    for seed in 0..10 {
+        let decision = serve(&[(3.0, 190.0), (0.3, 170.0), (3.0, 199.0)], TrialRules::default(), seed);
+        let verdict = &decision.verdicts[1];
+        assert!(verdict.kept && verdict.evidence >= 20.0, "{seed}: {decision:?}");
+        assert!(verdict.why.contains("what comes to the services waits at least"), "{}", verdict.why);
+        let gain = verdict.score_gain.unwrap();
+        // Ten times shorter waits are more than ten times shorter delays: most instants meet none at all.
+        assert!(gain.low > 1.0 && gain.value > 10f64.ln(), "{gain:?}");
+        let cpu = verdict.gain_pct.unwrap();
+        assert!((cpu.value + 20.0).abs() < 2.0, "what background work loses is said: {cpu:?}");
+        // More CPU for background work is no gain.
+        assert_eq!(serve(&[(3.0, 150.0), (3.0, 190.0)], TrialRules::default(), seed).winner, 0, "{seed}");
+    }
+}
+
+#[test]
+fn of_those_that_serve_alike_the_one_that_leaves_background_work_most() {
+    let first = |seed| serve(&[(3.0, 190.0), (0.3, 150.0), (0.3, 188.0)], TrialRules::default(), seed).winner;
+    assert!((0..10).filter(|seed| first(*seed) == 2).count() >= 9);
+}
+
+#[test]
+fn background_work_keeps_its_least_share() {
+    let least = |least_pct| TrialRules { least_pct, ..TrialRules::default() };
+    let decision = |rules| serve(&[(3.0, 190.0), (0.3, 120.0)], rules, 4);
+    assert_eq!(decision(least(100.0)).winner, 1);
+    let starved = decision(least(140.0));
+    assert_eq!(starved.winner, 0);
+    assert!(starved.verdicts[1].why.contains("background work gets 12"), "{}", starved.verdicts[1].why);
+    // What it did not have before cannot be kept.
+    let poor = serve(&[(3.0, 100.0), (0.3, 100.0)], least(140.0), 4);
+    assert_eq!(poor.winner, 1, "{poor:?}");
+}
+
+#[test]
+fn a_window_in_which_the_service_was_not_seen_does_not_count() {
+    let service = Protection { name: "cgroup:/api".to_owned(), wait_p99_ns: None };
+    let mut trial = Trial::new(1, TrialRules::default(), PACE).protecting(vec![service], 0).for_services();
+    let turn = trial.next(100.0).unwrap();
+    trial.record(summary(100.0, 10.0), vec![None]);
+    assert_eq!(trial.next(100.0).map(|turn| turn.candidate), Some(turn.candidate));
+    assert_eq!(trial.decide().verdicts[0].windows, 0);
 }

@@ -18,7 +18,8 @@ impl Trial {
                 "the present state, for comparison".to_owned()
             };
         }
-        let gain = claim(verdict) + &self.waits(verdict) + &self.protected(verdict);
+        let waits = if self.objective.is_for_services() { String::new() } else { self.waits(verdict) };
+        let gain = self.claim(verdict) + &waits + &self.protected(verdict);
         if candidate == winner {
             return format!("kept: {gain}");
         }
@@ -67,21 +68,43 @@ impl Trial {
         })
         .collect()
     }
+
+    /// What is claimed: the lower bound; the estimate, which is biased upwards when one stops at a success, stands behind it.
+    fn claim(&self, verdict: &Verdict) -> String {
+        if self.objective.is_for_services() {
+            return for_services(verdict);
+        }
+        let at_least = |gain: Estimate, what: &str| {
+            format!("at least {:+.1} points of {what} (estimate {:+.1})", gain.low, gain.value)
+        };
+        match (verdict.gain_pct, verdict.score_gain) {
+            (Some(cpu), _) if cpu.low.is_finite() && cpu.low > 0.0 => at_least(cpu, "CPU"),
+            (Some(cpu), Some(score)) if score.low.is_finite() => {
+                format!("{}, CPU alone {:+.1}", at_least(score, "CPU and waits together"), cpu.value)
+            }
+            (Some(cpu), _) => {
+                format!("estimate {:+.1} points of CPU, of {} pairs of windows", cpu.value, verdict.pairs)
+            }
+            _ => "not confirmed".to_owned(),
+        }
+    }
 }
 
-/// What is claimed: the lower bound; the estimate, which is biased upwards when one stops at a success, stands behind it.
-fn claim(verdict: &Verdict) -> String {
-    let at_least = |gain: Estimate, what: &str| {
-        format!("at least {:+.1} points of {what} (estimate {:+.1})", gain.low, gain.value)
+/// The same where services count: the score is less the logarithm of the delays.
+fn for_services(verdict: &Verdict) -> String {
+    let Some(score) = verdict.score_gain else { return "not confirmed".to_owned() };
+    let times = score.value.exp();
+    let gain = if score.low.is_finite() && score.low > 0.0 {
+        format!(
+            "what comes to the services waits at least {:.1} times shorter for a CPU (estimate {times:.1})",
+            score.low.exp()
+        )
+    } else {
+        format!(
+            "what comes to the services waits {times:.1} times shorter for a CPU by estimate, of {} pairs of windows",
+            verdict.pairs
+        )
     };
-    match (verdict.gain_pct, verdict.score_gain) {
-        (Some(cpu), _) if cpu.low.is_finite() && cpu.low > 0.0 => at_least(cpu, "CPU"),
-        (Some(cpu), Some(score)) if score.low.is_finite() => {
-            format!("{}, CPU alone {:+.1}", at_least(score, "CPU and waits together"), cpu.value)
-        }
-        (Some(cpu), _) => {
-            format!("estimate {:+.1} points of CPU, of {} pairs of windows", cpu.value, verdict.pairs)
-        }
-        _ => "not confirmed".to_owned(),
-    }
+    let cpu = verdict.gain_pct.map(|cpu| format!(", {:+.1} points of CPU for background work", cpu.value));
+    gain + &cpu.unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use evenkeel_base::{Histogram, TaskId};
 use evenkeel_policy::guard::GuardLimits;
+use evenkeel_policy::protect::Protection;
 use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules, Turn};
 use evenkeel_policy::window::{Owner, Rates, Summary};
 use rand::{Rng, SeedableRng};
@@ -70,6 +71,8 @@ pub struct Scene {
     /// A busy loop of the scope fills the host, and candidates give it this much more of one CPU.
     pub hog: Option<f64>,
     pub guard: bool,
+    /// Services count, the scope is background work: the service's long waits under candidate 1, as a factor.
+    pub service: Option<f64>,
 }
 
 impl Default for Scene {
@@ -90,6 +93,7 @@ impl Default for Scene {
             outside_loss: 0.0,
             hog: None,
             guard: false,
+            service: None,
         }
     }
 }
@@ -269,6 +273,21 @@ impl Host {
         summary
     }
 
+    /// Waits of the service in the window of a turn: a thousand short ones a second, and a few long ones, of which some
+    /// windows have more than others.
+    pub fn service(&mut self, turn: &Turn) -> Vec<Option<Histogram>> {
+        let Some(factor) = self.scene.service else { return Vec::new() };
+        let factor = if turn.candidate == 1 { factor } else { 1.0 };
+        let mut histogram = Histogram::default();
+        histogram.add_many(10_000, (1000.0 * turn.window_s) as u64);
+        let busy = (0.5 * self.shock()).exp();
+        for _ in 0..(8.0 * turn.window_s * busy) as u32 {
+            let ms = -self.rng.random_range(1e-9f64..1.0).ln() * 2.0 * factor;
+            histogram.add((ms * 1e6) as u64);
+        }
+        vec![Some(histogram)]
+    }
+
     fn add(
         &self,
         summary: &mut Summary,
@@ -326,15 +345,21 @@ pub fn decide(scene: &Scene, seed: u64) -> Outcome {
     let rules = TrialRules { guard, seed: seed ^ 0x9e37_79b9, ..TrialRules::default() };
     let mut host = Host::new(scene.clone(), seed);
     let mut trial = Trial::new(scene.candidates, rules, PACE);
+    if scene.service.is_some() {
+        let service = Protection { name: "service".to_owned(), wait_p99_ns: None };
+        trial = trial.protecting(vec![service], 0).for_services();
+    }
     // The second of study that comes before a trial.
-    trial.seen(host.measure(&Turn { candidate: 0, settle_s: 0.0, window_s: 1.0 }), Vec::new());
+    let first = Turn { candidate: 0, settle_s: 0.0, window_s: 1.0 };
+    trial.seen(host.measure(&first), host.service(&first));
     let mut in_force_s = 0.0;
     while let Some(turn) = trial.next(BUDGET_S - host.clock_s) {
         if trial.part() != "hold" {
             in_force_s = host.clock_s;
         }
         let window = host.measure(&turn);
-        trial.record(window, Vec::new());
+        let service = host.service(&turn);
+        trial.record(window, service);
     }
     Outcome { decision: trial.decide(), seconds: host.clock_s, in_force_s, host }
 }

@@ -122,6 +122,24 @@ pub fn rows() -> Vec<Row> {
             ));
         }
     }
+    let service = |factor: f64| Scene { service: Some(factor), ..base() };
+    rows.push(row("services, equal: 4 candidates", FALSE, service(1.0)));
+    rows.push(row(
+        "services, equal: heavy tails (t, 3), AR(1) 0.5",
+        FALSE,
+        Scene { heavy: true, ar: 0.5, ..service(1.0) },
+    ));
+    rows.push(row(
+        "services, equal: background work gets 8 % more",
+        FALSE,
+        Scene { gain: 0.08, ..service(1.0) },
+    ));
+    rows.push(row("services, power: delays halve", Goal::Shown, service(0.5)));
+    rows.push(row(
+        "services, power: delays fall to a tenth, background work loses 20 %",
+        Goal::AtLeast(0.95, 45.0),
+        Scene { gain: -0.2, guard: true, ..service(0.1) },
+    ));
     let gains = |gain: f64| Scene { gain, ..base() };
     rows.push(row("power: one of 4 gains 8 %, guard off", Goal::AtLeast(0.95, 30.0), gains(0.08)));
     rows.push(row(

@@ -14,6 +14,7 @@ mod isolated_sibling;
 mod isolated_task;
 mod isolcpus_housekeeping;
 mod kernel_features;
+mod kubepods_weight;
 mod net_receive_cpu;
 mod net_rfs;
 mod nice_ineffective;
@@ -24,6 +25,7 @@ mod pressure;
 mod quota_period;
 mod quota_threads;
 mod quota_throttled;
+mod quota_void;
 mod realtime_unlimited;
 mod shares_conversion;
 mod smt_pinned;
@@ -50,11 +52,13 @@ pub const RULES: &[Rule] = &[
     nice_ineffective::RULE,
     quota_throttled::RULE,
     quota_threads::RULE,
+    quota_void::RULE,
     quota_period::RULE,
     weights_flat::RULE,
     weights_spread::RULE,
     weight_ineffective::RULE,
     starved_group::RULE,
+    kubepods_weight::RULE,
     shares_conversion::RULE,
     steal::RULE,
     pressure::RULE,

@@ -1,0 +1,303 @@
+//! Services and background work: what the host says about who is which, when there is reason to act, and what joins later.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::{Histogram, Observation, Plan, SchedPolicy, Target, TaskView};
+use evenkeel_policy::protect::FLOOR_NS;
+
+use crate::agent::{Agent, AgentError};
+use crate::trial::NoTrial;
+use crate::trusted::Trusted;
+
+/// Label of a container and annotation of a pod that names its tier: `service` or `background`.
+pub const TIER_LABEL: &str = "evenkeel.io/tier";
+/// Nice values from here on are those of work that may wait.
+const NICE: i32 = 10;
+
+/// Whose waits count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// Waits are to be short.
+    Service,
+    /// May wait for services.
+    Background,
+}
+
+impl Tier {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::Background => "background",
+        }
+    }
+}
+
+/// A tier, and what says so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Derived {
+    /// The tier.
+    pub tier: Tier,
+    /// What says so, in words.
+    pub from: String,
+}
+
+/// What the host says about a task's tier: labels and annotations, then a pod's quality of service. `None`: it keeps its place.
+pub fn of(task: &TaskView, observation: &Observation, trusted: &Trusted) -> Option<Derived> {
+    let container = task.container.and_then(|at| observation.containers.get(at as usize));
+    let pod = task.pod.and_then(|at| observation.pods.get(at as usize));
+    let stated = |labels: &[(String, String)]| {
+        labels.iter().find(|(key, _)| key == TIER_LABEL).map(|(_, value)| value.clone())
+    };
+    let annotation = pod.and_then(|pod| stated(&pod.annotations)).map(|value| (value, "annotation"));
+    let label = || container.and_then(|container| stated(&container.labels)).map(|value| (value, "label"));
+    // Who writes a pod or starts a container could otherwise have the host's owner's other work wait for his. Background is
+    // what anybody may be.
+    let heard = || match (pod, container) {
+        (Some(pod), _) => trusted.hears_pod(pod).is_ok(),
+        (None, Some(container)) => trusted.hears_container(container, observation).is_ok(),
+        (None, None) => false,
+    };
+    if let Some((value, kind)) = annotation.or_else(label) {
+        let from = format!("{kind} {TIER_LABEL}={value}");
+        match value.as_str() {
+            "background" => return Some(Derived { tier: Tier::Background, from }),
+            "service" if heard() => {
+                return Some(Derived { tier: Tier::Service, from });
+            }
+            _ => {}
+        }
+    }
+    let path = &observation.group_of(task)?.path;
+    let (tier, class) = match quality_of_service(path)? {
+        "besteffort" => (Tier::Background, "BestEffort"),
+        "guaranteed" => (Tier::Service, "Guaranteed"),
+        _ => return None,
+    };
+    Some(Derived { tier, from: format!("quality of service {class}") })
+}
+
+/// A pod's class, by where the kubelet puts its cgroup, with the drivers `cgroupfs` (`/kubepods/besteffort/pod…`) and `systemd`
+/// (`/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod….slice`); `None` for what is in no pod.
+fn quality_of_service(path: &str) -> Option<&'static str> {
+    let mut parts =
+        path.split('/').skip_while(|part| *part != "kubepods" && *part != "kubepods.slice").skip(1);
+    let next = parts.next()?;
+    match next.strip_prefix("kubepods-").unwrap_or(next) {
+        "besteffort" | "besteffort.slice" => Some("besteffort"),
+        "burstable" | "burstable.slice" => Some("burstable"),
+        pod if pod.starts_with("pod") => Some("guaranteed"),
+        _ => None,
+    }
+}
+
+/// Cgroups outside of pods and containers whose tasks were all told to wait: nice values of 10 and more (`Nice=` of systemd),
+/// SCHED_IDLE or SCHED_BATCH. The observation must have every task's scheduling attributes.
+pub fn told_to_wait(observation: &Observation) -> Vec<(String, String)> {
+    let mut groups: BTreeMap<u32, bool> = BTreeMap::new();
+    for task in observation
+        .tasks
+        .iter()
+        .filter(|task| !task.kernel_thread && task.pod.is_none() && task.container.is_none())
+    {
+        let waits = task.sched.is_some_and(|attr| {
+            attr.nice.get() >= NICE || matches!(attr.policy, SchedPolicy::Idle | SchedPolicy::Batch)
+        });
+        if let Some(group) = task.group {
+            let all = groups.entry(group).or_insert(true);
+            *all &= waits;
+        }
+    }
+    let path = |group: u32| observation.groups.get(group as usize).filter(|group| group.parent.is_some());
+    let found = groups.into_iter().filter(|(_, all)| *all).filter_map(|(group, _)| path(group));
+    found.map(|group| (group.path.clone(), format!("nice {NICE} or more, or a class that waits"))).collect()
+}
+
+/// What is derived for each pod, container and cgroup that has tasks: name, tier, what says so.
+pub fn all(observation: &Observation, trusted: &Trusted) -> Vec<(String, Derived)> {
+    let mut found: BTreeMap<String, Derived> = BTreeMap::new();
+    for task in observation.tasks.iter().filter(|task| !task.kernel_thread) {
+        let Some(derived) = of(task, observation, trusted) else { continue };
+        let pod = task.pod.and_then(|at| observation.pods.get(at as usize));
+        let container = task.container.and_then(|at| observation.containers.get(at as usize));
+        let name = match (pod, container) {
+            (Some(pod), _) => format!("pod:{}/{}", pod.namespace.as_deref().unwrap_or("?"), pod.name),
+            (None, Some(container)) => format!("container:{}", container.name),
+            (None, None) => {
+                observation.group_of(task).map_or_else(String::new, |group| format!("cgroup:{}", group.path))
+            }
+        };
+        found.entry(name).or_insert(derived);
+    }
+    let waiting = told_to_wait(observation);
+    found.extend(
+        waiting
+            .into_iter()
+            .map(|(path, from)| (format!("cgroup:{path}"), Derived { tier: Tier::Background, from })),
+    );
+    found.into_iter().collect()
+}
+
+impl Agent {
+    /// Whether services are named and the scope is background work.
+    pub(crate) fn has_background(&self) -> bool {
+        self.config.background.is_some()
+    }
+
+    /// Before the first decision nobody may be both. Later on, who turns out to be is part of the service.
+    ///
+    /// # Errors
+    /// Names the task that is both.
+    pub(crate) fn check_tiers(&self, observation: &Observation) -> Result<(), AgentError> {
+        let Some(background) = self.config.background.as_ref().filter(|_| self.trials == 0) else {
+            return Ok(());
+        };
+        for task in observation.tasks.iter().filter(|task| background.has(task, observation)) {
+            let service = self.config.protect.iter().find(|service| service.scope.has(task, observation));
+            if let Some(service) = service {
+                let task = format!("task {} ({})", task.id.tid, task.comm);
+                return Err(AgentError::Overlap { task, service: service.protection.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Why nothing needs to be done for the services, by their waits in so many seconds; `None` where what comes to one is delayed
+    /// for too long.
+    pub(crate) fn served(&self, waits: &[(Histogram, f64)]) -> Option<NoTrial> {
+        let missing = self.components.guardian.without_tasks();
+        if missing.len() == self.config.protect.len() {
+            return Some(NoTrial::Awaited(missing.join(", ")));
+        }
+        let mut longest: Option<(u64, &str)> = None;
+        for (service, (waits, seconds)) in self.config.protect.iter().zip(waits) {
+            let protection = &service.protection;
+            let p99 = waits.delay(0.99, *seconds);
+            if p99 > protection.wait_p99_ns.unwrap_or(FLOOR_NS) {
+                return None;
+            }
+            longest = longest.max(Some((p99, protection.name.as_str())));
+        }
+        let (ns, name) = longest?;
+        Some(NoTrial::Served(name.to_owned(), ns as f64 / 1e6))
+    }
+
+    /// The settings in force for cgroups of background work, with those that came since; `None` where none did.
+    pub(crate) fn with_newcomers(&self, observation: &Observation) -> Option<Plan> {
+        let of_groups = |plan: &Plan| plan.changes.iter().any(|c| matches!(c.target, Target::Group(_)));
+        if !self.has_background() || !of_groups(&self.plan) {
+            return None;
+        }
+        let wanted = self.propose_named(&self.plan.name, observation)?;
+        let is_new = |target: &Target| {
+            matches!(target, Target::Group(_)) && !self.plan.changes.iter().any(|c| c.target == *target)
+        };
+        let more: Vec<_> = wanted.changes.into_iter().filter(|change| is_new(&change.target)).collect();
+        if more.is_empty() {
+            return None;
+        }
+        let mut plan = self.plan.clone();
+        plan.changes.extend(more);
+        Some(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::{ContainerView, Nice, PodView, SchedAttr};
+
+    use super::*;
+    use crate::scope::Scope;
+    use crate::testing;
+
+    /// A pod of each class by both drivers, a container with a label, and a unit with `Nice=`.
+    fn observation() -> Observation {
+        let mut host = testing::observation(&[
+            ("/", None),
+            ("/kubepods/besteffort/podb/x", Some(0)),
+            ("/kubepods/burstable/podu/x", Some(0)),
+            ("/kubepods.slice/kubepods-podg.slice/x", Some(0)),
+            ("/docker/abc", Some(0)),
+            ("/system.slice/backup.service", Some(0)),
+            ("/system.slice/web.service", Some(0)),
+        ]);
+        let pod = |name: &str, annotations: &[(&str, &str)]| PodView {
+            uid: name.into(),
+            namespace: Some("prod".into()),
+            name: name.into(),
+            annotations: annotations.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+            group: None,
+        };
+        host.pods = vec![pod("b", &[]), pod("u", &[(TIER_LABEL, "service")]), pod("g", &[])];
+        host.containers = vec![ContainerView {
+            id: "abc".into(),
+            name: "ci".into(),
+            runtime: "docker".into(),
+            confirmed: true,
+            labels: vec![(TIER_LABEL.into(), "background".into())],
+            pod: None,
+            group: Some(4),
+        }];
+        let of = |pid: u32, group: u32, nice: i32| TaskView {
+            sched: Some(SchedAttr { nice: Nice::new(nice), ..SchedAttr::DEFAULT }),
+            pod: (1..=3).contains(&group).then(|| group - 1),
+            container: (group == 4).then_some(0),
+            ..testing::task(pid, "work", group)
+        };
+        host.tasks = vec![
+            of(10, 1, 0),
+            of(11, 2, 0),
+            of(12, 3, 0),
+            of(13, 4, 0),
+            of(14, 5, 19),
+            of(15, 6, 0),
+            of(16, 6, 15),
+        ];
+        host
+    }
+
+    fn names(trusted: &Trusted) -> Vec<String> {
+        let of = |(name, derived): (String, Derived)| format!("{name} {}", derived.tier.name());
+        all(&observation(), trusted).into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn the_host_says_who_may_wait() {
+        let plain = names(&Trusted::default());
+        let all = [
+            "cgroup:/system.slice/backup.service background",
+            "container:ci background",
+            "pod:prod/b background",
+            "pod:prod/g service",
+        ];
+        assert_eq!(plain, all);
+        // Who writes a pod makes no service of it, unless the host's owner allows its namespace.
+        let trusted = names(&Trusted { namespaces: vec!["pr*".into()], ..Trusted::default() });
+        assert!(trusted.contains(&"pod:prod/u service".to_owned()), "{trusted:?}");
+    }
+
+    #[test]
+    fn an_annotation_lowers_whatever_the_class_is() {
+        let mut host = observation();
+        host.pods[2].annotations = vec![(TIER_LABEL.into(), "background".into())];
+        let scope = |tier| Scope::of_tier(tier, Trusted::default());
+        let task = host.tasks[2].clone();
+        assert!(scope(Tier::Background).has(&task, &host) && !scope(Tier::Service).has(&task, &host));
+        host.pods[2].annotations[0].1 = "nonsense".into();
+        assert!(scope(Tier::Service).has(&task, &host));
+    }
+
+    #[test]
+    fn classes_are_told_from_the_kubelets_paths() {
+        for (path, class) in [
+            ("/kubepods/besteffort/podx/y", Some("besteffort")),
+            ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/y", Some("burstable")),
+            ("/kubepods.slice/kubepods-podx.slice", Some("guaranteed")),
+            ("/a/kubepods/podx/y", Some("guaranteed")),
+            ("/kubepods", None),
+            ("/system.slice/kubelet.service", None),
+        ] {
+            assert_eq!(quality_of_service(path), class, "{path}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Burst for cgroups that are throttled although they use less than their quota on average.
+//!
+//! A quota is given out period by period: work that needs 80 ms in one period and nothing in the next is throttled at a quota
+//! of 50 ms in 100, although it uses 40 % on average. With a burst (`cpu.max.burst`, `cpu.cfs_burst_us`, Linux 5.14) what was
+//! not used before may be used then, up to the quota once more: the mean stays what the quota says.
+
+use evenkeel_base::{Change, CpuQuota, GroupRef, GroupView, Setting, Target};
+
+use super::{Lever, Scene};
+use crate::audit::view::group_cpu_pct;
+
+/// Use beyond this share of the quota leaves nothing to save up.
+const MEAN: f64 = 0.9;
+/// Periods throttled, of those with work, from which it is worth a change.
+const OFTEN: f64 = 0.02;
+
+/// See the module.
+pub struct Burst;
+
+impl Lever for Burst {
+    fn name(&self) -> &'static str {
+        "burst"
+    }
+
+    fn why(&self) -> &'static str {
+        "what a quota leaves unused in one period may be used in the next"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        let own = scene.own.iter().zip(0..).filter(|(own, _)| **own);
+        let changes: Vec<Change> = own
+            .filter_map(|(_, index)| {
+                with_burst(
+                    scene.observation.groups.get(index as usize)?,
+                    group_cpu_pct(scene.observation, index),
+                )
+            })
+            .collect();
+        (!changes.is_empty()).then_some(changes)
+    }
+}
+
+/// The quota with the longest burst that the kernel allows, where that may help.
+fn with_burst(group: &GroupView, used_pct: f64) -> Option<Change> {
+    let quota = group.quota?;
+    let limit = quota.quota_usec.value()?;
+    let (throttled, periods) = group.throttled_periods?;
+    let often = throttled as f64 > OFTEN * periods as f64;
+    if !often || quota.burst_usec >= limit || used_pct > MEAN * quota.pct()? {
+        return None;
+    }
+    Some(Change {
+        target: Target::Group(GroupRef { path: group.path.clone(), v2: group.v2 }),
+        to: Setting::Quota(CpuQuota { burst_usec: limit, ..quota }),
+        why: format!("throttled in {throttled} of {periods} periods at {used_pct:.0} % of one CPU"),
+    })
+}

@@ -1,0 +1,127 @@
+//! Levers for background work, so that services beside it need not wait.
+//!
+//! A task of an idle cgroup (`cpu.idle`) is preempted by whoever is not idle as soon as that one wakes
+//! (`check_preempt_wakeup_fair`), and counts with the weight 3 of 1024 in the queue of the group's parent. SCHED_IDLE for each
+//! task has the same two effects within the task's own queue: where the service is in that queue, many idle tasks together still
+//! move its virtual time along, which can cost the service seconds. Which of them helps is for the trial to show.
+
+use evenkeel_base::{Change, GroupRef, GroupView, Nice, SchedPolicy, Setting, Target};
+
+use super::weights::rounded;
+use super::{Lever, Scene, Subject};
+
+/// Nice value of who comes last.
+const LAST: i32 = 19;
+
+/// `cpu.idle` for the highest cgroups that hold nothing but background work; SCHED_IDLE for its tasks elsewhere.
+pub struct IdleGroups;
+
+/// The least weight for the same cgroups; nice 19 for its tasks elsewhere.
+pub struct LeastWeight;
+
+/// SCHED_IDLE for each background task.
+pub struct IdleTasks;
+
+/// Nice 19 for each background task.
+pub struct LastNice;
+
+impl Lever for IdleGroups {
+    fn name(&self) -> &'static str {
+        "idle groups"
+    }
+
+    fn why(&self) -> &'static str {
+        "who wakes elsewhere preempts background work at once; its cgroups run where others leave time"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        by_group(scene, |_| Setting::GroupIdle(true), idle)
+    }
+}
+
+impl Lever for LeastWeight {
+    fn name(&self) -> &'static str {
+        "least weight"
+    }
+
+    fn why(&self) -> &'static str {
+        "cgroups of background work count as little as a cgroup can"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        by_group(scene, |group| Setting::Weight(rounded(group, 0.0)), last)
+    }
+}
+
+impl Lever for IdleTasks {
+    fn name(&self) -> &'static str {
+        "idle tasks"
+    }
+
+    fn why(&self) -> &'static str {
+        "background tasks are preempted by who wakes in their queue and run where others leave time"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        by_task(scene, idle)
+    }
+}
+
+impl Lever for LastNice {
+    fn name(&self) -> &'static str {
+        "nice 19"
+    }
+
+    fn why(&self) -> &'static str {
+        "background tasks count least in their queue"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        by_task(scene, last)
+    }
+}
+
+/// One setting for each of the highest cgroups that hold background work alone, and changes of the tasks elsewhere; `None` where
+/// there is no such cgroup, for then the levers for tasks are the same.
+fn by_group(
+    scene: &Scene<'_>,
+    to: impl Fn(&GroupView) -> Setting,
+    elsewhere: impl Fn(&Subject<'_>) -> Option<Change>,
+) -> Option<Vec<Change>> {
+    let groups = &scene.observation.groups;
+    // The root has no settings.
+    let own =
+        |index: u32| scene.own.get(index as usize) == Some(&true) && groups[index as usize].parent.is_some();
+    let highest =
+        |index: &u32| own(*index) && groups[*index as usize].parent.is_some_and(|parent| !own(parent));
+    let mut changes: Vec<Change> = (0..groups.len() as u32)
+        .filter(highest)
+        .map(|index| {
+            let group = &groups[index as usize];
+            let target = Target::Group(GroupRef { path: group.path.clone(), v2: group.v2 });
+            Change { target, to: to(group), why: "cgroup of background work alone".to_owned() }
+        })
+        .collect();
+    if changes.is_empty() {
+        return None;
+    }
+    let others = scene.tasks.iter().filter(|subject| subject.task.group.is_none_or(|group| !own(group)));
+    changes.extend(others.filter_map(elsewhere));
+    Some(changes)
+}
+
+fn by_task(scene: &Scene<'_>, change: impl Fn(&Subject<'_>) -> Option<Change>) -> Option<Vec<Change>> {
+    let changes: Vec<Change> = scene.tasks.iter().filter_map(change).collect();
+    (!changes.is_empty()).then_some(changes)
+}
+
+fn idle(subject: &Subject<'_>) -> Option<Change> {
+    subject.sched("background work", |attr| {
+        attr.policy = SchedPolicy::Idle;
+        attr.slice_ns = None;
+    })
+}
+
+fn last(subject: &Subject<'_>) -> Option<Change> {
+    subject.sched("background work", |attr| attr.nice = Nice::new(LAST))
+}
