@@ -71,21 +71,6 @@ fn parse(text: &str) -> BTreeMap<String, String> {
     named
 }
 
-#[test]
-fn the_machine_is_what_the_scenario_asked_for() {
-    let machine = scenario("machine");
-    assert_eq!(machine.text("online"), "0-3");
-    assert_eq!(machine.text("nodes"), "0-1");
-    assert_eq!(machine.text("isolated"), "3");
-    assert_eq!(machine.text("own_group"), "0::/one");
-    assert!(machine.text("controllers").split(' ').any(|controller| controller == "cpu"));
-    assert_eq!(machine.text("wrong_usage"), "2");
-    assert!(machine.text("version").starts_with("evenkeel "));
-    let load = machine.json("load");
-    assert_eq!(load["schema"], "evenkeel.load/v1");
-    assert_eq!(load["wanted_pct"], 10.0);
-}
-
 /// Subjects of the findings of a rule that have a status.
 fn subjects<'a>(check: &'a serde_json::Value, rule: &str, status: &str) -> Vec<&'a str> {
     let findings = check["findings"].as_array().unwrap().iter();
@@ -121,8 +106,19 @@ fn check_names_what_is_wrong_and_falls_silent_when_it_is_mended() {
 }
 
 #[test]
-fn topology_shows_sockets_nodes_and_the_isolated_cpu() {
+fn the_machine_is_what_was_asked_for_and_topology_shows_it() {
     let results = scenario("topology");
+    assert_eq!(results.text("online"), "0-3");
+    assert_eq!(results.text("nodes"), "0-1");
+    assert_eq!(results.text("isolated"), "3");
+    assert_eq!(results.text("own_group"), "0::/one");
+    assert!(results.text("controllers").split(' ').any(|controller| controller == "cpu"));
+    assert_eq!(results.text("wrong_usage"), "2");
+    assert!(results.text("version").starts_with("evenkeel "));
+    let load = results.json("load");
+    assert_eq!(load["schema"], "evenkeel.load/v1");
+    assert_eq!(load["wanted_pct"], 10.0);
+
     let topology = results.json("json");
     assert_eq!(topology["schema"], "evenkeel.topology/v1");
     let cpus = topology["cpus"].as_array().unwrap();

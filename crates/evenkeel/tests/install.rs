@@ -20,7 +20,10 @@ fn the_unit_names_the_binary_whatever_the_prefix_is_called() {
         let output = install(prefix, "--unit");
         let unit = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(unit.contains(&format!("\nExecStart={prefix}/bin/evenkeel run\n")), "{unit}");
+        assert!(
+            unit.contains(&format!("\nExecStart={prefix}/bin/evenkeel run $EVENKEEL_RUN_OPTIONS\n")),
+            "{unit}"
+        );
         assert_eq!(unit.contains("/usr/local/bin"), prefix == "/usr/local", "{unit}");
     }
 }

@@ -129,7 +129,8 @@ fn killed_at_random_instants_the_agent_leaves_nothing_that_restore_does_not_put_
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let config = dir.path().join("kill.toml");
-    std::fs::write(&config, "[run]\ninterval = \"100ms\"\ndecide_within = \"10s\"\n").unwrap();
+    std::fs::write(&config, "[run]\ninterval = \"100ms\"\ndecide_within = \"10s\"\ncloser_look = \"0s\"\n")
+        .unwrap();
     let mut kernel = Linux::new().unwrap();
     let host = Host::new(&mut kernel);
     assert_eq!(host.differences(&mut kernel), Vec::<String>::new(), "before anything was tried");

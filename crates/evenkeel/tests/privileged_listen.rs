@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,18 @@ fn metrics_and_status_follow_the_loop() {
     let promise = state.path().join("promise.toml");
     let table = format!("[[guarantee]]\nscope = \"pid:{}\"\ncpu = \"5%\"\n", load.0.id());
     std::fs::write(&promise, table).unwrap();
+    // A service manager that wants a sign of life every second.
+    let notify = state.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    let told = std::thread::spawn(move || {
+        let (mut told, mut bytes) = (String::new(), [0; 1000]);
+        manager.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        while !told.contains("STOPPING=1") {
+            let count = manager.recv(&mut bytes).expect("a message of the service");
+            told.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        told
+    });
     let mut agent = Running(
         Command::new(BINARY)
             .arg("--state-dir")
@@ -48,6 +61,8 @@ fn metrics_and_status_follow_the_loop() {
             .arg(&promise)
             .args(["run", "--scope", &format!("pid:{}", load.0.id()), "--for", "100s"])
             .args(["--listen", "127.0.0.1:0"])
+            .env("NOTIFY_SOCKET", &notify)
+            .env("WATCHDOG_USEC", "4000000")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -67,7 +82,7 @@ fn metrics_and_status_follow_the_loop() {
         assert!(Instant::now() < until, "nothing was observed: {page}");
         std::thread::sleep(Duration::from_millis(100));
     };
-    assert!(metrics.contains("openmetrics-text") && metrics.trim_end().ends_with("# EOF"), "{metrics}");
+    assert!(metrics.contains("text/plain; version=0.0.4"), "{metrics}");
     let value = |name: &str| -> f64 {
         let line = metrics.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
         line.rsplit(' ').next().unwrap().parse().unwrap()
@@ -93,4 +108,11 @@ fn metrics_and_status_follow_the_loop() {
         .unwrap();
     assert_eq!(out.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&out.stderr).contains(&address));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&agent.0), rustix::process::Signal::TERM)
+        .unwrap();
+    agent.0.wait().unwrap();
+    let told = told.join().unwrap();
+    assert!(told.starts_with("READY=1\nSTATUS="), "{told}");
+    assert!(told.contains("WATCHDOG=1\n") && told.contains(" % busy of "), "{told}");
+    assert!(told.ends_with("STOPPING=1\nSTATUS=restoring\n"), "{told}");
 }

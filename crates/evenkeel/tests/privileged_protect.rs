@@ -6,16 +6,14 @@
 mod scene;
 
 use std::path::Path;
+use std::time::Duration;
 
 use evenkeel_actuate::Linux;
 use scene::{Agent, Group, crowd, evenkeel, facts, json, run, snapshot, text, turn};
 use serde_json::Value;
 
 fn config(dir: &Path, protect: &str) -> String {
-    let path = dir.join("protect.toml");
-    let run = "[run]\ndecide_within = \"6s\"\ncloser_look = \"0s\"\ninterval = \"200ms\"\n";
-    std::fs::write(&path, format!("{run}{protect}")).unwrap();
-    path.to_str().unwrap().to_owned()
+    scene::hurried_with(dir, "6s", protect)
 }
 
 fn p99(window: &Value) -> Option<f64> {
@@ -103,4 +101,45 @@ fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
     assert_eq!((&status["limit_ms"], &status["state"]), (&500.0.into(), &"kept".into()), "{document:#}");
     assert!(status["p99_ms"].as_f64().is_some_and(|ms| ms > 0.0 && ms < 500.0), "{document:#}");
     assert!(status["waits"].as_u64().is_some_and(|waits| waits > 50), "{document:#}");
+}
+
+/// Waits by length of each owner, of the windows of a trial.
+#[derive(Default)]
+struct Windows {
+    seen: Vec<(f64, std::collections::BTreeMap<String, u64>)>,
+}
+
+impl evenkeel_agent::Watcher for Windows {
+    fn event(&mut self, event: &evenkeel_agent::Event<'_>) {
+        if let evenkeel_agent::Event::Window { summary, .. } = event {
+            let counts = summary.waits.iter().map(|(owner, waits)| (owner.to_string(), waits.total()));
+            self.seen.push((summary.seconds, counts.collect()));
+        }
+    }
+}
+
+/// Who is outside the scope is judged by the lengths of his waits: in every window of a trial they must have been counted.
+#[test]
+fn waits_outside_the_scope_are_counted_in_every_window() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let (mine, other) = (Group::new("mine"), Group::new("outside"));
+    let often =
+        ["load", "duty", "--percent", "10", "--period", "5ms", "--kind", "closed", "--seconds", "600"];
+    let _loads = (crowd(&mine), other.start(env!("CARGO_BIN_EXE_evenkeel"), &often));
+    let mut config =
+        evenkeel_agent::Config::new(evenkeel_agent::Scope::parse(&[mine.scope()]).unwrap(), dir.path());
+    (config.decide_within, config.closer_look) = (Duration::from_secs(10), Duration::ZERO);
+    (config.as_found, config.rules.always_confirm) = (true, true);
+    let mut agent = evenkeel_agent::Agent::new(config, &mut evenkeel_agent::Quiet).unwrap();
+    let mut windows = Windows::default();
+    agent.decide(&mut windows).unwrap().unwrap();
+    assert!(agent.close("test").is_clean());
+    assert!(windows.seen.len() > 1, "{:?}", windows.seen);
+    for (seconds, counts) in &windows.seen {
+        // It asks for a CPU 200 times a second at most, and less often the longer it waits.
+        let waits = counts.get(&other.path).copied().unwrap_or_default() as f64;
+        assert!(waits > 20.0 * seconds && waits < 400.0 * seconds, "{:?}", windows.seen);
+        assert!(!counts.contains_key(&mine.path), "the scope is judged by the task: {counts:?}");
+    }
 }

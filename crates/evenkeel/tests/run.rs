@@ -126,7 +126,7 @@ fn wrong_promises_are_named_with_their_line() {
         ("[[protect]]\nwait_p99 = \"2ms\"", "scope"),
         (
             "[[protect]]\nscope = \"pid:7\"\n[[protect]]\nscope = \"pid:7\"",
-            "evenkeel.toml:4: \"pid:7\" is protected",
+            "evenkeel.toml:4: \"pid:7\" is named as a service",
         ),
         ("[run]\nwaits = \"yes\"", "evenkeel.toml:2"),
         ("[[guarantee]]\nscope = \"all\"\ncpu = \"40%\"", "somebody named"),
@@ -177,4 +177,23 @@ fn wrong_rules_on_labels_are_named_with_their_line() {
         let said = refused_file(text);
         assert!(said.contains(words), "{text:?}: {said}");
     }
+}
+
+#[test]
+fn services_and_background_work_belong_together() {
+    assert!(refused(&["--service", "cgroup:/a"]).contains("who may wait for it?"));
+    assert!(refused(&["--background", "cgroup:/a"]).contains("name a service"));
+    assert!(refused(&["--service", "cgroup:/a", "--background", "all"]).contains("is no background work"));
+    assert!(
+        refused(&["--service", "all", "--background", "cgroup:/a"]).contains("a service is somebody named")
+    );
+    let twice = ["--service", "cgroup:/a", "--service", "cgroup:/a", "--background", "cgroup:/b"];
+    assert!(refused(&twice).contains("already"));
+    refused(&["--tiers", "auto", "--scope", "cgroup:/a"]);
+    refused(&["--tiers", "some"]);
+    let service = "[[service]]\nscope = \"cgroup:/a\"\n";
+    let words = refused_file(&format!("{service}[[background]]\nscope = \"cgroup:/b\"\n"));
+    assert!(words.contains("--scope pid:2147483647 goes without [[background]]"), "{words}");
+    let words = refused_file(&format!("{service}[[background]]\nscope = \"cgroup:/b\"\nleast = \"much\"\n"));
+    assert!(words.contains("evenkeel.toml:5") && words.contains("much"), "{words}");
 }

@@ -100,7 +100,10 @@ pub(crate) fn end_all<'a>(children: impl Iterator<Item = &'a mut Child>) {
 
 /// For the child, between fork and exec: it gets `signal` when `parent`, the process that forked it, ends, and has the
 /// default reaction to all signals. Only async-signal-safe system calls.
-pub(crate) fn end_with(parent: u32, signal: libc::c_int) -> io::Result<()> {
+///
+/// # Errors
+/// As the system says; the parent has ended already.
+pub fn end_with(parent: u32, signal: libc::c_int) -> io::Result<()> {
     signal_at_end_of(parent, signal)?;
     crate::signals::reset();
     Ok(())

@@ -38,3 +38,5 @@ pub mod tenant;
 pub mod tune;
 pub mod vm;
 pub mod workload;
+
+pub use children::end_with;

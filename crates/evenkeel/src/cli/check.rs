@@ -121,6 +121,19 @@ fn guarantees(
     statuses
 }
 
+/// What is found on this host without a policy, as `-o json` has it.
+pub fn document(sampling: Sampling, interval: Duration) -> anyhow::Result<serde_json::Value> {
+    let root = Root::host();
+    let observation = observe(&root, interval, sampling)?;
+    let facts = read_facts(&root, &facts_wanted(&observation));
+    let expectations = Expectations::default();
+    let report =
+        audit::audit(&Input { facts: &facts, observation: &observation, expectations: &expectations });
+    let document =
+        Document { schema: "evenkeel.check/v1", interval_s: observation.interval_s, report: &report };
+    Ok(serde_json::to_value(document)?)
+}
+
 fn read_policy(path: &Path) -> anyhow::Result<Expectations> {
     let text =
         evenkeel_kernfs::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;

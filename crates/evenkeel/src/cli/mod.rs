@@ -17,12 +17,15 @@ mod check;
 mod completions;
 mod demo;
 mod exec;
+mod fleet;
 mod history;
 mod known;
 mod lab;
 mod listen;
 mod load;
+mod mcp;
 mod net;
+mod notify;
 mod plan;
 mod price;
 mod promises;
@@ -31,6 +34,7 @@ mod ps;
 mod replay;
 mod restore;
 mod run;
+mod serve;
 mod settings;
 mod show;
 mod sim;
@@ -59,7 +63,7 @@ pub struct Global {
     /// Form of the result on stdout.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
     pub output: Format,
-    /// Configuration file (TOML).
+    /// Configuration file (TOML); without it /etc/evenkeel/config.toml, where there is one.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Read a tree made by `capture` instead of this host (reading commands only).
@@ -114,11 +118,14 @@ enum Command {
     Plan(plan::Args),
     Prove(prove::Args),
     Run(run::Args),
+    Serve(serve::Args),
     Status(status::Args),
     Restore(restore::Args),
     History(history::Args),
     Replay(replay::Args),
     Exec(exec::Args),
+    Fleet(fleet::Args),
+    Mcp(mcp::Args),
     Load(load::Args),
     Lab(lab::Args),
     Sim(sim::Args),
@@ -259,11 +266,14 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Plan(args) => plan::run(global, args),
         Command::Prove(args) => prove::run(global, args),
         Command::Run(args) => run::run(global, args),
+        Command::Serve(args) => serve::run(global, args),
         Command::Status(args) => status::run(global, args),
         Command::Restore(args) => restore::run(global, args),
         Command::History(args) => history::run(global, args),
         Command::Replay(args) => replay::run(global, args),
         Command::Exec(args) => exec::run(global, args),
+        Command::Fleet(args) => fleet::run(global, args),
+        Command::Mcp(args) => mcp::run(global, args),
         Command::Load(args) => load::run(global, args),
         Command::Lab(args) => lab::run(global, args),
         Command::Sim(args) => sim::run(global, args),

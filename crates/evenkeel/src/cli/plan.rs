@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use evenkeel_agent::guarantee::OutsideCost;
+use evenkeel_agent::tiers::Derived;
 use evenkeel_agent::{Agent, Config, Quiet};
 use evenkeel_base::{Observation, Plan, Setting, Target};
 use evenkeel_model::predict::Prediction;
@@ -60,6 +61,7 @@ fn table() -> Table<Row> {
 /// Studies the scope for a second and prints the proposals.
 pub fn propose(global: &Global, mut config: Config) -> Outcome {
     config.apply = false;
+    let tiers = super::settings::derived(&config.guarantees)?;
     let mut agent = Agent::new(config, &mut Quiet).map_err(super::run::failure)?;
     let studied = agent
         .study(Duration::from_secs(1), &mut Quiet)
@@ -99,6 +101,10 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
                 plans.iter().zip(&predicted).map(|(p, predicted)| plan_json(p, predicted.as_ref())).collect();
             document["fulfilment"]["now"] = json!(studied.fulfilment);
             document["dry_run"] = json!(true);
+            document["tiers"] = tiers
+                .iter()
+                .map(|(name, derived)| json!({"name": name, "tier": derived.tier.name(), "from": derived.from}))
+                .collect();
             document["ancestors"] = beyond.ancestors_json();
             document["outside"] = beyond.costs_json();
             writeln!(out, "{document:#}").context("cannot write to stdout")?;
@@ -106,7 +112,7 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         Format::Csv => write!(out, "{}", table().csv(&rows)).context("cannot write to stdout")?,
         Format::Text | Format::Svg => {
             let text = text(&plans, &predicted, &rows, &studied.observation, out.is_terminal());
-            write!(out, "{text}{}", beyond.text()).context("cannot write to stdout")?;
+            write!(out, "{text}{}{}", beyond.text(), tiers_text(&tiers)).context("cannot write to stdout")?;
         }
     }
     Ok(0)
@@ -114,6 +120,19 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
 
 /// Name under which the settings that keep promises are listed.
 const PROMISES: &str = "promised shares";
+
+/// What the host itself says about who is a service and who may wait.
+fn tiers_text(tiers: &[(String, Derived)]) -> String {
+    if tiers.is_empty() {
+        return String::new();
+    }
+    let fields = vec![
+        Field::text("name", "tier as the host says", |r: &(String, Derived)| printable(&r.0)),
+        Field::text("tier", "tier", |r: &(String, Derived)| r.1.tier.name()),
+        Field::text("from", "from", |r: &(String, Derived)| printable(&r.1.from)),
+    ];
+    format!("\n{}`run --tiers auto` goes by these.\n", Table::new(fields).text(tiers, None))
+}
 
 /// What promises need beyond the scope.
 struct Beyond<'a> {

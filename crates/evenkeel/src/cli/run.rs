@@ -10,7 +10,9 @@ use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
 use super::console::{self, ConsoleSink};
-use super::listen::Server;
+use super::listen::access::{self, TokenArgs};
+use super::listen::{Served, Server};
+use super::notify::Notifier;
 use super::settings::{LoopArgs, config, holdout_share};
 use super::{Failure, Format, Global, Outcome, stop};
 
@@ -49,16 +51,24 @@ pub struct Args {
     /// End after this time; without it, on SIGTERM or Ctrl-C.
     #[arg(long = "for", value_name = "DURATION", value_parser = super::duration)]
     time: Option<Duration>,
-    /// Serve what is seen and decided meanwhile: /metrics for Prometheus, /status as JSON. There is no encryption and
-    /// no password: listen where only the right ones can ask, such as 127.0.0.1.
+    /// Serve what is seen and decided meanwhile, as `serve` does: a dashboard, /metrics for Prometheus, /status as JSON.
+    /// On an address of this host alone, such as 127.0.0.1:9190.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "dry_run")]
     listen: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    token: TokenArgs,
     /// End after the first decision (its settings are put back, as always at the end).
     #[arg(long)]
     once: bool,
 }
 
+/// A trial's windows and a look in a quiet time are shorter.
+const FRESH: Duration = Duration::from_secs(120);
+
 pub fn run(global: &Global, args: Args) -> Outcome {
+    if args.token.token_file.is_some() && args.listen.is_none() {
+        return Err(Failure::Usage(anyhow!("--token-file goes with --listen")));
+    }
     let mut config = config(global, &args.scope)?;
     config.guarantees.only = args.guarantees_only;
     if let Some(share) = args.holdout {
@@ -87,12 +97,21 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     config.once = args.once;
     let mut sink = ConsoleSink::new()?;
-    let server = args.listen.map(Server::start).transpose()?;
-    let mut agent = Agent::new(config, &mut sink).map_err(failure)?;
-    let ran = match &server {
-        Some(server) => agent.run(args.time, &mut server.beside(&mut sink)),
-        None => agent.run(args.time, &mut sink),
+    let served = || Served {
+        state_dir: global.state_dir.clone(),
+        sampling: global.sampling.unwrap_or_default(),
+        fresh: FRESH,
     };
+    let listener = args.listen.map(|address| access::open(address, &args.token)).transpose()?;
+    let server = listener.map(|listener| Server::start(listener, served())).transpose()?;
+    let notifier = Notifier::from_env();
+    let mut agent = Agent::new(config, &mut sink).map_err(failure)?;
+    notifier.ready("observing");
+    let ran = match &server {
+        Some(server) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),
+        None => agent.run(args.time, &mut notifier.beside(&mut sink)),
+    };
+    notifier.stopping("restoring");
     let outcome = match &ran {
         Ok(()) if sink.stopping() => "stopped".to_owned(),
         Ok(()) => "done".to_owned(),
@@ -195,6 +214,9 @@ pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
 
 /// Which exit status an agent's failure means.
 pub fn failure(error: AgentError) -> Failure {
+    if matches!(error, AgentError::Overlap { .. }) {
+        return Failure::Usage(error.into());
+    }
     let error = anyhow::Error::from(error);
     if rustix::process::geteuid().is_root() {
         Failure::Cannot(error)

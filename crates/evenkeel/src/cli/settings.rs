@@ -5,20 +5,23 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use evenkeel_agent::guarantee::{LabelRules, Source as Origin, wait_ns};
-use evenkeel_agent::protect::MOST as MOST_PROTECTED;
-use evenkeel_agent::{AutoLimit, Config, Goal, Guarantees, Protected, Scope};
-use evenkeel_base::Nice;
+use evenkeel_agent::{AutoLimit, Config, Goal, Guarantees, Scope, Trusted};
+use evenkeel_base::{Nice, Observation};
 use evenkeel_kernfs::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
 use evenkeel_policy::audit::FileError;
 use evenkeel_policy::guarantee::{Amount, Mean, Promise};
 use evenkeel_policy::guard::GuardLimits;
-use evenkeel_policy::levers::{LEVERS, PULL};
-use evenkeel_policy::protect::Protection;
+use evenkeel_policy::levers::{BACKGROUND_LEVERS, LEVERS, PULL};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Failure, Global};
+
+mod services;
+
+pub use services::derived;
+use services::{BackgroundTable, ServiceTable, backgrounds, derive_tiers, services};
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -27,7 +30,9 @@ struct File {
     run: RunTable,
     guard: Option<Spanned<GuardLimits>>,
     guarantee: Vec<GuaranteeTable>,
-    protect: Vec<ProtectTable>,
+    protect: Vec<ServiceTable>,
+    service: Vec<ServiceTable>,
+    background: Vec<BackgroundTable>,
     labels: Option<Spanned<LabelsTable>>,
 }
 
@@ -53,14 +58,6 @@ struct GuaranteeTable {
     mean: Option<Spanned<Mean>>,
     #[serde(default)]
     priority: i32,
-    wait_p99: Option<Spanned<String>>,
-}
-
-/// `[[protect]]`, see docs/loop.md.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ProtectTable {
-    scope: Spanned<String>,
     wait_p99: Option<Spanned<String>>,
 }
 
@@ -94,6 +91,17 @@ pub struct LoopArgs {
     /// excludes; repeatable. Without any: all containers and virtual machines.
     #[arg(long, value_name = "SCOPE")]
     pub scope: Vec<String>,
+    /// Whose latency counts: waits for a CPU are kept short there, at the cost of --background; written like a scope;
+    /// repeatable.
+    #[arg(long, value_name = "SCOPE")]
+    pub service: Vec<String>,
+    /// Who may wait for the services; written like a scope; repeatable. Nobody else is changed.
+    #[arg(long, value_name = "SCOPE", conflicts_with = "scope")]
+    pub background: Vec<String>,
+    /// `auto`: who is a service and who may wait as the host says it: pods' quality of service, the label or annotation
+    /// evenkeel.io/tier, nice values. `plan` shows what is derived, and from what.
+    #[arg(long, value_name = "HOW", value_parser = ["auto"], conflicts_with = "scope")]
+    pub tiers: Option<String>,
     /// Time between observations.
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub interval: Option<Duration>,
@@ -124,6 +132,23 @@ pub fn holdout_share(share: f64) -> Result<f64, String> {
     (0.0..=MOST_HOLDOUT).contains(&share).then_some(share).ok_or_else(why)
 }
 
+/// Read where `--config` names no other file, and where it is there.
+pub const DEFAULT_FILE: &str = "/etc/evenkeel/config.toml";
+
+/// The configuration file that counts. A captured tree is another host's: this host's file is not about it.
+fn chosen(global: &Global, default: &Path) -> Result<Option<PathBuf>, Failure> {
+    if global.config.is_some() || global.root.is_some() {
+        return Ok(global.config.clone());
+    }
+    match default.try_exists() {
+        Ok(there) => Ok(there.then(|| default.to_owned())),
+        Err(error) => {
+            let why = format!("cannot tell whether {} is there", default.display());
+            Err(Failure::Cannot(anyhow::Error::from(error).context(why)))
+        }
+    }
+}
+
 /// The loop's configuration from the file and the command line.
 pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
     if global.root.is_some() {
@@ -134,8 +159,8 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
     if global.output == super::Format::Svg {
         return Err(Failure::Usage(anyhow!("--output svg is for `topology`; use text, json or csv")));
     }
-    let (file, source) = match &global.config {
-        Some(path) => read(path).map_err(Failure::Usage)?,
+    let (file, source) = match chosen(global, Path::new(DEFAULT_FILE))? {
+        Some(path) => read(&path).map_err(Failure::Usage)?,
         None => (File::default(), Source::default()),
     };
     configure(global, args, file, &source).map_err(Failure::Usage)
@@ -143,15 +168,45 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
 
 fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {
     let guarantees = promises(&file, source)?;
-    let protect = protections(&file, source)?;
+    let mut protect = services(&file, source, &args.service)?;
+    let mut background = backgrounds(&file, source, &args.background)?;
+    if args.tiers.is_some() {
+        derive_tiers(&guarantees, &mut protect, &mut background)?;
+    }
+    if background.is_some() && protect.is_empty() {
+        return Err(anyhow!(
+            "background work may wait, but for whom? name a service: --service SCOPE or [[service]]"
+        ));
+    }
+    if let (None, Some(service)) = (&background, args.service.first()) {
+        return Err(anyhow!(
+            "--service {service}: who may wait for it? name --background SCOPE or [[background]]"
+        ));
+    }
+    if let (Some(_), Some(scope)) = (&background, args.scope.first()) {
+        let why = "where there is background work, nobody else is changed";
+        return Err(anyhow!("--scope {scope} goes without [[background]] in the configuration: {why}"));
+    }
     let run = file.run;
+    if let (Some(_), Some(scope)) = (&background, run.scope.first()) {
+        let why =
+            "[run] scope goes without [[background]]: where there is background work, nobody else is changed";
+        return Err(source.fault(scope, why));
+    }
     for scope in &run.scope {
         Scope::parse(std::slice::from_ref(scope.get_ref())).map_err(|e| source.fault(scope, e))?;
     }
     let texts = if args.scope.is_empty() { values(&run.scope) } else { args.scope.clone() };
-    let mut config = Config::new(Scope::parse(&texts)?, global.state_dir.clone());
+    let (scope, least_pct) = match &background {
+        Some((scope, least_pct)) => (scope.clone(), *least_pct),
+        None => (Scope::parse(&texts)?, 0.0),
+    };
+    let mut config = Config::new(scope, global.state_dir.clone());
+    config.minutes_for_turns = true;
     config.guarantees = guarantees;
     config.protect = protect;
+    config.background = background.map(|(scope, _)| scope);
+    config.rules.least_pct = least_pct;
     config.lengths = run.waits.unwrap_or_default();
     config.rules.accept_risk = args.accept_risk || run.accept_risk.unwrap_or_default();
     let duration = |name: &str, text: &Option<Spanned<String>>, least: Duration| {
@@ -191,7 +246,8 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     config.realtime = !run.allow.is_empty() || !args.allow.is_empty();
     config.guarantees.realtime = config.realtime;
     let no_lever = |name: &str| -> Option<String> {
-        let mut names: Vec<_> = LEVERS.iter().map(|lever| lever.name()).collect();
+        let levers = LEVERS.iter().chain(BACKGROUND_LEVERS);
+        let mut names: Vec<_> = levers.map(|lever| lever.name()).collect();
         names.push(PULL);
         // What goes with every lever may be named with it.
         let bare = name.strip_suffix(PULL).and_then(|name| name.strip_suffix('+')).unwrap_or(name);
@@ -246,25 +302,28 @@ pub fn whole_host(scope: &Scope) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let by_runtime = |text: &String| ["container:", "pod:"].iter().any(|kind| text.contains(kind));
-    let look = || -> Result<Option<String>, evenkeel_observe::ObserveError> {
-        let options = ObserverOptions { sampling: Sampling::Proc, ..ObserverOptions::default() };
-        let mut observer = Observer::new(&Root::host(), options)?;
-        if scope.texts().iter().any(by_runtime) {
-            observer.wait_for_runtimes(RUNTIMES_WAIT);
-        }
-        let before = observer.sample()?;
-        std::thread::sleep(GLANCE);
-        let after = observer.sample()?;
-        Ok(scope.is_whole_host(&observer.observe(&before, &after, &Detail::None)?))
-    };
-    look().map_err(|error| super::run::failure(error.into()))
+    let seen = glance(scope.texts().iter().any(by_runtime), &Detail::None);
+    Ok(scope.is_whole_host(&seen.map_err(|error| super::run::failure(error.into()))?))
+}
+
+/// A short look at the host.
+fn glance(names: bool, detail: &Detail) -> Result<Observation, evenkeel_observe::ObserveError> {
+    let options = ObserverOptions { sampling: Sampling::Proc, ..ObserverOptions::default() };
+    let mut observer = Observer::new(&Root::host(), options)?;
+    if names {
+        observer.wait_for_runtimes(RUNTIMES_WAIT);
+    }
+    let before = observer.sample()?;
+    std::thread::sleep(GLANCE);
+    let after = observer.sample()?;
+    observer.observe(&before, &after, detail)
 }
 
 /// Promised shares alone with the scope of the file, for commands that change nothing; other tables of the file are checked
 /// for unknown keys only.
 pub fn guarantees(global: &Global) -> Result<(Guarantees, Scope), Failure> {
-    let Some(path) = &global.config else { return Ok(Default::default()) };
-    let (file, source) = read(path).map_err(Failure::Usage)?;
+    let Some(path) = chosen(global, Path::new(DEFAULT_FILE))? else { return Ok(Default::default()) };
+    let (file, source) = read(&path).map_err(Failure::Usage)?;
     let guarantees = promises(&file, &source).map_err(Failure::Usage)?;
     let scope = Scope::parse(&values(&file.run.scope)).map_err(|error| Failure::Usage(error.into()))?;
     Ok((guarantees, scope))
@@ -351,38 +410,12 @@ fn label_rules(file: &File, source: &Source) -> anyhow::Result<Option<LabelRules
         wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
     };
     let rules = LabelRules {
-        namespaces: values(&table.namespaces),
-        runtimes: values(&table.runtimes),
+        trusted: Trusted { namespaces: values(&table.namespaces), runtimes: values(&table.runtimes) },
         max: amount(&table.max)?,
         total: table.total.as_ref().map(amount).transpose()?,
         wait_p99_ns: table.wait_p99.as_ref().map(wait).transpose()?,
     };
     Ok((wanted != Some(false)).then_some(rules))
-}
-
-fn protections(file: &File, source: &Source) -> anyhow::Result<Vec<Protected>> {
-    let mut all: Vec<Protected> = Vec::new();
-    for table in &file.protect {
-        let name = table.scope.get_ref().trim().to_owned();
-        let scope = Scope::parse(&[&name]).map_err(|e| source.fault(&table.scope, e))?;
-        if name.starts_with('!') || scope.names_the_host() {
-            let why = format!("scope {name:?}: somebody named is protected from what is done for the others");
-            return Err(source.fault(&table.scope, why));
-        }
-        if all.iter().any(|other| other.protection.name == name) {
-            return Err(source.fault(&table.scope, format!("{name:?} is protected further up already")));
-        }
-        if all.len() == MOST_PROTECTED {
-            let why = format!("{name:?} is one too many: at most {MOST_PROTECTED} scopes can be protected");
-            return Err(source.fault(&table.scope, why));
-        }
-        let wait = |text: &Spanned<String>| {
-            wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
-        };
-        let wait_p99_ns = table.wait_p99.as_ref().map(wait).transpose()?;
-        all.push(Protected { scope, protection: Protection { name, wait_p99_ns } });
-    }
-    Ok(all)
 }
 
 fn values(texts: &[Spanned<String>]) -> Vec<String> {
@@ -426,3 +459,7 @@ fn read(path: &Path) -> anyhow::Result<(File, Source)> {
     let file = toml::from_str(&text).map_err(|error| FileError::from_toml(path, &text, &error))?;
     Ok((file, Source { path: path.to_owned(), text }))
 }
+
+#[cfg(test)]
+#[path = "settings/reference.rs"]
+mod reference;

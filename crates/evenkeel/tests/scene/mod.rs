@@ -60,11 +60,18 @@ pub fn assert_all_back(document: &serde_json::Value) {
     assert_eq!(document["restored"]["conflicts"], 0, "{document:#}");
 }
 
-/// A configuration file with a time within which decisions are to fall.
+/// A configuration file with a time within which decisions are to fall: little of it goes to a baseline, so that something is
+/// tried after two or three seconds.
 pub fn hurried(dir: &Path, decide_within: &str) -> String {
+    hurried_with(dir, decide_within, "")
+}
+
+/// The same with other tables behind it.
+pub fn hurried_with(dir: &Path, decide_within: &str, more: &str) -> String {
     let path = dir.join("hurried.toml");
-    std::fs::write(&path, format!("[run]\ndecide_within = \"{decide_within}\"\ninterval = \"200ms\"\n"))
-        .unwrap();
+    let text =
+        format!("[run]\ndecide_within = \"{decide_within}\"\ncloser_look = \"0s\"\ninterval = \"200ms\"\n");
+    std::fs::write(&path, text + more).unwrap();
     path.to_str().unwrap().to_owned()
 }
 

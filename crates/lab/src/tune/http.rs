@@ -7,6 +7,17 @@ use std::time::{Duration, Instant};
 /// Largest answer taken.
 const MOST: u64 = 16 << 20;
 
+/// What a request is like, beside its address.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// From the first packet to the last.
+    pub within: Duration,
+    /// Largest answer taken, bytes.
+    pub most: u64,
+    /// Sent as `Authorization: Bearer`.
+    pub token: Option<&'a str>,
+}
+
 /// Host with port, and path.
 pub(super) fn parse(url: &str) -> Result<(String, String), String> {
     let Some(rest) = url.strip_prefix("http://") else {
@@ -40,21 +51,36 @@ pub(super) fn connect(host: &str, within: Duration) -> io::Result<TcpStream> {
 
 /// The body of an answer with status 200.
 pub(super) fn get(url: &str, within: Duration) -> io::Result<String> {
+    get_with(url, Request { within, most: MOST, token: None })
+}
+
+/// As [`get`]; the token is in no message.
+///
+/// # Errors
+/// The address is none, nobody answers in time, the answer is too large, or its status is not 200.
+pub fn get_with(url: &str, Request { within, most, token }: Request<'_>) -> io::Result<String> {
     let (host, path) = parse(url).map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
     let until = Instant::now() + within;
     let mut stream = connect(&host, within)?;
     stream.set_write_timeout(Some(within))?;
     let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
     // In one piece: a server may answer, and close, after the first.
+    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
     let request =
-        format!("GET {path} HTTP/1.0\r\nHost: {name}\r\nUser-Agent: evenkeel\r\nAccept: */*\r\n\r\n");
+        format!("GET {path} HTTP/1.0\r\nHost: {name}\r\nUser-Agent: evenkeel\r\nAccept: */*\r\n{token}\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     let mut part = [0; 16 << 10];
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || answer.len() as u64 > MOST {
+        if left.is_zero() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the answer has no end"));
+        }
+        if answer.len() as u64 > most {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("answers more than {most} bytes"),
+            ));
         }
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut part) {

@@ -14,10 +14,10 @@ use evenkeel_policy::search::{Ask, Method, Outcome, Point, Reason, Rules, Search
 mod check;
 mod expand;
 mod file;
-mod http;
+pub mod http;
 mod journal;
 mod process;
-mod prometheus;
+pub mod prometheus;
 mod reading;
 mod result;
 mod trial;

@@ -65,18 +65,21 @@ fn value(text: &str) -> Option<f64> {
     }
 }
 
+/// One line of a page: name, labels and value; `None` for a comment and for what is no metric.
+pub fn line(line: &str) -> Option<(String, BTreeMap<String, String>, f64)> {
+    let line = line.trim();
+    if line.starts_with('#') {
+        return None;
+    }
+    let (series, rest) = series(line)?;
+    Some((series.name, series.labels, value(rest.split_whitespace().next()?)?))
+}
+
 impl Metrics {
     /// Lines that are not metrics are passed over.
     pub fn parse(text: &str) -> Self {
-        let one = |line: &str| {
-            let line = line.trim();
-            if line.starts_with('#') {
-                return None;
-            }
-            let (series, rest) = series(line)?;
-            Some((series, value(rest.split_whitespace().next()?)?))
-        };
-        Self(text.lines().filter_map(one).collect())
+        let one = |(name, labels, value)| (Series { name, labels }, value);
+        Self(text.lines().filter_map(line).map(one).collect())
     }
 }
 

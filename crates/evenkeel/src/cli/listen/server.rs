@@ -18,6 +18,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::task::AbortHandle;
 
+use super::access::{Token, who_are_you};
+
+/// The page that answers without a token: whether the host is watched.
+pub(super) const HEALTH: &str = "/healthz";
+
 /// Connections at a time. One more, and the oldest is closed: a request is answered within milliseconds, so the oldest is
 /// one that does nothing.
 const CONNECTIONS: usize = 32;
@@ -35,11 +40,18 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The listener cannot be used; clients cannot cause one.
-pub(super) async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
+pub(super) async fn serve(listener: TcpListener, router: Router, token: Token) -> io::Result<()> {
     let names = Names::of(listener.local_addr()?);
     let router = router.layer(from_fn(move |request: Request, next: Next| {
         let known = names.know(request.headers());
-        async move { if known { next.run(request).await } else { stranger() } }
+        let admitted = request.uri().path() == HEALTH || token.admits(request.headers());
+        async move {
+            match (known, admitted) {
+                (false, _) => stranger(),
+                (true, false) => who_are_you(),
+                (true, true) => next.run(request).await,
+            }
+        }
     }));
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut open: VecDeque<AbortHandle> = VecDeque::new();

@@ -1,0 +1,165 @@
+//! `evenkeel fleet`: many agents' metrics, one answer: who is starved where.
+
+mod fetch;
+mod host;
+mod show_fleet;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+
+use self::fetch::Reader;
+use super::{Failure, Format, Global, Outcome};
+
+/// Read many agents' metrics and show who is starved on which host, what else is wrong there, and what the changes in
+/// force bring in sum.
+///
+/// A target is an agent (`HOST:PORT`, or the address of its metrics page), as `serve` and `run --listen` serve it. One that
+/// hangs, lies or sends without end costs its own answer, not the others'. A scope is starved when it waits for a CPU at
+/// least a fifth of the time in which it could run, and by 5 % of a CPU or more. Exit status: 0 all were read, 1 some
+/// were not, 3 none was.
+///
+/// Example: evenkeel fleet node1:9190 node2:9190
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Agents: HOST:PORT or http://HOST:PORT/PATH.
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+    /// A file of targets, one a line; # begins a comment.
+    #[arg(long, value_name = "FILE")]
+    targets_file: Option<PathBuf>,
+    /// Ask this Prometheus, which scrapes the agents, instead of the agents themselves.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file"])]
+    prometheus: Option<String>,
+    /// A file with the token that the agents (or the Prometheus) ask for.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Time that one answer may take.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = super::duration)]
+    timeout: Duration,
+    /// Time that all answers together may take.
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = super::duration)]
+    within: Duration,
+    /// Targets asked at a time.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    at_once: u16,
+    /// Lines at most of each table (text only).
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    lines: usize,
+}
+
+/// Targets at most.
+const MOST_TARGETS: usize = 100_000;
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if global.root.is_some() {
+        return Err(Failure::Usage(anyhow!("fleet asks agents over the network; leave out --root")));
+    }
+    if global.output == Format::Svg {
+        return Err(super::show::no_such_output(global.output, "fleet"));
+    }
+    let token = args.token_file.as_deref().map(read_token).transpose()?;
+    let reader =
+        Reader { token, timeout: args.timeout, at_once: usize::from(args.at_once), within: args.within };
+    let began = Instant::now();
+    let mut hosts = match &args.prometheus {
+        Some(url) => reader.prometheus(url).map_err(Failure::Cannot)?,
+        None => reader.agents(targets(&args).map_err(Failure::Usage)?),
+    };
+    hosts.sort_by(|a, b| a.target.cmp(&b.target));
+    let seconds = began.elapsed().as_secs_f64();
+    out!("{}", show_fleet::shown(global.output, &hosts, seconds, args.lines))?;
+    let silent = hosts.iter().filter(|host| host.error.is_some()).count();
+    match silent {
+        0 => Ok(0),
+        all if all == hosts.len() => {
+            let first = hosts.iter().find_map(|host| host.error.as_deref()).unwrap_or("no host answered");
+            Err(Failure::Cannot(anyhow!("none of {all} hosts could be read; the first: {first}")))
+        }
+        some => {
+            say!("evenkeel: {some} of {} hosts could not be read", hosts.len());
+            Ok(1)
+        }
+    }
+}
+
+fn read_token(path: &std::path::Path) -> Result<String, Failure> {
+    let text = evenkeel_kernfs::input::read_text(path)
+        .with_context(|| format!("cannot read {}", path.display()))
+        .map_err(Failure::Usage)?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Failure::Usage(anyhow!(
+            "{}: one line of printable characters is a token",
+            path.display()
+        )));
+    }
+    Ok(token.to_owned())
+}
+
+/// The agents asked, each once.
+fn targets(args: &Args) -> anyhow::Result<Vec<String>> {
+    let mut all = args.targets.clone();
+    if let Some(path) = &args.targets_file {
+        let text = evenkeel_kernfs::input::read_text(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let bare = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
+        all.extend(text.lines().map(bare).filter(|line| !line.is_empty()));
+    }
+    let mut seen = std::collections::HashSet::new();
+    let mut urls = Vec::new();
+    for target in all {
+        let url = url(&target)?;
+        if seen.insert(url.clone()) {
+            urls.push(url);
+        }
+    }
+    if urls.is_empty() {
+        return Err(anyhow!("name agents (HOST:PORT), --targets-file FILE or --prometheus URL"));
+    }
+    if urls.len() > MOST_TARGETS {
+        return Err(anyhow!(
+            "{} targets: at most {MOST_TARGETS}; let a Prometheus scrape them (--prometheus)",
+            urls.len()
+        ));
+    }
+    Ok(urls)
+}
+
+/// The metrics page of a target.
+fn url(target: &str) -> anyhow::Result<String> {
+    let with_scheme = if target.contains("://") { target.to_owned() } else { format!("http://{target}") };
+    let Some(rest) = with_scheme.strip_prefix("http://") else {
+        return Err(anyhow!(
+            "{target:?}: only http:// is spoken; put an encrypting proxy's plain side or a tunnel there"
+        ));
+    };
+    let host = rest.split('/').next().unwrap_or_default();
+    if host.is_empty() || target.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(anyhow!("{target:?} names no host; write HOST:PORT or http://HOST:PORT/PATH"));
+    }
+    Ok(if rest.contains('/') { with_scheme } else { format!("{with_scheme}/metrics") })
+}
+
+/// Peak memory of this process, bytes.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_pages() {
+        assert_eq!(url("node1:9190").unwrap(), "http://node1:9190/metrics");
+        assert_eq!(url("http://node1:9190").unwrap(), "http://node1:9190/metrics");
+        assert_eq!(url("http://node1/x").unwrap(), "http://node1/x");
+        for wrong in ["https://node1", "", "http://", "a b", "ftp://x"] {
+            assert!(url(wrong).is_err(), "{wrong}");
+        }
+    }
+}

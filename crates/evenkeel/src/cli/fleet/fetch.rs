@@ -1,0 +1,187 @@
+//! Asks agents or a Prometheus, within bounds of time and memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use evenkeel_lab::tune::http::{Request, get_with};
+use evenkeel_lab::tune::prometheus;
+use serde::Deserialize;
+
+use super::host::{Host, Page};
+
+/// Largest page of one agent: 200 containers take some 200 KB.
+const PAGE: u64 = 8 << 20;
+/// Largest answer of a Prometheus to one query.
+const ANSWER: u64 = 256 << 20;
+/// Waits shorter than this, percent of one CPU, are not asked for: they starve nobody.
+const WORTH: &str = "5";
+
+/// How targets are asked.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    pub token: Option<String>,
+    pub timeout: Duration,
+    pub at_once: usize,
+    pub within: Duration,
+}
+
+impl Reader {
+    /// Asks each; those that have not answered when the time is over are left behind.
+    pub fn agents(&self, urls: Vec<String>) -> Vec<Host> {
+        let until = Instant::now() + self.within;
+        let urls = Arc::new(urls);
+        let next = Arc::new(AtomicUsize::new(0));
+        let (send, receive) = mpsc::channel();
+        for _ in 0..self.at_once.min(urls.len()) {
+            let (reader, urls, next, send) = (self.clone(), urls.clone(), next.clone(), send.clone());
+            // Not joined: a name that the resolver does not answer for would hold everybody up.
+            let started =
+                std::thread::Builder::new().name("fleet".to_owned()).stack_size(256 << 10).spawn(move || {
+                    while Instant::now() < until {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(url) = urls.get(at) else { break };
+                        if send.send((at, reader.agent(url))).is_err() {
+                            break;
+                        }
+                    }
+                });
+            if let Err(error) = started {
+                tracing::warn!("fewer targets are asked at a time: {error}");
+                break;
+            }
+        }
+        drop(send);
+        let mut hosts: Vec<Option<Host>> = vec![None; urls.len()];
+        while let Ok((at, host)) = receive.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            hosts[at] = Some(host);
+        }
+        let late = |url: &String| silent(url, format!("no answer within {:?} (--within)", self.within));
+        hosts.into_iter().zip(urls.iter()).map(|(host, url)| host.unwrap_or_else(|| late(url))).collect()
+    }
+
+    fn agent(&self, url: &str) -> Host {
+        let request = Request { within: self.timeout, most: PAGE, token: self.token.as_deref() };
+        let text = match get_with(url, request) {
+            Ok(text) => text,
+            Err(error) => return silent(url, error.to_string()),
+        };
+        let mut page = Page::default();
+        for (name, labels, value) in text.lines().filter_map(prometheus::line) {
+            page.take(&name, &labels, value);
+        }
+        if page.is_empty() {
+            return silent(url, "its answer has no metric of evenkeel".to_owned());
+        }
+        page.finish(target(url))
+    }
+
+    /// Asks a Prometheus what it scraped.
+    ///
+    /// # Errors
+    /// It does not answer, or not as a Prometheus does.
+    pub fn prometheus(&self, base: &str) -> anyhow::Result<Vec<Host>> {
+        let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
+        let base = base.trim_end_matches('/');
+        let until = Instant::now() + self.within;
+        let mut pages: HashMap<String, Page> = HashMap::new();
+        for (name, query) in queries() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(anyhow!("{base} did not answer everything within {:?} (--within)", self.within));
+            }
+            let url = format!("{base}/api/v1/query?query={}", encoded(&query));
+            let request = Request {
+                within: self.timeout.max(Duration::from_secs(1)).min(left),
+                most: ANSWER,
+                token: self.token.as_deref(),
+            };
+            let text =
+                get_with(&url, request).with_context(|| format!("{base} cannot be asked for {query}"))?;
+            let answer: Answer = serde_json::from_str(&text).with_context(|| {
+                format!("{base} does not answer as a Prometheus does (asked for {query})")
+            })?;
+            if answer.status != "success" {
+                let why = answer.error.unwrap_or_else(|| "it gives no reason".to_owned());
+                return Err(anyhow!("{base} does not answer {query}: {why}"));
+            }
+            for sample in answer.data.result {
+                let Ok(value) = sample.value.1.parse::<f64>() else { continue };
+                let instance = sample.metric.get("instance").cloned().unwrap_or_else(|| "unknown".to_owned());
+                pages.entry(instance).or_default().take(name, &sample.metric, value);
+            }
+        }
+        if pages.is_empty() {
+            return Err(anyhow!("{base} has no metric of evenkeel: does it scrape the agents?"));
+        }
+        Ok(pages.into_iter().map(|(instance, page)| page.finish(instance)).collect())
+    }
+}
+
+/// An answer of `/api/v1/query`; of a vector's samples the time is not used.
+#[derive(Deserialize)]
+struct Answer {
+    status: String,
+    error: Option<String>,
+    #[serde(default)]
+    data: Data,
+}
+
+#[derive(Deserialize, Default)]
+struct Data {
+    #[serde(default)]
+    result: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    metric: BTreeMap<String, String>,
+    value: (f64, String),
+}
+
+/// Metrics by the name that an agent has for them, and how they are asked for: whoever hardly waits is left to Prometheus.
+fn queries() -> Vec<(&'static str, String)> {
+    let mut all: Vec<(&str, String)> = [
+        "evenkeel_host_busy_percent",
+        "evenkeel_host_steal_percent",
+        "evenkeel_trials_total",
+        "evenkeel_trials_kept_total",
+        "evenkeel_effect_cpu_percent",
+        "evenkeel_effect_cpu_percent_low",
+        "evenkeel_effect_cpu_percent_high",
+        "evenkeel_settings_in_force",
+        "evenkeel_guarantee_kept",
+    ]
+    .map(|name| (name, name.to_owned()))
+    .into();
+    let same = "on(instance, kind, name, pod)";
+    for name in ["evenkeel_wait_percent", "evenkeel_cpu_percent", "evenkeel_throttled_percent"] {
+        all.push((name, format!("{name} and {same} (evenkeel_wait_percent >= {WORTH})")));
+    }
+    all
+}
+
+fn encoded(query: &str) -> String {
+    let mut text = String::new();
+    for byte in query.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+/// The target as it was named: without what every address has.
+fn target(url: &str) -> String {
+    let bare = url.strip_prefix("http://").unwrap_or(url);
+    bare.strip_suffix("/metrics").unwrap_or(bare).to_owned()
+}
+
+fn silent(url: &str, why: String) -> Host {
+    Host { target: target(url), error: Some(why), ..Host::default() }
+}

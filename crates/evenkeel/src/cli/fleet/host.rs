@@ -1,0 +1,289 @@
+//! What one host's metrics say, reduced to what is shown: a fleet's pages are never in memory together.
+
+use std::collections::{BTreeMap, HashMap};
+
+use evenkeel_base::printable;
+
+/// Share of the time in which it could run that somebody starved waits.
+const STARVED_SHARE: f64 = 0.2;
+/// Waits below this, percent of one CPU, starve nobody.
+const STARVED_PCT: f64 = 5.0;
+/// Share of the CPU wanted by a host that its hypervisor takes before it is a finding.
+const STOLEN_SHARE: f64 = 0.05;
+/// Owners of one page that are looked at, and findings of one host that are kept.
+const MOST_OWNERS: usize = 10_000;
+const MOST_FINDINGS: usize = 50;
+/// Longest name kept, characters.
+const LONGEST_NAME: usize = 200;
+/// No host has more than this, percent of one CPU.
+const MOST_PCT: f64 = 100.0 * 65_536.0;
+
+/// One host.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Host {
+    /// Its address, or Prometheus' `instance`.
+    pub target: String,
+    /// Why nothing is known of it.
+    pub error: Option<String>,
+    /// CPU used and taken by the hypervisor, percent of one CPU.
+    pub busy_pct: Option<f64>,
+    pub steal_pct: Option<f64>,
+    /// Settings in force, by the loop's name for them.
+    pub settings: Option<String>,
+    /// Trials held, and those after which settings were in force.
+    pub trials: Option<f64>,
+    pub kept: Option<f64>,
+    /// CPU that the change in force brings, percent of one CPU, with the ends of its interval.
+    pub effect_cpu_pct: Option<f64>,
+    pub effect_cpu_low_pct: Option<f64>,
+    pub effect_cpu_high_pct: Option<f64>,
+    /// Promises judged, and those broken.
+    pub promises: u64,
+    pub broken: u64,
+    /// Containers, pods and machines named.
+    pub owners: u64,
+    pub findings: Vec<Finding>,
+    /// Values that cannot be: not numbers, negative, without bound.
+    pub odd_values: u64,
+}
+
+/// Something wrong on a host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// `starved`, `throttled`, `stolen` or `promise-broken`.
+    pub rule: &'static str,
+    /// Who: kind and name, empty for the host itself.
+    pub kind: String,
+    pub name: String,
+    pub pod: String,
+    /// CPU got, waited for, held back by a quota, percent of one CPU.
+    pub cpu_pct: Option<f64>,
+    pub wait_pct: Option<f64>,
+    pub throttled_pct: Option<f64>,
+    /// Waited of the time in which it could run, 0 to 1.
+    pub wait_share: Option<f64>,
+    /// `last look`, or `since start` where only counters are served.
+    pub over: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Rates {
+    cpu: Option<f64>,
+    wait: Option<f64>,
+    throttled: Option<f64>,
+}
+
+type Key = (String, String, String);
+
+/// A host's page while it is read.
+#[derive(Debug, Default)]
+pub struct Page {
+    host: Host,
+    /// By kind, name and pod: of gauges, percent; of counters, seconds.
+    now: HashMap<Key, Rates>,
+    ever: HashMap<Key, Rates>,
+    broken: Vec<String>,
+    lines: u64,
+}
+
+impl Page {
+    /// Takes one sample of a metric.
+    pub fn take(&mut self, name: &str, labels: &BTreeMap<String, String>, value: f64) {
+        let Some(name) = name.strip_prefix("evenkeel_") else { return };
+        self.lines += 1;
+        let host = &mut self.host;
+        // What a gauge of an effect may be is negative, too.
+        let odd = !value.is_finite() || value.abs() > 1e15 || (value < 0.0 && !name.starts_with("effect_"));
+        if odd || (name.ends_with("_percent") && value.abs() > MOST_PCT) {
+            host.odd_values += 1;
+            return;
+        }
+        let label = |key: &str| labels.get(key).map_or_else(String::new, |text| short(text));
+        match name {
+            "host_busy_percent" => host.busy_pct = Some(value),
+            "host_steal_percent" => host.steal_pct = Some(value),
+            "trials_total" => host.trials = Some(value),
+            "trials_kept_total" => host.kept = Some(value),
+            "effect_cpu_percent" => host.effect_cpu_pct = Some(value),
+            "effect_cpu_percent_low" => host.effect_cpu_low_pct = Some(value),
+            "effect_cpu_percent_high" => host.effect_cpu_high_pct = Some(value),
+            "settings_in_force" if value > 0.0 => host.settings = Some(label("name")),
+            "guarantee_kept" => {
+                host.promises += 1;
+                if value == 0.0 {
+                    host.broken += 1;
+                    if self.broken.len() < MOST_FINDINGS {
+                        self.broken.push(label("name"));
+                    }
+                }
+            }
+            "cpu_percent" | "wait_percent" | "throttled_percent" => {
+                let key = (label("kind"), label("name"), label("pod"));
+                set(&mut self.now, key, name, value);
+            }
+            "cpu_seconds_total" | "cpu_wait_seconds_total" | "cpu_throttled_seconds_total" => {
+                let (namespace, pod) = (label("namespace"), label("pod"));
+                let pod =
+                    if namespace.is_empty() || pod.is_empty() { pod } else { format!("{namespace}/{pod}") };
+                set(&mut self.ever, ("container".to_owned(), label("container"), pod), name, value);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether anything of evenkeel was among it.
+    pub fn is_empty(&self) -> bool {
+        self.lines == 0
+    }
+
+    /// What is kept of it.
+    pub fn finish(self, target: String) -> Host {
+        let Self { mut host, now, ever, broken, .. } = self;
+        host.target = short(&target);
+        let (owners, over) = if now.is_empty() { (ever, "since start") } else { (now, "last look") };
+        host.owners = owners.len() as u64;
+        let mut found: Vec<Finding> = owners
+            .into_iter()
+            // A pod is its containers, which are named, too.
+            .filter(|((kind, ..), _)| kind != "pod")
+            .filter_map(|(key, rates)| Finding::of(key, rates, over))
+            .collect();
+        let share = |finding: &Finding| finding.wait_share.unwrap_or(0.0);
+        found.sort_by(|a, b| {
+            let by_wait = b.wait_pct.unwrap_or(0.0).total_cmp(&a.wait_pct.unwrap_or(0.0));
+            by_wait.then(share(b).total_cmp(&share(a))).then_with(|| a.name.cmp(&b.name))
+        });
+        found.truncate(MOST_FINDINGS);
+        for name in broken {
+            let bare = Finding { name, kind: "promise".to_owned(), ..Finding::bare("promise-broken") };
+            found.insert(0, bare);
+        }
+        if let (Some(busy), Some(steal)) = (host.busy_pct, host.steal_pct)
+            && steal > STOLEN_SHARE * (busy + steal)
+            && steal >= 1.0
+        {
+            found
+                .insert(0, Finding { cpu_pct: Some(busy), wait_pct: Some(steal), ..Finding::bare("stolen") });
+        }
+        host.findings = found;
+        host
+    }
+}
+
+impl Finding {
+    fn bare(rule: &'static str) -> Self {
+        Self {
+            rule,
+            kind: String::new(),
+            name: String::new(),
+            pod: String::new(),
+            cpu_pct: None,
+            wait_pct: None,
+            throttled_pct: None,
+            wait_share: None,
+            over: "last look",
+        }
+    }
+
+    /// Starved, or held back by a quota: most of the wait then is the quota's.
+    fn of((kind, name, pod): Key, rates: Rates, over: &'static str) -> Option<Self> {
+        let (cpu, wait) = (rates.cpu?, rates.wait?);
+        let share = wait / (cpu + wait);
+        // Seconds since the start say nothing about how much it is at a time.
+        let enough = over != "last look" || wait >= STARVED_PCT;
+        if !(share >= STARVED_SHARE && enough) {
+            return None;
+        }
+        let throttled = rates.throttled.filter(|throttled| *throttled >= wait / 2.0);
+        let rule = if throttled.is_some() { "throttled" } else { "starved" };
+        let known = |value: Option<f64>| value.filter(|_| over == "last look");
+        Some(Self {
+            rule,
+            kind,
+            name,
+            pod,
+            cpu_pct: known(Some(cpu)),
+            wait_pct: known(Some(wait)),
+            throttled_pct: known(rates.throttled),
+            wait_share: Some(share),
+            over,
+        })
+    }
+}
+
+fn set(all: &mut HashMap<Key, Rates>, key: Key, name: &str, value: f64) {
+    if all.len() >= MOST_OWNERS && !all.contains_key(&key) {
+        return;
+    }
+    let rates = all.entry(key).or_default();
+    match name {
+        "cpu_percent" | "cpu_seconds_total" => rates.cpu = Some(value),
+        "wait_percent" | "cpu_wait_seconds_total" => rates.wait = Some(value),
+        _ => rates.throttled = Some(value),
+    }
+}
+
+/// A name as it may be shown: somebody else wrote it.
+fn short(text: &str) -> String {
+    let cut: String = text.chars().take(LONGEST_NAME).collect();
+    printable(&cut).replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(page: &str) -> Host {
+        let mut read = Page::default();
+        page.lines()
+            .filter_map(evenkeel_lab::tune::prometheus::line)
+            .for_each(|(n, l, v)| read.take(&n, &l, v));
+        read.finish("h".to_owned())
+    }
+
+    #[test]
+    fn who_waits_is_starved_and_who_is_held_back_is_throttled() {
+        let host = host(
+            "evenkeel_host_busy_percent 150\nevenkeel_host_steal_percent 50\n\
+             evenkeel_cpu_percent{kind=\"container\",name=\"web\",pod=\"\"} 30\n\
+             evenkeel_wait_percent{kind=\"container\",name=\"web\",pod=\"\"} 20\n\
+             evenkeel_cpu_percent{kind=\"container\",name=\"job\",pod=\"ns/p\"} 20\n\
+             evenkeel_wait_percent{kind=\"container\",name=\"job\",pod=\"ns/p\"} 80\n\
+             evenkeel_throttled_percent{kind=\"container\",name=\"job\",pod=\"ns/p\"} 70\n\
+             evenkeel_cpu_percent{kind=\"pod\",name=\"ns/p\",pod=\"ns/p\"} 20\n\
+             evenkeel_wait_percent{kind=\"pod\",name=\"ns/p\",pod=\"ns/p\"} 80\n\
+             evenkeel_cpu_percent{kind=\"vm\",name=\"calm\",pod=\"\"} 90\n\
+             evenkeel_wait_percent{kind=\"vm\",name=\"calm\",pod=\"\"} 4\n\
+             evenkeel_guarantee_kept{name=\"pid:7\"} 0\nevenkeel_guarantee_kept{name=\"pid:8\"} 1\n",
+        );
+        let found: Vec<(&str, &str)> = host.findings.iter().map(|f| (f.rule, f.name.as_str())).collect();
+        assert_eq!(
+            found,
+            [("stolen", ""), ("promise-broken", "pid:7"), ("throttled", "job"), ("starved", "web")]
+        );
+        assert_eq!((host.promises, host.broken, host.owners), (2, 1, 4));
+        assert!((host.findings[3].wait_share.unwrap() - 0.4).abs() < 1e-12);
+    }
+
+    #[test]
+    fn counters_alone_give_shares_and_no_rates() {
+        let host = host(
+            "evenkeel_cpu_seconds_total{namespace=\"ns\",pod=\"p\",container=\"c\"} 600\n\
+             evenkeel_cpu_wait_seconds_total{namespace=\"ns\",pod=\"p\",container=\"c\"} 400\n",
+        );
+        let [finding] = host.findings.as_slice() else { panic!("{host:?}") };
+        assert_eq!((finding.rule, finding.pod.as_str(), finding.over), ("starved", "ns/p", "since start"));
+        assert_eq!((finding.cpu_pct, finding.wait_share), (None, Some(0.4)));
+    }
+
+    #[test]
+    fn values_that_cannot_be_are_counted_and_not_believed() {
+        let host = host(
+            "evenkeel_host_busy_percent NaN\nevenkeel_host_steal_percent -3\nevenkeel_trials_total +Inf\n\
+             evenkeel_cpu_percent{kind=\"vm\",name=\"a\\n\x1b[31mb\"} 1e300\nevenkeel_effect_cpu_percent -2\nother 7\n",
+        );
+        assert_eq!((host.odd_values, host.busy_pct, host.steal_pct, host.trials), (4, None, None, None));
+        assert_eq!(host.effect_cpu_pct, Some(-2.0));
+        assert!(!short("a\n\x1b[31mb").contains(['\n', '\x1b']));
+    }
+}

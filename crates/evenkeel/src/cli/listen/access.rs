@@ -1,0 +1,177 @@
+//! Who may ask: by address, and by a token.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use crate::cli::Failure;
+
+/// Bytes of a token: what is shorter is guessed, what is longer is no token.
+const TOKEN: std::ops::RangeInclusive<usize> = 16..=1024;
+
+/// Where to listen and who may ask.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TokenArgs {
+    /// File with a token of 16 to 1024 characters on its only line. Whoever asks for a page must send it (`Authorization:
+    /// Bearer TOKEN`; a browser asks for it as a password); /healthz answers without.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// What must be sent; nothing where no token is asked for.
+#[derive(Clone, Default)]
+pub struct Token(Option<Vec<u8>>);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Token(secret)" } else { "Token(none)" })
+    }
+}
+
+impl Token {
+    /// Reads the file; the token itself is in no message.
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = evenkeel_kernfs::input::read_text(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let token = text.trim_end_matches(['\n', '\r']);
+        if !TOKEN.contains(&token.len()) || !token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(anyhow!(
+                "{}: holds no token: {} to {} printable ASCII characters on one line, such as `openssl rand -hex 32` \
+                 writes",
+                path.display(),
+                TOKEN.start(),
+                TOKEN.end()
+            ));
+        }
+        Ok(Self(Some(token.as_bytes().to_vec())))
+    }
+
+    /// Whether one is asked for.
+    pub fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether the request may have the page.
+    pub fn admits(&self, headers: &HeaderMap) -> bool {
+        let Some(token) = &self.0 else { return true };
+        let mut sent = headers.get_all(AUTHORIZATION).iter();
+        let (Some(sent), None) = (sent.next(), sent.next()) else { return false };
+        let Some((scheme, credentials)) = sent.to_str().ok().and_then(|text| text.split_once(' ')) else {
+            return false;
+        };
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return same(credentials.trim().as_bytes(), token);
+        }
+        // The password of whatever user: what a browser can ask for.
+        let basic = scheme.eq_ignore_ascii_case("basic").then(|| base64(credentials.trim())).flatten();
+        basic
+            .and_then(|pair| Some(pair.splitn(2, |b| *b == b':').nth(1)?.to_vec()))
+            .is_some_and(|p| same(&p, token))
+    }
+}
+
+/// The answer to who has no token.
+pub fn who_are_you() -> Response {
+    let text = "evenkeel: this page needs the token: Authorization: Bearer TOKEN\n";
+    let ask = [(WWW_AUTHENTICATE, "Basic realm=\"evenkeel: the token is the password\", Bearer")];
+    (StatusCode::UNAUTHORIZED, ask, text).into_response()
+}
+
+/// Compares in a time that depends on the length of what was sent alone.
+fn same(sent: &[u8], token: &[u8]) -> bool {
+    let mut differ = u8::from(sent.len() != token.len());
+    for (at, byte) in sent.iter().enumerate() {
+        differ |= std::hint::black_box(byte ^ token[at % token.len()]);
+    }
+    std::hint::black_box(differ) == 0
+}
+
+/// RFC 4648, padding optional; nothing where it is none.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut held, mut out) = (0_u32, 0, Vec::new());
+    for byte in text.trim_end_matches('=').bytes() {
+        let digit = DIGITS.iter().position(|d| *d == byte)? as u32;
+        bits = bits << 6 | digit;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+        }
+    }
+    Some(out)
+}
+
+/// A place to listen, taken, and the token.
+///
+/// # Errors
+/// Usage: an address that other hosts can reach, a bad token file; otherwise the address cannot be had.
+pub fn open(address: SocketAddr, args: &TokenArgs) -> Result<(TcpListener, Token), Failure> {
+    let token = args.token_file.as_deref().map(Token::read).transpose().map_err(Failure::Usage)?;
+    if !address.ip().is_loopback() {
+        return Err(Failure::Usage(anyhow!(
+            "--listen {address}: other hosts can reach this address, and evenkeel does not encrypt, so names and tokens \
+             could be read on the way. Listen on 127.0.0.1:{port} (with --token-file, where not every user of this host \
+             may ask) and let what encrypts here pass it on: a reverse proxy, `ssh -L {port}:127.0.0.1:{port}`, a sidecar",
+            port = address.port()
+        )));
+    }
+    let listener = TcpListener::bind(address)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .with_context(|| format!("cannot listen on {address}"))
+        .map_err(Failure::Cannot)?;
+    Ok((listener, token.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, value.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn only_the_token_admits() {
+        let token = Token(Some(b"0123456789abcdef".to_vec()));
+        assert!(token.admits(&headers("Bearer 0123456789abcdef")));
+        // `prometheus:0123456789abcdef` and `:0123456789abcdef`
+        assert!(token.admits(&headers("basic cHJvbWV0aGV1czowMTIzNDU2Nzg5YWJjZGVm")));
+        assert!(token.admits(&headers("Basic OjAxMjM0NTY3ODlhYmNkZWY=")));
+        for wrong in [
+            "Bearer 0123456789abcdeF",
+            "Bearer 0123456789abcdef0123456789abcdef",
+            "Bearer 0123456789abcde",
+            "Bearer ",
+            "Bearer",
+            "Basic MDEyMzQ1Njc4OWFiY2RlZg==",
+            "Basic ?",
+            "Digest 0123456789abcdef",
+        ] {
+            assert!(!token.admits(&headers(wrong)), "{wrong}");
+        }
+        assert!(!token.admits(&HeaderMap::new()));
+        assert!(Token::default().admits(&HeaderMap::new()));
+        assert!(!format!("{token:?}").contains("0123"));
+    }
+
+    #[test]
+    fn a_token_file_that_holds_none_is_refused_without_showing_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        for bad in ["", "short", "with a blank inside it", "zwölf-zwölf-zwölf", "0123456789abcdef\nand more"]
+        {
+            std::fs::write(&file, bad).unwrap();
+            let error = format!("{:#}", Token::read(&file).unwrap_err());
+            assert!(error.contains("holds no token") && (bad.is_empty() || !error.contains(bad)), "{error}");
+        }
+        std::fs::write(&file, "0123456789abcdef\n").unwrap();
+        assert!(Token::read(&file).unwrap().is_set());
+    }
+}

@@ -1,0 +1,169 @@
+//! What was seen last, what was counted since, and what a loop decided.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use evenkeel_agent::Event;
+use evenkeel_base::Observation;
+use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus};
+use serde_json::{Value, json};
+
+use super::notices::Notices;
+use super::owners::Owners;
+
+/// Notes kept.
+const NOTES: usize = 20;
+/// Moments kept, one an observation: a quarter of an hour at the usual second.
+const MOMENTS: usize = 900;
+/// Things done that are marked on the timeline.
+const MARKS: usize = 100;
+
+/// What pages are drawn from. Whoever draws one has a copy of the pointers: the loop does not wait.
+#[derive(Debug, Clone, Default)]
+pub struct Board {
+    pub observation: Option<Arc<Observation>>,
+    pub owners: Arc<Owners>,
+    /// Busy and stolen seconds by CPU.
+    pub cpus: Arc<BTreeMap<u32, (f64, Option<f64>)>>,
+    pub timeline: Arc<VecDeque<Moment>>,
+    pub marks: VecDeque<(u64, String)>,
+    /// Settings in force; `None` where nothing is ever changed.
+    pub settings: Option<String>,
+    pub trials: u64,
+    pub kept: u64,
+    pub reverted: u64,
+    pub decision: Vec<Value>,
+    pub guarantees: Vec<GuaranteeStatus>,
+    pub governor: Option<GovernorStatus>,
+    pub effect: Option<EffectNow>,
+    pub changes: Vec<Value>,
+    pub notes: Vec<String>,
+    notices: Notices,
+}
+
+/// One interval, percent of one CPU.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    /// Its end, ms since 1970.
+    pub at_ms: u64,
+    pub busy: f32,
+    pub steal: Option<f32>,
+    pub wait: Option<f32>,
+    pub throttled: Option<f32>,
+    /// Each online CPU's busy percentage.
+    pub cpus: Box<[f32]>,
+    /// Owners that did anything: number, CPU, waited, throttled.
+    pub owners: Box<[(u32, f32, f32, f32)]>,
+}
+
+impl Board {
+    /// Takes what was observed; returns what there is to tell of it.
+    pub fn observe(&mut self, observation: Arc<Observation>) -> Vec<String> {
+        let owners = Arc::make_mut(&mut self.owners);
+        owners.observe(&observation);
+        let cpus = Arc::make_mut(&mut self.cpus);
+        for cpu in &observation.host.per_cpu {
+            let sums = cpus.entry(cpu.cpu).or_default();
+            sums.0 += cpu.busy_pct / 100.0 * observation.interval_s;
+            if let Some(steal) = cpu.steal_pct {
+                *sums.1.get_or_insert(0.0) += steal / 100.0 * observation.interval_s;
+            }
+        }
+        let waits = observation.tasks.iter().map(|task| task.wait_pct);
+        let wait =
+            waits.fold(None, |sum, wait| wait.map_or(sum, |wait| Some(sum.unwrap_or(0.0) + wait as f32)));
+        let throttled = owners.iter().map(|owner| owner.now.throttled);
+        let throttled =
+            throttled.fold(None, |sum, part| part.map_or(sum, |part| Some(sum.unwrap_or(0.0) + part as f32)));
+        let moment = Moment {
+            at_ms: observation.wall_ns / 1_000_000,
+            busy: observation.host.busy_pct as f32,
+            steal: observation.host.steal_pct.map(|steal| steal as f32),
+            wait,
+            throttled,
+            cpus: observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct as f32).collect(),
+            owners: owners
+                .iter()
+                .map(|owner| {
+                    let or_none = |part: Option<f64>| part.unwrap_or(0.0) as f32;
+                    (
+                        owner.number,
+                        owner.now.cpu as f32,
+                        or_none(owner.now.wait),
+                        or_none(owner.now.throttled),
+                    )
+                })
+                .filter(|(_, cpu, wait, throttled)| cpu + wait + throttled > 0.05)
+                .collect(),
+        };
+        let timeline = Arc::make_mut(&mut self.timeline);
+        if timeline.len() >= MOMENTS {
+            timeline.pop_front();
+        }
+        timeline.push_back(moment);
+        let notices = self.notices.judge(&observation, owners, &self.guarantees);
+        self.observation = Some(observation);
+        notices.iter().for_each(|notice| self.note(notice));
+        notices
+    }
+
+    /// Takes what the loop says; returns what there is to tell besides.
+    pub fn take(&mut self, event: &Event<'_>) -> Vec<String> {
+        match event {
+            Event::Observed { observation, settings, .. } => {
+                self.settings = Some((*settings).to_owned());
+                return self.observe(Arc::new((*observation).clone()));
+            }
+            Event::TrialBegins { candidates, .. } => {
+                self.trials += 1;
+                let names: Vec<&str> = candidates.iter().map(|plan| plan.name.as_str()).collect();
+                let at = self.observation.as_ref().map_or(0, |seen| seen.wall_ns);
+                self.mark(at, format!("trial of {}", names.join(" | ")));
+            }
+            Event::Decided { decision, candidates } => {
+                self.kept += u64::from(decision.winner != 0);
+                self.decision = candidates
+                    .iter()
+                    .zip(&decision.verdicts)
+                    .map(|(plan, verdict)| json!({"name": plan.name, "kept": verdict.kept, "why": verdict.why}))
+                    .collect();
+                let kept = candidates.iter().zip(&decision.verdicts).find(|(_, verdict)| verdict.kept);
+                let at = self.observation.as_ref().map_or(0, |seen| seen.wall_ns);
+                self.mark(
+                    at,
+                    kept.map_or("kept nothing".to_owned(), |(plan, _)| format!("kept {}", plan.name)),
+                );
+            }
+            Event::Standing(record) => {
+                self.guarantees.clone_from(&record.guarantees);
+                self.governor.clone_from(&record.governor);
+                self.effect.clone_from(&record.effect_now);
+                self.changes = record.changes.iter().take(200).map(|change| json!(change)).collect();
+            }
+            Event::Stage(stage) if stage.kept == Some(false) && stage.name.starts_with("watch ") => {
+                self.reverted += 1;
+                self.mark(
+                    stage.started_ns + (stage.seconds * 1e9) as u64,
+                    format!("{} taken back", stage.name.trim_start_matches("watch ")),
+                );
+            }
+            Event::Note(note) => self.note(note),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// Something to be told.
+    pub fn note(&mut self, note: &str) {
+        self.notes.push(note.to_owned());
+        let surplus = self.notes.len().saturating_sub(NOTES);
+        self.notes.drain(..surplus);
+    }
+
+    fn mark(&mut self, at_ns: u64, text: String) {
+        self.marks.push_back((at_ns / 1_000_000, text));
+        if self.marks.len() > MARKS {
+            self.marks.pop_front();
+        }
+    }
+}

@@ -1,0 +1,399 @@
+'use strict';
+// Names are whatever somebody gave a container or a process: they are only ever set as text, never as markup.
+
+const SVG = 'http://www.w3.org/2000/svg';
+const main = document.getElementById('main');
+let live = null;
+let paused = false;
+let series = [];
+let marks = [];
+const open = new Set(['kindPods', 'kindContainers', 'kindVirtual machines', 'kindServices (cgroups)']);
+const lately = new Map();
+let flat = false;
+let past = { hours: 1, from: '', data: null, error: null };
+let findings = { data: null, error: null, at: 0 };
+let detail = { key: '', data: null };
+
+/// An element with attributes, listeners (`onclick`) and children; strings become text.
+function h(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+function s(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.flat(9).filter(child => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const number = (value, digits = 1) => value === null || value === undefined ? '?' : value.toFixed(digits);
+const cell = (value, digits = 1) => h('td', { class: value === null || value === undefined ? 'n unknown' : 'n' }, number(value, digits));
+const time = ms => new Date(ms).toLocaleTimeString([], { hour12: false });
+const date = ms => new Date(ms).toLocaleString([], { hour12: false });
+
+function table(caption, heads, rows) {
+  return h('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-label': caption }, h('table', {},
+    h('thead', {}, h('tr', {}, heads.map(([title, kind]) => h('th', { scope: 'col', class: kind || null }, title)))),
+    h('tbody', {}, rows.length ? rows : h('tr', {}, h('td', { colspan: heads.length, class: 'unknown' }, 'none')))));
+}
+const tile = (value, what, kind) => h('div', { class: 'tile' }, h('b', { class: kind || null }, value), h('span', {}, what));
+const link = (href, text) => h('a', { href, 'data-key': href }, text);
+const ownerOf = number => live.owners.find(owner => owner.number === number);
+const ownerLink = owner => owner ? link('#/owner/' + owner.number, owner.title) : h('span', { class: 'unknown' }, '-');
+const taskLink = task => link('#/task/' + task.tid, task.comm + ' ' + task.tid);
+const legend = parts => h('div', { class: 'legend' }, parts.map(([name, kind]) => h('span', { class: kind }, h('i', {}), name)));
+
+/// Lines over time. `rows`: arrays whose first item is ms; `lines`: [index, title, class].
+function chart(rows, lines, unit, height = 190) {
+  const width = Math.max(300, main.clientWidth - 24), left = 46, bottom = height - 20;
+  if (rows.length < 2) return h('p', { class: 'unknown' }, 'Not enough looks yet.');
+  const from = rows[0][0], to = rows[rows.length - 1][0];
+  let top = 1;
+  for (const row of rows) for (const [at] of lines) if (row[at] > top) top = row[at];
+  const x = ms => left + (width - left - 4) * (ms - from) / Math.max(1, to - from);
+  const y = value => bottom - (bottom - 8) * value / top;
+  const last = rows[rows.length - 1];
+  const words = lines.map(([at, title]) => title + ' ' + number(last[at])).join(', ');
+  const picture = s('svg', { viewBox: `0 0 ${width} ${height}`, height, role: 'img',
+    'aria-label': `From ${date(from)} to ${date(to)}, ${unit}. Last: ${words}. Highest: ${number(top)}.` });
+  for (const part of [0, .5, 1]) {
+    picture.append(s('line', { class: 'grid', x1: left, x2: width, y1: y(top * part), y2: y(top * part) }),
+      s('text', { x: left - 5, y: y(top * part) + 4, 'text-anchor': 'end' }, number(top * part, top < 20 ? 1 : 0)));
+  }
+  const clock = to - from > 86400000 ? date : time;
+  picture.append(s('text', { x: left, y: height - 4 }, clock(from)), s('text', { x: width - 2, y: height - 4, 'text-anchor': 'end' }, clock(to)));
+  for (const [at, kind] of marks.filter(mark => mark[0] >= from && mark[0] <= to)) {
+    picture.append(s('line', { class: 'mark', x1: x(at), x2: x(at), y1: 8, y2: bottom }, s('title', {}, time(at) + ' ' + kind)));
+  }
+  for (const [at, , kind] of lines) {
+    let path = '', down = true, before = null;
+    for (const row of rows) {
+      // A gap in time or in knowledge is a gap in the line.
+      if (row[at] === null || row[at] === undefined) { down = true; continue; }
+      if (before !== null && row[0] - before > Math.max(15000, 4 * (to - from) / rows.length)) down = true;
+      path += (down ? 'M' : 'L') + x(row[0]).toFixed(1) + ' ' + y(row[at]).toFixed(1);
+      down = false;
+      before = row[0];
+    }
+    picture.append(s('path', { d: path, class: kind, fill: 'none', stroke: 'currentColor', 'stroke-width': 1.6 }));
+  }
+  return h('div', {}, legend(lines.map(([, title, kind]) => [title, kind])), picture);
+}
+
+/// CPUs by time as shades. `rows`: [ms, [busy of each CPU]].
+function shades(rows, names) {
+  if (rows.length < 2) return null;
+  const columns = Math.min(rows.length, 240), cpus = rows[rows.length - 1][1].length, tall = Math.max(3, Math.min(18, 640 / cpus));
+  const picture = h('canvas', { width: columns * 4, height: Math.ceil(cpus * tall), role: 'img',
+    'aria-label': 'CPU use by CPU over time. Last: ' + rows[rows.length - 1][1].map((busy, at) => `CPU ${names[at] ?? at} ${number(busy, 0)} %`).join(', ') });
+  picture.style.setProperty('height', Math.ceil(cpus * tall) + 'px');
+  const paint = picture.getContext('2d');
+  paint.fillStyle = getComputedStyle(document.documentElement).getPropertyValue('--cpu').trim();
+  for (let column = 0; column < columns; column++) {
+    const row = rows[Math.floor(column * rows.length / columns)][1];
+    row.forEach((busy, at) => { paint.globalAlpha = Math.min(1, .04 + busy / 100); paint.fillRect(column * 4, at * tall, 4, Math.max(1, tall - 1)); });
+  }
+  return h('div', {}, picture, h('p', { class: 'sub' }, `One line a CPU (${names.map(name => name ?? '').slice(0, 16).join(', ')}${names.length > 16 ? ' …' : ''}), oldest left; the stronger the colour, the busier.`));
+}
+
+const USE = [['CPU %', 'n'], ['Waited %', 'n'], ['Throttled %', 'n']];
+const use = now => [cell(now.cpu), cell(now.wait), cell(now.throttled)];
+const cpuNames = () => live.cpus.map(cpu => cpu.cpu);
+
+function taskTable(tasks, most = 200) {
+  return table('Tasks', [['Task'], ['PID', 'n'], ['CPU', 'n'], ['CPU %', 'n'], ['Waited %', 'n'], ['Belongs to']],
+    tasks.slice(0, most).map(task => h('tr', {}, h('td', { class: 'name' }, taskLink(task)), h('td', { class: 'n' }, String(task.tgid)),
+      h('td', { class: 'n' }, task.cpu === null ? '?' : String(task.cpu)), cell(task.cpu_pct), cell(task.wait_pct), h('td', { class: 'name' }, task.kernel ? 'kernel' : ownerLink(ownerOf(task.owner))))));
+}
+function ownerTable(owners, most = 500) {
+  return table('Owners', [['Who'], ['Kind'], ['Tasks', 'n'], ...USE, ['Stolen %', 'n'], ['Wait p99 ms', 'n']],
+    owners.slice(0, most).map(owner => h('tr', {}, h('td', { class: 'name' }, ownerLink(owner)), h('td', {}, owner.kind), h('td', { class: 'n' }, String(owner.tasks)),
+      use(owner.now), cell(owner.now.stolen), cell(owner.wait_p99_ms, 2))));
+}
+const waiting = (a, b) => (b.now.wait ?? -1) - (a.now.wait ?? -1);
+
+const pages = {
+  '': ['Overview', () => {
+    const sum = pick => live.owners.reduce((all, owner) => owner.now[pick] === null ? all : (all ?? 0) + owner.now[pick], null);
+    return [h('h1', {}, 'Who has the CPU'),
+      h('div', { class: 'tiles' }, tile(number(live.host.busy_pct, 0) + ' %', `busy of ${live.host.cpus * 100} % (${live.host.cpus} CPUs)`, 'cpu'),
+        tile(number(sum('wait'), 0) + ' %', 'waited, summed over tasks', 'wait'), tile(number(sum('throttled'), 0) + ' %', 'held back by quotas', 'hold'),
+        tile(number(live.host.steal_pct, 1) + ' %', 'stolen by the hypervisor', 'steal'), tile(String(live.host.tasks), `tasks, ${live.host.active} active`)),
+      chart(series, [[1, 'busy', 'cpu'], [3, 'waited', 'wait'], [2, 'stolen', 'steal']], 'percent of one CPU'),
+      h('h2', {}, 'Most CPU'), ownerTable(live.owners, 8),
+      h('h2', {}, 'Longest waits'), ownerTable([...live.owners].filter(owner => owner.now.wait > 0).sort(waiting), 5),
+      h('h2', {}, 'Busiest tasks'), taskTable(live.tasks, 10),
+      live.notes.length ? [h('h2', {}, 'Notes'), h('ul', {}, live.notes.map(note => h('li', {}, note)))] : null,
+      h('p', { class: 'sub' }, 'Percent is of one CPU. Waited is time runnable without a CPU, throttled time included; "?" is unknown, not zero.')];
+  }],
+  cpus: ['CPUs', () => {
+    const groups = new Map();
+    for (const cpu of live.cpus) {
+      const key = `Node ${cpu.node ?? '?'}, socket ${cpu.socket ?? '?'}`;
+      groups.set(key, [...(groups.get(key) || []), cpu]);
+    }
+    return [h('h1', {}, 'CPU map'), [...groups].map(([name, cpus]) => [h('h2', {}, name), h('div', { class: 'cores', role: 'list' }, cpus.map(cpu => {
+      const bar = h('i', { 'aria-hidden': 'true' });
+      bar.style.setProperty('height', Math.min(100, cpu.busy_pct) + '%');
+      return h('div', { class: 'core', role: 'listitem' }, bar, h('b', {}, `CPU ${cpu.cpu}${cpu.isolated ? ' *' : ''}`),
+        h('span', {}, number(cpu.busy_pct, 0) + ' % busy'), cpu.steal_pct > 0 ? h('span', { class: 'steal' }, number(cpu.steal_pct) + ' % stolen') : null,
+        h('span', { class: 'unknown' }, 'core ' + (cpu.core ?? '?')));
+    }))]), h('p', { class: 'sub' }, 'CPUs of one core share it. * isolated: outside the scheduler\'s load balancing.'),
+      h('h2', {}, 'The last quarter of an hour'), shades(series.map(row => [row[0], row[5]]), cpuNames())];
+  }],
+  map: ['Map', () => {
+    const rows = [...lately.values()].sort((a, b) => b.ran - a.ran).slice(0, 40), cpus = cpuNames().slice(0, 64);
+    return [h('h1', {}, 'Cores and tasks'),
+      h('p', { class: 'sub' }, 'CPU of each task by the core it was seen on, percent of one CPU, over the looks since this page was opened (at most 60).'),
+      table('Cores and tasks', [['Task'], ...cpus.map(cpu => ['CPU ' + cpu, 'n'])], rows.map(row => h('tr', {}, h('td', { class: 'name' }, taskLink(row)), cpus.map(cpu => {
+        const share = (row.by.get(cpu) || 0) / row.looks, box = h('td', { class: 'cell' }, share >= .05 ? number(share) : '');
+        box.style.setProperty('background', `color-mix(in srgb, var(--cpu) ${Math.min(80, Math.round(share * .8))}%, transparent)`);
+        return box;
+      }))))];
+  }],
+  tree: ['Tree', () => [h('h1', {}, 'Who is in what'),
+    h('div', { class: 'choice' }, [['By pod and container', false], ['By core', true]].map(([text, way]) =>
+      h('button', { type: 'button', 'aria-pressed': String(flat === way), 'data-key': 'way' + way, onclick: () => { flat = way; draw(); } }, text))),
+    flat ? byCore() : byOwner()]],
+  timeline: ['Timeline', () => [h('h1', {}, 'The last quarter of an hour'),
+    chart(series, [[1, 'busy', 'cpu'], [3, 'waited', 'wait'], [4, 'throttled', 'hold'], [2, 'stolen', 'steal']], 'percent of one CPU', 240),
+    h('h2', {}, 'By CPU'), shades(series.map(row => [row[0], row[5]]), cpuNames()),
+    marks.length ? [h('h2', {}, 'What the loop did'), h('ul', {}, marks.slice(-30).reverse().map(mark => h('li', {}, time(mark[0]) + ' ' + mark[1])))] : null]],
+  waits: ['Waits', () => [h('h1', {}, 'Who waits, and for whom'), ownerTable([...live.owners].sort(waiting), 50),
+    h('h2', {}, 'Victims and culprits'), live.blame === null
+      ? h('p', { class: 'sub' }, 'Who ran while others waited is not counted: start with "evenkeel serve --blame", or ask "evenkeel why TARGET".') : blameTable(live.blame)]],
+  findings: ['Findings', () => findings.data === null ? [h('h1', {}, 'Findings'), h('p', {}, findings.error ?? 'Looking at the set-up …')] : findingsPage()],
+  past: ['Past', () => pastPage()],
+  loop: ['Loop', () => loopPage()],
+};
+
+function blameTable(blame) {
+  return table('Victims and culprits', [['Victim'], ['Culprit'], ['Seconds', 'n']],
+    [...blame].sort((a, b) => b[2] - a[2]).slice(0, 100).map(([victim, culprit, seconds]) => h('tr', {}, h('td', { class: 'name' }, victim), h('td', { class: 'name' }, culprit), cell(seconds, 2))));
+}
+function fold(key, title, now, children) {
+  const box = h('details', { open: open.has(key) ? '' : null, ontoggle: event => event.target.open ? open.add(key) : open.delete(key) },
+    h('summary', { 'data-key': key }, title, h('span', { class: 'n' }, `${number(now.cpu)} % CPU, ${number(now.wait)} % waited`)));
+  box.append(...children.flat(9).filter(Boolean));
+  return box;
+}
+function total(parts) {
+  return parts.reduce((all, part) => ({ cpu: all.cpu + part.cpu, wait: part.wait === null ? all.wait : (all.wait ?? 0) + part.wait }), { cpu: 0, wait: null });
+}
+const leaf = task => h('div', { class: 'leaf' }, taskLink(task), h('span', { class: 'n' }, `${number(task.cpu_pct)} % CPU, ${number(task.wait_pct)} % waited, CPU ${task.cpu ?? '?'}`));
+function byOwner() {
+  const groups = new Map();
+  for (const owner of live.owners) {
+    const way = owner.kind === 'container' ? (owner.pod ? ['Pods', (owner.namespace || '?') + '/' + owner.pod] : ['Containers', '']) : owner.kind === 'vm' ? ['Virtual machines', ''] : ['Services (cgroups)', ''];
+    const kind = groups.get(way[0]) || groups.set(way[0], new Map()).get(way[0]);
+    kind.set(way[1], [...(kind.get(way[1]) || []), owner]);
+  }
+  const one = owner => fold('owner' + owner.number, ownerLink(owner), owner.now, live.tasks.filter(task => task.owner === owner.number).map(leaf));
+  return [...groups].map(([kind, pods]) => {
+    const all = [...pods.values()].flat();
+    return fold('kind' + kind, `${kind} (${all.length})`, total(all.map(owner => owner.now)),
+      [...pods].map(([pod, owners]) => pod === '' ? owners.map(one) : fold('pod' + pod, pod, total(owners.map(owner => owner.now)), owners.map(one))));
+  }).concat(h('p', { class: 'sub' }, 'Open a line for what is in it: the busiest 200 tasks are listed.'));
+}
+function byCore() {
+  return live.cpus.map(cpu => {
+    const tasks = live.tasks.filter(task => task.cpu === cpu.cpu);
+    const by = new Map();
+    for (const task of tasks) by.set(task.owner, [...(by.get(task.owner) || []), task]);
+    const use = list => total(list.map(task => ({ cpu: task.cpu_pct, wait: task.wait_pct })));
+    return fold('cpu' + cpu.cpu, `CPU ${cpu.cpu}: ${number(cpu.busy_pct, 0)} % busy`, use(tasks),
+      [...by].sort((a, b) => use(b[1]).cpu - use(a[1]).cpu).map(([owner, list]) => owner === null ? list.map(leaf)
+        : fold(`cpu${cpu.cpu}owner${owner}`, ownerLink(ownerOf(owner)), use(list), list.map(leaf))));
+  }).concat(h('p', { class: 'sub' }, 'A task counts on the core it was seen on last.'));
+}
+
+function findingsPage() {
+  const rank = { error: 0, warning: 1, info: 2 };
+  const list = findings.data.findings.filter(finding => finding.status === 'fail').sort((a, b) => rank[a.severity] - rank[b.severity]);
+  const sums = findings.data.summary;
+  return [h('h1', {}, 'Findings on the set-up'),
+    h('p', { class: 'sub' }, `${sums.pass} passed, ${sums.fail} failed, ${sums.unknown} unknown; looked at ${time(findings.data.at_ms)}. As "evenkeel check" says, with the rights of this server.`),
+    list.length ? list.map(finding => h('section', { class: 'finding ' + finding.severity }, h('h2', {}, `${finding.severity}: ${finding.subject} `, h('span', { class: 'unknown' }, finding.rule)),
+      h('p', {}, finding.evidence), finding.consequence ? h('p', {}, h('strong', {}, 'Consequence: '), finding.consequence) : null,
+      finding.fix ? [h('p', {}, h('strong', {}, 'Fix:')), h('pre', { tabindex: '0' }, finding.fix)] : null)) : h('p', { class: 'good' }, 'Nothing is wrong with the set-up.')];
+}
+
+function pastPage() {
+  const ask = () => { past.data = past.error = null; draw(); askPast(); };
+  const hours = [[1, 'Hour'], [6, '6 hours'], [24, 'Day'], [168, 'Week']];
+  const page = [h('h1', {}, 'Past hours'), h('div', { class: 'choice' },
+    hours.map(([count, text]) => h('button', { type: 'button', 'aria-pressed': String(past.hours === count), 'data-key': 'hours' + count, onclick: () => { past.hours = count; ask(); } }, text)),
+    h('label', {}, 'beginning at ', h('input', { type: 'datetime-local', value: past.from, 'data-key': 'from', onchange: event => { past.from = event.target.value; ask(); } })))];
+  if (past.error) return page.concat(h('p', {}, past.error));
+  if (!past.data) return page.concat(h('p', {}, 'Reading the history …'));
+  if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after half a minute.'));
+  return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: ${number(past.data.covered_s / 60, 0)} minutes of it were recorded.`),
+    chart(past.data.moments, [[2, 'busy', 'cpu'], [4, 'waited', 'wait'], [3, 'stolen', 'steal']], 'percent of one CPU', 220),
+    shades(past.data.moments.map(row => [row[0], row[5]]), past.data.moments.at(-1)[5].map((_, at) => at)),
+    h('h2', {}, 'Who had the CPU'), table('Owners in this time', [['Who'], ['CPU %', 'n'], ['Waited %', 'n']],
+      past.data.owners.map(owner => h('tr', {}, h('td', { class: 'name' }, owner.name), cell(owner.cpu_pct, 2), cell(owner.wait_pct, 2)))),
+    past.data.waits.length ? [h('h2', {}, 'Lengths of waits'), table('Lengths of waits', [['Container'], ['Waits', 'n'], ['p50 ms', 'n'], ['p99 ms', 'n']],
+      past.data.waits.map(one => h('tr', {}, h('td', { class: 'name' }, one.name), cell(one.count, 0), cell(one.p50_ms, 3), cell(one.p99_ms, 3))))] : []);
+}
+
+function loopPage() {
+  const loop = live.loop;
+  if (!loop) return [h('h1', {}, 'The loop'), h('p', {}, 'This server only watches; "evenkeel run --listen" shows here what it tries and changes.')];
+  const effect = loop.effect?.cpu_pct;
+  return [h('h1', {}, 'The loop'), h('div', { class: 'tiles' }, tile(loop.settings, 'settings in force'), tile(String(loop.trials), 'trials'), tile(String(loop.kept), 'kept'), tile(String(loop.reverted), 'taken back'),
+    effect ? tile(`${number(effect.value)} (${number(effect.low)} to ${number(effect.high)})`, 'CPU got more than under the baseline, points') : null),
+    h('h2', {}, 'Guarantees'), table('Guarantees', [['Who'], ['Promise'], ['State'], ['Got %', 'n']], loop.guarantees.map(one => h('tr', {}, h('td', {}, one.name), h('td', {}, one.promise ?? ''), h('td', {}, one.state ?? '?'), cell(one.got_pct)))),
+    h('h2', {}, 'Changes in force'), table('Changes', [['What'], ['Property'], ['From'], ['To'], ['Why'], ['Effect']], loop.changes.map(one =>
+      h('tr', {}, h('td', { class: 'name' }, one.comm ?? one.group ?? '?'), h('td', {}, one.knob), h('td', {}, one.from), h('td', {}, one.to), h('td', {}, one.why), h('td', {}, one.effect ?? '?')))),
+    h('h2', {}, 'Last decision'), h('ul', {}, loop.last_decision.map(one => h('li', {}, `${one.kept ? 'kept' : 'left'}: ${one.name}: ${one.why}`)))];
+}
+
+function ownerPage(data) {
+  const owner = data.owner;
+  if (!owner) return [h('h1', {}, 'Gone'), h('p', {}, 'No container, service or virtual machine has this number any more.')];
+  const most = Math.max(1, ...(data.waits || []).map(one => one[2]));
+  const length = usec => usec >= 1e6 ? usec / 1e6 + ' s' : usec >= 1000 ? usec / 1000 + ' ms' : usec + ' µs';
+  return [h('h1', {}, owner.title), h('p', { class: 'sub' }, `${owner.kind}${owner.path ? ', cgroup ' + owner.path : ''}`),
+    h('div', { class: 'tiles' }, tile(number(owner.now.cpu) + ' %', 'CPU', 'cpu'), tile(number(owner.now.wait) + ' %', 'waited', 'wait'), tile(number(owner.now.throttled) + ' %', 'throttled', 'hold'),
+      tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.quota_pct === null ? 'none' : number(data.limits.quota_pct, 0) + ' %', 'limit'),
+      tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed')),
+    chart(data.moments, [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
+    h('h2', {}, 'Lengths of its waits'), data.waits === null ? h('p', { class: 'sub' }, 'Not counted one by one: "serve --blame" does.')
+      : table('Lengths of waits', [['From'], ['To'], ['Waits', 'n'], ['']], data.waits.map(([from, to, count]) => {
+        const bar = s('svg', { height: 12, viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true', class: 'wait' }, s('rect', { width: 100 * count / most, height: 10, fill: 'currentColor' }));
+        return h('tr', {}, h('td', {}, length(from)), h('td', {}, length(to)), cell(count, 0), h('td', { class: 'name' }, bar));
+      })),
+    data.blame === null ? null : [h('h2', {}, 'Victim of, culprit for'), blameTable(data.blame)],
+    h('h2', {}, 'Tasks'), taskTable(data.tasks)];
+}
+function taskPage(data) {
+  if (!data.task) return [h('h1', {}, 'Gone'), h('p', {}, 'No task has this number any more.')];
+  const seen = lately.get(data.task.tid + ' ' + data.task.start);
+  return [h('h1', {}, `${data.task.comm} ${data.task.tid}`), h('p', { class: 'sub' }, `Process ${data.task.tgid}, parent ${data.ppid}, cgroup ${data.cgroup || '?'}`),
+    h('div', { class: 'tiles' }, tile(number(data.task.cpu_pct) + ' %', 'CPU', 'cpu'), tile(number(data.task.wait_pct) + ' %', 'waited', 'wait'), tile(String(data.task.cpu ?? '?'), 'last on CPU'), tile(data.limits.cpuset ?? '?', 'CPUs allowed by its cgroup')),
+    h('p', {}, 'Belongs to: ', data.task.kernel ? 'the kernel' : data.owner ? ownerLink(data.owner) : '?'),
+    seen ? chart(seen.points, [[1, 'CPU', 'cpu'], [2, 'waited', 'wait']], 'percent of one CPU') : null,
+    h('p', { class: 'sub' }, 'The line begins when this page was opened and the task was among the busiest 200. "evenkeel why pid:' + data.task.tgid + '" says where its time goes.'),
+    data.siblings.length ? [h('h2', {}, 'Other threads of the process'), taskTable(data.siblings)] : null];
+}
+
+function route() {
+  const [, name = '', arg = ''] = location.hash.split('/');
+  return { name, arg: Number(arg) };
+}
+
+/// Draws the page anew; the focus stays where it was.
+function draw() {
+  if (!live || live.at_ms === null) return;
+  const { name, arg } = route(), focus = document.activeElement?.getAttribute('data-key');
+  let body;
+  if (name === 'owner' || name === 'task') {
+    const shown = detail.key === name + arg && detail.data;
+    body = !shown ? [h('p', {}, 'Looking …')] : name === 'owner' ? ownerPage(detail.data) : taskPage(detail.data);
+  } else {
+    body = (pages[name] || pages[''])[1]();
+  }
+  // Who types in a field is not interrupted.
+  if (document.activeElement?.tagName === 'INPUT' && main.contains(document.activeElement) && document.activeElement.type !== 'button') return;
+  const scrolled = [...main.querySelectorAll('.wide')].map(box => box.scrollLeft);
+  main.replaceChildren(...body.flat(9).filter(Boolean));
+  main.querySelectorAll('.wide').forEach((box, at) => { box.scrollLeft = scrolled[at] || 0; });
+  if (focus) main.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+  document.title = (main.querySelector('h1')?.textContent ?? '') + ' · evenkeel';
+  document.getElementById('host').textContent = `${live.host.name}, ${live.host.cpus} CPUs, Linux ${live.host.kernel}`;
+  const shown = Object.entries(pages).filter(([key]) => key !== 'loop' || live.loop);
+  document.getElementById('nav').replaceChildren(...shown.map(([key, [title]]) => h('a', { href: '#/' + key, 'data-key': 'nav' + key, 'aria-current': key === name ? 'page' : null }, title)));
+  if (focus?.startsWith('nav')) document.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+  main.dataset.page = name + (arg || '');
+}
+
+async function ask(path) {
+  const answer = await fetch(path, { cache: 'no-store' });
+  if (!answer.ok) throw new Error((await answer.text()).trim() || 'status ' + answer.status);
+  return answer.json();
+}
+async function askPast() {
+  const span = past.hours * 3600000, from = past.from ? new Date(past.from).getTime() : Date.now() - span;
+  try { past.data = await ask(`api/history?from=${Math.round(from)}&to=${Math.round(from + span)}`); } catch (error) { past.error = error.message; }
+  draw();
+}
+async function askFindings() {
+  if (Date.now() - findings.at < 60000) return;
+  findings.at = Date.now();
+  try { findings.data = await ask('api/findings'); findings.error = null; } catch (error) { findings.error = error.message; }
+  draw();
+}
+async function askDetail() {
+  const { name, arg } = route();
+  if (name !== 'owner' && name !== 'task') return;
+  const data = await ask(name === 'owner' ? 'api/owner?number=' + arg : 'api/task?tid=' + arg);
+  detail = { key: name + arg, data };
+}
+
+/// Tasks as seen in the last looks, for the map and their lines.
+function remember() {
+  for (const task of live.tasks) {
+    const key = task.tid + ' ' + task.start;
+    const row = lately.get(key) || { tid: task.tid, start: task.start, by: new Map(), ran: 0, looks: 0, points: [] };
+    if (row.at === live.at_ms) continue;
+    Object.assign(row, { comm: task.comm, at: live.at_ms });
+    row.points.push([live.at_ms, task.cpu_pct, task.wait_pct]);
+    if (row.points.length > 900) row.points.shift();
+    if (task.cpu !== null) row.by.set(task.cpu, (row.by.get(task.cpu) || 0) + task.cpu_pct);
+    row.looks++;
+    row.ran += task.cpu_pct;
+    if (row.looks >= 60) {
+      row.by.forEach((sum, cpu) => row.by.set(cpu, sum / 2));
+      row.looks /= 2;
+      row.ran /= 2;
+    }
+    lately.set(key, row);
+  }
+  for (const [key, row] of lately) if (live.at_ms - row.at > 120000) lately.delete(key);
+}
+
+async function update() {
+  const state = document.getElementById('state');
+  try {
+    const since = series.length ? series.at(-1)[0] : 0;
+    const [now, timeline] = await Promise.all([ask('api/live'), ask('api/timeline?since=' + since)]);
+    live = now;
+    if (live.at_ms === null) { state.textContent = 'starting'; return; }
+    series = series.concat(timeline.moments.filter(moment => moment[0] > since)).slice(-900);
+    marks = timeline.marks;
+    remember();
+    await askDetail();
+    state.textContent = time(live.at_ms);
+    draw();
+  } catch (error) {
+    state.textContent = 'no answer: ' + error.message;
+  }
+}
+async function rounds() {
+  if (!paused && !document.hidden) await update();
+  // The next question comes when this one is answered: a slow server is not asked more.
+  setTimeout(rounds, Math.max(1000, (live?.interval_s ?? 1) * 1000));
+}
+async function turned() {
+  const { name } = route();
+  if (name === 'past' && !past.data) askPast();
+  if (name === 'findings') askFindings();
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+  try { await askDetail(); } catch (error) { document.getElementById('state').textContent = 'no answer: ' + error.message; }
+  draw();
+}
+const pause = document.getElementById('pause');
+pause.addEventListener('click', () => {
+  paused = !paused;
+  pause.setAttribute('aria-pressed', String(paused));
+  pause.textContent = paused ? 'Go on' : 'Pause';
+});
+addEventListener('hashchange', turned);
+addEventListener('resize', draw);
+document.querySelector('.skip').addEventListener('click', event => { event.preventDefault(); main.focus(); });
+rounds().then(turned);

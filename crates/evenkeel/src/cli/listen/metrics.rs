@@ -1,0 +1,318 @@
+//! `/metrics`.
+
+use evenkeel_agent::cost;
+use evenkeel_base::run::{Effect, EffectNow, GuaranteeStatus};
+use evenkeel_base::{Histogram, Observation};
+
+use super::board::Board;
+use super::expose::{Kind, Page};
+use super::owners::{self, Key, Owner, Use};
+
+/// The page in the format that the scraper accepts: content type and text.
+pub fn page(board: &Board, accept: &str) -> (&'static str, String) {
+    let mut page = Page::new(accept);
+    host(&mut page, board);
+    owners(&mut page, board);
+    gauges(&mut page, board);
+    the_loop(&mut page, board);
+    own(&mut page, board);
+    page.finish()
+}
+
+fn host(page: &mut Page, board: &Board) {
+    let seen = board.observation.as_deref();
+    page.gauge("evenkeel_host_cpus", "CPUs online", seen.map(|o| f64::from(o.host.cpus)));
+    page.gauge(
+        "evenkeel_host_tasks",
+        "Threads seen, the kernel's included",
+        seen.map(|o| o.tasks.len() as f64),
+    );
+    page.gauge(
+        "evenkeel_host_busy_percent",
+        "CPU used, percent of one CPU",
+        seen.map(|seen| seen.host.busy_pct),
+    );
+    page.gauge(
+        "evenkeel_host_steal_percent",
+        "CPU taken by the hypervisor, percent of one CPU",
+        seen.and_then(|seen| seen.host.steal_pct),
+    );
+    for (name, help, pick) in [
+        ("evenkeel_host_cpu_busy_seconds_total", "CPU used, by CPU, since evenkeel watches", 0),
+        (
+            "evenkeel_host_cpu_stolen_seconds_total",
+            "CPU taken by the hypervisor, by CPU, since evenkeel watches",
+            1,
+        ),
+    ] {
+        let mut family = page.family(name, Kind::Counter, help);
+        for (cpu, sums) in board.cpus.iter() {
+            family.value(&[("cpu", &cpu.to_string())], [Some(sums.0), sums.1][pick]);
+        }
+    }
+    if let Some(seen) = seen {
+        isolated(page, seen);
+    }
+}
+
+/// Tasks that share a CPU which was isolated for one.
+fn isolated(page: &mut Page, seen: &Observation) {
+    let help =
+        "Threads but the kernel's that ran on an isolated CPU in the last interval; more than 1 share it";
+    let mut family = page.family("evenkeel_isolated_cpu_tasks", Kind::Gauge, help);
+    for cpu in seen.topology.isolated.iter() {
+        let ran = seen.tasks.iter().filter(|t| t.cpu == Some(cpu) && t.cpu_pct > 0.0 && !t.kernel_thread);
+        family.value(&[("cpu", &cpu.to_string())], Some(ran.count() as f64));
+    }
+}
+
+/// Labels as cAdvisor has them.
+fn labels(key: &Key) -> [(&'static str, &str); 4] {
+    [
+        ("namespace", key.namespace.as_str()),
+        ("pod", key.pod.as_str()),
+        ("container", key.name.as_str()),
+        ("id", key.path.as_str()),
+    ]
+}
+
+fn owners(page: &mut Page, board: &Board) {
+    type Pick = fn(&Use) -> Option<f64>;
+    let counters: [(&str, &str, Pick); 4] = [
+        ("evenkeel_cpu_seconds_total", "CPU got since evenkeel watches", |used| Some(used.cpu)),
+        (
+            "evenkeel_cpu_wait_seconds_total",
+            "Time runnable without a CPU, summed over threads, throttled time included",
+            |used| used.wait,
+        ),
+        (
+            "evenkeel_cpu_throttled_seconds_total",
+            "Time its run queues were held back by a quota, summed over CPUs",
+            |used| used.throttled,
+        ),
+        (
+            "evenkeel_cpu_stolen_seconds_total",
+            "Steal of the CPUs it ran on, divided among those who ran there by what they ran (an estimate)",
+            |used| used.stolen,
+        ),
+    ];
+    let by_cgroup = || board.owners.iter().filter(|owner| owner.key.kind != owners::Kind::Vm);
+    for (name, help, pick) in counters {
+        let mut family = page.family(name, Kind::Counter, help);
+        by_cgroup().for_each(|owner| family.value(&labels(&owner.key), pick(&owner.total)));
+    }
+    let help = "Lengths of waits for a CPU, throttled time left out, each counted in the kernel";
+    let mut family = page.family("evenkeel_runqueue_wait_seconds", Kind::Histogram, help);
+    for owner in by_cgroup() {
+        if let Some((waits, seconds)) = &owner.waits {
+            let counts = cumulated(waits);
+            family.histogram(&labels(&owner.key), &counts, waits.total(), *seconds);
+        }
+    }
+    let help = "Time a victim's threads were runnable while the culprit had their CPU";
+    let mut family = page.family("evenkeel_cpu_blame_seconds_total", Kind::Counter, help);
+    for ((victim, culprit), seconds) in &board.owners.blame {
+        family.value(&[("victim", victim), ("culprit", culprit)], Some(*seconds));
+    }
+    let vms = || board.owners.iter().filter(|owner| owner.key.kind == owners::Kind::Vm);
+    let ready: fn(&Owner) -> Option<f64> =
+        |owner| owner.total.wait.map(|wait| (wait - owner.total.throttled.unwrap_or(0.0)).max(0.0));
+    type OfOwner = fn(&Owner) -> Option<f64>;
+    let machines: [(&str, &str, OfOwner); 3] = [
+        ("evenkeel_vm_cpu_seconds_total", "CPU got by a virtual machine", |owner| Some(owner.total.cpu)),
+        (
+            "evenkeel_vm_cpu_ready_seconds_total",
+            "CPU Ready: time its threads were runnable without a CPU, throttled time left out",
+            ready,
+        ),
+        ("evenkeel_vm_cpu_throttled_seconds_total", "Time it was held back by a quota", |owner| {
+            owner.total.throttled
+        }),
+    ];
+    for (name, help, pick) in machines {
+        let mut family = page.family(name, Kind::Counter, help);
+        vms().for_each(|owner| family.value(&[("vm", &owner.key.name)], pick(owner)));
+    }
+    page.gauge(
+        "evenkeel_owners",
+        "Containers, services and virtual machines told apart",
+        Some(board.owners.count() as f64),
+    );
+}
+
+/// Upper bounds of the classic histogram: every second power of two from 1.024 us to 17.2 s, so that the kernel's counts
+/// need no interpolation.
+const OCTAVES: std::ops::RangeInclusive<u32> = 10..=34;
+
+fn cumulated(waits: &Histogram) -> Vec<(f64, u64)> {
+    let counts: Vec<(u8, u64)> = waits.clone().into();
+    let below = |octave: u32| {
+        counts.iter().filter(|(bucket, _)| u32::from(*bucket) / 4 < octave).map(|(_, count)| count).sum()
+    };
+    OCTAVES.step_by(2).map(|octave| ((1_u64 << octave) as f64 / 1e9, below(octave))).collect()
+}
+
+/// Rates of the last interval: older than the counters, and kept beside them.
+fn gauges(page: &mut Page, board: &Board) {
+    let pods = board.observation.as_deref().map(pods).unwrap_or_default();
+    type Pick = fn(&Use) -> Option<f64>;
+    let rates: [(&str, &str, Pick); 3] = [
+        ("evenkeel_cpu_percent", "CPU got, percent of one CPU", |now| Some(now.cpu)),
+        ("evenkeel_wait_percent", "Time runnable without a CPU, percent, summed over tasks", |now| now.wait),
+        ("evenkeel_throttled_percent", "Time held back by a quota, percent", |now| now.throttled),
+    ];
+    for (name, help, pick) in rates {
+        let mut family = page.family(name, Kind::Gauge, help);
+        for owner in
+            board.owners.iter().filter(|o| matches!(o.key.kind, owners::Kind::Container | owners::Kind::Vm))
+        {
+            let Key { kind, name, .. } = &owner.key;
+            let labels = [("kind", kind.name()), ("name", name), ("pod", &pod_title(&owner.key))];
+            family.value(&labels, pick(&owner.now));
+        }
+        for (pod, now) in &pods {
+            family.value(&[("kind", "pod"), ("name", pod), ("pod", pod)], pick(now));
+        }
+    }
+}
+
+fn pod_title(key: &Key) -> String {
+    match (key.namespace.as_str(), key.pod.as_str()) {
+        ("", pod) => pod.to_owned(),
+        (namespace, pod) => format!("{namespace}/{pod}"),
+    }
+}
+
+/// Pods by name, with their rates.
+pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
+    let group = |at: Option<u32>| at.and_then(|at| observation.groups.get(at as usize));
+    let mut pods: Vec<(String, Use)> = observation
+        .pods
+        .iter()
+        .take(owners::MOST)
+        .map(|pod| {
+            let name =
+                pod.namespace.as_ref().map_or_else(|| pod.name.clone(), |ns| format!("{ns}/{}", pod.name));
+            let group = group(pod.group);
+            let cpu = group.and_then(|group| group.cpu_pct).unwrap_or(0.0);
+            (name, Use { cpu, throttled: group.and_then(|g| g.throttled_pct), ..Use::default() })
+        })
+        .collect();
+    let mut ran = vec![0.0; pods.len()];
+    for task in &observation.tasks {
+        let Some(at) = task.pod.map(|at| at as usize).filter(|at| *at < pods.len()) else { continue };
+        ran[at] += task.cpu_pct;
+        if let Some(wait) = task.wait_pct {
+            *pods[at].1.wait.get_or_insert(0.0) += wait;
+        }
+    }
+    for ((_, now), ran) in pods.iter_mut().zip(ran) {
+        now.cpu = now.cpu.max(ran);
+    }
+    pods
+}
+
+/// What a loop did, beside which this is served.
+fn the_loop(page: &mut Page, board: &Board) {
+    let governor = board.governor.as_ref().filter(|governor| governor.group.is_some());
+    let limit = governor.and_then(|governor| governor.limit_pct.or(governor.found_pct));
+    page.gauge(
+        "evenkeel_cpu_limit_percent",
+        "Limit of the scope against stolen CPU, percent of one CPU",
+        limit,
+    );
+    let stolen = governor.map(|governor| governor.stolen_s);
+    page.gauge(
+        "evenkeel_scope_stolen_seconds",
+        "CPU stolen of what the scope wanted since the run began",
+        stolen,
+    );
+    let effect = |pick: fn(&EffectNow) -> Option<Effect>| board.effect.as_ref().and_then(pick);
+    let cpu = effect(|now| now.cpu_pct);
+    page.gauge("evenkeel_effect_cpu_percent", "CPU got more than under the baseline", cpu.map(|e| e.value));
+    page.gauge("evenkeel_effect_cpu_percent_low", "Lower end of its interval", cpu.and_then(|e| e.low));
+    page.gauge("evenkeel_effect_cpu_percent_high", "Upper end of its interval", cpu.and_then(|e| e.high));
+    let wait = effect(|now| now.wait_p99_ms);
+    let seconds = |ms: f64| ms / 1e3;
+    let longer = "99th percentile of waits longer than under the baseline";
+    page.gauge("evenkeel_effect_wait_p99_seconds", longer, wait.map(|e| seconds(e.value)));
+    let end = |pick: fn(Effect) -> Option<f64>| wait.and_then(pick).map(seconds);
+    page.gauge("evenkeel_effect_wait_p99_seconds_low", "Lower end of its interval", end(|e| e.low));
+    page.gauge("evenkeel_effect_wait_p99_seconds_high", "Upper end of its interval", end(|e| e.high));
+    let since = cpu.map(|e| e.since_ns as f64 / 1e9);
+    page.gauge("evenkeel_effect_since_timestamp_seconds", "Since when the effect is measured", since);
+    let blocks = board.effect.as_ref().map(|now| now.blocks as f64);
+    page.gauge("evenkeel_effect_blocks", "Blocks under the baseline; 0: as measured at the decision", blocks);
+    let share = effect(|now| now.holdout_share).map(|e| e.value);
+    page.gauge("evenkeel_holdout_share_ratio", "Share of the time under the baseline", share);
+    guarantees(page, &board.guarantees);
+    if let Some(settings) = &board.settings {
+        page.counter("evenkeel_trials_total", "Trials held", Some(board.trials as f64));
+        let help = "Trials after which settings of ours were in force";
+        page.counter("evenkeel_trials_kept_total", help, Some(board.kept as f64));
+        page.counter(
+            "evenkeel_changes_reverted_total",
+            "Changes in force that were taken back",
+            Some(board.reverted as f64),
+        );
+        page.family("evenkeel_settings_in_force", Kind::Gauge, "Which settings are in force")
+            .value(&[("name", settings)], Some(1.0));
+    }
+}
+
+fn guarantees(page: &mut Page, guarantees: &[GuaranteeStatus]) {
+    type Pick = fn(&GuaranteeStatus) -> Option<f64>;
+    let gauges: [(&str, &str, Pick); 6] = [
+        ("evenkeel_guarantee_promised_percent", "CPU promised, percent of one CPU", |g| g.promised_pct),
+        ("evenkeel_guarantee_got_percent", "CPU got in the last second, percent of one CPU", |g| g.got_pct),
+        ("evenkeel_guarantee_wait_p99_seconds", "99th percentile of waits for a CPU", |g| {
+            g.wait_p99_ms.map(|ms| ms / 1e3)
+        }),
+        ("evenkeel_guarantee_broken_minutes_day", "Minutes broken in the last day", |g| g.broken_min_day),
+        ("evenkeel_guarantee_kept", "1 if the promise is kept, 0 if it is broken or refused", |g| {
+            match g.state.as_str() {
+                "kept" | "at risk" => Some(1.0),
+                "broken" | "refused" => Some(0.0),
+                _ => None,
+            }
+        }),
+        (
+            "evenkeel_guarantee_rate_short_percent",
+            "Missing of the rate, percent of one CPU; 0 if it is not",
+            |g| g.as_rate.as_ref().map(|_| g.rate_short_pct.unwrap_or(0.0)),
+        ),
+    ];
+    for (name, help, pick) in gauges {
+        let mut family = page.family(name, Kind::Gauge, help);
+        guarantees.iter().for_each(|promise| family.value(&[("name", &promise.name)], pick(promise)));
+    }
+}
+
+fn own(page: &mut Page, board: &Board) {
+    page.counter("evenkeel_self_cpu_seconds_total", "CPU time of evenkeel itself", cost::cpu_seconds());
+    let bytes = cost::resident().map(|bytes| bytes as f64);
+    page.gauge("evenkeel_self_resident_bytes", "Memory of evenkeel itself", bytes);
+    let seen = board.observation.as_deref().map(|seen| seen.wall_ns as f64 / 1e9);
+    page.gauge("evenkeel_observed_timestamp_seconds", "When the host was last looked at", seen);
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    page.family("evenkeel_build_info", Kind::Gauge, "Version of evenkeel").value(&version, Some(1.0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_the_histogram_are_exact() {
+        let mut waits = Histogram::default();
+        // 1.023 us is below the first bound, 1.024 us is not; 20 s is beyond the last.
+        for ns in [1023, 1024, 5_000_000, 20_000_000_000] {
+            waits.add(ns);
+        }
+        let counts = cumulated(&waits);
+        assert_eq!(counts.first(), Some(&(1.024e-6, 1)));
+        assert_eq!(counts[1].1, 2);
+        assert_eq!(counts.last().map(|(_, count)| *count), Some(3));
+        assert!(counts.windows(2).all(|pair| pair[0].1 <= pair[1].1 && pair[0].0 < pair[1].0));
+    }
+}

@@ -1,0 +1,315 @@
+//! Containers, services (cgroups of tasks in no container) and virtual machines: what each used since the page's server
+//! began, and over the last interval. Bounded: whoever comes when there is no room is counted under `other`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use evenkeel_base::{Histogram, Observation};
+
+/// Owners told apart. One keeps its place until it is gone.
+pub const MOST: usize = 500;
+/// Pairs of victim and culprit told apart.
+pub const PAIRS: usize = 200;
+/// Time from which on a pair is worth a place, seconds.
+const WORTH_S: f64 = 0.1;
+/// Who came when there was no room, as a name.
+pub const OTHER: &str = "other";
+
+/// What an owner is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Container of a runtime.
+    Container,
+    /// cgroup with tasks that are in no container and no virtual machine.
+    Service,
+    /// Virtual machine.
+    Vm,
+    /// Everybody for whom there was no room.
+    Other,
+}
+
+impl Kind {
+    /// As documents have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Container => "container",
+            Self::Service => "service",
+            Self::Vm => "vm",
+            Self::Other => OTHER,
+        }
+    }
+}
+
+/// Who it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub kind: Kind,
+    /// Empty outside Kubernetes.
+    pub namespace: String,
+    /// Empty outside Kubernetes.
+    pub pod: String,
+    /// Container or virtual machine; empty for a service.
+    pub name: String,
+    /// Path of its cgroup below the cpu controller's mount; empty when not known.
+    pub path: String,
+}
+
+impl Key {
+    fn other() -> Self {
+        let empty = String::new;
+        Self { kind: Kind::Other, namespace: empty(), pod: empty(), name: OTHER.to_owned(), path: empty() }
+    }
+
+    /// For people: `namespace/pod/container`, the virtual machine's name, or the cgroup's path.
+    pub fn title(&self) -> String {
+        match self.kind {
+            Kind::Service => self.path.clone(),
+            _ if self.pod.is_empty() => self.name.clone(),
+            _ if self.namespace.is_empty() => format!("{}/{}", self.pod, self.name),
+            _ => format!("{}/{}/{}", self.namespace, self.pod, self.name),
+        }
+    }
+}
+
+/// Times, seconds, or rates, percent of one CPU. What is not known is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Use {
+    pub cpu: f64,
+    pub wait: Option<f64>,
+    pub throttled: Option<f64>,
+    pub stolen: Option<f64>,
+}
+
+fn add(sum: &mut Option<f64>, part: Option<f64>) {
+    if let Some(part) = part {
+        *sum = Some(sum.unwrap_or(0.0) + part);
+    }
+}
+
+impl Use {
+    fn add(&mut self, part: &Self, factor: f64) {
+        let times = |part: Option<f64>| part.map(|part| part * factor);
+        self.cpu += part.cpu * factor;
+        add(&mut self.wait, times(part.wait));
+        add(&mut self.throttled, times(part.throttled));
+        add(&mut self.stolen, times(part.stolen));
+    }
+}
+
+/// An owner.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// Its number on pages: never used again.
+    pub number: u32,
+    pub key: Key,
+    /// Seconds since counting began.
+    pub total: Use,
+    /// Percent of one CPU in the last interval.
+    pub now: Use,
+    /// Threads at its end.
+    pub tasks: u32,
+    /// Lengths of its waits and their sum, seconds, where they are counted one by one.
+    pub waits: Option<(Histogram, f64)>,
+    seen: u64,
+}
+
+/// All of them.
+#[derive(Debug, Clone, Default)]
+pub struct Owners {
+    by_key: BTreeMap<Key, Owner>,
+    numbers: u32,
+    rounds: u64,
+    /// By task of the last observation, which it is in.
+    pub of_task: Vec<Option<u32>>,
+    /// Time by victim and culprit, seconds.
+    pub blame: BTreeMap<(String, String), f64>,
+    small: HashMap<(String, String), f64>,
+    /// Whether anybody counts who ran while others waited.
+    pub blames: bool,
+}
+
+impl Owners {
+    /// In the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &Owner> {
+        self.by_key.values()
+    }
+
+    /// The one with this number.
+    pub fn numbered(&self, number: u32) -> Option<&Owner> {
+        self.iter().find(|owner| owner.number == number)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Adds an interval; who is gone is forgotten.
+    pub fn observe(&mut self, observation: &Observation) {
+        self.rounds += 1;
+        let (keys, places) = keys(observation);
+        let uses = uses(observation, &places, keys.len());
+        let mut numbers = Vec::with_capacity(keys.len());
+        for (key, (now, tasks)) in keys.into_iter().zip(uses) {
+            let full = self.by_key.len() >= MOST && !self.by_key.contains_key(&key);
+            let key = if full { Key::other() } else { key };
+            let (rounds, next) = (self.rounds, &mut self.numbers);
+            let owner = self.by_key.entry(key).or_insert_with_key(|key| {
+                *next += 1;
+                Owner {
+                    number: *next,
+                    key: key.clone(),
+                    total: Use::default(),
+                    now: Use::default(),
+                    tasks: 0,
+                    waits: None,
+                    seen: 0,
+                }
+            });
+            if owner.seen != rounds {
+                (owner.now, owner.tasks, owner.seen) = (Use::default(), 0, rounds);
+            }
+            owner.now.add(&now, 1.0);
+            owner.tasks += tasks;
+            owner.total.add(&now, observation.interval_s / 100.0);
+            numbers.push(owner.number);
+        }
+        // `other` never goes: its counters are of many.
+        self.by_key.retain(|key, owner| {
+            if owner.seen != self.rounds {
+                (owner.now, owner.tasks) = (Use::default(), 0);
+            }
+            owner.seen == self.rounds || key.kind == Kind::Other
+        });
+        self.of_task =
+            places.into_iter().map(|place| place.and_then(|at| numbers.get(at as usize).copied())).collect();
+    }
+
+    /// Adds waits that ended, by the owner's title, with their sum in seconds.
+    pub fn add_waits(&mut self, title: &str, waits: &Histogram, seconds: f64) {
+        if let Some(owner) = self.by_key.values_mut().find(|owner| owner.key.title() == title) {
+            let (sum, time) = owner.waits.get_or_insert_with(Default::default);
+            sum.merge(waits);
+            *time += seconds;
+        }
+    }
+
+    /// Adds time that a victim waited while a culprit ran. A pair gets a place of its own once it is worth one, and keeps it.
+    pub fn add_blame(&mut self, victim: &str, culprit: &str, seconds: f64) {
+        let pair = (victim.to_owned(), culprit.to_owned());
+        if let Some(sum) = self.blame.get_mut(&pair) {
+            *sum += seconds;
+            return;
+        }
+        if self.small.len() >= 10 * PAIRS {
+            self.small.clear();
+        }
+        let small = self.small.entry(pair.clone()).or_default();
+        *small += seconds;
+        if *small >= WORTH_S && self.blame.len() < PAIRS {
+            self.small.remove(&pair);
+            self.blame.insert(pair, seconds);
+        } else {
+            *self.blame.entry((OTHER.to_owned(), OTHER.to_owned())).or_default() += seconds;
+        }
+    }
+}
+
+/// Pod's namespace and name.
+fn pod(observation: &Observation, index: Option<u32>) -> (String, String) {
+    let pod = index.and_then(|at| observation.pods.get(at as usize));
+    pod.map_or_else(Default::default, |pod| (pod.namespace.clone().unwrap_or_default(), pod.name.clone()))
+}
+
+/// Whose an observation's tasks are: the owners, and for each task which it is in.
+fn keys(observation: &Observation) -> (Vec<Key>, Vec<Option<u32>>) {
+    let path = |group: Option<u32>| {
+        group.and_then(|at| observation.groups.get(at as usize)).map_or_else(String::new, |g| g.path.clone())
+    };
+    let mut keys = Vec::new();
+    for container in &observation.containers {
+        let (namespace, pod) = pod(observation, container.pod);
+        let name = container.name.clone();
+        keys.push(Key { kind: Kind::Container, namespace, pod, name, path: path(container.group) });
+    }
+    let vms = keys.len() as u32;
+    for vm in &observation.vms {
+        let (name, empty) = (vm.name.clone(), String::new);
+        keys.push(Key { kind: Kind::Vm, namespace: empty(), pod: empty(), name, path: path(vm.group) });
+    }
+    let mut services: Vec<Option<u32>> = vec![None; observation.groups.len()];
+    let mut places = Vec::with_capacity(observation.tasks.len());
+    for task in &observation.tasks {
+        places.push(match (task.vm, task.container, task.group) {
+            (Some(vm), _, _) => Some(vms + vm),
+            (_, Some(container), _) => Some(container),
+            (_, _, Some(group)) if !task.kernel_thread => services.get_mut(group as usize).map(|service| {
+                *service.get_or_insert_with(|| {
+                    let empty = String::new;
+                    let path = path(Some(group));
+                    keys.push(Key {
+                        kind: Kind::Service,
+                        namespace: empty(),
+                        pod: empty(),
+                        name: empty(),
+                        path,
+                    });
+                    keys.len() as u32 - 1
+                })
+            }),
+            _ => None,
+        });
+    }
+    (keys, places)
+}
+
+/// What each used in the interval, and how many threads it has.
+fn uses(observation: &Observation, places: &[Option<u32>], owners: usize) -> Vec<(Use, u32)> {
+    let mut uses = vec![(Use::default(), 0); owners];
+    // Steal is a CPU's: it is divided among those who ran there, by what they ran.
+    let top = observation.host.per_cpu.iter().map(|cpu| cpu.cpu as usize + 1).max().unwrap_or(0);
+    let mut ran = vec![0.0; top];
+    for task in &observation.tasks {
+        if let Some(ran) = task.cpu.and_then(|cpu| ran.get_mut(cpu as usize)) {
+            *ran += task.cpu_pct;
+        }
+    }
+    let mut steal = vec![None; top];
+    for cpu in &observation.host.per_cpu {
+        steal[cpu.cpu as usize] = cpu.steal_pct;
+    }
+    for (task, place) in observation.tasks.iter().zip(places) {
+        let Some((sum, tasks)) = place.and_then(|at| uses.get_mut(at as usize)) else { continue };
+        *tasks += 1;
+        sum.cpu += task.cpu_pct;
+        add(&mut sum.wait, task.wait_pct);
+        let cpu = task.cpu.map(|cpu| cpu as usize);
+        if let Some(stolen) = cpu.and_then(|cpu| *steal.get(cpu)?) {
+            let all = cpu.and_then(|cpu| ran.get(cpu).copied()).unwrap_or(0.0);
+            let part = if all > 0.0 { stolen * task.cpu_pct / all } else { 0.0 };
+            add(&mut sum.stolen, Some(part));
+        }
+    }
+    for ended in &observation.exited {
+        if let Some((sum, _)) = ended.container.and_then(|at| uses.get_mut(at as usize)) {
+            sum.cpu += ended.cpu_pct;
+            add(&mut sum.wait, Some(ended.wait_pct));
+        }
+    }
+    let group = |at: Option<u32>| at.and_then(|at| observation.groups.get(at as usize));
+    let owned =
+        observation.containers.iter().map(|c| c.group).chain(observation.vms.iter().map(|vm| vm.group));
+    for ((sum, _), group) in uses.iter_mut().zip(owned.map(group)) {
+        // The cgroup's own counter has what ended in between, too.
+        sum.cpu = group.and_then(|group| group.cpu_pct).map_or(sum.cpu, |pct| pct.max(sum.cpu));
+        sum.throttled = group.and_then(|group| group.throttled_pct);
+    }
+    for (task, place) in observation.tasks.iter().zip(places) {
+        let services = observation.containers.len() + observation.vms.len();
+        if let Some(at) = place.filter(|at| *at as usize >= services)
+            && let Some((sum, _)) = uses.get_mut(at as usize)
+        {
+            sum.throttled = group(task.group).and_then(|group| group.throttled_pct);
+        }
+    }
+    uses
+}

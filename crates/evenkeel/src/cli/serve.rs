@@ -1,0 +1,177 @@
+//! `evenkeel serve`: watches the host and shows it, as long as it runs; changes nothing.
+
+mod blame;
+mod privileges;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use evenkeel_kernfs::Root;
+use evenkeel_observe::{Detail, Observer, ObserverOptions};
+use evenkeel_store::{Limits, Recorder};
+
+use super::listen::access::{self, TokenArgs};
+use super::listen::{Served, Server};
+use super::notify::Notifier;
+use super::ps::MIN_INTERVAL;
+use super::{Failure, Global, Outcome, stop};
+
+/// Watch this host and show it: a dashboard, /metrics for Prometheus, /healthz, and the history for later.
+///
+/// Changes nothing and needs no journal. Of root's capabilities it keeps those to load BPF programs and to read; without
+/// root it shows what anybody may read. It ends on SIGTERM and Ctrl-C with status 0. It listens on addresses of this host
+/// alone: what other hosts may ask must be encrypted on the way, which is a proxy's task (docs/serve.md).
+///
+/// Example: evenkeel serve --listen 127.0.0.1:9190
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where the pages are served; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9190")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    token: TokenArgs,
+    /// Time between two looks.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
+    interval: Duration,
+    /// Count every wait for a CPU in the kernel, and who ran meanwhile: histograms by container and the matrix of victims
+    /// and culprits. Costs some 0.3 us a context switch, and 3 s of CPU every ten minutes.
+    #[arg(long)]
+    blame: bool,
+    /// Keep no history.
+    #[arg(long)]
+    no_history: bool,
+}
+
+/// Longest interval: the host counts as watched while the last look is not much older.
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
+/// How soon a signal is seen.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How often it is asked whether a `run` writes the history.
+const ASK: Duration = Duration::from_secs(5);
+
+pub fn run(global: &Global, args: Args) -> Outcome {
+    if args.interval < MIN_INTERVAL || args.interval > MAX_INTERVAL {
+        let why = format!("--interval {:?}: from {MIN_INTERVAL:?} to {MAX_INTERVAL:?}", args.interval);
+        return Err(Failure::Usage(anyhow!(why)));
+    }
+    if global.root.is_some() {
+        let why = "serve watches this host as it runs; `evenkeel ps --root` shows a tree";
+        return Err(Failure::Usage(anyhow!(why)));
+    }
+    stop::on_signals()?;
+    // The address first: a port below 1024 takes a capability that is not kept.
+    let listener = access::open(args.listen, &args.token)?;
+    let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
+    let sampling = global.sampling.unwrap_or_default();
+    let types = args.blame.then(evenkeel_bpf::load::kernel_types);
+    let options = ObserverOptions { sampling, ..ObserverOptions::default() };
+    let mut observer =
+        Observer::new(&Root::host(), options).map_err(|error| Failure::Cannot(error.into()))?;
+    let served = Served {
+        state_dir: global.state_dir.clone(),
+        sampling,
+        fresh: Duration::from_secs(10) + 3 * args.interval,
+    };
+    let server = Server::start(listener, served)?;
+    tell(&server, &format!("capabilities kept: {kept}"));
+    let mut blame = args.blame.then(|| blame::Blame::start(&server)).flatten();
+    drop(types);
+    let mut history = History::open(global, args.no_history);
+    let notifier = Notifier::from_env();
+    notifier.ready("watching");
+    let ended = watch(&mut observer, &server, &mut history, &mut blame, (args.interval, &notifier));
+    notifier.stopping("ending");
+    history.recorder.flush();
+    ended?;
+    if stop::panicked() {
+        return Err(Failure::Cannot(anyhow!("ended by an internal error")));
+    }
+    Ok(0)
+}
+
+/// Says something once, here and on the pages.
+fn tell(server: &Server, note: &str) {
+    say!("evenkeel: {note}");
+    server.note(note);
+}
+
+fn watch(
+    observer: &mut Observer,
+    server: &Server,
+    history: &mut History<'_>,
+    blame: &mut Option<blame::Blame>,
+    (interval, notifier): (Duration, &Notifier),
+) -> Result<(), Failure> {
+    let cannot = |error: evenkeel_observe::ObserveError| Failure::Cannot(error.into());
+    let mut before = observer.sample().map_err(cannot)?;
+    let mut next = Instant::now() + interval;
+    while !stop::requested() {
+        notifier.alive();
+        let now = Instant::now();
+        if now < next {
+            std::thread::sleep((next - now).min(PATIENCE));
+            continue;
+        }
+        // A host that slept, or was too busy, is not made up for.
+        next = (next + interval).max(now);
+        let after = observer.sample().map_err(cannot)?;
+        let observation = observer.observe(&before, &after, &Detail::None).map_err(cannot)?;
+        let (observation, notices) = server.observe(observation);
+        notices.iter().for_each(|notice| say!("evenkeel: {notice}"));
+        history.add(&after, &observation, server);
+        if let Some(at_work) = blame
+            && !at_work.look(observer, &observation, server)
+        {
+            *blame = None;
+        }
+        if let Some(note) = observer.take_note() {
+            tell(server, &note);
+        }
+        before = after;
+    }
+    Ok(())
+}
+
+/// The history, while nobody else writes it.
+struct History<'a> {
+    recorder: Recorder,
+    global: &'a Global,
+    asked: Option<Instant>,
+    yields: bool,
+}
+
+impl<'a> History<'a> {
+    fn open(global: &'a Global, off: bool) -> Self {
+        let path = global.state_dir.join(evenkeel_store::FILE_NAME);
+        let recorder = if off { Recorder::off() } else { Recorder::open(&path, Limits::default()) };
+        Self { recorder, global, asked: None, yields: false }
+    }
+
+    fn add(
+        &mut self,
+        sample: &evenkeel_base::Sample,
+        observation: &evenkeel_base::Observation,
+        server: &Server,
+    ) {
+        if self.asked.is_none_or(|asked| asked.elapsed() >= ASK) {
+            self.asked = Some(Instant::now());
+            let holder = evenkeel_actuate::FileMedium::holder(&self.global.state_dir).ok().flatten();
+            let yields = holder.is_some();
+            if yields != self.yields {
+                self.yields = yields;
+                self.recorder.flush();
+                let what = if yields {
+                    "a `run` is at work and writes the history"
+                } else {
+                    "the history is written here again"
+                };
+                tell(server, what);
+            }
+        }
+        if !self.yields {
+            self.recorder.add_sample(sample, Some(observation));
+        }
+        self.recorder.take_notes().iter().for_each(|note| tell(server, note));
+    }
+}

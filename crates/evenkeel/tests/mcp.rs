@@ -1,0 +1,195 @@
+//! `evenkeel mcp`, driven as an assistant's client would.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    state: tempfile::TempDir,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Client {
+    fn start(args: &[&str]) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+            .arg("mcp")
+            .args(args)
+            .env("EVENKEEL_STATE_DIR", state.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut client = Self { child, input, output, state };
+        let hello =
+            client.ask(0, "initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {} }));
+        assert_eq!(hello["result"]["protocolVersion"], "2025-06-18");
+        assert_eq!(hello["result"]["serverInfo"]["name"], "evenkeel");
+        client.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
+        client
+    }
+
+    fn send(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+        let answer = self.read();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    fn call(&mut self, id: u64, name: &str, arguments: Value) -> Value {
+        self.ask(id, "tools/call", json!({ "name": name, "arguments": arguments }))
+    }
+
+    /// Ends standard input, as a client does; the exit status.
+    fn end(&mut self) -> Option<i32> {
+        drop(self.input.take());
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < until, "it did not end with its standard input");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn tools_are_listed_and_answer_with_documents_of_their_schema() {
+    let mut client = Client::start(&[]);
+    let listed = client.ask(1, "tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap().clone();
+    let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ps", "why", "check", "history", "plan"]);
+    let arguments = |name: &str| match name {
+        "ps" => json!({ "interval": "200ms", "by": "container" }),
+        "why" => json!({ "target": "cgroup:/", "for": "1s" }),
+        "check" => json!({ "interval": "200ms" }),
+        "plan" => json!({ "scope": ["comm:no-such-task"] }),
+        _ => json!({}),
+    };
+    for (id, tool) in (2..).zip(&tools) {
+        let name = tool["name"].as_str().unwrap();
+        let answer = client.call(id, name, arguments(name));
+        let result = &answer["result"];
+        assert_eq!(result["isError"], false, "{name}: {answer}");
+        let schema = &tool["outputSchema"]["properties"]["schema"]["const"];
+        assert_eq!(&result["structuredContent"]["schema"], schema, "{name}");
+        let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(text, result["structuredContent"], "{name}");
+    }
+    // Nothing was written: these only read.
+    assert_eq!(std::fs::read_dir(client.state.path()).unwrap().count(), 0);
+    assert_eq!(client.end(), Some(0));
+}
+
+#[test]
+fn malformed_input_is_answered_and_survived() {
+    let mut client = Client::start(&[]);
+    let errors = [
+        ("no json", -32700),
+        ("[]", -32600),
+        ("{\"id\":1}", -32600),
+        ("{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", -32600),
+        ("{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"no/such\"}", -32601),
+        ("{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/call\",\"params\":{\"name\":\"rm\"}}", -32602),
+        ("{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"tools/call\",\"params\":{\"name\":\"run\"}}", -32602),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"tools/call\",\"params\":{\"name\":\"ps\",\"arguments\":{\"root\":\"/\"}}}",
+            -32602,
+        ),
+    ];
+    for (line, code) in errors {
+        client.send(line);
+        let answer = client.read();
+        assert_eq!(answer["error"]["code"], code, "{line}: {answer}");
+    }
+    let long = format!("{{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"{}\"}}", "x".repeat(3 << 20));
+    client.send(&long);
+    assert_eq!(client.read()["error"]["code"], -32700);
+    // A value that the command refuses is the tool's error, not the protocol's.
+    let refused = client.call(7, "ps", json!({ "interval": "soon" }));
+    assert_eq!(refused["result"]["isError"], true);
+    assert!(refused["result"]["content"][0]["text"].as_str().unwrap().contains("exit status 2"), "{refused}");
+    assert_eq!(client.ask(8, "ping", json!({}))["result"], json!({}));
+    assert_eq!(client.end(), Some(0));
+}
+
+#[test]
+fn a_call_ends_when_it_is_cancelled_and_when_standard_input_ends() {
+    let mut client = Client::start(&[]);
+    let long = |id: u64| {
+        let params = json!({ "name": "ps", "arguments": { "interval": "10m" } });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string()
+    };
+    client.send(&long(1));
+    client.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string());
+    assert_eq!(client.read()["id"], 1);
+    let children = |parent: u32| {
+        let list = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+        let threads = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap();
+        let all: String = threads
+            .flatten()
+            .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+            .collect();
+        list.unwrap_or_default() + &all
+    };
+    let pid = client.child.id();
+    let until = Instant::now() + Duration::from_secs(60);
+    while children(pid).trim().is_empty() {
+        assert!(Instant::now() < until, "the call was not started");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}");
+    while !children(pid).trim().is_empty() {
+        assert!(Instant::now() < until, "the cancelled call is still at work");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.send(&long(2));
+    let began = Instant::now();
+    assert_eq!(client.end(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(50));
+}
+
+#[test]
+fn what_acts_is_offered_where_it_is_asked_for() {
+    let mut client = Client::start(&["--apply"]);
+    let listed = client.ask(1, "tools/list", json!({}));
+    let acts: Vec<&str> = listed["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|tool| tool["annotations"]["readOnlyHint"] == false)
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(acts, ["run", "tune"]);
+    let lacking = client.call(2, "run", json!({ "scope": ["pid:1"] }));
+    assert!(lacking["error"]["message"].as_str().unwrap().contains("for is needed"), "{lacking}");
+    let tuned = client.call(3, "tune", json!({ "file": "/no/such/file.toml" }));
+    assert_eq!(tuned["result"]["isError"], true, "{tuned}");
+    assert_eq!(client.end(), Some(0));
+}

@@ -1,0 +1,247 @@
+//! `serve` on the real kernel: what a scraper, a browser and an operator see, and what it may do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "serve/agent.rs"]
+mod agent;
+#[path = "serve/chrome.rs"]
+mod chrome;
+#[path = "serve/prometheus.rs"]
+mod prometheus;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use agent::{BINARY, Group, Running, Serve, load};
+use chrome::Chrome;
+
+/// A load in a cgroup of its own; the load ends first, or the cgroup could not go.
+struct Busy {
+    _load: Running,
+    group: Group,
+}
+
+fn busy(group: &str, program: &Path) -> Busy {
+    let group = Group::make(group);
+    let load = load(program, 20);
+    group.add(load.0.id());
+    Busy { _load: load, group }
+}
+
+fn promtool(page: &str) {
+    let mut check = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool must be installed for this test (Debian: apt-get install prometheus)");
+    check.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let out = check.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.is_empty(), "{said}\n{page}");
+}
+
+#[test]
+fn metrics_are_clean_and_grow_and_nothing_but_reading_is_allowed() {
+    let hostile = "evenkeel-serve \"\\<img src=x>";
+    let busy = busy(hostile, Path::new(BINARY));
+    let mut serve = Serve::start(&[]);
+    let id = busy.group.0.file_name().unwrap().to_str().unwrap().replace('\\', "\\\\").replace('"', "\\\"");
+    let label = format!("id=\"/{id}\"");
+    let page = serve.metrics_with(&label);
+    promtool(&page);
+    let cpu = |page: &str| -> f64 {
+        let line = page
+            .lines()
+            .find(|l| l.starts_with("evenkeel_cpu_seconds_total{") && l.contains(&label))
+            .unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let (first, until) = (cpu(&page), std::time::Instant::now() + std::time::Duration::from_secs(60));
+    while cpu(&serve.metrics()) <= first {
+        assert!(std::time::Instant::now() < until, "the counter stands still: {}", serve.metrics());
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let (head, open) = serve.get("/metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n");
+    assert!(head.contains("openmetrics-text") && open.ends_with("# EOF\n"), "{head}");
+    // Every thread has no more than it needs, and nothing it starts could have.
+    for thread in std::fs::read_dir(format!("/proc/{}/task", serve.process.0.id())).unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
+            let line = status.lines().find(|line| line.starts_with(set)).unwrap();
+            let held = u64::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap();
+            // DAC_READ_SEARCH, SYS_PTRACE, PERFMON, BPF
+            assert_eq!(held & !(1 << 2 | 1 << 19 | 1 << 38 | 1 << 39), 0, "{line}");
+        }
+        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+    let (head, _) = serve.get("/healthz", "");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let pid = serve.process.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(serve.process.0.wait().unwrap().code(), Some(0));
+    // What it saw is kept, and no journal was ever made.
+    let files: Vec<_> =
+        std::fs::read_dir(serve.state.path()).unwrap().map(|f| f.unwrap().file_name()).collect();
+    assert!(files.iter().all(|file| file.to_string_lossy().starts_with("history.db")), "{files:?}");
+    let history = Command::new(BINARY)
+        .arg("--state-dir")
+        .arg(serve.state.path())
+        .args(["-o", "json", "history", "--since", "10m", "--by", "cgroup"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&history.stdout).contains("evenkeel-serve"), "{history:?}");
+}
+
+#[test]
+fn only_the_token_opens_and_other_hosts_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, "0123456789abcdefghij\n").unwrap();
+    let serve = Serve::start(&["--no-history", "--token-file", file.to_str().unwrap()]);
+    let status = |path: &str, headers: &str| serve.get(path, headers).0[9..12].to_owned();
+    for path in ["/", "/metrics", "/status", "/api/live", "/dashboard.js", "/nonsense"] {
+        assert_eq!(status(path, ""), "401", "{path}");
+        assert_eq!(status(path, "Authorization: Bearer 0123456789abcdefghik\r\n"), "401", "{path}");
+    }
+    assert_eq!(status("/healthz", ""), "200");
+    assert_eq!(status("/metrics", "Authorization: Bearer 0123456789abcdefghij\r\n"), "200");
+    assert_eq!(status("/nonsense", "Authorization: Bearer 0123456789abcdefghij\r\n"), "404");
+    let refused = |options: &[&str]| {
+        let out = Command::new(BINARY).arg("--state-dir").arg(dir.path()).args(options).output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    for command in ["serve", "run"] {
+        let (code, said) = refused(&[command, "--listen", "0.0.0.0:0"]);
+        assert!(code == Some(2) && said.contains("127.0.0.1"), "{said}");
+    }
+    std::fs::write(&file, "secret\n").unwrap();
+    let (code, said) = refused(&["serve", "--listen", "127.0.0.1:0", "--token-file", file.to_str().unwrap()]);
+    assert!(code == Some(2) && said.contains("holds no token") && !said.contains("secret"), "{said}");
+    let (code, said) = refused(&["serve", "--listen", &serve.address]);
+    assert!(code == Some(3) && said.contains(&serve.address), "{said}");
+}
+
+/// With `EVENKEEL_PAGES=DIR` every page's picture is kept there: light, dark, and as wide as a telephone.
+#[test]
+fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
+    let dir = tempfile::tempdir().unwrap();
+    let hostile = dir.path().join("<img src=x>");
+    std::os::unix::fs::symlink(BINARY, &hostile).unwrap();
+    let _busy = busy("evenkeel <script>alert(1)</script>".replace('/', "|").as_str(), &hostile);
+    let serve = Serve::start(&[]);
+    serve.metrics_with("alert(1)");
+    let mut chrome = Chrome::start();
+    let pictures = std::env::var_os("EVENKEEL_PAGES");
+    let origin = format!("http://{}/", serve.address);
+    chrome.window(1200, "light");
+    chrome.call("Page.navigate", serde_json::json!({"url": origin}));
+    chrome.until("document.querySelectorAll('#main svg path').length >= 2");
+    let number = chrome.value("live.owners.find(owner => owner.title.includes('alert')).number");
+    let tid = chrome.value("live.tasks.find(task => task.comm.includes('<img')).tid");
+    let (owner, task) = (format!("owner/{number}"), format!("task/{tid}"));
+    let pages = [
+        ("", "Who has the CPU"),
+        ("cpus", "CPU 0"),
+        ("map", "<img src=x>"),
+        ("tree", "Services (cgroups)"),
+        ("timeline", "The last quarter"),
+        ("waits", "alert(1)"),
+        ("findings", "passed"),
+        ("past", "Past hours"),
+        ("loop", "only watches"),
+        (owner.as_str(), "alert(1)"),
+        (task.as_str(), "<img src=x>"),
+    ];
+    for (width, scheme) in [(1200, "light"), (1200, "dark"), (390, "light")] {
+        chrome.window(width, scheme);
+        for (page, what) in pages {
+            chrome.value(&format!("location.hash = '#/{page}'"));
+            chrome.until(&format!(
+                "document.getElementById('main').dataset.page === '{}' && document.body.innerText.includes('{what}')",
+                page.replace('/', "")
+            ));
+            assert_eq!(
+                chrome.value("document.querySelectorAll('main img, main script').length"),
+                0,
+                "{page}"
+            );
+            // Nothing but a table in its own frame is wider than the window.
+            let wide = chrome.value("document.documentElement.scrollWidth - innerWidth");
+            assert!(wide.as_f64().unwrap() <= 0.0, "{page} at {width}: {wide} too wide");
+            let unnamed = chrome.value(
+                "[...document.querySelectorAll('a,button,input,summary,svg[role=img],canvas')].filter(e => \
+                 !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).length",
+            );
+            assert_eq!(unnamed, 0, "{page}: something has no name");
+            if let Some(pictures) = &pictures {
+                let name = if page.is_empty() { "overview" } else { page.split('/').next().unwrap() };
+                chrome.picture(&Path::new(pictures).join(format!("{name}-{width}-{scheme}.png")));
+            }
+        }
+    }
+    // By keyboard alone: to a page's link, there, and the focus stays when the page is drawn anew.
+    chrome.value("location.hash = '#/'");
+    chrome.until("document.getElementById('main').dataset.page === ''");
+    chrome.value("document.querySelector('#nav a').focus()");
+    for _ in 0..3 {
+        chrome.key("Tab", 9);
+    }
+    chrome.key("Enter", 13);
+    chrome.until("document.getElementById('main').dataset.page === 'tree'");
+    chrome.until("document.querySelector('main details details') !== null");
+    chrome.value("document.querySelector('main details details summary').focus()");
+    chrome.key("Enter", 13);
+    chrome.until("document.querySelector('main details details').open");
+    let seen = chrome.value("live.at_ms");
+    chrome.until(&format!("live.at_ms > {seen}"));
+    chrome.until(
+        "document.querySelector('main details details').open && document.activeElement.tagName === 'SUMMARY'",
+    );
+    assert!(chrome.complaints.is_empty(), "{:?}", chrome.complaints);
+    let strange: Vec<_> =
+        chrome.asked.iter().filter(|url| !url.starts_with(&origin) && !url.starts_with("data:")).collect();
+    assert!(strange.is_empty(), "{strange:?}");
+}
+
+#[test]
+fn dashboards_and_rules_find_their_data() {
+    let _busy = busy("evenkeel-panels", Path::new(BINARY));
+    prometheus::every_panel_has_data();
+}
+
+#[test]
+fn systemd_is_told_that_it_is_ready_alive_and_ending() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let process = Command::new(BINARY)
+        .arg("--state-dir")
+        .arg(dir.path())
+        .args(["serve", "--listen", "127.0.0.1:0", "--no-history"])
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "800000")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let process = Running(process);
+    let wait_for = |what: &str| {
+        let mut buffer = [0; 512];
+        loop {
+            let length = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{what}: {error}"));
+            if String::from_utf8_lossy(&buffer[..length]).lines().any(|line| line == what) {
+                return;
+            }
+        }
+    };
+    for what in ["READY=1", "WATCHDOG=1", "WATCHDOG=1"] {
+        wait_for(what);
+    }
+    let pid = rustix::process::Pid::from_raw(process.0.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    wait_for("STOPPING=1");
+}

@@ -1,0 +1,95 @@
+//! `run --service --background` on this kernel: background work yields by a setting that was proved, newcomers follow, and
+//! everything goes back. Needs root.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod scene;
+
+use evenkeel_actuate::Linux;
+use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
+
+/// Loops that take whatever they get, three on each CPU.
+fn batch(group: &Group) -> Vec<Process> {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let args = ["load", "spin", "--seconds", "600"];
+    (0..3 * cpus).map(|_| group.start(env!("CARGO_BIN_EXE_evenkeel"), &args)).collect()
+}
+
+/// A service that sleeps and works: bursts of a few milliseconds.
+fn service(group: &Group) -> Process {
+    let args = ["load", "duty", "--percent", "30", "--period", "10ms", "--kind", "open", "--seconds", "600"];
+    group.start(env!("CARGO_BIN_EXE_evenkeel"), &args)
+}
+
+#[test]
+fn background_work_yields_and_everything_goes_back() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let (api, work) = (Group::new("api"), Group::new("work"));
+    work.set_weight(3000, 300);
+    let _loads = (service(&api), batch(&work));
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&api, &work]);
+    let args =
+        ["run", "--service", &api.scope(), "--background", &work.scope(), "--for", "100s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let began = std::time::Instant::now();
+    while !agent.words().contains("* ") && began.elapsed().as_secs() < 95 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let words = agent.words();
+    let kept =
+        words.lines().find(|line| line.starts_with("* ")).unwrap_or_else(|| panic!("{words}")).to_owned();
+    assert!(kept.contains("kept: what comes to the services waits at least"), "{words}");
+    assert_ne!(snapshot(&mut kernel, &[&api, &work]), before, "{words}");
+    // The service itself is never changed.
+    assert_eq!(snapshot(&mut kernel, &[&api]).1, before.1[..1].to_vec());
+    if kept.contains("idle groups") {
+        assert_eq!(work.files()["cpu.idle"].trim(), "1");
+    }
+    agent.signal(rustix::process::Signal::INT);
+    let document = json(&agent.end());
+    scene::assert_all_back(&document);
+    assert_eq!(document["protected"][0]["name"], api.scope(), "{document:#}");
+    assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+}
+
+#[test]
+fn who_is_both_is_named_and_nothing_is_changed() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("both");
+    let loads = batch(&group);
+    until("the loads run", || group.processes().len() == loads.len());
+    for command in ["run", "plan"] {
+        let output =
+            run(dir.path(), &[command, "--service", &loads[0].scope(), "--background", &group.scope()]);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        let words = text(&output.stderr);
+        assert!(words.contains(&format!("task {}", loads[0].pid())) && words.contains("too"), "{words}");
+    }
+}
+
+#[test]
+fn a_service_that_is_not_there_yet_is_awaited() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let work = Group::new("awaits");
+    let _loads = batch(&work);
+    let args = [
+        "run",
+        "--service",
+        "cgroup:/evenkeel-no-such",
+        "--background",
+        &work.scope(),
+        "--for",
+        "3s",
+        "-o",
+        "json",
+    ];
+    let output = run(dir.path(), &args);
+    let document = json(&output);
+    let words = text(&output.stderr);
+    assert!(words.contains("no task belongs to cgroup:/evenkeel-no-such yet"), "{words}");
+    assert!(document["changes"].as_array().unwrap().is_empty(), "{document:#}");
+}

@@ -1,0 +1,119 @@
+//! A `serve` at work and loads beside it, all ended with the test.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+/// Ended when the test is, however it ends.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `serve` on a free port.
+pub struct Serve {
+    pub process: Running,
+    pub address: String,
+    pub state: tempfile::TempDir,
+}
+
+impl Serve {
+    pub fn start(options: &[&str]) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let mut process = Running(
+            Command::new(BINARY)
+                .arg("--state-dir")
+                .arg(state.path())
+                .args(["serve", "--listen", "127.0.0.1:0"])
+                .args(options)
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        );
+        let mut lines = BufReader::new(process.0.stderr.take().unwrap()).lines();
+        let line = lines.by_ref().map(Result::unwrap).find(|line| line.contains("listening on")).unwrap();
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = line.rsplit('/').next().unwrap().to_owned();
+        Self { process, address, state }
+    }
+
+    /// Head and body of the answer.
+    pub fn get(&self, path: &str, headers: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", self.address).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    pub fn metrics(&self) -> String {
+        let (head, body) = self.get("/metrics", "");
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        body
+    }
+
+    /// The page of metrics once this is in it.
+    pub fn metrics_with(&self, what: &str) -> String {
+        let until = Instant::now() + Duration::from_secs(90);
+        loop {
+            let page = self.metrics();
+            if page.contains(what) {
+                return page;
+            }
+            assert!(Instant::now() < until, "no {what} in {page}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// A cgroup of the cpu controller with a name, gone when the test is.
+pub struct Group(pub PathBuf);
+
+impl Group {
+    pub fn make(name: &str) -> Self {
+        let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup"];
+        let root = roots.iter().find(|root| Path::new(root).join("cgroup.procs").exists()).unwrap();
+        let path = Path::new(root).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn add(&self, pid: u32) {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What was in it is ended by those who own it, perhaps a moment later.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if !std::thread::panicking() {
+            panic!("{} is left behind", self.0.display());
+        }
+    }
+}
+
+/// A load under a name of its own.
+pub fn load(program: &Path, percent: u32) -> Running {
+    let load = Command::new(program)
+        .args(["load", "duty", "--percent", &percent.to_string(), "--seconds", "300"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    Running(load)
+}
