@@ -14,13 +14,15 @@ KILLS ?= 200
 CASES ?= 1000000
 # Arguments for `make mutants`, such as MUTANTS_ARGS="--part base --shard 0/4".
 MUTANTS_ARGS ?=
+# Arguments of `make services`, such as SERVICES_ARGS="--batch compile --rounds 10".
+SERVICES_ARGS ?=
 # Runs of `make test-ends`, and arguments such as ENDS_ARGS="--only run:timeout -v --seed 7".
 ENDS ?= 1000
 ENDS_ARGS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill test-ends validate lint sources bench truth mutants why-cost outsiders promises tenants lab-figures static install uninstall clean
+.PHONY: help demo test test-vm test-kill test-ends validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -78,6 +80,10 @@ why-cost: ## what `why` costs a load of context switches while it watches (as ro
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-bpf --example why_cost
 
+services: ## what clients of a redis see beside batch work, alone and under `run --service --background` (as root, quiet, 20 min)
+	@scripts/packages.sh build test
+	@scripts/services/services.sh $(SERVICES_ARGS)
+
 tenants: ## figures on tenants: rr against C, agreement of two runs, weights, 24 Mbit/s (as root, quiet machine)
 	@scripts/tenants.sh
 
@@ -92,6 +98,18 @@ promises: ## are promised shares kept: 40/50/10 on one CPU, 20 random sets, a sp
 
 static: ## one file without shared libraries, to copy to another host of the same architecture
 	@scripts/static.sh
+
+packages: ## .deb, .rpm and OCI image of the static program, without a network, in target/packages
+	@scripts/make-packages.sh
+
+test-packages: ## install, upgrade, remove and purge the packages in a clean Debian root (debootstrap, as root, minutes)
+	@scripts/packages.sh build package clean-root
+	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
+	@scripts/test-packages.sh '$(CARGO_TARGET_DIR)/debug/evenkeel'
+
+test-chart: ## lint and render the Helm chart; the plain manifests are what it renders (builds helm with Go where there is none)
+	@scripts/packages.sh test
+	@scripts/test-chart.sh
 
 install: ## build, then install to PREFIX (/usr/local): binary, man pages, completions, systemd unit
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What it costs to watch 2,000 tasks once a second: evenkeel beside Debian's atop, top, pidstat and process exporter.
 #
-#   scripts/compare.sh [--tasks 2000] [--busy 50] [--seconds 8] [--tools "evenkeel-bpf evenkeel-proc top pidstat atop
+#   scripts/compare.sh [--tasks 2000] [--busy 50] [--seconds 8] [--tools "evenkeel-serve evenkeel-bpf evenkeel-proc top pidstat atop
 #                      atop-file exporter"] [--binary target/release/evenkeel]
 #
 # One after the other, on the same tasks (see crowd.sh), at the same interval; each tool's CPU is that of its whole process
@@ -15,7 +15,7 @@ set -euo pipefail
 . "$(dirname "$0")/crowd.sh"
 cd "$(dirname "$0")/.."
 
-tasks=2000 busy=50 seconds=8 binary='' tools='evenkeel-bpf evenkeel-proc top pidstat atop atop-file exporter'
+tasks=2000 busy=50 seconds=8 binary='' tools='evenkeel-serve evenkeel-bpf evenkeel-proc top pidstat atop atop-file exporter'
 while [ $# -gt 0 ]; do
     case $1 in
     --tasks) tasks=${2:?} ;;
@@ -98,6 +98,12 @@ printf '%-15s %12s %14s %10s\n' tool '% of one CPU' 'us a task' 'RSS MiB'
 for pair in $binaries; do
     name=${pair%%=*} path=${pair#*=}
     case $name in
+    evenkeel-serve | evenkeel-serve-blame)
+        # What watches only, its history included; `evenkeel-serve-blame` counts waits one by one, too.
+        options=(--listen 127.0.0.1:0)
+        [ "$name" = evenkeel-serve ] || options+=(--blame)
+        "$path" --state-dir "$work/$name" serve "${options[@]}" >/dev/null 2>"$work/$name.err" &
+        settle=12 ;;
     evenkeel-*)
         # Without a shell in between: the process whose CPU counts is this one.
         "$path" --state-dir "$work/$name" --sampling "${name#evenkeel-}" run --scope "cgroup:$group/sleeping" \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs evenkeel under PREFIX (default /usr/local), below DESTDIR if set; --remove stops the agent, restores what it
-# changed, and takes everything away again; --unit prints the systemd unit.
+# changed, and takes everything away again; --unit [NAME] prints a systemd unit (evenkeel.service).
 # Builds as the caller; only the copying is done as root, and only where the place needs it.
 set -eu
 . "$(dirname "$0")/lib.sh"
@@ -9,9 +9,11 @@ cd "$(dirname "$0")/.."
 prefix=${PREFIX:-/usr/local}
 root=${DESTDIR:-}$prefix
 case "$prefix" in
-    /usr | /usr/local) unit=${DESTDIR:-}/etc/systemd/system/evenkeel.service ;;
-    *) unit=$root/lib/systemd/system/evenkeel.service ;;
+    /usr | /usr/local) unit_dir=${DESTDIR:-}/etc/systemd/system ;;
+    *) unit_dir=$root/lib/systemd/system ;;
 esac
+unit=$unit_dir/evenkeel.service
+units="evenkeel.service evenkeel-serve.service"
 
 # The nearest directory that exists decides whether root is needed.
 writable() {
@@ -28,10 +30,10 @@ fi
 # The unit with the place of the binary; whatever sed would take for something else in it is escaped.
 print_unit() {
     place=$(printf '%s\n' "$prefix" | sed 's/[\\&#]/\\&/g')
-    sed "s#/usr/local/bin/#$place/bin/#" packaging/evenkeel.service
+    sed "s#/usr/local/bin/#$place/bin/#" "packaging/$1"
 }
 if [ "${1:-}" = --unit ]; then
-    print_unit
+    print_unit "${2:-evenkeel.service}"
     exit 0
 fi
 
@@ -39,19 +41,21 @@ completions="share/bash-completion/completions/evenkeel share/zsh/site-functions
 if [ "${1:-}" = --remove ]; then
     # Below DESTDIR nothing runs. Elsewhere no agent is to be left without its binary, and no value without an undo.
     if [ -z "${DESTDIR:-}" ]; then
-        if [ -e "$unit" ] && have systemctl && [ -d /run/systemd/system ]; then
-            as_needed systemctl disable --now evenkeel.service || say "systemctl could not stop evenkeel.service"
-        fi
+        for name in $units; do
+            if [ -e "$unit_dir/$name" ] && have systemctl && [ -d /run/systemd/system ]; then
+                as_needed systemctl disable --now "$name" || say "systemctl could not stop $name"
+            fi
+        done
         if [ -x "$root/bin/evenkeel" ] && ! as_needed "$root/bin/evenkeel" restore --stop; then
             say "not everything could be restored (see above): nothing is removed; run again, or remove by hand"
             exit 1
         fi
     fi
-    for file in bin/evenkeel $completions share/man/man1/evenkeel.1; do
+    for file in bin/evenkeel $completions share/man/man1/evenkeel.1 share/doc/evenkeel/evenkeel.toml; do
         as_needed rm -f "$root/$file"
     done
     for page in "$root"/share/man/man1/evenkeel-*.1; do as_needed rm -f "$page"; done
-    as_needed rm -f "$unit"
+    for name in $units; do as_needed rm -f "$unit_dir/$name"; done
     say "removed from $root; the state in /var/lib/evenkeel is kept"
     exit 0
 fi
@@ -66,7 +70,7 @@ trap 'rm -rf "$made"' EXIT
 mkdir "$made/man"
 "$binary" man "$made/man"
 for shell in bash zsh fish; do "$binary" completions "$shell" >"$made/$shell"; done
-print_unit >"$made/unit"
+for name in $units; do print_unit "$name" >"$made/$name"; done
 
 put() { as_needed install -D -m "$1" "$2" "$3"; }
 cp "$binary" "$made/evenkeel"
@@ -76,5 +80,6 @@ for page in "$made"/man/*.1; do put 644 "$page" "$root/share/man/man1/$(basename
 put 644 "$made/bash" "$root/share/bash-completion/completions/evenkeel"
 put 644 "$made/zsh" "$root/share/zsh/site-functions/_evenkeel"
 put 644 "$made/fish" "$root/share/fish/vendor_completions.d/evenkeel.fish"
-put 644 "$made/unit" "$unit"
-say "installed $root/bin/evenkeel, man pages, completions, and $unit (not enabled)"
+for name in $units; do put 644 "$made/$name" "$unit_dir/$name"; done
+put 644 examples/evenkeel.toml "$root/share/doc/evenkeel/evenkeel.toml"
+say "installed $root/bin/evenkeel, man pages, completions, and $units in $unit_dir (not enabled)"

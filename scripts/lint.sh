@@ -9,7 +9,7 @@ need_cargo
 cargo fmt --all --check
 cargo clippy --locked --workspace --all-targets -- -D warnings
 if have shellcheck; then
-    shellcheck .ci/run scripts/*.sh scripts/guest/*.sh scripts/guest/scenarios/*.sh
+    shellcheck .ci/run scripts/*.sh scripts/services/*.sh scripts/guest/*.sh scripts/guest/scenarios/*.sh
 else
     say "shellcheck is not installed: shell scripts not checked"
 fi

@@ -5,8 +5,8 @@
 #
 # The mix (five loads per CPU, 75 % of the host, periods of 100 ms +-50 %) is the loop's scope, in a cgroup of its own; redis,
 # its client and the compiler are in another and are never touched. Each round measures the outsiders under the kernel's
-# default, lets the loop decide, measures them under its choice, and puts everything back. Printed: medians of each, and
-# their ratio beside the guard's limit (waits at most doubled, no more than 10 % of CPU lost).
+# default, lets the loop decide, measures them under its choice, and puts everything back. Printed: each round, the verdicts where
+# nothing was kept, and the median ratio. Status 1: the slowest answers take 1.1 times as long, or a compile 1.05 times.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -135,9 +135,11 @@ for round in $(seq "$rounds"); do
     wait $agent || true
     # shellcheck disable=SC2086
     printf '%-6s %-22s %10s %10s %12.0f\n' "$round" "${choice:-nothing decided}" $after
-    [ -n "$choice" ] || tail -2 "$work/run.err" | cut -c1-120 | sed 's/^/       /'
     case "$choice" in
-    '' | 'kernel default') ;; # nothing was changed, so there is nothing to compare
+    '') tail -2 "$work/run.err" | cut -c1-120 | sed 's/^/       /' ;;
+    'kernel default') # nothing was changed, so there is nothing to compare
+        sed -n 's/^  \(.*taken back: .*\)/       \1/p' "$work/run.err" | cut -c1-200
+        ;;
     *) paste -d' ' <(echo "$before") <(echo "$after") >>"$work/pairs" ;;
     esac
 done
@@ -145,5 +147,5 @@ done
 ratio() { awk -v a="$1" -v b="$2" '{ print $b / $a }' "$work/pairs" | quantile 0.5; }
 echo
 awk -v n="$(wc -l <"$work/pairs")" -v p50="$(ratio 1 4)" -v p99="$(ratio 2 5)" -v compile="$(ratio 3 6)" 'BEGIN {
-    printf "median ratio, choice to default, of %d rounds: redis p50 %.2f, p99 %.2f (guard: 2), compile time %.2f (guard: 1.11)\n", n, p50, p99, compile
-    exit !(p99 <= 2 && compile <= 1.11) }'
+    printf "median ratio, choice to default, of %d rounds: redis p50 %.2f, p99 %.2f (goal: 1.10), compile time %.2f (goal: 1.05)\n", n, p50, p99, compile
+    exit !(p99 <= 1.1 && compile <= 1.05) }'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that are missing: scripts/packages.sh build|test
+# Installs the Debian packages that are missing: scripts/packages.sh build|test|package|clean-root
 #
 # A package counts as there when the file or command it is needed for is there, however it was installed
 # (docker-ce serves as well as docker.io). Says what it installs and why, asks nothing, and does nothing at all
@@ -29,9 +29,15 @@ test|stress-ng|stress-ng|foreign load that the loop has to cope with
 test|sysbench|sysbench|reference for the built-in prime workload
 test|jq|jq|prints the laboratory's figures
 test|CHROMIUM|chromium|renders the HTML report as a reader's browser would
+test|prometheus|promtool|checks /metrics and the alert rules, and scrapes as a user would
 test|util-linux|unshare|mount namespace of the test engine
 test|python3|python3|drives the ends of commands, and dumps scheduling state independently of evenkeel (scripts/ends)
+test|python3-yaml|/usr/lib/python3/dist-packages/yaml|reads the Kubernetes manifests
 test|procps|ps|reference for the process list
+package|rpm|rpmbuild|makes the .rpm
+package|python3|python3|writes the OCI image
+test|rpm|rpmbuild|makes the .rpm, and installs it into a root
+clean-root|debootstrap|debootstrap|the clean Debian root in which packages are installed and removed
 TABLE
 }
 
@@ -76,7 +82,7 @@ if [ "${1:-}" = --list ]; then
     resolved
     exit 0
 fi
-[ $# -gt 0 ] || die "usage: scripts/packages.sh [--list] build|test.."
+[ $# -gt 0 ] || die "usage: scripts/packages.sh [--list] build|test|package|clean-root.."
 
 lacking=$(missing "$@")
 [ -n "$lacking" ] || exit 0

@@ -1,0 +1,53 @@
+# shellcheck shell=sh
+# What the maintainer scripts of both package formats share.
+watching=evenkeel-serve.service
+acting=evenkeel.service
+
+# Debian's own way, within dpkg only.
+has_helper() { [ -n "${DPKG_MAINTSCRIPT_PACKAGE:-}" ] && command -v deb-systemd-helper >/dev/null 2>&1; }
+
+booted() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null 2>&1; }
+
+# Enables the agent that only watches, at a first installation only: what an administrator switched off stays off.
+enable_watching() {
+    if has_helper; then
+        deb-systemd-helper enable "$watching" >/dev/null || true
+    elif command -v systemctl >/dev/null 2>&1; then
+        systemctl --no-reload enable "$watching" >/dev/null 2>&1 || true
+    fi
+}
+
+# Runs what is enabled with the program that is there now. A restart of the acting agent restores the host first.
+start() {
+    booted || return 0
+    systemctl daemon-reload || true
+    if systemctl --quiet is-enabled "$watching"; then
+        systemctl restart "$watching" || echo "evenkeel: $watching did not start: see systemctl status $watching" >&2
+    fi
+    systemctl try-restart "$acting" || echo "evenkeel: $acting did not start again: see systemctl status $acting" >&2
+}
+
+# Stops the agents and restores the host. Fails where something is left: without the program nothing could undo it.
+stop_and_restore() {
+    if booted; then
+        systemctl stop "$watching" "$acting" || true
+    fi
+    [ -d /var/lib/evenkeel ] || return 0
+    /usr/bin/evenkeel restore --stop >&2 && return 0
+    # A second look: what somebody else changed meanwhile is told once and is theirs from then on.
+    /usr/bin/evenkeel restore --stop >&2 && return 0
+    if [ -n "${EVENKEEL_REMOVE_ANYWAY:-}" ]; then
+        echo "evenkeel: not everything was restored (see above); removed all the same, as asked" >&2
+        return 0
+    fi
+    echo "evenkeel: not everything was restored (see above), so nothing is removed; try again, or set EVENKEEL_REMOVE_ANYWAY=1" >&2
+    return 1
+}
+
+forget_units() {
+    if has_helper; then
+        deb-systemd-helper purge "$watching" "$acting" >/dev/null || true
+    elif command -v systemctl >/dev/null 2>&1; then
+        systemctl --no-reload disable "$watching" "$acting" >/dev/null 2>&1 || true
+    fi
+}

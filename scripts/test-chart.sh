@@ -1,0 +1,45 @@
+#!/bin/bash
+# Checks the Helm chart and the plain manifests: scripts/test-chart.sh [--write] [HELM]
+#
+# Debian has no helm: without HELM it is built by Go (minutes, cached under the target directory). --write renders the plain
+# manifests anew. What the manifests may ask of a node is checked by scripts/check-manifests.py, with each setting.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$(dirname "$0")/.."
+
+write=
+if [ "${1:-}" = --write ]; then write=yes && shift; fi
+helm=${1:-$(target_dir)/helm/helm}
+if [ ! -x "$helm" ]; then
+    have go || die "no helm: name one, or install Go, which builds it"
+    say "building helm"
+    GOBIN=$(realpath -m "$(dirname "$helm")") go install helm.sh/helm/v3/cmd/helm@v3.16.4
+fi
+chart=packaging/kubernetes/chart plain=packaging/kubernetes/evenkeel.yaml
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+render() { "$helm" template evenkeel $chart --namespace evenkeel --kube-version 1.30.0 "$@"; }
+
+"$helm" lint --quiet --strict --kube-version 1.30.0 $chart
+{
+    echo "# Made by scripts/test-chart.sh --write from the chart's defaults. Before: kubectl create namespace evenkeel, and"
+    echo "# kubectl -n evenkeel create secret generic evenkeel-token --from-literal=token=\"\$(openssl rand -hex 32)\""
+    render --set token.existingSecret=evenkeel-token | grep -v 'managed-by: Helm' | sed 's/^  name: evenkeel$/  name: evenkeel\n  namespace: evenkeel/'
+} >"$work/plain"
+if [ -n "$write" ]; then cp "$work/plain" $plain; fi
+diff $plain "$work/plain" || die "$plain is old: scripts/test-chart.sh --write"
+
+check() { python3 scripts/check-manifests.py "$@"; }
+check observes $plain
+render >"$work/default" && check observes "$work/default"
+render --set apply=true --set 'scope={pod:prod/*}' >"$work/apply" && check acts "$work/apply"
+render --set privileged=true >"$work/privileged" && check privileged "$work/privileged"
+proxy=(--set proxy.enabled=true --set proxy.image=proxy:1)
+render "${proxy[@]}" --set podMonitor.enabled=true --set proxy.tlsSecret=cert >"$work/proxy" && check observes "$work/proxy"
+grep -q '^kind: PodMonitor' "$work/proxy" || die "no PodMonitor"
+for wrong in apply=true podMonitor.enabled=true proxy.enabled=true; do
+    if render --set $wrong >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
+    grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
+done
+echo "9 passed, 0 failed"
