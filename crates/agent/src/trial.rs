@@ -123,7 +123,6 @@ impl Agent {
     /// # Errors
     /// The host cannot be observed.
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
-        let until = Instant::now() + self.config.decide_within;
         // Settings that give turns may be why nobody loses one now; else it is found out anew.
         if !levers::gives_turns(&self.plan) {
             self.due.clear();
@@ -175,6 +174,8 @@ impl Agent {
                 watcher,
             )?));
         }
+        // On a host that lets evenkeel wait, a look takes longer than asked for: that is none of the decision's time.
+        let until = Instant::now() + self.config.decide_within.saturating_sub(LOOK);
         let until = (until, until + self.config.closer_look);
         Ok(Ok(self.hold_trial(&candidates, rhythm, until, seen, &found, watcher)?))
     }
@@ -255,9 +256,11 @@ impl Agent {
         watcher: &mut dyn Watcher,
     ) -> Result<Decision, AgentError> {
         self.trials += 1;
+        let began = Instant::now();
+        let left = at_most.saturating_duration_since(began);
         let predicted = self.predict(observation, candidates);
+        let mut late = began.elapsed().min(MOST_LATE);
         let started_ns = wall_ns();
-        let left = at_most.saturating_duration_since(Instant::now());
         let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
         let most = rhythm.challengers(besides, left);
         let named =
@@ -287,7 +290,6 @@ impl Agent {
         }
         let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let mut in_force = 0;
-        let mut late = Duration::ZERO;
         loop {
             let left = (at_most + late).saturating_duration_since(Instant::now());
             let Some(turn) = trial.next(left.as_secs_f64()) else { break };
