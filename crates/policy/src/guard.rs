@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::window::{Owner, Rates, Summary};
 pub(crate) use tail::FLOOR_NS;
 pub use tail::Tail;
-use track::Track;
+use track::{CpuTrack, Open, WaitTrack};
 
 /// Limits of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -186,88 +186,131 @@ impl Use {
 #[derive(Debug, Clone)]
 pub struct Guard {
     limits: GuardLimits,
-    /// Tasks judged each for itself.
+    /// Tasks whose CPU is judged each for itself.
     single: BTreeSet<TaskId>,
+    /// Of these, whose waits are, too: the others' are so few that only their sum can be judged.
+    waiting: BTreeSet<TaskId>,
+    /// Owners whose other tasks wait often enough together; those of all others are one sum.
+    pools: BTreeSet<Owner>,
     /// Owners outside the scope judged each for itself.
     outside: BTreeSet<Owner>,
-    tracks: BTreeMap<Subject, Track>,
+    cpu: BTreeMap<Subject, CpuTrack>,
+    waits: BTreeMap<Subject, WaitTrack>,
     tails: BTreeMap<Owner, Tail>,
 }
 
-/// Waits are counted over about this long in a confirmation, seconds.
+/// Waits are counted over about this long in a confirmation, seconds; half of it is the candidate's.
 const CONFIRMATION_S: f64 = 20.0;
 
 impl Guard {
-    /// A guard of whoever is seen in windows under the baseline.
-    pub fn new(limits: GuardLimits, baseline: &[Summary]) -> Self {
+    /// A guard of whoever is seen in windows under the baseline. `tried` are windows under the candidate that are no part of the
+    /// confirmation: under it a task may wait less often.
+    pub fn new(limits: GuardLimits, baseline: &[Summary], tried: &[Summary]) -> Self {
         let mut guard = Self {
             limits,
             single: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            pools: BTreeSet::new(),
             outside: BTreeSet::new(),
-            tracks: BTreeMap::new(),
+            cpu: BTreeMap::new(),
+            waits: BTreeMap::new(),
             tails: BTreeMap::new(),
         };
-        let seconds: f64 = baseline.iter().map(|s| s.seconds).sum();
         let n = baseline.len().max(1) as f64;
-        let mut singles: BTreeMap<TaskId, (f64, Option<u64>)> = BTreeMap::new();
+        let mut used: BTreeMap<TaskId, f64> = BTreeMap::new();
         let mut owners: BTreeMap<&Owner, f64> = BTreeMap::new();
         for (id, rates) in baseline.iter().flat_map(|s| &s.tasks) {
             if rates.in_scope {
-                let entry = singles.entry(*id).or_insert((0.0, Some(0)));
-                entry.0 += rates.got_pct / n;
-                entry.1 = entry.1.zip(rates.waits).map(|(a, b)| a + b);
+                *used.entry(*id).or_default() += rates.got_pct / n;
             } else if let Some(owner) = &rates.owner {
                 *owners.entry(owner).or_default() += rates.got_pct / n;
             }
         }
-        let often = |waits: Option<u64>| {
-            waits.is_none_or(|waits| waits as f64 * CONFIRMATION_S >= limits.min_waits * seconds)
-        };
         // Where CPU is counted up to what is due, that is due to an owner; who of its tasks works is its own affair.
         let by_owner = baseline.iter().any(|summary| summary.up_to_due);
-        guard.single = singles
+        let is_scope = |id: &TaskId, rates: &Rates| rates.in_scope.then_some(*id);
+        let in_all = Often::new(baseline, limits.min_waits / CONFIRMATION_S, is_scope);
+        guard.single = used
             .into_iter()
-            .filter(|(_, (got, waits))| !by_owner && *got >= limits.min_cpu_pct && often(*waits))
+            .filter(|(id, got)| !by_owner && *got >= limits.min_cpu_pct && in_all.has(id))
             .map(|(id, _)| id)
             .collect();
+        let in_half = [baseline, tried]
+            .map(|windows| Often::new(windows, 2.0 * limits.min_waits / CONFIRMATION_S, is_scope));
+        guard.waiting =
+            guard.single.iter().copied().filter(|id| in_half.iter().all(|often| often.has(id))).collect();
+        let pooled = |id: &TaskId, rates: &Rates| {
+            rates.owner.clone().filter(|_| rates.in_scope && !guard.waiting.contains(id))
+        };
+        let in_half = [baseline, tried]
+            .map(|windows| Often::new(windows, 2.0 * limits.min_waits / CONFIRMATION_S, pooled));
+        let pools: BTreeSet<Owner> = in_half[0]
+            .0
+            .keys()
+            .filter(|owner| in_half.iter().all(|often| often.has(owner)))
+            .cloned()
+            .collect();
+        guard.pools = pools;
         guard.outside = owners
             .into_iter()
             .filter(|(_, got)| *got >= limits.min_cpu_pct)
             .map(|(o, _)| o.clone())
             .collect();
-        // Sums that are small even so are left to the monitor.
-        let mut sums: BTreeMap<Subject, f64> = BTreeMap::new();
-        for summary in baseline {
-            for (subject, used) in guard.uses(summary) {
-                *sums.entry(subject).or_default() += used.got / n;
-            }
+        for subject in guard.worth_judging(baseline, Self::cpu_uses) {
+            let loss = match subject {
+                Subject::Task(_) | Subject::Pool(_) => limits.cpu_loss,
+                _ => limits.outside_cpu_loss,
+            };
+            let track = CpuTrack::new(loss);
+            let small = subject == Subject::Rest;
+            guard.cpu.insert(subject, if small { track.of_the_small(limits.min_cpu_pct) } else { track });
         }
-        for (subject, got) in sums {
-            if got >= limits.min_cpu_pct {
-                let loss = match subject {
-                    Subject::Task(_) | Subject::Pool(_) => limits.cpu_loss,
-                    _ => limits.outside_cpu_loss,
-                };
-                let mut track = Track::new(loss, limits);
-                if subject == Subject::Rest {
-                    track = track.of_the_small(limits.min_cpu_pct);
-                }
-                guard.tracks.insert(subject, track);
-            }
+        for subject in guard.worth_judging(baseline, Self::wait_uses) {
+            let track = WaitTrack::new(limits);
+            let track = match &subject {
+                Subject::Rest => track.of_the_small(),
+                Subject::Task(id) if !guard.waiting.contains(id) => track.by_estimate(),
+                _ => track,
+            };
+            guard.waits.insert(subject, track);
         }
         guard
     }
 
+    /// Subjects that use enough CPU, as sums: what is small even so is left to the monitor.
+    fn worth_judging(
+        &self,
+        baseline: &[Summary],
+        uses: impl Fn(&Self, &Summary) -> BTreeMap<Subject, Use>,
+    ) -> Vec<Subject> {
+        let mut sums: BTreeMap<Subject, f64> = BTreeMap::new();
+        for (subject, used) in baseline.iter().flat_map(|summary| uses(self, summary)) {
+            *sums.entry(subject).or_default() += used.got / baseline.len() as f64;
+        }
+        sums.into_iter()
+            .filter(|(_, got)| *got >= self.limits.min_cpu_pct)
+            .map(|(subject, _)| subject)
+            .collect()
+    }
+
     /// The scope is background work, which may lose.
     pub fn exempt_scope(&mut self) {
-        self.tracks.retain(|subject, _| !matches!(subject, Subject::Task(_) | Subject::Pool(_)));
+        let outside = |subject: &Subject| !matches!(subject, Subject::Task(_) | Subject::Pool(_));
+        self.cpu.retain(|subject, _| outside(subject));
+        self.waits.retain(|subject, _| outside(subject));
     }
 
     /// Takes in a fresh pair of windows.
     pub fn pair(&mut self, baseline: &Summary, candidate: &Summary) {
-        let (mut before, mut after) = (self.uses(baseline), self.uses(candidate));
-        for (subject, track) in &mut self.tracks {
-            // Who ended is no victim.
+        let (mut before, mut after) = (self.cpu_uses(baseline), self.cpu_uses(candidate));
+        for (subject, track) in &mut self.cpu {
+            match before.remove(subject).zip(after.remove(subject)) {
+                Some((before, after)) => track.pair(before, after),
+                None => track.missed(),
+            }
+        }
+        let (mut before, mut after) = (self.wait_uses(baseline), self.wait_uses(candidate));
+        for (subject, track) in &mut self.waits {
             match before.remove(subject).zip(after.remove(subject)) {
                 Some((before, after)) => track.pair(before, after),
                 None => track.missed(),
@@ -286,29 +329,34 @@ impl Guard {
     /// Limits not shown to be kept.
     pub fn doubts(&self) -> Vec<Doubt> {
         let enough = 1.0 / self.limits.alpha;
-        let questions = (2 * self.tracks.len()).max(1) as f64;
-        let tracks =
-            self.tracks.iter().flat_map(|(subject, track)| {
-                // Whose waits are counted by length is judged by these, unless there are few.
-                let counted = matches!(subject, Subject::Outside(owner)
-                    if self.tails.get(owner).is_some_and(|tail| tail.waits() >= self.limits.min_waits));
-                track.doubts(enough, questions, counted).into_iter().map(|(harm, before, after, proved)| {
-                    Doubt { subject: subject.clone(), harm, before, after, proved, detail: None }
-                })
+        let questions = (self.cpu.len() + self.waits.len()).max(1) as f64;
+        let doubt = |subject: &Subject, harm: Harm, open: Open| Doubt {
+            subject: subject.clone(),
+            harm,
+            before: open.before,
+            after: open.after,
+            proved: open.proved,
+            detail: None,
+        };
+        let cpu = self
+            .cpu
+            .iter()
+            .filter_map(|(subject, track)| Some(doubt(subject, Harm::Cpu, track.open(enough, questions)?)));
+        // Whose waits are counted by length is judged by these, unless there are few.
+        let counted = |subject: &Subject| {
+            matches!(subject, Subject::Outside(owner)
+                if self.tails.get(owner).is_some_and(|tail| tail.waits() >= self.limits.min_waits))
+        };
+        let waits =
+            self.waits.iter().filter(|(subject, _)| !counted(subject)).filter_map(|(subject, track)| {
+                Some(doubt(subject, Harm::Wait, track.open(enough, questions)?))
             });
         let tails = self.tails.iter().filter_map(|(owner, tail)| {
             let (before, after, proved) =
                 tail.doubt(self.limits.tail_share, enough, self.limits.min_waits)?;
-            Some(Doubt {
-                subject: Subject::Outside(owner.clone()),
-                harm: Harm::Tail,
-                before,
-                after,
-                proved,
-                detail: None,
-            })
+            Some(doubt(&Subject::Outside(owner.clone()), Harm::Tail, Open { before, after, proved }))
         });
-        tracks.chain(tails).collect()
+        cpu.chain(waits).chain(tails).collect()
     }
 
     /// How far the worst of the guarded are beyond their limit of waiting, as a ratio, by windows under the baseline and under
@@ -316,7 +364,7 @@ impl Guard {
     pub(crate) fn worst_wait(&self, baseline: &[Summary], candidate: &[Summary]) -> f64 {
         let sums = |windows: &[Summary]| {
             let mut sums: BTreeMap<Subject, Use> = BTreeMap::new();
-            for (subject, used) in windows.iter().flat_map(|window| self.uses(window)) {
+            for (subject, used) in windows.iter().flat_map(|window| self.wait_uses(window)) {
                 sums.entry(subject).or_insert(Use::NONE).add(used);
             }
             sums
@@ -324,30 +372,73 @@ impl Guard {
         let (before, after) = (sums(baseline), sums(candidate));
         let wait = |sums: &BTreeMap<Subject, Use>, subject: &Subject| sums.get(subject)?.wait_per_got();
         // Of the small together a few windows say nothing.
-        let single = self.tracks.keys().filter(|subject| **subject != Subject::Rest);
+        let single = self.waits.keys().filter(|subject| **subject != Subject::Rest);
         let ratios = single.filter_map(|subject| {
             Some(wait(&after, subject)? / self.limits.longest_wait(wait(&before, subject)?))
         });
         ratios.fold(0.0, f64::max)
     }
 
-    /// What of the subjects was seen in a window.
-    fn uses(&self, summary: &Summary) -> BTreeMap<Subject, Use> {
-        let mut uses: BTreeMap<Subject, Use> = BTreeMap::new();
+    /// CPU of the subjects in a window.
+    fn cpu_uses(&self, summary: &Summary) -> BTreeMap<Subject, Use> {
+        let mut uses = BTreeMap::new();
         for (id, rates) in &summary.tasks {
-            let used = Use { got: rates.got_pct, waited: rates.waited_pct };
-            uses.entry(self.subject(id, rates)).or_insert(Use::NONE).add(used);
+            add(&mut uses, self.subject(&self.single, id, rates), rates);
         }
         uses
     }
 
-    fn subject(&self, id: &TaskId, rates: &Rates) -> Subject {
+    /// Waits of the subjects in a window. A task that waits rarely is one of its own and part of a sum.
+    fn wait_uses(&self, summary: &Summary) -> BTreeMap<Subject, Use> {
+        let mut uses = BTreeMap::new();
+        for (id, rates) in &summary.tasks {
+            let mut subject = self.subject(&self.waiting, id, rates);
+            if let Subject::Pool(owner) = &mut subject {
+                // Cgroups of a task each make no sums.
+                owner.take_if(|owner| !self.pools.contains(owner));
+                if self.single.contains(id) {
+                    add(&mut uses, Subject::Task(*id), rates);
+                }
+            }
+            add(&mut uses, subject, rates);
+        }
+        uses
+    }
+
+    fn subject(&self, single: &BTreeSet<TaskId>, id: &TaskId, rates: &Rates) -> Subject {
         match &rates.owner {
-            _ if rates.in_scope && self.single.contains(id) => Subject::Task(*id),
+            _ if rates.in_scope && single.contains(id) => Subject::Task(*id),
             owner if rates.in_scope => Subject::Pool(owner.clone()),
             Some(owner) if self.outside.contains(owner) => Subject::Outside(owner.clone()),
             _ => Subject::Rest,
         }
+    }
+}
+
+fn add(uses: &mut BTreeMap<Subject, Use>, subject: Subject, rates: &Rates) {
+    let used = Use { got: rates.got_pct, waited: rates.waited_pct };
+    uses.entry(subject).or_insert(Use::NONE).add(used);
+}
+
+/// Who waits so many times a second or more; true of who was not seen, and where waits are not counted.
+struct Often<K>(BTreeMap<K, bool>);
+
+impl<K: Ord> Often<K> {
+    fn new(windows: &[Summary], per_s: f64, key: impl Fn(&TaskId, &Rates) -> Option<K>) -> Self {
+        let seconds: f64 = windows.iter().map(|summary| summary.seconds).sum();
+        let mut waits: BTreeMap<K, Option<u64>> = BTreeMap::new();
+        for (id, rates) in windows.iter().flat_map(|summary| &summary.tasks) {
+            if let Some(key) = key(id, rates) {
+                let sum = waits.entry(key).or_insert(Some(0));
+                *sum = sum.zip(rates.waits).map(|(a, b)| a + b);
+            }
+        }
+        let often = |waits: u64| waits as f64 >= per_s * seconds;
+        Self(waits.into_iter().map(|(key, waits)| (key, waits.is_none_or(often))).collect())
+    }
+
+    fn has(&self, key: &K) -> bool {
+        self.0.get(key).copied().unwrap_or(true)
     }
 }
 

@@ -385,8 +385,9 @@ impl Trial {
             let scale = self.scale().map(|sd| sd * std::f64::consts::SQRT_2);
             let third = (self.default != 0 && candidate != self.default && !self.protections.is_empty())
                 .then_some(self.default);
+            let seen = (self.before(), self.entries[candidate].windows.as_slice());
             let mut confirmation =
-                Confirmation::new((candidate, alpha), &self.rules, self.before(), &self.objective, scale);
+                Confirmation::new((candidate, alpha), &self.rules, seen, &self.objective, scale);
             confirmation.compare_too(third);
             confirmation.fresh(self.entries[candidate].windows.len());
             confirmation.deal(&mut self.rng);

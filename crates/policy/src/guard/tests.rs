@@ -23,7 +23,7 @@ fn window(tasks: &[(u32, f64, f64)]) -> Summary {
 
 fn guarded(before: &[(u32, f64, f64)], after: &[(u32, f64, f64)], pairs: usize) -> Vec<Doubt> {
     let baseline = window(before);
-    let mut guard = Guard::new(GuardLimits::default(), std::slice::from_ref(&baseline));
+    let mut guard = Guard::new(GuardLimits::default(), std::slice::from_ref(&baseline), &[]);
     for _ in 0..pairs {
         guard.pair(&baseline, &window(after));
     }
@@ -72,6 +72,58 @@ fn the_small_are_judged_together_and_who_ends_is_no_victim() {
     assert_eq!(guarded(&[(1, 20.0, 4.0), (2, 20.0, 4.0)], &[(1, 20.0, 4.0)], 8), []);
 }
 
+/// Ten tasks that wait so many times a second, in a cgroup each or in one; one of them comes to wait so many times as long. What
+/// is in doubt after some pairs with much noise.
+fn rarely_waiting(per_s: [u64; 2], cgroup_each: bool, factor: f64, pairs: usize) -> Vec<Doubt> {
+    let mut random = Pcg32::seed_from_u64(5);
+    let mut window = |waits: u64, factor: f64, better: f64| {
+        let mut tasks = BTreeMap::new();
+        for tid in 1..11 {
+            let factor = if tid == 1 { factor } else { better };
+            let waited = 10.0 * factor * random.random_range(0.2..1.8);
+            let owner =
+                Owner::from(if cgroup_each { format!("/each-{tid}") } else { "/one".to_owned() }.as_str());
+            let rates = Rates {
+                got_pct: 20.0,
+                waited_pct: Some(waited),
+                waits: Some(waits),
+                in_scope: true,
+                owner: Some(owner),
+            };
+            tasks.insert(id(tid), rates);
+        }
+        Summary { seconds: 1.0, tasks, ..Summary::default() }
+    };
+    let baseline: Vec<Summary> = (0..8).map(|_| window(per_s[0], 1.0, 1.0)).collect();
+    let tried: Vec<Summary> = (0..2).map(|_| window(per_s[1], factor, 0.8)).collect();
+    let mut guard = Guard::new(GuardLimits::default(), &baseline, &tried);
+    for _ in 0..pairs {
+        guard.pair(&window(per_s[0], 1.0, 1.0), &window(per_s[1], factor, 0.8));
+    }
+    guard.doubts()
+}
+
+#[test]
+fn the_waits_of_who_waits_rarely_are_shown_to_be_unhurt_together() {
+    let rarely = [30, 11];
+    for cgroup_each in [false, true] {
+        let doubts = rarely_waiting(rarely, cgroup_each, 0.8, 10);
+        assert_eq!(doubts, [], "together they wait less");
+        let doubts = rarely_waiting(rarely, cgroup_each, 2.5, 10);
+        assert_eq!(doubts.len(), 1, "{doubts:?}");
+        assert_eq!((&doubts[0].subject, doubts[0].harm), (&Subject::Task(id(1)), Harm::Wait));
+    }
+    let often = rarely_waiting([30, 30], false, 0.8, 10);
+    assert!(often.len() > 2 && often.iter().all(|doubt| doubt.harm == Harm::Wait), "{often:?}");
+    // Sums are those of cgroups where these wait often enough together, else of all.
+    let subjects = |per_s, cgroup_each| -> BTreeSet<Subject> {
+        let doubts = rarely_waiting(per_s, cgroup_each, 1.0, 1);
+        doubts.into_iter().filter(|doubt| doubt.harm == Harm::Wait).map(|doubt| doubt.subject).collect()
+    };
+    assert!(subjects(rarely, false).contains(&Subject::Pool(Some("/one".into()))));
+    assert!(subjects(rarely, true).contains(&Subject::Pool(None)));
+}
+
 /// At the very limit, chance clears somebody at most once in twenty, and noise is no proof of harm.
 #[test]
 fn at_its_limit_nobody_is_cleared_more_often_than_allowed() {
@@ -86,7 +138,7 @@ fn at_its_limit_nobody_is_cleared_more_often_than_allowed() {
         let baseline = draw(20.0, 4.0);
         // It loses a tenth of its CPU and waits that much longer instead, or waits 1.5 times as long.
         for (case, (got, waited)) in [(18.0, 6.0), (20.0, 6.0)].into_iter().enumerate() {
-            let mut guard = Guard::new(GuardLimits::default(), std::slice::from_ref(&baseline));
+            let mut guard = Guard::new(GuardLimits::default(), std::slice::from_ref(&baseline), &[]);
             for _ in 0..30 {
                 let (before, after) = (draw(20.0, 4.0), draw(got, waited));
                 guard.pair(&before, &after);

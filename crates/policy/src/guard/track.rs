@@ -22,58 +22,79 @@ impl Question {
     }
 }
 
-/// One subject's pairs.
+/// What one subject used in pairs of windows.
+#[derive(Debug, Clone, Default)]
+struct Pairs {
+    before: Vec<Use>,
+    after: Vec<Use>,
+    missed: u32,
+}
+
+impl Pairs {
+    fn add(&mut self, before: Use, after: Use) {
+        self.missed = 0;
+        self.before.push(before);
+        self.after.push(after);
+    }
+
+    /// Who ended is no victim.
+    fn is_gone(&self) -> bool {
+        self.missed >= GONE
+    }
+
+    /// Means before and after.
+    fn means(&self, of: impl Fn(&Use) -> f64) -> (f64, f64) {
+        let mean = |uses: &[Use]| mean(&uses.iter().map(&of).collect::<Vec<_>>()).unwrap_or_default();
+        (mean(&self.before), mean(&self.after))
+    }
+}
+
+/// A question that is open or answered with no.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Open {
+    pub before: f64,
+    pub after: f64,
+    /// The harm itself is shown.
+    pub proved: bool,
+}
+
+/// Whether one subject gets enough CPU.
 #[derive(Debug, Clone)]
-pub(super) struct Track {
+pub(super) struct CpuTrack {
     loss: f64,
-    limits: GuardLimits,
     /// For a sum of the small: CPU that is not told apart from none, percent of one CPU.
     small: Option<f64>,
     got: Question,
     supply: Question,
-    wait: Question,
-    before: Vec<Use>,
-    after: Vec<Use>,
-    missed: u32,
+    pairs: Pairs,
     /// The most evidence there was at once that enough CPU is got.
-    cpu: f64,
+    most: f64,
 }
 
-impl Track {
-    pub fn new(loss: f64, limits: GuardLimits) -> Self {
+impl CpuTrack {
+    pub fn new(loss: f64) -> Self {
         Self {
             loss,
-            limits,
             small: None,
             got: Question::default(),
             supply: Question::default(),
-            wait: Question::default(),
-            before: Vec::new(),
-            after: Vec::new(),
-            missed: 0,
-            cpu: 1.0,
+            pairs: Pairs::default(),
+            most: 1.0,
         }
     }
 
     /// Of the small together: what they do from one window to the next differs more than the share of it that they may lose.
-    /// They may lose so much more, percent of one CPU, and their waits are those of a second, not of a second of work.
+    /// They may lose so much more, percent of one CPU.
     pub fn of_the_small(self, floor_pct: f64) -> Self {
         Self { small: Some(floor_pct), ..self }
     }
 
-    /// Seconds waited, per second of work or per second.
-    fn wait(&self, used: Use) -> Option<f64> {
-        if self.small.is_some() { Some(used.waited? / 100.0) } else { used.wait_per_got() }
-    }
-
     pub fn missed(&mut self) {
-        self.missed += 1;
+        self.pairs.missed += 1;
     }
 
     pub fn pair(&mut self, before: Use, after: Use) {
-        self.missed = 0;
-        self.before.push(before);
-        self.after.push(after);
+        self.pairs.add(before, after);
         let keep = 1.0 - self.loss;
         self.got.add(after.got - keep * before.got + self.small.unwrap_or_default());
         let supply = |used: Use| {
@@ -88,40 +109,81 @@ impl Track {
         }
         // Where waits are not known, the CPU got alone tells.
         let (got, supply) = (&self.got.kept, &self.supply.kept);
-        let cpu = match supply.pairs() {
+        let evidence = match supply.pairs() {
             0 => got.evidence(),
             _ => f64::midpoint(got.evidence(), supply.evidence()),
         };
-        self.cpu = self.cpu.max(cpu);
+        self.most = self.most.max(evidence);
+    }
+
+    /// What is not shown to be kept at evidence `enough`, harm being one of so many questions.
+    pub fn open(&self, enough: f64, questions: f64) -> Option<Open> {
+        if self.pairs.is_gone() || self.most >= enough {
+            return None;
+        }
+        let (before, after) = self.pairs.means(|used| used.got);
+        Some(Open { before, after, proved: self.got.broken.most() >= enough * questions })
+    }
+}
+
+/// Whether one subject waits no longer than it may.
+#[derive(Debug, Clone)]
+pub(super) struct WaitTrack {
+    limits: GuardLimits,
+    /// Seconds waited count per second, not per second of work.
+    per_second: bool,
+    /// The limit need not be shown to be kept, as part of a sum it is; but the estimate must keep it.
+    by_estimate: bool,
+    wait: Question,
+    pairs: Pairs,
+}
+
+impl WaitTrack {
+    pub fn new(limits: GuardLimits) -> Self {
+        let (wait, pairs) = (Question::default(), Pairs::default());
+        Self { limits, per_second: false, by_estimate: false, wait, pairs }
+    }
+
+    /// Of the small together: their waits are those of a second, not of a second of work.
+    pub fn of_the_small(self) -> Self {
+        Self { per_second: true, ..self }
+    }
+
+    /// Of who waits rarely and is shown to be unhurt together with others.
+    pub fn by_estimate(self) -> Self {
+        Self { by_estimate: true, ..self }
+    }
+
+    /// Seconds waited, per second of work or per second.
+    fn wait(&self, used: Use) -> Option<f64> {
+        if self.per_second { Some(used.waited? / 100.0) } else { used.wait_per_got() }
+    }
+
+    pub fn missed(&mut self) {
+        self.pairs.missed += 1;
+    }
+
+    pub fn pair(&mut self, before: Use, after: Use) {
+        self.pairs.add(before, after);
         if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
             self.wait.add(self.limits.longest_wait(before) - after);
         }
     }
 
-    /// Questions open or answered with no: (harm, before, after, proved).
-    pub fn doubts(&self, enough: f64, questions: f64, waits_counted: bool) -> Vec<(Harm, f64, f64, bool)> {
-        let mut doubts = Vec::new();
-        if self.missed >= GONE {
-            return doubts;
+    /// See [`CpuTrack::open`].
+    pub fn open(&self, enough: f64, questions: f64) -> Option<Open> {
+        if self.pairs.is_gone() || self.wait.kept.pairs() == 0 {
+            return None;
         }
-        let column = |of: fn(&Use) -> f64, uses: &[Use]| {
-            mean(&uses.iter().map(of).collect::<Vec<_>>()).unwrap_or_default()
+        let (got, waited) =
+            (self.pairs.means(|used| used.got), self.pairs.means(|used| used.waited.unwrap_or_default()));
+        let wait = |got, waited| self.wait(Use { got, waited: Some(waited) }).unwrap_or_default();
+        let (before, after) = (wait(got.0, waited.0), wait(got.1, waited.1));
+        let open = match self.by_estimate {
+            true => after > self.limits.longest_wait(before),
+            false => self.wait.kept.most() < enough,
         };
-        let got = |uses: &[Use]| column(|used| used.got, uses);
-        if self.cpu < enough {
-            let proved = self.got.broken.most() >= enough * questions;
-            doubts.push((Harm::Cpu, got(&self.before), got(&self.after), proved));
-        }
-        if !waits_counted && self.wait.kept.pairs() > 0 && self.wait.kept.most() < enough {
-            let waited = |uses: &[Use]| column(|used| used.waited.unwrap_or_default(), uses);
-            let wait = |uses: &[Use]| {
-                let sum = Use { got: got(uses), waited: Some(waited(uses)) };
-                self.wait(sum).unwrap_or_default()
-            };
-            let proved = self.wait.broken.most() >= enough * questions;
-            doubts.push((Harm::Wait, wait(&self.before), wait(&self.after), proved));
-        }
-        doubts
+        open.then(|| Open { before, after, proved: self.wait.broken.most() >= enough * questions })
     }
 }
 
@@ -129,22 +191,23 @@ impl Track {
 mod tests {
     use super::*;
 
+    fn used(got: f64, waited: f64) -> Use {
+        Use { got, waited: Some(waited) }
+    }
+
     #[test]
     fn among_many_questions_harm_must_be_shown_so_much_better() {
-        let mut track = Track::new(0.1, GuardLimits::default());
-        let used = |got, waited| Use { got, waited: Some(waited) };
+        let (mut cpu, mut wait) = (CpuTrack::new(0.1), WaitTrack::new(GuardLimits::default()));
         // Evidence about doubles with each sure loss: it is some 60 after seven, more than 20 and less than 20 * 20.
         for _ in 0..7 {
-            track.pair(used(20.0, 2.0), used(10.0, 12.0));
+            cpu.pair(used(20.0, 2.0), used(10.0, 12.0));
+            wait.pair(used(20.0, 2.0), used(10.0, 12.0));
         }
-        let proved = |questions: f64| -> Vec<(Harm, bool)> {
-            let doubts = track.doubts(20.0, questions, false);
-            doubts.into_iter().map(|(harm, _, _, proved)| (harm, proved)).collect()
-        };
-        assert_eq!(proved(1.0), [(Harm::Cpu, true), (Harm::Wait, true)]);
-        assert_eq!(proved(20.0), [(Harm::Cpu, false), (Harm::Wait, false)]);
-        let values: Vec<(f64, f64)> = track.doubts(20.0, 1.0, false).iter().map(|d| (d.1, d.2)).collect();
-        assert_eq!(values, [(20.0, 10.0), (0.1, 1.2)], "means, and seconds waited per second of work");
+        for questions in [1.0, 20.0] {
+            let proved = questions == 1.0;
+            assert_eq!(cpu.open(20.0, questions), Some(Open { before: 20.0, after: 10.0, proved }));
+            assert_eq!(wait.open(20.0, questions), Some(Open { before: 0.1, after: 1.2, proved }));
+        }
     }
 
     /// What daemons do varies, and once in a while by much: that must not keep a change that hurts none of them from being
@@ -172,32 +235,49 @@ mod tests {
                 (0.9, 6.2),
                 (0.4, 0.3),
             ];
-            let used = |got, waited| Use { got, waited: Some(waited) };
             let pairs = got.iter().zip(&waited);
             pairs.map(|(got, waited)| (used(got.0, waited.0), used(got.1, waited.1 + waits))).collect()
         };
-        let harms = |waits: f64, small: bool| -> Vec<Harm> {
-            let mut track = Track::new(0.05, GuardLimits::default());
+        let open = |waits: f64, small: bool| -> (bool, bool) {
+            let (mut cpu, mut wait) = (CpuTrack::new(0.05), WaitTrack::new(GuardLimits::default()));
             if small {
-                track = track.of_the_small(1.0);
+                (cpu, wait) = (cpu.of_the_small(1.0), wait.of_the_small());
             }
-            (0..2).flat_map(|_| windows(waits)).for_each(|(before, after)| track.pair(before, after));
-            track.doubts(20.0, 1.0, false).into_iter().map(|doubt| doubt.0).collect()
+            for (before, after) in (0..2).flat_map(|_| windows(waits)) {
+                cpu.pair(before, after);
+                wait.pair(before, after);
+            }
+            (cpu.open(20.0, 1.0).is_some(), wait.open(20.0, 1.0).is_some())
         };
-        assert_eq!(harms(0.0, false), [Harm::Cpu, Harm::Wait]);
-        assert_eq!(harms(0.0, true), []);
+        assert_eq!(open(0.0, false), (true, true));
+        assert_eq!(open(0.0, true), (false, false));
         assert_eq!(
-            harms(5.0, true),
-            [Harm::Wait],
+            open(5.0, true),
+            (false, true),
             "20 seconds of 400 in which one of them did not get its turn"
         );
     }
 
     #[test]
     fn of_waits_that_are_not_known_nothing_is_asked() {
-        let mut track = Track::new(0.1, GuardLimits::default());
+        let (mut cpu, mut wait) = (CpuTrack::new(0.1), WaitTrack::new(GuardLimits::default()));
         let used = Use { got: 20.0, waited: None };
-        (0..8).for_each(|_| track.pair(used, used));
-        assert_eq!(track.doubts(20.0, 1.0, false), []);
+        for _ in 0..8 {
+            cpu.pair(used, used);
+            wait.pair(used, used);
+        }
+        assert_eq!((cpu.open(20.0, 1.0), wait.open(20.0, 1.0)), (None, None));
+    }
+
+    #[test]
+    fn who_waits_rarely_is_in_doubt_by_estimate_only() {
+        let mut wait = WaitTrack::new(GuardLimits::default()).by_estimate();
+        wait.pair(used(20.0, 4.0), used(20.0, 5.0));
+        assert_eq!(wait.open(20.0, 1.0), None, "one pair proves nothing, but the estimate keeps the limit");
+        wait.pair(used(20.0, 4.0), used(20.0, 9.0));
+        let open = wait.open(20.0, 1.0).unwrap();
+        assert!(!open.proved && open.after > 1.5 * open.before, "{open:?}");
+        (0..8).for_each(|_| wait.pair(used(20.0, 4.0), used(20.0, 9.0)));
+        assert!(wait.open(20.0, 1.0).unwrap().proved);
     }
 }

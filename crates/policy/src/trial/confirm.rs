@@ -120,14 +120,16 @@ impl CarryOver {
 }
 
 impl Confirmation {
+    /// Of a candidate with its share of the error budget; by the windows before anything was changed, and those in which it was
+    /// screened.
     pub fn new(
         (candidate, alpha): (usize, f64),
         rules: &TrialRules,
-        lead: &[Summary],
+        (lead, tried): (&[Summary], &[Summary]),
         objective: &Objective,
         scale: Option<f64>,
     ) -> Self {
-        let mut guard = objective.guard(rules.guard, lead);
+        let mut guard = objective.guard(rules.guard, lead, tried);
         lead.iter().for_each(|window| guard.waits(window, false));
         Self {
             candidate,
@@ -477,7 +479,7 @@ mod tests {
     fn a_candidate_has_the_benefit_of_the_doubt_but_no_more() {
         let rules = TrialRules::default();
         let objective = Objective::new(rules.wait_price);
-        let mut confirmation = Confirmation::new((1, 0.05), &rules, &[], &objective, None);
+        let mut confirmation = Confirmation::new((1, 0.05), &rules, (&[], &[]), &objective, None);
         // A gain of half a point is worth a change; the mean is 0.1, its standard error 0.9, then 0.3.
         confirmation.baseline_got = vec![50.0; 5];
         confirmation.score_differences = vec![-2.0, 2.0, -2.0, 2.0, 0.5];

@@ -62,9 +62,10 @@ impl Objective {
         self.services
     }
 
-    /// A guard of whoever was seen in windows before anything was changed; background work may lose.
-    pub(super) fn guard(&self, limits: GuardLimits, before: &[Summary]) -> Guard {
-        let mut guard = Guard::new(limits, before);
+    /// A guard of whoever was seen in windows before anything was changed, for a candidate of which some were seen, too; background
+    /// work may lose.
+    pub(super) fn guard(&self, limits: GuardLimits, before: &[Summary], tried: &[Summary]) -> Guard {
+        let mut guard = Guard::new(limits, before, tried);
         if self.services {
             guard.exempt_scope();
         }

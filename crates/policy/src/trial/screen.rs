@@ -117,9 +117,11 @@ impl Trial {
             .map(|c| (c, score(c).filter(|_| !self.breaks(c)).unwrap_or(f64::NEG_INFINITY)))
             .collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let guard = self.objective.guard(self.rules.guard, self.before());
         let windows = |c: usize| self.entries[c].windows.as_slice();
-        let hurts = |c: usize| guard.worst_wait(windows(0), windows(c)) > HURTS;
+        let hurts = |c: usize| {
+            let guard = self.objective.guard(self.rules.guard, self.before(), windows(c));
+            guard.worst_wait(windows(0), windows(c)) > HURTS
+        };
         ranked.sort_by_cached_key(|(c, score)| (*score == f64::NEG_INFINITY, hurts(*c)));
         ranked
     }
