@@ -5,7 +5,9 @@ use evenkeel_kernfs::Root;
 use evenkeel_model::predict::{Host, Prediction};
 use evenkeel_model::sim::Kernel;
 use evenkeel_observe::read_kernel;
+use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::{PULL, REALTIME};
+use evenkeel_policy::trial::TrialRules;
 
 use crate::agent::Agent;
 
@@ -43,16 +45,30 @@ pub(crate) fn is_always_tried(plan: &Plan) -> bool {
     plan.name == REALTIME || plan.name == PULL
 }
 
+/// Expected waits are so many times the guard's limit where somebody is taken to be hurt: tasks wait a quarter less than expected
+/// where waiting work is moved, which the simulator does not know.
+const HURTS: f64 = 1.3;
+
+/// Whether a task of the scope is expected to wait longer than the guard allows.
+pub(crate) fn hurts(prediction: &Prediction, limits: &GuardLimits) -> bool {
+    prediction.tasks.values().filter(|(before, _)| before.got_pct >= limits.min_cpu_pct).any(
+        |(before, after)| {
+            let waits = before.wait_per_ran().zip(after.wait_per_ran());
+            waits.is_some_and(|(before, after)| after > HURTS * limits.longest_wait(before))
+        },
+    )
+}
+
 /// Challengers that are not worth windows of a trial, with the reason: beyond the `most` of which the simulator expects
-/// most by the trial's own score. Nobody is left out where something could not be predicted, nor are those that are always
+/// most by the trial's own score; who is expected to hurt somebody comes last. Nobody is left out where something could not be predicted, nor are those that are always
 /// tried; where there is time for one only, waiting work is moved together with other changes or not at all.
 pub(crate) fn unpromising(
     candidates: &[Plan],
     predicted: &[Option<Prediction>],
-    wait_price: f64,
+    rules: &TrialRules,
     most: usize,
 ) -> Vec<(usize, String)> {
-    let score = |p: &Prediction| p.after.got_pct - wait_price * p.after.wait_pct;
+    let score = |p: &Prediction| p.after.got_pct - rules.wait_price * p.after.wait_pct;
     let mut challengers: Vec<(usize, &Prediction)> = Vec::new();
     for (index, (plan, prediction)) in candidates.iter().zip(predicted).enumerate().skip(1) {
         // The kernel's default is what everything is measured against.
@@ -62,17 +78,21 @@ pub(crate) fn unpromising(
         }
     }
     challengers.sort_by(|a, b| score(b.1).total_cmp(&score(a.1)));
+    challengers.sort_by_key(|(_, prediction)| hurts(prediction, &rules.guard));
     challengers
         .into_iter()
         .skip(most)
         .map(|(index, prediction)| {
-            (index, format!("the simulator expects more of others than {}", prediction.in_words()))
+            let what = if hurts(prediction, &rules.guard) { ", and a task that waits too long" } else { "" };
+            (index, format!("the simulator expects more of others than {}{what}", prediction.in_words()))
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use evenkeel_base::{Change, CpuSet, Setting, Target, TaskId};
     use evenkeel_model::predict::Use;
 
@@ -106,15 +126,37 @@ mod tests {
         .into_iter()
         .unzip();
         plans[0].changes.clear();
-        let out: Vec<usize> =
-            unpromising(&plans, &predicted, 0.1, MOST).into_iter().map(|(c, _)| c).collect();
+        let out: Vec<usize> = unpromising(&plans, &predicted, &TrialRules::default(), MOST)
+            .into_iter()
+            .map(|(c, _)| c)
+            .collect();
         assert_eq!(out, [4, 1], "104 points with long waits are worth less than 101 with short ones");
+        let hurt = |predicted: &mut Vec<Option<Prediction>>, wait_pct| {
+            let task = TaskId { tgid: 1, tid: 1, start_time: 1 };
+            let uses = [10.0, wait_pct].map(|wait_pct| Use { got_pct: 10.0, wait_pct });
+            predicted[2].as_mut().unwrap().tasks = BTreeMap::from([(task, (uses[0], uses[1]))]);
+        };
+        for (wait_pct, expected) in [(19.4, [4, 1]), (19.6, [1, 2])] {
+            hurt(&mut predicted, wait_pct);
+            let out = unpromising(&plans, &predicted, &TrialRules::default(), MOST);
+            assert_eq!([out[0].0, out[1].0], expected, "the best one that hurts a task comes last");
+            assert_eq!(out[1].1.contains("waits too long"), expected[1] == 2);
+        }
         plans[4].name = PULL.to_owned();
         plans[1].name = REALTIME.to_owned();
-        assert!(unpromising(&plans, &predicted, 0.1, MOST).is_empty(), "these two are always tried");
+        assert!(
+            unpromising(&plans, &predicted, &TrialRules::default(), MOST).is_empty(),
+            "these two are always tried"
+        );
         plans[1].name.clear();
         predicted[3] = None;
-        assert!(unpromising(&plans, &predicted, 0.1, MOST).is_empty(), "unknown is not bad");
-        assert!(unpromising(&plans[..5], &[None, None, None, None, None], 0.1, MOST).is_empty());
+        assert!(
+            unpromising(&plans, &predicted, &TrialRules::default(), MOST).is_empty(),
+            "unknown is not bad"
+        );
+        assert!(
+            unpromising(&plans[..5], &[None, None, None, None, None], &TrialRules::default(), MOST)
+                .is_empty()
+        );
     }
 }

@@ -19,7 +19,7 @@ use crate::agent::{Agent, AgentError, Measured, default_plan, wall_ns};
 use crate::events::{Event, Watcher};
 use crate::lengths::Lengths;
 use crate::measure::due_by_owner;
-use crate::predict::{MOST, is_always_tried, unpromising};
+use crate::predict::{MOST, hurts, is_always_tried, unpromising};
 
 /// Windows are between these lengths, seconds: shorter ones see too little of a cycle, longer ones too few turns.
 const WINDOW_S: (f64, f64) = (0.6, 2.0);
@@ -268,7 +268,7 @@ impl Agent {
         // The simulator does not know of lost turns.
         let turns = named(&levers::gives_turns).filter(|_| !self.due.is_empty());
         let favoured = named(&|plan| plan.name == levers::REALTIME).or(turns);
-        let mut unpromising = unpromising(candidates, &predicted, self.config.rules.wait_price, most);
+        let mut unpromising = unpromising(candidates, &predicted, &self.config.rules, most);
         unpromising.retain(|(candidate, _)| Some(*candidate) != favoured);
         let rules = next_rules(&self.config.rules, &self.control, self.trials);
         let usual_s = Trial::usual_s(candidates.len() - 1 - unpromising.len(), rhythm.pace());
@@ -281,6 +281,11 @@ impl Agent {
             trial = trial.for_services();
         }
         trial.favour(favoured);
+        for (candidate, prediction) in predicted.iter().enumerate().skip(1) {
+            if prediction.as_ref().is_some_and(|prediction| hurts(prediction, &self.config.rules.guard)) {
+                trial.suspect(candidate);
+            }
+        }
         if self.acts() {
             self.outside = Lengths::start().inspect_err(|error| tracing::debug!("{error}")).ok();
         }

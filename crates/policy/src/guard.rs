@@ -64,7 +64,7 @@ impl Default for GuardLimits {
 
 impl GuardLimits {
     /// Longest wait per unit of work that is allowed to who waited so long before.
-    fn longest_wait(&self, before: f64) -> f64 {
+    pub fn longest_wait(&self, before: f64) -> f64 {
         self.wait_factor * before.max(self.wait_floor)
     }
 
@@ -85,7 +85,7 @@ impl GuardLimits {
 pub enum Subject {
     /// A task of the scope.
     Task(TaskId),
-    /// The small tasks of the scope that belong to one owner.
+    /// Tasks of the scope that are small or wait rarely, of one owner, or of all whose tasks do so rarely even together.
     Pool(Option<Owner>),
     /// A container, virtual machine or top-level cgroup outside the scope.
     Outside(Owner),
@@ -99,8 +99,8 @@ impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Task(id) => write!(f, "task {id}"),
-            Self::Pool(Some(owner)) => write!(f, "the small tasks of {owner}"),
-            Self::Pool(None) => write!(f, "the small tasks of the scope"),
+            Self::Pool(Some(owner)) => write!(f, "the tasks of {owner} that are small or wait rarely"),
+            Self::Pool(None) => write!(f, "the tasks of the scope that are small or wait rarely"),
             Self::Outside(owner) => write!(f, "{owner}, outside the scope,"),
             Self::Rest => write!(f, "the rest of the host"),
             Self::Protected(name) => write!(f, "{name}, which is protected,"),
@@ -186,16 +186,15 @@ impl Use {
 #[derive(Debug, Clone)]
 pub struct Guard {
     limits: GuardLimits,
-    /// Tasks whose CPU is judged each for itself.
+    /// Tasks judged each for itself.
     single: BTreeSet<TaskId>,
-    /// Of these, whose waits are, too: the others' are so few that only their sum can be judged.
-    waiting: BTreeSet<TaskId>,
-    /// Owners whose other tasks wait often enough together; those of all others are one sum.
+    /// Tasks that wait so rarely that limits are shown to be kept for their sum only, and for each by estimate.
+    rare: BTreeSet<TaskId>,
+    /// Owners whose tasks that are not judged each for itself wait often enough together; those of all others are one sum.
     pools: BTreeSet<Owner>,
     /// Owners outside the scope judged each for itself.
     outside: BTreeSet<Owner>,
-    cpu: BTreeMap<Subject, CpuTrack>,
-    waits: BTreeMap<Subject, WaitTrack>,
+    tracks: BTreeMap<Subject, (CpuTrack, WaitTrack)>,
     tails: BTreeMap<Owner, Tail>,
 }
 
@@ -209,11 +208,10 @@ impl Guard {
         let mut guard = Self {
             limits,
             single: BTreeSet::new(),
-            waiting: BTreeSet::new(),
+            rare: BTreeSet::new(),
             pools: BTreeSet::new(),
             outside: BTreeSet::new(),
-            cpu: BTreeMap::new(),
-            waits: BTreeMap::new(),
+            tracks: BTreeMap::new(),
             tails: BTreeMap::new(),
         };
         let n = baseline.len().max(1) as f64;
@@ -228,92 +226,64 @@ impl Guard {
         }
         // Where CPU is counted up to what is due, that is due to an owner; who of its tasks works is its own affair.
         let by_owner = baseline.iter().any(|summary| summary.up_to_due);
-        let is_scope = |id: &TaskId, rates: &Rates| rates.in_scope.then_some(*id);
-        let in_all = Often::new(baseline, limits.min_waits / CONFIRMATION_S, is_scope);
-        guard.single = used
-            .into_iter()
-            .filter(|(id, got)| !by_owner && *got >= limits.min_cpu_pct && in_all.has(id))
-            .map(|(id, _)| id)
-            .collect();
-        let in_half = [baseline, tried]
-            .map(|windows| Often::new(windows, 2.0 * limits.min_waits / CONFIRMATION_S, is_scope));
-        guard.waiting =
-            guard.single.iter().copied().filter(|id| in_half.iter().all(|often| often.has(id))).collect();
+        let least_per_s = 2.0 * limits.min_waits / CONFIRMATION_S;
+        let of_scope = |id: &TaskId, rates: &Rates| rates.in_scope.then_some(*id);
+        let often = [baseline, tried].map(|windows| Often::new(windows, least_per_s, of_scope));
+        let large =
+            used.into_iter().filter(|(_, got)| !by_owner && *got >= limits.min_cpu_pct).map(|(id, _)| id);
+        let (single, rare) = large.partition(|id| often.iter().all(|often| often.has(id)));
+        (guard.single, guard.rare) = (single, rare);
         let pooled = |id: &TaskId, rates: &Rates| {
-            rates.owner.clone().filter(|_| rates.in_scope && !guard.waiting.contains(id))
+            rates.owner.clone().filter(|_| rates.in_scope && !guard.single.contains(id))
         };
-        let in_half = [baseline, tried]
-            .map(|windows| Often::new(windows, 2.0 * limits.min_waits / CONFIRMATION_S, pooled));
-        let pools: BTreeSet<Owner> = in_half[0]
-            .0
-            .keys()
-            .filter(|owner| in_half.iter().all(|often| often.has(owner)))
-            .cloned()
-            .collect();
+        let often = [baseline, tried].map(|windows| Often::new(windows, least_per_s, pooled));
+        let owners_of_pools = often[0].0.keys().filter(|owner| often.iter().all(|often| often.has(owner)));
+        let pools: BTreeSet<Owner> = owners_of_pools.cloned().collect();
         guard.pools = pools;
         guard.outside = owners
             .into_iter()
             .filter(|(_, got)| *got >= limits.min_cpu_pct)
             .map(|(o, _)| o.clone())
             .collect();
-        for subject in guard.worth_judging(baseline, Self::cpu_uses) {
+        // Sums that are small even so are left to the monitor.
+        let mut sums: BTreeMap<Subject, f64> = BTreeMap::new();
+        for (subject, used) in baseline.iter().flat_map(|summary| guard.uses(summary)) {
+            *sums.entry(subject).or_default() += used.got / n;
+        }
+        for (subject, _) in sums.into_iter().filter(|(_, got)| *got >= limits.min_cpu_pct) {
             let loss = match subject {
                 Subject::Task(_) | Subject::Pool(_) => limits.cpu_loss,
                 _ => limits.outside_cpu_loss,
             };
-            let track = CpuTrack::new(loss);
-            let small = subject == Subject::Rest;
-            guard.cpu.insert(subject, if small { track.of_the_small(limits.min_cpu_pct) } else { track });
-        }
-        for subject in guard.worth_judging(baseline, Self::wait_uses) {
-            let track = WaitTrack::new(limits);
-            let track = match &subject {
-                Subject::Rest => track.of_the_small(),
-                Subject::Task(id) if !guard.waiting.contains(id) => track.by_estimate(),
-                _ => track,
+            let (cpu, wait) = (CpuTrack::new(loss), WaitTrack::new(limits));
+            let tracks = match &subject {
+                Subject::Rest => (cpu.of_the_small(limits.min_cpu_pct), wait.of_the_small()),
+                Subject::Task(id) if guard.rare.contains(id) => (cpu.by_estimate(), wait.by_estimate()),
+                _ => (cpu, wait),
             };
-            guard.waits.insert(subject, track);
+            guard.tracks.insert(subject, tracks);
         }
         guard
     }
 
-    /// Subjects that use enough CPU, as sums: what is small even so is left to the monitor.
-    fn worth_judging(
-        &self,
-        baseline: &[Summary],
-        uses: impl Fn(&Self, &Summary) -> BTreeMap<Subject, Use>,
-    ) -> Vec<Subject> {
-        let mut sums: BTreeMap<Subject, f64> = BTreeMap::new();
-        for (subject, used) in baseline.iter().flat_map(|summary| uses(self, summary)) {
-            *sums.entry(subject).or_default() += used.got / baseline.len() as f64;
-        }
-        sums.into_iter()
-            .filter(|(_, got)| *got >= self.limits.min_cpu_pct)
-            .map(|(subject, _)| subject)
-            .collect()
-    }
-
     /// The scope is background work, which may lose.
     pub fn exempt_scope(&mut self) {
-        let outside = |subject: &Subject| !matches!(subject, Subject::Task(_) | Subject::Pool(_));
-        self.cpu.retain(|subject, _| outside(subject));
-        self.waits.retain(|subject, _| outside(subject));
+        self.tracks.retain(|subject, _| !matches!(subject, Subject::Task(_) | Subject::Pool(_)));
     }
 
     /// Takes in a fresh pair of windows.
     pub fn pair(&mut self, baseline: &Summary, candidate: &Summary) {
-        let (mut before, mut after) = (self.cpu_uses(baseline), self.cpu_uses(candidate));
-        for (subject, track) in &mut self.cpu {
+        let (mut before, mut after) = (self.uses(baseline), self.uses(candidate));
+        for (subject, (cpu, wait)) in &mut self.tracks {
             match before.remove(subject).zip(after.remove(subject)) {
-                Some((before, after)) => track.pair(before, after),
-                None => track.missed(),
-            }
-        }
-        let (mut before, mut after) = (self.wait_uses(baseline), self.wait_uses(candidate));
-        for (subject, track) in &mut self.waits {
-            match before.remove(subject).zip(after.remove(subject)) {
-                Some((before, after)) => track.pair(before, after),
-                None => track.missed(),
+                Some((before, after)) => {
+                    cpu.pair(before, after);
+                    wait.pair(before, after);
+                }
+                None => {
+                    cpu.missed();
+                    wait.missed();
+                }
             }
         }
     }
@@ -329,7 +299,7 @@ impl Guard {
     /// Limits not shown to be kept.
     pub fn doubts(&self) -> Vec<Doubt> {
         let enough = 1.0 / self.limits.alpha;
-        let questions = (self.cpu.len() + self.waits.len()).max(1) as f64;
+        let questions = (2 * self.tracks.len()).max(1) as f64;
         let doubt = |subject: &Subject, harm: Harm, open: Open| Doubt {
             subject: subject.clone(),
             harm,
@@ -338,25 +308,20 @@ impl Guard {
             proved: open.proved,
             detail: None,
         };
-        let cpu = self
-            .cpu
-            .iter()
-            .filter_map(|(subject, track)| Some(doubt(subject, Harm::Cpu, track.open(enough, questions)?)));
-        // Whose waits are counted by length is judged by these, unless there are few.
-        let counted = |subject: &Subject| {
-            matches!(subject, Subject::Outside(owner)
-                if self.tails.get(owner).is_some_and(|tail| tail.waits() >= self.limits.min_waits))
-        };
-        let waits =
-            self.waits.iter().filter(|(subject, _)| !counted(subject)).filter_map(|(subject, track)| {
-                Some(doubt(subject, Harm::Wait, track.open(enough, questions)?))
-            });
+        let tracks = self.tracks.iter().flat_map(|(subject, (cpu, wait))| {
+            // Whose waits are counted by length is judged by these, unless there are few.
+            let counted = matches!(subject, Subject::Outside(owner)
+                if self.tails.get(owner).is_some_and(|tail| tail.waits() >= self.limits.min_waits));
+            let cpu = cpu.open(enough, questions).map(|open| doubt(subject, Harm::Cpu, open));
+            let wait = wait.open(enough, questions).filter(|_| !counted);
+            cpu.into_iter().chain(wait.map(|open| doubt(subject, Harm::Wait, open)))
+        });
         let tails = self.tails.iter().filter_map(|(owner, tail)| {
             let (before, after, proved) =
                 tail.doubt(self.limits.tail_share, enough, self.limits.min_waits)?;
             Some(doubt(&Subject::Outside(owner.clone()), Harm::Tail, Open { before, after, proved }))
         });
-        cpu.chain(waits).chain(tails).collect()
+        tracks.chain(tails).collect()
     }
 
     /// How far the worst of the guarded are beyond their limit of waiting, as a ratio, by windows under the baseline and under
@@ -364,7 +329,7 @@ impl Guard {
     pub(crate) fn worst_wait(&self, baseline: &[Summary], candidate: &[Summary]) -> f64 {
         let sums = |windows: &[Summary]| {
             let mut sums: BTreeMap<Subject, Use> = BTreeMap::new();
-            for (subject, used) in windows.iter().flat_map(|window| self.wait_uses(window)) {
+            for (subject, used) in windows.iter().flat_map(|window| self.uses(window)) {
                 sums.entry(subject).or_insert(Use::NONE).add(used);
             }
             sums
@@ -372,52 +337,37 @@ impl Guard {
         let (before, after) = (sums(baseline), sums(candidate));
         let wait = |sums: &BTreeMap<Subject, Use>, subject: &Subject| sums.get(subject)?.wait_per_got();
         // Of the small together a few windows say nothing.
-        let single = self.waits.keys().filter(|subject| **subject != Subject::Rest);
+        let single = self.tracks.keys().filter(|subject| **subject != Subject::Rest);
         let ratios = single.filter_map(|subject| {
             Some(wait(&after, subject)? / self.limits.longest_wait(wait(&before, subject)?))
         });
         ratios.fold(0.0, f64::max)
     }
 
-    /// CPU of the subjects in a window.
-    fn cpu_uses(&self, summary: &Summary) -> BTreeMap<Subject, Use> {
-        let mut uses = BTreeMap::new();
+    /// What of the subjects was seen in a window. A task that waits rarely is one of its own and part of a sum.
+    fn uses(&self, summary: &Summary) -> BTreeMap<Subject, Use> {
+        let mut uses: BTreeMap<Subject, Use> = BTreeMap::new();
         for (id, rates) in &summary.tasks {
-            add(&mut uses, self.subject(&self.single, id, rates), rates);
-        }
-        uses
-    }
-
-    /// Waits of the subjects in a window. A task that waits rarely is one of its own and part of a sum.
-    fn wait_uses(&self, summary: &Summary) -> BTreeMap<Subject, Use> {
-        let mut uses = BTreeMap::new();
-        for (id, rates) in &summary.tasks {
-            let mut subject = self.subject(&self.waiting, id, rates);
-            if let Subject::Pool(owner) = &mut subject {
-                // Cgroups of a task each make no sums.
-                owner.take_if(|owner| !self.pools.contains(owner));
-                if self.single.contains(id) {
-                    add(&mut uses, Subject::Task(*id), rates);
-                }
+            let used = Use { got: rates.got_pct, waited: rates.waited_pct };
+            let alone = self.rare.contains(id).then_some(Subject::Task(*id));
+            for subject in alone.into_iter().chain([self.subject(id, rates)]) {
+                uses.entry(subject).or_insert(Use::NONE).add(used);
             }
-            add(&mut uses, subject, rates);
         }
         uses
     }
 
-    fn subject(&self, single: &BTreeSet<TaskId>, id: &TaskId, rates: &Rates) -> Subject {
+    fn subject(&self, id: &TaskId, rates: &Rates) -> Subject {
         match &rates.owner {
-            _ if rates.in_scope && single.contains(id) => Subject::Task(*id),
-            owner if rates.in_scope => Subject::Pool(owner.clone()),
+            _ if rates.in_scope && self.single.contains(id) => Subject::Task(*id),
+            // Cgroups of a task each make no sums.
+            owner if rates.in_scope => {
+                Subject::Pool(owner.clone().filter(|owner| self.pools.contains(owner)))
+            }
             Some(owner) if self.outside.contains(owner) => Subject::Outside(owner.clone()),
             _ => Subject::Rest,
         }
     }
-}
-
-fn add(uses: &mut BTreeMap<Subject, Use>, subject: Subject, rates: &Rates) {
-    let used = Use { got: rates.got_pct, waited: rates.waited_pct };
-    uses.entry(subject).or_insert(Use::NONE).add(used);
 }
 
 /// Who waits so many times a second or more; true of who was not seen, and where waits are not counted.

@@ -97,6 +97,8 @@ struct Entry {
     protected: Vec<Vec<Histogram>>,
     /// What the confirmation found, if there was one.
     confirmed: Option<Confirmation>,
+    /// Somebody is expected to be hurt, see [`Trial::suspect`].
+    suspect: bool,
     out: Option<String>,
 }
 
@@ -170,6 +172,13 @@ impl Trial {
     /// A candidate that the user allowed by name is confirmed first unless another is known to be better.
     pub fn favour(&mut self, candidate: Option<usize>) {
         self.favoured = candidate;
+    }
+
+    /// A candidate under which somebody is expected to wait longer than he may: it comes after those of which that is not expected.
+    pub fn suspect(&mut self, candidate: usize) {
+        if let Some(entry) = self.entries.get_mut(candidate) {
+            entry.suspect = true;
+        }
     }
 
     /// Nobody named here may come to wait too long. `default` is the candidate that is the host as found: what waits are

@@ -46,8 +46,8 @@ pub struct Args {
     /// Repeat everything so many times and state medians.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// One scene (jittered periods in one cgroup) in two minutes.
-    #[arg(long, conflicts_with_all = ["scene", "repeat"])]
+    /// One scene (jittered periods in one cgroup, wall time) in two minutes.
+    #[arg(long, conflicts_with_all = ["scene", "kind", "repeat"])]
     quick: bool,
     /// Try it on a host that other programs keep busy, too.
     #[arg(long)]
@@ -69,12 +69,13 @@ const LOADS_PCT: [f64; 5] = [5.0, 10.0, 15.0, 20.0, 25.0];
 const PERIOD: Duration = Duration::from_millis(100);
 /// Jitter of the honest scenes, percent of the period.
 const JITTER: f64 = 50.0;
-/// Longest time of a run: its decision, then the comparison in what is left. `--quick` has less.
-const RUN: Duration = Duration::from_secs(74);
-const QUICK_RUN: Duration = Duration::from_secs(52);
-/// Longest time of a decision, of which the second part is for a closer look.
+/// Longest time of one repetition. Each run may take its part of what is left: what one does not need, later ones have.
+const ALL: Duration = Duration::from_secs(470);
+const QUICK: Duration = Duration::from_secs(110);
+/// Time of a decision at first; more, as long as a candidate is promising, while enough is left for the comparison.
 const DECIDE: Duration = Duration::from_secs(20);
-const CLOSER_LOOK: Duration = Duration::from_secs(24);
+/// What a run needs before its decision: loads start and are studied.
+const START: Duration = Duration::from_secs(2);
 /// Time for settings to take hold before a stage is measured.
 const SETTLE: Duration = Duration::from_millis(500);
 /// CPU used by others above this many percent of one CPU, in a second of a stage, is said in the report.
@@ -121,21 +122,27 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         .flat_map(|_| scenes.iter().copied().filter(wanted))
         .flat_map(|scene| kinds.iter().map(move |kind| (scene, *kind)))
         .filter(|(_, kind)| args.kind.as_deref().is_none_or(|k| k == kind.name()))
+        .filter(|(_, kind)| !args.quick || *kind == Kind::Wall)
         .collect();
+    let whole = scenes.len() * kinds.len();
+    let mut left = if args.quick { QUICK } else { ALL * chosen.len() as u32 / whole as u32 };
     let mut watcher = Live::new(sink, chosen.len());
     for (number, (scene, kind)) in chosen.iter().enumerate() {
         watcher.begin(number, *scene, *kind);
         let place = place_of(*scene, containers);
+        let time = left / (chosen.len() - number) as u32;
+        let begins = Instant::now();
         let run = one_run(
             *scene,
             *kind,
             place,
             cpus,
-            (args.allow.is_some(), if args.quick { QUICK_RUN } else { RUN }),
+            (args.allow.is_some(), time),
             number as u64,
             &mut watcher,
             &mut report,
         )?;
+        left = left.saturating_sub(begins.elapsed());
         if watcher.stopping() {
             report.missed.push(format!("stopped after {number} of {} runs", chosen.len()));
             break;
@@ -213,7 +220,7 @@ fn one_run(
     let specs = specs(scene, kind, cpus, seed + 1);
     let edit = |config: &mut evenkeel_agent::Config| {
         config.decide_within = DECIDE;
-        config.closer_look = CLOSER_LOOK;
+        config.closer_look = time.saturating_sub(START + DECIDE + blocks::shortest());
         config.realtime = realtime;
         config.rules.seed = seed + 1;
     };

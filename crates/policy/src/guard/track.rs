@@ -2,7 +2,7 @@
 
 use evenkeel_base::stats::{SignBets, mean};
 
-use super::{GuardLimits, Harm, Use};
+use super::{GuardLimits, Use};
 
 /// Pairs in a row without somebody after which he is taken to have ended.
 const GONE: u32 = 2;
@@ -64,6 +64,8 @@ pub(super) struct CpuTrack {
     loss: f64,
     /// For a sum of the small: CPU that is not told apart from none, percent of one CPU.
     small: Option<f64>,
+    /// The limit need not be shown to be kept, as part of a sum it is; but the estimate must keep it.
+    by_estimate: bool,
     got: Question,
     supply: Question,
     pairs: Pairs,
@@ -76,6 +78,7 @@ impl CpuTrack {
         Self {
             loss,
             small: None,
+            by_estimate: false,
             got: Question::default(),
             supply: Question::default(),
             pairs: Pairs::default(),
@@ -87,6 +90,11 @@ impl CpuTrack {
     /// They may lose so much more, percent of one CPU.
     pub fn of_the_small(self, floor_pct: f64) -> Self {
         Self { small: Some(floor_pct), ..self }
+    }
+
+    /// Of who waits rarely and is shown to be unhurt together with others.
+    pub fn by_estimate(self) -> Self {
+        Self { by_estimate: true, ..self }
     }
 
     pub fn missed(&mut self) {
@@ -118,11 +126,15 @@ impl CpuTrack {
 
     /// What is not shown to be kept at evidence `enough`, harm being one of so many questions.
     pub fn open(&self, enough: f64, questions: f64) -> Option<Open> {
-        if self.pairs.is_gone() || self.most >= enough {
+        if self.pairs.is_gone() {
             return None;
         }
         let (before, after) = self.pairs.means(|used| used.got);
-        Some(Open { before, after, proved: self.got.broken.most() >= enough * questions })
+        let open = match self.by_estimate {
+            true => after < (1.0 - self.loss) * before,
+            false => self.most < enough,
+        };
+        open.then(|| Open { before, after, proved: self.got.broken.most() >= enough * questions })
     }
 }
 
@@ -132,7 +144,7 @@ pub(super) struct WaitTrack {
     limits: GuardLimits,
     /// Seconds waited count per second, not per second of work.
     per_second: bool,
-    /// The limit need not be shown to be kept, as part of a sum it is; but the estimate must keep it.
+    /// See [`CpuTrack::by_estimate`].
     by_estimate: bool,
     wait: Question,
     pairs: Pairs,
@@ -149,7 +161,7 @@ impl WaitTrack {
         Self { per_second: true, ..self }
     }
 
-    /// Of who waits rarely and is shown to be unhurt together with others.
+    /// See [`CpuTrack::by_estimate`].
     pub fn by_estimate(self) -> Self {
         Self { by_estimate: true, ..self }
     }
@@ -271,6 +283,11 @@ mod tests {
 
     #[test]
     fn who_waits_rarely_is_in_doubt_by_estimate_only() {
+        let mut cpu = CpuTrack::new(0.1).by_estimate();
+        cpu.pair(used(20.0, 4.0), used(18.1, 4.0));
+        assert_eq!(cpu.open(20.0, 1.0), None);
+        cpu.pair(used(20.0, 4.0), used(17.8, 4.0));
+        assert_eq!(cpu.open(20.0, 1.0).map(|open| open.proved), Some(false));
         let mut wait = WaitTrack::new(GuardLimits::default()).by_estimate();
         wait.pair(used(20.0, 4.0), used(20.0, 5.0));
         assert_eq!(wait.open(20.0, 1.0), None, "one pair proves nothing, but the estimate keeps the limit");

@@ -120,7 +120,7 @@ impl Trial {
         let windows = |c: usize| self.entries[c].windows.as_slice();
         let hurts = |c: usize| {
             let guard = self.objective.guard(self.rules.guard, self.before(), windows(c));
-            guard.worst_wait(windows(0), windows(c)) > HURTS
+            self.entries[c].suspect || guard.worst_wait(windows(0), windows(c)) > HURTS
         };
         ranked.sort_by_cached_key(|(c, score)| (*score == f64::NEG_INFINITY, hurts(*c)));
         ranked

@@ -161,6 +161,18 @@ fn who_seems_to_hurt_somebody_in_screening_comes_after_who_does_not() {
 }
 
 #[test]
+fn who_is_expected_to_hurt_somebody_comes_after_who_is_not() {
+    let mut winners = [0, 0];
+    for (at, winner) in winners.iter_mut().enumerate() {
+        let mut trial = Trial::new(2, TrialRules::default(), PACE);
+        trial.suspect(at + 1);
+        let (decision, _) = hold(trial, 5, |c, chance| one_of_two_hurts(c, chance, 1.0));
+        *winner = decision.winner;
+    }
+    assert_eq!(winners, [2, 1]);
+}
+
+#[test]
 fn who_seems_to_hurt_somebody_makes_room_for_who_does_not() {
     let (mut found, mut made_room) = (0, 0);
     for seed in 0..12 {

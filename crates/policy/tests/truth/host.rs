@@ -18,6 +18,8 @@ const CPUS: f64 = 200.0;
 const UNIT_S: f64 = 0.9;
 /// Waits of a task per second of work under the baseline, and how they vary from window to window.
 const WAITS: (f64, f64) = (0.25, 0.15);
+/// The same of tasks that wait rarely, as measured of loads with ten pieces of work a second.
+const RARE_WAITS: (f64, f64) = (0.5, 0.5);
 /// What a decision may take, seconds.
 pub const BUDGET_S: f64 = 78.0;
 pub const PACE: Pace = Pace { window_s: 0.9, settle_s: 0.1 };
@@ -71,6 +73,8 @@ pub struct Scene {
     /// A busy loop of the scope fills the host, and candidates give it this much more of one CPU.
     pub hog: Option<f64>,
     pub guard: bool,
+    /// Tasks wait ten times a second instead of a hundred times.
+    pub rare: bool,
     /// Services count, the scope is background work: the service's long waits under candidate 1, as a factor.
     pub service: Option<f64>,
 }
@@ -93,6 +97,7 @@ impl Default for Scene {
             outside_loss: 0.0,
             hog: None,
             guard: false,
+            rare: false,
             service: None,
         }
     }
@@ -210,7 +215,8 @@ impl Host {
             }
             let noise = 1.0 + own * length * self.normal();
             let mut got = (GOT * self.shares[at] * level * noise).max(0.0);
-            let mut wait = (WAITS.0 * (1.0 + WAITS.1 * length * self.normal())).max(0.0);
+            let (mean, varies) = if scene.rare { RARE_WAITS } else { WAITS };
+            let mut wait = (mean * (1.0 + varies * length * self.normal())).max(0.0);
             if let Some((loss, factor)) = scene.victim.filter(|_| tried && at == 0) {
                 let runnable = got * (1.0 + wait);
                 got *= 1.0 - loss;
@@ -299,7 +305,8 @@ impl Host {
         let id = TaskId { tgid: tid, tid, start_time: 1 };
         summary.got_pct += got;
         summary.waited_pct += waited;
-        let waits = Some((100.0 * seconds) as u64);
+        let per_s = if self.scene.rare { 10.0 } else { 100.0 };
+        let waits = Some((per_s * seconds) as u64);
         let owner = owner.map(|at| self.owners[at].clone());
         summary
             .tasks

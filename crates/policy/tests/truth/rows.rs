@@ -122,6 +122,20 @@ pub fn rows() -> Vec<Row> {
             ));
         }
     }
+    // These are shown to be unhurt together, and each by estimate only.
+    for (loss, factor, what, goal) in [
+        (0.4, 1.0, "loses 40 %", Goal::AtMost(0.02)),
+        (0.2, 1.0, "loses 20 %", Goal::AtMost(0.05)),
+        (0.0, 1.5, "waits 1.5 times as long", Goal::Shown),
+        (0.0, 2.0, "waits twice as long", Goal::Shown),
+        (0.0, 3.0, "waits 3 times as long", Goal::AtMost(0.05)),
+    ] {
+        rows.push(row(
+            format!("gains 8 %, guard: one of 10 that wait rarely {what}"),
+            goal,
+            Scene { gain: 0.08, guard: true, rare: true, victim: Some((loss, factor)), ..base() },
+        ));
+    }
     let service = |factor: f64| Scene { service: Some(factor), ..base() };
     rows.push(row("services, equal: 4 candidates", FALSE, service(1.0)));
     rows.push(row(
@@ -146,6 +160,11 @@ pub fn rows() -> Vec<Row> {
         "power: the same, guard on, 10 tasks in 4 containers",
         Goal::AtLeast(0.90, 45.0),
         Scene { guard: true, ..gains(0.08) },
+    ));
+    rows.push(row(
+        "power: the same, tasks that wait rarely",
+        Goal::Shown,
+        Scene { guard: true, rare: true, ..gains(0.08) },
     ));
     rows.push(row(
         "power: the same, 4 containers outside, 100 waits a second each",

@@ -22,6 +22,11 @@ const BLOCK: Duration = Duration::from_secs(2);
 /// Least and most rounds. Three give an interval at all; more than six tell little more.
 const ROUNDS: (usize, usize) = (3, 6);
 
+/// Time of the shortest comparison of all four settings.
+pub(super) fn shortest() -> Duration {
+    (BLOCK + SETTLE) * 4 * ROUNDS.0 as u32
+}
+
 /// One of the settings that take turns.
 pub(super) struct Arm {
     pub role: Role,
