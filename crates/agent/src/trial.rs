@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(challengers(0, 78), MOST);
         let (less, more) = (Trial::usual_s(3, rhythm.pace()), Trial::usual_s(4, rhythm.pace()));
         assert!(less < more && more < 60.0, "{less} {more}");
-        assert_eq!((challengers(2, 60), challengers(0, less.ceil() as u64)), (MOST, 3));
+        assert_eq!((challengers(2, 65), challengers(0, less.ceil() as u64)), (MOST, 3));
         assert_eq!((challengers(1, 1), challengers(9, 0)), (1, 1), "there is always one");
     }
 

@@ -62,19 +62,27 @@ impl Default for GuardLimits {
     }
 }
 
+/// Times the limit.
+const SEEMS: f64 = 1.3;
+
 impl GuardLimits {
     /// Longest wait per unit of work that is allowed to who waited so long before.
     pub fn longest_wait(&self, before: f64) -> f64 {
         self.wait_factor * before.max(self.wait_floor)
     }
 
-    /// Whether the estimate itself is beyond the limit: more pairs will hardly clear it. Of CPU that somebody does not get the estimate
-    /// says little, for he may want less.
+    /// Whether a wait per unit of work is so long that somebody seems to be hurt, whatever else is tried: no proof, but a reason to
+    /// try others first. A few windows are wrong by a quarter more often than not.
+    fn seems_to_hurt(&self, before: f64, after: f64) -> bool {
+        after > SEEMS * self.longest_wait(before)
+    }
+
+    /// The same of a doubt. Of CPU that somebody does not get the estimate says little, for he may want less.
     pub(crate) fn is_beyond(&self, doubt: &Doubt) -> bool {
         let Doubt { before, after, .. } = *doubt;
         match doubt.harm {
             Harm::Cpu => false,
-            Harm::Wait => after > self.longest_wait(before),
+            Harm::Wait => self.seems_to_hurt(before, after),
             Harm::Tail => after > self.tail_share && after > before * self.tail_share / tail::TAIL,
         }
     }
@@ -324,9 +332,8 @@ impl Guard {
         tracks.chain(tails).collect()
     }
 
-    /// How far the worst of the guarded are beyond their limit of waiting, as a ratio, by windows under the baseline and under
-    /// a candidate: no proof, but above 1 somebody seems to be hurt.
-    pub(crate) fn worst_wait(&self, baseline: &[Summary], candidate: &[Summary]) -> f64 {
+    /// Whether one of the guarded seems to be hurt by windows under the baseline and under a candidate.
+    pub(crate) fn seems_to_hurt(&self, baseline: &[Summary], candidate: &[Summary]) -> bool {
         let sums = |windows: &[Summary]| {
             let mut sums: BTreeMap<Subject, Use> = BTreeMap::new();
             for (subject, used) in windows.iter().flat_map(|window| self.uses(window)) {
@@ -337,11 +344,11 @@ impl Guard {
         let (before, after) = (sums(baseline), sums(candidate));
         let wait = |sums: &BTreeMap<Subject, Use>, subject: &Subject| sums.get(subject)?.wait_per_got();
         // Of the small together a few windows say nothing.
-        let single = self.tracks.keys().filter(|subject| **subject != Subject::Rest);
-        let ratios = single.filter_map(|subject| {
-            Some(wait(&after, subject)? / self.limits.longest_wait(wait(&before, subject)?))
-        });
-        ratios.fold(0.0, f64::max)
+        let mut single = self.tracks.keys().filter(|subject| **subject != Subject::Rest);
+        single.any(|subject| {
+            let waits = wait(&before, subject).zip(wait(&after, subject));
+            waits.is_some_and(|(before, after)| self.limits.seems_to_hurt(before, after))
+        })
     }
 
     /// What of the subjects was seen in a window. A task that waits rarely is one of its own and part of a sum.

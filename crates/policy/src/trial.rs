@@ -165,7 +165,8 @@ impl Trial {
     pub fn usual_s(challengers: usize, pace: Pace) -> f64 {
         let turn_s = pace.window_s + pace.settle_s;
         let lead_s = LEAD as f64 * pace.window_s;
-        let screening_s = if challengers > 1 { 2.0 * challengers as f64 * turn_s } else { 0.0 };
+        let windows = if challengers > 1 { 2.0 * challengers as f64 } else { 1.0 };
+        let screening_s = windows * turn_s;
         lead_s + screening_s + Confirmation::usual_s(turn_s)
     }
 

@@ -77,7 +77,7 @@ const DECIDE: Duration = Duration::from_secs(20);
 /// What a run needs before its decision: loads start and are studied.
 const START: Duration = Duration::from_secs(2);
 /// Time for settings to take hold before a stage is measured.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = Duration::from_millis(300);
 /// CPU used by others above this many percent of one CPU, in a second of a stage, is said in the report.
 const OUTSIDE_SEEN: f64 = 20.0;
 /// Steal above this many percent of one CPU during a stage is said in the report.

@@ -18,7 +18,7 @@ use super::Failure;
 use super::demo::quiet::ByName;
 
 /// Windows in which fulfilment is taken, to state an interval.
-const WINDOW: Duration = Duration::from_secs(1);
+const WINDOW: Duration = Duration::from_millis(800);
 /// Steps in which a stage is observed, for pictures.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -29,7 +29,7 @@ pub struct StageResult {
     pub seconds: f64,
     /// CPU got / CPU wanted over the whole stage.
     pub fulfilment: Option<f64>,
-    /// The same in one-second windows.
+    /// The same in windows.
     pub windows: Vec<f64>,
     /// CPU got by all loads, percent of one CPU.
     pub cpu_pct: f64,

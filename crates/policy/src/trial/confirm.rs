@@ -18,8 +18,8 @@ const MIN_PAIRS: usize = 5;
 const SPOILED_PAIRS: usize = 8;
 /// Pairs after which a risk is accepted, where that is allowed.
 const ACCEPTED_PAIRS: usize = 15;
-/// Pairs that a clear gain takes.
-const USUAL_PAIRS: f64 = 6.0;
+/// Pairs that a clear gain takes until nobody is shown to be hurt.
+const USUAL_PAIRS: f64 = 14.0;
 /// Standard errors that a gain may be underestimated by before the candidate is given up.
 const BENEFIT_OF_DOUBT: f64 = 0.7;
 /// What an effect of the settings before is given to fade, seconds: a half-life of 3 s leaves a tenth of it.

@@ -16,8 +16,6 @@ const BEHIND: f64 = 3.0;
 /// Standard errors beyond which one is taken to be worse than another.
 const CLEARLY: f64 = 2.0;
 
-/// Who seems to make somebody wait so many times the limit comes after those who do not: it would hardly pass the guard.
-const HURTS: f64 = 1.3;
 /// Delays of services, as a logarithm, that are taken for equal.
 const ALIKE: f64 = 0.2;
 
@@ -29,16 +27,21 @@ impl Trial {
             return Phase::Over;
         }
         let challengers = self.challengers();
-        if challengers.len() < 2 {
-            let survivors = challengers.into_iter().map(|c| (c, self.rules.alpha)).collect();
-            return self.confirm(survivors);
+        match challengers.len() {
+            0 => Phase::Over,
+            // One window tells how often tasks wait under it; background work may.
+            1 if !self.objective.is_for_services() => self.round(challengers, ROUNDS - 1),
+            1 => self.confirm(vec![(challengers[0], self.rules.alpha)]),
+            _ => self.round(challengers, 0),
         }
-        self.round(challengers, 0)
     }
 
     /// A round is over: who is well behind goes; after the last the best are confirmed.
     pub(super) fn screened(&mut self, rounds: usize) -> Phase {
         let mut ranked = self.ranked();
+        if self.entries.len() == 2 {
+            return self.confirm(ranked.into_iter().map(|(c, _)| (c, self.rules.alpha)).collect());
+        }
         if rounds < ROUNDS {
             let (best, sd) = (ranked.first().map(|(_, score)| *score), self.scale());
             for (at, (candidate, score)) in ranked.into_iter().enumerate() {
@@ -120,7 +123,7 @@ impl Trial {
         let windows = |c: usize| self.entries[c].windows.as_slice();
         let hurts = |c: usize| {
             let guard = self.objective.guard(self.rules.guard, self.before(), windows(c));
-            self.entries[c].suspect || guard.worst_wait(windows(0), windows(c)) > HURTS
+            self.entries[c].suspect || guard.seems_to_hurt(windows(0), windows(c))
         };
         ranked.sort_by_cached_key(|(c, score)| (*score == f64::NEG_INFINITY, hurts(*c)));
         ranked
