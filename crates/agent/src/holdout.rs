@@ -77,6 +77,7 @@ impl Agent {
     /// Takes the change back, and does not try it again until the load is another one.
     pub(crate) fn take_back(&mut self, leave: &Leave, last: &Measured, watcher: &mut dyn Watcher) {
         let Some(kept) = self.kept.take() else { return };
+        self.outside = None;
         let why = kept::describe(leave, |id| {
             let task = last.observation.task(*id);
             task.map_or_else(|| id.to_string(), |task| format!("{id} {}", task.comm))

@@ -94,6 +94,11 @@ impl KeptChange {
         }
     }
 
+    /// Whether it is ever compared with the baseline.
+    pub fn is_held_out(&self) -> bool {
+        self.monitor.is_held_out()
+    }
+
     /// Blocks compared so far.
     pub fn blocks(&self) -> u64 {
         self.monitor.blocks()
@@ -180,6 +185,7 @@ pub(crate) fn describe(leave: &Leave, name: impl Fn(&TaskId) -> String) -> Strin
                 match victim.loss {
                     Loss::Cpu => format!("{subject} gets {:.0} % less CPU", 100.0 * (1.0 - victim.ratio)),
                     Loss::Wait => format!("{subject} waits {:.1} times as long", victim.ratio),
+                    Loss::Tail => format!("{subject} has {:.1} times as many long waits", victim.ratio),
                 }
             });
             let who: BTreeSet<String> = who.collect();

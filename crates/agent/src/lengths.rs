@@ -1,5 +1,5 @@
 //! Lengths of waits for a CPU, of everybody who runs: of containers for the history, where that was asked for, and of whoever is
-//! outside the scope while a trial is held.
+//! outside the scope while a trial is held and while a change that is watched is in force.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
@@ -37,6 +37,7 @@ impl Lengths {
 
     /// A window begins: what waits until now is not part of it.
     pub fn begin(&mut self) -> Result<(), BpfError> {
+        self.renew()?;
         self.last = self.probe.waited()?;
         self.probe.begin_window()
     }
@@ -61,11 +62,16 @@ impl Lengths {
         owner: impl FnMut(&TaskView) -> Option<Owner>,
     ) -> Result<BTreeMap<Owner, Histogram>, BpfError> {
         let waits = self.sum(&owners(cpu, observation, owner), BTreeMap::new())?;
+        self.renew()?;
+        Ok(waits)
+    }
+
+    fn renew(&mut self) -> Result<(), BpfError> {
         let age = self.started.elapsed();
         if age > AGE || (self.crowded && age > LEAST_AGE) {
             *self = Self::start()?;
         }
-        Ok(waits)
+        Ok(())
     }
 
     fn sum(

@@ -17,6 +17,7 @@ use evenkeel_store::TrialWindow;
 
 use crate::agent::{Agent, AgentError, Measured, default_plan, wall_ns};
 use crate::events::{Event, Watcher};
+use crate::kept::KeptChange;
 use crate::lengths::Lengths;
 use crate::measure::due_by_owner;
 use crate::predict::{MOST, hurts, is_always_tried, unpromising};
@@ -286,7 +287,7 @@ impl Agent {
                 trial.suspect(candidate);
             }
         }
-        if self.acts() {
+        if self.acts() && self.outside.is_none() {
             self.outside = Lengths::start().inspect_err(|error| tracing::debug!("{error}")).ok();
         }
         trial.seen(seen.0, seen.1);
@@ -345,13 +346,15 @@ impl Agent {
             let asked = Duration::from_secs_f64(turn.settle_s + turn.window_s);
             late = (late + began.elapsed().saturating_sub(asked)).min(MOST_LATE);
         }
-        self.outside = None;
         let decision = trial.decide();
         self.components.guardian.decided(&decision, default);
         let winner = &candidates[decision.winner];
         self.set(winner);
         feed_back(&mut self.control, &decision, winner.is_default());
         self.watch_change(&decision, default);
+        if !self.kept.as_ref().is_some_and(KeptChange::is_held_out) {
+            self.outside = None;
+        }
         self.stop_puller(watcher);
         self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());

@@ -16,8 +16,7 @@
 //!
 //! The kernel has no global share. A group's weight is split over CPUs in proportion to its load there, each CPU divides its own
 //! time, and load balancing moves tasks now and then. Where the threads cannot be spread in proportion to the weights the
-//! outcome differs by some percent (measured: 6-7 % with weights 1:2:4:8 and two threads each on 2 CPUs, 0.3 % on one CPU,
-//! see `docs/model.md`).
+//! outcome differs by some percent; `docs/model.md` has what was measured.
 
 use evenkeel_base::{CpuSet, Topology};
 

@@ -189,7 +189,7 @@ fn guard_of_500_tasks_over_twelve_windows(bencher: Bencher<'_, '_>) {
     let before: Vec<Summary> = (0..12).map(|_| window(&mut rng, 0)).collect();
     let after: Vec<Summary> = (0..12).map(|_| window(&mut rng, 1)).collect();
     bencher.bench_local(|| {
-        let mut guard = Guard::new(GuardLimits::default(), &before);
+        let mut guard = Guard::new(GuardLimits::default(), &before, &[]);
         before.iter().zip(&after).for_each(|(before, after)| guard.pair(black_box(before), after));
         guard.doubts()
     });

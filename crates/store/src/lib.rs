@@ -12,7 +12,7 @@
 //! told. With `synchronous = NORMAL` a power failure may lose the last commits, never the file's consistency.
 //! A damaged file is moved aside (`history.corrupt-N.db`) and a new one started: [`Store::note`] says so.
 //!
-//! Cost, measured by `examples/cost.rs` on a 2-CPU virtual machine: 2,000 tasks of which 50 change, sampled each second
+//! Cost, measured by `examples/history_cost.rs` on a 2-CPU virtual machine: 2,000 tasks of which 50 change, sampled each second
 //! for an hour: 50 us of CPU a sample (11 ms at worst, when a block is written and older ones are thinned) and 0.95
 //! bytes a task and sample kept, or 38 bytes for each one that changed.
 //!

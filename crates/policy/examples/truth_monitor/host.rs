@@ -199,7 +199,7 @@ impl Host {
             })
             .collect();
         let cpu_pct = got / parts;
-        Seen { seconds, score: cpu_pct, cpu_pct, wait_p99_ms: None, usages }
+        Seen { seconds, score: cpu_pct, cpu_pct, usages, ..Seen::default() }
     }
 
     /// The decision's pairs, their order left to chance.

@@ -39,6 +39,13 @@ impl Tail {
         if candidate { &mut self.candidate } else { &mut self.baseline }.push(waits);
     }
 
+    /// Forgets all but so many windows, the last ones.
+    pub fn keep_last(&mut self, baseline: usize, candidate: usize) {
+        for (windows, most) in [(&mut self.baseline, baseline), (&mut self.candidate, candidate)] {
+            windows.drain(..windows.len().saturating_sub(most));
+        }
+    }
+
     /// Waits counted so far, under both.
     pub fn waits(&self) -> f64 {
         self.baseline.iter().chain(&self.candidate).map(|window| window.total() as f64).sum()

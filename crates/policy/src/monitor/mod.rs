@@ -158,6 +158,11 @@ impl Monitor {
         self.holdout.in_block()
     }
 
+    /// Whether there ever are blocks.
+    pub fn is_held_out(&self) -> bool {
+        self.step().until_s.is_finite()
+    }
+
     /// The running block comes to nothing, for something else happened meanwhile.
     pub fn abort(&mut self, now_s: f64) {
         self.change.clear();

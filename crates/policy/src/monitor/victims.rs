@@ -10,13 +10,14 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::TaskId;
 use evenkeel_base::stats::t_cdf;
+use evenkeel_base::{Histogram, TaskId};
 use serde::{Deserialize, Serialize};
 use statrs::function::gamma::digamma;
 
 use super::fdr;
-use crate::window::Summary;
+use crate::guard::Tail;
+use crate::window::{Owner, Summary};
 
 /// Comparisons needed before anybody can be a victim.
 const LEAST: u64 = 3;
@@ -30,6 +31,11 @@ const MOST_FREEDOM: f64 = 50.0;
 const UNIT_S: f64 = 3.0 / 1.25;
 /// Comparisons after which a task that was not seen is forgotten.
 const FORGET: u64 = 10;
+/// Share of the waits of somebody outside the scope that may be longer than 99 in 100 are under the baseline; waits needed to
+/// judge it; and windows under the baseline, with four times as many under the change, that are remembered: about a quarter of an hour.
+const TAIL_SHARE: f64 = 0.015;
+const TAIL_WAITS: f64 = 200.0;
+const TAIL_WINDOWS: usize = 40;
 /// Variances below this are as good as none: two equal counters in a row.
 const LEAST_VARIANCE: f64 = 1e-6;
 
@@ -66,6 +72,8 @@ pub struct Seen {
     pub wait_p99_ms: Option<f64>,
     /// Everybody, ordered.
     pub usages: Vec<(Subject, Usage)>,
+    /// Waits by length of who is outside the scope, where they are counted.
+    pub waits: BTreeMap<Owner, Histogram>,
 }
 
 impl Seen {
@@ -82,6 +90,7 @@ impl Seen {
             cpu_pct: summary.got_pct,
             wait_p99_ms: None,
             usages: tasks.chain(outside).collect(),
+            waits: summary.waits.clone(),
         }
     }
 
@@ -147,6 +156,8 @@ pub enum Loss {
     Cpu,
     /// Waits longer per unit of work.
     Wait,
+    /// More of its waits are long.
+    Tail,
 }
 
 const LOSSES: [Loss; 2] = [Loss::Cpu, Loss::Wait];
@@ -267,6 +278,8 @@ fn inverse_trigamma(value: f64) -> f64 {
 pub struct Watch {
     limits: VictimLimits,
     everybody: BTreeMap<Subject, Known>,
+    /// Waits of who is outside the scope, with the comparison that they were last seen in.
+    tails: BTreeMap<Owner, (Tail, u64)>,
     comparisons: u64,
 }
 
@@ -308,8 +321,34 @@ impl Watch {
                 known.moments[1].add(weight, x);
             }
         }
+        for (owner, baseline) in &comparison.baseline.waits {
+            let change: Option<Vec<&Histogram>> =
+                comparison.change.iter().map(|window| window.waits.get(owner)).collect();
+            let Some(change) = change else { continue };
+            let (tail, last) = self.tails.entry(owner.clone()).or_default();
+            *last = self.comparisons;
+            tail.add(baseline.clone(), false);
+            change.into_iter().for_each(|waits| tail.add(waits.clone(), true));
+            tail.keep_last(TAIL_WINDOWS, 4 * TAIL_WINDOWS);
+        }
         let oldest = self.comparisons.saturating_sub(FORGET);
         self.everybody.retain(|_, known| known.last >= oldest);
+        self.tails.retain(|_, (_, last)| *last >= oldest);
+    }
+
+    /// Who is outside the scope and has more long waits than it may.
+    fn tail_victims(&self, alpha: f64) -> impl Iterator<Item = Victim> {
+        let enough = self.tails.len() as f64 / alpha;
+        self.tails.iter().filter_map(move |(owner, (tail, _))| {
+            let (before, after, proved) = tail.doubt(TAIL_SHARE, enough, TAIL_WAITS)?;
+            proved.then(|| Victim {
+                subject: Subject::Group(owner.to_string()),
+                loss: Loss::Tail,
+                // One in a hundred by definition; none were seen where there were few.
+                ratio: after / before.max(0.01),
+                evidence: enough,
+            })
+        })
     }
 
     /// Victims by now, the surest first, at the share of false accusations `alpha`.
@@ -336,10 +375,11 @@ impl Watch {
                 let beyond = match (loss, who) {
                     (Loss::Cpu, Subject::Outside) => ratio < 1.0 - self.limits.outside_cpu_loss,
                     (Loss::Cpu, _) => ratio < 1.0 - self.limits.cpu_loss,
-                    (Loss::Wait, _) => ratio > self.limits.wait_factor,
+                    (Loss::Wait | Loss::Tail, _) => ratio > self.limits.wait_factor,
                 };
                 beyond.then(|| Victim { subject: who.clone(), loss, ratio, evidence: ln.exp() })
             })
+            .chain(self.tail_victims(alpha))
             .collect()
     }
 
@@ -351,6 +391,7 @@ impl Watch {
     /// Forgets what was seen.
     pub fn clear(&mut self) {
         self.everybody.clear();
+        self.tails.clear();
         self.comparisons = 0;
     }
 }
@@ -416,6 +457,36 @@ mod tests {
         let victims = watched(2, 8, &baseline, &change);
         assert_eq!(victims.iter().map(|v| (&v.subject, v.loss)).collect::<Vec<_>>(), [(&id(2), Loss::Wait)]);
         assert!((2.0..3.6).contains(&victims[0].ratio), "{victims:?}");
+    }
+
+    /// Blocks in which this share of the waits outside the scope is long under the change, and one in a hundred under the baseline.
+    fn waits_outside(seed: u64, blocks: usize, share: f64) -> Vec<Victim> {
+        let mut rng = Pcg32::seed_from_u64(seed);
+        let mut watch = Watch::new(VictimLimits::default());
+        let mut window = |share: f64| {
+            let mut waits = Histogram::default();
+            for _ in 0..750 {
+                let long = rng.random_bool(share);
+                waits.add(if long { rng.random_range(6e6..2e7) } else { rng.random_range(2e5..4e6) } as u64);
+            }
+            Seen { seconds: 3.0, waits: BTreeMap::from([("/web".into(), waits)]), ..Seen::default() }
+        };
+        for _ in 0..blocks {
+            let change: Vec<Seen> = (0..4).map(|_| window(share)).collect();
+            watch.add(Comparison { change: &change, baseline: &window(0.01) });
+        }
+        watch.victims(0.05)
+    }
+
+    #[test]
+    fn who_is_outside_and_comes_to_have_long_waits_is_named() {
+        let victims = waits_outside(7, 10, 0.04);
+        assert_eq!(victims.len(), 1, "{victims:?}");
+        assert_eq!((&victims[0].subject, victims[0].loss), (&Subject::Group("/web".to_owned()), Loss::Tail));
+        assert!((2.0..7.0).contains(&victims[0].ratio), "{victims:?}");
+        for seed in 0..20 {
+            assert_eq!(waits_outside(seed, 60, 0.01), []);
+        }
     }
 
     #[test]

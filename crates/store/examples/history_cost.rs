@@ -1,7 +1,7 @@
 //! What keeping history costs: 2,000 tasks of which 50 change, one sample a second, for an hour.
 //!
 //! ```text
-//! cargo run --release -p evenkeel-store --example cost
+//! cargo run --release -p evenkeel-store --example history_cost
 //! ```
 
 use std::time::Instant;
