@@ -30,8 +30,13 @@ fn background_work_yields_and_everything_goes_back() {
     let _loads = (service(&api), batch(&work));
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&api, &work]);
+    // Programs of this host that come and go meanwhile decide nothing here: what the guard does with them is tested elsewhere.
+    let config = dir.path().join("services.toml");
+    std::fs::write(&config, "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n").unwrap();
+    let config = ["--config", config.to_str().unwrap()];
     let args =
         ["run", "--service", &api.scope(), "--background", &work.scope(), "--for", "100s", "-o", "json"];
+    let args = [&args[..], &config].concat();
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
     let began = std::time::Instant::now();
     while !agent.words().contains("* ") && began.elapsed().as_secs() < 95 {
