@@ -18,7 +18,7 @@ const WORSE: [f64; 3] = [1.5, 2.5, 5.0];
 pub(crate) const FLOOR_NS: u64 = 200_000;
 
 /// Waits of one scope by length, window by window.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tail {
     bound_ns: Option<u64>,
     baseline: Vec<Histogram>,
