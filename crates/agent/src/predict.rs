@@ -56,8 +56,8 @@ pub(crate) fn hurts(prediction: &Prediction, limits: &GuardLimits) -> bool {
 }
 
 /// Challengers that are not worth windows of a trial, with the reason: beyond the `most` of which the simulator expects
-/// most by the trial's own score; who is expected to hurt somebody comes last. Nobody is left out where something could not be predicted, nor are those that are always
-/// tried; where there is time for one only, waiting work is moved together with other changes or not at all.
+/// most by the trial's own score; who is expected to hurt somebody comes last. Nobody is left out where something could not be
+/// predicted, nor are those that are always tried; where there is time for one only, waiting work is moved together with other changes or not at all.
 pub(crate) fn unpromising(
     candidates: &[Plan],
     predicted: &[Option<Prediction>],

@@ -21,9 +21,9 @@ use evenkeel_base::TaskId;
 use serde::{Deserialize, Serialize};
 
 use crate::window::{Owner, Rates, Summary};
-pub(crate) use tail::FLOOR_NS;
 pub use tail::Tail;
-use track::{CpuTrack, Open, WaitTrack};
+pub(crate) use tail::{FLOOR_NS, TAIL};
+use track::{Open, Track};
 
 /// Limits of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl GuardLimits {
         match doubt.harm {
             Harm::Cpu => false,
             Harm::Wait => self.seems_to_hurt(before, after),
-            Harm::Tail => after > self.tail_share && after > before * self.tail_share / tail::TAIL,
+            Harm::Tail => after > self.tail_share && after > before * self.tail_share / TAIL,
         }
     }
 }
@@ -202,7 +202,7 @@ pub struct Guard {
     pools: BTreeSet<Owner>,
     /// Owners outside the scope judged each for itself.
     outside: BTreeSet<Owner>,
-    tracks: BTreeMap<Subject, (CpuTrack, WaitTrack)>,
+    tracks: BTreeMap<Subject, Track>,
     tails: BTreeMap<Owner, Tail>,
 }
 
@@ -263,13 +263,13 @@ impl Guard {
                 Subject::Task(_) | Subject::Pool(_) => limits.cpu_loss,
                 _ => limits.outside_cpu_loss,
             };
-            let (cpu, wait) = (CpuTrack::new(loss), WaitTrack::new(limits));
-            let tracks = match &subject {
-                Subject::Rest => (cpu.of_the_small(limits.min_cpu_pct), wait.of_the_small()),
-                Subject::Task(id) if guard.rare.contains(id) => (cpu.by_estimate(), wait.by_estimate()),
-                _ => (cpu, wait),
+            let track = Track::new(loss, limits);
+            let track = match &subject {
+                Subject::Rest => track.of_the_small(limits.min_cpu_pct),
+                Subject::Task(id) if guard.rare.contains(id) => track.by_estimate(),
+                _ => track,
             };
-            guard.tracks.insert(subject, tracks);
+            guard.tracks.insert(subject, track);
         }
         guard
     }
@@ -282,16 +282,10 @@ impl Guard {
     /// Takes in a fresh pair of windows.
     pub fn pair(&mut self, baseline: &Summary, candidate: &Summary) {
         let (mut before, mut after) = (self.uses(baseline), self.uses(candidate));
-        for (subject, (cpu, wait)) in &mut self.tracks {
+        for (subject, track) in &mut self.tracks {
             match before.remove(subject).zip(after.remove(subject)) {
-                Some((before, after)) => {
-                    cpu.pair(before, after);
-                    wait.pair(before, after);
-                }
-                None => {
-                    cpu.missed();
-                    wait.missed();
-                }
+                Some((before, after)) => track.pair(before, after),
+                None => track.missed(),
             }
         }
     }
@@ -316,12 +310,12 @@ impl Guard {
             proved: open.proved,
             detail: None,
         };
-        let tracks = self.tracks.iter().flat_map(|(subject, (cpu, wait))| {
+        let tracks = self.tracks.iter().flat_map(|(subject, track)| {
             // Whose waits are counted by length is judged by these, unless there are few.
             let counted = matches!(subject, Subject::Outside(owner)
                 if self.tails.get(owner).is_some_and(|tail| tail.waits() >= self.limits.min_waits));
-            let cpu = cpu.open(enough, questions).map(|open| doubt(subject, Harm::Cpu, open));
-            let wait = wait.open(enough, questions).filter(|_| !counted);
+            let cpu = track.open_cpu(enough, questions).map(|open| doubt(subject, Harm::Cpu, open));
+            let wait = track.open_wait(enough, questions).filter(|_| !counted);
             cpu.into_iter().chain(wait.map(|open| doubt(subject, Harm::Wait, open)))
         });
         let tails = self.tails.iter().filter_map(|(owner, tail)| {

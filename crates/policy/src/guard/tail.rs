@@ -9,7 +9,7 @@
 use evenkeel_base::Histogram;
 
 /// Share of the baseline's waits beyond its 99th percentile.
-pub(super) const TAIL: f64 = 0.01;
+pub(crate) const TAIL: f64 = 0.01;
 /// Growth of the share that evidence is sought for, as a ratio: what is a little worse than no growth wins soonest.
 const LIKELY: [f64; 1] = [1.2];
 /// The same, for evidence against, in multiples of the limit.

@@ -58,36 +58,40 @@ pub(super) struct Open {
     pub proved: bool,
 }
 
-/// Whether one subject gets enough CPU.
+/// One subject's questions: does it get enough CPU, and does it wait no longer than it may?
 #[derive(Debug, Clone)]
-pub(super) struct CpuTrack {
+pub(super) struct Track {
     loss: f64,
+    limits: GuardLimits,
     /// For a sum of the small: CPU that is not told apart from none, percent of one CPU.
     small: Option<f64>,
-    /// The limit need not be shown to be kept, as part of a sum it is; but the estimate must keep it.
+    /// Limits need not be shown to be kept, as part of a sum they are; but the estimate must keep them.
     by_estimate: bool,
     got: Question,
     supply: Question,
+    wait: Question,
     pairs: Pairs,
     /// The most evidence there was at once that enough CPU is got.
-    most: f64,
+    cpu: f64,
 }
 
-impl CpuTrack {
-    pub fn new(loss: f64) -> Self {
+impl Track {
+    pub fn new(loss: f64, limits: GuardLimits) -> Self {
         Self {
             loss,
+            limits,
             small: None,
             by_estimate: false,
             got: Question::default(),
             supply: Question::default(),
+            wait: Question::default(),
             pairs: Pairs::default(),
-            most: 1.0,
+            cpu: 1.0,
         }
     }
 
     /// Of the small together: what they do from one window to the next differs more than the share of it that they may lose.
-    /// They may lose so much more, percent of one CPU.
+    /// They may lose so much more, percent of one CPU, and their waits are those of a second, not of a second of work.
     pub fn of_the_small(self, floor_pct: f64) -> Self {
         Self { small: Some(floor_pct), ..self }
     }
@@ -95,6 +99,11 @@ impl CpuTrack {
     /// Of who waits rarely and is shown to be unhurt together with others.
     pub fn by_estimate(self) -> Self {
         Self { by_estimate: true, ..self }
+    }
+
+    /// Seconds waited, per second of work or per second.
+    fn wait(&self, used: Use) -> Option<f64> {
+        if self.small.is_some() { Some(used.waited? / 100.0) } else { used.wait_per_got() }
     }
 
     pub fn missed(&mut self) {
@@ -117,73 +126,31 @@ impl CpuTrack {
         }
         // Where waits are not known, the CPU got alone tells.
         let (got, supply) = (&self.got.kept, &self.supply.kept);
-        let evidence = match supply.pairs() {
+        let cpu = match supply.pairs() {
             0 => got.evidence(),
             _ => f64::midpoint(got.evidence(), supply.evidence()),
         };
-        self.most = self.most.max(evidence);
+        self.cpu = self.cpu.max(cpu);
+        if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
+            self.wait.add(self.limits.longest_wait(before) - after);
+        }
     }
 
-    /// What is not shown to be kept at evidence `enough`, harm being one of so many questions.
-    pub fn open(&self, enough: f64, questions: f64) -> Option<Open> {
+    /// Whether enough CPU is got, unless that is shown at evidence `enough`; harm is one of so many questions.
+    pub fn open_cpu(&self, enough: f64, questions: f64) -> Option<Open> {
         if self.pairs.is_gone() {
             return None;
         }
         let (before, after) = self.pairs.means(|used| used.got);
         let open = match self.by_estimate {
             true => after < (1.0 - self.loss) * before,
-            false => self.most < enough,
+            false => self.cpu < enough,
         };
         open.then(|| Open { before, after, proved: self.got.broken.most() >= enough * questions })
     }
-}
 
-/// Whether one subject waits no longer than it may.
-#[derive(Debug, Clone)]
-pub(super) struct WaitTrack {
-    limits: GuardLimits,
-    /// Seconds waited count per second, not per second of work.
-    per_second: bool,
-    /// See [`CpuTrack::by_estimate`].
-    by_estimate: bool,
-    wait: Question,
-    pairs: Pairs,
-}
-
-impl WaitTrack {
-    pub fn new(limits: GuardLimits) -> Self {
-        let (wait, pairs) = (Question::default(), Pairs::default());
-        Self { limits, per_second: false, by_estimate: false, wait, pairs }
-    }
-
-    /// Of the small together: their waits are those of a second, not of a second of work.
-    pub fn of_the_small(self) -> Self {
-        Self { per_second: true, ..self }
-    }
-
-    /// See [`CpuTrack::by_estimate`].
-    pub fn by_estimate(self) -> Self {
-        Self { by_estimate: true, ..self }
-    }
-
-    /// Seconds waited, per second of work or per second.
-    fn wait(&self, used: Use) -> Option<f64> {
-        if self.per_second { Some(used.waited? / 100.0) } else { used.wait_per_got() }
-    }
-
-    pub fn missed(&mut self) {
-        self.pairs.missed += 1;
-    }
-
-    pub fn pair(&mut self, before: Use, after: Use) {
-        self.pairs.add(before, after);
-        if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
-            self.wait.add(self.limits.longest_wait(before) - after);
-        }
-    }
-
-    /// See [`CpuTrack::open`].
-    pub fn open(&self, enough: f64, questions: f64) -> Option<Open> {
+    /// The same of waits.
+    pub fn open_wait(&self, enough: f64, questions: f64) -> Option<Open> {
         if self.pairs.is_gone() || self.wait.kept.pairs() == 0 {
             return None;
         }
@@ -209,16 +176,15 @@ mod tests {
 
     #[test]
     fn among_many_questions_harm_must_be_shown_so_much_better() {
-        let (mut cpu, mut wait) = (CpuTrack::new(0.1), WaitTrack::new(GuardLimits::default()));
+        let mut track = Track::new(0.1, GuardLimits::default());
         // Evidence about doubles with each sure loss: it is some 60 after seven, more than 20 and less than 20 * 20.
         for _ in 0..7 {
-            cpu.pair(used(20.0, 2.0), used(10.0, 12.0));
-            wait.pair(used(20.0, 2.0), used(10.0, 12.0));
+            track.pair(used(20.0, 2.0), used(10.0, 12.0));
         }
         for questions in [1.0, 20.0] {
             let proved = questions == 1.0;
-            assert_eq!(cpu.open(20.0, questions), Some(Open { before: 20.0, after: 10.0, proved }));
-            assert_eq!(wait.open(20.0, questions), Some(Open { before: 0.1, after: 1.2, proved }));
+            assert_eq!(track.open_cpu(20.0, questions), Some(Open { before: 20.0, after: 10.0, proved }));
+            assert_eq!(track.open_wait(20.0, questions), Some(Open { before: 0.1, after: 1.2, proved }));
         }
     }
 
@@ -251,15 +217,12 @@ mod tests {
             pairs.map(|(got, waited)| (used(got.0, waited.0), used(got.1, waited.1 + waits))).collect()
         };
         let open = |waits: f64, small: bool| -> (bool, bool) {
-            let (mut cpu, mut wait) = (CpuTrack::new(0.05), WaitTrack::new(GuardLimits::default()));
+            let mut track = Track::new(0.05, GuardLimits::default());
             if small {
-                (cpu, wait) = (cpu.of_the_small(1.0), wait.of_the_small());
+                track = track.of_the_small(1.0);
             }
-            for (before, after) in (0..2).flat_map(|_| windows(waits)) {
-                cpu.pair(before, after);
-                wait.pair(before, after);
-            }
-            (cpu.open(20.0, 1.0).is_some(), wait.open(20.0, 1.0).is_some())
+            (0..2).flat_map(|_| windows(waits)).for_each(|(before, after)| track.pair(before, after));
+            (track.open_cpu(20.0, 1.0).is_some(), track.open_wait(20.0, 1.0).is_some())
         };
         assert_eq!(open(0.0, false), (true, true));
         assert_eq!(open(0.0, true), (false, false));
@@ -272,29 +235,30 @@ mod tests {
 
     #[test]
     fn of_waits_that_are_not_known_nothing_is_asked() {
-        let (mut cpu, mut wait) = (CpuTrack::new(0.1), WaitTrack::new(GuardLimits::default()));
+        let mut track = Track::new(0.1, GuardLimits::default());
         let used = Use { got: 20.0, waited: None };
-        for _ in 0..8 {
-            cpu.pair(used, used);
-            wait.pair(used, used);
-        }
-        assert_eq!((cpu.open(20.0, 1.0), wait.open(20.0, 1.0)), (None, None));
+        (0..8).for_each(|_| track.pair(used, used));
+        assert_eq!((track.open_cpu(20.0, 1.0), track.open_wait(20.0, 1.0)), (None, None));
     }
 
     #[test]
     fn who_waits_rarely_is_in_doubt_by_estimate_only() {
-        let mut cpu = CpuTrack::new(0.1).by_estimate();
+        let mut cpu = Track::new(0.1, GuardLimits::default()).by_estimate();
         cpu.pair(used(20.0, 4.0), used(18.1, 4.0));
-        assert_eq!(cpu.open(20.0, 1.0), None);
+        assert_eq!(cpu.open_cpu(20.0, 1.0), None);
         cpu.pair(used(20.0, 4.0), used(17.8, 4.0));
-        assert_eq!(cpu.open(20.0, 1.0).map(|open| open.proved), Some(false));
-        let mut wait = WaitTrack::new(GuardLimits::default()).by_estimate();
+        assert_eq!(cpu.open_cpu(20.0, 1.0).map(|open| open.proved), Some(false));
+        let mut wait = Track::new(0.1, GuardLimits::default()).by_estimate();
         wait.pair(used(20.0, 4.0), used(20.0, 5.0));
-        assert_eq!(wait.open(20.0, 1.0), None, "one pair proves nothing, but the estimate keeps the limit");
+        assert_eq!(
+            wait.open_wait(20.0, 1.0),
+            None,
+            "one pair proves nothing, but the estimate keeps the limit"
+        );
         wait.pair(used(20.0, 4.0), used(20.0, 9.0));
-        let open = wait.open(20.0, 1.0).unwrap();
+        let open = wait.open_wait(20.0, 1.0).unwrap();
         assert!(!open.proved && open.after > 1.5 * open.before, "{open:?}");
         (0..8).for_each(|_| wait.pair(used(20.0, 4.0), used(20.0, 9.0)));
-        assert!(wait.open(20.0, 1.0).unwrap().proved);
+        assert!(wait.open_wait(20.0, 1.0).unwrap().proved);
     }
 }

@@ -1,7 +1,7 @@
 //! Levers: ways in which CPU sharing can be changed on this kernel and this cgroup layout.
 //!
 //! A lever looks at an observation and proposes a [`Plan`], or nothing where it cannot act. It never decides whether
-//! the plan is good: the trial does ([`crate::race`]). To add one, write a file here with a type that implements
+//! the plan is good: the trial does ([`crate::trial`]). To add one, write a file here with a type that implements
 //! [`Lever`] and add a line to [`LEVERS`].
 
 use std::collections::BTreeMap;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use statrs::function::gamma::digamma;
 
 use super::fdr;
-use crate::guard::Tail;
+use crate::guard::{TAIL, Tail};
 use crate::window::{Owner, Summary};
 
 /// Comparisons needed before anybody can be a victim.
@@ -345,7 +345,7 @@ impl Watch {
                 subject: Subject::Group(owner.to_string()),
                 loss: Loss::Tail,
                 // One in a hundred by definition; none were seen where there were few.
-                ratio: after / before.max(0.01),
+                ratio: after / before.max(TAIL),
                 evidence: enough,
             })
         })
