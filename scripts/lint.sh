@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 scripts/packages.sh build
 need_cargo
 cargo fmt --all --check
+scripts/unused-dependencies.py
 cargo clippy --locked --workspace --all-targets -- -D warnings
 if have shellcheck; then
     shellcheck .ci/run scripts/*.sh scripts/services/*.sh scripts/guest/*.sh scripts/guest/scenarios/*.sh

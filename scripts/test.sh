@@ -61,6 +61,7 @@ if [ -n "$only" ]; then
     tests=(cargo test --locked --test "$only" --no-fail-fast)
 else
     step formatting cargo fmt --all --check
+    step dependencies scripts/unused-dependencies.py
     step clippy cargo clippy --locked --workspace --all-targets -- -D warnings
     tests=(cargo test --locked --workspace --no-fail-fast)
 fi

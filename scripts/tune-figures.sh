@@ -22,7 +22,7 @@ bin=${BIN:-}
 if [ -z "$bin" ]; then
     need_cargo
     cargo build --release --locked -p evenkeel
-    cargo build --release --locked -p evenkeel-policy --example tune_replay
+    cargo build --release --locked -p evenkeel-tune --example tune_replay
     bin=$(target_dir)/release
 fi
 mkdir -p "$dir"

@@ -31,7 +31,7 @@ import dump
 import endings
 import host
 
-# Points of evenkeel's own hook (crates/kernfs/src/fault.rs), in builds with debug assertions.
+# Points of evenkeel's own hook (crates/linux/src/fault.rs), in builds with debug assertions.
 POINTS = ("any", "agent.set", "agent.pause", "agent.close", "actuate.written", "actuate.restored", "net.limited")
 # Until a command that was asked to end is taken for hung, seconds.
 PATIENCE = 30

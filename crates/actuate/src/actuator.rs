@@ -396,7 +396,7 @@ impl<K: Kernel> Actuator<K> {
             }
             return verdict(error);
         }
-        evenkeel_kernfs::fault::point("actuate.written");
+        evenkeel_linux::fault::point("actuate.written");
         let read = self.kernel.read(&target, knob);
         match locate(&mut self.kernel, &self.entries[index]) {
             Ok(Some(now)) if now == target => {}

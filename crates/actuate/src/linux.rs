@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target, TaskId};
-use evenkeel_kernfs::sys::{self, RawSchedAttr};
+use evenkeel_linux::sys::{self, RawSchedAttr};
 
 use crate::host::Files;
 use crate::journal::Namespaces;

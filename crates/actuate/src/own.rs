@@ -6,7 +6,7 @@
 //! (`SCHED_FLAG_RESET_ON_FORK`, sched(7)).
 
 use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
-use evenkeel_kernfs::sys::{self, RawSchedAttr};
+use evenkeel_linux::sys::{self, RawSchedAttr};
 
 use crate::kernel::KernelError;
 

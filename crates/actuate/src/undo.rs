@@ -159,7 +159,7 @@ fn put_back_if<K: Kernel>(
             _ => break (state, result),
         }
     };
-    evenkeel_kernfs::fault::point("actuate.restored");
+    evenkeel_linux::fault::point("actuate.restored");
     entry.state = state;
     match result {
         Done::Back(item) => report.put_back.push(item),

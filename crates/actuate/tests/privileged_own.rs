@@ -4,7 +4,7 @@
 
 use evenkeel_actuate::Raised;
 use evenkeel_base::Nice;
-use evenkeel_kernfs::sys::{self, RawSchedAttr};
+use evenkeel_linux::sys::{self, RawSchedAttr};
 
 /// This thread's nice value and slice.
 fn mine() -> (i32, u64) {

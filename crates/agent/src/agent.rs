@@ -9,7 +9,7 @@ use evenkeel_base::stats;
 use evenkeel_base::{
     Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView,
 };
-use evenkeel_kernfs::{Root, fault};
+use evenkeel_linux::{Root, fault};
 use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
 use evenkeel_policy::monitor::OnlineControl;
@@ -131,7 +131,7 @@ impl Agent {
         };
         let features = Features {
             task_slice,
-            default_slice_ns: evenkeel_kernfs::sys::default_slice_ns(),
+            default_slice_ns: evenkeel_linux::sys::default_slice_ns(),
             realtime: config.realtime,
             background: config.background.is_some(),
             rt_groups: observer.hierarchies().and_then(|h| h.cpu.as_ref()).is_some_and(|cpu| !cpu.v2),

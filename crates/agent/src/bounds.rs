@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use evenkeel_actuate::{Actuator, Kernel, SetReport};
 use evenkeel_base::{Change, GroupRef, Knob, Observation, Plan, Target, TaskId, TaskView};
-use evenkeel_kernfs::cgroup;
-use evenkeel_kernfs::mountinfo::Hierarchy;
+use evenkeel_linux::cgroup;
+use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_policy::guarantee::tree::Reach;
 
 use crate::guarantee::Goal;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_actuate::SetReport;
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::{Change, Knob, Observation, Plan, Target};
-use evenkeel_kernfs::mountinfo::Hierarchies;
+use evenkeel_linux::mountinfo::Hierarchies;
 
 use crate::config::Config;
 use crate::controls::Controls;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_actuate::{Actuator, Linux, Options, Recovery, RestoreReport, SetReport};
 use evenkeel_base::{Change, CpuQuota, GroupRef, Observation, Plan, Setting, Target, TaskId, Topology};
-use evenkeel_kernfs::fault;
-use evenkeel_kernfs::mountinfo::Hierarchy;
-use evenkeel_kernfs::reserve::Reserve;
+use evenkeel_linux::fault;
+use evenkeel_linux::mountinfo::Hierarchy;
+use evenkeel_linux::reserve::Reserve;
 use evenkeel_policy::levers;
 
 use crate::agent::AgentError;

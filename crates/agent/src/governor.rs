@@ -18,11 +18,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use evenkeel_base::nearest;
 use evenkeel_base::{CpuQuota, CpuSet, Limit};
-use evenkeel_kernfs::{Root, proc_stat};
+use evenkeel_linux::{Root, proc_stat};
 use evenkeel_model::credit::Rule;
 use evenkeel_model::families::{self, Family};
-use evenkeel_policy::audit::nearest;
 use evenkeel_policy::governor::{Edge, Governor, Look, Rules, Verdict};
 
 use demand::{Demand, OnCpu};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{Histogram, Observation, TaskView};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, Waited, Watch, WatchOptions};
-use evenkeel_kernfs::Root;
-use evenkeel_kernfs::mountinfo::Hierarchy;
+use evenkeel_linux::Root;
+use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_policy::window::Owner;
 
 /// The programs have room for some hundred cgroups, ended ones included, and know them by an address that the kernel may

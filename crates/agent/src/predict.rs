@@ -1,7 +1,7 @@
 //! What the simulator says about plans before they are tried.
 
 use evenkeel_base::{Observation, Plan};
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_model::predict::{Host, Prediction};
 use evenkeel_model::sim::Kernel;
 use evenkeel_observe::read_kernel;

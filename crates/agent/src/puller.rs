@@ -61,7 +61,7 @@ impl Puller {
                 let look = Timespec::try_from(LOOK).ok();
                 // Interrupted or over: look anyway.
                 let _ = rustix::event::poll(&mut wait, look.as_ref());
-                evenkeel_kernfs::fault::point("agent.pull");
+                evenkeel_linux::fault::point("agent.pull");
                 theirs.lock().take_offers();
             }
         })?;

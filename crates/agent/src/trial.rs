@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use evenkeel_audit::fair::{self, LostTurn};
 use evenkeel_base::run::{Estimate, Predicted, Stage};
 use evenkeel_base::stats;
 use evenkeel_base::{Histogram, Observation, Plan, Target};
 use evenkeel_model::predict::Prediction;
-use evenkeel_policy::fair::{self, LostTurn};
 use evenkeel_policy::levers::{self, Scene};
 use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::refine;

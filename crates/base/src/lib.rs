@@ -9,6 +9,7 @@
 pub mod change;
 pub mod cpuset;
 pub mod facts;
+pub mod file_error;
 pub mod id;
 pub mod limit;
 pub mod observation;
@@ -23,6 +24,7 @@ pub mod waits;
 pub use change::{Change, GroupRef, Knob, NetKnob, Plan, Setting, Target};
 pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
+pub use file_error::{FileError, nearest};
 pub use id::{BootId, TaskId};
 pub use limit::{CpuQuota, CpuShares, CpuWeight, Limit};
 pub use observation::{

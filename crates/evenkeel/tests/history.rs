@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, SelfCost, Stage};
 use evenkeel_base::{CpuTimes, Histogram, Sample, TaskId, TaskSample};
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::{Endpoints, Observer, ObserverOptions};
 use evenkeel_store::{Limits, Store, TaskInfo, TrialWindow};
 use serde_json::Value;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_kernfs::Root;
-use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::Root;
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
 use serde_json::Value;
 
 /// A cgroup of the cpu controller, removed at the end.

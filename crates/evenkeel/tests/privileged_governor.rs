@@ -27,7 +27,7 @@ fn victim(name: &str, limit: Option<&str>, rule: Rule, state: &Path) -> Victim {
 /// Runs for so long; gives the CPUs that other programs took meanwhile.
 fn run(victims: &mut [&mut Victim], seconds: u64) -> f64 {
     let busy_s = || {
-        let stat = evenkeel_kernfs::proc_stat::read(&evenkeel_kernfs::Root::host()).unwrap();
+        let stat = evenkeel_linux::proc_stat::read(&evenkeel_linux::Root::host()).unwrap();
         stat.cpus.iter().map(|cpu| cpu.busy_ns).sum::<u64>() as f64 / 1e9
     };
     let (began, before) = (Instant::now(), busy_s());

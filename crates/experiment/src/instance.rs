@@ -1,9 +1,8 @@
 //! Rules by the name of an instance type, as files write them: `instance = "t2.micro"`.
 
+use evenkeel_base::file_error::distance;
 use evenkeel_model::credit::Rule;
 use evenkeel_model::families;
-
-use crate::file::distance;
 
 /// Names listed where one is not known.
 const NEAR: usize = 4;

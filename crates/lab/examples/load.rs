@@ -1,8 +1,8 @@
 //! `evenkeel load` without the rest of the binary: what this crate's own tests start as tenants.
 
 use clap::Parser;
-use evenkeel_lab::load::{Common, LoadSpec, run, stop_flag_on_signals};
-use evenkeel_lab::workload::Kind;
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::{Common, LoadSpec, run, stop_flag_on_signals};
 
 #[derive(Parser)]
 enum Cli {

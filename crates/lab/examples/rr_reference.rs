@@ -15,14 +15,14 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Parser, ValueEnum};
 use evenkeel_base::CpuSet;
-use evenkeel_lab::load::{LoadSpec, run};
 use evenkeel_lab::net::figures::median_with_interval;
 use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
 use evenkeel_lab::private::PrivateDir;
-use evenkeel_lab::workload::Kind;
-use evenkeel_lab::workload::rr::{Role, Rr};
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::{LoadSpec, run};
+use evenkeel_workload::rr::{Role, Rr};
 
 type Failed = Box<dyn std::error::Error>;
 

@@ -21,11 +21,11 @@ use evenkeel_actuate::{Kernel as _, Linux};
 use evenkeel_base::{GroupRef, SchedAttr, Setting, Target};
 use evenkeel_experiment::file::{Experiment, GroupSpec, TaskSpec};
 use evenkeel_experiment::validation::{self, Comparison, RUNS, Record};
-use evenkeel_lab::load::{Common, Gauge, Known, LoadSpec, run, stop_flag_on_signals};
 use evenkeel_lab::runner::parse_load;
 use evenkeel_lab::tenant::cgroup::{Hierarchies, LabGroup};
 use evenkeel_lab::tenant::{Member, PREFIX, Place, Starter};
-use evenkeel_lab::workload::Kind as LoadKind;
+use evenkeel_workload::Kind as LoadKind;
+use evenkeel_workload::load::{Common, Gauge, Known, LoadSpec, run, stop_flag_on_signals};
 
 /// CPU others may use before a run is thrown away, percent of one CPU.
 const OTHERS_PCT: f64 = 4.0;

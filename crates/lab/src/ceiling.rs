@@ -13,7 +13,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::tenant::cgroup::Hierarchies;
-use crate::tenant::{Member, TenantError, start_time};
+use crate::tenant::{Member, TenantError};
+use evenkeel_linux::process::start_time;
 
 /// Members under `SCHED_FIFO`, priority 1, until dropped.
 #[derive(Debug)]

@@ -1,13 +1,10 @@
 //! The laboratory: what happens when one tries?
 //!
-//! * [`workload`]: the built-in workloads, one file each; [`load`] runs one in this process and reports on it.
 //! * [`tenant`]: sets of loads started together, each a process of its own, as plain processes, in cgroups or in
 //!   containers; nothing of them is left behind, whatever happens to the starter.
-//! * [`page`]: the shared memory page by which a set is released at one instant and reports its progress;
-//!   [`private`]: directories for such files.
+//! * [`private`]: directories for the files of a run.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
 //! * [`steal`]: the steal emulator takes CPU from a cgroup as a hypervisor would.
-//! * [`tune`]: trials of a service with other settings, to find the best.
 //! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
 //! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
 //! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
@@ -18,25 +15,15 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod builtin;
-pub mod burn;
 pub mod ceiling;
-mod children;
 mod cost;
 mod cri;
 mod engine;
-pub mod exec;
 pub mod fairness;
-pub mod load;
 pub mod mix;
 pub mod net;
-pub mod page;
 pub mod private;
 pub mod runner;
-pub mod signals;
 pub mod steal;
 pub mod tenant;
-pub mod tune;
 pub mod vm;
-pub mod workload;
-
-pub use children::end_with;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::load::LoadSpec;
 use crate::tenant::Place;
-use crate::workload::Kind;
-use crate::workload::duty::{Duty, DutyKind};
+use evenkeel_workload::Kind;
+use evenkeel_workload::duty::{Duty, DutyKind};
+use evenkeel_workload::load::LoadSpec;
 
 /// Least and most a task of a mix wants, percent of ONE CPU.
 const TASK_PCT: (f64, f64) = (1.0, 95.0);
@@ -144,7 +144,7 @@ impl fmt::Display for Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Workload;
+    use evenkeel_workload::Workload;
     use proptest::prelude::*;
 
     #[test]

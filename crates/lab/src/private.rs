@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::tenant::{PREFIX, is_alive};
+use crate::tenant::PREFIX;
+use evenkeel_linux::process;
 
 /// Memory, visible to bind mounts.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -65,7 +66,7 @@ pub fn sweep_stale() -> usize {
 fn sweep(base: &Path) -> usize {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     let stale = entries.filter(|entry| {
-        let dead = entry.file_name().to_str().and_then(owner_of).is_some_and(|pid| !is_alive(pid));
+        let dead = entry.file_name().to_str().and_then(owner_of).is_some_and(|pid| !process::is_alive(pid));
         // Anybody may make something of such a name here, or link to what is ours.
         dead && fs::symlink_metadata(entry.path())
             .is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw())

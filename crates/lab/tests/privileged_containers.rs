@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_lab::load::LoadSpec;
 use evenkeel_lab::tenant::{Place, Starter};
-use evenkeel_lab::workload::Kind;
-use evenkeel_lab::workload::duty::{Duty, DutyKind};
+use evenkeel_workload::Kind;
+use evenkeel_workload::duty::{Duty, DutyKind};
+use evenkeel_workload::load::LoadSpec;
 
 fn binary() -> PathBuf {
     let tests = std::env::current_exe().unwrap();

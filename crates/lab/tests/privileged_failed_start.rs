@@ -6,11 +6,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel_lab::load::LoadSpec;
 use evenkeel_lab::tenant::cgroup::Hierarchies;
 use evenkeel_lab::tenant::{Place, Tenants};
-use evenkeel_lab::workload::Kind;
-use evenkeel_lab::workload::duty::{Duty, DutyKind};
+use evenkeel_workload::Kind;
+use evenkeel_workload::duty::{Duty, DutyKind};
+use evenkeel_workload::load::LoadSpec;
 
 fn duty(percent: f64) -> LoadSpec {
     let period = Duration::from_millis(20);

@@ -68,7 +68,7 @@ fn links_of_a_card_become_a_sender_and_cards_of_machines() {
     ip(&wiring.switch, &format!("address add {to}/16 dev {}\n", names[1])).unwrap();
     let listener = wiring.switch.run(|| std::net::TcpListener::bind((to, 7421))).unwrap();
     let until = std::time::Duration::from_secs(20);
-    let flow = wiring.sender.run(|| evenkeel_lab::net::flow::connect((to, 7421).into(), until)).unwrap();
+    let flow = wiring.sender.run(|| evenkeel_workload::flow::connect((to, 7421).into(), until)).unwrap();
     assert_eq!(listener.accept().unwrap().1.ip(), SENDER);
     drop(flow);
     let opened = macvtap(&wiring.switch, &names[1], "passthru", "t0", &mac(to)).unwrap();

@@ -11,9 +11,9 @@ use evenkeel_base::CpuSet;
 use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Cell, CellRecord, Ended, Record, TenantRecord};
 use evenkeel_experiment::study::study;
-use evenkeel_kernfs::Root;
-use evenkeel_kernfs::mountinfo::Hierarchies;
 use evenkeel_lab::runner::{About, Options, Run, RunError, online, run};
+use evenkeel_linux::Root;
+use evenkeel_linux::mountinfo::Hierarchies;
 
 /// Shares are only what they are while nobody else of this program runs.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::host::HostError;
 use evenkeel_actuate::host::shape::{Owner, Rate, counters, make_root, shape, unshape};
-use evenkeel_lab::load::LoadSpec;
 use evenkeel_lab::net::iproute;
 use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
 use evenkeel_lab::tenant::{Place, Starter};
-use evenkeel_lab::workload::Kind;
-use evenkeel_lab::workload::stream::{PAYLOAD, Stream};
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::stream::{PAYLOAD, Stream};
 
 const HANDLE: u16 = 0xee01;
 

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_lab::load::{Gauge, LoadSpec};
 use evenkeel_lab::tenant::cgroup::Hierarchies;
 use evenkeel_lab::tenant::{Place, Starter, Tenants, sweep_stale};
-use evenkeel_lab::workload::Kind;
-use evenkeel_lab::workload::duty::{Duty, DutyKind};
+use evenkeel_workload::Kind;
+use evenkeel_workload::duty::{Duty, DutyKind};
+use evenkeel_workload::load::{Gauge, LoadSpec};
 
 /// The example of this crate that runs one load (built along with the tests).
 fn binary() -> PathBuf {

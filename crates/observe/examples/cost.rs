@@ -6,7 +6,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
 
 /// Children that end with this program.
@@ -35,7 +35,7 @@ fn cpu_seconds() -> f64 {
 
 fn rss_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let status = evenkeel_kernfs::pid_status::parse(&status).unwrap_or_default();
+    let status = evenkeel_linux::pid_status::parse(&status).unwrap_or_default();
     status.rss_bytes.unwrap_or(0) as f64 / f64::from(1 << 20)
 }
 

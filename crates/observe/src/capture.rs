@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_base::Sample;
-use evenkeel_kernfs::mountinfo::{self, Hierarchies};
-use evenkeel_kernfs::sysfs::{CPU_DIR, NODE_DIR};
-use evenkeel_kernfs::{ReadError, Root, cmdline, sys};
+use evenkeel_linux::mountinfo::{self, Hierarchies};
+use evenkeel_linux::sysfs::{CPU_DIR, NODE_DIR};
+use evenkeel_linux::{ReadError, Root, cmdline, sys};
 use serde_json::json;
 
 use crate::kernel::{INSTANT_FILE, instant};

@@ -1,6 +1,6 @@
 //! Why a host could not be observed.
 
-use evenkeel_kernfs::ReadError;
+use evenkeel_linux::ReadError;
 
 /// What went wrong; a vanished task or cgroup never is.
 #[derive(Debug, thiserror::Error)]

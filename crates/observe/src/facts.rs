@@ -2,10 +2,10 @@
 //! carries the reason.
 
 use evenkeel_base::facts::{HostFacts, Known, Mount, Mounts, Pressure, TaskMemory};
-use evenkeel_kernfs::facts::{autogroup, boot, cpufreq, cpusets, irq, network, numa_maps};
-use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_kernfs::sysfs::NODE_DIR;
-use evenkeel_kernfs::{ReadError, Root, cgroupfs, pressure, sysfs};
+use evenkeel_linux::facts::{autogroup, boot, cpufreq, cpusets, irq, network, numa_maps};
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::sysfs::NODE_DIR;
+use evenkeel_linux::{ReadError, Root, cgroupfs, pressure, sysfs};
 
 /// For which processes the costly facts are read.
 #[derive(Debug, Clone, Default)]

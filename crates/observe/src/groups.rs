@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, CpuSet, GroupSample};
-use evenkeel_kernfs::cgroupfs::{self, CpuStat};
-use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_kernfs::{ReadError, Root};
+use evenkeel_linux::cgroupfs::{self, CpuStat};
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::{ReadError, Root};
 
 /// Limits older than this are read again even when nobody asked.
 const LIMITS_AGE: Duration = Duration::from_secs(5);

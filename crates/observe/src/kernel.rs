@@ -1,7 +1,7 @@
 //! What this kernel offers to observation and to control.
 
-use evenkeel_kernfs::mountinfo::Layout;
-use evenkeel_kernfs::{Root, pressure, proc_stat, schedstat, sys, sysfs};
+use evenkeel_linux::mountinfo::Layout;
+use evenkeel_linux::{Root, pressure, proc_stat, schedstat, sys, sysfs};
 use serde::{Deserialize, Serialize};
 
 use crate::topology::hierarchies;

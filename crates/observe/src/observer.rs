@@ -8,8 +8,8 @@ use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
     CpuTimes, GroupSample, GroupView, HostView, Observation, Sample, TaskId, TaskSample, TaskView, Topology,
 };
-use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_kernfs::{Root, sys};
+use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::{Root, sys};
 
 use crate::ObserveError;
 use crate::exited;
@@ -282,7 +282,7 @@ fn group_view(
     let percent = |ns: u64| 100.0 * ns as f64 / interval_ns as f64;
     GroupView {
         path: path.to_owned(),
-        parent: evenkeel_kernfs::cgroupfs::parent(path).and_then(|parent| index.get(parent).copied()),
+        parent: evenkeel_linux::cgroupfs::parent(path).and_then(|parent| index.get(parent).copied()),
         load_weight: limits.load_weight,
         raw_weight: limits.raw_weight,
         v2,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{ContainerView, PodView, TaskView, VmView};
-use evenkeel_kernfs::{Root, cmdline};
+use evenkeel_linux::{Root, cmdline};
 
 use crate::ownership::classify;
 use crate::process::TaskMeta;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_kernfs::{Root, cgroup};
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::{Root, cgroup};
 
 use crate::ownership::{Owner, classify};
 
@@ -125,7 +125,7 @@ impl Places {
             if self.root.path(format!("{}/cpu.weight", hierarchy.dir(at))).exists() {
                 return at.to_owned();
             }
-            match evenkeel_kernfs::cgroupfs::parent(at) {
+            match evenkeel_linux::cgroupfs::parent(at) {
                 Some(parent) => at = parent,
                 None => break,
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_base::TaskId;
-use evenkeel_kernfs::{Root, pid_stat, pid_status, schedstat};
+use evenkeel_linux::{Root, pid_stat, pid_status, schedstat};
 use rustix::fs::{Mode, OFlags};
 
 use crate::place::{Place, Places};

@@ -1,8 +1,8 @@
 //! Facts about a task that cost a system call or a slow file each: affinity, class, nice, slice.
 
 use evenkeel_base::{CpuSet, SchedAttr, TaskId};
-use evenkeel_kernfs::sys::{self, RawSchedAttr};
-use evenkeel_kernfs::{Root, pid_status};
+use evenkeel_linux::sys::{self, RawSchedAttr};
+use evenkeel_linux::{Root, pid_status};
 
 /// File of a captured task with its `sched_getattr`: `policy flags nice priority runtime`.
 pub(crate) const SCHED_FILE: &str = "evenkeel.sched";

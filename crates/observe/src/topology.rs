@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_base::{Cpu, CpuSet, Node, Topology};
-use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_kernfs::sysfs::{self, CPU_DIR, NODE_DIR};
-use evenkeel_kernfs::{ReadError, Root, cgroup, cgroupfs, pid_status, proc_stat};
+use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::sysfs::{self, CPU_DIR, NODE_DIR};
+use evenkeel_linux::{ReadError, Root, cgroup, cgroupfs, pid_status, proc_stat};
 
 use crate::ObserveError;
 

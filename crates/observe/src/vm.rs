@@ -8,7 +8,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 
 /// Accounts that machines run under: Debian's, Fedora's and plain qemu's.
 const ACCOUNTS: [&str; 3] = ["libvirt-qemu", "qemu", "kvm"];

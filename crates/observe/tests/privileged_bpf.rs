@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{Sample, TaskId, TaskSample};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe};
-use evenkeel_kernfs::Root;
-use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::Root;
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampler, Sampling, Select};
 
 /// A child that ends with the test.
@@ -178,10 +178,10 @@ fn both_ways_tell_the_same_of_a_task_renamed_moved_and_rescheduled() {
     let attr = evenkeel_base::SchedAttr {
         policy: evenkeel_base::SchedPolicy::Batch,
         nice: evenkeel_base::Nice::new(7),
-        slice_ns: evenkeel_kernfs::sys::default_slice_ns().map(|_| 20_000_000),
+        slice_ns: evenkeel_linux::sys::default_slice_ns().map(|_| 20_000_000),
         ..evenkeel_base::SchedAttr::DEFAULT
     };
-    evenkeel_kernfs::sys::sched_setattr(pid, &evenkeel_kernfs::sys::RawSchedAttr::encode(&attr)).unwrap();
+    evenkeel_linux::sys::sched_setattr(pid, &evenkeel_linux::sys::RawSchedAttr::encode(&attr)).unwrap();
     let now = see(b);
     assert_eq!((now.1.as_str(), now.5, now.6.as_deref()), ("sleep", Some(attr), Some(group.path.as_str())));
     // By /proc a sleeping task's name and group are read again only now and then; a new observer reads all.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::docker::{Docker, IMAGE};
 use evenkeel_base::{ContainerView, GroupView, Observation};
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Select};
 
 const SPIN: &str = "while :; do :; done";

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use evenkeel_base::TaskId;
-use evenkeel_kernfs::{Root, sys};
+use evenkeel_linux::{Root, sys};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampler, Select};
 
 /// A child that ends with the test.

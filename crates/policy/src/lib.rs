@@ -1,9 +1,7 @@
-//! What is wrong and what should change: pure decisions on observations, no I/O.
+//! What should change, and is it proved? Pure decisions on observations, no I/O.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod audit;
-pub mod fair;
 pub mod governor;
 pub mod guarantee;
 pub mod guard;
@@ -13,6 +11,5 @@ pub mod placement;
 pub mod priority;
 pub mod protect;
 pub mod refine;
-pub mod search;
 pub mod trial;
 pub mod window;

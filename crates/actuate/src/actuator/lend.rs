@@ -1,7 +1,7 @@
 //! Tasks whose affinity somebody else of this process changes and changes back, many times a second.
 
 use evenkeel_base::{CpuSet, Knob, Setting, Target, TaskId};
-use evenkeel_kernfs::sys;
+use evenkeel_linux::sys;
 
 use super::{Actuator, verdict};
 use crate::kernel::{Kernel, KernelError};

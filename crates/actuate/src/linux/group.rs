@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_base::{CpuQuota, CpuSet, GroupRef, Knob, Limit, Setting};
-use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_kernfs::{ReadError, Root, cgroupfs};
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::{ReadError, Root, cgroupfs};
 
 use super::of_file;
 use crate::kernel::KernelError;
@@ -231,7 +231,7 @@ fn put_v1_quota(dir: &Path, now: &CpuQuota, to: &CpuQuota, quota: &str) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_kernfs::mountinfo;
+    use evenkeel_linux::mountinfo;
 
     #[test]
     fn a_group_is_found_in_the_hierarchy_of_its_version() {

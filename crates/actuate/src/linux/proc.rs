@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use evenkeel_base::{CpuSet, SchedPolicy, TaskId};
-use evenkeel_kernfs::pid_stat::{self, PidStat};
+use evenkeel_linux::pid_stat::{self, PidStat};
 
 use super::of_file;
 use crate::kernel::{KernelError, TaskFacts};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use evenkeel_kernfs::schedstat;
+use evenkeel_linux::schedstat;
 
 /// Most threads looked at; more are as good as all CPUs wanted.
 const MOST: usize = 512;

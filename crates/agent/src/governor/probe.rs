@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use evenkeel_kernfs::sys::thread_cpu_ns;
+use evenkeel_linux::sys::thread_cpu_ns;
 
 /// Rounds of a probe: about 20 microseconds.
 const ROUNDS: u64 = 20_000;

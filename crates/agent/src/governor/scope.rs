@@ -11,9 +11,9 @@ use evenkeel_base::run::{GovernorStatus, RunRecord};
 use evenkeel_base::{
     Change, CpuQuota, GroupRef, GroupView, Knob, Limit, Observation, Setting, Target, TaskView,
 };
-use evenkeel_kernfs::Root;
-use evenkeel_kernfs::cgroupfs::{parse_cpu_stat, processes_below, read_cpu_limits};
-use evenkeel_kernfs::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::Root;
+use evenkeel_linux::cgroupfs::{parse_cpu_stat, processes_below, read_cpu_limits};
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_policy::governor::Verdict;
 
 use super::{Auto, Governed};

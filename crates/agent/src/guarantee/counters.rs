@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use evenkeel_base::TaskId;
-use evenkeel_kernfs::schedstat::{self, SchedStat};
+use evenkeel_linux::schedstat::{self, SchedStat};
 
 /// Descriptors kept open at most; tasks beyond are not followed between observations.
 const MOST: usize = 4096;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use evenkeel_agent::{Guarantees, Scope};
+use evenkeel_audit::{Expectations, Finding, Input, Report, Severity, Status};
 use evenkeel_base::facts::HostFacts;
 use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Observation, Sample};
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampling};
-use evenkeel_policy::audit::{self, Expectations, Finding, Input, Report, Severity, Status};
 use evenkeel_report::table::{self, printable};
 use evenkeel_store::Store;
 use serde::Serialize;
@@ -76,8 +76,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         observe(&root, args.interval, global.sampling.unwrap_or_default()).map_err(Failure::Cannot)?;
     expectations.guarantees = guarantees(global, promised, &observation);
     let facts = read_facts(&root, &facts_wanted(&observation));
-    let report =
-        audit::audit(&Input { facts: &facts, observation: &observation, expectations: &expectations });
+    let report = evenkeel_audit::audit(&Input {
+        facts: &facts,
+        observation: &observation,
+        expectations: &expectations,
+    });
     for stale in &report.stale_ignores {
         say!("evenkeel: [[ignore]] {stale} matches no finding");
     }
@@ -127,8 +130,11 @@ pub fn document(sampling: Sampling, interval: Duration) -> anyhow::Result<serde_
     let observation = observe(&root, interval, sampling)?;
     let facts = read_facts(&root, &facts_wanted(&observation));
     let expectations = Expectations::default();
-    let report =
-        audit::audit(&Input { facts: &facts, observation: &observation, expectations: &expectations });
+    let report = evenkeel_audit::audit(&Input {
+        facts: &facts,
+        observation: &observation,
+        expectations: &expectations,
+    });
     let document =
         Document { schema: "evenkeel.check/v1", interval_s: observation.interval_s, report: &report };
     Ok(serde_json::to_value(document)?)
@@ -136,7 +142,7 @@ pub fn document(sampling: Sampling, interval: Duration) -> anyhow::Result<serde_
 
 fn read_policy(path: &Path) -> anyhow::Result<Expectations> {
     let text =
-        evenkeel_kernfs::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+        evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Expectations::parse(path, &text)?)
 }
 
@@ -151,7 +157,7 @@ fn observe(root: &Root, interval: Duration, sampling: Sampling) -> anyhow::Resul
         before = observer.sample()?;
         observer.wait_for_runtimes(RUNTIMES_WAIT.min(interval));
         let spent =
-            Duration::from_nanos(evenkeel_kernfs::sys::monotonic_ns().saturating_sub(before.monotonic_ns));
+            Duration::from_nanos(evenkeel_linux::sys::monotonic_ns().saturating_sub(before.monotonic_ns));
         std::thread::sleep(interval.saturating_sub(spent));
     } else {
         // A captured tree: its earlier sample, or none, in which case nothing has a rate.
@@ -356,14 +362,14 @@ fn list(format: Format) -> Outcome {
     let mut out = String::new();
     match format {
         Format::Json => {
-            let rules: Vec<_> = audit::RULES
+            let rules: Vec<_> = evenkeel_audit::RULES
                 .iter()
                 .map(|rule| serde_json::json!({"rule": rule.name, "severity": rule.severity, "about": rule.about}))
                 .collect();
             let _ = writeln!(out, "{:#}", serde_json::json!({"schema": "evenkeel.rules/v1", "rules": rules}));
         }
         _ => {
-            for rule in audit::RULES {
+            for rule in evenkeel_audit::RULES {
                 let _ = writeln!(out, "{:<22} {:<8} {}", rule.name, severity_name(rule.severity), rule.about);
             }
         }

@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
-use evenkeel_kernfs::Root;
-use evenkeel_lab::load::LoadSpec;
 use evenkeel_lab::tenant::{Place, Starter};
-use evenkeel_lab::workload::Kind as LoadKind;
-use evenkeel_lab::workload::duty::{Duty, DutyKind};
+use evenkeel_linux::Root;
 use evenkeel_policy::levers::PUBLISHED_RECIPE;
 use evenkeel_report::demo::{
     CoreMap, DemoChange, DemoReport, DemoRun, DemoStage, DemoTask, HostFacts, Kind, Role, Scene, split,
     text_table,
 };
 use evenkeel_report::{html, time};
+use evenkeel_workload::Kind as LoadKind;
+use evenkeel_workload::duty::{Duty, DutyKind};
+use evenkeel_workload::load::LoadSpec;
 
 use super::console::ConsoleSink;
 use super::known::{Known, StageResult};
@@ -105,7 +105,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let cpus = topology.online.intersection(&topology.allowed).len() as u32;
     let containers = containers_work();
     let mut report = DemoReport::new();
-    report.started = time::rfc3339(evenkeel_kernfs::sys::wall_ns());
+    report.started = time::rfc3339(evenkeel_linux::sys::wall_ns());
     report.cpus = cpus;
     report.host = host_facts(&topology, containers);
     report.missed.extend(disturbed.map(|disturbance| format!("at the start, {}", disturbance.text)));

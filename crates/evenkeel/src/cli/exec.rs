@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_agent::governor::{Auto, Governed};
 use evenkeel_base::{CpuQuota, CpuSet, CpuShares, CpuWeight};
-use evenkeel_lab::exec::{self, Account, Bounds, Claim, CpuLimit, Leftover, Spec};
+use evenkeel_exec::{Account, Bounds, Claim, CpuLimit, Leftover, Spec};
 
 use super::{Failure, Format, Global, Outcome, console};
 
@@ -119,7 +119,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 }
 
 /// The command as the governor sees it.
-struct Guest<'a>(&'a exec::Running<'a>);
+struct Guest<'a>(&'a evenkeel_exec::Running<'a>);
 
 impl Governed for Guest<'_> {
     fn cpu_ns(&self) -> Option<u64> {
@@ -146,14 +146,14 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
         _ => None,
     };
     let mut ticked = Instant::now();
-    let mut tick = |running: &exec::Running<'_>| {
+    let mut tick = |running: &evenkeel_exec::Running<'_>| {
         if let Some(auto) = &mut auto {
             // Nothing else is done in between: what lasts longer than the ticks are apart was slept.
-            auto.tick(&mut Guest(running), ticked.elapsed().saturating_sub(exec::TICK));
+            auto.tick(&mut Guest(running), ticked.elapsed().saturating_sub(evenkeel_exec::TICK));
         }
         ticked = Instant::now();
     };
-    let mut account = exec::run(&spec, &mut tick).map_err(|error| (error.status(), error.into()))?;
+    let mut account = evenkeel_exec::run(&spec, &mut tick).map_err(|error| (error.status(), error.into()))?;
     account.notes.extend(auto.iter().flat_map(Auto::notes));
     // The command has run: what it said counts, even if its account cannot be written.
     match &args.account {
@@ -178,8 +178,8 @@ fn online() -> usize {
 fn spec(global: &Global, args: &Args) -> Result<Spec, String> {
     let quota = match args.cpu_limit {
         // Begins without a limit; the quota is there to be changed.
-        Some(LimitArg::Auto) => Some(exec::quota(None, args.period, args.burst)?),
-        Some(LimitArg::At(limit)) => Some(exec::quota(Some(limit), args.period, args.burst)?),
+        Some(LimitArg::Auto) => Some(evenkeel_exec::quota(None, args.period, args.burst)?),
+        Some(LimitArg::At(limit)) => Some(evenkeel_exec::quota(Some(limit), args.period, args.burst)?),
         None => None,
     };
     let claim = match (args.weight, args.shares) {

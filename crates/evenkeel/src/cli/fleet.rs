@@ -85,7 +85,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 }
 
 fn read_token(path: &std::path::Path) -> Result<String, Failure> {
-    let text = evenkeel_kernfs::input::read_text(path)
+    let text = evenkeel_linux::input::read_text(path)
         .with_context(|| format!("cannot read {}", path.display()))
         .map_err(Failure::Usage)?;
     let token = text.trim();
@@ -102,7 +102,7 @@ fn read_token(path: &std::path::Path) -> Result<String, Failure> {
 fn targets(args: &Args) -> anyhow::Result<Vec<String>> {
     let mut all = args.targets.clone();
     if let Some(path) = &args.targets_file {
-        let text = evenkeel_kernfs::input::read_text(path)
+        let text = evenkeel_linux::input::read_text(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let bare = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
         all.extend(text.lines().map(bare).filter(|line| !line.is_empty()));

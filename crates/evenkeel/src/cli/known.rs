@@ -9,10 +9,10 @@ use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
 use evenkeel_base::{Observation, TaskId};
 use evenkeel_lab::ceiling::Ceiling;
-use evenkeel_lab::load::LoadSpec;
-use evenkeel_lab::load::{Gauge, Reading};
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::load::{Gauge, Reading};
 
 use super::Failure;
 use super::demo::quiet::ByName;

@@ -25,7 +25,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_agent::{Event, Watcher};
 use evenkeel_base::{Histogram, Observation};
-use evenkeel_kernfs::fault;
+use evenkeel_linux::fault;
 use evenkeel_observe::Sampling;
 use serde_json::Value;
 

@@ -1,8 +1,10 @@
 //! `evenkeel load`: runs one of the built-in workloads in this process.
 
 use anyhow::anyhow;
-use evenkeel_lab::load::{Common, LoadError, LoadReport, LoadSpec, run as run_load, stop_flag_on_signals};
-use evenkeel_lab::workload::Kind;
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::{
+    Common, LoadError, LoadReport, LoadSpec, run as run_load, stop_flag_on_signals,
+};
 
 use super::{Failure, Format, Global, Outcome};
 
@@ -92,8 +94,8 @@ fn print_text(r: &LoadReport) -> Result<(), Failure> {
 
 fn ended(r: &LoadReport) -> &'static str {
     match r.ended_by {
-        evenkeel_lab::load::EndedBy::Time => "time",
-        evenkeel_lab::load::EndedBy::Events => "events",
-        evenkeel_lab::load::EndedBy::Signal => "signal",
+        evenkeel_workload::load::EndedBy::Time => "time",
+        evenkeel_workload::load::EndedBy::Events => "events",
+        evenkeel_workload::load::EndedBy::Signal => "signal",
     }
 }

@@ -10,8 +10,8 @@ use evenkeel_actuate::{
     ActuateError, Actuator, KernelError, Linux, OpenError, Options, RestoreReport, Verdict,
 };
 use evenkeel_base::{Change, NetKnob, Setting, Target};
-use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_kernfs::{Root, facts::irq, fault};
+use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::{Root, facts::irq, fault};
 use evenkeel_report::{Field, Table};
 use serde::Serialize;
 

@@ -10,15 +10,15 @@ use anyhow::Context;
 use evenkeel_agent::guarantee::Source;
 use evenkeel_agent::{Agent, Config, Goal, Guarantees, Scope, Watcher};
 use evenkeel_base::CpuSet;
-use evenkeel_lab::load::{Gauge, LoadSpec, Reading, StartAt};
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
-use evenkeel_lab::workload::Kind;
-use evenkeel_lab::workload::duty::{Duty, DutyKind};
-use evenkeel_lab::workload::spin::Spin;
 use evenkeel_policy::guarantee::verdict::judge;
 use evenkeel_policy::guarantee::{Amount, Mean, Promise, State, Window};
 use evenkeel_report::table::{Field, Table, Value, width};
+use evenkeel_workload::Kind;
+use evenkeel_workload::duty::{Duty, DutyKind};
+use evenkeel_workload::load::{Gauge, LoadSpec, Reading, StartAt};
+use evenkeel_workload::spin::Spin;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
@@ -118,7 +118,7 @@ fn duty(name: &str, percent: f64, kind: DutyKind, seed: u64, period: Duration) -
 
 pub fn run(global: &Global, order: &Order) -> Outcome {
     let topology =
-        evenkeel_observe::read_topology(&evenkeel_kernfs::Root::host()).context("cannot read the machine")?;
+        evenkeel_observe::read_topology(&evenkeel_linux::Root::host()).context("cannot read the machine")?;
     let cpus: Vec<u32> = topology.online.intersection(&topology.allowed).iter().collect();
     let mut sink = ConsoleSink::new()?;
     let mut rows: Vec<Row> = Vec::new();

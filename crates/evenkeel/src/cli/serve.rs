@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 use evenkeel_store::{Limits, Recorder};
 

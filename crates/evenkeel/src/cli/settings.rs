@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use evenkeel_agent::guarantee::{LabelRules, Source as Origin, wait_ns};
 use evenkeel_agent::{AutoLimit, Config, Goal, Guarantees, Scope, Trusted};
+use evenkeel_base::FileError;
 use evenkeel_base::{Nice, Observation};
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
-use evenkeel_policy::audit::FileError;
 use evenkeel_policy::guarantee::{Amount, Mean, Promise};
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::{BACKGROUND_LEVERS, LEVERS, PULL};
@@ -455,7 +455,7 @@ impl Source {
 
 fn read(path: &Path) -> anyhow::Result<(File, Source)> {
     let text =
-        evenkeel_kernfs::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+        evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     let file = toml::from_str(&text).map_err(|error| FileError::from_toml(path, &text, &error))?;
     Ok((file, Source { path: path.to_owned(), text }))
 }

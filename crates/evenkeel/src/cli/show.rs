@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::anyhow;
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 
 use super::{Failure, Format, Global};
 

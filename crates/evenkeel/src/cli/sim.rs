@@ -46,7 +46,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return laboratory::builtin(global, &name, args.seed, &args.tenants);
     }
     let file = PathBuf::from(&name);
-    let text = evenkeel_kernfs::input::read_text(&file)
+    let text = evenkeel_linux::input::read_text(&file)
         .with_context(|| format!("cannot read {}, and no built-in experiment has this name", file.display()))
         .map_err(Failure::Usage)?;
     let refuse = |error: ExperimentError| Failure::Usage(anyhow!("{}: {error}", file.display()));

@@ -60,7 +60,7 @@ pub fn on_signals() -> Result<&'static AtomicBool, Failure> {
 fn register() -> std::io::Result<()> {
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     for signal in ENDING.into_iter().chain(real_time) {
-        if signal == SIGHUP && evenkeel_lab::signals::is_ignored(SIGHUP) {
+        if signal == SIGHUP && evenkeel_linux::signals::is_ignored(SIGHUP) {
             continue;
         }
         signal_hook::flag::register(signal, Arc::clone(&STOP))?;
@@ -70,8 +70,8 @@ fn register() -> std::io::Result<()> {
 
 /// Broken pipes and full files are errors of a write, not the program's end.
 pub fn ignore_write_signals() {
-    evenkeel_lab::signals::ignore(libc::SIGPIPE);
-    evenkeel_lab::signals::ignore(libc::SIGXFSZ);
+    evenkeel_linux::signals::ignore(libc::SIGPIPE);
+    evenkeel_linux::signals::ignore(libc::SIGXFSZ);
 }
 
 /// A panic is kept for [`panics`] instead of printed: a terminal that does not read would hold up what restores. The

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use evenkeel_base::Observation;
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling, Select};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
-use evenkeel_lab::tune::{self, Candidate, Event, Options, Runner, TrialRecord, Tune, TuneError, TuneResult};
-use evenkeel_policy::search::{Method, Reason};
 use evenkeel_report::html::{self, SettingRow, TunePage};
 use evenkeel_report::svg::Trial;
 use evenkeel_report::{significant, table};
+use evenkeel_tune::search::{Method, Reason};
+use evenkeel_tune::{Candidate, Event, Options, Runner, TrialRecord, Tune, TuneError, TuneResult};
 
 use super::{Failure, Format, Global, Outcome, stop};
 use crate::cli::console;
@@ -86,7 +86,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             "tune draws its pictures into report.html; use -o text, json or csv"
         )));
     }
-    let mut tune = tune::load(&args.file).map_err(|e| Failure::Usage(anyhow!(e)))?;
+    let mut tune = evenkeel_tune::load(&args.file).map_err(|e| Failure::Usage(anyhow!(e)))?;
     let file = &mut tune.file;
     if let Some(method) = args.method {
         file.search.method = method.into();
@@ -114,7 +114,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut progress =
         Progress { shown: std::io::stderr().is_terminal() || global.verbose > 0, unit: unit(&tune) };
     let (result, records) =
-        tune::run(&tune, &runner, &options, stop, &mut |event| progress.tell(&event)).map_err(failure)?;
+        evenkeel_tune::run(&tune, &runner, &options, stop, &mut |event| progress.tell(&event))
+            .map_err(failure)?;
     write_files(&tune, &result, &records, &dir)?;
     let mut out = console::results();
     let text = match global.output {

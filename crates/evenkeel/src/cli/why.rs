@@ -16,7 +16,7 @@ use anyhow::{Context, anyhow};
 use evenkeel_agent::Scope;
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, Seen, Watch, WatchOptions};
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 use evenkeel_report::{svg, table, why};
 
@@ -104,7 +104,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
         say!("watching {text} for {} ...", humantime::format_duration(args.duration));
     }
-    let stop = evenkeel_lab::load::stop_flag_on_signals();
+    let stop = evenkeel_workload::load::stop_flag_on_signals();
     let probe = start(&args, &aim)?;
     drop(types);
     let before = observer.sample().map_err(anyhow::Error::from)?;

@@ -46,45 +46,11 @@ impl Experiment {
     /// # Errors
     /// The line, what is wrong with it, and the nearest known key where one is misspelt.
     pub fn parse(text: &str) -> Result<Self, ExperimentError> {
-        let experiment: Self = toml::from_str(text).map_err(|error| parse_error(text, &error))?;
+        let experiment: Self = toml::from_str(text).map_err(|error| {
+            let (line, message) = evenkeel_base::file_error::explain(text, &error);
+            ExperimentError { line, message }
+        })?;
         experiment.verify().map_err(|wrong| wrong.in_text(text))?;
         Ok(experiment)
     }
-}
-
-/// What TOML says about a text, with the line and the nearest known key.
-fn parse_error(text: &str, error: &toml::de::Error) -> ExperimentError {
-    let at = error.span().map_or(0, |span| span.start.min(text.len()));
-    let line = text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count() + 1;
-    let mut message = error.message().to_owned();
-    if let Some(hint) = nearest_key(&message) {
-        message = format!("{message}; did you mean {hint:?}");
-    }
-    ExperimentError { line, message }
-}
-
-/// The key among those an error message lists that is nearest to the unknown one it names.
-fn nearest_key(message: &str) -> Option<String> {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    if !message.starts_with("unknown") {
-        return None;
-    }
-    let wrong = quoted.next()?;
-    quoted.min_by_key(|known| distance(wrong, known)).map(str::to_owned)
-}
-
-/// Edits (insert, delete, replace) from one word to another.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let cost = (diagonal + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = row[j + 1];
-            row[j + 1] = cost;
-        }
-    }
-    row[b.len()]
 }

@@ -62,7 +62,6 @@ mod scenario;
 mod sweep;
 
 pub use check::Tenant;
-pub(crate) use lines::distance;
 pub use lines::{ExperimentError, Wrong};
 pub use parts::{GroupSpec, Kind, MachineSpec, Place, TaskSpec, TenantSpec};
 pub use sweep::{PlannedPoint, Point};

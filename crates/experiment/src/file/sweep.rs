@@ -215,7 +215,7 @@ mod tests {
             ("[[sweep]]\nfield = 'tenant.a'\nvalues = [1]\n", "has fields"),
             ("[[sweep]]\nfield = 'name.x'\nvalues = [1]\n", "has no fields"),
             ("[[sweep]]\nfield = 'tenant.a.runs'\n", "either field and values"),
-            ("[[sweep]]\nfeild = 'tenant.a.runs'\n", "did you mean \"field\""),
+            ("[[sweep]]\nfeild = 'tenant.a.runs'\n", "did you mean `field`"),
         ] {
             let error = points(sweep).unwrap_err();
             assert!(error.starts_with("line 1") && error.contains(part), "{sweep}: {error}");
@@ -229,7 +229,7 @@ mod tests {
             ("units = '64x2'", "units = '64y2'", 9, "64y2"),
             ("units = '64x2'", "units = '64x2'\nshares = 3", 7, "not several"),
             ("name = 'x'", "name = 'x'\nunits_available = 60", 8, "asked 64, available 60"),
-            ("name = 'x'", "name = 'x'\nrepetition = 60", 2, "did you mean \"repetitions\""),
+            ("name = 'x'", "name = 'x'\nrepetition = 60", 2, "did you mean `repetitions`"),
         ] {
             let error = Experiment::parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.starts_with(&format!("line {line}:")) && error.contains(part), "{to}: {error}");
@@ -261,7 +261,7 @@ mod tests {
             ("instance = 't2.mirco'", "near: t2.micro, "),
             ("time_scale = 2", "give a rule, or an instance"),
             ("instance = 't2.micro'\nrule = { rule = 'none' }", "give one of them"),
-            ("instanze = 't2.micro'", "did you mean \"instance\""),
+            ("instanze = 't2.micro'", "did you mean `instance`"),
         ] {
             let error = parse(written).unwrap_err().to_string();
             assert!(error.starts_with("line ") && error.contains(part), "{written}: {error}");

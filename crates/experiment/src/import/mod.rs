@@ -63,7 +63,7 @@ pub enum ImportError {
 pub fn import(paths: &[PathBuf], options: &Options) -> Result<Record, ImportError> {
     let mut logs = Vec::new();
     for path in paths {
-        let bytes = evenkeel_kernfs::input::read(path)
+        let bytes = evenkeel_linux::input::read(path)
             .map_err(|error| ImportError::Io { path: path.clone(), error })?;
         let text = String::from_utf8_lossy(&bytes);
         let mut log =

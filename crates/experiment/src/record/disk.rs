@@ -72,7 +72,7 @@ pub trait CellRecord: Serialize + DeserializeOwned {
     /// Unreadable, or not a record of this schema.
     fn load(path: &Path) -> Result<Self, RecordError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-        let text = evenkeel_kernfs::input::read_text(&path)
+        let text = evenkeel_linux::input::read_text(&path)
             .map_err(|error| RecordError::Io { path: path.clone(), error })?;
         let form = |what| RecordError::Form { path: path.clone(), what };
         let Head { schema } = serde_json::from_str(&text).map_err(|e| form(e.to_string()))?;

@@ -7,12 +7,10 @@ use std::time::Instant;
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::file::Order;
 use evenkeel_experiment::record::Requirement;
-use evenkeel_kernfs::{Root, proc_stat};
+use evenkeel_linux::{Root, proc_stat};
 
 use super::plan::{Kind, Options, Point, Which};
 use super::record::{Cell, CpuMeasured, SCHEMA, TenantCpu, TenantsRecord};
-use crate::burn::{duration_ns, monotonic_ns};
-use crate::load::LoadSpec;
 use crate::net::measure::{Measured, Timing, cpu_ns, host_between, until};
 use crate::net::scene::NamespaceScene;
 use crate::net::tool_scene::ToolScene;
@@ -25,8 +23,10 @@ use crate::vm::VmError;
 use crate::vm::machine::VmThread;
 use crate::vm::nic::{VmNic, free_functions};
 use crate::vm::scene::{CpuScene, Stock, VmScene};
-use crate::workload::Kind as Load;
-use crate::workload::spin::Spin;
+use evenkeel_workload::Kind as Load;
+use evenkeel_workload::burn::{duration_ns, monotonic_ns};
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::spin::Spin;
 
 /// What tenants are measured with.
 pub struct Tools<'a> {

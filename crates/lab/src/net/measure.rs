@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_base::CpuTimes;
-use evenkeel_kernfs::{Root, proc_stat, schedstat};
+use evenkeel_linux::{Root, proc_stat, schedstat};
 use serde::{Deserialize, Serialize};
 
 use super::NetError;
 use super::figures::{split, spread};
-use super::flow::{Asker, Latencies, LatencySummary, ask, connect};
 use super::namespace::Namespace;
-use crate::burn::{duration_ns, monotonic_ns, sleep_until, to_ns};
+use evenkeel_workload::burn::{duration_ns, monotonic_ns, sleep_until, to_ns};
+use evenkeel_workload::flow::{Asker, Latencies, LatencySummary, ask, connect};
 
 /// Up to so many flows have a thread each, which blocks on it as netperf's processes do; beyond, a thread a CPU waits on
 /// many.
@@ -39,10 +39,10 @@ pub struct Served<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// Traffic before anything is counted.
-    #[serde(rename = "warmup_s", with = "crate::burn::seconds")]
+    #[serde(rename = "warmup_s", with = "evenkeel_workload::burn::seconds")]
     pub warmup: Duration,
     /// Length of a window.
-    #[serde(rename = "window_s", with = "crate::burn::seconds")]
+    #[serde(rename = "window_s", with = "evenkeel_workload::burn::seconds")]
     pub window: Duration,
     /// Number of windows.
     pub windows: u32,
@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn a_process_has_a_cpu_clock() {
         let before = cpu_ns(std::process::id()).unwrap();
-        crate::burn::burn(5_000_000);
+        evenkeel_workload::burn::burn(5_000_000);
         assert!(cpu_ns(std::process::id()).unwrap() > before);
         assert_eq!(cpu_ns(0x7fff_fff0), None);
     }

@@ -2,7 +2,7 @@
 //!
 //! * [`namespace`], [`iproute`], [`wiring`]: a sender, a switch and tenants, each a namespace that lives as long as a
 //!   descriptor of ours; nothing is left after a kill.
-//! * [`flow`]: request and response on many flows, timed one by one; [`measure`]: many flows to many tenants, with what
+//! * [`measure`]: many flows to many tenants, with what
 //!   the host did meanwhile; [`scene`]: tenants in namespaces with a server each; [`steering`]: RPS on their links.
 //! * [`tools`]: netperf and iperf3; [`tool_scene`]: tenants whose servers and clients they are.
 //! * [`figures`]: bias, Jain's index, spread.
@@ -10,12 +10,9 @@
 use std::io;
 
 pub mod figures;
-pub mod flow;
 pub mod iproute;
-pub mod latency;
 pub mod measure;
 pub mod namespace;
-mod nudge;
 pub mod scene;
 pub mod steering;
 pub mod tool_scene;

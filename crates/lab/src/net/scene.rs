@@ -10,10 +10,10 @@ use super::figures::split;
 use super::measure::{Measured, Served, Timing, measure};
 use super::steering::steer;
 use super::wiring::{Nic, UPLINK, Wiring};
-use crate::load::LoadSpec;
 use crate::tenant::{Place, Starter, Tenants};
-use crate::workload::Kind;
-use crate::workload::rr::{Role, Rr};
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::rr::{Role, Rr};
 
 /// Port of the tenants' servers: each has an address of its own.
 pub const PORT: u16 = 7420;

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, CpuTimes};
-use evenkeel_kernfs::{Root, proc_stat};
+use evenkeel_linux::{Root, proc_stat};
 
 use super::NetError;
 use super::figures::split;
@@ -23,10 +23,10 @@ use super::scene::PORT;
 use super::steering::steer;
 use super::tools::{Said, Tool};
 use super::wiring::{Nic, UPLINK, Wiring};
-use crate::burn::monotonic_ns;
-use crate::children::{Children, check, end_all, join_and_die_with};
 use crate::tenant::cgroup::{Hierarchies, LabGroup};
 use crate::tenant::{TenantError, fresh_name};
+use evenkeel_linux::children::{Children, check, end_all, join_and_die_with};
+use evenkeel_workload::burn::monotonic_ns;
 
 /// How long a server may take to listen.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
@@ -349,7 +349,7 @@ mod tests {
     fn means_are_weighted_by_transactions() {
         let said = |rate, mean| Said {
             transactions_per_s: Some(rate),
-            latency: Some(super::super::flow::LatencySummary {
+            latency: Some(evenkeel_workload::flow::LatencySummary {
                 mean_usec: mean,
                 p50_usec: mean,
                 p90_usec: mean,

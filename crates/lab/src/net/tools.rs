@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::NetError;
-use super::flow::LatencySummary;
+use evenkeel_workload::flow::LatencySummary;
 
 /// What sends and answers in an experiment on the network.
 #[derive(

@@ -17,7 +17,7 @@ use evenkeel_experiment::record::{Account, RunRecord};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::children::end_with;
+use evenkeel_linux::children::end_with;
 
 /// How often threads are looked at.
 const SAMPLE_MS: u64 = 50;

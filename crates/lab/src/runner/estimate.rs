@@ -10,9 +10,9 @@ use evenkeel_model::fair::FairGroup;
 use super::order::Work;
 use super::work;
 use crate::cost;
-use crate::load::LoadSpec;
-use crate::workload::Kind;
-use crate::workload::sieve::ReadMode;
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::sieve::ReadMode;
 
 /// Before the first cell and after the last: what the host does alone is measured twice, the host is looked at for a
 /// moment, and the report is made. Measured: 2.9 s.

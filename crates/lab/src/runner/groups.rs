@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, CpuSet, Limit};
 use evenkeel_experiment::record::Limits;
-use evenkeel_kernfs::mountinfo::{self, Hierarchies};
-use evenkeel_kernfs::reserve::Reserve;
-use evenkeel_kernfs::{Root, cgroup, cgroupfs};
+use evenkeel_linux::mountinfo::{self, Hierarchies};
+use evenkeel_linux::reserve::Reserve;
+use evenkeel_linux::{Root, cgroup, cgroupfs};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::RunError;
-use crate::exec::{quota_of_v1, within};
 use crate::steal::Vcpu;
 use crate::tenant::PREFIX;
+use evenkeel_exec::{quota_of_v1, within};
 
 /// How long a group may take to become removable after its last process was reaped.
 const REMOVE_WITHIN: Duration = Duration::from_secs(3);
@@ -53,7 +53,7 @@ impl Places {
     /// Finds the hierarchies.
     pub fn find() -> Result<Self, RunError> {
         let root = Root::host();
-        let unreadable = |e: evenkeel_kernfs::ReadError| RunError::NoCgroups(e.to_string());
+        let unreadable = |e: evenkeel_linux::ReadError| RunError::NoCgroups(e.to_string());
         let found = Hierarchies::read(&root).map_err(unreadable)?;
         let mounts = root.parse("proc/self/mountinfo", mountinfo::parse).map_err(unreadable)?;
         let Some(cpu) = found.cpu else {
@@ -433,7 +433,7 @@ fn inherit_cpuset(dir: &Path) -> Result<(), RunError> {
 }
 
 /// v1 refuses a group less than those below it have. These are groups of `exec`, which takes back what it was allowed as
-/// soon as it can ([`crate::exec`]).
+/// soon as it can ([`evenkeel_exec`]).
 pub(crate) fn lower_below(dir: &Path, most_pct: f64) {
     for below in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
         if let Some(now) = quota_of_v1(&below) {

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Host, Requirement};
-use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_kernfs::{Root, proc_stat, sysfs};
+use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::{Root, proc_stat, sysfs};
 
 use super::groups::Places;
-use crate::load::{LoadSpec, run as run_load};
-use crate::workload::Kind;
-use crate::workload::primes::Primes;
-use crate::workload::sieve::divisions_per_s;
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::{LoadSpec, run as run_load};
+use evenkeel_workload::primes::Primes;
+use evenkeel_workload::sieve::divisions_per_s;
 
 /// CPU others may use before the host counts as busy, percent of one CPU.
 const BUSY_PCT: f64 = 5.0;
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(400);
 
 /// CPUs tenants may use here.
 pub fn online() -> CpuSet {
-    evenkeel_kernfs::sys::getaffinity(0).unwrap_or_else(|_| {
+    evenkeel_linux::sys::getaffinity(0).unwrap_or_else(|_| {
         CpuSet::first_n(
             std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
         )

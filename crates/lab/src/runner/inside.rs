@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
 use evenkeel_experiment::record::{Account, RunRecord};
-use evenkeel_kernfs::cgroupfs::{self, CpuStat};
-use evenkeel_kernfs::sys::{self, RawSchedAttr};
+use evenkeel_linux::cgroupfs::{self, CpuStat};
+use evenkeel_linux::sys::{self, RawSchedAttr};
 
 use super::command;
 use super::order::{Answer, Order, Work};
-use crate::burn::{monotonic_ns, no_timer_slack, sleep_until, steps_per_ns};
-use crate::load::{LoadSpec, run as run_load, stop_flag_on_signals};
-use crate::page::{Page, Progress};
+use evenkeel_workload::burn::{monotonic_ns, no_timer_slack, sleep_until, steps_per_ns};
+use evenkeel_workload::load::{LoadSpec, run as run_load, stop_flag_on_signals};
+use evenkeel_workload::page::{Page, Progress};
 
 /// Runs the tenant whose order is in a file; gives its exit status.
 pub fn run(order: &Path) -> u8 {

@@ -6,7 +6,7 @@ use evenkeel_base::CpuSet;
 use evenkeel_experiment::record::{Account, RunRecord};
 use serde::{Deserialize, Serialize};
 
-use crate::load::LoadSpec;
+use evenkeel_workload::load::LoadSpec;
 
 /// The order of one tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

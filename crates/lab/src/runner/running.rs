@@ -8,7 +8,7 @@ use super::docker::{Containers, Request};
 use super::groups::{Places, TenantGroup};
 use super::pods::Pods;
 use super::spawn::{self, Launch};
-use crate::children::Children;
+use evenkeel_linux::children::Children;
 
 /// Processes and containers, by the tenants' numbers.
 #[derive(Debug, Default)]

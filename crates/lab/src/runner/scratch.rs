@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::groups::Places;
-use crate::tenant::{PREFIX, is_alive};
+use crate::tenant::PREFIX;
+use evenkeel_linux::process;
 
 /// Numbers the cells of this process, for names.
 static CELLS: AtomicU32 = AtomicU32::new(0);
@@ -19,7 +20,7 @@ pub(crate) fn is_stale(name: &str) -> bool {
         number.parse::<u32>().ok()?;
         pid.parse::<u32>().ok()
     });
-    owner.is_some_and(|pid| !is_alive(pid))
+    owner.is_some_and(|pid| !process::is_alive(pid))
 }
 
 /// Ends and removes what experiments of dead starters left: processes, cgroups, files. How many groups and folders.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use super::RunError;
-use crate::children::{Children, end_all, join_and_die_with};
+use evenkeel_linux::children::{Children, end_all, join_and_die_with};
 
 /// One process to start.
 pub(crate) struct Launch {

@@ -10,8 +10,8 @@ use evenkeel_model::credit::Meter;
 
 use super::RunError;
 use super::groups::TenantGroup;
-use crate::burn::{duration_ns, monotonic_ns, no_timer_slack, sleep_until, thread_cpu_ns};
 use crate::steal::{StealEmulator, TICK, Tick, Vcpu};
+use evenkeel_workload::burn::{duration_ns, monotonic_ns, no_timer_slack, sleep_until, thread_cpu_ns};
 
 /// Points kept of the trace.
 const POINTS: usize = 400;

@@ -8,8 +8,8 @@ use evenkeel_model::units;
 use super::RunError;
 use super::groups::Wanted;
 use super::order::Work;
-use crate::load::{Common, LoadSpec};
-use crate::workload::Kind;
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::{Common, LoadSpec};
 
 /// A load as written after `evenkeel load`.
 #[derive(Debug, Parser)]

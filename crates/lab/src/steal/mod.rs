@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_kernfs::cgroupfs;
+use evenkeel_linux::cgroupfs;
 use evenkeel_model::credit::{Meter, Rule};
 
-use crate::burn::monotonic_ns;
 use crate::runner::groups::{lower_below, set_quota};
+use evenkeel_workload::burn::monotonic_ns;
 
 mod victim;
 

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_kernfs::cgroupfs;
+use evenkeel_linux::cgroupfs;
 use evenkeel_model::credit::Rule;
 
 use super::{StealEmulator, TICK, Vcpu};
-use crate::children::{end_with, join_and_die_with};
 use crate::runner::groups::clear;
 use crate::tenant::TenantError;
 use crate::tenant::cgroup::{Hierarchies, LabGroup};
+use evenkeel_linux::children::{end_with, join_and_die_with};
 
 /// What a victim runs.
 #[derive(Debug, Clone)]

@@ -14,11 +14,11 @@ use evenkeel_base::{CpuSet, CpuShares, CpuWeight};
 
 use super::{TenantError, fresh_name, is_stale};
 use crate::engine::{BINARY_INSIDE, Engine, LIBRARIES};
-use crate::load::LoadSpec;
-use crate::page::{Page, Progress};
 use crate::private::PrivateDir;
-use crate::workload::Kind;
-use crate::workload::group::Group;
+use evenkeel_workload::Kind;
+use evenkeel_workload::group::Group;
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::page::{Page, Progress};
 
 /// The page's file.
 const PAGE: &str = "page";

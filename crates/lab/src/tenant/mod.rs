@@ -14,13 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, GroupRef, TaskId};
-use evenkeel_kernfs::pid_stat::{self, PidStat};
 use serde::{Deserialize, Serialize};
 
-use crate::burn::monotonic_ns;
-use crate::children::Children;
-use crate::load::{Gauge, Known, LoadSpec};
-use crate::page::{Page, PageError, Progress};
+use evenkeel_linux::children::Children;
+use evenkeel_workload::burn::monotonic_ns;
+use evenkeel_workload::load::{Gauge, Known, LoadSpec};
+use evenkeel_workload::page::{Page, PageError, Progress};
 
 pub mod cgroup;
 mod container;
@@ -374,7 +373,7 @@ impl Tenants {
                 members.push(Member {
                     pid,
                     tid,
-                    start_time: start_time(pid, tid).map_err(gone)?,
+                    start_time: evenkeel_linux::process::start_time(pid, tid).map_err(gone)?,
                     name: name.clone(),
                     spec: index,
                     wanted_pct: spec.kind.workload().wanted_pct(),
@@ -431,19 +430,6 @@ fn cgroup_of(pid: u32) -> Option<GroupRef> {
     Some(GroupRef { path: hierarchies.path_in(&text)?, v2: hierarchies.is_v2() })
 }
 
-/// Field 22 of a thread's `stat`.
-pub(crate) fn start_time(pid: u32, tid: u32) -> io::Result<u64> {
-    Ok(stat(pid, tid)?.start_time)
-}
-
-fn stat(pid: u32, tid: u32) -> io::Result<PidStat> {
-    let path = format!("/proc/{pid}/task/{tid}/stat");
-    // A name may hold any bytes.
-    let text = fs::read(&path)?;
-    pid_stat::parse(&String::from_utf8_lossy(&text))
-        .map_err(|error| io::Error::other(format!("{path}: {error}")))
-}
-
 /// Removes what starters that are dead left behind: cgroups without members, pages, images and consoles of machines.
 /// Returns how many were removed.
 /// (Containers are swept when containers are started.)
@@ -453,22 +439,7 @@ pub fn sweep_stale() -> Result<usize, TenantError> {
 
 /// Whether a name was given by a starter that is dead.
 fn is_stale(name: &str) -> bool {
-    owner_of(name).is_some_and(|pid| !is_alive(pid))
-}
-
-/// Whether a process lives. One that ended and waits for its parent to notice does not: its parent may never.
-pub(crate) fn is_alive(pid: u32) -> bool {
-    stat(pid, pid).is_ok_and(|stat| lives(&stat))
-}
-
-/// The same of the one process with this start time (clock ticks since boot): numbers are used again.
-pub(crate) fn is_alive_since(pid: u32, start_time: u64) -> bool {
-    stat(pid, pid).is_ok_and(|stat| stat.start_time == start_time && lives(&stat))
-}
-
-/// A leader whose other threads go on is a zombie by its state, and lives.
-fn lives(stat: &PidStat) -> bool {
-    stat.threads > 1 || !matches!(stat.state, 'Z' | 'X')
+    owner_of(name).is_some_and(|pid| !evenkeel_linux::process::is_alive(pid))
 }
 
 #[cfg(test)]
@@ -481,27 +452,5 @@ mod tests {
         for other in ["evenkeel-lab-", "evenkeel-lab-x-1", "evenkeel-lab-12", "evenkeel-lab-12-x", "docker"] {
             assert_eq!(owner_of(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn who_only_waits_to_be_noticed_is_dead() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let (pid, own) = (child.id(), std::process::id());
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while is_alive(pid) && std::time::Instant::now() < until {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        assert!(Path::new("/proc").join(pid.to_string()).exists(), "not yet waited for");
-        assert!(!is_alive(pid) && !is_alive_since(pid, start_time(pid, pid).unwrap()));
-        child.wait().unwrap();
-        assert!(is_alive(own) && is_alive_since(own, start_time(own, own).unwrap()));
-        assert!(!is_alive_since(own, 1), "another process of this number");
-    }
-
-    #[test]
-    fn our_own_start_time_is_found() {
-        let me = std::process::id();
-        assert!(start_time(me, me).unwrap() > 0);
-        assert!(start_time(me, 0x7fff_fff0).is_err());
     }
 }

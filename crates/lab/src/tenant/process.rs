@@ -11,8 +11,8 @@ use std::sync::Arc;
 use evenkeel_base::CpuSet;
 
 use super::TenantError;
-use crate::children::{Children, check, end_all, join_and_die_with};
-use crate::load::LoadSpec;
+use evenkeel_linux::children::{Children, check, end_all, join_and_die_with};
+use evenkeel_workload::load::LoadSpec;
 
 /// What to start.
 pub(super) struct Order {

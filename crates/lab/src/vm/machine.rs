@@ -324,7 +324,7 @@ fn line_after(console: &str, mark: &str) -> Option<String> {
 /// In the child, before qemu.
 fn before_exec(parent: u32, tap: Option<RawFd>, mask: Option<&[u64]>) -> io::Result<()> {
     let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    crate::children::end_with(parent, libc::SIGKILL)?;
+    evenkeel_linux::children::end_with(parent, libc::SIGKILL)?;
     // SAFETY: system calls on numbers, an inherited descriptor and memory that lives until exec.
     unsafe {
         if let Some(tap) = tap {

@@ -12,7 +12,6 @@ use super::VmError;
 use super::image::{self, Image};
 use super::machine::{Accel, Machine, Spec, tap};
 use super::nic::{VmNic, free_functions, mac, macvtap};
-use crate::load::LoadSpec;
 use crate::net::NetError;
 use crate::net::figures::split;
 use crate::net::iproute::ip;
@@ -21,8 +20,9 @@ use crate::net::scene::PORT;
 use crate::net::steering::steer;
 use crate::net::wiring::{Nic, UPLINK, Wiring, tenant_address};
 use crate::tenant::cgroup::{Hierarchies, LabGroup};
-use crate::workload::Kind;
-use crate::workload::rr::{Role, Rr};
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::rr::{Role, Rr};
 
 /// Memory of a guest, MiB: kernel, initramfs twice (packed and unpacked), and a load.
 const MEMORY_MIB: u32 = 320;

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 
 pub use facts::{ContainerFacts, PodFacts, RuntimeFacts};
 

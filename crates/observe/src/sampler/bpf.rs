@@ -9,8 +9,8 @@ use std::sync::Arc;
 use evenkeel_base::{Nice, Sample, SchedAttr, SchedPolicy, TaskId, TaskSample};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe, TaskRecord};
-use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_kernfs::{Root, pid_stat, proc_stat};
+use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::{Root, pid_stat, proc_stat};
 
 use super::exits::GroupPaths;
 use super::{Remembered, Select};
@@ -250,7 +250,7 @@ impl ByBpf {
 }
 
 fn read(file: &Path) -> Option<String> {
-    evenkeel_kernfs::root::read_file(file).ok()
+    evenkeel_linux::root::read_file(file).ok()
 }
 
 fn key(record: &TaskRecord) -> (u32, u32, u64) {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::ExitedSample;
 use evenkeel_bpf::task::{Exited, TaskProbe};
-use evenkeel_kernfs::Root;
-use evenkeel_kernfs::mountinfo::Hierarchy;
+use evenkeel_linux::Root;
+use evenkeel_linux::mountinfo::Hierarchy;
 
 use crate::place::Place;
 

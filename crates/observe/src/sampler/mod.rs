@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use evenkeel_base::{Sample, SchedAttr, TaskId};
-use evenkeel_kernfs::Root;
-use evenkeel_kernfs::mountinfo::Hierarchies;
+use evenkeel_linux::Root;
+use evenkeel_linux::mountinfo::Hierarchies;
 use serde::{Deserialize, Serialize};
 
 use crate::ObserveError;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_base::{Sample, TaskId, TaskSample};
-use evenkeel_kernfs::mountinfo::Hierarchies;
-use evenkeel_kernfs::{Root, proc_stat, sys};
+use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::{Root, proc_stat, sys};
 
 use super::{Remembered, Select};
 use crate::ObserveError;

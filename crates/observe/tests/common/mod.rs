@@ -8,7 +8,7 @@ pub mod docker;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use tempfile::TempDir;
 
 /// A tree on disk that goes away with the test.

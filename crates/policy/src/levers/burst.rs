@@ -7,7 +7,7 @@
 use evenkeel_base::{Change, CpuQuota, GroupRef, GroupView, Setting, Target};
 
 use super::{Lever, Scene};
-use crate::audit::view::group_cpu_pct;
+use evenkeel_audit::view::group_cpu_pct;
 
 /// Use beyond this share of the quota leaves nothing to save up.
 const MEAN: f64 = 0.9;

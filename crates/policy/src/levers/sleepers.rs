@@ -12,7 +12,7 @@ use evenkeel_base::{Change, GroupRef, Plan, SchedAttr, SchedPolicy, Setting, Tar
 
 use super::weights::rounded;
 use super::{Lever, MIN_SLICE_NS, Scene};
-use crate::fair;
+use evenkeel_audit::fair;
 
 /// Name of the lever, and the beginning of the names of plans that do more.
 pub const SLEEPERS: &str = "sleepers";

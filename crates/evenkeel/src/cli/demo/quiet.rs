@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use evenkeel_base::Observation;
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
 
 use crate::cli::Failure;

@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use evenkeel_lab::tune::http::{Request, get_with};
-use evenkeel_lab::tune::prometheus;
+use evenkeel_tune::http::{Request, get_with};
+use evenkeel_tune::prometheus;
 use serde::Deserialize;
 
 use super::host::{Host, Page};

@@ -235,9 +235,7 @@ mod tests {
 
     fn host(page: &str) -> Host {
         let mut read = Page::default();
-        page.lines()
-            .filter_map(evenkeel_lab::tune::prometheus::line)
-            .for_each(|(n, l, v)| read.take(&n, &l, v));
+        page.lines().filter_map(evenkeel_tune::prometheus::line).for_each(|(n, l, v)| read.take(&n, &l, v));
         read.finish("h".to_owned())
     }
 

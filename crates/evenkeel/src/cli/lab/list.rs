@@ -26,7 +26,7 @@ struct Row {
 
 fn rows() -> Vec<Row> {
     let cpus = runner::online();
-    let topology = evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok();
+    let topology = evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok();
     let count = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     // How fast the host is decides how much work an experiment holds, hardly how long it takes.
     let plan = |quick| Plan { quick, cpus: cpus.clone(), topology: topology.clone(), primes_per_s: 1000.0 };

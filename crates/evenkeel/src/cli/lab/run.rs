@@ -88,7 +88,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return tenants::run_builtin(global, which, args.quick, args.again, folder);
     }
     let stop = stop::on_signals()?;
-    let topology = evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok();
+    let topology = evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok();
     let unmeasured = || Host { cpus: u32::try_from(runner::online().len()).ok(), ..Host::default() };
     // How fast the host is decides how much work a built-in experiment holds: one that is resumed keeps its own.
     let built_in = builtin::find(&args.experiment);
@@ -163,7 +163,7 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
             names.join(", ")
         )));
     }
-    let text = evenkeel_kernfs::input::read_text(path)
+    let text = evenkeel_linux::input::read_text(path)
         .map_err(|e| Failure::Usage(anyhow!("cannot read {}: {e}", path.display())))?;
     if args.quick {
         return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));

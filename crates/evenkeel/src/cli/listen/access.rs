@@ -35,7 +35,7 @@ impl std::fmt::Debug for Token {
 impl Token {
     /// Reads the file; the token itself is in no message.
     fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = evenkeel_kernfs::input::read_text(path)
+        let text = evenkeel_linux::input::read_text(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let token = text.trim_end_matches(['\n', '\r']);
         if !TOKEN.contains(&token.len()) || !token.bytes().all(|b| b.is_ascii_graphic()) {

@@ -88,7 +88,7 @@ fn start(global: &Global, name: &str, words: &[String]) -> std::io::Result<Child
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let parent = std::process::id();
     // SAFETY: between fork and exec only async-signal-safe calls are made.
-    unsafe { command.pre_exec(move || evenkeel_lab::end_with(parent, libc::SIGTERM)) };
+    unsafe { command.pre_exec(move || evenkeel_linux::children::end_with(parent, libc::SIGTERM)) };
     command.spawn()
 }
 

@@ -28,7 +28,7 @@ impl Account {
     /// It cannot be read, or is none.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
-        let text = evenkeel_kernfs::input::read_text(path).with_context(|| format!("cannot read {shown}"))?;
+        let text = evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {shown}"))?;
         let account: Self = serde_json::from_str(&text)
             .with_context(|| format!("{shown} is not an account of `evenkeel exec --account FILE`"))?;
         if account.schema != "evenkeel.exec/v1" {

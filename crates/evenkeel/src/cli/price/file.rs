@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context;
+use evenkeel_base::FileError;
 use evenkeel_model::families::{self, Family};
-use evenkeel_policy::audit::FileError;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -65,7 +65,7 @@ struct Entry {
 /// It cannot be read; what is wrong, with file and line.
 pub fn read(path: &Path) -> anyhow::Result<Prices> {
     let text =
-        evenkeel_kernfs::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+        evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(parse(path, &text)?)
 }
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use evenkeel_agent::{Config, Event, NoTrial, Watcher};
 use evenkeel_base::stats::binomial;
-use evenkeel_kernfs::Root;
-use evenkeel_lab::workload::Kind as LoadKind;
+use evenkeel_linux::Root;
 use evenkeel_policy::trial::Decision;
 use evenkeel_report::demo::{Kind, Scene};
 use evenkeel_report::table::{Field, Table, Value, width};
+use evenkeel_workload::Kind as LoadKind;
 use serde_json::json;
 
 use crate::cli::console::{self, ConsoleSink};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_base::Observation;
 use evenkeel_bpf::why::{Histogram, Probe, Seen, Watch, WatchOptions};
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::Observer;
 use evenkeel_report::why::Waits;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{Histogram, Observation};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Culprit, Probe, Seen, Waited, Watch, WatchOptions};
-use evenkeel_kernfs::Root;
+use evenkeel_linux::Root;
 use evenkeel_observe::Observer;
 
 use crate::cli::listen::Server;

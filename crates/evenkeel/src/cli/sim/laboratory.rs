@@ -150,7 +150,7 @@ pub fn file(global: &Global, file: &Path, experiment: &Experiment, args: &Tenant
 }
 
 fn topology() -> Option<Topology> {
-    evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok()
+    evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok()
 }
 
 fn show(global: &Global, experiment: &Experiment, about: &About, host: &Host, args: &TenantArgs) -> Outcome {

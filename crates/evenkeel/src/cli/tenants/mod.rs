@@ -226,7 +226,7 @@ fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
         let tools = Tools {
             binary: &binary,
             cache: &global.state_dir.join("vm"),
-            topology: evenkeel_observe::topology::read_topology(&evenkeel_kernfs::Root::host()).ok(),
+            topology: evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok(),
             flow_table: &mut |on| table.set(on),
         };
         run_experiment(&options, tools, to)

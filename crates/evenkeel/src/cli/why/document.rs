@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_base::{CpuTimes, GroupView, Observation, Sample};
 use evenkeel_bpf::why::{Culprit, Histogram, Seen, Watch};
-use evenkeel_kernfs::{Root, sys};
+use evenkeel_linux::{Root, sys};
 use evenkeel_observe::{Observer, read_kernel};
 use evenkeel_report::time;
 use evenkeel_report::why::{Blame, Bucket, Facts, Kind, Split, Target, ThrottledBy, Waits, advise};

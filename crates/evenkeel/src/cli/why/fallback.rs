@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_base::Sample;
-use evenkeel_kernfs::cgroupfs;
+use evenkeel_linux::cgroupfs;
 use evenkeel_report::why::{Split, Target, ThrottledBy};
 
 use super::document::{NS, Window, quota_of};

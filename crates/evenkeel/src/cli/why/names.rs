@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
 use evenkeel_base::Observation;
-use evenkeel_kernfs::Root;
-use evenkeel_kernfs::mountinfo::Hierarchy;
+use evenkeel_linux::Root;
+use evenkeel_linux::mountinfo::Hierarchy;
 
 use super::target::below;
 

@@ -8,8 +8,8 @@ use anyhow::anyhow;
 use evenkeel_agent::Scope;
 use evenkeel_base::{Observation, TaskView};
 use evenkeel_bpf::why::Watch;
-use evenkeel_kernfs::mountinfo::Hierarchy;
-use evenkeel_kernfs::{Root, pid_stat};
+use evenkeel_linux::mountinfo::Hierarchy;
+use evenkeel_linux::{Root, pid_stat};
 use evenkeel_observe::Observer;
 
 use crate::cli::Failure;

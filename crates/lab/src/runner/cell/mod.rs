@@ -9,8 +9,8 @@ use super::order::Order;
 use super::scratch::fresh_name;
 use super::steal::StealThread;
 use super::{RunError, predict};
-use crate::page::Page;
 use crate::private::PrivateDir;
+use evenkeel_workload::page::Page;
 
 mod prepare;
 mod told;

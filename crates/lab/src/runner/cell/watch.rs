@@ -10,9 +10,9 @@ use super::super::host::HostCounters;
 use super::super::running::Running;
 use super::super::work;
 use super::{Member, Task};
-use crate::burn::{monotonic_ns, realtime_ns};
-use crate::load::StartAt;
-use crate::page::Page;
+use evenkeel_workload::burn::{monotonic_ns, realtime_ns};
+use evenkeel_workload::load::StartAt;
+use evenkeel_workload::page::Page;
 
 /// How long tenants may take to come up.
 const READY_WITHIN: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use evenkeel_model::sim::{self, Load, Report, Scenario};
 
 use super::order::Work;
 use super::{About, Progress, RunError, empty, label, now, work};
-use crate::workload::Kind;
+use evenkeel_workload::Kind;
 
 mod scenario;
 mod sysbench;

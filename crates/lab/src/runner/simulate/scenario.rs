@@ -11,9 +11,9 @@ use super::super::order::Work;
 use super::super::work;
 use super::sysbench;
 use crate::cost;
-use crate::load::LoadSpec;
-use crate::workload::sieve::ReadMode;
-use crate::workload::{Kind, duty};
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::sieve::ReadMode;
+use evenkeel_workload::{Kind, duty};
 
 /// Most items of a shared counter: more events are taken several at a time.
 const MOST_ITEMS: u64 = 200_000;

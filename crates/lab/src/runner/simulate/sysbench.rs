@@ -1,8 +1,8 @@
 //! `sysbench cpu`, the one command whose work is known: its events are those of `primes`.
 
-use crate::load::LoadSpec;
-use crate::workload::Kind;
-use crate::workload::primes::Primes;
+use evenkeel_workload::Kind;
+use evenkeel_workload::load::LoadSpec;
+use evenkeel_workload::primes::Primes;
 
 /// The load a command line stands for. The message says why there is none.
 pub(super) fn load(words: &[String]) -> Result<LoadSpec, String> {

@@ -1,0 +1,273 @@
+//! What the user expects of a host: the file given with `check --policy`.
+//!
+//! ```toml
+//! isolated = "2-7"            # CPUs that should be isolated; "" for none
+//! housekeeping = 2            # CPUs that must be left for everything else
+//!
+//! [[given]]                   # who may use isolated CPUs
+//! cpus = "2-5"
+//! to = ["comm:^dpdk", "cgroup:/system.slice/trader.service"]
+//!
+//! [[numa]]                    # services that belong on one node together
+//! name = "database"
+//! services = ["comm:^postgres", "container:redis"]
+//! node = 1                    # optional: which one
+//!
+//! [[ignore]]                  # a finding that is known and accepted
+//! rule = "governor"
+//! subject = "cpus 0-3"        # optional, `*` matches anything
+//! reason = "battery powered edge box"
+//! ```
+
+use std::fmt;
+use std::path::Path;
+
+use evenkeel_base::run::GuaranteeStatus;
+use evenkeel_base::{CpuSet, FileError, Observation, TaskView, nearest};
+use regex::Regex;
+use serde::{Deserialize, Deserializer};
+
+use super::RULES;
+
+/// What the user expects; the default expects nothing in particular.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectations {
+    /// CPUs that should be isolated; `None`: not stated.
+    pub isolated: Option<CpuSet>,
+    /// CPUs that must be neither isolated nor offline; `None`: not stated.
+    pub housekeeping: Option<u32>,
+    /// Who may use isolated CPUs. Without an entry, a task whose affinity lies within the isolated CPUs counts as
+    /// given them.
+    #[serde(default)]
+    pub given: Vec<Given>,
+    /// Services that belong on one NUMA node.
+    #[serde(default)]
+    pub numa: Vec<Service>,
+    /// Findings known and accepted.
+    #[serde(default)]
+    pub ignore: Vec<Ignore>,
+    /// How promised shares stand; they are stated in the configuration (`--config`) and by labels, not here.
+    #[serde(skip)]
+    pub guarantees: Vec<GuaranteeStatus>,
+}
+
+/// Isolated CPUs given to somebody.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// To whom.
+    pub to: Vec<Matcher>,
+}
+
+/// Services that belong on one NUMA node together.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// Name for reports.
+    pub name: String,
+    /// Which tasks.
+    pub services: Vec<Matcher>,
+    /// The node; `None`: any one.
+    pub node: Option<u32>,
+}
+
+/// A finding known and accepted.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ignore {
+    /// Name of the rule.
+    pub rule: String,
+    /// Subject, `*` standing for any text; `None`: every subject.
+    pub subject: Option<String>,
+    /// Why it is accepted; shown with the finding.
+    pub reason: String,
+}
+
+impl Ignore {
+    /// Whether this entry is about that finding.
+    pub fn matches(&self, rule: &str, subject: &str) -> bool {
+        self.rule == rule && self.subject.as_deref().is_none_or(|pattern| glob(pattern, subject))
+    }
+}
+
+impl fmt::Display for Ignore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.rule)?;
+        if let Some(subject) = &self.subject {
+            write!(f, " of {subject}")?;
+        }
+        write!(f, " ({})", self.reason)
+    }
+}
+
+/// `*` matches any text, everything else itself. Linear in the product of the lengths at worst.
+fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Which tasks are meant, in the notation of `--scope`.
+#[derive(Debug, Clone)]
+pub enum Matcher {
+    /// `pid:N`
+    Pid(u32),
+    /// `comm:REGEX`
+    Comm(Regex),
+    /// `cgroup:/PATH`: the group and those below.
+    Cgroup(String),
+    /// `container:NAME`: name, or the id's beginning (12 characters or more).
+    Container(String),
+    /// `pod:NS/NAME`
+    Pod(String),
+    /// `vm:NAME`
+    Vm(String),
+}
+
+impl Matcher {
+    /// Whether the task is meant.
+    pub fn matches(&self, observation: &Observation, task: &TaskView) -> bool {
+        match self {
+            Self::Pid(pid) => task.id.tgid == *pid,
+            Self::Comm(regex) => regex.is_match(&task.comm),
+            Self::Cgroup(path) => observation.group_of(task).is_some_and(|group| {
+                let below = group.path.strip_prefix(path.trim_end_matches('/'));
+                below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }),
+            Self::Container(name) => {
+                let container = task.container.and_then(|i| observation.containers.get(i as usize));
+                container.is_some_and(|c| c.name == *name || (name.len() >= 12 && c.id.starts_with(name)))
+            }
+            Self::Pod(name) => {
+                let pod = task.pod.and_then(|i| observation.pods.get(i as usize));
+                pod.is_some_and(|p| match &p.namespace {
+                    Some(namespace) => *name == format!("{namespace}/{}", p.name),
+                    None => *name == p.name,
+                })
+            }
+            Self::Vm(name) => {
+                task.vm.and_then(|i| observation.vms.get(i as usize)).is_some_and(|vm| vm.name == *name)
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for Matcher {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const KINDS: [&str; 6] = ["pid", "comm", "cgroup", "container", "pod", "vm"];
+        let (kind, value) = text
+            .split_once(':')
+            .ok_or_else(|| format!("{text:?} should be KIND:VALUE with KIND one of {}", KINDS.join(", ")))?;
+        if value.is_empty() {
+            return Err(format!("{text:?} names nothing after the colon"));
+        }
+        Ok(match kind {
+            "pid" => Self::Pid(value.parse().map_err(|_| format!("{value:?} is not a process id"))?),
+            "comm" => Self::Comm(Regex::new(value).map_err(|e| format!("{value:?}: {e}"))?),
+            "cgroup" if value.starts_with('/') => Self::Cgroup(value.to_owned()),
+            "cgroup" => return Err(format!("{value:?} should start with /")),
+            "container" => Self::Container(value.to_owned()),
+            "pod" => Self::Pod(value.to_owned()),
+            "vm" => Self::Vm(value.to_owned()),
+            _ => {
+                let near = nearest(kind, KINDS).unwrap_or_default();
+                return Err(format!("unknown kind `{kind}`, did you mean `{near}`?"));
+            }
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Matcher {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Expectations {
+    /// Reads the text of a policy file; `path` is for messages only.
+    ///
+    /// # Errors
+    /// Not TOML, an unknown key, a value of the wrong kind, an `[[ignore]]` of a rule that does not exist: the
+    /// line, and the nearest known name.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+        let parsed: Self = toml::from_str(text).map_err(|error| FileError::from_toml(path, text, &error))?;
+        // Only now are the rules' names checked, so the line is looked for again.
+        for ignore in &parsed.ignore {
+            if RULES.iter().any(|rule| rule.name == ignore.rule) {
+                continue;
+            }
+            let near = nearest(&ignore.rule, RULES.iter().map(|rule| rule.name)).unwrap_or_default();
+            let offset = text.find(&format!("\"{}\"", ignore.rule)).unwrap_or(0);
+            let what = format!("unknown rule `{}`, did you mean `{near}`?", ignore.rule);
+            return Err(FileError::at(path, text, offset, what));
+        }
+        Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Expectations::parse(Path::new("p.toml"), text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_documented_example_is_read() {
+        let text: String = include_str!("expect.rs")
+            .lines()
+            .skip_while(|line| *line != "//! ```toml")
+            .skip(1)
+            .take_while(|line| *line != "//! ```")
+            .map(|line| format!("{}\n", line.trim_start_matches("//!")))
+            .collect();
+        let read = Expectations::parse(Path::new("p.toml"), &text).unwrap();
+        assert_eq!(read.isolated.unwrap().to_string(), "2-7");
+        assert_eq!((read.given.len(), read.numa.len(), read.ignore.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn mistakes_are_refused_with_the_line_and_what_was_meant() {
+        assert!(
+            refused("\nisolatd = \"2\"")
+                .starts_with("p.toml:2: unknown key `isolatd`, did you mean `isolated`?")
+        );
+        assert!(refused("[[numa]]\nname = 'x'\nservice = []").starts_with("p.toml:3: unknown key `service`"));
+        let rule = refused("[[ignore]]\nrule = \"governer\"\nreason = \"x\"");
+        assert_eq!(rule, "p.toml:2: unknown rule `governer`, did you mean `governor`?");
+        assert!(refused("[[ignore]]\nrule = \"governor\"").contains("missing field `reason`"));
+        assert!(refused("[[given]]\ncpus='2'\nto=['com:x']").contains("did you mean `comm`?"));
+        assert!(refused("[[given]]\ncpus='2'\nto=['comm:(']").starts_with("p.toml:3: "));
+        assert!(refused("isolated = '3-1'").starts_with("p.toml:1: "));
+        assert!(refused("isolated = ").starts_with("p.toml:1: "));
+    }
+
+    #[test]
+    fn globs_match_as_in_a_shell() {
+        for (pattern, text, matches) in [
+            ("cpu 3", "cpu 3", true),
+            ("cpu 3", "cpu 31", false),
+            ("cpu *", "cpu 31", true),
+            ("*31", "cpu 31", true),
+            ("*u*3*", "cpu 31", true),
+            ("*x*", "cpu 31", false),
+            ("a*a", "a", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(glob(pattern, text), matches, "{pattern} {text}");
+        }
+    }
+}

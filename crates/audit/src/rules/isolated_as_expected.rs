@@ -1,0 +1,90 @@
+//! The isolated CPUs are those the policy file names.
+
+use evenkeel_base::facts::Unknown;
+
+use crate::{Finding, Input, Rule, Severity, fix};
+
+pub(super) const RULE: Rule = Rule {
+    name: "isolated-as-expected",
+    severity: Severity::Error,
+    about: "the isolated CPUs are those stated in the policy file (`isolated = \"...\"`)",
+    check,
+};
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let topology = &input.observation.topology;
+    let isolated = &topology.isolated;
+    let named = if isolated.is_empty() { "none".to_owned() } else { isolated.to_string() };
+    let Some(expected) = &input.expectations.isolated else {
+        return Ok(vec![
+            rule.pass("host", format!("isolated: {named}; nothing expected (no policy file says so)")),
+        ]);
+    };
+    if expected == isolated {
+        return Ok(vec![rule.pass("host", format!("isolated: {named}, as expected"))]);
+    }
+    let (missing, extra) = (expected.difference(isolated), isolated.difference(expected));
+    let booted = match input.facts.cmdline.get() {
+        Ok(cmdline) => match cmdline.value("isolcpus") {
+            Some(value) => format!("booted with isolcpus={value}"),
+            None => "booted without isolcpus".to_owned(),
+        },
+        Err(reason) => format!("boot parameters unknown ({reason})"),
+    };
+    let mut evidence = format!("expected {expected}, isolated are {named}; {booted}");
+    let mut consequence = Vec::new();
+    if !missing.is_empty() {
+        consequence.push(format!("anything may be scheduled on {missing}, which should be quiet"));
+        let absent = missing.difference(&topology.present);
+        if !absent.is_empty() {
+            evidence.push_str(&format!("; this host has no CPU {absent}"));
+        }
+    }
+    if !extra.is_empty() {
+        consequence.push(format!("{extra} stay idle unless something is pinned there"));
+    }
+    let fix = if expected.is_empty() {
+        "# Debian, Ubuntu: take isolcpus= out of /etc/default/grub, then\n\
+         update-grub && reboot\n\
+         # Fedora, RHEL, SUSE:\n\
+         grubby --update-kernel=ALL --remove-args=isolcpus && reboot"
+            .to_owned()
+    } else {
+        fix::boot_with(&format!(
+            "isolcpus=managed_irq,domain,{expected} nohz_full={expected} rcu_nocbs={expected}"
+        ))
+    };
+    Ok(vec![rule.fail("host", evidence, consequence.join("; "), fix)])
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::World;
+    use crate::{Severity, Status};
+
+    #[test]
+    fn the_expected_cpus_pass_and_others_fail() {
+        let world = World::new(8).isolated("2-7");
+        assert_eq!(world.only("isolated-as-expected").status, Status::Pass);
+        let world = world.expect("isolated = '2-7'");
+        assert_eq!(world.only("isolated-as-expected").status, Status::Pass);
+        let world = world.expect("isolated = '4-9'");
+        let finding = world.only("isolated-as-expected");
+        assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Error));
+        assert!(finding.evidence.contains("expected 4-9, isolated are 2-7"), "{}", finding.evidence);
+        assert!(finding.evidence.contains("no CPU 8-9"), "{}", finding.evidence);
+        assert!(finding.fix.unwrap().contains("isolcpus=managed_irq,domain,4-9"));
+        assert!(
+            world.expect("isolated = ''").only("isolated-as-expected").fix.unwrap().contains("remove-args")
+        );
+    }
+
+    #[test]
+    fn unreadable_boot_parameters_are_said_and_do_not_hide_the_mismatch() {
+        let mut world = World::new(8).expect("isolated = '2-3'");
+        world.facts.cmdline = World::denied("/proc/cmdline");
+        let finding = world.only("isolated-as-expected");
+        assert_eq!(finding.status, Status::Fail);
+        assert!(finding.evidence.contains("/proc/cmdline"), "{}", finding.evidence);
+    }
+}

@@ -1,0 +1,93 @@
+//! Busy tasks given several isolated CPUs do not pile up on one of them.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::TaskView;
+use evenkeel_base::facts::Unknown;
+
+use crate::view::{HUNGRY_PCT, busy_by_cpu, demand_pct, is_fair, list, task_name};
+use crate::{Finding, Input, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    name: "isolated-pileup",
+    severity: Severity::Warning,
+    about: "busy tasks given several isolated CPUs are not piled up on one (nothing balances load there)",
+    check,
+};
+
+/// Busy time under which an isolated CPU counts as free for one of the piled-up tasks.
+const FREE_PCT: f64 = 20.0;
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let topology = &input.observation.topology;
+    if topology.isolated.is_empty() {
+        return Ok(vec![rule.pass("host", "no CPU is isolated")]);
+    }
+    let busy = busy_by_cpu(input.observation);
+    let (mut by_cpu, mut findings) = (BTreeMap::<u32, Vec<&TaskView>>::new(), Vec::new());
+    for task in input.observation.tasks.iter().filter(|t| is_fair(t) && !t.kernel_thread) {
+        let Some(cpu) = task.cpu.filter(|&cpu| topology.isolated.contains(cpu)) else { continue };
+        if task.wait_pct.is_none() && task.cpu_pct >= 1.0 {
+            findings.push(rule.unknown(task_name(task), "the time it waited for a CPU could not be read"));
+        }
+        if demand_pct(task) >= HUNGRY_PCT {
+            by_cpu.entry(cpu).or_default().push(task);
+        }
+    }
+    for (cpu, tasks) in by_cpu.into_iter().filter(|(_, tasks)| tasks.len() > 1) {
+        let free: Vec<u32> = topology
+            .isolated
+            .iter()
+            .filter(|other| *other != cpu && busy.get(other).is_some_and(|pct| *pct < FREE_PCT))
+            .collect();
+        let fits =
+            |task: &&&TaskView| task.affinity.as_ref().is_some_and(|a| free.iter().any(|c| a.contains(*c)));
+        let mut movable: Vec<&&TaskView> = tasks.iter().filter(fits).collect();
+        movable.truncate(tasks.len() - 1);
+        let fix: Vec<String> = movable
+            .iter()
+            .zip(&free)
+            .map(|(task, target)| format!("taskset -pc {target} {}   # {}", task.id.tid, task.comm))
+            .collect();
+        if fix.is_empty() {
+            continue;
+        }
+        findings.push(rule.fail(
+            format!("cpu {cpu}"),
+            format!(
+                "{} busy tasks on isolated CPU {cpu} ({}) while isolated {} are nearly idle",
+                tasks.len(),
+                list(tasks.iter().map(|t| format!("{} {} {:.0} %", t.id, t.comm, t.cpu_pct))),
+                free.iter().copied().collect::<evenkeel_base::CpuSet>(),
+            ),
+            "isolated CPUs are outside load balancing: these tasks share one CPU for ever",
+            fix.join("\n"),
+        ));
+    }
+    Ok(rule.or_pass(findings, format!("no two busy tasks share a CPU of {} needlessly", topology.isolated)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Status;
+    use crate::testing::{TaskExt, World};
+
+    #[test]
+    fn threads_stuck_on_one_isolated_cpu_are_spread_by_the_fix() {
+        let mut world = World::new(4).isolated("2-3");
+        world.busy(&[5.0, 5.0, 100.0, 0.0]);
+        world.task("poll-1", 50.0).cpu(2).affinity("2-3").wait(50.0);
+        assert_eq!(world.only("isolated-pileup").status, Status::Pass);
+        world.task("poll-2", 50.0).cpu(2).affinity("2-3").wait(50.0);
+        let finding = world.only("isolated-pileup");
+        assert_eq!(finding.status, Status::Fail);
+        assert_eq!(finding.fix.unwrap(), "taskset -pc 3 100   # poll-1");
+    }
+
+    #[test]
+    fn unread_waits_are_unknown() {
+        let mut world = World::new(4).isolated("2-3");
+        world.task("poll-1", 30.0).cpu(2).affinity("2-3").no_wait();
+        assert_eq!(world.only("isolated-pileup").status, Status::Unknown);
+    }
+}

@@ -1,0 +1,169 @@
+//! No task runs on an isolated CPU it was not given.
+
+use evenkeel_base::facts::Unknown;
+use evenkeel_base::{CpuSet, TaskView};
+
+use crate::view::{housekeeping, task_name};
+use crate::{Finding, Input, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    name: "isolated-task",
+    severity: Severity::Warning,
+    about: "no task ran on an isolated CPU it was not given (by `[[given]]`, or by an affinity within the isolated CPUs)",
+    check,
+};
+
+/// CPU below which a kernel thread is left out: bound and unbound workers pass by everywhere now and then.
+const KERNEL_THREAD_PCT: f64 = 0.1;
+
+/// Whether the CPU was given to the task; `Err` with the reason when that cannot be told.
+fn is_given(input: &Input<'_>, task: &TaskView, cpu: u32, isolated: &CpuSet) -> Result<bool, String> {
+    let mut owners = input.expectations.given.iter().filter(|given| given.cpus.contains(cpu)).peekable();
+    if owners.peek().is_some() {
+        return Ok(owners.any(|given| given.to.iter().any(|to| to.matches(input.observation, task))));
+    }
+    match &task.affinity {
+        Some(affinity) => Ok(affinity.is_subset(isolated)),
+        None => Err(format!("last ran on isolated CPU {cpu}; its affinity could not be read")),
+    }
+}
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let isolated = &input.observation.topology.isolated;
+    if isolated.is_empty() {
+        return Ok(vec![rule.pass("host", "no CPU is isolated")]);
+    }
+    let free = housekeeping(input.observation);
+    let (mut findings, mut seen) = (Vec::new(), 0);
+    for task in &input.observation.tasks {
+        let Some(cpu) = task.cpu.filter(|&cpu| isolated.contains(cpu)) else { continue };
+        seen += 1;
+        let affinity = task.affinity.as_ref().map_or("unknown".to_owned(), ToString::to_string);
+        if task.kernel_thread {
+            // Bound to one CPU (ksoftirqd/N, migration/N, ...): belongs there.
+            if task.affinity.as_ref().is_none_or(|a| a.len() == 1) || task.cpu_pct < KERNEL_THREAD_PCT {
+                continue;
+            }
+            let mask = CpuMask(&free);
+            findings.push((
+                task.cpu_pct,
+                rule.fail(
+                    task_name(task),
+                    format!(
+                        "kernel thread, last ran on CPU {cpu} (isolated: {isolated}), affinity {affinity}, {:.1} % CPU",
+                        task.cpu_pct
+                    ),
+                    "kernel work interrupts whatever the CPU was isolated for",
+                    format!(
+                        "echo {mask} > /sys/devices/virtual/workqueue/cpumask   # unbound kernel workers\n\
+                         taskset -pc {free} {}",
+                        task.id.tid
+                    ),
+                )
+                .severity(Severity::Info),
+            ));
+            continue;
+        }
+        match is_given(input, task, cpu, isolated) {
+            Ok(true) => {}
+            Ok(false) => {
+                let fix = if free.is_empty() {
+                    "# every online CPU is isolated: see isolcpus-housekeeping".to_owned()
+                } else {
+                    format!(
+                        "taskset -apc {free} {}   # until it starts again; lasting: CPUAffinity={free} in its unit",
+                        task.id.tgid
+                    )
+                };
+                let finding = rule.fail(
+                    task_name(task),
+                    format!(
+                        "last ran on CPU {cpu} (isolated: {isolated}), affinity {affinity}, {:.1} % CPU",
+                        task.cpu_pct
+                    ),
+                    format!(
+                        "it disturbs whatever CPU {cpu} was isolated for; nothing balances it away from there"
+                    ),
+                    fix,
+                );
+                let named = input.expectations.given.iter().any(|given| given.cpus.contains(cpu));
+                let severity = if named { Severity::Error } else { Severity::Warning };
+                findings.push((task.cpu_pct, finding.severity(severity)));
+            }
+            Err(reason) => findings.push((task.cpu_pct, rule.unknown(task_name(task), reason))),
+        }
+    }
+    findings.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let findings = findings.into_iter().map(|(_, finding)| finding).collect();
+    Ok(rule.or_pass(findings, format!("{seen} tasks on {isolated}, all bound there or given it")))
+}
+
+/// A CPU set as the kernel's comma-separated hexadecimal mask.
+struct CpuMask<'a>(&'a CpuSet);
+
+impl std::fmt::Display for CpuMask<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut words: Vec<u32> = self.0.words().iter().flat_map(|w| [*w as u32, (w >> 32) as u32]).collect();
+        while words.len() > 1 && words.last() == Some(&0) {
+            words.pop();
+        }
+        for (index, word) in words.iter().rev().enumerate() {
+            if index == 0 { write!(f, "{word:x}")? } else { write!(f, ",{word:08x}")? }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Status;
+    use crate::testing::{TaskExt, World};
+
+    #[test]
+    fn a_stray_task_fails_and_a_pinned_one_passes() {
+        let mut world = World::new(4).isolated("2-3");
+        assert_eq!(world.only("isolated-task").status, Status::Pass);
+        world.task("dpdk", 100.0).cpu(2).affinity("2");
+        assert_eq!(world.only("isolated-task").status, Status::Pass);
+        world.task("stray", 40.0).cpu(3).affinity("0-3");
+        let finding = world.only("isolated-task");
+        assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Warning));
+        assert_eq!(finding.subject, "task 101 (stray)");
+        assert!(finding.fix.unwrap().starts_with("taskset -apc 0-1 101 "));
+    }
+
+    #[test]
+    fn the_policy_decides_whom_a_cpu_is_given_to() {
+        let mut world = World::new(4).isolated("2-3").expect("[[given]]\ncpus = '2-3'\nto = ['comm:^dpdk']");
+        world.task("dpdk-1", 100.0).cpu(2).affinity("0-3");
+        assert_eq!(world.only("isolated-task").status, Status::Pass);
+        world.task("thief", 1.0).cpu(2).affinity("2");
+        assert!(world.only("isolated-task").subject.contains("thief"));
+    }
+
+    #[test]
+    fn an_unreadable_affinity_is_unknown() {
+        let mut world = World::new(4).isolated("2-3");
+        world.task("who", 10.0).cpu(3).no_affinity();
+        assert_eq!(world.only("isolated-task").status, Status::Unknown);
+    }
+
+    #[test]
+    fn only_unbound_busy_kernel_threads_are_named() {
+        let mut world = World::new(4).isolated("2-3");
+        world.task("ksoftirqd/2", 5.0).cpu(2).affinity("2").kernel();
+        world.task("kworker/u8:1", 0.0).cpu(2).affinity("0-3").kernel();
+        assert_eq!(world.only("isolated-task").status, Status::Pass);
+        world.task("kworker/u8:2", 5.0).cpu(2).affinity("0-3").kernel();
+        let finding = world.only("isolated-task");
+        assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Info));
+        assert!(finding.fix.unwrap().contains("echo 3 > /sys/devices/virtual/workqueue/cpumask"));
+    }
+
+    #[test]
+    fn masks_are_written_as_the_kernel_reads_them() {
+        assert_eq!(CpuMask(&"0,33,64".parse().unwrap()).to_string(), "1,00000002,00000001");
+        assert_eq!(CpuMask(&CpuSet::new()).to_string(), "");
+    }
+}

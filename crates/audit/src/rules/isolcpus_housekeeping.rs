@@ -1,0 +1,128 @@
+//! Isolation leaves enough CPUs for everything else.
+
+use evenkeel_base::CpuSet;
+use evenkeel_base::facts::Unknown;
+
+use crate::view::{busy_by_cpu, housekeeping};
+use crate::{Finding, Input, Rule, Severity, fix};
+
+pub(super) const RULE: Rule = Rule {
+    name: "isolcpus-housekeeping",
+    severity: Severity::Warning,
+    about: "isolation leaves enough CPUs for the kernel and everything else",
+    check,
+};
+
+/// One CPU for housekeeping for each this many: interrupts, RCU callbacks and timers of the isolated ones land there.
+/// Telecom set-ups keep one core of each socket of 16 to 32 CPUs.
+const ISOLATED_PER_HOUSEKEEPING: usize = 32;
+
+/// Mean busy time of the housekeeping CPUs from which they are short, while isolated ones idle.
+const FULL_PCT: f64 = 90.0;
+
+/// Mean busy time of the isolated CPUs below which they would have room.
+const IDLE_PCT: f64 = 50.0;
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let observation = input.observation;
+    let topology = &observation.topology;
+    let isolated = topology.isolated.intersection(&topology.online);
+    let free = housekeeping(observation);
+    let wanted = input.expectations.housekeeping.map(|n| n as usize);
+    if isolated.is_empty() && wanted.is_none_or(|wanted| free.len() >= wanted) {
+        return Ok(vec![rule.pass("host", format!("no CPU is isolated, {} for everything", free.len()))]);
+    }
+    let mut findings = Vec::new();
+    let least = wanted.unwrap_or_else(|| isolated.len().div_ceil(ISOLATED_PER_HOUSEKEEPING).max(1));
+    if free.len() < least {
+        let give_back: CpuSet = isolated.iter().take(least - free.len()).collect();
+        let keep = isolated.difference(&give_back);
+        findings.push(
+            rule.fail(
+                "host",
+                format!("{} CPU(s) left ({free}) with {isolated} isolated; at least {least} wanted", free.len()),
+                "interrupts, kernel threads and every ordinary process crowd there and delay the isolated CPUs too",
+                if keep.is_empty() {
+                    "grubby --update-kernel=ALL --remove-args=isolcpus && reboot   # or take it out of /etc/default/grub"
+                        .to_owned()
+                } else {
+                    fix::boot_with(&format!("isolcpus=managed_irq,domain,{keep}"))
+                },
+            )
+            .severity(if free.is_empty() || wanted.is_some() { Severity::Error } else { Severity::Warning }),
+        );
+    }
+    let busy = busy_by_cpu(observation);
+    match (mean(&busy, &free), mean(&busy, &isolated)) {
+        (Some(full), Some(idle)) if full >= FULL_PCT && idle < IDLE_PCT => {
+            let give_back: CpuSet = isolated.iter().take(1).collect();
+            let keep = isolated.difference(&give_back);
+            findings.push(rule.fail(
+                format!("cpus {free}"),
+                format!("housekeeping CPUs {free} are {full:.0} % busy, isolated {isolated} {idle:.0} %"),
+                "everything that is not pinned waits while CPUs idle next to it",
+                fix::boot_with(&format!("isolcpus=managed_irq,domain,{keep}")),
+            ));
+        }
+        (None, _) if !free.is_empty() => {
+            findings.push(rule.unknown(format!("cpus {free}"), "their busy time could not be read"));
+        }
+        _ => {}
+    }
+    for node in &topology.nodes {
+        if !node.cpus.is_empty() && node.cpus.is_subset(&isolated) {
+            findings.push(
+                rule.fail(
+                    format!("node {}", node.node),
+                    format!("all its CPUs ({}) are isolated", node.cpus),
+                    "interrupts and kernel work for its devices and memory are served by another node",
+                    fix::boot_with(&format!(
+                        "isolcpus=managed_irq,domain,{}",
+                        isolated.difference(&node.cpus.iter().take(1).collect())
+                    )),
+                )
+                .severity(Severity::Info),
+            );
+        }
+    }
+    Ok(rule.or_pass(findings, format!("{isolated} isolated, {free} left")))
+}
+
+fn mean(busy: &std::collections::BTreeMap<u32, f64>, cpus: &CpuSet) -> Option<f64> {
+    let known: Vec<f64> = cpus.iter().filter_map(|cpu| busy.get(&cpu).copied()).collect();
+    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Status;
+    use crate::testing::World;
+
+    #[test]
+    fn too_few_left_fails_by_default_and_by_policy() {
+        assert_eq!(World::new(4).only("isolcpus-housekeeping").status, Status::Pass);
+        assert_eq!(World::new(4).isolated("2-3").only("isolcpus-housekeeping").status, Status::Pass);
+        let finding = World::new(64).isolated("1-63").only("isolcpus-housekeeping");
+        assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Warning));
+        assert!(finding.fix.unwrap().contains("isolcpus=managed_irq,domain,2-63"));
+        let finding = World::new(4).isolated("2-3").expect("housekeeping = 3").only("isolcpus-housekeeping");
+        assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Error));
+    }
+
+    #[test]
+    fn crowded_housekeeping_beside_idle_isolated_cpus_fails() {
+        let mut world = World::new(4).isolated("1-3");
+        world.busy(&[97.0, 0.0, 10.0, 0.0]);
+        let finding = world.only("isolcpus-housekeeping");
+        assert_eq!(finding.status, Status::Fail);
+        assert!(finding.evidence.contains("97 % busy"), "{}", finding.evidence);
+    }
+
+    #[test]
+    fn unread_busy_time_is_unknown() {
+        let mut world = World::new(4).isolated("2-3");
+        world.busy(&[]);
+        assert_eq!(world.only("isolcpus-housekeeping").status, Status::Unknown);
+    }
+}

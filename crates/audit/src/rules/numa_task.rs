@@ -1,0 +1,207 @@
+//! A process and its memory are on one NUMA node.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::facts::Unknown;
+use evenkeel_base::{Observation, TaskView};
+
+use crate::{Finding, Input, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    name: "numa-task",
+    severity: Severity::Warning,
+    about: "a busy process that fits one NUMA node runs on one, next to its memory",
+    check,
+};
+
+/// CPU of a process below which remote memory costs nothing to speak of.
+const BUSY_PCT: f64 = 10.0;
+
+/// Part of a node's CPUs a process may want and still fit there beside others.
+const FITS: f64 = 0.75;
+
+/// Part of a process's CPU on other nodes than its main one from which it counts as spread.
+const SPREAD: f64 = 0.2;
+
+/// Part of its memory that is remote from where it runs, from which it is said: a remote access takes 1.5 to 2
+/// times as long, so 30 % remote is some 15 to 30 % of memory-bound speed.
+const REMOTE: f64 = 0.3;
+
+/// Memory below which the caches hold most of it anyway.
+const MIN_BYTES: u64 = 64 << 20;
+
+/// A process: its threads' CPU by node.
+struct Process<'a> {
+    main: &'a TaskView,
+    cpu_pct: f64,
+    by_node: BTreeMap<u32, f64>,
+}
+
+fn processes(observation: &Observation) -> BTreeMap<u32, Process<'_>> {
+    let mut all = BTreeMap::new();
+    for task in observation.tasks.iter().filter(|t| !t.kernel_thread) {
+        let process = all.entry(task.id.tgid).or_insert_with(|| Process {
+            main: task,
+            cpu_pct: 0.0,
+            by_node: BTreeMap::new(),
+        });
+        process.cpu_pct += task.cpu_pct;
+        let node = task.cpu.and_then(|cpu| observation.topology.cpu(cpu)).and_then(|cpu| cpu.node);
+        if let Some(node) = node {
+            *process.by_node.entry(node).or_default() += task.cpu_pct;
+        }
+    }
+    all.retain(|_, process| process.cpu_pct >= BUSY_PCT);
+    all
+}
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let topology = &input.observation.topology;
+    let nodes = topology.nodes.iter().filter(|node| !node.cpus.is_empty()).count();
+    if nodes < 2 {
+        return Ok(vec![rule.pass("host", "one NUMA node")]);
+    }
+    let all = processes(input.observation);
+    let mut findings = Vec::new();
+    for (tgid, process) in &all {
+        let Some((&home, &home_pct)) = process.by_node.iter().max_by(|a, b| a.1.total_cmp(b.1)) else {
+            continue;
+        };
+        let Some(node) = topology.nodes.iter().find(|node| node.node == home) else { continue };
+        let cpus = node.cpus.intersection(&topology.online).difference(&topology.isolated);
+        let fits = process.cpu_pct <= FITS * 100.0 * cpus.len() as f64;
+        let subject = format!("process {tgid} ({})", process.main.comm);
+        let spread = 1.0 - home_pct / process.cpu_pct.max(1e-9);
+        if fits && spread >= SPREAD {
+            let where_: Vec<String> =
+                process.by_node.iter().map(|(node, pct)| format!("node {node}: {pct:.0} %")).collect();
+            findings.push((
+                process.cpu_pct,
+                rule.fail(
+                    &subject,
+                    format!(
+                        "{:.0} % CPU, last on {}; it would fit node {home} ({cpus})",
+                        process.cpu_pct,
+                        where_.join(", ")
+                    ),
+                    "threads share data across the interconnect, and each has part of its memory remote",
+                    format!("taskset -apc {cpus} {tgid}"),
+                ),
+            ));
+        }
+        let bytes = match memory(input, *tgid) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => continue,
+            Err(reason) => {
+                findings.push((process.cpu_pct, rule.unknown(&subject, reason.to_string())));
+                continue;
+            }
+        };
+        let total: u64 = bytes.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n));
+        if total < MIN_BYTES {
+            continue;
+        }
+        let runs_on =
+            |node: &u32| process.by_node.get(node).copied().unwrap_or(0.0) / process.cpu_pct.max(1e-9);
+        let remote: f64 =
+            bytes.iter().map(|(node, n)| *n as f64 / total as f64 * (1.0 - runs_on(node))).sum();
+        if remote < REMOTE {
+            continue;
+        }
+        let away: Vec<String> =
+            bytes.iter().filter(|(n, _)| *n != home).map(|(n, _)| n.to_string()).collect();
+        let where_: Vec<String> = bytes.iter().map(|(n, b)| format!("node {n}: {} MiB", b >> 20)).collect();
+        let balancing = match input.facts.numa_balancing.ok() {
+            Some(true) => "; kernel.numa_balancing is on and may move it in time",
+            Some(false) => "; kernel.numa_balancing is off",
+            None => "",
+        };
+        findings.push((
+            process.cpu_pct,
+            rule.fail(
+                &subject,
+                format!(
+                    "{:.0} % of its memory accesses are remote as it runs: memory {}, CPU mostly on node {home}{balancing}",
+                    100.0 * remote,
+                    where_.join(", ")
+                ),
+                "each cache miss to a remote node takes 1.5 to 2 times as long",
+                if fits {
+                    format!(
+                        "taskset -apc {cpus} {tgid} && migratepages {tgid} {} {home}   # migratepages: package numactl",
+                        away.join(",")
+                    )
+                } else {
+                    format!(
+                        "# bigger than node {home}: interleave its memory at the next start: numactl --interleave=all COMMAND\n\
+                         sysctl kernel.numa_balancing=1"
+                    )
+                },
+            ),
+        ));
+    }
+    findings.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let findings = findings.into_iter().map(|(_, finding)| finding).collect();
+    Ok(rule
+        .or_pass(findings, format!("{} busy processes on {nodes} nodes, each next to its memory", all.len())))
+}
+
+/// Memory of a process; `None` when it was not among those looked at.
+fn memory<'a>(input: &Input<'a>, tgid: u32) -> Result<Option<&'a Vec<(u32, u64)>>, Unknown> {
+    let all = input.facts.memory.get()?;
+    match all.iter().find(|memory| memory.tgid == tgid) {
+        Some(memory) => memory.bytes_by_node.get().map(Some),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Status;
+    use crate::testing::{TaskExt, World};
+
+    #[test]
+    fn one_node_and_local_memory_pass() {
+        assert_eq!(World::new(2).only("numa-task").status, Status::Pass);
+        let mut world = World::numa(2, 4);
+        world.task("db", 90.0).cpu(1);
+        world.memory(100, &[(0, 1 << 30), (1, 1 << 20)]);
+        assert_eq!(world.only("numa-task").status, Status::Pass);
+    }
+
+    #[test]
+    fn remote_memory_fails_with_the_command_that_moves_it() {
+        let mut world = World::numa(2, 4);
+        world.task("db", 90.0).cpu(1);
+        world.memory(100, &[(0, 200 << 20), (1, 800 << 20)]);
+        let finding = world.only("numa-task");
+        assert_eq!(finding.status, Status::Fail);
+        // 80 % of the memory is on node 1, all CPU time on node 0.
+        assert!(finding.evidence.starts_with("80 % of its memory"), "{}", finding.evidence);
+        assert!(finding.fix.unwrap().starts_with("taskset -apc 0-3 100 && migratepages 100 1 0"));
+        world.memory(100, &[(1, 1 << 20)]);
+        assert_eq!(world.only("numa-task").status, Status::Pass, "a megabyte is in the cache");
+    }
+
+    #[test]
+    fn a_process_spread_over_nodes_fails_only_if_it_would_fit_one() {
+        let mut world = World::numa(2, 4);
+        world.task("web", 90.0).cpu(1);
+        world.thread(100, "web", 90.0).cpu(6);
+        world.memory(100, &[]);
+        assert!(world.only("numa-task").evidence.contains("it would fit node"));
+        for cpu in [0, 2, 4, 5] {
+            world.thread(100, "web", 100.0).cpu(cpu);
+        }
+        assert_eq!(world.only("numa-task").status, Status::Pass);
+    }
+
+    #[test]
+    fn unreadable_memory_is_unknown() {
+        let mut world = World::numa(2, 4);
+        world.task("db", 90.0).cpu(1);
+        world.facts.memory = World::denied("/proc/100/numa_maps");
+        let finding = world.only("numa-task");
+        assert_eq!((finding.status, &*finding.subject), (Status::Unknown, "process 100 (db)"));
+    }
+}

@@ -1,0 +1,104 @@
+//! Tasks pinned to one CPU do not share its core with another busy one while cores idle.
+
+use evenkeel_base::facts::Unknown;
+use evenkeel_base::{CpuSet, TaskView};
+
+use crate::view::{busy_by_cpu, task_name};
+use crate::{Finding, Input, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    name: "smt-pinned",
+    severity: Severity::Warning,
+    about: "no busy task is pinned beside a busy SMT sibling while a whole core idles",
+    check,
+};
+
+/// CPU of a pinned task from which sharing a core costs it something.
+const BUSY_PCT: f64 = 20.0;
+
+/// Busy time of all threads of a core below which it counts as idle.
+const IDLE_CORE_PCT: f64 = 20.0;
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let topology = &input.observation.topology;
+    if !topology.has_smt() {
+        return Ok(vec![rule.pass("host", "no core has two threads online")]);
+    }
+    let busy = busy_by_cpu(input.observation);
+    let online = |cpus: &CpuSet| cpus.intersection(&topology.online);
+    let core_busy = |cpus: &CpuSet| -> f64 { cpus.iter().filter_map(|cpu| busy.get(&cpu)).sum() };
+    let idle_cores: Vec<CpuSet> = topology
+        .cpus
+        .iter()
+        .filter(|cpu| cpu.online && !cpu.isolated && cpu.core == Some(cpu.cpu))
+        .map(|cpu| online(&cpu.siblings))
+        .filter(|siblings| core_busy(siblings) < IDLE_CORE_PCT)
+        .collect();
+    let mut free = idle_cores.iter().filter_map(CpuSet::first);
+    let (mut findings, mut pinned, mut moved) = (Vec::new(), 0, CpuSet::new());
+    let mut tasks: Vec<&TaskView> =
+        input.observation.tasks.iter().filter(|t| !t.kernel_thread && t.cpu_pct >= BUSY_PCT).collect();
+    tasks.sort_by(|a, b| b.cpu_pct.total_cmp(&a.cpu_pct));
+    for task in tasks {
+        let Some(affinity) = &task.affinity else {
+            findings.push(rule.unknown(task_name(task), "its affinity could not be read"));
+            continue;
+        };
+        let (1, Some(cpu)) = (affinity.len(), affinity.first()) else { continue };
+        pinned += 1;
+        let Some(entry) = topology.cpu(cpu) else { continue };
+        let mut others = online(&entry.siblings);
+        others.remove(cpu);
+        let beside = core_busy(&others);
+        // Moving one of two pinned siblings away is enough.
+        if beside < BUSY_PCT || others.intersects(&moved) {
+            continue;
+        }
+        moved.insert(cpu);
+        let target = free.next();
+        let finding = rule.fail(
+            task_name(task),
+            format!("pinned to CPU {cpu}, {:.0} % CPU; its sibling(s) {others} {beside:.0} % busy", task.cpu_pct),
+            "two busy threads of one core get some 50 to 65 % of its speed each",
+            match target {
+                Some(target) => format!("taskset -pc {target} {}   # a core that is idle now", task.id.tid),
+                None => format!("# every core is in use; for this task's sake: echo 0 > /sys/devices/system/cpu/cpu{}/online", others.first().unwrap_or(cpu)),
+            },
+        );
+        findings.push(finding.severity(if target.is_some() { Severity::Warning } else { Severity::Info }));
+    }
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    Ok(rule.or_pass(findings, format!("{pinned} busy pinned tasks, none beside a busy sibling")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Status;
+    use crate::testing::{TaskExt, World};
+
+    #[test]
+    fn two_on_one_core_beside_an_idle_one_fail() {
+        assert_eq!(World::new(2).only("smt-pinned").status, Status::Pass);
+        // Core 0 is CPUs 0 and 2, core 1 is CPUs 1 and 3.
+        let mut world = World::smt(2);
+        world.busy(&[100.0, 0.0, 90.0, 0.0]);
+        world.task("a", 100.0).cpu(0).affinity("0");
+        world.task("b", 90.0).cpu(2).affinity("2");
+        let finding = world.only("smt-pinned");
+        assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Warning));
+        assert!(finding.fix.unwrap().starts_with("taskset -pc 1 100 "));
+        world.busy(&[100.0, 90.0, 90.0, 90.0]);
+        assert_eq!(world.only("smt-pinned").severity, Severity::Info);
+        world.observation.tasks.pop();
+        world.busy(&[100.0, 0.0, 0.0, 0.0]);
+        assert_eq!(world.only("smt-pinned").status, Status::Pass);
+    }
+
+    #[test]
+    fn unread_affinity_is_unknown() {
+        let mut world = World::smt(2);
+        world.task("a", 100.0).cpu(0).no_affinity();
+        assert_eq!(world.only("smt-pinned").status, Status::Unknown);
+    }
+}

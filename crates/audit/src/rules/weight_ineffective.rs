@@ -1,0 +1,129 @@
+//! A weight somebody set can act.
+
+use evenkeel_base::facts::Unknown;
+
+use crate::view::{
+    ACTIVE_PCT, HUNGRY_PCT, demand_pct, group_demand_pct, group_name, list, siblings, tasks_in,
+};
+use crate::{Finding, Input, Rule, Severity, fix};
+
+pub(super) const RULE: Rule = Rule {
+    name: "weight-ineffective",
+    severity: Severity::Info,
+    about: "weights can act: not more than a group's threads can use, and not alone on its CPUs",
+    check,
+};
+
+/// Part of its entitlement above what its threads can use, from which a weight is called infeasible.
+const BEYOND: f64 = 1.1;
+
+/// The scheduler's load weight of a new group.
+const DEFAULT_LOAD: u64 = 1024;
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let observation = input.observation;
+    let mut findings = Vec::new();
+    for children in siblings(observation).into_values() {
+        let busy: Vec<(u32, f64)> = children
+            .into_iter()
+            .map(|group| (group, group_demand_pct(observation, group)))
+            .filter(|(_, demand)| *demand >= ACTIVE_PCT)
+            .collect();
+        if busy.len() < 2 {
+            continue;
+        }
+        let view = |group: u32| observation.groups.get(group as usize);
+        let load = |group: u32| view(group).and_then(|v| v.load_weight);
+        let total: f64 = busy.iter().filter_map(|(group, _)| load(*group)).map(|weight| weight as f64).sum();
+        let capacity = 100.0 * f64::from(observation.host.cpus);
+        for &(group, demand) in &busy {
+            let Some(weight) = load(group).filter(|weight| *weight != DEFAULT_LOAD) else { continue };
+            let Some(cpus) = view(group).and_then(|v| v.cpuset.as_ref()) else {
+                findings.push(
+                    rule.unknown(group_name(observation, group), "its effective CPUs could not be read"),
+                );
+                continue;
+            };
+            let others: Vec<u32> =
+                busy.iter().map(|(other, _)| *other).filter(|other| *other != group).collect();
+            let apart = |other: &u32| {
+                view(*other).and_then(|v| v.cpuset.as_ref()).is_some_and(|theirs| !theirs.intersects(cpus))
+            };
+            let raw = view(group).and_then(|v| v.raw_weight).unwrap_or_default();
+            if others.iter().all(apart) {
+                findings.push(rule.fail(
+                    group_name(observation, group),
+                    format!(
+                        "weight {raw}, alone on CPUs {cpus}; its neighbours {} run elsewhere",
+                        list(others.iter().map(|other| group_name(observation, *other)))
+                    ),
+                    "weights are compared on CPUs that groups share: this one decides nothing",
+                    format!(
+                        "{}   # the default; or let the cpusets overlap",
+                        fix::set_weight(input, group, DEFAULT_LOAD as f64)
+                    ),
+                ));
+                continue;
+            }
+            let threads = tasks_in(observation, group).filter(|task| demand_pct(task) >= HUNGRY_PCT).count();
+            let usable = 100.0 * threads.min(cpus.len()) as f64;
+            let entitled = capacity * weight as f64 / total.max(1.0);
+            if threads == 0 || entitled < usable * BEYOND || demand < HUNGRY_PCT {
+                continue;
+            }
+            // The weight at which it is entitled to just what it can use: w / (w + rest) = usable / capacity.
+            let rest = total - weight as f64;
+            let enough = rest * usable / (capacity - usable).max(1.0);
+            findings.push(rule.fail(
+                group_name(observation, group),
+                format!(
+                    "weight {raw} entitles it to {entitled:.0} % of one CPU, its {threads} busy thread(s) on {} CPU(s) can use {usable:.0} %",
+                    cpus.len()
+                ),
+                "beyond that its weight acts as on one CPU each: whoever shares that CPU starves, others do not notice",
+                fix::set_weight(input, group, enough),
+            ));
+        }
+    }
+    Ok(rule.or_pass(findings, "every weight that was set can act, or nobody competes now"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Status;
+    use crate::testing::{TaskExt, World};
+
+    fn world(heavy: u64, cpus: (&str, &str)) -> World {
+        let mut world = World::new(2);
+        let (a, b) = (world.group("/a", heavy), world.group("/b", 1024));
+        world.observation.groups[a as usize].cpuset = Some(cpus.0.parse().unwrap());
+        world.observation.groups[b as usize].cpuset = Some(cpus.1.parse().unwrap());
+        world.task("one", 99.0).in_group(a);
+        world.task("two", 50.0).wait(40.0).in_group(b);
+        world.thread(101, "two", 50.0).wait(40.0).in_group(b);
+        world
+    }
+
+    #[test]
+    fn more_weight_than_threads_can_use_is_named() {
+        assert_eq!(world(1024, ("0-1", "0-1")).only("weight-ineffective").status, Status::Pass);
+        // 8/9 of two CPUs is 178 %, but there is one thread; equal weights give it the 100 % it can use.
+        let finding = world(8192, ("0-1", "0-1")).only("weight-ineffective");
+        assert_eq!(finding.status, Status::Fail);
+        assert!(finding.evidence.starts_with("weight 8192 entitles it to 178 %"), "{}", finding.evidence);
+        assert_eq!(finding.fix.unwrap(), "echo 1024 > /sys/fs/cgroup/cpu/a/cpu.shares");
+    }
+
+    #[test]
+    fn a_weight_alone_on_its_cpus_decides_nothing() {
+        let finding = world(2048, ("0", "1")).only("weight-ineffective");
+        assert!(finding.evidence.contains("alone on CPUs 0"), "{}", finding.evidence);
+    }
+
+    #[test]
+    fn unread_cpus_are_unknown() {
+        let mut world = world(2048, ("0", "1"));
+        world.observation.groups[1].cpuset = None;
+        assert_eq!(world.only("weight-ineffective").status, Status::Unknown);
+    }
+}

@@ -1,0 +1,126 @@
+//! Neighbours' weights are not absurdly far apart.
+
+use evenkeel_base::facts::Unknown;
+
+use crate::view::{ACTIVE_PCT, group_demand_pct, group_name, siblings};
+use crate::{Finding, Input, Rule, Severity, fix};
+
+pub(super) const RULE: Rule = Rule {
+    name: "weights-spread",
+    severity: Severity::Warning,
+    about: "weights of neighbour groups are not absurdly far apart",
+    check,
+};
+
+/// Ratio from which the lighter group starves beside a busy heavier one. With slices of about 3 ms it runs 3 ms of
+/// every 768 or more. Kubernetes' BestEffort pods (shares 2 beside 1024) are beyond it by design.
+const ABSURD: u64 = 256;
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let observation = input.observation;
+    let mut findings = Vec::new();
+    for (parent, children) in siblings(observation) {
+        let mut weights: Vec<(u64, u32)> = Vec::new();
+        let is_sandbox =
+            |group: u32| observation.containers.iter().any(|c| c.group == Some(group) && c.is_sandbox());
+        for &group in children.iter().filter(|group| !is_sandbox(**group)) {
+            let Some(view) = observation.groups.get(group as usize) else { continue };
+            match view.load_weight {
+                Some(weight) => weights.push((weight, group)),
+                None if view.raw_weight.is_some() => {
+                    findings
+                        .push(rule.unknown(group_name(observation, group), "its weight could not be read"));
+                }
+                None => {}
+            }
+        }
+        let (Some(&(low, light)), Some(&(high, heavy))) = (weights.iter().min(), weights.iter().max()) else {
+            continue;
+        };
+        if high / low.max(1) < ABSURD {
+            continue;
+        }
+        let busy = |group| group_demand_pct(observation, group) >= ACTIVE_PCT;
+        let both = busy(light) && busy(heavy);
+        let share = 100.0 * low as f64 / (low as f64 + high as f64).max(1.0);
+        let raw = |group: u32| {
+            observation.groups.get(group as usize).and_then(|view| view.raw_weight).unwrap_or_default()
+        };
+        let finding = rule.fail(
+            group_name(observation, light),
+            format!(
+                "weight {} beside {} of {} (1 : {}){}",
+                raw(light),
+                raw(heavy),
+                group_name(observation, heavy),
+                high / low.max(1),
+                if both { ", both want CPU now" } else { "" }
+            ),
+            format!(
+                "on a CPU both want it gets {share:.2} %: locks it holds and requests it answers wait for seconds, inside {} too",
+                group_name(observation, parent)
+            ),
+            fix::set_weight(input, light, high as f64 / 100.0),
+        );
+        findings.push(finding.severity(if both { Severity::Warning } else { Severity::Info }));
+    }
+    Ok(rule.or_pass(findings, format!("no neighbours' weights differ by a factor of {ABSURD} or more")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Status;
+    use crate::testing::{TaskExt, World};
+
+    #[test]
+    fn a_starving_neighbour_fails() {
+        let mut world = World::new(1);
+        world.group("/a", 1024);
+        world.group("/b", 102_400);
+        assert_eq!(world.only("weights-spread").status, Status::Pass);
+        let mut world = World::new(1);
+        let (a, b) = (world.group("/a", 2), world.group("/b", 1024));
+        assert_eq!(world.only("weights-spread").severity, Severity::Info);
+        world.task("x", 1.0).wait(90.0).in_group(a);
+        world.task("y", 99.0).in_group(b);
+        let finding = world.only("weights-spread");
+        assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Warning));
+        assert_eq!(finding.subject, "cgroup /a");
+        assert!(
+            finding.evidence.starts_with("weight 2 beside 1024 of cgroup /b (1 : 512)"),
+            "{}",
+            finding.evidence
+        );
+        assert!(finding.consequence.unwrap().contains("0.19 %"));
+    }
+
+    #[test]
+    fn the_pause_container_of_a_pod_is_as_it_should_be() {
+        let mut world = World::new(1);
+        let (pause, app) = (world.group("/kubepods/pod1/p", 2), world.group("/kubepods/pod1/app", 2048));
+        for (group, name) in [(pause, "pause"), (app, "app")] {
+            world.observation.containers.push(evenkeel_base::ContainerView {
+                id: name.into(),
+                name: name.into(),
+                runtime: "containerd".into(),
+                confirmed: true,
+                labels: vec![],
+                pod: Some(0),
+                group: Some(group),
+            });
+        }
+        assert_eq!(world.only("weights-spread").status, Status::Pass);
+        // Another container of that weight is a finding, by whatever name outside of pods.
+        world.observation.containers[0].pod = None;
+        assert_eq!(world.only("weights-spread").status, Status::Fail);
+    }
+
+    #[test]
+    fn an_unread_weight_is_unknown() {
+        let mut world = World::new(1);
+        let a = world.group("/a", 2);
+        world.observation.groups[a as usize].load_weight = None;
+        assert_eq!(world.only("weights-spread").status, Status::Unknown);
+    }
+}
