@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::steal::{TICK, Victim, VictimCommand};
-use evenkeel_lab::tenant::cgroup::Hierarchies;
 use evenkeel_model::credit::Rule;
 
 /// Use above 20 % over two seconds is punished by 97 %.
@@ -21,7 +21,7 @@ fn victim(name: &str, limit: Option<&str>, rule: Rule, state: &Path) -> Victim {
     let command = ["sh", "-c", "while :; do :; done"].map(str::to_owned);
     let binary = Path::new(env!("CARGO_BIN_EXE_evenkeel"));
     let order = VictimCommand { binary, name, limit, command: &command, dir: None, state };
-    Victim::start(&order, rule, &Hierarchies::find().unwrap()).unwrap()
+    Victim::start(&order, rule, &CgroupMounts::find().unwrap()).unwrap()
 }
 
 /// Runs for so long; gives the CPUs that other programs took meanwhile.
@@ -42,7 +42,7 @@ fn run(victims: &mut [&mut Victim], seconds: u64) -> f64 {
 /// Cgroups of this process's victims.
 fn groups() -> Vec<PathBuf> {
     let prefix = format!("evenkeel-lab-{}-", std::process::id());
-    let mount = Hierarchies::find().unwrap().cpu_mount().to_owned();
+    let mount = CgroupMounts::find().unwrap().cpu_mount().to_owned();
     let all = std::fs::read_dir(mount).unwrap().flatten().map(|entry| entry.path());
     all.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix)).collect()
 }

@@ -9,8 +9,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use evenkeel_lab::steal::{StealEmulator, TICK, Vcpu};
-use evenkeel_lab::tenant::cgroup::Hierarchies;
+use evenkeel_lab::mounts::CgroupMounts;
+use evenkeel_lab::steal::{StealEmulator, TICK, limit_of, vcpu_inside};
+use evenkeel_linux::group::Cgroup;
 use evenkeel_model::credit::Rule;
 use scene::{Agent, Group, Process, evenkeel, json, run, turn};
 
@@ -23,25 +24,25 @@ struct Machine {
     job: Process,
     group: Group,
     /// With the limit that `run` sets.
-    outer: Vcpu,
-    inner: Vcpu,
+    outer: Cgroup,
+    inner: Cgroup,
     emulator: StealEmulator,
 }
 
 impl Machine {
     fn new(name: &str) -> Self {
         let group = Group::new(name);
-        let hierarchies = Hierarchies::find().unwrap();
-        let (dir, v2) = (hierarchies.cpu_mount().join(&group.path[1..]), hierarchies.is_v2());
+        let mounts = CgroupMounts::find().unwrap();
+        let (dir, v2) = (mounts.cpu_mount().join(&group.path[1..]), mounts.is_v2());
         if v2 {
             fs::write(dir.join("cgroup.subtree_control"), "+cpu").unwrap();
         }
-        let inner = Vcpu::inside(&dir, v2).unwrap();
+        let inner = vcpu_inside(&Cgroup::new(&dir, v2)).unwrap();
         let mut command = Command::new("sh");
         let script = format!("echo 0 >{}/cgroup.procs; while :; do :; done", inner.dir().display());
         command.args(["-c", &script]);
         let job = Process::spawn(command);
-        Self { job, group, outer: Vcpu::new(dir, v2), inner, emulator: StealEmulator::new(WINDOW, 1.0) }
+        Self { job, group, outer: Cgroup::new(dir, v2), inner, emulator: StealEmulator::new(WINDOW, 1.0) }
     }
 
     fn used_ns(&self) -> u64 {
@@ -53,11 +54,11 @@ impl Machine {
     fn begin(&mut self) {
         self.emulator.release(&self.inner);
         self.emulator = StealEmulator::new(WINDOW, 1.0);
-        self.emulator.begin(&self.inner, self.used_ns(), self.outer.limit());
+        self.emulator.begin(&self.inner, self.used_ns(), limit_of(&self.outer));
     }
 
     fn tick(&mut self) {
-        self.emulator.tick(Some(&self.inner), self.used_ns(), self.outer.limit());
+        self.emulator.tick(Some(&self.inner), self.used_ns(), limit_of(&self.outer));
         std::thread::sleep(TICK);
     }
 }
@@ -88,7 +89,7 @@ fn a_scope_is_held_under_the_edge_and_put_back() {
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
     let began = Instant::now();
     machine.begin();
-    while machine.outer.limit().is_none() {
+    while limit_of(&machine.outer).is_none() {
         assert!(began.elapsed() < Duration::from_secs(30), "no limit was ever set: {}", agent.words());
         machine.tick();
     }
@@ -105,7 +106,7 @@ fn a_scope_is_held_under_the_edge_and_put_back() {
     let (before, began, mut near) = (machine.used_ns(), Instant::now(), 0);
     while agent.process.try_wait().unwrap().is_none() {
         machine.tick();
-        near += usize::from(machine.outer.limit().is_some_and(|limit| (0.1..0.3).contains(&limit)));
+        near += usize::from(limit_of(&machine.outer).is_some_and(|limit| (0.1..0.3).contains(&limit)));
     }
     let share = (machine.used_ns() - before) as f64 / 1e9 / began.elapsed().as_secs_f64();
     machine.emulator.release(&machine.inner);

@@ -35,7 +35,6 @@ pub use waits::WaitSource;
 
 use account::Before;
 use group::{Counted, ExecGroup, Home, NoGroup};
-pub use group::{quota_of_v1, within};
 use signals::Signals;
 use spawn::Inside;
 use waits::{Waits, living_descendants};

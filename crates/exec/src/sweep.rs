@@ -11,13 +11,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use evenkeel_base::BootId;
-use evenkeel_linux::cgroupfs;
-use serde::{Deserialize, Serialize};
-
+use evenkeel_linux::group::Cgroup;
 use evenkeel_linux::process::is_alive_since;
+use serde::{Deserialize, Serialize};
 
 /// Start of the name of every group made for a command.
 pub const PREFIX: &str = "evenkeel-exec-";
@@ -66,54 +64,20 @@ struct Record {
     /// Whether who still is in it ends with the owner ([`super::Leftover::End`]).
     #[serde(default)]
     members_end: bool,
-    /// v2: the group whose children were given controllers, and which (`+cpu`).
+    /// v2: the group whose children were given controllers, and which.
     handed_out: Vec<(PathBuf, Vec<String>)>,
 }
 
 impl Record {
     /// Removes what is listed; `true` when all of it is gone.
     fn remove(&mut self) -> bool {
-        self.dirs.retain(|dir| !remove_tree(dir));
+        self.dirs.retain(|dir| !Cgroup::new(dir, false).remove_empty());
         if self.dirs.is_empty() {
             for (parent, controllers) in self.handed_out.drain(..) {
-                for controller in controllers {
-                    // Refused while another child uses it: then it is needed.
-                    let off = controller.replace('+', "-");
-                    let _ = fs::write(parent.join("cgroup.subtree_control"), off);
-                }
+                Cgroup::new(parent, true).disable(&controllers);
             }
         }
         self.dirs.is_empty()
-    }
-}
-
-/// Kills everything in a group, children of children too, until nobody is left or a second has passed.
-pub(super) fn kill_members(dir: &Path) {
-    let until = Instant::now() + Duration::from_secs(1);
-    loop {
-        let members = cgroupfs::processes_below(dir);
-        if members.is_empty() || Instant::now() >= until {
-            return;
-        }
-        for pid in members {
-            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-            // A number read this instant from our own group; the kernel offers nothing closer on v1.
-            let _ = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Removes an empty group with its empty subgroups (a command may have made some); `true` when it is gone.
-fn remove_tree(dir: &Path) -> bool {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_tree(&entry.path());
-        }
-    }
-    match fs::remove_dir(dir) {
-        Ok(()) => true,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 
@@ -152,7 +116,7 @@ impl Claimed {
     }
 
     /// Notes controllers a group was told to hand out.
-    pub fn handed_out(&mut self, parent: &Path, controllers: &[String]) {
+    pub fn enabled(&mut self, parent: &Path, controllers: &[String]) {
         if !controllers.is_empty() {
             self.record.handed_out.push((parent.to_owned(), controllers.to_vec()));
             self.save();
@@ -205,7 +169,7 @@ impl Claimed {
                 Some((pid.parse().ok()?, start.parse().ok()?))
             });
             if owner.is_some_and(|(pid, start)| !is_alive_since(pid, start)) {
-                remove_tree(&entry.path());
+                Cgroup::new(entry.path(), false).remove_empty();
             }
         }
     }
@@ -228,7 +192,7 @@ pub fn sweep(records: &Path) -> Vec<PathBuf> {
             let _ = fs::remove_file(&path);
         } else if !record.owner.is_alive() {
             if record.members_end {
-                record.dirs.iter().for_each(|dir| kill_members(dir));
+                record.dirs.iter().for_each(|dir| Cgroup::new(dir, false).kill_members());
             }
             if record.remove() {
                 let _ = fs::remove_file(&path);

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::steal::{TICK, Victim, VictimCommand};
-use evenkeel_lab::tenant::cgroup::Hierarchies;
 use evenkeel_model::credit::Rule;
 
 /// Names of the two that are always there.
@@ -89,7 +89,7 @@ struct Round {
     notes: Vec<String>,
 }
 
-fn round(job: &Job, number: usize, state: &Path, hierarchies: &Hierarchies) -> Result<Round, String> {
+fn round(job: &Job, number: usize, state: &Path, mounts: &CgroupMounts) -> Result<Round, String> {
     // The first of one round is the last of the next.
     let mut order: Vec<usize> = (0..job.limits.len()).collect();
     if number % 2 == 1 {
@@ -111,7 +111,7 @@ fn round(job: &Job, number: usize, state: &Path, hierarchies: &Hierarchies) -> R
                 dir: None,
                 state,
             };
-            victims.push((next, Victim::start(&order, job.rule, hierarchies).map_err(|e| e.to_string())?));
+            victims.push((next, Victim::start(&order, job.rule, mounts).map_err(|e| e.to_string())?));
         }
         victims.iter_mut().for_each(|(_, victim)| victim.tick());
         let done = victims.len() == job.limits.len() && victims.iter().all(|(_, g)| g.took().is_some());
@@ -134,10 +134,10 @@ fn round(job: &Job, number: usize, state: &Path, hierarchies: &Hierarchies) -> R
 
 fn go() -> Result<(), String> {
     let job = job()?;
-    let hierarchies = Hierarchies::find().map_err(|e| e.to_string())?;
+    let mounts = CgroupMounts::find().map_err(|e| e.to_string())?;
     let state = PrivateDir::temporary().map_err(|e| format!("a directory for journals: {e}"))?;
     let rounds: Result<Vec<_>, String> =
-        (0..job.rounds).map(|number| round(&job, number, state.path(), &hierarchies)).collect();
+        (0..job.rounds).map(|number| round(&job, number, state.path(), &mounts)).collect();
     let rounds = rounds?;
     // Each limit's mean time and whether it was done in every round.
     let of = |index: usize| {

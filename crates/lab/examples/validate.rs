@@ -21,8 +21,9 @@ use evenkeel_actuate::{Kernel as _, Linux};
 use evenkeel_base::{GroupRef, SchedAttr, Setting, Target};
 use evenkeel_experiment::file::{Experiment, GroupSpec, TaskSpec};
 use evenkeel_experiment::validation::{self, Comparison, RUNS, Record};
+use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::runner::parse_load;
-use evenkeel_lab::tenant::cgroup::{Hierarchies, LabGroup};
+use evenkeel_lab::tenant::cgroup::LabGroup;
 use evenkeel_lab::tenant::{Member, PREFIX, Place, Starter};
 use evenkeel_workload::Kind as LoadKind;
 use evenkeel_workload::load::{Common, Gauge, Known, LoadSpec, run, stop_flag_on_signals};
@@ -211,22 +212,22 @@ impl Drop for Groups {
 
 impl Groups {
     fn make(mix: &Experiment, kernel: &mut Linux) -> anyhow::Result<Self> {
-        let hierarchies = Hierarchies::find()?;
+        let mounts = CgroupMounts::find()?;
         let mut groups = Self(Vec::new());
         let mut names: Vec<String> = Vec::new();
         for (index, spec) in mix.groups.iter().enumerate() {
             let parent = spec.parent.as_ref().and_then(|p| mix.groups.iter().position(|g| &g.name == p));
             let name = match parent {
                 Some(parent) => {
-                    if hierarchies.is_v2() {
-                        let control = groups.0[parent].cpu_dir().join("cgroup.subtree_control");
+                    if mounts.is_v2() {
+                        let control = groups.0[parent].cpu().dir().join("cgroup.subtree_control");
                         fs::write(control, "+cpu")?;
                     }
                     format!("{}/{}", names[parent], spec.name)
                 }
                 None => format!("{PREFIX}{}-9{index}", std::process::id()),
             };
-            let group = LabGroup::make(&hierarchies, &name)?;
+            let group = LabGroup::make(&mounts, &name)?;
             let target = group.group_ref();
             groups.0.push(group);
             names.push(name);
@@ -274,7 +275,7 @@ fn set_task(kernel: &mut Linux, member: &Member, spec: &TaskSpec) -> anyhow::Res
 fn run_once(mix: &Experiment, repetition: u32) -> anyhow::Result<Record> {
     let mut kernel = Linux::new().map_err(|e| anyhow::anyhow!("{e:?}"))?;
     let groups = Groups::make(mix, &mut kernel)?;
-    let root = Hierarchies::find()?.cpu_mount().join("cgroup.procs");
+    let root = CgroupMounts::find()?.cpu_mount().join("cgroup.procs");
     let seed = mix.seed.wrapping_mul(1000).wrapping_add(u64::from(repetition) * 100);
     let specs: Vec<LoadSpec> =
         (0u64..).zip(&mix.tasks).map(|(n, t)| load(t, seed + n)).collect::<Result<_, _>>()?;
@@ -282,7 +283,7 @@ fn run_once(mix: &Experiment, repetition: u32) -> anyhow::Result<Record> {
     for member in &tenants.members {
         let spec = &mix.tasks[member.spec];
         let group = spec.group.as_ref().and_then(|name| mix.groups.iter().position(|g| &g.name == name));
-        let home = group.map_or(root.clone(), |g| groups.0[g].cpu_dir().join("cgroup.procs"));
+        let home = group.map_or(root.clone(), |g| groups.0[g].cpu().dir().join("cgroup.procs"));
         fs::write(&home, member.pid.to_string()).with_context(|| home.display().to_string())?;
         set_task(&mut kernel, member, spec)?;
     }

@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::tenant::cgroup::Hierarchies;
+use crate::mounts::CgroupMounts;
 use crate::tenant::{Member, TenantError};
 use evenkeel_linux::process::start_time;
 
@@ -100,13 +100,13 @@ impl Drop for Ceiling {
 
 /// Moves the member to the root of the cpu hierarchy and raises it there; returns the way home.
 fn raise_in_root(member: &Member, flag: i32) -> io::Result<PathBuf> {
-    let hierarchies = Hierarchies::find().map_err(io::Error::other)?;
-    let text = fs::read_to_string(format!("/proc/{}/task/{}/cgroup", member.pid, member.tid))?;
-    let path = hierarchies.path_in(&text).ok_or_else(|| io::Error::other("its cgroup is not known"))?;
+    let mounts = CgroupMounts::find().map_err(io::Error::other)?;
+    let path =
+        mounts.path_of(member.pid, member.tid).ok_or_else(|| io::Error::other("its cgroup is not known"))?;
     // v1 moves single threads; v2 moves processes.
-    let file = if hierarchies.is_v2() { "cgroup.procs" } else { "tasks" };
-    let home = hierarchies.cpu_mount().join(path.trim_start_matches('/')).join(file);
-    fs::write(hierarchies.cpu_mount().join(file), member.tid.to_string())?;
+    let file = if mounts.is_v2() { "cgroup.procs" } else { "tasks" };
+    let home = mounts.cpu_mount().join(path.trim_start_matches('/')).join(file);
+    fs::write(mounts.cpu_mount().join(file), member.tid.to_string())?;
     match set_policy(member.tid, libc::SCHED_FIFO | flag, 1) {
         Ok(()) => Ok(home),
         Err(error) => {

@@ -21,6 +21,7 @@ mod cri;
 mod engine;
 pub mod fairness;
 pub mod mix;
+pub mod mounts;
 pub mod net;
 pub mod private;
 pub mod runner;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel_lab::tenant::cgroup::Hierarchies;
+use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::tenant::{Place, Tenants};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
@@ -19,7 +19,7 @@ fn duty(percent: f64) -> LoadSpec {
 }
 
 fn own_groups() -> Vec<String> {
-    let mount = Hierarchies::find().unwrap().cpu_mount().to_owned();
+    let mount = CgroupMounts::find().unwrap().cpu_mount().to_owned();
     let own = format!("evenkeel-lab-{}-", std::process::id());
     let names = fs::read_dir(mount).unwrap().filter_map(|e| e.unwrap().file_name().into_string().ok());
     names.filter(|n| n.starts_with(&own)).collect()

@@ -198,7 +198,7 @@ fn a_kill_leaves_no_link_and_no_namespace() {
     eventually("the host is as before", || dump().is_subset(&before));
     eventually("no cgroup left", || {
         evenkeel_lab::tenant::sweep_stale().unwrap();
-        let root = evenkeel_lab::tenant::cgroup::Hierarchies::find().unwrap();
+        let root = evenkeel_lab::mounts::CgroupMounts::find().unwrap();
         let prefix = format!("{}{}-", evenkeel_lab::tenant::PREFIX, child.id());
         !fs::read_dir(root.cpu_mount())
             .unwrap()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_lab::tenant::cgroup::Hierarchies;
+use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::tenant::{Place, Starter, Tenants, sweep_stale};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
@@ -35,7 +35,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 fn cpu_dir(path: &str) -> PathBuf {
-    Hierarchies::find().unwrap().cpu_mount().join(path.trim_start_matches('/'))
+    CgroupMounts::find().unwrap().cpu_mount().join(path.trim_start_matches('/'))
 }
 
 fn exists(pid: u32) -> bool {

@@ -1,7 +1,7 @@
 //! What does this kernel file or system call say and do?
 //!
 //! One module per kind of file: `parse(&str)`, which no text makes panic, and a read under a [`Root`], so that a captured
-//! tree is read by the same code as the living host. [`children`], [`signals`] and [`process`] start processes that end with us, give
+//! tree is read by the same code as the living host. [`group::Cgroup`] makes, limits, reads and clears one cgroup. [`children`], [`signals`] and [`process`] start processes that end with us, give
 //! them the signals they should have, and tell whether one is still the same.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -13,6 +13,7 @@ pub mod cmdline;
 pub mod error;
 pub mod facts;
 pub mod fault;
+pub mod group;
 pub mod input;
 pub mod mountinfo;
 pub mod pid_stat;

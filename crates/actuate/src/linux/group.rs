@@ -1,13 +1,13 @@
 //! Files of cgroups, v1 and v2, found through the mount table.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use evenkeel_base::{CpuQuota, CpuSet, GroupRef, Knob, Limit, Setting};
+use evenkeel_base::{CpuQuota, CpuSet, GroupRef, Knob, Setting};
+use evenkeel_linux::group::{Cgroup, GroupError};
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_linux::{ReadError, Root, cgroupfs};
+use evenkeel_linux::{ReadError, Root};
 
 use super::of_file;
 use crate::kernel::KernelError;
@@ -80,7 +80,7 @@ impl Groups {
             (Knob::Weight, true) => Setting::Weight(number(&dir, "cpu.weight")?),
             (Knob::Weight, false) => Setting::Weight(number(&dir, "cpu.shares")?),
             (Knob::GroupIdle, _) => Setting::GroupIdle(number::<u8>(&dir, "cpu.idle")? != 0),
-            (Knob::Quota, v2) => Setting::Quota(quota(&dir, v2)?),
+            (Knob::Quota, v2) => Setting::Quota(quota(&Cgroup::new(dir, v2))?),
             (Knob::Cpuset, _) => {
                 let text = text(&dir, "cpuset.cpus")?;
                 Setting::Cpuset(
@@ -99,21 +99,25 @@ impl Groups {
 
     /// Writes a property.
     pub fn write(&self, group: &GroupRef, to: &Setting) -> Result<(), KernelError> {
-        let dir = self.dir(group, to.knob())?;
-        match (to, group.v2) {
-            (Setting::Weight(weight), true) => put(&dir, "cpu.weight", &weight.to_string()),
-            (Setting::Weight(shares), false) => put(&dir, "cpu.shares", &shares.to_string()),
-            (Setting::GroupIdle(idle), _) => put(&dir, "cpu.idle", if *idle { "1" } else { "0" }),
-            (Setting::Quota(to), v2) => put_quota(&dir, v2, to),
-            (Setting::Cpuset(cpus), _) => put(&dir, "cpuset.cpus", &cpus.to_string()),
-            (Setting::RtRuntime(usec), false) => put(&dir, "cpu.rt_runtime_us", &usec.to_string()),
+        let dir = Cgroup::new(self.dir(group, to.knob())?, group.v2);
+        let written = match (to, group.v2) {
+            (Setting::Weight(weight), true) => dir.write("cpu.weight", &weight.to_string()),
+            (Setting::Weight(shares), false) => dir.write("cpu.shares", &shares.to_string()),
+            (Setting::GroupIdle(idle), _) => dir.write("cpu.idle", if *idle { "1" } else { "0" }),
+            (Setting::Quota(to), _) => dir.set_quota(to),
+            (Setting::Cpuset(cpus), _) => dir.write("cpuset.cpus", &cpus.to_string()),
+            (Setting::RtRuntime(usec), false) => dir.write("cpu.rt_runtime_us", &usec.to_string()),
             (Setting::RtRuntime(_), true) => {
-                Err(KernelError::Unsupported("cgroup v2 has no real-time budget".to_owned()))
+                return Err(KernelError::Unsupported("cgroup v2 has no real-time budget".to_owned()));
             }
             (Setting::Affinity(_) | Setting::Sched(_) | Setting::Net(_), _) => {
-                Err(KernelError::Unsupported(format!("{} is no property of cgroups", to.knob().name())))
+                return Err(KernelError::Unsupported(format!(
+                    "{} is no property of cgroups",
+                    to.knob().name()
+                )));
             }
-        }
+        };
+        written.map_err(refused)
     }
 }
 
@@ -143,89 +147,24 @@ fn number<T: std::str::FromStr>(dir: &Path, file: &str) -> Result<T, KernelError
     text.parse().map_err(|_| malformed(dir, file, &format!("expected a number, found {text:?}")))
 }
 
-/// One write, as the kernel wants it; the line end lets an empty value through.
-fn put(dir: &Path, file: &str, value: &str) -> Result<(), KernelError> {
-    let path = dir.join(file);
-    let written = OpenOptions::new()
-        .write(true)
-        .open(&path)
-        .and_then(|mut handle| handle.write_all(format!("{value}\n").as_bytes()));
-    match written {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing(dir, file)),
-        Err(error) => match of_file(&error, &path.display().to_string()) {
-            KernelError::Invalid(why) => Err(KernelError::Invalid(format!("{why} (wrote {value:?})"))),
-            other => Err(other),
-        },
+fn refused(failed: GroupError) -> KernelError {
+    let GroupError { path, value, error } = failed;
+    if error.kind() == io::ErrorKind::NotFound {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return missing(path.parent().unwrap_or(&path), &file);
     }
-}
-
-fn quota(dir: &Path, v2: bool) -> Result<CpuQuota, KernelError> {
-    // Linux 5.14 and later.
-    let burst = |file| match number(dir, file) {
-        Err(KernelError::Unsupported(_)) => Ok(0),
-        other => other,
-    };
-    if v2 {
-        let max = cgroupfs::parse_cpu_max(&text(dir, "cpu.max")?)
-            .map_err(|error| malformed(dir, "cpu.max", &error.reason))?;
-        Ok(CpuQuota { burst_usec: burst("cpu.max.burst")?, ..max })
-    } else {
-        // -1: no limit.
-        let quota: i64 = number(dir, "cpu.cfs_quota_us")?;
-        Ok(CpuQuota {
-            quota_usec: u64::try_from(quota).map_or(Limit::Max, Limit::Value),
-            period_usec: number(dir, "cpu.cfs_period_us")?,
-            burst_usec: burst("cpu.cfs_burst_us")?,
-        })
-    }
-}
-
-/// The kernel checks every single write: the burst may not exceed the quota, and in v1 a child's share of time may not
-/// exceed its parent's nor fall below its own children's. So the burst is lowered first and raised last; of quota and
-/// period in v1 that one goes first which does not make the share pass the larger of the old and the new one.
-fn put_quota(dir: &Path, v2: bool, to: &CpuQuota) -> Result<(), KernelError> {
-    let now = quota(dir, v2)?;
-    let burst = if v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
-    if to.burst_usec != now.burst_usec && now.burst_usec > 0 {
-        put(dir, burst, "0")?;
-    }
-    let new_quota = match to.quota_usec {
-        Limit::Value(quota) => quota.to_string(),
-        Limit::Max if v2 => "max".to_owned(),
-        Limit::Max => "-1".to_owned(),
-    };
-    if v2 {
-        put(dir, "cpu.max", &format!("{new_quota} {}", to.period_usec))?;
-    } else {
-        put_v1_quota(dir, &now, to, &new_quota)?;
-    }
-    if to.burst_usec != now.burst_usec && to.burst_usec > 0 {
-        put(dir, burst, &to.burst_usec.to_string())?;
-    }
-    Ok(())
-}
-
-fn put_v1_quota(dir: &Path, now: &CpuQuota, to: &CpuQuota, quota: &str) -> Result<(), KernelError> {
-    let quota = || put(dir, "cpu.cfs_quota_us", quota);
-    let period = || put(dir, "cpu.cfs_period_us", &to.period_usec.to_string());
-    if to.period_usec == now.period_usec {
-        return quota();
-    }
-    let period_first = match (now.quota_usec, to.quota_usec) {
-        (_, Limit::Max) => false,
-        (Limit::Max, _) => true,
-        _ => to.period_usec > now.period_usec,
-    };
-    let tried = if period_first { period().and_then(|()| quota()) } else { quota().and_then(|()| period()) };
-    match tried {
-        Err(KernelError::Invalid(_)) => {
-            // Between parent and children there is room for neither order: lift the limit for a moment. The parent's
-            // still holds.
-            put(dir, "cpu.cfs_quota_us", "-1").and_then(|()| period()).and_then(|()| quota())
+    match of_file(&error, &path.display().to_string()) {
+        KernelError::Invalid(why) => {
+            KernelError::Invalid(format!("{why} (wrote {:?})", value.unwrap_or_default()))
         }
         other => other,
     }
+}
+
+fn quota(group: &Cgroup) -> Result<CpuQuota, KernelError> {
+    group
+        .quota()
+        .ok_or_else(|| missing(group.dir(), if group.is_v2() { "cpu.max" } else { "cpu.cfs_quota_us" }))
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ use super::scene::PORT;
 use super::steering::steer;
 use super::tools::{Said, Tool};
 use super::wiring::{Nic, UPLINK, Wiring};
-use crate::tenant::cgroup::{Hierarchies, LabGroup};
+use crate::mounts::CgroupMounts;
+use crate::tenant::cgroup::LabGroup;
 use crate::tenant::{TenantError, fresh_name};
 use evenkeel_linux::children::{Children, check, end_all, join_and_die_with};
 use evenkeel_workload::burn::monotonic_ns;
@@ -49,7 +50,7 @@ pub struct ToolScene {
 impl Drop for ToolScene {
     fn drop(&mut self) {
         // netserver has a child a flow, which our signals to it do not reach; the group holds nobody else's.
-        self.groups.iter().for_each(LabGroup::end_members);
+        self.groups.iter().for_each(|group| group.cpu().kill_members());
     }
 }
 
@@ -78,9 +79,9 @@ impl ToolScene {
         if let Some(cpus) = steered {
             steer(&wiring.switch, UPLINK, cpus)?;
         }
-        let hierarchies = Hierarchies::find()?;
+        let mounts = CgroupMounts::find().map_err(TenantError::from)?;
         let groups = (0..count)
-            .map(|_| LabGroup::make(&hierarchies, &fresh_name()))
+            .map(|_| LabGroup::make(&mounts, &fresh_name()))
             .collect::<Result<Vec<_>, TenantError>>()?;
         let orders = (0..count)
             .map(|tenant| {

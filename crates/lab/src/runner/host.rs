@@ -10,7 +10,7 @@ use evenkeel_experiment::record::{Host, Requirement};
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_linux::{Root, proc_stat, sysfs};
 
-use super::groups::Places;
+use crate::mounts::CgroupMounts;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::{LoadSpec, run as run_load};
 use evenkeel_workload::primes::Primes;
@@ -72,7 +72,7 @@ pub fn facts(topology: Option<&Topology>) -> Host {
             None => None,
         },
         cgroup: Hierarchies::read(&root).ok().map(|h| h.layout.name().to_owned()),
-        tenants_v2: Places::find().ok().map(|p| p.v2),
+        tenants_v2: CgroupMounts::find().ok().map(|mounts| mounts.is_v2()),
         virtual_machine: (cfg!(target_arch = "x86_64") && !cpuinfo.is_empty())
             .then(|| field("flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor"))),
         governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),

@@ -9,6 +9,9 @@ use std::sync::atomic::AtomicBool;
 use evenkeel_base::Topology;
 use evenkeel_experiment::file::{Activation, Experiment, PlannedPoint};
 use evenkeel_experiment::record::{Cell, Host, Record, RecordError, Requirement, SCHEMA};
+use evenkeel_linux::group::GroupError;
+
+use crate::mounts::NoCgroups;
 
 mod answers;
 pub mod bench;
@@ -49,8 +52,11 @@ pub enum RunError {
     #[error("{0}")]
     Missing(String),
     /// No usable cgroup hierarchy.
-    #[error("no cgroups for tenants: {0}")]
-    NoCgroups(String),
+    #[error(transparent)]
+    NoCgroups(#[from] NoCgroups),
+    /// A cgroup could not be made, or refused a value.
+    #[error("cgroup: {0}")]
+    Cgroup(#[from] GroupError),
     /// A file or system call failed.
     #[error("{what}: {error}")]
     System {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::RunError;
 use super::docker::{Containers, Request};
-use super::groups::{Places, TenantGroup};
+use super::groups::TenantGroup;
 use super::pods::Pods;
 use super::spawn::{self, Launch};
+use crate::mounts::CgroupMounts;
 use evenkeel_linux::children::Children;
 
 /// Processes and containers, by the tenants' numbers.
@@ -46,7 +47,7 @@ impl Running {
         &mut self,
         binary: &Path,
         scratch: &Path,
-        places: &Places,
+        mounts: &CgroupMounts,
         request: &Request<'_>,
     ) -> Result<Option<TenantGroup>, RunError> {
         let pid = match (&mut self.containers, &mut self.pods, request.pod) {
@@ -54,7 +55,7 @@ impl Running {
             (_, Some(pods), true) => pods.start(binary, scratch, request)?,
             _ => return Ok(None),
         };
-        Ok(TenantGroup::of_process(places, pid))
+        Ok(TenantGroup::of_process(mounts, pid))
     }
 
     /// How a tenant ended, if it has.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::groups::Places;
+use crate::mounts::CgroupMounts;
 use crate::tenant::PREFIX;
 use evenkeel_linux::process;
 
@@ -25,7 +25,8 @@ pub(crate) fn is_stale(name: &str) -> bool {
 
 /// Ends and removes what experiments of dead starters left: processes, cgroups, files. How many groups and folders.
 pub fn sweep_stale() -> usize {
-    Places::find().map_or(0, |places| places.sweep(is_stale)) + crate::private::sweep_stale()
+    let groups = CgroupMounts::find().map(|mounts| mounts.stale(is_stale)).unwrap_or_default();
+    groups.iter().filter(|group| group.clear()).count() + crate::private::sweep_stale()
 }
 
 #[cfg(test)]

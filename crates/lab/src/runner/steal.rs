@@ -10,7 +10,8 @@ use evenkeel_model::credit::Meter;
 
 use super::RunError;
 use super::groups::TenantGroup;
-use crate::steal::{StealEmulator, TICK, Tick, Vcpu};
+use crate::steal::{StealEmulator, TICK, Tick};
+use evenkeel_linux::group::Cgroup;
 use evenkeel_workload::burn::{duration_ns, monotonic_ns, no_timer_slack, sleep_until, thread_cpu_ns};
 
 /// Points kept of the trace.
@@ -29,7 +30,7 @@ impl StealThread {
         spec: &StealSpec,
         limit_pct: Option<f64>,
         group: Arc<TenantGroup>,
-        vcpu: Vcpu,
+        vcpu: Cgroup,
         instant: u64,
     ) -> Result<Self, RunError> {
         let over = Arc::new(AtomicBool::new(false));
@@ -62,7 +63,7 @@ fn steal(
     spec: &StealSpec,
     limit: Option<f64>,
     group: &TenantGroup,
-    vcpu: &Vcpu,
+    vcpu: &Cgroup,
     instant: u64,
     over: &AtomicBool,
 ) -> (StealRecord, f64) {

@@ -7,16 +7,13 @@
 //!   limit counts stolen time as used, so under a limit of 30 % a throttled guest wants 30 %, not 100 %.
 //! * *Time* runs faster by `time_scale`: the rule's 100 s are 2 s at a scale of 50.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::cgroupfs;
+use evenkeel_linux::group::{Cgroup, GroupError};
 use evenkeel_model::credit::{Meter, Rule};
 
-use crate::runner::groups::{lower_below, set_quota};
 use evenkeel_workload::burn::monotonic_ns;
 
 mod victim;
@@ -26,52 +23,23 @@ pub use victim::{Victim, VictimCommand};
 /// Time between two ticks.
 pub const TICK: Duration = Duration::from_millis(10);
 
-/// The cgroup whose quota takes the CPU.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vcpu {
-    dir: PathBuf,
-    v2: bool,
+/// Makes the group whose quota takes the CPU, inside one that keeps a limit of its own. On v2 the outer one must enable the
+/// cpu controller.
+///
+/// # Errors
+/// As the kernel.
+pub fn vcpu_inside(outer: &Cgroup) -> Result<Cgroup, GroupError> {
+    Cgroup::make(outer.dir(), "vcpu", outer.is_v2())
 }
 
-impl Vcpu {
-    /// A group in the hierarchy with the cpu controller.
-    pub fn new(dir: impl Into<PathBuf>, v2: bool) -> Self {
-        Self { dir: dir.into(), v2 }
-    }
+/// The limit of a group, CPUs; `None` without one.
+pub fn limit_of(group: &Cgroup) -> Option<f64> {
+    Some(group.quota()?.pct()? / 100.0)
+}
 
-    /// Makes a group inside one that keeps a limit of its own. On v2 the outer one must enable the cpu controller.
-    ///
-    /// # Errors
-    /// As the kernel.
-    pub fn inside(outer: &Path, v2: bool) -> io::Result<Self> {
-        let dir = outer.join("vcpu");
-        fs::create_dir(&dir)?;
-        Ok(Self { dir, v2 })
-    }
-
-    /// Its directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// The limit of the group, CPUs; `None` without one.
-    pub fn limit(&self) -> Option<f64> {
-        let read = |name: &str| fs::read_to_string(self.dir.join(name)).ok();
-        let quota = if self.v2 {
-            cgroupfs::parse_cpu_max(&read("cpu.max")?).ok()?
-        } else {
-            let quota = u64::try_from(cgroupfs::parse_signed(&read("cpu.cfs_quota_us")?).ok()?).ok()?;
-            let period_usec = cgroupfs::parse_number(&read("cpu.cfs_period_us")?).ok()?;
-            CpuQuota { quota_usec: Limit::Value(quota), period_usec, burst_usec: 0 }
-        };
-        Some(quota.pct()? / 100.0)
-    }
-
-    /// Times the quota was used up so far.
-    fn throttled(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.dir.join("cpu.stat")).ok()?;
-        cgroupfs::parse_cpu_stat(&text).ok()?.nr_throttled
-    }
+/// Times the quota was used up so far.
+fn throttled(vcpu: &Cgroup) -> Option<u64> {
+    cgroupfs::parse_cpu_stat(&vcpu.text("cpu.stat")?).ok()?.nr_throttled
 }
 
 /// What happened between two ticks.
@@ -117,18 +85,18 @@ impl StealEmulator {
     }
 
     /// Begins now: what was used before (nanoseconds) does not count. `limit` is the group's own, CPUs.
-    pub fn begin(&mut self, vcpu: &Vcpu, used_ns: u64, limit: Option<f64>) {
+    pub fn begin(&mut self, vcpu: &Cgroup, used_ns: u64, limit: Option<f64>) {
         self.at_ns = monotonic_ns();
         self.used_ns = used_ns;
-        self.throttled = vcpu.throttled().unwrap_or(0);
+        self.throttled = throttled(vcpu).unwrap_or(0);
         self.apply(vcpu, cap(limit));
     }
 
     /// Sees what was used since the last tick (`used_ns`: in all, nanoseconds), and gives what the rule gives from now on.
     /// `vcpu` is `None` while there is no group to set a quota on.
-    pub fn tick(&mut self, vcpu: Option<&Vcpu>, used_ns: u64, limit: Option<f64>) -> Tick {
+    pub fn tick(&mut self, vcpu: Option<&Cgroup>, used_ns: u64, limit: Option<f64>) -> Tick {
         let (now, cap) = (monotonic_ns(), cap(limit));
-        let throttled = vcpu.and_then(Vcpu::throttled).unwrap_or(self.throttled);
+        let throttled = vcpu.and_then(throttled).unwrap_or(self.throttled);
         let dt = now.saturating_sub(self.at_ns).max(1) as f64 / 1e9;
         let given_s = used_ns.saturating_sub(self.used_ns) as f64 / 1e9;
         if throttled > self.throttled {
@@ -154,24 +122,25 @@ impl StealEmulator {
     }
 
     /// Lifts the quota in force.
-    pub fn release(&mut self, vcpu: &Vcpu) {
+    pub fn release(&mut self, vcpu: &Cgroup) {
         self.set(vcpu, CpuQuota::UNLIMITED);
     }
 
-    fn apply(&mut self, vcpu: &Vcpu, cap: f64) {
+    fn apply(&mut self, vcpu: &Cgroup, cap: f64) {
         let share = self.meter.given(cap);
         let keeps = self.meter.throttles() && share < cap;
         self.set(vcpu, if keeps { quota_of(share) } else { CpuQuota::UNLIMITED });
     }
 
-    fn set(&mut self, vcpu: &Vcpu, quota: CpuQuota) {
+    fn set(&mut self, vcpu: &Cgroup, quota: CpuQuota) {
         if quota == self.quota {
             return;
         }
-        if let (false, Some(pct)) = (vcpu.v2, quota.pct()) {
-            lower_below(&vcpu.dir, pct);
+        // On v1 the groups below are those of `exec`, which takes back what it was allowed as soon as it can.
+        if let (false, Some(pct)) = (vcpu.is_v2(), quota.pct()) {
+            vcpu.lower_below(pct);
         }
-        match set_quota(&vcpu.dir, vcpu.v2, &quota) {
+        match vcpu.set_quota(&quota) {
             Ok(()) => (self.quota, self.failing) = (quota, false),
             // Tried again at the next tick: v1 refuses a group more than its parent has at the moment.
             Err(error) if !self.failing => {

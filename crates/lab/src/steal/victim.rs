@@ -1,7 +1,6 @@
 //! A command that the steal emulator takes from: it runs under `evenkeel exec` in a cgroup of its own.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,12 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_linux::cgroupfs;
+use evenkeel_linux::group::Cgroup;
 use evenkeel_model::credit::Rule;
 
-use super::{StealEmulator, TICK, Vcpu};
-use crate::runner::groups::clear;
+use super::{StealEmulator, TICK, limit_of, vcpu_inside};
+use crate::mounts::CgroupMounts;
 use crate::tenant::TenantError;
-use crate::tenant::cgroup::{Hierarchies, LabGroup};
+use crate::tenant::cgroup::LabGroup;
 use evenkeel_linux::children::{end_with, join_and_die_with};
 
 /// What a victim runs.
@@ -54,30 +54,33 @@ pub struct Victim {
 struct VictimGroup {
     group: LabGroup,
     /// v2: where the wrapper is, so that groups can be made beside it.
-    door: Option<PathBuf>,
+    wrapper: Option<Cgroup>,
     /// v1: see above; made when the command is there, removed when it is gone.
-    inner: Option<Vcpu>,
+    inner: Option<Cgroup>,
 }
 
 impl VictimGroup {
-    fn make(hierarchies: &Hierarchies, name: &str) -> Result<Self, TenantError> {
-        let group = LabGroup::make(hierarchies, name)?;
-        let mut outer = Self { group, door: None, inner: None };
-        if hierarchies.is_v2() {
-            let failed = |path: &Path, e: io::Error| TenantError::system(path.display().to_string(), e);
-            let control = outer.group.cpu_dir().join("cgroup.subtree_control");
-            fs::write(&control, "+cpu").map_err(|e| failed(&control, e))?;
-            let door = outer.group.cpu_dir().join("wrapper");
-            fs::create_dir(&door).map_err(|e| failed(&door, e))?;
-            outer.door = Some(door);
+    fn make(mounts: &CgroupMounts, name: &str) -> Result<Self, TenantError> {
+        let group = LabGroup::make(mounts, name)?;
+        let mut outer = Self { group, wrapper: None, inner: None };
+        if mounts.is_v2() {
+            outer.group.cpu().enable(&["cpu"])?;
+            outer.wrapper = Some(Cgroup::make(outer.group.cpu().dir(), "wrapper", true)?);
         }
         Ok(outer)
     }
 
     /// The command's group, made by `exec`.
-    fn command(&self) -> Option<PathBuf> {
-        let below = fs::read_dir(self.group.cpu_dir()).ok()?.flatten();
-        below.map(|entry| entry.path()).find(|path| Some(path) != self.door.as_ref() && path.is_dir())
+    fn command(&self) -> Option<Cgroup> {
+        self.below(self.group.cpu()).next()
+    }
+
+    /// The groups below one of ours, without the wrapper's.
+    fn below(&self, group: &Cgroup) -> impl Iterator<Item = Cgroup> {
+        let entries = fs::read_dir(group.dir()).into_iter().flatten().flatten();
+        let dirs = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+        let groups = dirs.map(|dir| Cgroup::new(dir, group.is_v2()));
+        groups.filter(|group| Some(group) != self.wrapper.as_ref())
     }
 
     /// v1: takes the command in as soon as it is there, and is gone as soon as it is: `exec` removes its group then.
@@ -86,14 +89,14 @@ impl VictimGroup {
             return;
         }
         let Some(command) = self.command() else { return };
-        let members = cgroupfs::processes(&command);
+        let members = cgroupfs::processes(command.dir());
         if self.inner.is_none() && !members.is_empty() {
-            self.inner = Vcpu::inside(&command, false).ok();
+            self.inner = vcpu_inside(&command).ok();
         }
         if let Some(inner) = &self.inner {
             for pid in members {
                 // It may have ended meanwhile.
-                let _ = fs::write(inner.dir().join("cgroup.procs"), pid.to_string());
+                let _ = inner.write("cgroup.procs", &pid.to_string());
             }
         }
         self.leave();
@@ -108,10 +111,9 @@ impl VictimGroup {
 
     /// Ends what the command left behind, and removes the groups below that `exec` left because of it.
     fn clear(&mut self) {
-        for dir in self.group.dirs() {
-            let below = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-            for left in below.filter(|path| path.is_dir() && Some(path) != self.door.as_ref()) {
-                clear(&left);
+        for group in self.group.groups() {
+            for left in self.below(group) {
+                left.clear();
             }
         }
         self.inner = None;
@@ -119,23 +121,22 @@ impl VictimGroup {
 
     /// Open for a process to write itself into.
     fn entrances(&self) -> Result<Vec<File>, TenantError> {
-        let Some(door) = &self.door else { return self.group.entrances() };
-        let path = door.join("cgroup.procs");
-        let open = OpenOptions::new().write(true).open(&path);
-        Ok(vec![open.map_err(|e| TenantError::system(path.display().to_string(), e))?])
+        match &self.wrapper {
+            Some(wrapper) => Ok(vec![wrapper.entrance()?]),
+            None => self.group.entrances(),
+        }
     }
 
     /// The limit that the command has of its own, CPUs.
     fn own_limit(&self) -> Option<f64> {
-        Vcpu::new(self.command()?, self.group.group_ref().v2).limit()
+        limit_of(&self.command()?)
     }
 
     /// Where the rule's quota is set now: on v1 the command's group may be there before the one inside it.
-    fn vcpu(&self) -> Option<Vcpu> {
-        let v2 = self.group.group_ref().v2;
+    fn vcpu(&self) -> Option<Cgroup> {
         // v1: without a limit of its own the command has no group in this hierarchy.
-        if v2 || self.command().is_none() {
-            return Some(Vcpu::new(self.group.cpu_dir(), v2));
+        if self.group.cpu().is_v2() || self.command().is_none() {
+            return Some(self.group.cpu().clone());
         }
         self.inner.clone()
     }
@@ -144,8 +145,8 @@ impl VictimGroup {
 impl Drop for VictimGroup {
     fn drop(&mut self) {
         self.leave();
-        if let Some(door) = &self.door {
-            let _ = fs::remove_dir(door);
+        if let Some(wrapper) = &self.wrapper {
+            wrapper.remove_empty();
         }
     }
 }
@@ -155,14 +156,9 @@ impl Victim {
     ///
     /// # Errors
     /// Its cgroup cannot be made, or the program not be started.
-    pub fn start(
-        order: &VictimCommand<'_>,
-        rule: Rule,
-        hierarchies: &Hierarchies,
-    ) -> Result<Self, TenantError> {
+    pub fn start(order: &VictimCommand<'_>, rule: Rule, mounts: &CgroupMounts) -> Result<Self, TenantError> {
         let clean: String = order.name.chars().filter(char::is_ascii_alphanumeric).collect();
-        let cgroup =
-            VictimGroup::make(hierarchies, &format!("evenkeel-lab-{}-0-{clean}", std::process::id()))?;
+        let cgroup = VictimGroup::make(mounts, &format!("evenkeel-lab-{}-0-{clean}", std::process::id()))?;
         let entrances = cgroup.entrances()?;
         let account = order.state.join(format!("{clean}.json"));
         let mut run = Command::new(order.binary);

@@ -5,7 +5,6 @@
 //! `PR_SET_PDEATHSIG`), loads in containers notice that the lock on their page is free and end, and empty cgroups and
 //! containers are swept by the next start.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use evenkeel_base::{CpuSet, GroupRef, TaskId};
 use serde::{Deserialize, Serialize};
 
 use evenkeel_linux::children::Children;
+use evenkeel_linux::group::GroupError;
 use evenkeel_workload::burn::monotonic_ns;
 use evenkeel_workload::load::{Gauge, Known, LoadSpec};
 use evenkeel_workload::page::{Page, PageError, Progress};
@@ -25,7 +25,8 @@ pub mod cgroup;
 mod container;
 mod process;
 
-use cgroup::{Hierarchies, LabGroup};
+use crate::mounts::{CgroupMounts, NoCgroups};
+use cgroup::LabGroup;
 use container::Containers;
 
 /// How long loads may take to come up before the start is given up.
@@ -70,8 +71,11 @@ pub enum TenantError {
         error: io::Error,
     },
     /// This host has no usable cgroup hierarchy with the cpu controller.
-    #[error("no cgroups for tenants: {0}")]
-    NoCgroups(String),
+    #[error(transparent)]
+    NoCgroups(#[from] NoCgroups),
+    /// A cgroup could not be made, or refused a value.
+    #[error("cgroup: {0}")]
+    Cgroup(#[from] GroupError),
     /// No Docker Engine answers, or it refused.
     #[error("no containers for tenants: {0}")]
     NoContainers(String),
@@ -244,8 +248,8 @@ impl Starter {
             Place::CgroupEach => loads,
             Place::Process | Place::OneContainer | Place::ContainerEach => return Ok(Vec::new()),
         };
-        let hierarchies = Hierarchies::find()?;
-        (0..count).map(|_| LabGroup::make(&hierarchies, &fresh_name())).collect()
+        let mounts = CgroupMounts::find()?;
+        (0..count).map(|_| LabGroup::make(&mounts, &fresh_name())).collect()
     }
 }
 
@@ -425,16 +429,16 @@ impl Tenants {
 
 /// The cgroup a process is in, in the hierarchy with the cpu controller.
 fn cgroup_of(pid: u32) -> Option<GroupRef> {
-    let hierarchies = Hierarchies::find().ok()?;
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    Some(GroupRef { path: hierarchies.path_in(&text)?, v2: hierarchies.is_v2() })
+    let mounts = CgroupMounts::find().ok()?;
+    Some(GroupRef { path: mounts.path_of(pid, pid)?, v2: mounts.is_v2() })
 }
 
 /// Removes what starters that are dead left behind: cgroups without members, pages, images and consoles of machines.
 /// Returns how many were removed.
 /// (Containers are swept when containers are started.)
 pub fn sweep_stale() -> Result<usize, TenantError> {
-    Ok(crate::private::sweep_stale() + Hierarchies::find()?.sweep(is_stale))
+    let swept = CgroupMounts::find()?.stale(is_stale).iter().filter(|group| group.remove_empty()).count();
+    Ok(crate::private::sweep_stale() + swept)
 }
 
 /// Whether a name was given by a starter that is dead.

@@ -12,6 +12,7 @@ use super::VmError;
 use super::image::{self, Image};
 use super::machine::{Accel, Machine, Spec, tap};
 use super::nic::{VmNic, free_functions, mac, macvtap};
+use crate::mounts::CgroupMounts;
 use crate::net::NetError;
 use crate::net::figures::split;
 use crate::net::iproute::ip;
@@ -19,7 +20,7 @@ use crate::net::measure::{Measured, Served, Timing, measure};
 use crate::net::scene::PORT;
 use crate::net::steering::steer;
 use crate::net::wiring::{Nic, UPLINK, Wiring, tenant_address};
-use crate::tenant::cgroup::{Hierarchies, LabGroup};
+use crate::tenant::cgroup::LabGroup;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::LoadSpec;
 use evenkeel_workload::rr::{Role, Rr};
@@ -228,10 +229,10 @@ impl CpuScene {
     /// # Errors
     /// See [`VmError`]; nothing is left then.
     pub fn build(stock: &Stock, weights: &[u64], vcpus: u32, cpus: Option<&CpuSet>) -> Result<Self, VmError> {
-        let hierarchies = Hierarchies::find()?;
+        let mounts = CgroupMounts::find().map_err(crate::tenant::TenantError::from)?;
         let mut scene = Self { machines: Vec::new(), groups: Vec::new() };
         for (index, weight) in weights.iter().enumerate() {
-            let group = LabGroup::make(&hierarchies, &crate::tenant::fresh_name())?;
+            let group = LabGroup::make(&mounts, &crate::tenant::fresh_name())?;
             group.set_weight(*weight)?;
             let load = vec!["spin".into(), format!("--threads={vcpus}")];
             let spec = Spec {

@@ -60,12 +60,12 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
     let page = Page::create(&page_path, slots)
         .map_err(|e| RunError::system("the page", std::io::Error::other(e)))?;
     page.lock_as_owner().map_err(|e| RunError::system("cannot lock the page", e))?;
-    let (places, mut sandbox, mut members) = prepare(task, &name, &scratch, tenants, &page_path)?;
+    let (mounts, mut sandbox, mut members) = prepare(task, &name, &scratch, tenants, &page_path)?;
     let mut activation: Vec<usize> = (0..members.len()).collect();
     if task.reversed {
         activation.reverse();
     }
-    let mut processes = start(task, &name, places.as_ref(), &mut members, &activation, &scratch)?;
+    let mut processes = start(task, &name, mounts.as_ref(), &mut members, &activation, &scratch)?;
     if !wait_until_up(task, &mut members, &activation, &mut processes, &page) {
         return Ok(None);
     }

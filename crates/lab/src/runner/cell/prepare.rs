@@ -9,16 +9,17 @@ use evenkeel_experiment::record::Limits;
 
 use super::super::RunError;
 use super::super::docker::{self, Request};
-use super::super::groups::{Places, Sandbox};
+use super::super::groups::ExperimentCgroup;
 use super::super::order::{Order, Work};
 use super::super::running::Running;
 use super::super::spawn::Launch;
 use super::super::work;
 use super::{Member, Task};
+use crate::mounts::CgroupMounts;
 use crate::private::PrivateDir;
 
 /// Groups and orders of all tenants: where groups are, the sandbox that holds ours, the members.
-pub(super) type Prepared = (Option<Places>, Option<Sandbox>, Vec<Member>);
+pub(super) type Prepared = (Option<CgroupMounts>, Option<ExperimentCgroup>, Vec<Member>);
 
 pub(super) fn prepare(
     task: &Task<'_>,
@@ -30,15 +31,15 @@ pub(super) fn prepare(
     let experiment = task.experiment;
     let specs = &experiment.tenants;
     let in_groups = specs.iter().any(|t| t.place != Place::Process);
-    let places = if in_groups { Some(Places::find()?) } else { None };
-    let v2 = places.as_ref().is_some_and(|p| p.v2);
+    let mounts = if in_groups { Some(CgroupMounts::find()?) } else { None };
+    let v2 = mounts.as_ref().is_some_and(CgroupMounts::is_v2);
     let factor = experiment.unit_factor(v2).map_err(|e| RunError::Missing(e.to_string()))?;
     let cpuset = experiment.cpus.is_some() || specs.iter().any(|t| t.cpus.is_some());
     let memory = specs.iter().any(|t| t.memory_bytes.is_some());
     // A CRI runtime makes its groups in ours.
     let ours = specs.iter().any(|t| matches!(t.place, Place::Cgroup | Place::Pod));
-    let sandbox = match places.as_ref().filter(|_| ours) {
-        Some(places) => Some(Sandbox::make(places, name, cpuset, memory)?),
+    let sandbox = match mounts.as_ref().filter(|_| ours) {
+        Some(mounts) => Some(ExperimentCgroup::make(mounts, name, cpuset, memory)?),
         None => None,
     };
     if let (Some(sandbox), Some(cpus)) = (&sandbox, &experiment.cpus) {
@@ -107,14 +108,14 @@ pub(super) fn prepare(
     if let Some(sandbox) = &sandbox {
         sandbox.weigh(weights.into_iter())?;
     }
-    Ok((places, sandbox, members))
+    Ok((mounts, sandbox, members))
 }
 
 /// Starts the tenants in the order of `activation` (those in containers after the others).
 pub(super) fn start(
     task: &Task<'_>,
     name: &str,
-    places: Option<&Places>,
+    mounts: Option<&CgroupMounts>,
     members: &mut [Member],
     activation: &[usize],
     scratch: &PrivateDir,
@@ -141,17 +142,17 @@ pub(super) fn start(
     running.launch(task.binary, launches)?;
     for &number in activation {
         let member = &mut members[number];
-        let (true, Some(places)) = (in_container(member), places) else { continue };
+        let (true, Some(mounts)) = (in_container(member), mounts) else { continue };
         let request = Request {
             number,
             pod: place(member) == Place::Pod,
             order: &scratch.path().join(format!("order-{number}")),
             wanted: &member.wanted,
-            v2: places.v2,
+            v2: mounts.is_v2(),
             command: matches!(member.order.work, Work::Command(_)),
             may_nice: member.order.nice < 0,
         };
-        if let Some(group) = running.contain(task.binary, scratch.path(), places, &request)? {
+        if let Some(group) = running.contain(task.binary, scratch.path(), mounts, &request)? {
             let found = group.limits();
             let own = std::mem::take(&mut member.limits);
             member.limits = Limits {
