@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_base::{Change, Knob, Plan, Setting, Target};
 
-pub use lend::{Lent, Moved};
+pub use lend::{Moved, TemporaryPin};
 
 use crate::adopt;
 use crate::kernel::{Kernel, KernelError};

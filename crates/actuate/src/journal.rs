@@ -17,7 +17,7 @@ use crate::guard;
 
 /// Version of the format.
 ///
-/// 2: [`Record::Lent`]. 3: [`Namespaces`], settings of the network, [`Origin::image`].
+/// 2: [`Record::TemporaryPin`]. 3: [`Namespaces`], settings of the network, [`Origin::image`].
 pub const VERSION: u32 = 3;
 
 /// Who wrote a journal.
@@ -101,7 +101,7 @@ pub enum Record {
         to: Setting,
     },
     /// A task that may be found pinned to one of these CPUs.
-    Lent {
+    TemporaryPin {
         /// Whose affinity.
         target: Target,
         /// The CPUs.
@@ -156,7 +156,7 @@ pub fn decode(bytes: &[u8]) -> Contents {
                 guard::original(target, original).is_ok()
             }
             Some(Record::Wrote { target, to }) => found.contains(&(target.clone(), to.knob())),
-            Some(Record::Lent { target, .. }) => found.contains(&(target.clone(), Knob::Affinity)),
+            Some(Record::TemporaryPin { target, .. }) => found.contains(&(target.clone(), Knob::Affinity)),
             None => false,
         };
         if !sound {
@@ -226,7 +226,7 @@ mod tests {
                 original: Setting::Affinity(CpuSet::first_n(2)),
                 origin: Origin::default(),
             },
-            Record::Lent { target: task.clone(), cpus: CpuSet::first_n(3) },
+            Record::TemporaryPin { target: task.clone(), cpus: CpuSet::first_n(3) },
             Record::Wrote { target: task, to: Setting::Affinity(crate::all_cpus()) },
             Record::Found {
                 target: group.clone(),

@@ -105,7 +105,7 @@ impl Ledger {
             if entry.journaled == 0 && entry.lent.is_empty() {
                 bytes.extend(encode(&found(entry)));
             }
-            bytes.extend(encode(&Record::Lent { target: entry.target.clone(), cpus: cpus.clone() }));
+            bytes.extend(encode(&Record::TemporaryPin { target: entry.target.clone(), cpus: cpus.clone() }));
         }
         if bytes.is_empty() {
             return Ok(());
@@ -155,7 +155,10 @@ pub(crate) fn snapshot(header: &Header, entries: &[Entry]) -> Vec<u8> {
     for entry in entries.iter().filter(known).filter(|entry| entry.state != State::Gone) {
         bytes.extend(encode(&found(entry)));
         if !entry.lent.is_empty() {
-            bytes.extend(encode(&Record::Lent { target: entry.target.clone(), cpus: entry.lent.clone() }));
+            bytes.extend(encode(&Record::TemporaryPin {
+                target: entry.target.clone(),
+                cpus: entry.lent.clone(),
+            }));
         }
         for wrote in &entry.wrote[..entry.journaled] {
             bytes.extend(encode(&Record::Wrote { target: entry.target.clone(), to: wrote.clone() }));

@@ -29,7 +29,7 @@ mod recover;
 mod undo;
 mod value;
 
-pub use actuator::{ActuateError, Actuator, Lent, Moved, Options, restore, restore_on};
+pub use actuator::{ActuateError, Actuator, Moved, Options, TemporaryPin, restore, restore_on};
 pub use journal::Namespaces;
 pub use kernel::{Kernel, KernelError, TaskFacts};
 pub use linux::Linux;

@@ -157,7 +157,7 @@ fn entries(contents: &Contents, notes: &mut Vec<String>) -> Vec<Entry> {
                 None => notes
                     .push(format!("{target:?}: the original of {} is in a damaged line", to.knob().name())),
             },
-            Record::Lent { target, cpus } => match index.get(&(target.clone(), Knob::Affinity)) {
+            Record::TemporaryPin { target, cpus } => match index.get(&(target.clone(), Knob::Affinity)) {
                 Some(&index) => {
                     let entry = &mut entries[index];
                     entry.lent = entry.lent.union(cpus);

@@ -23,8 +23,8 @@ use crate::cost::OwnCost;
 use crate::events::{Event, Watcher};
 use crate::guarantee::OutsideCost;
 use crate::kept::KeptChange;
-use crate::lengths::Lengths;
 use crate::measure::{Owners, window};
+use crate::runq_latency::RunqLatency;
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
@@ -80,9 +80,9 @@ pub struct Agent {
     pub(crate) began: Instant,
     pub(crate) cost: OwnCost,
     pub(crate) trials: u32,
-    lengths: Option<Lengths>,
+    lengths: Option<RunqLatency>,
     /// Waits of whoever is outside the scope, while a trial is held.
-    pub(crate) outside: Option<Lengths>,
+    pub(crate) outside: Option<RunqLatency>,
     /// The change in force and what watches it.
     pub(crate) kept: Option<KeptChange>,
     /// Error budget of the run's decisions.
@@ -148,7 +148,7 @@ impl Agent {
         };
         let components = Components::new(&config, task_slice);
         let mut notes = components.guardian.notes();
-        let lengths = config.lengths.then(Lengths::start).and_then(|started| {
+        let lengths = config.lengths.then(RunqLatency::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
         });
         // Half of a run's budget is its first decision's.
@@ -242,7 +242,7 @@ impl Agent {
     ) -> Result<Option<Measured>, AgentError> {
         let observation = self.observe(before, after, detail)?;
         self.attend(&observation, watcher);
-        watcher.event(&Event::Standing(&self.record));
+        watcher.event(&Event::StatusChanged(&self.record));
         let Some(mut summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
             return Ok(None);
         };

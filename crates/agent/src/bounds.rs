@@ -18,7 +18,7 @@ use evenkeel_linux::cgroup;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_policy::guarantee::tree::Reach;
 
-use crate::guarantee::Goal;
+use crate::guarantee::Guarantee;
 use crate::scope::Scope;
 
 /// Observations for which a cgroup that is empty stays in the scope: processes come and go.
@@ -51,7 +51,7 @@ impl Bounds {
         before: &Self,
         observation: &Observation,
         scope: &Scope,
-        promises: &[Goal],
+        promises: &[Guarantee],
         realtime: bool,
         cpu: Option<&Hierarchy>,
     ) -> Self {

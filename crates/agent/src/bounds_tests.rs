@@ -13,7 +13,7 @@ use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
     ContainerView, CpuSet, GroupView, HostView, Nice, PodView, SchedAttr, Setting, Topology,
 };
-use evenkeel_policy::guarantee::{Amount, Promise};
+use evenkeel_policy::guarantee::{CpuAmount, Reservation};
 use evenkeel_policy::levers::{self, Features, Scene};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
@@ -121,7 +121,7 @@ struct Case {
     world: World,
     tasks: Vec<Task>,
     terms: Terms,
-    goals: Vec<(Terms, Goal)>,
+    goals: Vec<(Terms, Guarantee)>,
     labels: Vec<Option<String>>,
     annotations: Vec<Option<String>>,
     rules: Option<LabelRules>,
@@ -159,11 +159,15 @@ impl Case {
         let mut goals = Vec::new();
         for n in 0..random.random_range(0..3) {
             let of = (vec![Term::draw(random)], Vec::new());
-            let cpu = random.random_bool(0.9).then(|| Amount::OfCpu(random.random_range(1.0..95.0)));
+            let cpu = random.random_bool(0.9).then(|| CpuAmount::OfCpu(random.random_range(1.0..95.0)));
             let wait_p99_ns = cpu.is_none().then_some(2_000_000);
-            let promise = Promise { cpu, wait_p99_ns, ..Promise::default() };
-            let goal =
-                Goal { name: format!("goal {n}"), scope: scope_of(&of), promise, source: Source::Config };
+            let promise = Reservation { cpu, wait_p99_ns, ..Reservation::default() };
+            let goal = Guarantee {
+                name: format!("goal {n}"),
+                scope: scope_of(&of),
+                promise,
+                source: Source::Config,
+            };
             goals.push((of, goal));
         }
         let ask =
@@ -175,7 +179,7 @@ impl Case {
                 .clone(),
                 runtimes: [vec![], vec!["docker".to_owned()]][random.random_range(0..2)].clone(),
             },
-            max: Amount::OfCpu(random.random_range(10.0..120.0)),
+            max: CpuAmount::OfCpu(random.random_range(10.0..120.0)),
             total: None,
             wait_p99_ns: Some(1_000_000),
         });
@@ -380,7 +384,7 @@ impl Case {
         let medium = Box::new(FakeMedium(self.world.clone()));
         let kernel = FakeKernel(self.world.clone());
         let (mut actuator, _) = Actuator::open_on(kernel, medium, Options::default()).unwrap();
-        let goals: Vec<Goal> = self.goals.iter().map(|(_, goal)| goal.clone()).collect();
+        let goals: Vec<Guarantee> = self.goals.iter().map(|(_, goal)| goal.clone()).collect();
         let scope = scope_of(&self.terms);
         let guarantees = Guarantees {
             goals: goals.clone(),

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::controls::Controls;
 use crate::governor::ScopeGovernor;
 use crate::guarantee::Promises;
-use crate::protect::Guardian;
+use crate::protect::LatencySlos;
 use crate::scope::Scope;
 
 /// Time between two ticks.
@@ -68,7 +68,7 @@ pub(crate) struct Components {
     /// Promised shares.
     pub promises: Promises,
     /// Waits of protected scopes.
-    pub guardian: Guardian,
+    pub guardian: LatencySlos,
     others: Vec<Box<dyn Component + Send>>,
 }
 
@@ -80,7 +80,7 @@ impl Components {
             [limit.map(|auto| Box::new(ScopeGovernor::new(auto.instance)) as _)];
         Self {
             promises: Promises::new(config, task_slice),
-            guardian: Guardian::new(&config.protect, config.rules.guard.wait_factor),
+            guardian: LatencySlos::new(&config.protect, config.rules.guard.wait_factor),
             others: others.into_iter().flatten().collect(),
         }
     }

@@ -15,7 +15,7 @@ use evenkeel_policy::levers;
 use crate::agent::AgentError;
 use crate::as_found::as_found;
 use crate::bounds::{self, Bounds};
-use crate::guarantee::Goal;
+use crate::guarantee::Guarantee;
 use crate::puller::Puller;
 use crate::scope::Scope;
 
@@ -89,7 +89,7 @@ impl Controls {
         &mut self,
         observation: &Observation,
         scope: &Scope,
-        promises: &[Goal],
+        promises: &[Guarantee],
         realtime: bool,
         cpu: Option<&Hierarchy>,
     ) {

@@ -52,7 +52,7 @@ pub enum Event<'a> {
     /// A stage ended.
     Stage(&'a Stage),
     /// How promises and the limit against stolen CPU stand; follows each observation.
-    Standing(&'a RunRecord),
+    StatusChanged(&'a RunRecord),
 }
 
 /// Whoever drives the loop.

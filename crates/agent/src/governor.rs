@@ -23,7 +23,7 @@ use evenkeel_base::{CpuQuota, CpuSet, Limit};
 use evenkeel_linux::{Root, proc_stat};
 use evenkeel_model::credit::Rule;
 use evenkeel_model::families::{self, Family};
-use evenkeel_policy::governor::{Edge, Governor, Look, Rules, Verdict};
+use evenkeel_policy::governor::{DemandSample, Governor, Rules, Threshold, Verdict};
 
 use demand::{Demand, OnCpu};
 use probe::Probe;
@@ -51,7 +51,7 @@ const LEAST: Duration = Duration::from_millis(60);
 const OTHERS: f64 = 0.1;
 /// Lateness of a look that is usual, seconds.
 const USUAL_S: f64 = 0.03;
-/// Where an owner's program (Docker, systemd) has to be run for a write: how far below an edge to stay, ...
+/// Where an owner's program (Docker, systemd) has to be run for a write: how far below an threshold to stay, ...
 const MARGIN_OWNED: f64 = 0.04;
 /// ... and least time between two small changes, seconds.
 const REST_OWNED_S: f64 = 2.0;
@@ -170,10 +170,10 @@ impl Auto {
         }
         match family.as_ref().map(|f| f.rule) {
             Some(Rule::Window { window_s, above, .. }) => {
-                rules.known = Some(Edge::Window { window_s, share: above });
+                rules.known = Some(Threshold::Window { window_s, share: above });
             }
             Some(Rule::Penalty { free, burst_s, penalty_s, .. }) => {
-                rules.known = Some(Edge::Bucket { free, burst_s, penalty_s });
+                rules.known = Some(Threshold::Bucket { free, burst_s, penalty_s });
             }
             Some(Rule::Credits { .. } | Rule::Constant { .. }) => rules.futile = true,
             Some(Rule::None) | None => {}
@@ -222,9 +222,9 @@ impl Auto {
         self.last = Some((now, cpu_ns, host));
         let onsets = self.governor.onsets();
         let at_s = self.began.elapsed().as_secs_f64();
-        self.governor.look(Look { at_s, ..look });
+        self.governor.look(DemandSample { at_s, ..look });
         if self.governor.onsets() != onsets {
-            tracing::debug!(at_s, limit = self.limit, verdict = %self.governor.verdict(), "punished");
+            tracing::debug!(at_s, limit = self.limit, verdict = %self.governor.verdict(), "throttled");
         }
         self.apply(governed, false);
     }
@@ -238,7 +238,7 @@ impl Auto {
         on: &BTreeMap<u32, OnCpu>,
         host: Option<(&HostTimes, &HostTimes)>,
         (late, slow): (f64, f64),
-    ) -> Look {
+    ) -> DemandSample {
         let limit_s = self.limit.unwrap_or(self.cpus) * seconds;
         let busy: Vec<f64> = host.map_or_else(Vec::new, |(then, now)| {
             let within = |cpu: u32| self.within.as_ref().is_none_or(|cpus| cpus.contains(cpu));
@@ -248,7 +248,7 @@ impl Auto {
         let room = Room::of(&busy, on, got_s, seconds);
         // What other programs of this host took is not stolen.
         let wanted = room.wanted_s.min(limit_s).max(got_s);
-        let mut look = Look { at_s: 0.0, seconds, got_s, wanted_s: wanted };
+        let mut look = DemandSample { at_s: 0.0, seconds, got_s, wanted_s: wanted };
         let counted =
             host.and_then(|(then, now)| Some((now.steal_s? - then.steal_s?).max(0.0))).unwrap_or(0.0);
         if counted > 0.02 * seconds {
@@ -294,7 +294,7 @@ impl Auto {
         }
     }
 
-    /// How often punishment began, CPU seconds used, and those stolen of what was wanted within the limits set.
+    /// How often throttling began, CPU seconds used, and those stolen of what was wanted within the limits set.
     pub fn sums(&self) -> (usize, f64, f64) {
         (self.governor.onsets(), self.governor.used_s(), self.governor.stolen_s())
     }
@@ -313,7 +313,7 @@ impl Auto {
         if self.governor.onsets() > 0 {
             let limit = self.limit.map_or_else(|| "none".into(), |l| format!("{:.1} %", 100.0 * l));
             out.push(format!(
-                "auto: punished {} times, limit changed {} times, at the end {limit} of one CPU",
+                "auto: throttled {} times, limit changed {} times, at the end {limit} of one CPU",
                 self.governor.onsets(),
                 self.changes
             ));

@@ -14,8 +14,8 @@ mod own;
 mod pins;
 mod resolve;
 mod solver;
+mod state;
 mod tick;
-mod ward;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::run::{GuaranteeStatus, RunRecord};
 use evenkeel_base::{Change, CpuSet, Nice, Observation, SchedAttr, Setting, Target, TaskId};
 use evenkeel_observe::{Detail, Select};
-use evenkeel_policy::guarantee::{Amount, Promise};
+use evenkeel_policy::guarantee::{CpuAmount, Reservation};
 use evenkeel_store::PromiseTime;
 
 use crate::bounds::Bounds;
@@ -71,13 +71,13 @@ impl Source {
 
 /// A promise and whom it is made to.
 #[derive(Debug, Clone)]
-pub struct Goal {
+pub struct Guarantee {
     /// The scope as stated: its name in messages.
     pub name: String,
     /// Its tasks.
     pub scope: Scope,
     /// What is promised.
-    pub promise: Promise,
+    pub promise: Reservation,
     /// Where it was stated.
     pub source: Source,
 }
@@ -86,9 +86,9 @@ pub struct Goal {
 #[derive(Debug, Clone, Default)]
 pub struct Guarantees {
     /// Stated in the configuration, in order: earlier ones are admitted first.
-    pub goals: Vec<Goal>,
+    pub goals: Vec<Guarantee>,
     /// CPU that is not promised to anybody.
-    pub reserved: Option<Amount>,
+    pub reserved: Option<CpuAmount>,
     /// Which labels of containers and annotations of pods count; none unless the host's owner says so.
     pub labels: Option<LabelRules>,
     /// Keep promises only: no trials of anything else.

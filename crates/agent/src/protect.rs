@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{ProtectedStatus, RunRecord};
 use evenkeel_base::{Histogram, Observation};
-use evenkeel_policy::protect::{self, Protection};
+use evenkeel_policy::protect::{self, LatencyTarget};
 use evenkeel_policy::trial::Decision;
 
 use crate::component::{Component, Next, Seen};
 use crate::controls::Controls;
-use crate::meter::Meter;
+use crate::runqlat_probe::RunqLatProbe;
 use crate::scope::Scope;
 
 /// Scopes that can be protected at once: each has programs of its own in the kernel.
@@ -31,14 +31,14 @@ pub struct Protected {
     /// Its tasks. They are never changed.
     pub scope: Scope,
     /// Name and bound.
-    pub protection: Protection,
+    pub protection: LatencyTarget,
 }
 
 /// One protected scope at work.
 #[derive(Debug)]
-struct Guarded {
+struct LatencySlo {
     protected: Protected,
-    meter: Meter,
+    meter: RunqLatProbe,
     tasks: u32,
     /// Of the host as found in the last trial, ns.
     default_ns: Option<u64>,
@@ -46,9 +46,9 @@ struct Guarded {
     recent: VecDeque<(Histogram, f64)>,
 }
 
-impl Guarded {
+impl LatencySlo {
     fn new(protected: Protected) -> Self {
-        Self { protected, meter: Meter::start(), tasks: 0, default_ns: None, recent: VecDeque::new() }
+        Self { protected, meter: RunqLatProbe::start(), tasks: 0, default_ns: None, recent: VecDeque::new() }
     }
 
     fn follow(&mut self, observation: &Observation) {
@@ -104,8 +104,8 @@ impl Guarded {
 
 /// All protected scopes of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Guardian {
-    all: Vec<Guarded>,
+pub(crate) struct LatencySlos {
+    all: Vec<LatencySlo>,
     /// What waits may grow by.
     wait_factor: f64,
     ticked: Option<Instant>,
@@ -114,16 +114,16 @@ pub(crate) struct Guardian {
     window: Vec<Option<Histogram>>,
 }
 
-impl Guardian {
+impl LatencySlos {
     /// Begins to count. Waits may grow by a factor.
     pub fn new(protected: &[Protected], wait_factor: f64) -> Self {
-        let all = protected.iter().cloned().map(Guarded::new).collect();
+        let all = protected.iter().cloned().map(LatencySlo::new).collect();
         Self { all, wait_factor, ..Self::default() }
     }
 
     /// What people are to be told at the start.
     pub fn notes(&self) -> Vec<String> {
-        let means = |guarded: &Guarded| {
+        let means = |guarded: &LatencySlo| {
             let name = &guarded.protected.protection.name;
             Some(format!("waits of {name} are {}", guarded.meter.caveat()?))
         };
@@ -137,7 +137,7 @@ impl Guardian {
     }
 
     /// For a trial.
-    pub fn protections(&self) -> Vec<Protection> {
+    pub fn protections(&self) -> Vec<LatencyTarget> {
         self.all.iter().map(|guarded| guarded.protected.protection.clone()).collect()
     }
 
@@ -180,7 +180,7 @@ impl Guardian {
     /// Waits of each in the last windows together, with their seconds; `None` before there are some windows.
     pub fn lately(&self) -> Option<Vec<(Histogram, f64)>> {
         let enough = self.all.iter().all(|guarded| guarded.recent.len() >= LATELY);
-        enough.then(|| self.all.iter().map(Guarded::lately).collect())
+        enough.then(|| self.all.iter().map(LatencySlo::lately).collect())
     }
 
     /// How they stand.
@@ -205,7 +205,7 @@ impl Guardian {
     }
 }
 
-impl Component for Guardian {
+impl Component for LatencySlos {
     /// Reads counters, where waits come from them and it is time.
     fn on_tick(&mut self, _late: Duration, _controls: &mut Controls) {
         let now = Instant::now();
@@ -234,16 +234,16 @@ impl Component for Guardian {
 mod tests {
     use super::*;
 
-    fn guarded(bound_ns: Option<u64>) -> Guarded {
-        let protection = Protection { name: "comm:x".into(), wait_p99_ns: bound_ns };
+    fn guarded(bound_ns: Option<u64>) -> LatencySlo {
+        let protection = LatencyTarget { name: "comm:x".into(), wait_p99_ns: bound_ns };
         let scope = Scope::parse(&["comm:x"]).unwrap();
-        let meter = Meter::means("a test".into());
+        let meter = RunqLatProbe::means("a test".into());
         let protected = Protected { scope, protection };
-        Guarded { protected, meter, tasks: 3, default_ns: None, recent: VecDeque::new() }
+        LatencySlo { protected, meter, tasks: 3, default_ns: None, recent: VecDeque::new() }
     }
 
-    fn guardian(guarded: Guarded) -> Guardian {
-        Guardian { all: vec![guarded], wait_factor: 2.0, ..Guardian::default() }
+    fn guardian(guarded: LatencySlo) -> LatencySlos {
+        LatencySlos { all: vec![guarded], wait_factor: 2.0, ..LatencySlos::default() }
     }
 
     fn waits(ns: u64, count: u64) -> Vec<Option<Histogram>> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenkeel_actuate::{Lent, Moved, be_urgent};
+use evenkeel_actuate::{Moved, TemporaryPin, be_urgent};
 use evenkeel_base::{CpuSet, TaskId};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::pull::{Offer, Watch};
@@ -35,13 +35,13 @@ struct Shared {
 #[derive(Debug)]
 struct Work {
     watch: Watch,
-    tasks: HashMap<u32, Lent>,
+    tasks: HashMap<u32, TemporaryPin>,
     failed: Vec<TaskId>,
     moves: u64,
 }
 
 /// While it lives nobody is moved.
-pub(crate) struct Still<'a>(#[expect(dead_code, reason = "held, not read")] MutexGuard<'a, Work>);
+pub(crate) struct MigrationsPaused<'a>(#[expect(dead_code, reason = "held, not read")] MutexGuard<'a, Work>);
 
 impl Puller {
     /// Loads the programs and starts the thread; nobody is moved yet.
@@ -75,13 +75,13 @@ impl Puller {
     }
 
     /// From now on these tasks are moved, and no others. Returns those of the last ones that may still be pinned.
-    pub fn follow(&self, tasks: Vec<Lent>) -> Result<Vec<TaskId>, BpfError> {
+    pub fn follow(&self, tasks: Vec<TemporaryPin>) -> Result<Vec<TaskId>, BpfError> {
         self.shared.lock().follow(tasks)
     }
 
     /// Nobody is moved while the result lives.
-    pub fn still(&self) -> Still<'_> {
-        Still(self.shared.lock())
+    pub fn still(&self) -> MigrationsPaused<'_> {
+        MigrationsPaused(self.shared.lock())
     }
 
     /// Moves made so far.
@@ -106,8 +106,8 @@ impl Shared {
 }
 
 impl Work {
-    fn follow(&mut self, tasks: Vec<Lent>) -> Result<Vec<TaskId>, BpfError> {
-        let new: HashMap<u32, Lent> = tasks.into_iter().map(|task| (task.id.tid, task)).collect();
+    fn follow(&mut self, tasks: Vec<TemporaryPin>) -> Result<Vec<TaskId>, BpfError> {
+        let new: HashMap<u32, TemporaryPin> = tasks.into_iter().map(|task| (task.id.tid, task)).collect();
         for (tid, task) in &self.tasks {
             if new.get(tid).is_none_or(|other| other.id != task.id) {
                 self.watch.forget(*tid);

@@ -18,9 +18,9 @@ use evenkeel_store::TrialWindow;
 use crate::agent::{Agent, AgentError, Measured, default_plan, wall_ns};
 use crate::events::{Event, Watcher};
 use crate::kept::KeptChange;
-use crate::lengths::Lengths;
 use crate::measure::due_by_owner;
 use crate::predict::{MOST, hurts, is_always_tried, unpromising};
+use crate::runq_latency::RunqLatency;
 
 /// Windows are between these lengths, seconds: shorter ones see too little of a cycle, longer ones too few turns.
 const WINDOW_S: (f64, f64) = (0.6, 2.0);
@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// may lose its own for seconds.
 const MOST_LATE: Duration = Duration::from_secs(180);
 
-/// Lengths of a trial's parts.
+/// RunqLatency of a trial's parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rhythm {
     window: Duration,
@@ -288,7 +288,7 @@ impl Agent {
             }
         }
         if self.acts() && self.outside.is_none() {
-            self.outside = Lengths::start().inspect_err(|error| tracing::debug!("{error}")).ok();
+            self.outside = RunqLatency::start().inspect_err(|error| tracing::debug!("{error}")).ok();
         }
         trial.seen(seen.0, seen.1);
         for (candidate, why) in unpromising {

@@ -206,7 +206,7 @@ pub struct GovernorStatus {
     pub limit_pct: Option<f64>,
     /// The limit found, percent of one CPU; `None`: there was none.
     pub found_pct: Option<f64>,
-    /// Times punishment began.
+    /// Times throttling began.
     pub onsets: u64,
     /// CPU used since, seconds.
     pub used_s: f64,

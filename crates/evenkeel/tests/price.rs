@@ -84,7 +84,7 @@ fn money_is_price_by_hours_least_first_and_what_is_beyond_credits_costs_more() {
     near(&row(&priced, "t3.micro")["money"], 0.10);
     near(&row(&priced, "t3.micro (unlimited)")["money"], 0.01 + 1.8 * 0.05);
     near(&row(&priced, "big.one")["money"], 1.0);
-    // The punished one takes its limit: 33 % fill the bucket in 10,000 s, so it is punished twice for 167 s, in 6.15 h.
+    // The throttled one takes its limit: 33 % fill the bucket in 10,000 s, so it is throttled twice for 167 s, in 6.15 h.
     let t1 = row(&priced, "t1.micro");
     near(&t1["limit_pct"], 33.0);
     near(&t1["money"], 0.02 * 6.15);

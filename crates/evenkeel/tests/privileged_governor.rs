@@ -9,7 +9,7 @@ use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::steal::{TICK, Victim, VictimCommand};
 use evenkeel_model::credit::Rule;
 
-/// Use above 20 % over two seconds is punished by 97 %.
+/// Use above 20 % over two seconds is throttled by 97 %.
 const WINDOW: Rule =
     Rule::Window { window_s: 2.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: true };
 
@@ -72,20 +72,20 @@ fn use_that_is_punished_is_held_under_the_edge() {
         assert_eq!(groups().len(), 2);
         let others = run(&mut [&mut governed, &mut free], 11);
         // Without a limit 0.4 s are followed by 3 % for good: 0.7 s. Held at the edge it is 20 % of the time: 2 s.
-        let (held, punished) = (governed.cpu_s(), free.cpu_s());
+        let (held, throttled) = (governed.cpu_s(), free.cpu_s());
         let notes = governed.finish().join("; ");
         drop((governed, free));
         assert!(groups().is_empty(), "{:?}", groups());
         let told = format!(
-            "{held} s with a limit found, {punished} s without; others took {others:.2} CPUs; {notes}"
+            "{held} s with a limit found, {throttled} s without; others took {others:.2} CPUs; {notes}"
         );
         // What other programs take is not stolen: where they take all, nothing can be seen.
-        if others > 0.3 * cpus && held < 1.5 * punished {
-            assert!(held > 0.8 * punished, "{told}");
+        if others > 0.3 * cpus && held < 1.5 * throttled {
+            assert!(held > 0.8 * throttled, "{told}");
             return Err(told);
         }
-        assert!(held > 1.5 * punished, "{told}");
-        assert!(notes.contains("use above ") && notes.contains(" is punished"), "{told}");
+        assert!(held > 1.5 * throttled, "{told}");
+        assert!(notes.contains("use above ") && notes.contains(" is throttled"), "{told}");
         assert!(notes.contains("waiting that neither a limit nor other programs explain"), "{told}");
         Ok(())
     });

@@ -15,7 +15,7 @@ use evenkeel_linux::group::Cgroup;
 use evenkeel_model::credit::Rule;
 use scene::{Agent, Group, Process, evenkeel, json, run, turn};
 
-/// Use above 20 % over two seconds is punished by 97 %.
+/// Use above 20 % over two seconds is throttled by 97 %.
 const WINDOW: Rule =
     Rule::Window { window_s: 2.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: true };
 
@@ -116,7 +116,7 @@ fn a_scope_is_held_under_the_edge_and_put_back() {
     let told = format!("{:.1} % of a CPU; {limit:#}; {}", 100.0 * share, agent.words());
     assert_eq!(limit["group"], machine.group.path, "{told}");
     assert!(limit["onsets"].as_u64().unwrap() >= 1, "{told}");
-    assert!(limit["why"].as_str().unwrap().contains("is punished"), "{told}");
+    assert!(limit["why"].as_str().unwrap().contains("is throttled"), "{told}");
     assert!(agent.words().contains("cpu limit of "), "{told}");
     // Without a limit it is 0.4 s and then 3 %: 4.6 % of 24 s.
     assert!(share > 0.08 && near > 100, "{near} steps near the edge, {told}");

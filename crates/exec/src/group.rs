@@ -68,12 +68,12 @@ pub(super) struct Counted {
 }
 
 /// Where this process is, in every hierarchy.
-pub(super) struct Home {
+pub(super) struct OwnCgroup {
     hierarchies: Hierarchies,
     memberships: cgroup::Memberships,
 }
 
-impl Home {
+impl OwnCgroup {
     pub fn find() -> Result<Self, NoGroup> {
         let root = Root::host();
         let failed = |error: evenkeel_linux::ReadError| NoGroup(error.to_string());
@@ -122,7 +122,7 @@ impl ExecGroup {
     ///
     /// # Errors
     /// A controller that is missing or out of reach, or a value the kernel refuses. Nothing is left then.
-    pub fn make(home: &Home, bounds: &Bounds, claimed: Claimed) -> Result<Self, NoGroup> {
+    pub fn make(home: &OwnCgroup, bounds: &Bounds, claimed: Claimed) -> Result<Self, NoGroup> {
         let mut group = Self {
             dirs: Vec::new(),
             cpu: None,
@@ -158,7 +158,7 @@ impl ExecGroup {
         Ok(group)
     }
 
-    fn make_dirs(&mut self, home: &Home, bounds: &Bounds) -> Result<(), NoGroup> {
+    fn make_dirs(&mut self, home: &OwnCgroup, bounds: &Bounds) -> Result<(), NoGroup> {
         let h = &home.hierarchies;
         let mut of_v2 = Vec::new();
         if bounds.needs_cpu() {
@@ -339,7 +339,7 @@ fn missing(controller: &str, h: &Hierarchies) -> NoGroup {
 }
 
 /// On v2 the caller's own group is left: a limit set there does not hold for the command.
-fn escaped(home: &Home, unified: &Hierarchy, parent: &Path) -> Option<String> {
+fn escaped(home: &OwnCgroup, unified: &Hierarchy, parent: &Path) -> Option<String> {
     let own = PathBuf::from(unified.dir(unified.below(home.memberships.v2()?)));
     let text = fs::read_to_string(own.join("cpu.max")).ok()?;
     let limit = cgroupfs::parse_cpu_max(&text).ok()?.pct()?;

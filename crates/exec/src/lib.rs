@@ -34,7 +34,7 @@ pub use sweep::{Owner, PREFIX, sweep};
 pub use waits::WaitSource;
 
 use account::Before;
-use group::{Counted, ExecGroup, Home, NoGroup};
+use group::{Counted, ExecGroup, NoGroup, OwnCgroup};
 use signals::Signals;
 use spawn::Inside;
 use waits::{Waits, living_descendants};
@@ -247,7 +247,7 @@ fn bound(spec: &Spec, notes: &mut Vec<String>) -> Result<(Option<ExecGroup>, Bou
     }
     let make = |bounds: &Bounds| {
         let claimed = Claimed::new(&owner, &spec.records, spec.leftover == Leftover::End);
-        ExecGroup::make(&Home::find()?, bounds, claimed)
+        ExecGroup::make(&OwnCgroup::find()?, bounds, claimed)
     };
     let error = match make(&bounds) {
         Ok(group) => {

@@ -26,7 +26,7 @@ use evenkeel_lab::runner::parse_load;
 use evenkeel_lab::tenant::cgroup::LabGroup;
 use evenkeel_lab::tenant::{Member, PREFIX, Place, Starter};
 use evenkeel_workload::Kind as LoadKind;
-use evenkeel_workload::load::{Common, Gauge, Known, LoadSpec, run, stop_flag_on_signals};
+use evenkeel_workload::load::{Common, Known, LoadSampler, LoadSpec, run, stop_flag_on_signals};
 
 /// CPU others may use before a run is thrown away, percent of one CPU.
 const OTHERS_PCT: f64 = 4.0;
@@ -288,7 +288,7 @@ fn run_once(mix: &Experiment, repetition: u32) -> anyhow::Result<Record> {
         set_task(&mut kernel, member, spec)?;
     }
     let known = |m: &Member| Known { pid: m.pid, tid: m.tid, wanted_pct: 1.0 };
-    let gauge = Gauge::new(tenants.members.iter().map(known));
+    let gauge = LoadSampler::new(tenants.members.iter().map(known));
     tenants.release();
     std::thread::sleep(Duration::from_secs_f64(mix.warmup_s));
     let (host, from) = (Host::read()?, gauge.read());

@@ -11,7 +11,7 @@ use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::tenant::{Place, Starter, Tenants, sweep_stale};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
-use evenkeel_workload::load::{Gauge, LoadSpec};
+use evenkeel_workload::load::{LoadSampler, LoadSpec};
 
 /// The example of this crate that runs one load (built along with the tests).
 fn binary() -> PathBuf {
@@ -104,7 +104,7 @@ fn what_a_load_tells_agrees_with_the_kernel() {
     let wanted = (told_to.wanted_ns - told_from.wanted_ns) as f64;
     let done = (told_to.cpu_ns - told_from.cpu_ns) as f64;
     assert!((done / wanted - 1.0).abs() < 0.1, "asked {wanted}, did {done}");
-    let fulfilment = Gauge::fulfilment(&window).unwrap();
+    let fulfilment = LoadSampler::fulfilment(&window).unwrap();
     assert!(fulfilment <= 1.1, "{fulfilment}");
     // Time not spent working was spent sleeping or waiting: the period stretched by no more than what it waited.
     assert!(fulfilment + window[0].waited_pct / 100.0 > 0.75, "{window:?}");

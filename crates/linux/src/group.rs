@@ -370,7 +370,8 @@ mod tests {
     #[test]
     fn groups_below_are_removed_with_it_and_one_that_is_gone_is_no_fault() {
         let (dir, group) = looks_like(&[], true);
-        Cgroup::make(&Cgroup::make(group.dir(), "b", true).unwrap().dir().to_owned(), "c", true).unwrap();
+        let below = Cgroup::make(group.dir(), "b", true).unwrap();
+        Cgroup::make(below.dir(), "c", true).unwrap();
         assert!(group.remove_empty() && !dir.path().join("a").exists());
         assert!(group.remove_empty());
     }

@@ -1,4 +1,4 @@
-//! Burstable instances: how long a job takes when use is punished or paid for.
+//! Burstable instances: how long a job takes when use is throttled or paid for.
 //!
 //! Three rules: a *window* (use over the last so many seconds above a threshold makes most of the CPU disappear), a
 //! *penalty* (use above a free rate fills a bucket; when it is full, most of the CPU disappears for a fixed time) and *credits*
@@ -63,7 +63,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The punished instance as its owner describes it: 100 s, 20 %, 97 %.
+    /// The throttled instance as its owner describes it: 100 s, 20 %, 97 %.
     pub const T1_MICRO_AS_TOLD: Self =
         Self::Window { window_s: 100.0, above: 0.20, below: 0.20, stolen: 0.97, counts_stolen: true };
     /// The rule that fits its four build times (`docs/model.md`): 33 % free, 10 CPU seconds above it, then 167 s at 3 %.
@@ -92,7 +92,7 @@ impl Rule {
             Self::Constant { stolen } => {
                 format!("a shared core ({:.0} % stolen all the time)", 100.0 * stolen)
             }
-            Self::Window { .. } | Self::Penalty { .. } => "punishing use".into(),
+            Self::Window { .. } | Self::Penalty { .. } => "throttling use".into(),
             Self::Credits { per_hour, cap, .. } if cap <= 0.0 => {
                 format!("a ceiling of {} % of a CPU", short(100.0 * per_hour / 60.0))
             }

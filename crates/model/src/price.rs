@@ -171,7 +171,7 @@ fn settled(rule: Rule, ask: &Ask) -> Rule {
 }
 
 /// The limit in whole percent of a CPU under which a job is done soonest, in CPUs, and how it goes then. `None` where none is
-/// better than `plain`, without a limit: what is given for asking less is never more, except where asking is punished.
+/// better than `plain`, without a limit: what is given for asking less is never more, except where asking is throttled.
 fn best_limit(rule: &Rule, job: Job, cpus: f64, plain: &Outcome) -> Option<(f64, Outcome)> {
     if !matches!(rule, Rule::Window { .. } | Rule::Penalty { .. }) {
         return None;

@@ -27,9 +27,9 @@ use evenkeel_linux::{ReadError, Root, cmdline, sys};
 use serde_json::json;
 
 use crate::kernel::{INSTANT_FILE, instant};
+use crate::on_demand::{DEFAULT_SLICE_FILE, SCHED_FILE, format_sched};
 use crate::runtimes::{Endpoints, FACTS_FILE, ask_once};
 use crate::sampler::{Sampler, Select};
-use crate::slow::{DEFAULT_SLICE_FILE, SCHED_FILE, format_sched};
 use crate::{ObserveError, Observer, ObserverOptions, vm};
 
 /// What is captured.

@@ -14,13 +14,13 @@ pub mod facts;
 mod groups;
 pub mod kernel;
 mod observer;
+mod on_demand;
 mod owners;
 pub mod ownership;
 mod place;
 mod process;
 pub mod runtimes;
 pub mod sampler;
-mod slow;
 pub mod topology;
 mod vm;
 

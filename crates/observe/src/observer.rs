@@ -14,10 +14,10 @@ use evenkeel_linux::{Root, sys};
 use crate::ObserveError;
 use crate::exited;
 use crate::groups::{Groups, with_ancestors};
+use crate::on_demand::{OnDemand, OnDemandAttributes};
 use crate::owners::Owners;
 use crate::runtimes::{Endpoints, Runtimes};
 use crate::sampler::{Sampler, Sampling, Select};
-use crate::slow::{Slow, SlowFacts};
 use crate::topology::read_topology;
 
 /// For which tasks the slow facts (affinity, class, nice, slice) and fresh limits of groups are read.
@@ -60,7 +60,7 @@ pub struct Observer {
     sampler: Sampler,
     groups: Groups,
     owners: Owners,
-    slow: Slow,
+    slow: OnDemand,
     topology: Arc<Topology>,
     topology_read: Instant,
     default_slice: Option<u64>,
@@ -79,7 +79,7 @@ impl Observer {
             root: root.clone(),
             groups: Groups::default(),
             owners: Owners::new(Runtimes::start(root, &options.runtimes)),
-            slow: Slow::new(root),
+            slow: OnDemand::new(root),
             topology: Arc::new(read_topology(root)?),
             topology_read: now,
             default_slice: root.is_live().then(sys::default_slice_ns).flatten(),
@@ -163,11 +163,15 @@ impl Observer {
         self.refresh(after)?;
         let interval_ns = after.monotonic_ns.saturating_sub(before.monotonic_ns).max(1);
         let joined = join(before, after);
-        let mut slow: Vec<SlowFacts> = Vec::new();
+        let mut slow: Vec<OnDemandAttributes> = Vec::new();
         if *detail != Detail::None {
             slow.reserve(joined.tasks.len());
             for (_, task) in &joined.tasks {
-                slow.push(if detail.has(task.id) { self.slow_facts(task.id) } else { SlowFacts::default() });
+                slow.push(if detail.has(task.id) {
+                    self.slow_facts(task.id)
+                } else {
+                    OnDemandAttributes::default()
+                });
             }
         }
         let Self { root, sampler, groups: known_groups, owners, .. } = self;
@@ -238,11 +242,11 @@ impl Observer {
         }
     }
 
-    fn slow_facts(&mut self, id: TaskId) -> SlowFacts {
+    fn slow_facts(&mut self, id: TaskId) -> OnDemandAttributes {
         let facts = self.slow.read(id, self.default_slice, self.sampler.sched(id));
         // The calls took a number: only if it still means this task afterwards, they were about it.
         if self.root.is_live() && !self.sampler.is_alive(id) {
-            return SlowFacts::default();
+            return OnDemandAttributes::default();
         }
         facts
     }
@@ -333,7 +337,7 @@ fn join<'a>(before: &'a Sample, after: &'a Sample) -> Joined<'a> {
 
 struct Rates(TaskView);
 
-fn rates(old: Option<&TaskSample>, new: &TaskSample, interval_ns: u64, slow: SlowFacts) -> Rates {
+fn rates(old: Option<&TaskSample>, new: &TaskSample, interval_ns: u64, slow: OnDemandAttributes) -> Rates {
     let since = |field: fn(&TaskSample) -> Option<u64>| -> Option<u64> {
         match old {
             Some(old) => field(new)?.checked_sub(field(old)?),
@@ -439,7 +443,7 @@ mod tests {
     #[test]
     fn rates_are_percent_of_one_cpu() {
         let (old, new) = (task(1, 5, 0), task(1, 5, 500_000_000));
-        let view = rates(Some(&old), &new, 2_000_000_000, SlowFacts::default()).0;
+        let view = rates(Some(&old), &new, 2_000_000_000, OnDemandAttributes::default()).0;
         assert_eq!((view.cpu_pct, view.wait_pct, view.voluntary_per_s), (25.0, Some(12.5), None));
     }
 

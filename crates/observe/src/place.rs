@@ -36,7 +36,7 @@ impl Place {
 
 /// The places seen.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct PlaceCache {
     root: Root,
     hierarchies: Option<Hierarchies>,
     known: HashMap<Box<str>, Arc<Place>>,
@@ -46,7 +46,7 @@ pub(crate) struct Places {
 /// Number of distinct places kept before unused ones are dropped.
 const KEEP: usize = 4096;
 
-impl Places {
+impl PlaceCache {
     pub(crate) fn new(root: Root, hierarchies: Option<Hierarchies>) -> Self {
         Self { root, hierarchies, known: HashMap::new(), nowhere: Arc::default() }
     }

@@ -8,7 +8,7 @@ use evenkeel_base::TaskId;
 use evenkeel_linux::{Root, pid_stat, pid_status, schedstat};
 use rustix::fs::{Mode, OFlags};
 
-use crate::place::{Place, Places};
+use crate::place::{Place, PlaceCache};
 
 /// CPU time after which a task's last CPU and name are read anew.
 const REFRESH_AFTER_NS: u64 = 2_000_000;
@@ -35,7 +35,7 @@ impl Budget {
 
 /// A file of a task: its descriptor when there is room to keep it open, else opened anew each time.
 #[derive(Debug)]
-enum Kept {
+enum CachedFd {
     Open(OwnedFd),
     ByPath,
 }
@@ -57,8 +57,8 @@ pub(crate) struct Thread {
     /// Sample in which it was first seen.
     born: u64,
     ran_at_refresh: u64,
-    schedstat: Kept,
-    stat: Kept,
+    schedstat: CachedFd,
+    stat: CachedFd,
 }
 
 #[derive(Debug)]
@@ -82,17 +82,17 @@ pub(crate) struct Pass<'a> {
     pub root: &'a Root,
     pub buffer: &'a mut [u8],
     pub budget: &'a mut Budget,
-    pub places: &'a mut Places,
+    pub places: &'a mut PlaceCache,
     pub number: u64,
     /// Whether `schedstat` counts on this kernel.
     pub schedstat: bool,
 }
 
 impl Pass<'_> {
-    fn read_kept(&mut self, kept: &Kept, path: impl FnOnce() -> PathBuf) -> Option<usize> {
+    fn read_kept(&mut self, kept: &CachedFd, path: impl FnOnce() -> PathBuf) -> Option<usize> {
         let result = match kept {
-            Kept::Open(fd) => rustix::io::pread(fd, &mut *self.buffer, 0),
-            Kept::ByPath => {
+            CachedFd::Open(fd) => rustix::io::pread(fd, &mut *self.buffer, 0),
+            CachedFd::ByPath => {
                 open(self.root, &path()).and_then(|fd| rustix::io::pread(&fd, &mut *self.buffer, 0))
             }
         };
@@ -105,19 +105,19 @@ fn open(root: &Root, path: &Path) -> rustix::io::Result<OwnedFd> {
     root.open(path).map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
 }
 
-fn keep(root: &Root, path: &Path, budget: &mut Budget) -> rustix::io::Result<Kept> {
+fn keep(root: &Root, path: &Path, budget: &mut Budget) -> rustix::io::Result<CachedFd> {
     if !budget.take(true) {
-        return Ok(Kept::ByPath);
+        return Ok(CachedFd::ByPath);
     }
     match open(root, path) {
-        Ok(fd) => Ok(Kept::Open(fd)),
+        Ok(fd) => Ok(CachedFd::Open(fd)),
         Err(error) => {
             budget.left += 1;
             let exhausted = matches!(error, rustix::io::Errno::MFILE | rustix::io::Errno::NFILE);
             if exhausted {
                 budget.left = 0;
             }
-            if exhausted { Ok(Kept::ByPath) } else { Err(error) }
+            if exhausted { Ok(CachedFd::ByPath) } else { Err(error) }
         }
     }
 }
@@ -215,10 +215,13 @@ impl Thread {
         let schedstat = if pass.schedstat {
             keep(pass.root, &path("schedstat"), pass.budget).ok()?
         } else {
-            Kept::ByPath
+            CachedFd::ByPath
         };
-        let stat_file =
-            if pass.schedstat { Kept::ByPath } else { keep(pass.root, &path("stat"), pass.budget).ok()? };
+        let stat_file = if pass.schedstat {
+            CachedFd::ByPath
+        } else {
+            keep(pass.root, &path("stat"), pass.budget).ok()?
+        };
         let place = pass.places.read(&path("cgroup"));
         Some(Self {
             id: TaskId { tgid, tid, start_time: stat.start_time },
@@ -237,8 +240,8 @@ impl Thread {
     }
 
     fn release(&self, budget: &mut Budget) {
-        budget.left += u64::from(matches!(self.schedstat, Kept::Open(_)));
-        budget.left += u64::from(matches!(self.stat, Kept::Open(_)));
+        budget.left += u64::from(matches!(self.schedstat, CachedFd::Open(_)));
+        budget.left += u64::from(matches!(self.stat, CachedFd::Open(_)));
     }
 
     fn path(&self, root: &Root, name: &str) -> PathBuf {
@@ -248,10 +251,10 @@ impl Thread {
     /// Whether the number still means this task: by descriptor, else by start time.
     pub(crate) fn still_there(&self, pass: &mut Pass<'_>) -> bool {
         match (&self.schedstat, &self.stat) {
-            (Kept::Open(fd), _) | (_, Kept::Open(fd)) => {
+            (CachedFd::Open(fd), _) | (_, CachedFd::Open(fd)) => {
                 rustix::io::pread(fd, &mut *pass.buffer, 0).is_ok_and(|len| len > 0)
             }
-            (Kept::ByPath, Kept::ByPath) => {
+            (CachedFd::ByPath, CachedFd::ByPath) => {
                 let text = pass.root.read_path(&self.path(pass.root, "stat"));
                 let stat = text.ok().and_then(|text| pid_stat::parse(&text).ok());
                 stat.is_some_and(|stat| stat.start_time == self.id.start_time)
@@ -275,7 +278,7 @@ impl Thread {
     }
 
     fn read_schedstat(&self, pass: &mut Pass<'_>) -> Counters {
-        let kept_open = matches!(self.schedstat, Kept::Open(_));
+        let kept_open = matches!(self.schedstat, CachedFd::Open(_));
         let root = pass.root;
         let Some(len) = pass.read_kept(&self.schedstat, || self.path(root, "schedstat")) else {
             return Counters::Gone;
@@ -311,7 +314,7 @@ impl Thread {
 
     fn refresh(&mut self, pass: &mut Pass<'_>, young: bool) {
         let root = pass.root;
-        if matches!(self.stat, Kept::ByPath)
+        if matches!(self.stat, CachedFd::ByPath)
             && root.is_live()
             && !young
             && let Ok(kept) = keep(root, &self.path(root, "stat"), pass.budget)

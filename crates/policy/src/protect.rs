@@ -17,7 +17,7 @@ const FEW: f64 = 1.0;
 
 /// Who is protected, and how far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Protection {
+pub struct LatencyTarget {
     /// The scope as stated: its name in messages.
     pub name: String,
     /// Bound on the 99th percentile of its waits, ns; `None`: what the host as found has.
@@ -31,7 +31,7 @@ pub fn p99_ns(windows: &[Histogram]) -> Option<u64> {
     pool.quantile(0.99)
 }
 
-impl Protection {
+impl LatencyTarget {
     /// The protection, if these waits do not show that it is kept. Who never waits loses nothing.
     pub fn doubt(&self, tail: &Tail, share: f64, enough: f64) -> Option<Doubt> {
         let (before, after, proved) = tail.doubt(share, enough, FEW)?;

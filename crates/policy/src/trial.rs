@@ -25,7 +25,7 @@ use evenkeel_base::Histogram;
 use evenkeel_base::stats::{self, estimate};
 
 use crate::guard::{Doubt, GuardLimits, Tail};
-use crate::protect::Protection;
+use crate::protect::LatencyTarget;
 use crate::window::Summary;
 use confirm::Confirmation;
 pub use objective::Objective;
@@ -126,7 +126,7 @@ pub struct Trial {
     objective: Objective,
     /// Windows at the beginning of candidate 0 that no change came before.
     lead: usize,
-    protections: Vec<Protection>,
+    protections: Vec<LatencyTarget>,
     /// The candidate that is the host as found.
     default: usize,
     /// What the user allowed by name.
@@ -185,7 +185,7 @@ impl Trial {
     /// Nobody named here may come to wait too long. `default` is the candidate that is the host as found: what waits are
     /// held against, and what is gone back to where the present state breaks a protection.
     #[must_use]
-    pub fn protecting(mut self, protections: Vec<Protection>, default: usize) -> Self {
+    pub fn protecting(mut self, protections: Vec<LatencyTarget>, default: usize) -> Self {
         self.default = default.min(self.entries.len().saturating_sub(1));
         for entry in &mut self.entries {
             entry.protected = vec![Vec::new(); protections.len()];
@@ -456,7 +456,7 @@ impl Trial {
             return Vec::new();
         }
         let guard = &self.rules.guard;
-        let doubt = |(index, protection): (usize, &Protection)| {
+        let doubt = |(index, protection): (usize, &LatencyTarget)| {
             let tail = self.tail(index, candidate, fresh_from);
             protection.doubt(&tail, guard.tail_share, 1.0 / guard.alpha)
         };

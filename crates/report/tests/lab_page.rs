@@ -168,7 +168,7 @@ fn mixed() -> Record {
     record("mixed", lists.iter().flat_map(|(l, u)| (0..5).map(|n| (*l, race(u, 12, n)))).collect())
 }
 
-/// A job under limits, on a host that punishes bursts.
+/// A job under limits, on a host that throttles bursts.
 fn limits() -> Record {
     let rule = serde_json::from_value(serde_json::json!({
         "rule": "penalty", "free": 0.33, "burst_s": 10.0, "stolen": 0.97, "penalty_s": 167.0

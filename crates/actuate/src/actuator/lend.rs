@@ -11,7 +11,7 @@ use crate::value::{original_of, same};
 
 /// A task whose affinity may be changed for an instant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lent {
+pub struct TemporaryPin {
     /// Who.
     pub id: TaskId,
     /// The affinity as it reads now.
@@ -34,7 +34,7 @@ pub enum Moved {
 /// Attempts to take a pin off.
 const ATTEMPTS: u32 = 3;
 
-impl Lent {
+impl TemporaryPin {
     /// Moves a task that waits to another CPU, at once: pins it there and takes the pin off. There is no other way to move a
     /// task of the fair class. A task that runs is moved, too, which interrupts it: the caller sees to it that it waits.
     pub fn move_to(&self, cpu: u32) -> Moved {
@@ -53,21 +53,21 @@ impl Lent {
 
 impl<K: Kernel> Actuator<K> {
     /// Writes to the journal that each of these tasks may be found on a single one of its CPUs, should this process be
-    /// killed, and what it is to have then. From then on the caller may call [`Lent::move_to`], from any thread.
+    /// killed, and what it is to have then. From then on the caller may call [`TemporaryPin::move_to`], from any thread.
     ///
     /// Left out are tasks that are gone or may not be touched, and those whose affinity somebody has changed since it was
     /// first seen.
     ///
     /// # Errors
     /// The journal cannot be written: then nobody may be moved.
-    pub fn lend(&mut self, tasks: &[TaskId], cpus: &CpuSet) -> Result<Vec<Lent>, KernelError> {
+    pub fn lend(&mut self, tasks: &[TaskId], cpus: &CpuSet) -> Result<Vec<TemporaryPin>, KernelError> {
         let mut lent = Vec::new();
         let mut lines = Vec::new();
         for &id in tasks {
             let Ok((index, present)) = self.lendable(id) else { continue };
             let Setting::Affinity(original) = self.entries[index].original.clone() else { continue };
             lines.push((index, present.intersection(cpus)));
-            lent.push(Lent { id, present, original });
+            lent.push(TemporaryPin { id, present, original });
         }
         self.ledger.lend(&mut self.entries, &lines)?;
         self.ledger.compact_if_grown(&self.entries);

@@ -49,15 +49,15 @@ pub(crate) struct ScopeGovernor {
 struct AtWork {
     auto: Auto,
     group: Group,
-    told: Told,
+    told: LastReported,
 }
 
 /// What people were told last: onsets, which verdict, whether the rule is known.
-type Told = (usize, std::mem::Discriminant<Verdict>, bool);
+type LastReported = (usize, std::mem::Discriminant<Verdict>, bool);
 
-fn told(auto: &Auto) -> Told {
+fn told(auto: &Auto) -> LastReported {
     let verdict = auto.verdict();
-    let known = matches!(verdict, Verdict::Punished { edge: Some(_), .. });
+    let known = matches!(verdict, Verdict::Throttled { threshold: Some(_), .. });
     (auto.sums().0, std::mem::discriminant(&verdict), known)
 }
 
@@ -81,7 +81,7 @@ impl Group {
         Change {
             target: Target::Group(self.target.clone()),
             to: Setting::Quota(*quota),
-            why: "above it CPU is stolen as a punishment".to_owned(),
+            why: "above it CPU is stolen to throttle it".to_owned(),
         }
     }
 

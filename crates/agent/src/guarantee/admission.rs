@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use evenkeel_base::{CpuSet, Observation};
 use evenkeel_policy::guarantee::Admission;
-use evenkeel_policy::guarantee::admit::{Ask, Supply};
+use evenkeel_policy::guarantee::admit::{AdmissionRequest, Supply};
 
 use super::keeper::Keeper;
 use super::solver::left_for;
@@ -16,41 +16,44 @@ const NEWEST: f64 = 0.5;
 impl Keeper {
     /// The promise of each task: the first whose scope it matches. Updates what tasks would use.
     pub(super) fn match_tasks(&mut self, observation: &Observation, now: Instant) -> Vec<Option<usize>> {
-        let mut counts = vec![0u32; self.wards.len()];
+        let mut counts = vec![0u32; self.guarantees.len()];
         let mut seen = BTreeMap::new();
         let owner: Vec<Option<usize>> = observation
             .tasks
             .iter()
             .map(|task| {
-                let ward = self.wards.iter().position(|ward| self.is_about(ward, task, observation))?;
-                counts[ward] += 1;
-                seen.insert(task.id, ward);
+                let guarantee = self
+                    .guarantees
+                    .iter()
+                    .position(|guarantee| self.is_about(guarantee, task, observation))?;
+                counts[guarantee] += 1;
+                seen.insert(task.id, guarantee);
                 let pct = (task.cpu_pct + task.wait_pct.unwrap_or(0.0)).min(100.0);
                 let demand = self.demand.entry(task.id).or_insert(pct);
                 *demand += NEWEST * (pct - *demand);
-                Some(ward)
+                Some(guarantee)
             })
             .collect();
-        for (id, ward) in &seen {
-            if !self.seen.is_empty() && !self.seen.contains_key(id) && self.wards[*ward].tasks > 0 {
-                self.born.insert(*ward, now);
+        for (id, guarantee) in &seen {
+            if !self.seen.is_empty() && !self.seen.contains_key(id) && self.guarantees[*guarantee].tasks > 0 {
+                self.born.insert(*guarantee, now);
             }
         }
         self.demand.retain(|id, _| seen.contains_key(id));
         self.seen = seen;
-        for (ward, count) in self.wards.iter_mut().zip(counts) {
-            if count == 0 && (ward.tasks > 0 || ward.lever.is_empty()) {
-                if ward.tasks > 0 || self.told.insert(format!("waiting {}", ward.goal.name)) {
+        for (guarantee, count) in self.guarantees.iter_mut().zip(counts) {
+            if count == 0 && (guarantee.tasks > 0 || guarantee.lever.is_empty()) {
+                if guarantee.tasks > 0 || self.told.insert(format!("waiting {}", guarantee.goal.name)) {
                     let note = format!(
                         "guarantee {}: no task matches its scope; it stands for when one does",
-                        ward.goal.name
+                        guarantee.goal.name
                     );
                     self.notes.push(note);
                 }
-                ward.forget();
+                guarantee.forget();
             }
-            ward.tasks = count;
-            ward.pct = ward.goal.promise.cpu.map(|amount| amount.pct(observation.host.cpus));
+            guarantee.tasks = count;
+            guarantee.pct = guarantee.goal.promise.cpu.map(|amount| amount.pct(observation.host.cpus));
         }
         owner
     }
@@ -77,21 +80,22 @@ impl Keeper {
         cpus: &[CpuSet],
         supply: &Supply,
     ) {
-        let mut sets = vec![CpuSet::new(); self.wards.len()];
+        let mut sets = vec![CpuSet::new(); self.guarantees.len()];
         for (owner, cpus) in owner.iter().zip(cpus) {
-            if let Some(ward) = owner {
-                sets[*ward] = sets[*ward].union(cpus);
+            if let Some(guarantee) = owner {
+                sets[*guarantee] = sets[*guarantee].union(cpus);
             }
         }
-        let asking: Vec<usize> = (0..self.wards.len()).filter(|&i| self.wards[i].pct.is_some()).collect();
-        let asks: Vec<Ask> = asking
+        let asking: Vec<usize> =
+            (0..self.guarantees.len()).filter(|&i| self.guarantees[i].pct.is_some()).collect();
+        let asks: Vec<AdmissionRequest> = asking
             .iter()
-            .map(|&i| Ask {
-                name: self.wards[i].goal.name.clone(),
-                pct: self.wards[i].pct.unwrap_or(0.0),
+            .map(|&i| AdmissionRequest {
+                name: self.guarantees[i].goal.name.clone(),
+                pct: self.guarantees[i].pct.unwrap_or(0.0),
                 // One who waits for its tasks may come anywhere.
                 cpus: if sets[i].is_empty() { observation.topology.online.clone() } else { sets[i].clone() },
-                priority: self.wards[i].goal.promise.priority,
+                priority: self.guarantees[i].goal.promise.priority,
             })
             .collect();
         let answers = self.admissions.decide(&asks, supply, &|admitted, ask, promisable| {
@@ -99,18 +103,18 @@ impl Keeper {
         });
         for ((&index, ask), answer) in asking.iter().zip(&asks).zip(&answers) {
             let refusal = answer.refusal(ask);
-            let ward = &mut self.wards[index];
+            let guarantee = &mut self.guarantees[index];
             if let Some(refusal) = &refusal
-                && ward.refusal.is_none()
+                && guarantee.refusal.is_none()
             {
                 let evicted =
                     matches!(answer, Admission::Refused { gives_way_to, .. } if !gives_way_to.is_empty());
                 let what = if evicted { "evicted" } else { "refused" };
-                self.notes.push(format!("guarantee {}: {what}: it {refusal}", ward.goal.name));
-            } else if refusal.is_none() && ward.refusal.is_some() {
-                self.notes.push(format!("guarantee {}: restored: it fits now", ward.goal.name));
+                self.notes.push(format!("guarantee {}: {what}: it {refusal}", guarantee.goal.name));
+            } else if refusal.is_none() && guarantee.refusal.is_some() {
+                self.notes.push(format!("guarantee {}: restored: it fits now", guarantee.goal.name));
             }
-            ward.refusal = refusal;
+            guarantee.refusal = refusal;
         }
     }
 }

@@ -9,10 +9,10 @@ use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Change, Knob, Observation, Target, TaskId, TaskView};
 use evenkeel_policy::guarantee::Admissions;
-use evenkeel_policy::guarantee::control::Debt;
+use evenkeel_policy::guarantee::control::Lag;
 use evenkeel_policy::guarantee::nice::Dither;
 use evenkeel_policy::guarantee::rate::Allowed;
-use evenkeel_policy::guarantee::tree::Bearer;
+use evenkeel_policy::guarantee::tree::SchedEntity;
 use evenkeel_store::PromiseTime;
 
 use super::counters::Counters;
@@ -20,7 +20,7 @@ use super::labels::is_labelled;
 use super::latency::Meters;
 use super::layout::{Layout, OutsideCost};
 use super::pins::Pins;
-use super::ward::Ward;
+use super::state::GuaranteeState;
 use super::{Guarantees, Source};
 use crate::scope::Scope;
 
@@ -40,7 +40,7 @@ pub(crate) struct Keeper {
     pub(super) config: Guarantees,
     /// Of the run: labels count only within it.
     pub(super) scope: Scope,
-    pub(super) wards: Vec<Ward>,
+    pub(super) guarantees: Vec<GuaranteeState>,
     pub(super) told: BTreeSet<String>,
     pub(super) known: BTreeMap<u32, f64>,
     pub(super) demand: HashMap<TaskId, f64>,
@@ -53,7 +53,7 @@ pub(crate) struct Keeper {
     pub(super) scales: HashMap<String, f64>,
     pub(super) counters: Counters,
     pub(super) meters: Meters,
-    pub(super) debts: HashMap<Target, Debt>,
+    pub(super) debts: HashMap<Target, Lag>,
     pub(super) dithers: HashMap<TaskId, Dither>,
     pub(super) in_force: BTreeMap<(Target, Knob), InForce>,
     pub(super) ticked: Option<Instant>,
@@ -65,14 +65,19 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub fn new(config: Guarantees, scope: Scope) -> Self {
-        let wards = config.goals.iter().cloned().map(Ward::new).collect();
-        Self { config, scope, wards, ..Self::default() }
+        let guarantees = config.goals.iter().cloned().map(GuaranteeState::new).collect();
+        Self { config, scope, guarantees, ..Self::default() }
     }
 
     /// Whether a promise is about a task. What a label says counts within the scope only.
-    pub(super) fn is_about(&self, ward: &Ward, task: &TaskView, observation: &Observation) -> bool {
-        ward.goal.scope.has(task, observation)
-            && (ward.goal.source == Source::Config || self.scope.has(task, observation))
+    pub(super) fn is_about(
+        &self,
+        guarantee: &GuaranteeState,
+        task: &TaskView,
+        observation: &Observation,
+    ) -> bool {
+        guarantee.goal.scope.has(task, observation)
+            && (guarantee.goal.source == Source::Config || self.scope.has(task, observation))
     }
 
     /// Whether a property is in force for a promise.
@@ -86,7 +91,7 @@ impl Keeper {
 
     /// Whether anything is promised, here or by a label.
     pub fn is_needed(&self, observation: &Observation) -> bool {
-        !self.wards.is_empty()
+        !self.guarantees.is_empty()
             || (self.config.labels.is_some()
                 && (observation.containers.iter().any(|c| is_labelled(&c.labels))
                     || observation.pods.iter().any(|p| is_labelled(&p.annotations))))
@@ -103,7 +108,7 @@ impl Keeper {
         let mut groups = BTreeSet::new();
         let mut wanted = BTreeSet::new();
         for task in &observation.tasks {
-            if self.wards.iter().any(|ward| self.is_about(ward, task, observation)) {
+            if self.guarantees.iter().any(|guarantee| self.is_about(guarantee, task, observation)) {
                 wanted.insert(task.id);
                 let mut at = task.group;
                 while let Some(group) = at {
@@ -153,7 +158,7 @@ impl Keeper {
 
     pub fn statuses(&self) -> Vec<GuaranteeStatus> {
         let allowed = Allowed { task_slice: self.config.task_slice, realtime: self.config.realtime };
-        self.wards.iter().map(|ward| ward.status(allowed)).collect()
+        self.guarantees.iter().map(|guarantee| guarantee.status(allowed)).collect()
     }
 
     /// Broken time to be written, now and then.
@@ -163,15 +168,15 @@ impl Keeper {
             return Vec::new();
         }
         self.written = Some(now);
-        self.wards.iter_mut().filter_map(|w| Some((w.goal.name.clone(), w.take_time()?))).collect()
+        self.guarantees.iter_mut().filter_map(|w| Some((w.goal.name.clone(), w.take_time()?))).collect()
     }
 
     pub fn unwritten_broken_s(&self, name: &str) -> f64 {
-        self.wards.iter().filter(|w| w.goal.name == name).map(|w| w.unwritten().broken_s).sum()
+        self.guarantees.iter().filter(|w| w.goal.name == name).map(|w| w.unwritten().broken_s).sum()
     }
 
     pub fn broken_s(&self, name: &str) -> f64 {
-        self.wards.iter().filter(|w| w.goal.name == name).map(|w| w.total().broken_s).sum()
+        self.guarantees.iter().filter(|w| w.goal.name == name).map(|w| w.total().broken_s).sum()
     }
 
     /// Notes what could not be set of what is in force for promises.
@@ -197,9 +202,9 @@ impl Keeper {
                 Target::Net(knob) => knob.to_string(),
             };
             let problem = format!("{} of {name} could not be set: {why}", outcome.knob.name());
-            for ward in self.concerned(&outcome.target) {
-                if let Some(ward) = self.wards.get_mut(ward) {
-                    ward.problem = Some(problem.clone());
+            for guarantee in self.concerned(&outcome.target) {
+                if let Some(guarantee) = self.guarantees.get_mut(guarantee) {
+                    guarantee.problem = Some(problem.clone());
                 }
             }
             if self.told.insert(problem.clone()) {
@@ -208,14 +213,14 @@ impl Keeper {
         }
     }
 
-    /// Promises that a bearer carries.
+    /// Promises that a entity carries.
     fn concerned(&self, target: &Target) -> BTreeSet<usize> {
-        let bearers =
-            self.layout.held.iter().filter(|(_, held)| held.target == *target).map(|(bearer, _)| *bearer);
-        let bearers: Vec<Bearer> = bearers.collect();
-        let children = self.layout.contests.iter().flat_map(|contest| &contest.children);
+        let entities =
+            self.layout.held.iter().filter(|(_, held)| held.target == *target).map(|(entity, _)| *entity);
+        let entities: Vec<SchedEntity> = entities.collect();
+        let children = self.layout.contests.iter().flat_map(|siblings| &siblings.children);
         let carriers =
-            children.filter(|child| bearers.contains(&child.bearer)).flat_map(|child| &child.carriers);
+            children.filter(|child| entities.contains(&child.entity)).flat_map(|child| &child.carriers);
         carriers.map(|&index| self.layout.carriers[index].owner).collect()
     }
 }

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_base::Observation;
-use evenkeel_policy::guarantee::{Amount, Promise};
+use evenkeel_policy::guarantee::{CpuAmount, Reservation};
 
 use super::keeper::Keeper;
-use super::ward::Ward;
-use super::{CPU_LABEL, Goal, Source, WAIT_LABEL};
+use super::state::GuaranteeState;
+use super::{CPU_LABEL, Guarantee, Source, WAIT_LABEL};
 use crate::scope::Scope;
 use crate::trusted::Trusted;
 
@@ -20,16 +20,16 @@ pub struct LabelRules {
     /// Whose count.
     pub trusted: Trusted,
     /// Most that one of them may promise.
-    pub max: Amount,
+    pub max: CpuAmount,
     /// Most that all of them may promise together.
-    pub total: Option<Amount>,
+    pub total: Option<CpuAmount>,
     /// Shortest wait that may be promised, nanoseconds; none may without it.
     pub wait_p99_ns: Option<u64>,
 }
 
 impl LabelRules {
     /// Whether so much may be promised, with what others were promised already; percent of one CPU.
-    fn amount(&self, promise: &Promise, cpus: u32, before_pct: f64) -> Result<f64, String> {
+    fn amount(&self, promise: &Reservation, cpus: u32, before_pct: f64) -> Result<f64, String> {
         let pct = promise.cpu.map_or(0.0, |amount| amount.pct(cpus));
         if pct > self.max.pct(cpus) {
             return Err(format!("[labels] allows {} at most", self.max));
@@ -49,7 +49,7 @@ impl LabelRules {
 
 /// A label found, before it is known whether it counts.
 struct Found<'a> {
-    goal: Goal,
+    goal: Guarantee,
     labels: &'a [(String, String)],
     allowed: Result<(), String>,
 }
@@ -64,7 +64,7 @@ impl Keeper {
             .filter(|found| !self.config.goals.iter().any(|goal| goal.name == found.goal.name))
             .collect();
         all.sort_by(|a, b| a.goal.name.cmp(&b.goal.name));
-        let mut counted: BTreeMap<String, Goal> = BTreeMap::new();
+        let mut counted: BTreeMap<String, Guarantee> = BTreeMap::new();
         let mut sum_pct = 0.0;
         for found in all {
             let cpus = observation.host.cpus;
@@ -75,7 +75,7 @@ impl Keeper {
             let name = found.goal.name.clone();
             match checked {
                 Ok(promise) => {
-                    counted.insert(name, Goal { promise, ..found.goal });
+                    counted.insert(name, Guarantee { promise, ..found.goal });
                 }
                 Err(why) => {
                     let note = format!(
@@ -89,14 +89,15 @@ impl Keeper {
             }
         }
         // What is gone is forgotten.
-        let same = |a: &Goal, b: &Goal| a.promise == b.promise && a.scope.texts() == b.scope.texts();
-        self.wards.retain(|ward| {
-            ward.goal.source == Source::Config
-                || counted.get(&ward.goal.name).is_some_and(|goal| same(goal, &ward.goal))
+        let same =
+            |a: &Guarantee, b: &Guarantee| a.promise == b.promise && a.scope.texts() == b.scope.texts();
+        self.guarantees.retain(|guarantee| {
+            guarantee.goal.source == Source::Config
+                || counted.get(&guarantee.goal.name).is_some_and(|goal| same(goal, &guarantee.goal))
         });
         for (name, goal) in &counted {
-            if !self.wards.iter().any(|ward| ward.goal.name == *name) {
-                self.wards.push(Ward::new(goal.clone()));
+            if !self.guarantees.iter().any(|guarantee| guarantee.goal.name == *name) {
+                self.guarantees.push(GuaranteeState::new(goal.clone()));
             }
         }
     }
@@ -110,7 +111,12 @@ fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observa
     let mine = || observation.tasks.iter().filter(|task| scope.has(task, observation));
     let containers: BTreeSet<u32> = mine().filter_map(|task| task.container).collect();
     let pods: BTreeSet<u32> = mine().filter_map(|task| task.pod).collect();
-    let goal = |name: String, scope: Scope, source| Goal { name, scope, promise: Promise::default(), source };
+    let goal = |name: String, scope: Scope, source| Guarantee {
+        name,
+        scope,
+        promise: Reservation::default(),
+        source,
+    };
     let mut all = Vec::new();
     for container in containers.iter().filter_map(|at| observation.containers.get(*at as usize)) {
         if is_labelled(&container.labels) {
@@ -140,7 +146,7 @@ pub(super) fn is_labelled(labels: &[(String, String)]) -> bool {
 }
 
 /// The promise that labels make.
-fn promise_of(labels: &[(String, String)]) -> Result<Promise, String> {
+fn promise_of(labels: &[(String, String)]) -> Result<Reservation, String> {
     let value = |name: &str| labels.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let cpu = value(CPU_LABEL)
         .map(|text| text.parse().map_err(|error| format!("{CPU_LABEL}: {error}")))
@@ -148,7 +154,7 @@ fn promise_of(labels: &[(String, String)]) -> Result<Promise, String> {
     let wait_p99_ns = value(WAIT_LABEL)
         .map(|text| wait_ns(text).map_err(|error| format!("{WAIT_LABEL}: {error}")))
         .transpose()?;
-    Ok(Promise { cpu, wait_p99_ns, ..Promise::default() })
+    Ok(Reservation { cpu, wait_p99_ns, ..Reservation::default() })
 }
 
 /// Reads a promised wait such as `2ms`, nanoseconds.

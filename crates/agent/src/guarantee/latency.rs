@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_base::{Observation, TaskView};
 
 use super::keeper::Keeper;
-use super::ward::{Waits, Ward};
-use crate::meter::Meter;
+use super::state::{GuaranteeState, Waits};
+use crate::runqlat_probe::RunqLatProbe;
 
 /// Promises whose waits are counted one by one: each has programs of its own in the kernel.
 const MOST: usize = 8;
 
 /// What counts the waits of each promise of short waits, by its name.
-pub(super) type Meters = BTreeMap<String, Meter>;
+pub(super) type Meters = BTreeMap<String, RunqLatProbe>;
 
-fn note(name: &str, meter: &Meter) -> Option<String> {
+fn note(name: &str, meter: &RunqLatProbe) -> Option<String> {
     Some(format!("guarantee {name}: its waits are {}", meter.caveat()?))
 }
 
@@ -23,17 +23,18 @@ impl Keeper {
     /// all where programs in the kernel cannot be had, keep the estimate from counters.
     pub fn count_waits(&mut self, observation: &Observation) {
         let promised = |name: &String| {
-            self.wards.iter().any(|w| w.goal.name == *name && w.goal.promise.wait_p99_ns.is_some())
+            self.guarantees.iter().any(|w| w.goal.name == *name && w.goal.promise.wait_p99_ns.is_some())
         };
         self.meters.retain(|name, _| promised(name));
-        let promising = |(_, ward): &(usize, &mut Ward)| ward.goal.promise.wait_p99_ns.is_some();
-        for (index, ward) in self.wards.iter_mut().enumerate().filter(promising) {
-            let name = &ward.goal.name;
+        let promising =
+            |(_, guarantee): &(usize, &mut GuaranteeState)| guarantee.goal.promise.wait_p99_ns.is_some();
+        for (index, guarantee) in self.guarantees.iter_mut().enumerate().filter(promising) {
+            let name = &guarantee.goal.name;
             if !self.meters.contains_key(name) {
                 if self.meters.len() == MOST {
                     continue;
                 }
-                let meter = Meter::start();
+                let meter = RunqLatProbe::start();
                 self.notes.extend(note(name, &meter));
                 self.meters.insert(name.clone(), meter);
             }
@@ -47,13 +48,13 @@ impl Keeper {
             if meter.problem().is_some() || !whole {
                 // Processes are counted as a whole: for a part of their threads, what counters say of each tick is all there
                 // is.
-                if !ward.waits.is_estimated() {
-                    ward.waits = Waits::default();
+                if !guarantee.waits.is_estimated() {
+                    guarantee.waits = Waits::default();
                 }
                 continue;
             }
             if let Some(waits) = meter.take() {
-                ward.waits.add_exact(observation.interval_s, waits);
+                guarantee.waits.add_exact(observation.interval_s, waits);
             }
             meter.follow(observation.tasks.iter().filter(owned));
             self.notes.extend(note(name, meter));

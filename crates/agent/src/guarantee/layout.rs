@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use evenkeel_base::{
     CpuSet, GroupRef, GroupView, Observation, SchedAttr, SchedPolicy, Target, TaskId, TaskView,
 };
-use evenkeel_policy::guarantee::tree::{self, Bearer, Carrier, Contest};
+use evenkeel_policy::guarantee::tree::{self, EntityShare, SchedEntity, Siblings};
 
 use super::Originals;
 
-/// What a bearer is on the host.
+/// What a entity is on the host.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct EntityFacts {
     pub target: Target,
     /// A task's attributes as found.
     pub sched: Option<SchedAttr>,
@@ -68,21 +68,21 @@ pub struct OutsideCost {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Layout {
-    /// Promise of each promised task.
+    /// Reservation of each promised task.
     pub owner: BTreeMap<TaskId, usize>,
     /// Attributes of promised tasks as found, where they may be changed.
     pub sched: BTreeMap<TaskId, SchedAttr>,
     /// Unpromised tasks that share a cgroup with promised ones: their nice values must stand still.
     pub mates: BTreeSet<TaskId>,
-    pub carriers: Vec<Carrier>,
+    pub carriers: Vec<EntityShare>,
     /// Tasks of each carrier.
     pub members: Vec<Vec<TaskId>>,
-    pub contests: Vec<Contest>,
-    /// Slack of each contest, percent of one CPU.
+    pub contests: Vec<Siblings>,
+    /// Slack of each siblings, percent of one CPU.
     pub slack: Vec<f64>,
-    /// Load weight for one point in each contest.
+    /// Load weight for one point in each siblings.
     pub per_point: BTreeMap<Option<u32>, f64>,
-    pub held: HashMap<Bearer, Held>,
+    pub held: HashMap<SchedEntity, EntityFacts>,
     /// A weight reached its largest value.
     pub limited: bool,
     /// What it costs whom outside the scope.
@@ -90,11 +90,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// What a contest has at most: its promises, and what they leave.
-    pub fn capacity(&self, contest: &Contest) -> f64 {
-        let at = self.contests.iter().position(|c| c.node == contest.node);
+    /// What a siblings has at most: its promises, and what they leave.
+    pub fn capacity(&self, siblings: &Siblings) -> f64 {
+        let at = self.contests.iter().position(|c| c.node == siblings.node);
         let slack = at.and_then(|at| self.slack.get(at)).copied().unwrap_or(0.0);
-        slack + contest.children.iter().map(|child| child.points).sum::<f64>()
+        slack + siblings.children.iter().map(|child| child.points).sum::<f64>()
     }
 }
 
@@ -127,19 +127,17 @@ pub fn is_owned(path: &str) -> bool {
     docker || [".service", ".scope", ".slice"].iter().any(|kind| last.ends_with(kind))
 }
 
-/// The load weight of a bearer before anything was changed.
-pub fn found(observation: &Observation, bearer: Bearer, originals: &Originals) -> f64 {
+/// The load weight of a entity before anything was changed.
+pub fn found(observation: &Observation, entity: SchedEntity, originals: &Originals) -> f64 {
     const DEFAULT: f64 = 1024.0;
-    match bearer {
-        Bearer::Group(index) => {
-            observation.groups.get(index as usize).map_or(DEFAULT, |group| {
-                match originals.weights.get(&group.path) {
-                    Some(raw) => tree::load_weight(group, *raw),
-                    None => group.load_weight.map_or(DEFAULT, |weight| weight as f64),
-                }
-            })
-        }
-        Bearer::Task(index) => {
+    match entity {
+        SchedEntity::Group(index) => observation.groups.get(index as usize).map_or(DEFAULT, |group| {
+            match originals.weights.get(&group.path) {
+                Some(raw) => tree::load_weight(group, *raw),
+                None => group.load_weight.map_or(DEFAULT, |weight| weight as f64),
+            }
+        }),
+        SchedEntity::Task(index) => {
             let task = observation.tasks.get(index);
             let sched = task.and_then(|task| originals.sched.get(&task.id).copied().or(task.sched));
             sched.map_or(DEFAULT, |attr| f64::from(attr.nice.weight()))
@@ -148,16 +146,21 @@ pub fn found(observation: &Observation, bearer: Bearer, originals: &Originals) -
 }
 
 /// What carries the promises, and who it belongs to on the host.
-pub fn held(observation: &Observation, bearer: Bearer, originals: &Originals, role: Role) -> Option<Held> {
-    let found = found(observation, bearer, originals);
-    let heaviest = tree::heaviest(observation, bearer);
-    match bearer {
-        Bearer::Group(index) => {
+pub fn held(
+    observation: &Observation,
+    entity: SchedEntity,
+    originals: &Originals,
+    role: Role,
+) -> Option<EntityFacts> {
+    let found = found(observation, entity, originals);
+    let heaviest = tree::heaviest(observation, entity);
+    match entity {
+        SchedEntity::Group(index) => {
             let group = observation.groups.get(index as usize)?;
             // The root group and one whose weight is unknown cannot be changed.
             group.raw_weight?;
             group.parent?;
-            Some(Held {
+            Some(EntityFacts {
                 target: Target::Group(GroupRef { path: group.path.clone(), v2: group.v2 }),
                 sched: None,
                 group: Some(group.clone()),
@@ -169,7 +172,7 @@ pub fn held(observation: &Observation, bearer: Bearer, originals: &Originals, ro
                 role,
             })
         }
-        Bearer::Task(index) => {
+        SchedEntity::Task(index) => {
             let task = observation.tasks.get(index)?;
             let mut sched = originals.sched.get(&task.id).copied().or(task.sched)?;
             if !sched.policy.is_fair() {
@@ -179,7 +182,7 @@ pub fn held(observation: &Observation, bearer: Bearer, originals: &Originals, ro
                 // Its weight of 3 cannot carry anything.
                 sched.policy = SchedPolicy::Other;
             }
-            Some(Held {
+            Some(EntityFacts {
                 target: Target::Task(task.id),
                 sched: Some(sched),
                 group: None,

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, GroupRef, Knob, Observation, Setting, Target, TaskId};
 use evenkeel_policy::guarantee::pack::Item;
-use evenkeel_policy::guarantee::tree::{self, Bearer, Ground, Reach};
+use evenkeel_policy::guarantee::tree::{self, Ground, Reach, SchedEntity};
 
 use super::keeper::Keeper;
 use super::layout::{self, Layout, OutsideCost, Role};
 use super::pins::{Pinnable, Signs};
-use super::ward::Ward;
+use super::state::GuaranteeState;
 use super::{Originals, Source};
 use crate::bounds::Bounds;
 
@@ -50,14 +50,15 @@ impl Keeper {
             .iter()
             .zip(&owner)
             .map(|(task, owner)| {
-                let ward = (*owner)?;
-                let carries = self.wards[ward].refusal.is_none()
-                    && self.wards[ward].pct.is_some()
+                let guarantee = (*owner)?;
+                let carries = self.guarantees[guarantee].refusal.is_none()
+                    && self.guarantees[guarantee].pct.is_some()
                     && layout::may_carry(task, originals);
-                carries.then_some(ward)
+                carries.then_some(guarantee)
             })
             .collect();
-        let promised: Vec<f64> = self.wards.iter().map(|ward| ward.pct.unwrap_or(0.0)).collect();
+        let promised: Vec<f64> =
+            self.guarantees.iter().map(|guarantee| guarantee.pct.unwrap_or(0.0)).collect();
         let wants: Vec<f64> =
             observation.tasks.iter().map(|task| self.demand.get(&task.id).copied().unwrap_or(0.0)).collect();
         let demand = |index: usize| wants[index];
@@ -65,7 +66,7 @@ impl Keeper {
         let promisable = supply.promisable();
         self.pin(observation, &carriers, &cpus, &promisable, now);
         let pins = &self.pins;
-        let where_to = |carrier: &tree::Carrier| -> CpuSet {
+        let where_to = |carrier: &tree::EntityShare| -> CpuSet {
             let busy = carrier.tasks.iter().filter(|&&i| demand(i) >= BUSY_PCT || carrier.tasks.len() == 1);
             let sets = busy.map(|&i| match pins.cpu(observation.tasks[i].id) {
                 Some(cpu) => CpuSet::single(cpu),
@@ -87,30 +88,32 @@ impl Keeper {
             .filter_map(|(task, _)| task.group)
             .flat_map(|group| observation.path_to_root(group))
             .collect();
-        let wards = &self.wards;
+        let guarantees = &self.guarantees;
         let contests = tree::contests(
             observation,
             &carriers,
             &Ground {
-                found: &|bearer| layout::found(observation, bearer, originals),
+                found: &|entity| layout::found(observation, entity, originals),
                 reach: &reach,
-                raises: &|owner| wards.get(owner).is_some_and(|ward| ward.goal.source == Source::Config),
+                raises: &|owner| {
+                    guarantees.get(owner).is_some_and(|guarantee| guarantee.goal.source == Source::Config)
+                },
                 lends: &|group| reach(group) == Reach::Own && !promised_groups.contains(&group),
             },
         );
         let slack: Vec<f64> =
             contests.iter().map(|c| tree::slack_pct(c, &carriers, &carrier_cpus, &promisable)).collect();
-        let role = |bearer: Bearer| match bearer {
-            Bearer::Group(group) if reach(group) == Reach::Ancestor => Role::Ancestor,
+        let role = |entity: SchedEntity| match entity {
+            SchedEntity::Group(group) if reach(group) == Reach::Ancestor => Role::Ancestor,
             _ => Role::Carries,
         };
         let open = contests.iter().flat_map(|c| c.children.iter().filter(|child| !child.due.is_empty()));
-        let carrying = open.map(|child| (child.bearer, role(child.bearer)));
+        let carrying = open.map(|child| (child.entity, role(child.entity)));
         let lending = contests.iter().flat_map(|c| &c.lenders);
-        let lending = lending.map(|(group, _)| (Bearer::Group(*group), Role::Lends));
+        let lending = lending.map(|(group, _)| (SchedEntity::Group(*group), Role::Lends));
         let held = carrying
             .chain(lending)
-            .filter_map(|(bearer, role)| Some((bearer, layout::held(observation, bearer, originals, role)?)))
+            .filter_map(|(entity, role)| Some((entity, layout::held(observation, entity, originals, role)?)))
             .collect();
         let members: Vec<Vec<TaskId>> = carriers
             .iter()
@@ -118,9 +121,9 @@ impl Keeper {
             .collect();
         let mixed: BTreeSet<u32> = carriers
             .iter()
-            .filter_map(|carrier| match carrier.bearer {
-                Bearer::Task(index) => observation.tasks[index].group,
-                Bearer::Group(_) => None,
+            .filter_map(|carrier| match carrier.entity {
+                SchedEntity::Task(index) => observation.tasks[index].group,
+                SchedEntity::Group(_) => None,
             })
             .filter(|group| observation.groups.get(*group as usize).is_some_and(|g| g.parent.is_some()))
             .collect();
@@ -142,7 +145,7 @@ impl Keeper {
             .tasks
             .iter()
             .zip(&owner)
-            .filter_map(|(task, ward)| Some((task.id, (*ward)?)))
+            .filter_map(|(task, guarantee)| Some((task.id, (*guarantee)?)))
             .collect();
         self.layout = Layout {
             owner,
@@ -170,7 +173,7 @@ impl Keeper {
     fn pin(
         &mut self,
         observation: &Observation,
-        carriers: &[tree::Carrier],
+        carriers: &[tree::EntityShare],
         cpus: &[CpuSet],
         promisable: &[(u32, f64)],
         now: Instant,
@@ -198,19 +201,19 @@ impl Keeper {
         let part = floating / promisable.len().max(1) as f64;
         let supply: Vec<(u32, f64)> =
             promisable.iter().map(|(cpu, pct)| (*cpu, (pct - part).max(0.0))).collect();
-        let active = || self.wards.iter().filter(|ward| ward.is_active());
-        let waiting = active().filter_map(Ward::waited_pct).fold(0.0, f64::max);
+        let active = || self.guarantees.iter().filter(|guarantee| guarantee.is_active());
+        let waiting = active().filter_map(GuaranteeState::waited_pct).fold(0.0, f64::max);
         let idle = observation.host.per_cpu.iter().map(|cpu| 100.0 - cpu.busy_pct).fold(0.0, f64::max);
         let owing = self.debts.values().any(|debt| debt.points_s() > 4.0);
         let signs = Signs {
-            short: owing || active().any(|ward| ward.short_pct() >= SHORT_PCT),
+            short: owing || active().any(|guarantee| guarantee.short_pct() >= SHORT_PCT),
             calm: waiting < CALM_PCT,
             waste: idle >= WASTE_PCT && waiting >= WASTE_PCT,
         };
         self.pins.decide(now, &threads, &supply, signs);
     }
 
-    /// Settles the factor between points and weights of each contest: the last one while it is near enough.
+    /// Settles the factor between points and weights of each siblings: the last one while it is near enough.
     fn steady_scales(&mut self, observation: &Observation) {
         let layout = &self.layout;
         let name = |node: Option<u32>| {
@@ -218,8 +221,9 @@ impl Keeper {
         };
         let (scales, mut per_point) = (&mut self.scales, BTreeMap::new());
         let boost = vec![1.0; layout.carriers.len()];
-        let heaviest = |bearer: Bearer| layout.held.get(&bearer).map_or(f64::INFINITY, |held| held.heaviest);
-        let capacity = |contest: &tree::Contest| layout.capacity(contest);
+        let heaviest =
+            |entity: SchedEntity| layout.held.get(&entity).map_or(f64::INFINITY, |held| held.heaviest);
+        let capacity = |siblings: &tree::Siblings| layout.capacity(siblings);
         let solved = tree::solve(
             &heaviest,
             &layout.contests,
@@ -242,9 +246,9 @@ impl Keeper {
             .iter()
             .zip(&solved)
             .filter(|(_, solved)| solved.outside_pct.0 - solved.outside_pct.1 > WORTH_SAYING_PCT)
-            .map(|(contest, solved)| OutsideCost {
-                node: name(contest.node),
-                neighbours: contest.outside.iter().filter_map(path).collect(),
+            .map(|(siblings, solved)| OutsideCost {
+                node: name(siblings.node),
+                neighbours: siblings.outside.iter().filter_map(path).collect(),
                 before_pct: solved.outside_pct.0,
                 after_pct: solved.outside_pct.1,
             })
@@ -257,12 +261,12 @@ impl Keeper {
     }
 
     fn name_levers(&mut self) {
-        for index in 0..self.wards.len() {
+        for index in 0..self.guarantees.len() {
             let of: Vec<usize> =
                 (0..self.layout.carriers.len()).filter(|&c| self.layout.carriers[c].owner == index).collect();
             let mut names: Vec<String> = of
                 .iter()
-                .filter_map(|&c| Some(self.layout.held.get(&self.layout.carriers[c].bearer)?.name.clone()))
+                .filter_map(|&c| Some(self.layout.held.get(&self.layout.carriers[c].entity)?.name.clone()))
                 .collect();
             let more = names.len().saturating_sub(3);
             names.truncate(3);
@@ -275,23 +279,23 @@ impl Keeper {
             if pinned > 0 {
                 text += &format!("; {pinned} pinned");
             }
-            if self.wards[index].goal.promise.wait_p99_ns.is_some() {
+            if self.guarantees[index].goal.promise.wait_p99_ns.is_some() {
                 text += if text.is_empty() { "slice" } else { "; slice" };
             }
-            self.wards[index].lever = text;
+            self.guarantees[index].lever = text;
         }
     }
 
     /// Forgets settings for what is not promised any more. True when there were some.
     fn drop_unwanted(&mut self) -> bool {
         let carried: BTreeSet<&Target> = self.layout.held.values().map(|held| &held.target).collect();
-        let (owner, pins, wards) = (&self.layout.owner, &self.pins, &self.wards);
+        let (owner, pins, guarantees) = (&self.layout.owner, &self.pins, &self.guarantees);
         let before = self.in_force.len();
         self.in_force.retain(|(target, knob), _| match (target, knob) {
             (Target::Task(id), Knob::Affinity) => pins.cpu(*id).is_some(),
             (Target::Task(id), _) => {
                 carried.contains(target)
-                    || owner.get(id).is_some_and(|w| wards[*w].goal.promise.wait_p99_ns.is_some())
+                    || owner.get(id).is_some_and(|w| guarantees[*w].goal.promise.wait_p99_ns.is_some())
             }
             (target, _) => carried.contains(target),
         });

@@ -2,14 +2,19 @@
 
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_model::fair::{Capacity, FairTask, solve};
-use evenkeel_policy::guarantee::Ask;
+use evenkeel_policy::guarantee::AdmissionRequest;
 
 /// Weights of those served first: what is missing from a CPU, the admitted, the one that asks.
 const FIRST: f64 = 1e12;
 const SECOND: f64 = 1e6;
 
 /// For [`evenkeel_policy::guarantee::Admissions::decide`].
-pub fn left_for(topology: &Topology, admitted: &[&Ask], ask: &Ask, promisable: &[(u32, f64)]) -> f64 {
+pub fn left_for(
+    topology: &Topology,
+    admitted: &[&AdmissionRequest],
+    ask: &AdmissionRequest,
+    promisable: &[(u32, f64)],
+) -> f64 {
     let task = |pct: f64, cpus: &CpuSet, weight: f64| FairTask {
         group: None,
         weight,
@@ -37,15 +42,18 @@ mod tests {
     use evenkeel_policy::guarantee::{Admission, Admissions, admit::Supply};
     use proptest::prelude::*;
 
-    fn ask(pct: f64, cpus: &str) -> Ask {
-        Ask { name: "x".into(), pct, cpus: cpus.parse().unwrap(), priority: 0 }
+    fn ask(pct: f64, cpus: &str) -> AdmissionRequest {
+        AdmissionRequest { name: "x".into(), pct, cpus: cpus.parse().unwrap(), priority: 0 }
     }
 
-    fn answers(asks: &[Ask], supply: &Supply, cpus: u32) -> Vec<Admission> {
+    fn answers(asks: &[AdmissionRequest], supply: &Supply, cpus: u32) -> Vec<Admission> {
         let topology = Topology::synthetic(1, 1, cpus, 1);
-        let named = |(n, ask): (usize, &Ask)| Ask { name: format!("x{n}"), ..ask.clone() };
-        let asks: Vec<Ask> = asks.iter().enumerate().map(named).collect();
-        let left = |admitted: &[&Ask], ask: &Ask, of: &[(u32, f64)]| left_for(&topology, admitted, ask, of);
+        let named =
+            |(n, ask): (usize, &AdmissionRequest)| AdmissionRequest { name: format!("x{n}"), ..ask.clone() };
+        let asks: Vec<AdmissionRequest> = asks.iter().enumerate().map(named).collect();
+        let left = |admitted: &[&AdmissionRequest], ask: &AdmissionRequest, of: &[(u32, f64)]| {
+            left_for(&topology, admitted, ask, of)
+        };
         Admissions::default().decide(&asks, supply, &left)
     }
 
@@ -87,19 +95,19 @@ mod tests {
             let topology = Topology::synthetic(1, 1, 3, 1);
             let supply = Supply { cpus: vec![(0, 100.0), (1, 80.0), (2, 100.0)], reserved_pct: 0.0 };
             let mask = |bits: u32| (0..3).filter(|cpu| bits & (1 << cpu) != 0).collect::<CpuSet>();
-            let asks: Vec<Ask> = asked
+            let asks: Vec<AdmissionRequest> = asked
                 .iter()
                 .enumerate()
                 .map(|(n, (pct, priority, bits))| {
-                    Ask { name: format!("x{n}"), pct: *pct, cpus: mask(*bits), priority: *priority }
+                    AdmissionRequest { name: format!("x{n}"), pct: *pct, cpus: mask(*bits), priority: *priority }
                 })
                 .collect();
             let given = answers(&asks, &supply, 3);
-            let admitted: Vec<&Ask> =
+            let admitted: Vec<&AdmissionRequest> =
                 asks.iter().zip(&given).filter(|(_, a)| **a == Admission::Fits).map(|(a, _)| a).collect();
             for (refused, _) in asks.iter().zip(&given).filter(|(_, a)| **a != Admission::Fits) {
                 for lower in admitted.iter().filter(|a| a.priority < refused.priority) {
-                    let others: Vec<&Ask> = admitted.iter().filter(|a| a.name != lower.name).copied().collect();
+                    let others: Vec<&AdmissionRequest> = admitted.iter().filter(|a| a.name != lower.name).copied().collect();
                     let left = left_for(&topology, &others, refused, &supply.promisable());
                     prop_assert!(left < refused.pct, "{} stands in the way of {}", lower.name, refused.name);
                 }
@@ -109,7 +117,7 @@ mod tests {
         #[test]
         fn with_everybody_everywhere_it_is_a_sum(asked in proptest::collection::vec(1.0f64..150.0, 1..8)) {
             let supply = Supply { cpus: vec![(0, 100.0), (1, 100.0), (2, 100.0)], reserved_pct: 0.0 };
-            let asks: Vec<Ask> = asked.iter().map(|pct| ask(*pct, "0-2")).collect();
+            let asks: Vec<AdmissionRequest> = asked.iter().map(|pct| ask(*pct, "0-2")).collect();
             let mut sum = 0.0;
             for (ask, answer) in asks.iter().zip(answers(&asks, &supply, 3)) {
                 let fits = sum + ask.pct <= 300.0;

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::{Change, Knob, Nice, Observation, SchedAttr, Setting, Target, TaskId};
 use evenkeel_policy::guarantee::Window;
-use evenkeel_policy::guarantee::tree::{self, Bearer, Contest};
+use evenkeel_policy::guarantee::tree::{self, SchedEntity, Siblings};
 
 use super::TICK;
 use super::counters::Change as Counted;
 use super::keeper::{InForce, Keeper};
-use super::layout::Held;
+use super::layout::EntityFacts;
 
 /// Waited, percent of a tick, from which a carrier is in contention.
 const CONTENTION_PCT: f64 = 1.0;
@@ -33,7 +33,7 @@ const SLICE_NS: (u64, u64) = (100_000, 100_000_000);
 impl Keeper {
     /// What is to be changed now; `None` when it is not time yet. `at_once`: whatever the time.
     pub fn tick(&mut self, now: Instant, at_once: bool) -> Option<Vec<Change>> {
-        if self.wards.is_empty() {
+        if self.guarantees.is_empty() {
             return None;
         }
         let due = self.ticked.is_none_or(|then| now.duration_since(then) + TICK / 10 >= TICK);
@@ -55,10 +55,10 @@ impl Keeper {
     /// Debts of the carriers, windows of the promises.
     fn account(&mut self, dt: f64, counted: &HashMap<TaskId, Counted>) {
         let mut contention = false;
-        let mut sums = vec![(Counted::default(), None::<f64>); self.wards.len()];
-        for (id, ward) in &self.layout.owner {
+        let mut sums = vec![(Counted::default(), None::<f64>); self.guarantees.len()];
+        for (id, guarantee) in &self.layout.owner {
             let Some(change) = counted.get(id) else { continue };
-            let (sum, wanted) = &mut sums[*ward];
+            let (sum, wanted) = &mut sums[*guarantee];
             sum.ran_s += change.ran_s;
             sum.waited_s += change.waited_s;
             sum.timeslices += change.timeslices;
@@ -73,17 +73,17 @@ impl Keeper {
                 waited += change.waited_s;
             }
             contention |= 100.0 * waited > CONTENTION_PCT * dt;
-            if let Some(held) = self.layout.held.get(&carrier.bearer) {
+            if let Some(held) = self.layout.held.get(&carrier.entity) {
                 let debt = self.debts.entry(held.target.clone()).or_default();
                 debt.add(carrier.points, ran, waited, dt);
             }
         }
         self.calm_ticks = if contention { 0 } else { self.calm_ticks.saturating_add(1) };
-        for (ward, (sum, wanted)) in self.wards.iter_mut().zip(sums) {
-            if ward.tasks == 0 {
+        for (guarantee, (sum, wanted)) in self.guarantees.iter_mut().zip(sums) {
+            if guarantee.tasks == 0 {
                 continue;
             }
-            ward.waits.add_mean(sum.waited_s, sum.timeslices);
+            guarantee.waits.add_mean(sum.waited_s, sum.timeslices);
             let window = Window {
                 seconds: dt,
                 got_s: sum.ran_s,
@@ -91,13 +91,13 @@ impl Keeper {
                 runnable_s: Some((sum.ran_s + sum.waited_s).min(dt)),
                 wanted_pct: wanted,
             };
-            self.notes.extend(ward.add(window));
+            self.notes.extend(guarantee.add(window));
         }
     }
 
     /// Judges the promises by an observation alone.
     pub fn judge(&mut self, observation: &Observation) {
-        for (index, ward) in self.wards.iter_mut().enumerate() {
+        for (index, guarantee) in self.guarantees.iter_mut().enumerate() {
             let tasks =
                 || observation.tasks.iter().filter(|task| self.layout.owner.get(&task.id) == Some(&index));
             let seconds = observation.interval_s;
@@ -105,8 +105,8 @@ impl Keeper {
             let waited = tasks().map(|task| task.wait_pct).sum::<Option<f64>>();
             let waited_s = waited.map(|pct| pct / 100.0 * seconds);
             let runnable_s = waited_s.map(|waited| (got_s + waited).min(seconds));
-            ward.add(Window { seconds, got_s, waited_s, runnable_s, wanted_pct: None });
-            ward.close_window();
+            guarantee.add(Window { seconds, got_s, waited_s, runnable_s, wanted_pct: None });
+            guarantee.close_window();
         }
     }
 
@@ -118,12 +118,13 @@ impl Keeper {
             .carriers
             .iter()
             .map(|carrier| {
-                let debt = layout.held.get(&carrier.bearer).and_then(|held| self.debts.get(&held.target));
+                let debt = layout.held.get(&carrier.entity).and_then(|held| self.debts.get(&held.target));
                 if calm { 1.0 } else { debt.map_or(1.0, |debt| debt.boost()) }
             })
             .collect();
-        let capacity = |contest: &Contest| layout.capacity(contest);
-        let heaviest = |bearer: Bearer| layout.held.get(&bearer).map_or(f64::INFINITY, |held| held.heaviest);
+        let capacity = |siblings: &Siblings| layout.capacity(siblings);
+        let heaviest =
+            |entity: SchedEntity| layout.held.get(&entity).map_or(f64::INFINITY, |held| held.heaviest);
         let solved = tree::solve(
             &heaviest,
             &layout.contests,
@@ -134,8 +135,8 @@ impl Keeper {
         );
         let mut changes = Vec::new();
         let mut sched: HashMap<TaskId, SchedAttr> = HashMap::new();
-        for (bearer, weight) in solved.iter().flat_map(|s| &s.weights) {
-            let Some(held) = layout.held.get(bearer) else { continue };
+        for (entity, weight) in solved.iter().flat_map(|s| &s.weights) {
+            let Some(held) = layout.held.get(entity) else { continue };
             match (&held.target, held.sched) {
                 (Target::Task(id), Some(found)) => {
                     let nice = if calm {
@@ -155,9 +156,9 @@ impl Keeper {
                 _ => changes.extend(self.weight_change(held, *weight)),
             }
         }
-        for (id, ward) in &layout.owner {
-            let Some(ns) = self.wards[*ward].goal.promise.wait_p99_ns else { continue };
-            if self.wards[*ward].refusal.is_some() || !self.config.task_slice {
+        for (id, guarantee) in &layout.owner {
+            let Some(ns) = self.guarantees[*guarantee].goal.promise.wait_p99_ns else { continue };
+            if self.guarantees[*guarantee].refusal.is_some() || !self.config.task_slice {
                 continue;
             }
             if let Some(found) = sched.get(id).copied().or_else(|| layout.sched.get(id).copied()) {
@@ -179,7 +180,7 @@ impl Keeper {
     }
 
     /// `None` where the weight found will do and nothing else is in force.
-    fn weight_change(&self, held: &Held, weight: f64) -> Option<Change> {
+    fn weight_change(&self, held: &EntityFacts, weight: f64) -> Option<Change> {
         let group = held.group.as_ref()?;
         let found = held.found_raw?;
         let raw = if (weight / held.found - 1.0).abs() < AS_FOUND {

@@ -12,7 +12,7 @@ use evenkeel_lab::ceiling::Ceiling;
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
 use evenkeel_workload::load::LoadSpec;
-use evenkeel_workload::load::{Gauge, Reading};
+use evenkeel_workload::load::{LoadSampler, Reading};
 
 use super::Failure;
 use super::demo::quiet::ByName;
@@ -63,7 +63,7 @@ pub struct Known {
     pub agent: Agent,
     /// The loads.
     pub tenants: Tenants,
-    gauge: Gauge,
+    gauge: LoadSampler,
     _state: PrivateDir,
 }
 
@@ -162,7 +162,7 @@ impl Known {
                 outside_pct = f64::max(outside_pct, outside_sum / f64::from(steps_a_window));
                 outside_sum = 0.0;
                 let now = self.gauge.read();
-                windows.extend(Gauge::fulfilment(&self.gauge.window(&last, &now)));
+                windows.extend(LoadSampler::fulfilment(&self.gauge.window(&last, &now)));
                 last = now;
             }
         }
@@ -173,7 +173,7 @@ impl Known {
         let seconds = at(&first).zip(at(&end)).map_or(0.0, |(a, b)| b.saturating_sub(a) as f64 / 1e9);
         Ok(StageResult {
             seconds,
-            fulfilment: Gauge::fulfilment(&tasks),
+            fulfilment: LoadSampler::fulfilment(&tasks),
             windows,
             cpu_pct: tasks.iter().map(|t| t.got_pct).sum(),
             got_pct: self.tenants.members.iter().map(|m| by_tid.get(&m.tid).copied()).collect(),

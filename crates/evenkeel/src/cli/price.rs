@@ -18,7 +18,7 @@ use rows::Row;
 
 /// Reckon what a job takes and costs on instance types whose rule about CPU use is known.
 ///
-/// Credits, shared cores, ceilings and punished bursts decide how long a job takes on a small instance. From the job's CPU time
+/// Credits, shared cores, ceilings and throttled bursts decide how long a job takes on a small instance. From the job's CPU time
 /// and its shape this gives the time on each known type, the CPU limit where one helps, and with --prices the money, least
 /// first. It touches nothing and needs no privilege or network. Percent is of ONE CPU.
 ///

@@ -8,16 +8,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use evenkeel_agent::guarantee::Source;
-use evenkeel_agent::{Agent, Config, Goal, Guarantees, Scope, Watcher};
+use evenkeel_agent::{Agent, Config, Guarantee, Guarantees, Scope, Watcher};
 use evenkeel_base::CpuSet;
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
 use evenkeel_policy::guarantee::verdict::judge;
-use evenkeel_policy::guarantee::{Amount, Mean, Promise, State, Window};
+use evenkeel_policy::guarantee::{CpuAmount, Mean, Reservation, State, Window};
 use evenkeel_report::table::{Field, Table, Value, width};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
-use evenkeel_workload::load::{Gauge, LoadSpec, Reading, StartAt};
+use evenkeel_workload::load::{LoadSampler, LoadSpec, Reading, StartAt};
 use evenkeel_workload::spin::Spin;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
@@ -278,11 +278,11 @@ fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
 }
 
 fn config(scene: &Scene, tenants: &Tenants, state: &PrivateDir) -> Result<Config, Failure> {
-    let goal = |scope: String, pct: f64| -> Result<Goal, Failure> {
-        Ok(Goal {
+    let goal = |scope: String, pct: f64| -> Result<Guarantee, Failure> {
+        Ok(Guarantee {
             scope: Scope::parse(&[&scope]).map_err(|e| Failure::Usage(e.into()))?,
             name: scope,
-            promise: Promise { cpu: Some(Amount::OfCpu(pct)), ..Promise::default() },
+            promise: Reservation { cpu: Some(CpuAmount::OfCpu(pct)), ..Reservation::default() },
             source: Source::Config,
         })
     };
@@ -306,7 +306,7 @@ fn config(scene: &Scene, tenants: &Tenants, state: &PrivateDir) -> Result<Config
 fn watch(
     scene: &Scene,
     agent: &mut Agent,
-    gauge: &Gauge,
+    gauge: &LoadSampler,
     tenants: &Tenants,
     sink: &mut ConsoleSink,
 ) -> Result<Vec<Row>, Failure> {

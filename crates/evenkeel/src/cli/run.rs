@@ -257,7 +257,7 @@ impl Watcher for ConsoleSink {
                     self.lasting(&format!("{mark} {:<24} {}", plan.name, verdict.why));
                 }
             }
-            Event::Stage(_) | Event::Standing(_) => {}
+            Event::Stage(_) | Event::StatusChanged(_) => {}
         }
     }
 

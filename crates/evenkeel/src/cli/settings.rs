@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use evenkeel_agent::guarantee::{LabelRules, Source as Origin, wait_ns};
-use evenkeel_agent::{AutoLimit, Config, Goal, Guarantees, Scope, Trusted};
+use evenkeel_agent::{AutoLimit, Config, Guarantee, Guarantees, Scope, Trusted};
 use evenkeel_base::FileError;
 use evenkeel_base::{Nice, Observation};
 use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
-use evenkeel_policy::guarantee::{Amount, Mean, Promise};
+use evenkeel_policy::guarantee::{CpuAmount, Mean, Reservation};
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::{BACKGROUND_LEVERS, LEVERS, PULL};
 use serde::Deserialize;
@@ -330,7 +330,7 @@ pub fn guarantees(global: &Global) -> Result<(Guarantees, Scope), Failure> {
 }
 
 fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
-    let mut goals: Vec<Goal> = Vec::new();
+    let mut goals: Vec<Guarantee> = Vec::new();
     for table in &file.guarantee {
         let name = table.scope.get_ref().trim().to_owned();
         let scope = Scope::parse(&[&name]).map_err(|e| source.fault(&table.scope, e))?;
@@ -339,11 +339,11 @@ fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
             return Err(source.fault(&table.scope, why));
         }
         let amount =
-            |text: &Spanned<String>| text.get_ref().parse::<Amount>().map_err(|e| source.fault(text, e));
+            |text: &Spanned<String>| text.get_ref().parse::<CpuAmount>().map_err(|e| source.fault(text, e));
         let wait = |text: &Spanned<String>| {
             wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
         };
-        let promise = Promise {
+        let promise = Reservation {
             cpu: table.cpu.as_ref().map(amount).transpose()?,
             mean: table.mean.as_ref().map(|mean| *mean.get_ref()).unwrap_or_default(),
             wait_p99_ns: table.wait_p99.as_ref().map(wait).transpose()?,
@@ -365,11 +365,11 @@ fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
             );
             return Err(source.fault(&table.scope, why));
         }
-        goals.push(Goal { name, scope, promise, source: Origin::Config });
+        goals.push(Guarantee { name, scope, promise, source: Origin::Config });
     }
     let reserved = file.run.reserved.as_ref();
     let reserved = reserved.map(|text| {
-        Amount::parse_or_zero(text.get_ref()).map_err(|e| source.fault(text, format!("reserved: {e}")))
+        CpuAmount::parse_or_zero(text.get_ref()).map_err(|e| source.fault(text, format!("reserved: {e}")))
     });
     let labels = label_rules(file, source)?;
     Ok(Guarantees { goals, reserved: reserved.transpose()?, labels, ..Guarantees::default() })
@@ -405,7 +405,8 @@ fn label_rules(file: &File, source: &Source) -> anyhow::Result<Option<LabelRules
         let why = format!("runtimes {:?}: there are {}", other.get_ref(), RUNTIMES.join(", "));
         return Err(source.fault(other, why));
     }
-    let amount = |text: &Spanned<String>| text.get_ref().parse::<Amount>().map_err(|e| source.fault(text, e));
+    let amount =
+        |text: &Spanned<String>| text.get_ref().parse::<CpuAmount>().map_err(|e| source.fault(text, e));
     let wait = |text: &Spanned<String>| {
         wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
     };

@@ -371,7 +371,7 @@ fn sieve(rows: &[Row], study: &Study) -> Made {
 
 fn builds(rows: &[Row], record: &Record, study: &Study) -> Made {
     use evenkeel_model::credit::Rule;
-    // Points under a rule that punishes, or without an enforcer.
+    // Points under a rule that throttles, or without an enforcer.
     let points: Vec<&PointStudy> = study
         .points
         .iter()

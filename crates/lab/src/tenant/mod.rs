@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use evenkeel_linux::children::Children;
 use evenkeel_linux::group::GroupError;
 use evenkeel_workload::burn::monotonic_ns;
-use evenkeel_workload::load::{Gauge, Known, LoadSpec};
+use evenkeel_workload::load::{Known, LoadSampler, LoadSpec};
 use evenkeel_workload::page::{Page, PageError, Progress};
 
 pub mod cgroup;
@@ -307,15 +307,15 @@ impl Tenants {
         start
     }
 
-    /// The threads whose wish for CPU time is known, for a [`Gauge`].
+    /// The threads whose wish for CPU time is known, for a [`LoadSampler`].
     pub fn known(&self) -> Vec<Known> {
         let known = |m: &Member| Some(Known { pid: m.pid, tid: m.tid, wanted_pct: m.wanted_pct? });
         self.members.iter().filter_map(known).collect()
     }
 
     /// A gauge of all threads whose wish for CPU time is known.
-    pub fn gauge(&self) -> Gauge {
-        Gauge::new(self.known())
+    pub fn gauge(&self) -> LoadSampler {
+        LoadSampler::new(self.known())
     }
 
     /// CPU time wanted by all loads whose wish is known, percent of ONE CPU.

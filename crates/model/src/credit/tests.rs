@@ -24,7 +24,7 @@ fn the_fitted_rule_reproduces_the_builds_by_limit() {
 
 #[test]
 fn the_rule_as_told_contradicts_its_own_table() {
-    // 25 % is above the 20 % it names, yet 25 % and 30 % were not punished; counting used time every limit takes the same.
+    // 25 % is above the 20 % it names, yet 25 % and 30 % were not throttled; counting used time every limit takes the same.
     let job = Job { cpu_s: 1230.0, busy: 0.91 };
     assert!(minutes(&Rule::T1_MICRO_AS_TOLD, job, Some(0.25)) > 180.0);
     let used = Rule::Window { window_s: 100.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: false };

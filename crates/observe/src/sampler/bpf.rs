@@ -16,7 +16,7 @@ use super::exits::GroupPaths;
 use super::{Remembered, Select};
 use crate::ObserveError;
 use crate::kernel::schedstat_counts;
-use crate::place::{Place, Places};
+use crate::place::{Place, PlaceCache};
 use crate::process::TaskMeta;
 use crate::topology::hierarchies;
 
@@ -50,7 +50,7 @@ struct Sched {
 pub(crate) struct ByBpf {
     root: Root,
     probe: TaskProbe,
-    places: Places,
+    places: PlaceCache,
     /// By the kernel's number for a combination of groups.
     known_places: HashMap<u64, Arc<Place>>,
     paths: GroupPaths,
@@ -81,7 +81,7 @@ impl ByBpf {
         Ok(Self {
             root: root.clone(),
             probe,
-            places: Places::new(root.clone(), hierarchies),
+            places: PlaceCache::new(root.clone(), hierarchies),
             known_places: HashMap::new(),
             paths: GroupPaths::new(root, cpu),
             counts_waits: schedstat_counts(root).unwrap_or(false),

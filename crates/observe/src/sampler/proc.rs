@@ -14,7 +14,7 @@ use evenkeel_linux::{Root, proc_stat, sys};
 use super::{Remembered, Select};
 use crate::ObserveError;
 use crate::kernel::schedstat_counts;
-use crate::place::{Place, Places};
+use crate::place::{Place, PlaceCache};
 use crate::process::{Budget, Counters, Pass, Process, TaskMeta, Thread};
 use crate::topology::hierarchies;
 
@@ -28,7 +28,7 @@ const BUFFER: usize = 4096;
 pub(crate) struct ByProc {
     root: Root,
     processes: BTreeMap<u32, Process>,
-    places: Places,
+    places: PlaceCache,
     budget: Budget,
     schedstat: bool,
     forks: Option<u64>,
@@ -51,7 +51,7 @@ impl ByProc {
         Ok(Self {
             root: root.clone(),
             processes: BTreeMap::new(),
-            places: Places::new(root.clone(), hierarchies(root)?),
+            places: PlaceCache::new(root.clone(), hierarchies(root)?),
             budget: Budget::new(budget),
             schedstat: schedstat_counts(root).unwrap_or(false),
             forks: None,

@@ -1,4 +1,4 @@
-//! Attempts above the edge found.
+//! Attempts above the threshold found.
 
 use super::*;
 
@@ -12,7 +12,7 @@ const LEAST_STEP: f64 = 0.01;
 const PATIENCE: f64 = 1.2;
 /// Time in which an onset and its end are noticed, seconds.
 const NOTICED_S: f64 = 0.8;
-/// Part of a window to hold the first edge before the leap.
+/// Part of a window to hold the first threshold before the leap.
 const BEFORE_LEAP: f64 = 0.25;
 
 impl Governor {
@@ -32,28 +32,29 @@ impl Governor {
                 (self.step, self.failed_attempts) = (STEP, 0);
             }
             // A bucket's penalty costs more than the last percent is worth, and a known rule is known.
-            let Edge::Window { window_s, .. } = fit.edge else { return };
+            let Threshold::Window { window_s, .. } = fit.threshold else { return };
             if self.rules.known.is_some() || quiet < PATIENCE * window_s || !self.pays(&fit, now) {
                 return;
             }
             let next = limit * (1.0 + self.step);
-            // What goes well may go on in larger steps: the edge was far too low, then.
+            // What goes well may go on in larger steps: the threshold was far too low, then.
             self.step = (1.5 * self.step).min(LARGEST_STEP);
             next
         } else {
-            match fit.edge {
-                Edge::Window { window_s, .. }
+            match fit.threshold {
+                Threshold::Window { window_s, .. }
                     if quiet >= window_s * if self.leap == Leap::Under { 0.25 } else { BEFORE_LEAP } =>
                 {
                     if self.leap == Leap::Under {
                         let used = self.history.used(now - window_s, now) / window_s;
-                        if used < REFUTED * fit.edge.rate() {
+                        if used < REFUTED * fit.threshold.rate() {
                             return;
                         }
-                        self.fit = Some(Fit { edge: Edge::Window { window_s, share: used }, ..fit });
+                        self.fit =
+                            Some(Fit { threshold: Threshold::Window { window_s, share: used }, ..fit });
                     }
                 }
-                Edge::Bucket { penalty_s, .. } if quiet >= penalty_s => {}
+                Threshold::Bucket { penalty_s, .. } if quiet >= penalty_s => {}
                 _ => return,
             }
             self.leap = Leap::Under;

@@ -1,5 +1,5 @@
-//! Which rule punishes: a window over the last so many seconds, or a bucket that fills above a free rate; and where its
-//! edge is.
+//! Which rule throttles: a window over the last so many seconds, or a bucket that fills above a free rate; and where its
+//! threshold is.
 //!
 //! Both are fitted to what was seen: at every onset the same threshold must have been reached, and never before.
 
@@ -7,27 +7,27 @@ use super::history::History;
 
 /// A rule that explains what was seen. Shares are of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Edge {
-    /// Use over the last `window_s` seconds above `share` is punished.
+pub enum Threshold {
+    /// Use over the last `window_s` seconds above `share` is throttled.
     Window {
         /// Length of the window, seconds.
         window_s: f64,
         /// The threshold.
         share: f64,
     },
-    /// Use above `free` fills a bucket of `burst_s` CPU seconds; when it is full, punishment lasts `penalty_s`.
+    /// Use above `free` fills a bucket of `burst_s` CPU seconds; when it is full, throttling lasts `penalty_s`.
     Bucket {
         /// Rate that is free.
         free: f64,
         /// CPU seconds above it that are tolerated.
         burst_s: f64,
-        /// How long punishment lasts, seconds.
+        /// How long throttling lasts, seconds.
         penalty_s: f64,
     },
 }
 
-impl Edge {
-    /// The rate that can be kept up without punishment.
+impl Threshold {
+    /// The rate that can be kept up without throttling.
     pub fn rate(&self) -> f64 {
         match self {
             Self::Window { share, .. } => *share,
@@ -40,16 +40,16 @@ impl Edge {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
     /// The rule.
-    pub edge: Edge,
+    pub threshold: Threshold,
     /// Root mean square of relative errors.
     pub error: f64,
-    /// How long punishment lasts when the edge is overstepped by a little after a quiet time, seconds.
+    /// How long throttling lasts when the threshold is overstepped by a little after a quiet time, seconds.
     pub costs_s: f64,
 }
 
-/// Punishment ends at no less than this share of the use at which it begins.
+/// Throttling ends at no less than this share of the use at which it begins.
 const LEAST_HYSTERESIS: f64 = 0.4;
-/// An onset at a rate of less than so many times the edge tells it better than those at full speed.
+/// An onset at a rate of less than so many times the threshold tells it better than those at full speed.
 const NEAR: f64 = 1.3;
 /// Part of a window over which the rate before an onset is taken.
 const BEFORE: f64 = 0.1;
@@ -63,7 +63,7 @@ fn grid(low: f64, high: f64) -> impl Iterator<Item = f64> {
     (0..=STEPS).map(move |i| low * (ratio * i as f64 / STEPS as f64).exp())
 }
 
-/// The best window; `None` before the first punishment has ended (before, its length is anybody's guess).
+/// The best window; `None` before the first throttling has ended (before, its length is anybody's guess).
 pub fn window(history: &History) -> Option<Fit> {
     let fresh = history.fresh_s();
     let (first, last) = (*history.onsets().first()? - fresh, history.ticks().last()?.end_s - fresh);
@@ -71,7 +71,7 @@ pub fn window(history: &History) -> Option<Fit> {
     if first <= 0.0 || recovered <= first {
         return None;
     }
-    // Started fresh, the old use begins to leave the window a window's length after the start: then punishment ends.
+    // Started fresh, the old use begins to leave the window a window's length after the start: then throttling ends.
     // With hysteresis later, up to an onset's length.
     let candidates = grid((first * 1.02).max(recovered * 0.4), (recovered * 1.3).min(last.max(recovered)));
     let mut best: Option<Fit> = None;
@@ -82,7 +82,7 @@ pub fn window(history: &History) -> Option<Fit> {
         if share <= 0.0 {
             continue;
         }
-        // Punishment may end at another use than the one at which it begins, but always at the same.
+        // Throttling may end at another use than the one at which it begins, but always at the same.
         let at_ends: Vec<f64> = history.ends().iter().map(|at| used(*at)).collect();
         let low = at_ends.iter().sum::<f64>() / at_ends.len() as f64;
         let onsets: f64 = at_onsets.iter().map(|x| (x / share - 1.0).powi(2)).sum();
@@ -96,13 +96,13 @@ pub fn window(history: &History) -> Option<Fit> {
         if best.is_none_or(|b| error < b.error) {
             let costs_s = (share - low).max(0.0) * window_s / share;
             let share = lowest(history, window_s, &at_onsets, share);
-            best = Some(Fit { edge: Edge::Window { window_s, share }, error, costs_s });
+            best = Some(Fit { threshold: Threshold::Window { window_s, share }, error, costs_s });
         }
     }
     best
 }
 
-/// The threshold, where the latest punishment began at a rate near it. A hypervisor counts now and then, so what was used
+/// The threshold, where the latest throttling began at a rate near it. A hypervisor counts now and then, so what was used
 /// at full speed until it struck is more than the threshold by as much as was used since it last looked.
 fn lowest(history: &History, window_s: f64, at_onsets: &[f64], share: f64) -> f64 {
     match at_onsets.last() {
@@ -111,18 +111,18 @@ fn lowest(history: &History, window_s: f64, at_onsets: &[f64], share: f64) -> f6
     }
 }
 
-/// Whether the latest punishment began at a rate near a window's threshold.
+/// Whether the latest throttling began at a rate near a window's threshold.
 fn latest_is_near(history: &History, window_s: f64, share: f64) -> bool {
     let before = BEFORE * window_s;
     history.onsets().last().is_some_and(|at| history.used(at - before, *at) / before < NEAR * share)
 }
 
-/// Levels of a bucket at the onsets, and the largest level it had while nothing was punished.
+/// Levels of a bucket at the onsets, and the largest level it had while nothing was throttled.
 fn levels(history: &History, free: f64) -> (Vec<f64>, f64) {
     let (mut level, mut highest, mut at_onsets) = (0.0f64, 0.0f64, Vec::new());
     let mut onsets = history.onsets().iter().peekable();
     for tick in history.ticks() {
-        // The first tick that counts as punished, see `History::onset`.
+        // The first tick that counts as throttled, see `History::onset`.
         if let Some(onset) = onsets.peek()
             && **onset < tick.end_s
         {
@@ -130,7 +130,7 @@ fn levels(history: &History, free: f64) -> (Vec<f64>, f64) {
             level = 0.0;
             onsets.next();
         }
-        if tick.punished {
+        if tick.throttled {
             level = 0.0;
         } else {
             highest = highest.max(level);
@@ -152,7 +152,7 @@ pub fn bucket(history: &History) -> Option<Fit> {
     let most = history.ticks().iter().map(|t| t.used_s() / t.seconds).fold(0.02, f64::max);
     let coarse = bucket_among(history, &lasted, penalty_s, grid(0.01 * most, most))?;
     let step = 100f64.powf(1.0 / STEPS as f64);
-    let near = grid(coarse.edge.rate() / step, coarse.edge.rate() * step);
+    let near = grid(coarse.threshold.rate() / step, coarse.threshold.rate() * step);
     let fine = bucket_among(history, &lasted, penalty_s, near)?;
     Some(if fine.error < coarse.error { fine } else { coarse })
 }
@@ -172,12 +172,16 @@ fn bucket_among(
         }
         let relative = |x: f64| (x / burst_s - 1.0).powi(2);
         let mut squares: f64 = at_onsets.iter().map(|x| relative(*x)).sum();
-        // It was fuller once without being punished.
+        // It was fuller once without being throttled.
         squares += if highest > 1.05 * burst_s { relative(highest) } else { 0.0 };
         squares += lasted.iter().map(|l| (l / penalty_s - 1.0).powi(2)).sum::<f64>();
         let error = (squares / (at_onsets.len() + 1 + lasted.len()) as f64).sqrt();
         if best.is_none_or(|b| error < b.error) {
-            best = Some(Fit { edge: Edge::Bucket { free, burst_s, penalty_s }, error, costs_s: penalty_s });
+            best = Some(Fit {
+                threshold: Threshold::Bucket { free, burst_s, penalty_s },
+                error,
+                costs_s: penalty_s,
+            });
         }
     }
     best
@@ -185,22 +189,22 @@ fn bucket_among(
 
 /// Whether the first onsets of a rule are so long ago that they cannot be looked at exactly any more.
 pub fn is_old(history: &History, fit: Fit) -> bool {
-    let lasts = match fit.edge {
-        Edge::Window { window_s, .. } => window_s,
-        Edge::Bucket { penalty_s, .. } => penalty_s,
+    let lasts = match fit.threshold {
+        Threshold::Window { window_s, .. } => window_s,
+        Threshold::Bucket { penalty_s, .. } => penalty_s,
     };
     history.onsets().first().is_some_and(|first| history.tick_s(*first) > BLUR * lasts)
 }
 
-/// A rule found before, after a further onset, when the first ones are too long ago to be looked at again: a window's edge is
+/// A rule found before, after a further onset, when the first ones are too long ago to be looked at again: a window's threshold is
 /// where the latest onset was, if that was near it.
 pub fn renewed(history: &History, fit: Fit) -> Fit {
-    let (Edge::Window { window_s, share }, Some(at)) = (fit.edge, history.onsets().last()) else {
+    let (Threshold::Window { window_s, share }, Some(at)) = (fit.threshold, history.onsets().last()) else {
         return fit;
     };
     let used = history.used(at - window_s, *at) / window_s;
     let near = used > 0.0 && latest_is_near(history, window_s, share);
-    if near { Fit { edge: Edge::Window { window_s, share: used }, ..fit } } else { fit }
+    if near { Fit { threshold: Threshold::Window { window_s, share: used }, ..fit } } else { fit }
 }
 
 /// The rule that explains best what was seen so far. A bucket must be clearly better: it has a number more to fit with.

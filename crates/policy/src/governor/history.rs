@@ -15,18 +15,18 @@ pub struct Tick {
     /// CPU wanted within the limit in force: what a rule that counts stolen time sees, seconds.
     pub wanted_s: f64,
     /// Whether most of it was being stolen.
-    pub punished: bool,
+    pub throttled: bool,
 }
 
 impl Tick {
     /// What a rule that counts stolen time sees. Unpunished, what is not got was kept back by the own limit, which is kept
     /// from period to period only.
     pub fn used_s(&self) -> f64 {
-        if self.punished { self.wanted_s } else { self.got_s }
+        if self.throttled { self.wanted_s } else { self.got_s }
     }
 }
 
-/// All ticks, oldest first, and when punishment began and ended.
+/// All ticks, oldest first, and when throttling began and ended.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     ticks: Vec<Tick>,
@@ -47,13 +47,13 @@ impl History {
             while index < half {
                 let a = self.ticks[index];
                 match self.ticks.get(index + 1) {
-                    Some(b) if index + 1 < half && b.punished == a.punished => {
+                    Some(b) if index + 1 < half && b.throttled == a.throttled => {
                         joined.push(Tick {
                             end_s: b.end_s,
                             seconds: a.seconds + b.seconds,
                             got_s: a.got_s + b.got_s,
                             wanted_s: a.wanted_s + b.wanted_s,
-                            punished: a.punished,
+                            throttled: a.throttled,
                         });
                         index += 2;
                     }
@@ -68,11 +68,11 @@ impl History {
         }
     }
 
-    /// Notes that punishment began at this time, which may be a few ticks ago.
+    /// Notes that throttling began at this time, which may be a few ticks ago.
     pub fn onset(&mut self, at_s: f64) {
         self.onsets.push(at_s);
         for tick in self.ticks.iter_mut().rev().take_while(|t| t.end_s > at_s) {
-            tick.punished = true;
+            tick.throttled = true;
         }
     }
 
@@ -80,7 +80,7 @@ impl History {
     pub fn end(&mut self, at_s: f64) {
         self.ends.push(at_s);
         for tick in self.ticks.iter_mut().rev().take_while(|t| t.end_s > at_s) {
-            tick.punished = false;
+            tick.throttled = false;
         }
     }
 
@@ -105,7 +105,7 @@ impl History {
         &self.ticks
     }
 
-    /// When punishment began, seconds.
+    /// When throttling began, seconds.
     pub fn onsets(&self) -> &[f64] {
         &self.onsets
     }
@@ -147,13 +147,13 @@ mod tests {
                     seconds: 0.1,
                     got_s: 0.05,
                     wanted_s: 0.06,
-                    punished: i % 50 == 0,
+                    throttled: i % 50 == 0,
                 });
             }
             prop_assert!(history.ticks().len() <= MOST);
             let all = history.used(0.0, n as f64);
-            let punished = n.div_ceil(50) as f64;
-            prop_assert!((all - 0.05 * n as f64 - 0.01 * punished).abs() < 1e-6 * n as f64);
+            let throttled = n.div_ceil(50) as f64;
+            prop_assert!((all - 0.05 * n as f64 - 0.01 * throttled).abs() < 1e-6 * n as f64);
             let got: f64 = history.ticks().iter().map(|t| t.got_s).sum();
             prop_assert!((got - 0.05 * n as f64).abs() < 1e-6 * n as f64);
         }

@@ -1,15 +1,15 @@
 //! Stolen CPU: what takes it, and the limit under which least is taken.
 //!
-//! A hypervisor may punish use above a threshold by stealing nearly everything for a while (then a limit just under the
+//! A hypervisor may throttle use above a threshold by stealing nearly everything for a while (then a limit just under the
 //! threshold makes a job finish sooner), may ask for credits (then no limit helps), or may simply have another guest on
 //! the same core (neither). The governor is told, tick by tick, what its scope wanted and what it got, and answers with a
 //! limit:
 //!
 //! * As long as little is stolen it sets none. A steal that is moderate and steady is a shared core: no limit.
 //! * When nearly all is stolen, it asks for hardly more than what is still given, so that the rule lets go soon. What
-//!   was used until then, and how long it lasts, shows the rule's edge ([`fit`]).
-//! * Then it holds just under the edge, tries once whether much more goes unpunished (a free rate with a bucket looks
-//!   like a window at first), and later creeps up a little at a time. Each onset corrects the edge.
+//!   was used until then, and how long it lasts, shows the rule's threshold ([`fit`]).
+//! * Then it holds just under the threshold, tries once whether much more goes unpunished (a free rate with a bucket looks
+//!   like a window at first), and later creeps up a little at a time. Each onset corrects the threshold.
 //! * When nothing is let go of for long, what is left is a baseline: spent credits, or a cap. No limit.
 //!
 //! Pure: the same looks give the same limits.
@@ -17,18 +17,18 @@
 mod attempt;
 pub mod fit;
 pub mod history;
-mod punish;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod verdict;
 
-pub use fit::{Edge, Fit};
+pub use fit::{Fit, Threshold};
 use history::{History, Tick};
 pub use verdict::Verdict;
 
 /// What is seen in one tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Look {
+pub struct DemandSample {
     /// Time at its end, seconds since the scope began.
     pub at_s: f64,
     /// Its length, seconds.
@@ -45,10 +45,10 @@ pub struct Look {
 pub struct Rules {
     /// CPUs the scope could use.
     pub cpus: f64,
-    /// How far below the edge to stay at first, as a share of it.
+    /// How far below the threshold to stay at first, as a share of it.
     pub margin: f64,
     /// A rule known beforehand, such as an instance family's.
-    pub known: Option<Edge>,
+    pub known: Option<Threshold>,
     /// A limit is known to be of no use: credits, a shared core.
     pub futile: bool,
     /// Least time between two small changes of the limit, seconds.
@@ -61,17 +61,17 @@ impl Default for Rules {
     }
 }
 
-/// Share stolen above which a tick counts as punished.
-const PUNISHED: f64 = 0.6;
+/// Share stolen above which a tick counts as throttled.
+const THROTTLED: f64 = 0.6;
 /// Ticks in a row that make an onset.
 const STREAK: usize = 3;
 /// Ticks among which they may be, where those in between say nothing.
 const LOOK_BACK: usize = 10;
 /// Share stolen from which a steady steal is worth a word.
 const NOTABLE: f64 = 0.08;
-/// Ticks over which what is given is averaged to see punishment end.
+/// Ticks over which what is given is averaged to see throttling end.
 const CALM: usize = 5;
-/// What is asked for while punished, relative to what is given: enough above it to see when more is given.
+/// What is asked for while throttled, relative to what is given: enough above it to see when more is given.
 const ASK: f64 = 1.35;
 /// And at least, CPUs: a quota is kept to a tick, so that a token of 3 % and what is asked for are told apart in five looks only
 /// if that is so much more.
@@ -79,24 +79,24 @@ const ASK_LEAST: f64 = 0.05;
 /// Share of what is asked for that must be given to count as let go.
 const LET_GO: f64 = 0.9;
 /// Least limit, CPUs: in a period of 100 ms what runs until the next tick (4 ms at 250 Hz) pays for hardly more than one
-/// period then. With less it would stand still for several, and the end of punishment be seen late.
+/// period then. With less it would stand still for several, and the end of throttling be seen late.
 const LEAST: f64 = 0.02;
-/// First attempts above the edge: twice as much, so that another rule is soon told.
+/// First attempts above the threshold: twice as much, so that another rule is soon told.
 const LEAP: f64 = 2.0;
 /// Period of quotas, seconds: its use comes at once, and is in a window or not.
 const PERIOD_S: f64 = 0.1;
-/// Use above the edge, unpunished, that refutes it.
+/// Use above the threshold, unpunished, that refutes it.
 const REFUTED: f64 = 1.08;
 /// Weight of a new look at how much of its limit the scope takes.
 const LEARN: f64 = 0.1;
-/// When punishment has lasted so many times as long as the use before it, it is no punishment.
+/// When throttling has lasted so many times as long as the use before it, it is no throttling.
 const GIVE_UP: f64 = 40.0;
 /// As [`GIVE_UP`], when what is still given is more than a token: credits have a baseline of 5 to 40 %.
 const GIVE_UP_BASELINE: f64 = 4.0;
 /// A baseline, CPUs.
 const BASELINE: f64 = 0.05;
 
-/// Whether the first edge was tried.
+/// Whether the first threshold was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leap {
     NotYet,
@@ -142,14 +142,14 @@ pub struct Governor {
     recent: Vec<(f64, f64, f64)>,
     verdict: Verdict,
     fit: Option<Fit>,
-    /// Punishment was in force when we came: what was used before is not known.
+    /// Throttling was in force when we came: what was used before is not known.
     late: bool,
     used_s: f64,
     stolen_s: f64,
     wanted_s: f64,
-    /// Steady steal: sums of what was wanted and got while not punished.
+    /// Steady steal: sums of what was wanted and got while not throttled.
     steady: (f64, f64, usize),
-    /// What was given when punishment began for the first time, nothing being held back, CPUs.
+    /// What was given when throttling began for the first time, nothing being held back, CPUs.
     least_given: f64,
     leap: Leap,
     step: f64,
@@ -186,11 +186,11 @@ impl Governor {
         };
         if rules.futile {
             governor.state = State::Off { since_s: 0.0 };
-        } else if let Some(edge) = rules.known {
-            governor.fit = Some(Fit { edge, error: 0.0, costs_s: 0.0 });
-            governor.verdict = Verdict::Punished { edge: Some(edge), given: 0.0 };
+        } else if let Some(threshold) = rules.known {
+            governor.fit = Some(Fit { threshold, error: 0.0, costs_s: 0.0 });
+            governor.verdict = Verdict::Throttled { threshold: Some(threshold), given: 0.0 };
             governor.leap = Leap::Over;
-            governor.state = State::Holding { limit: edge.rate() * (1.0 - rules.margin), since_s: 0.0 };
+            governor.state = State::Holding { limit: threshold.rate() * (1.0 - rules.margin), since_s: 0.0 };
         }
         governor.renew(0.0);
         governor
@@ -233,9 +233,9 @@ impl Governor {
         }
     }
 
-    /// Of a rate what still fits into the window: after punishment it is nearly full, of use that does not leave it soon.
+    /// Of a rate what still fits into the window: after throttling it is nearly full, of use that does not leave it soon.
     fn room(&self, rate: f64) -> f64 {
-        let (Some(Fit { edge: Edge::Window { window_s, .. }, .. }), Some(last)) =
+        let (Some(Fit { threshold: Threshold::Window { window_s, .. }, .. }), Some(last)) =
             (self.fit, self.history.ticks().last())
         else {
             return rate;
@@ -253,7 +253,7 @@ impl Governor {
         self.verdict
     }
 
-    /// Times punishment began.
+    /// Times throttling began.
     pub fn onsets(&self) -> usize {
         self.history.onsets().len()
     }
@@ -277,7 +277,7 @@ impl Governor {
     }
 
     /// Takes a look in and gives the limit from now on.
-    pub fn look(&mut self, look: Look) -> Option<f64> {
+    pub fn look(&mut self, look: DemandSample) -> Option<f64> {
         let sane = look.seconds > 0.0
             && [look.at_s, look.seconds, look.got_s, look.wanted_s].iter().all(|x| x.is_finite());
         if !sane {
@@ -293,13 +293,13 @@ impl Governor {
         if self.recent.len() > 3 * CALM {
             self.recent.remove(0);
         }
-        let punished = matches!(self.state, State::Waiting { .. });
+        let throttled = matches!(self.state, State::Waiting { .. });
         self.history.push(Tick {
             end_s: look.at_s,
             seconds: look.seconds,
             got_s: got,
             wanted_s: wanted,
-            punished,
+            throttled,
         });
         match self.state {
             State::Off { since_s } => {

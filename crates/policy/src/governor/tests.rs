@@ -35,8 +35,12 @@ fn governed_by(mut meter: Meter, every: usize, cpu_s: f64, busy: f64, rules: Rul
         }
         left -= given * TICK;
         now += TICK;
-        limit =
-            governor.look(Look { at_s: now, seconds: TICK, got_s: given * TICK, wanted_s: demand * TICK });
+        limit = governor.look(DemandSample {
+            at_s: now,
+            seconds: TICK,
+            got_s: given * TICK,
+            wanted_s: demand * TICK,
+        });
     }
     (now, governor)
 }
@@ -44,7 +48,12 @@ fn governed_by(mut meter: Meter, every: usize, cpu_s: f64, busy: f64, rules: Rul
 /// A job under a limit as the kernel keeps it, millisecond by millisecond: a period's share of 100 ms at once, until a tick
 /// after it is used up; what was too much is taken off the next. The limit is asked for after each look of 100 ms; a new one
 /// begins a new period.
-fn in_bursts(rule: Rule, cpu_s: f64, phase_ms: u32, limit_of: &mut dyn FnMut(Look) -> Option<f64>) -> f64 {
+fn in_bursts(
+    rule: Rule,
+    cpu_s: f64,
+    phase_ms: u32,
+    limit_of: &mut dyn FnMut(DemandSample) -> Option<f64>,
+) -> f64 {
     let mut meter = Meter::new(rule);
     let (mut limit, mut left_ms, mut runs) = (None::<f64>, f64::INFINITY, true);
     let (mut got_s, mut looked_s, mut ms, mut period) = (0.0, 0.0, 0u32, 0);
@@ -67,7 +76,7 @@ fn in_bursts(rule: Rule, cpu_s: f64, phase_ms: u32, limit_of: &mut dyn FnMut(Loo
             looked_s = got_s;
             let wanted_s = (0.1 * limit.unwrap_or(1.0)).max(got);
             let at_s = 0.001 * f64::from(ms);
-            let new = limit_of(Look { at_s, seconds: TICK, got_s: got, wanted_s });
+            let new = limit_of(DemandSample { at_s, seconds: TICK, got_s: got, wanted_s });
             if new != limit {
                 (limit, left_ms, runs, period) =
                     (new, new.map_or(f64::INFINITY, |limit| 100.0 * limit), true, ms);
@@ -125,7 +134,7 @@ fn a_window_is_found_and_kept_near_the_best_fixed_limit() {
         );
         assert!(ours <= factor * best, "{window_s} {share}: {ours} against {best}");
         assert!(none >= 2.0 * ours, "{none} {ours}");
-        assert!(matches!(governor.verdict(), Verdict::Punished { edge: Some(_), .. }));
+        assert!(matches!(governor.verdict(), Verdict::Throttled { threshold: Some(_), .. }));
     }
 }
 
@@ -144,7 +153,7 @@ fn window(window_s: f64, above: f64, hysteresis: f64, counts_stolen: bool) -> Ru
 
 #[test]
 fn what_a_hypervisor_that_looks_seldom_lets_pass_is_not_the_edge() {
-    // At full speed punishment begins up to half a second late: up to half as much again was used by then.
+    // At full speed throttling begins up to half a second late: up to half as much again was used by then.
     let rule = window(5.0, 0.2, 1.0, true);
     let (_, best) = swept(rule, 40.0, 1.0);
     for every in [2, 3, 5] {
@@ -166,7 +175,10 @@ fn a_bucket_is_told_from_a_window() {
         let rule = Rule::Penalty { free, burst_s, stolen: 0.97, penalty_s };
         let governor = shape(&format!("bucket {free} {penalty_s} s"), rule, cpu_s, 0.0, factor);
         assert!(
-            matches!(governor.verdict(), Verdict::Punished { edge: Some(Edge::Bucket { .. }), .. }),
+            matches!(
+                governor.verdict(),
+                Verdict::Throttled { threshold: Some(Threshold::Bucket { .. }), .. }
+            ),
             "{}",
             governor.verdict()
         );
@@ -219,7 +231,7 @@ fn a_rule_that_counts_only_what_was_given_costs_little() {
 #[test]
 fn a_known_rule_is_kept_from_the_start() {
     let rule = Rule::T1_MICRO_FITTED;
-    let known = Edge::Bucket { free: 0.329, burst_s: 10.0, penalty_s: 167.0 };
+    let known = Threshold::Bucket { free: 0.329, burst_s: 10.0, penalty_s: 167.0 };
     let (_, best) = swept(rule, 1230.0, 0.91);
     let (ours, _) = governed(rule, 1230.0, 0.91, Rules { known: Some(known), ..Rules::default() });
     assert!(ours <= 1.05 * best, "{ours} {best}");
@@ -247,11 +259,11 @@ fn credits_and_shared_cores_are_left_alone() {
 }
 
 #[test]
-fn punishment_is_seen_between_ticks_that_leave_nothing_to_steal() {
+fn throttling_is_seen_between_ticks_that_leave_nothing_to_steal() {
     // Two ticks of three say nothing: other programs took everything there.
     let mut governor = Governor::new(Rules::default());
     let look = |governor: &mut Governor, n: u32, got: f64, wanted: f64| {
-        governor.look(Look {
+        governor.look(DemandSample {
             at_s: f64::from(n) * TICK,
             seconds: TICK,
             got_s: got * TICK,
@@ -282,7 +294,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     /// Whatever the rule, governing costs little against no limit, plus the time to learn the rule once. Where only CPU
-    /// given counts, a punishment frees the window by itself: no limit does well there, and governing costs more.
+    /// given counts, a throttling frees the window by itself: no limit does well there, and governing costs more.
     #[test]
     fn it_never_costs_much(
         window_s in 4.0f64..60.0,
@@ -314,7 +326,7 @@ proptest! {
     ) {
         let mut governor = Governor::new(Rules::default());
         for (at_s, seconds, got_s, wanted_s) in looks {
-            let limit = governor.look(Look { at_s, seconds, got_s, wanted_s });
+            let limit = governor.look(DemandSample { at_s, seconds, got_s, wanted_s });
             prop_assert!(limit.is_none_or(|l| l >= LEAST && l.is_finite()));
         }
         let _ = governor.verdict().to_string();

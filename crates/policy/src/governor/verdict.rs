@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::fit::Edge;
+use super::fit::Threshold;
 
 /// What takes the CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,19 +14,19 @@ pub enum Verdict {
         /// Share stolen.
         stolen: f64,
     },
-    /// Use is punished.
-    Punished {
-        /// The rule, once an end of punishment has shown it.
-        edge: Option<Edge>,
+    /// Use is throttled.
+    Throttled {
+        /// The rule, once an end of throttling has shown it.
+        threshold: Option<Threshold>,
         /// What is still given meanwhile, CPUs.
         given: f64,
     },
-    /// Use is punished, but so briefly that no limit gives more than keeping below the edge.
+    /// Use is throttled, but so briefly that no limit gives more than keeping below the threshold.
     Tolerable {
         /// What no limit gives on average, CPUs.
         rate: f64,
-        /// What could be had without punishment, CPUs.
-        edge: f64,
+        /// What could be had without throttling, CPUs.
+        threshold: f64,
     },
     /// Only a baseline is given: spent credits, or a cap.
     Baseline {
@@ -48,27 +48,29 @@ impl fmt::Display for Verdict {
                  is none",
                 pct(*stolen)
             ),
-            Self::Punished { edge: None, given } => write!(
+            Self::Throttled { threshold: None, given } => write!(
                 f,
-                "use is punished: only {:.1} % of a CPU is given; asking for little until it ends",
+                "use is throttled: only {:.1} % of a CPU is given; asking for little until it ends",
                 pct(*given)
             ),
-            Self::Punished { edge: Some(Edge::Window { window_s, share }), .. } => write!(
+            Self::Throttled { threshold: Some(Threshold::Window { window_s, share }), .. } => write!(
                 f,
-                "use above {:.1} % of a CPU over about {window_s:.0} s is punished: holding just below",
+                "use above {:.1} % of a CPU over about {window_s:.0} s is throttled: holding just below",
                 pct(*share)
             ),
-            Self::Punished { edge: Some(Edge::Bucket { free, burst_s, penalty_s }), .. } => write!(
-                f,
-                "use above {:.1} % of a CPU is punished for {penalty_s:.0} s once it adds up to {burst_s:.0} CPU seconds: \
+            Self::Throttled { threshold: Some(Threshold::Bucket { free, burst_s, penalty_s }), .. } => {
+                write!(
+                    f,
+                    "use above {:.1} % of a CPU is throttled for {penalty_s:.0} s once it adds up to {burst_s:.0} CPU seconds: \
                  holding just below",
-                pct(*free)
-            ),
-            Self::Tolerable { rate, edge } => write!(
+                    pct(*free)
+                )
+            }
+            Self::Tolerable { rate, threshold } => write!(
                 f,
-                "use above {:.1} % of a CPU is punished, but so briefly that {:.1} % is given all the same; a limit would \
+                "use above {:.1} % of a CPU is throttled, but so briefly that {:.1} % is given all the same; a limit would \
                  only cost more, so there is none",
-                pct(*edge),
+                pct(*threshold),
                 pct(*rate)
             ),
             Self::Baseline { rate, credit_s } => write!(

@@ -11,7 +11,7 @@ use evenkeel_base::CpuSet;
 
 /// One promise that asks to be admitted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct AdmissionRequest {
     /// What it is called in messages.
     pub name: String,
     /// Promised, percent of one CPU.
@@ -67,7 +67,7 @@ pub enum Admission {
 const EPSILON_PCT: f64 = 1e-6;
 
 /// How much of a promise fits beside others, see [`Admissions::decide`].
-pub type LeftFor<'a> = dyn Fn(&[&Ask], &Ask, &[(u32, f64)]) -> f64 + 'a;
+pub type LeftFor<'a> = dyn Fn(&[&AdmissionRequest], &AdmissionRequest, &[(u32, f64)]) -> f64 + 'a;
 
 /// Looks for which a refused promise has to fit before it is admitted again; doubled each time it was refused anew.
 pub const LOOKS: u32 = 10;
@@ -93,14 +93,19 @@ impl Admissions {
     /// Decides about each, in the order of `asks`. `left_for(admitted, ask, promisable)` says how much of `ask` fits beside
     /// the admitted (which keep all of theirs): a maximum flow from promises to the CPUs they may use. It is passed in
     /// because the fair-share solver is no part of this crate.
-    pub fn decide(&mut self, asks: &[Ask], supply: &Supply, left_for: &LeftFor<'_>) -> Vec<Admission> {
+    pub fn decide(
+        &mut self,
+        asks: &[AdmissionRequest],
+        supply: &Supply,
+        left_for: &LeftFor<'_>,
+    ) -> Vec<Admission> {
         self.known.retain(|name, _| asks.iter().any(|ask| ask.name == *name));
         let promisable = supply.promisable();
         let mut order: Vec<usize> = (0..asks.len()).collect();
         order.sort_by_key(|&index| Reverse(asks[index].priority));
-        let mut admitted: Vec<&Ask> = Vec::new();
+        let mut admitted: Vec<&AdmissionRequest> = Vec::new();
         // Admitted, or about to be: newcomers do not get what has to be taken from them again.
-        let mut claimed: Vec<&Ask> = Vec::new();
+        let mut claimed: Vec<&AdmissionRequest> = Vec::new();
         let mut answers = vec![Admission::Fits; asks.len()];
         for index in order {
             let ask = &asks[index];
@@ -144,8 +149,8 @@ impl Known {
 }
 
 fn refused(
-    ask: &Ask,
-    beside: &[&Ask],
+    ask: &AdmissionRequest,
+    beside: &[&AdmissionRequest],
     promisable: &[(u32, f64)],
     left_pct: f64,
     left_for: &LeftFor<'_>,
@@ -154,7 +159,8 @@ fn refused(
     let rivals = || beside.iter().filter(|other| !other.cpus.intersection(&ask.cpus).is_empty());
     let available_pct =
         promisable.iter().filter(|(cpu, _)| ask.cpus.contains(*cpu)).map(|(_, pct)| pct).sum();
-    let equals: Vec<&Ask> = beside.iter().filter(|other| other.priority <= ask.priority).copied().collect();
+    let equals: Vec<&AdmissionRequest> =
+        beside.iter().filter(|other| other.priority <= ask.priority).copied().collect();
     let yields = left_for(&equals, ask, promisable) >= ask.pct - EPSILON_PCT;
     let higher = rivals().filter(|other| yields && other.priority > ask.priority);
     Admission::Refused {
@@ -167,7 +173,7 @@ fn refused(
 
 impl Admission {
     /// In words: `does not fit: asked 1255, available 1155 ..: it asks 155, 55 is left`. `None`: it fits.
-    pub fn refusal(&self, ask: &Ask) -> Option<String> {
+    pub fn refusal(&self, ask: &AdmissionRequest) -> Option<String> {
         match self {
             Self::Fits => None,
             Self::Returns { looks } => {
@@ -207,17 +213,17 @@ mod tests {
         (0..n).collect()
     }
 
-    fn ask(name: &str, pct: f64, cpus: CpuSet) -> Ask {
-        Ask { name: name.into(), pct, cpus, priority: 0 }
+    fn ask(name: &str, pct: f64, cpus: CpuSet) -> AdmissionRequest {
+        AdmissionRequest { name: name.into(), pct, cpus, priority: 0 }
     }
 
     /// All may use all CPUs: what is left is a difference.
-    fn pool(admitted: &[&Ask], ask: &Ask, supply: &[(u32, f64)]) -> f64 {
+    fn pool(admitted: &[&AdmissionRequest], ask: &AdmissionRequest, supply: &[(u32, f64)]) -> f64 {
         let total: f64 = supply.iter().map(|(_, pct)| pct).sum();
         (total - admitted.iter().map(|a| a.pct).sum::<f64>()).min(ask.pct)
     }
 
-    fn admit(asks: &[Ask], supply: &Supply, left_for: &LeftFor<'_>) -> Vec<Admission> {
+    fn admit(asks: &[AdmissionRequest], supply: &Supply, left_for: &LeftFor<'_>) -> Vec<Admission> {
         Admissions::default().decide(asks, supply, left_for)
     }
 
@@ -228,7 +234,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named_with_what_is_left() {
         // 12 CPUs, 45 points stolen: 1155 can be promised.
-        let asks: Vec<Ask> = (0..12)
+        let asks: Vec<AdmissionRequest> = (0..12)
             .map(|i| ask(&format!("s{i}"), if i < 11 { 100.0 } else { 155.0 }, cpus(12)))
             .chain([ask("small", 50.0, cpus(12))])
             .collect();
@@ -239,7 +245,7 @@ mod tests {
             text.contains("asked 1255, available 1155") && text.contains("it asks 155, 55 is left"),
             "{text}"
         );
-        assert_eq!(answers[12], Admission::Fits, "one that fits is not punished for one that did not");
+        assert_eq!(answers[12], Admission::Fits, "one that fits is not throttled for one that did not");
     }
 
     #[test]
@@ -253,15 +259,15 @@ mod tests {
         assert_eq!(supply.promisable(), [(0, 0.0), (1, 0.0)]);
     }
 
-    fn ranked(name: &str, pct: f64, priority: i32) -> Ask {
-        Ask { priority, ..ask(name, pct, cpus(1)) }
+    fn ranked(name: &str, pct: f64, priority: i32) -> AdmissionRequest {
+        AdmissionRequest { priority, ..ask(name, pct, cpus(1)) }
     }
 
     #[test]
     fn a_higher_priority_evicts_a_lower_one_which_comes_back_when_it_has_fitted_for_a_while() {
         let (low, high) = (ranked("low", 60.0, 0), ranked("high", 50.0, 7));
         let mut admissions = Admissions::default();
-        let mut decide = |asks: &[Ask]| admissions.decide(asks, &supply(1, 0.0), &pool);
+        let mut decide = |asks: &[AdmissionRequest]| admissions.decide(asks, &supply(1, 0.0), &pool);
         let alone = [low.clone()];
         assert_eq!(decide(&alone), [Admission::Fits]);
         let answers = decide(&[low.clone(), high.clone()]);
@@ -294,10 +300,10 @@ mod tests {
             past in proptest::collection::vec(0.0f64..150.0, 0..60),
             stolen in 0.0f64..150.0,
         ) {
-            let asks: Vec<Ask> = asked
+            let asks: Vec<AdmissionRequest> = asked
                 .iter()
                 .enumerate()
-                .map(|(i, (pct, priority))| Ask { priority: *priority, ..ask(&format!("x{i}"), *pct, cpus(2)) })
+                .map(|(i, (pct, priority))| AdmissionRequest { priority: *priority, ..ask(&format!("x{i}"), *pct, cpus(2)) })
                 .collect();
             let mut admissions = Admissions::default();
             let mut was: Option<Vec<bool>> = None;
@@ -336,7 +342,7 @@ mod tests {
 
         #[test]
         fn the_admitted_never_exceed_the_supply(asked in proptest::collection::vec(0.1f64..300.0, 0..20), n in 1u32..8, stolen in 0.0f64..90.0) {
-            let asks: Vec<Ask> = asked.iter().enumerate().map(|(i, pct)| ask(&format!("x{i}"), *pct, cpus(n))).collect();
+            let asks: Vec<AdmissionRequest> = asked.iter().enumerate().map(|(i, pct)| ask(&format!("x{i}"), *pct, cpus(n))).collect();
             let supply = supply(n, stolen);
             let answers = admit(&asks, &supply, &pool);
             let sum: f64 = asks.iter().zip(&answers).filter(|(_, a)| **a == Admission::Fits).map(|(a, _)| a.pct).sum();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// An amount of CPU as a user writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub enum Amount {
+pub enum CpuAmount {
     /// `40%`: percent of one CPU.
     OfCpu(f64),
     /// `5% of host`: percent of all online CPUs.
@@ -21,12 +21,12 @@ pub enum Amount {
 #[error(
     "{text:?} is no amount of CPU: {reason}; expected \"40%\" (of one CPU), \"5% of host\", \"2.5 cpus\" or \"500m\""
 )]
-pub struct AmountError {
+pub struct CpuAmountError {
     text: String,
     reason: String,
 }
 
-impl Amount {
+impl CpuAmount {
     /// Percent of ONE CPU on a host with this many CPUs online.
     pub fn pct(self, cpus: u32) -> f64 {
         match self {
@@ -39,9 +39,9 @@ impl Amount {
     /// Reads an amount that may be zero.
     ///
     /// # Errors
-    /// As [`Amount::from_str`].
-    pub fn parse_or_zero(text: &str) -> Result<Self, AmountError> {
-        let error = |reason: &str| AmountError { text: text.to_owned(), reason: reason.to_owned() };
+    /// As [`CpuAmount::from_str`].
+    pub fn parse_or_zero(text: &str) -> Result<Self, CpuAmountError> {
+        let error = |reason: &str| CpuAmountError { text: text.to_owned(), reason: reason.to_owned() };
         let words: Vec<&str> = text.split_whitespace().collect();
         let text = words.join(" ").to_ascii_lowercase();
         let (number, make): (&str, fn(f64) -> Self) = if let Some(rest) =
@@ -72,13 +72,13 @@ impl Amount {
     }
 }
 
-impl FromStr for Amount {
-    type Err = AmountError;
+impl FromStr for CpuAmount {
+    type Err = CpuAmountError;
 
-    fn from_str(text: &str) -> Result<Self, AmountError> {
+    fn from_str(text: &str) -> Result<Self, CpuAmountError> {
         let amount = Self::parse_or_zero(text)?;
         if amount.pct(1) < 0.1 {
-            return Err(AmountError {
+            return Err(CpuAmountError {
                 text: text.to_owned(),
                 reason: "a promise is at least a thousandth of a CPU".to_owned(),
             });
@@ -87,7 +87,7 @@ impl FromStr for Amount {
     }
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for CpuAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OfCpu(pct) => write!(f, "{pct}%"),
@@ -120,9 +120,9 @@ impl Mean {
 
 /// What one scope is promised.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Promise {
+pub struct Reservation {
     /// CPU whenever it is wanted.
-    pub cpu: Option<Amount>,
+    pub cpu: Option<CpuAmount>,
     /// What that means.
     pub mean: Mean,
     /// 99 of 100 waits for a CPU are at most this long, nanoseconds.
@@ -131,7 +131,7 @@ pub struct Promise {
     pub priority: i32,
 }
 
-impl fmt::Display for Promise {
+impl fmt::Display for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(cpu) = self.cpu {
             write!(f, "{cpu}{}", if self.mean == Mean::Rate { " as rate" } else { "" })?;
@@ -161,7 +161,7 @@ mod tests {
             ("500m", 50.0),
             ("120%", 120.0),
         ] {
-            assert_eq!(text.parse::<Amount>().unwrap().pct(4), pct_of_one_of_four, "{text}");
+            assert_eq!(text.parse::<CpuAmount>().unwrap().pct(4), pct_of_one_of_four, "{text}");
         }
     }
 
@@ -180,22 +180,22 @@ mod tests {
             ("1e9 cpus", "no host"),
             ("40 of host", "no %"),
         ] {
-            let error = text.parse::<Amount>().unwrap_err().to_string();
+            let error = text.parse::<CpuAmount>().unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
-        assert_eq!(Amount::parse_or_zero("0%").unwrap().pct(4), 0.0);
+        assert_eq!(CpuAmount::parse_or_zero("0%").unwrap().pct(4), 0.0);
     }
 
     proptest! {
         #[test]
         fn what_is_shown_is_read_back(value in 0.2f64..100.0, kind in 0usize..3) {
-            let amount = [Amount::OfCpu(value), Amount::OfHost(value), Amount::Cpus(value)][kind];
-            prop_assert_eq!(amount.to_string().parse::<Amount>().unwrap(), amount);
+            let amount = [CpuAmount::OfCpu(value), CpuAmount::OfHost(value), CpuAmount::Cpus(value)][kind];
+            prop_assert_eq!(amount.to_string().parse::<CpuAmount>().unwrap(), amount);
         }
 
         #[test]
         fn nothing_panics(text in ".{0,20}") {
-            let _ = text.parse::<Amount>();
+            let _ = text.parse::<CpuAmount>();
         }
     }
 }

@@ -18,13 +18,13 @@ const LATE_S: f64 = 1.0;
 
 /// The debt of one carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Debt {
+pub struct Lag {
     owed: f64,
     /// Time in which it was neither seen to run nor to wait: waiting that has not ended yet shows up later.
     unseen_s: f64,
 }
 
-impl Debt {
+impl Lag {
     /// Takes one tick into account: points promised, CPU got and time waited, seconds, in `dt` seconds.
     pub fn add(&mut self, points: f64, got_s: f64, waited_s: f64, dt: f64) {
         if dt.is_nan() || dt <= 0.0 {
@@ -57,7 +57,7 @@ mod tests {
     /// A CPU that two backlogged carriers share by weight, the first of which the scheduler cheats by `bias`; what weights
     /// do shows `delay` ticks later.
     fn settle(points: [f64; 2], bias: f64, delay: usize) -> Vec<[f64; 2]> {
-        let mut debts = [Debt::default(); 2];
+        let mut debts = [Lag::default(); 2];
         let mut boosts = vec![[1.0; 2]; delay + 1];
         (0..200)
             .map(|_| {
@@ -68,7 +68,7 @@ mod tests {
                 for (debt, (points, got)) in debts.iter_mut().zip(points.iter().zip(got)) {
                     debt.add(*points, got, 0.1 - got, 0.1);
                 }
-                boosts.push(debts.map(Debt::boost));
+                boosts.push(debts.map(Lag::boost));
                 got.map(|s| s * 1000.0)
             })
             .collect()
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn surplus_is_no_advance() {
-        let mut debt = Debt::default();
+        let mut debt = Lag::default();
         for _ in 0..1000 {
             debt.add(40.0, 0.1, 0.0, 0.1);
         }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_shows_up_late_counts_in_full() {
-        let (mut late, mut even) = (Debt::default(), Debt::default());
+        let (mut late, mut even) = (Lag::default(), Lag::default());
         for n in 0..10 {
             even.add(40.0, 0.01, 0.09, 0.1);
             // It runs for a tenth of a second at the end, and only then its wait is known.
@@ -119,7 +119,7 @@ mod tests {
 
         #[test]
         fn any_numbers_leave_it_bounded(steps in proptest::collection::vec((proptest::num::f64::ANY, proptest::num::f64::ANY, proptest::num::f64::ANY, proptest::num::f64::ANY), 0..20)) {
-            let mut debt = Debt::default();
+            let mut debt = Lag::default();
             for (points, got, waited, dt) in steps { debt.add(points, got, waited, dt); }
             prop_assert!((0.9..=1.7).contains(&debt.boost()), "{:?}", debt);
         }

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Each promise has *carriers*: the highest cgroups that hold nothing but its tasks, or single tasks where they share a
-//! cgroup with others. At every node of the cgroup tree on the way to a carrier there is a *contest* between children
+//! cgroup with others. At every node of the cgroup tree on the way to a carrier there is a *siblings* between children
 //! that carry promises, siblings of the scope that are promised nothing, and *competitors* outside (sum W of the weights
 //! found). A child whose found weight gives it its r points even when everybody else wants everything is left as it is.
 //! What the others need comes from the siblings of the scope; only what those cannot give raises the sum of weights, by as
@@ -33,6 +33,6 @@ pub mod rate;
 pub mod tree;
 pub mod verdict;
 
-pub use admit::{Admission, Admissions, Ask};
-pub use amount::{Amount, AmountError, Mean, Promise};
+pub use admit::{Admission, AdmissionRequest, Admissions};
+pub use amount::{CpuAmount, CpuAmountError, Mean, Reservation};
 pub use verdict::{Judgement, State, Verdict, Window};

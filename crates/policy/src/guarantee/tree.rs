@@ -16,7 +16,7 @@ const EVEN_PART: f64 = 0.05;
 
 /// Something whose weight carries a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Bearer {
+pub enum SchedEntity {
     /// Index into [`Observation::groups`].
     Group(u32),
     /// Index into [`Observation::tasks`].
@@ -25,11 +25,11 @@ pub enum Bearer {
 
 /// The highest cgroup that holds only tasks of one promise, or a single task that shares its cgroup with others.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Carrier {
+pub struct EntityShare {
     /// Which promise.
     pub owner: usize,
     /// What carries it.
-    pub bearer: Bearer,
+    pub entity: SchedEntity,
     /// Its tasks, as indices into [`Observation::tasks`].
     pub tasks: Vec<usize>,
     /// Its part of the promise, percent of one CPU.
@@ -61,7 +61,7 @@ pub fn carriers(
     owner: &[Option<usize>],
     demand: &dyn Fn(usize) -> f64,
     promised: &[f64],
-) -> Vec<Carrier> {
+) -> Vec<EntityShare> {
     let groups = &observation.groups;
     let mut holder = vec![Holder::Nobody; groups.len()];
     for (task, owner) in observation.tasks.iter().zip(owner) {
@@ -85,12 +85,12 @@ pub fn carriers(
             && groups[index].raw_weight.is_some();
         top[index] = above.or(own.then_some(index as u32));
     }
-    let mut found: BTreeMap<(usize, Bearer), Vec<usize>> = BTreeMap::new();
+    let mut found: BTreeMap<(usize, SchedEntity), Vec<usize>> = BTreeMap::new();
     for (index, (task, owner)) in observation.tasks.iter().zip(owner).enumerate() {
         let Some(owner) = *owner else { continue };
         let group = task.group.and_then(|g| top.get(g as usize).copied().flatten());
-        let bearer = group.map_or(Bearer::Task(index), Bearer::Group);
-        found.entry((owner, bearer)).or_default().push(index);
+        let entity = group.map_or(SchedEntity::Task(index), SchedEntity::Group);
+        found.entry((owner, entity)).or_default().push(index);
     }
     let wants = |tasks: &[usize]| tasks.iter().map(|&i| demand(i)).sum::<f64>();
     let mut total = vec![(0.0, 0u32); promised.len()];
@@ -100,12 +100,12 @@ pub fn carriers(
     }
     found
         .into_iter()
-        .map(|((owner, bearer), tasks)| {
+        .map(|((owner, entity), tasks)| {
             let (sum, count) = total[owner];
             let even = 1.0 / f64::from(count.max(1));
             let part =
                 if sum > 0.0 { EVEN_PART * even + (1.0 - EVEN_PART) * wants(&tasks) / sum } else { even };
-            Carrier { owner, bearer, tasks, points: promised[owner] * part }
+            EntityShare { owner, entity, tasks, points: promised[owner] * part }
         })
         .collect()
 }
@@ -125,7 +125,7 @@ pub enum Reach {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Child {
     /// The child: a carrier, or a group on the way to some.
-    pub bearer: Bearer,
+    pub entity: SchedEntity,
     /// Carriers at or below it, as indices.
     pub carriers: Vec<usize>,
     /// What they are to get together, percent of one CPU.
@@ -145,7 +145,7 @@ impl Child {
 
 /// Those who share one node of the tree.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contest {
+pub struct Siblings {
     /// The node, index into [`Observation::groups`]; `None` where the host has no cgroups.
     pub node: Option<u32>,
     /// Children that carry promises.
@@ -161,8 +161,8 @@ pub struct Contest {
 
 /// What contests need to know of groups and tasks beyond an observation.
 pub struct Ground<'a> {
-    /// The load weight of a bearer before anything was changed.
-    pub found: &'a dyn Fn(Bearer) -> f64,
+    /// The load weight of a entity before anything was changed.
+    pub found: &'a dyn Fn(SchedEntity) -> f64,
     /// What may be done to a group.
     pub reach: &'a dyn Fn(u32) -> Reach,
     /// Whether a promise may have the weight of an ancestor raised: those of the configuration may, labels may not.
@@ -171,20 +171,20 @@ pub struct Ground<'a> {
     pub lends: &'a dyn Fn(u32) -> bool,
 }
 
-/// Every contest on the way from the root to the carriers. Parents come before their children.
-pub fn contests(observation: &Observation, carriers: &[Carrier], ground: &Ground<'_>) -> Vec<Contest> {
+/// Every siblings on the way from the root to the carriers. Parents come before their children.
+pub fn contests(observation: &Observation, carriers: &[EntityShare], ground: &Ground<'_>) -> Vec<Siblings> {
     let groups = &observation.groups;
-    let mut nodes: BTreeMap<Option<u32>, BTreeMap<Bearer, Vec<usize>>> = BTreeMap::new();
+    let mut nodes: BTreeMap<Option<u32>, BTreeMap<SchedEntity, Vec<usize>>> = BTreeMap::new();
     for (index, carrier) in carriers.iter().enumerate() {
-        let mut child = carrier.bearer;
+        let mut child = carrier.entity;
         let mut node = match child {
-            Bearer::Group(group) => groups[group as usize].parent,
-            Bearer::Task(task) => observation.tasks[task].group,
+            SchedEntity::Group(group) => groups[group as usize].parent,
+            SchedEntity::Task(task) => observation.tasks[task].group,
         };
         loop {
             nodes.entry(node).or_default().entry(child).or_default().push(index);
             let Some(at) = node else { break };
-            child = Bearer::Group(at);
+            child = SchedEntity::Group(at);
             match groups[at as usize].parent {
                 Some(parent) => node = Some(parent),
                 None => break,
@@ -198,11 +198,11 @@ pub fn contests(observation: &Observation, carriers: &[Carrier], ground: &Ground
             let (competitors, outside) = competitors(observation, node, &children, &lenders);
             let children = children
                 .into_iter()
-                .map(|(bearer, of)| {
+                .map(|(entity, of)| {
                     let points = of.iter().map(|&i| carriers[i].points).sum();
-                    let reach = match bearer {
-                        Bearer::Group(group) => (ground.reach)(group),
-                        Bearer::Task(_) => Reach::Own,
+                    let reach = match entity {
+                        SchedEntity::Group(group) => (ground.reach)(group),
+                        SchedEntity::Task(_) => Reach::Own,
                     };
                     let may = |i: &usize| match reach {
                         Reach::Own => true,
@@ -210,10 +210,10 @@ pub fn contests(observation: &Observation, carriers: &[Carrier], ground: &Ground
                         Reach::Outside => false,
                     };
                     let due = of.iter().copied().filter(may).collect();
-                    Child { bearer, carriers: of, points, found: (ground.found)(bearer).max(1.0), due }
+                    Child { entity, carriers: of, points, found: (ground.found)(entity).max(1.0), due }
                 })
                 .collect();
-            Contest { node, children, lenders, competitors, outside }
+            Siblings { node, children, lenders, competitors, outside }
         })
         .collect()
 }
@@ -223,31 +223,31 @@ pub fn contests(observation: &Observation, carriers: &[Carrier], ground: &Ground
 fn lenders(
     observation: &Observation,
     node: Option<u32>,
-    children: &BTreeMap<Bearer, Vec<usize>>,
+    children: &BTreeMap<SchedEntity, Vec<usize>>,
     ground: &Ground<'_>,
 ) -> Vec<(u32, f64)> {
     let groups = observation.groups.iter().zip(0u32..).filter(|(group, index)| {
         group.parent == node
             && node.is_some()
             && group.raw_weight.is_some()
-            && !children.contains_key(&Bearer::Group(*index))
+            && !children.contains_key(&SchedEntity::Group(*index))
             && (ground.lends)(*index)
     });
-    groups.map(|(_, index)| (index, (ground.found)(Bearer::Group(index)).max(1.0))).collect()
+    groups.map(|(_, index)| (index, (ground.found)(SchedEntity::Group(index)).max(1.0))).collect()
 }
 
 /// Load weights of active children of a node that neither carry nor lend, and one default weight; and which groups they are.
 fn competitors(
     observation: &Observation,
     node: Option<u32>,
-    children: &BTreeMap<Bearer, Vec<usize>>,
+    children: &BTreeMap<SchedEntity, Vec<usize>>,
     lenders: &[(u32, f64)],
 ) -> (f64, Vec<u32>) {
     let groups = observation.groups.iter().zip(0u32..).filter(|(group, index)| {
         group.parent == node
             && node.is_some()
             && group.cpu_pct.is_none_or(|pct| pct >= ACTIVE_PCT)
-            && !children.contains_key(&Bearer::Group(*index))
+            && !children.contains_key(&SchedEntity::Group(*index))
             && !lenders.iter().any(|(lender, _)| lender == index)
     });
     let (weights, outside): (Vec<f64>, Vec<u32>) = groups
@@ -255,7 +255,7 @@ fn competitors(
         .unzip();
     let tasks = observation.tasks.iter().enumerate().filter(|(index, task)| {
         task.group == node
-            && !children.contains_key(&Bearer::Task(*index))
+            && !children.contains_key(&SchedEntity::Task(*index))
             && task.cpu_pct + task.wait_pct.unwrap_or(0.0) >= ACTIVE_PCT
     });
     let tasks = tasks.map(|(_, task)| weight_of(task));
@@ -266,10 +266,15 @@ fn weight_of(task: &TaskView) -> f64 {
     task.sched.map_or(DEFAULT_WEIGHT, |attr| f64::from(attr.nice.weight()))
 }
 
-/// What is left of the CPUs of a contest when every promise on them is used, percent of one CPU: the scarcest single CPU
+/// What is left of the CPUs of a siblings when every promise on them is used, percent of one CPU: the scarcest single CPU
 /// where carriers stay on one each, else the sum. `cpus[i]` are the CPUs of carrier `i`.
-pub fn slack_pct(contest: &Contest, carriers: &[Carrier], cpus: &[CpuSet], supply: &[(u32, f64)]) -> f64 {
-    let own: Vec<usize> = contest.children.iter().flat_map(|child| child.carriers.iter().copied()).collect();
+pub fn slack_pct(
+    siblings: &Siblings,
+    carriers: &[EntityShare],
+    cpus: &[CpuSet],
+    supply: &[(u32, f64)],
+) -> f64 {
+    let own: Vec<usize> = siblings.children.iter().flat_map(|child| child.carriers.iter().copied()).collect();
     let left = |set: &CpuSet| -> f64 {
         let given: f64 = supply.iter().filter(|(cpu, _)| set.contains(*cpu)).map(|(_, pct)| pct).sum();
         let promised: f64 = carriers
@@ -290,23 +295,23 @@ pub fn slack_pct(contest: &Contest, carriers: &[Carrier], cpus: &[CpuSet], suppl
 }
 
 /// Largest load weight a child can have.
-pub fn heaviest(observation: &Observation, bearer: Bearer) -> f64 {
-    match bearer {
-        Bearer::Task(_) => f64::from(Nice::new(-20).weight()),
-        Bearer::Group(group) if observation.groups[group as usize].v2 => {
+pub fn heaviest(observation: &Observation, entity: SchedEntity) -> f64 {
+    match entity {
+        SchedEntity::Task(_) => f64::from(Nice::new(-20).weight()),
+        SchedEntity::Group(group) if observation.groups[group as usize].v2 => {
             CpuWeight::new(u64::MAX).load_weight() as f64
         }
-        Bearer::Group(_) => f64::from(CpuShares::new(u64::MAX).get()),
+        SchedEntity::Group(_) => f64::from(CpuShares::new(u64::MAX).get()),
     }
 }
 
-/// The load weights of a contest's children.
+/// The load weights of a siblings's children.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solved {
-    /// The node, as in [`Contest`].
+    /// The node, as in [`Siblings`].
     pub node: Option<u32>,
     /// Load weight of each child that carries, then of each that lends.
-    pub weights: Vec<(Bearer, f64)>,
+    pub weights: Vec<(SchedEntity, f64)>,
     /// The largest weight stood in the way: everything here was scaled down by this factor, so that proportions stay.
     pub scaled_down: Option<f64>,
     /// What competitors are left with when everybody wants everything, percent of one CPU: as found and now.
@@ -323,7 +328,7 @@ const ROOM: f64 = 0.1;
 
 /// Solves all contests from the root down, by the smallest change that suffices.
 ///
-/// In a contest a child of weight w gets w / S of what the node has (C) when everybody wants everything, S being the sum of
+/// In a siblings a child of weight w gets w / S of what the node has (C) when everybody wants everything, S being the sum of
 /// all weights. It needs q: its points, and on the way to carriers a little room for the competitors inside. A child whose
 /// found weight f is enough keeps it, the others get q S / C:
 ///
@@ -332,14 +337,14 @@ const ROOM: f64 = 0.1;
 /// 2. If that is not enough, S grows to the smallest sum that satisfies all: `S = W + sum of max(f, q S / C)`. Competitors
 ///    of weight W are left with less then, which [`Solved::outside_pct`] says.
 ///
-/// `capacity` is what a contest has at most, percent of one CPU. `boost[i]` multiplies what carrier `i` is given (1 is the
+/// `capacity` is what a siblings has at most, percent of one CPU. `boost[i]` multiplies what carrier `i` is given (1 is the
 /// plain solution). `steady(node, s)` may replace the factor S / C by one near it, so that weights do not change with every
-/// breath of the neighbours. `heaviest` is the largest load weight a bearer can have, see [`heaviest`].
+/// breath of the neighbours. `heaviest` is the largest load weight a entity can have, see [`heaviest`].
 pub fn solve(
-    heaviest: &dyn Fn(Bearer) -> f64,
-    contests: &[Contest],
-    carriers: &[Carrier],
-    capacity: &dyn Fn(&Contest) -> f64,
+    heaviest: &dyn Fn(SchedEntity) -> f64,
+    contests: &[Siblings],
+    carriers: &[EntityShare],
+    capacity: &dyn Fn(&Siblings) -> f64,
     boost: &[f64],
     steady: &mut dyn FnMut(Option<u32>, f64) -> f64,
 ) -> Vec<Solved> {
@@ -347,52 +352,52 @@ pub fn solve(
     let mut handed_down: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     contests
         .iter()
-        .map(|contest| {
-            let most = capacity(contest);
-            let inherited = contest.node.and_then(|node| handed_down.get(&node).copied());
+        .map(|siblings| {
+            let most = capacity(siblings);
+            let inherited = siblings.node.and_then(|node| handed_down.get(&node).copied());
             let (had, has) = inherited.map_or((most, most), |(had, has)| (had.min(most), has.min(most)));
-            let found = contest.found();
-            let needs = contest.needs(carriers, has);
-            let (sum, part_lent) = contest.smallest(&needs, has);
-            let per_point = steady(contest.node, sum / has.max(1e-3));
-            let mut weights = Vec::with_capacity(contest.children.len() + contest.lenders.len());
-            for (child, need) in contest.children.iter().zip(&needs) {
+            let found = siblings.found();
+            let needs = siblings.needs(carriers, has);
+            let (sum, part_lent) = siblings.smallest(&needs, has);
+            let per_point = steady(siblings.node, sum / has.max(1e-3));
+            let mut weights = Vec::with_capacity(siblings.children.len() + siblings.lenders.len());
+            for (child, need) in siblings.children.iter().zip(&needs) {
                 let points: f64 = child.due.iter().map(|&i| carriers[i].points).sum();
                 let boosted: f64 = child.due.iter().map(|&i| carriers[i].points * boost[i]).sum();
                 let boost = if points > 0.0 { boosted / points } else { 1.0 };
                 let weight =
                     if child.is_fixed() { child.found } else { child.found.max(need * per_point * boost) };
-                weights.push((child.bearer, weight));
+                weights.push((child.entity, weight));
             }
-            let over = weights.iter().map(|(bearer, w)| w / heaviest(*bearer)).fold(1.0, f64::max);
-            for ((_, weight), child) in weights.iter_mut().zip(&contest.children) {
+            let over = weights.iter().map(|(entity, w)| w / heaviest(*entity)).fold(1.0, f64::max);
+            for ((_, weight), child) in weights.iter_mut().zip(&siblings.children) {
                 if !child.is_fixed() {
                     *weight /= over;
                 }
             }
             weights.extend(
-                contest
+                siblings
                     .lenders
                     .iter()
-                    .map(|(group, found)| (Bearer::Group(*group), found * (1.0 - part_lent))),
+                    .map(|(group, found)| (SchedEntity::Group(*group), found * (1.0 - part_lent))),
             );
-            let now = contest.competitors + weights.iter().map(|(_, weight)| weight).sum::<f64>();
-            for (child, (bearer, weight)) in contest.children.iter().zip(&weights) {
-                if let Bearer::Group(group) = bearer {
+            let now = siblings.competitors + weights.iter().map(|(_, weight)| weight).sum::<f64>();
+            for (child, (entity, weight)) in siblings.children.iter().zip(&weights) {
+                if let SchedEntity::Group(group) = entity {
                     handed_down.insert(*group, (had * child.found / found, has * weight / now));
                 }
             }
             Solved {
-                node: contest.node,
+                node: siblings.node,
                 weights,
                 scaled_down: (over > 1.0).then_some(over),
-                outside_pct: (had * contest.competitors / found, has * contest.competitors / now),
+                outside_pct: (had * siblings.competitors / found, has * siblings.competitors / now),
             }
         })
         .collect()
 }
 
-impl Contest {
+impl Siblings {
     /// Sum of all weights as found.
     fn found(&self) -> f64 {
         let children: f64 = self.children.iter().map(|child| child.found).sum();
@@ -401,8 +406,8 @@ impl Contest {
     }
 
     /// What each child needs of what the node has.
-    fn needs(&self, carriers: &[Carrier], has: f64) -> Vec<f64> {
-        let passes_on = |child: &Child| carriers[child.carriers[0]].bearer != child.bearer;
+    fn needs(&self, carriers: &[EntityShare], has: f64) -> Vec<f64> {
+        let passes_on = |child: &Child| carriers[child.carriers[0]].entity != child.entity;
         let promised: f64 = self.children.iter().map(|child| child.points).sum();
         let passing: f64 = self.children.iter().filter(|c| passes_on(c)).map(|c| c.points).sum();
         // At most half of what is left goes into room.

@@ -76,17 +76,17 @@ fn docker() -> Observation {
     )
 }
 
-fn found_weight(observation: &Observation, bearer: Bearer) -> f64 {
-    match bearer {
-        Bearer::Group(group) => observation.groups[group as usize].load_weight.unwrap() as f64,
-        Bearer::Task(task) => weight_of(&observation.tasks[task]),
+fn found_weight(observation: &Observation, entity: SchedEntity) -> f64 {
+    match entity {
+        SchedEntity::Group(group) => observation.groups[group as usize].load_weight.unwrap() as f64,
+        SchedEntity::Task(task) => weight_of(&observation.tasks[task]),
     }
 }
 
 /// Contests in which everything may be changed and nobody lends.
-fn in_scope_alone(observation: &Observation, carriers: &[Carrier]) -> Vec<Contest> {
+fn in_scope_alone(observation: &Observation, carriers: &[EntityShare]) -> Vec<Siblings> {
     let ground = Ground {
-        found: &|bearer| found_weight(observation, bearer),
+        found: &|entity| found_weight(observation, entity),
         reach: &|_| Reach::Own,
         raises: &|_| true,
         lends: &|_| false,
@@ -94,16 +94,16 @@ fn in_scope_alone(observation: &Observation, carriers: &[Carrier]) -> Vec<Contes
     contests(observation, carriers, &ground)
 }
 
-fn capacity_of(contest: &Contest, carriers: &[Carrier], cpus: &[CpuSet], supply: &[(u32, f64)]) -> f64 {
-    let points: f64 = contest.children.iter().map(|child| child.points).sum();
-    points + slack_pct(contest, carriers, cpus, supply)
+fn capacity_of(siblings: &Siblings, carriers: &[EntityShare], cpus: &[CpuSet], supply: &[(u32, f64)]) -> f64 {
+    let points: f64 = siblings.children.iter().map(|child| child.points).sum();
+    points + slack_pct(siblings, carriers, cpus, supply)
 }
 
 /// A promise to /docker/a on two CPUs.
 fn solved_for(host: &Observation, promised: f64, lends: &dyn Fn(u32) -> bool) -> Vec<Solved> {
     let found = carriers(host, &[None, Some(0), Some(0), None, None, None], &demand(host), &[promised]);
     let ground = Ground {
-        found: &|bearer| found_weight(host, bearer),
+        found: &|entity| found_weight(host, entity),
         reach: &|_| Reach::Own,
         raises: &|_| true,
         lends,
@@ -123,19 +123,22 @@ fn a_container_of_its_own_is_carried_by_its_group() {
     let owner = [None, Some(0), Some(0), Some(1), None, None];
     let found = carriers(&host, &owner, &demand(&host), &[40.0, 50.0]);
     assert_eq!(found.len(), 2);
-    assert_eq!((found[0].bearer, found[0].points, &found[0].tasks), (Bearer::Group(2), 40.0, &vec![1, 2]));
+    assert_eq!(
+        (found[0].entity, found[0].points, &found[0].tasks),
+        (SchedEntity::Group(2), 40.0, &vec![1, 2])
+    );
     let contests = in_scope_alone(&host, &found);
     assert_eq!(contests.len(), 2);
     let (root, docker) = (&contests[0], &contests[1]);
     assert_eq!(
-        (root.node, root.children[0].bearer, root.children[0].points),
-        (Some(0), Bearer::Group(1), 90.0)
+        (root.node, root.children[0].entity, root.children[0].points),
+        (Some(0), SchedEntity::Group(1), 90.0)
     );
     // /system and one for newcomers; the root's task sleeps.
     assert_eq!((root.competitors, docker.competitors), (2048.0, 2048.0));
     // On one CPU 10 points are left: half of them for c.
     let cpus = vec![CpuSet::single(0); 2];
-    let capacity = |contest: &Contest| capacity_of(contest, &found, &cpus, &[(0, 100.0), (1, 100.0)]);
+    let capacity = |siblings: &Siblings| capacity_of(siblings, &found, &cpus, &[(0, 100.0), (1, 100.0)]);
     let solved = solve(&|b| heaviest(&host, b), &contests, &found, &capacity, &[1.0, 1.0], &mut |_, s| s);
     let docker_gets = solved[0].weights[0].1 / (solved[0].weights[0].1 + 2048.0);
     assert!((docker_gets - 0.95).abs() < 1e-9);
@@ -153,7 +156,7 @@ fn what_is_enough_as_found_is_left_as_it_is() {
     assert!(solved.iter().all(|s| s.outside_pct.0 == s.outside_pct.1));
     // 40 have room in /docker's 67: only a's own weight grows, and /system does not notice.
     let solved = solved_for(&host, 40.0, &|_| false);
-    assert_eq!(solved[0].weights, [(Bearer::Group(1), 1024.0)]);
+    assert_eq!(solved[0].weights, [(SchedEntity::Group(1), 1024.0)]);
     assert!(solved[1].weights[0].1 > 1024.0 && solved[0].outside_pct.0 == solved[0].outside_pct.1);
     // 90 have not: /docker's weight grows, by what it takes to win 90 and a tenth, and it is said what is left.
     let solved = solved_for(&host, 90.0, &|_| false);
@@ -184,7 +187,7 @@ fn what_is_outside_is_left_alone_and_an_ancestor_moves_for_the_configuration_onl
     let found = carriers(&host, &[None, Some(0), Some(0), None, None, None], &demand(&host), &[90.0]);
     let solved = |reach: Reach, raises: bool| {
         let ground = Ground {
-            found: &|bearer| found_weight(&host, bearer),
+            found: &|entity| found_weight(&host, entity),
             reach: &|group| if group == 2 { Reach::Own } else { reach },
             raises: &|_| raises,
             lends: &|_| false,
@@ -202,9 +205,9 @@ fn what_is_outside_is_left_alone_and_an_ancestor_moves_for_the_configuration_onl
 fn all_of_a_pod_is_carried_by_the_pod_and_a_mixed_group_by_its_tasks() {
     let host = docker();
     let all = carriers(&host, &[None, Some(0), Some(0), Some(0), Some(0), None], &demand(&host), &[90.0]);
-    assert_eq!(all.iter().map(|c| c.bearer).collect::<Vec<_>>(), [Bearer::Group(1)]);
+    assert_eq!(all.iter().map(|c| c.entity).collect::<Vec<_>>(), [SchedEntity::Group(1)]);
     let mixed = carriers(&host, &[None, Some(0), None, None, None, None], &demand(&host), &[90.0]);
-    assert_eq!(mixed[0].bearer, Bearer::Task(1));
+    assert_eq!(mixed[0].entity, SchedEntity::Task(1));
     let nodes: Vec<_> = in_scope_alone(&host, &mixed).iter().map(|c| c.node).collect();
     assert_eq!(nodes, [Some(0), Some(1), Some(2)], "its group has to win along the whole path");
 }
@@ -272,25 +275,25 @@ proptest! {
         let supply = [(0, 100.0)];
         let boost = vec![1.0; found.len()];
         let contests = in_scope_alone(&host, &found);
-        let capacity = |contest: &Contest| capacity_of(contest, &found, &cpus, &supply);
+        let capacity = |siblings: &Siblings| capacity_of(siblings, &found, &cpus, &supply);
         let solved = solve(&|b| heaviest(&host, b), &contests, &found, &capacity, &boost, &mut |_, s| s);
-        // Walk down: what each bearer gets of the CPU.
-        let mut got: BTreeMap<Bearer, f64> = BTreeMap::new();
+        // Walk down: what each entity gets of the CPU.
+        let mut got: BTreeMap<SchedEntity, f64> = BTreeMap::new();
         let (mut limited, mut tight) = (false, false);
-        for (contest, solved) in contests.iter().zip(&solved) {
-            let sum: f64 = solved.weights.iter().map(|(_, w)| w).sum::<f64>() + contest.competitors;
+        for (siblings, solved) in contests.iter().zip(&solved) {
+            let sum: f64 = solved.weights.iter().map(|(_, w)| w).sum::<f64>() + siblings.competitors;
             limited |= solved.scaled_down.is_some();
-            tight |= contest.competitors <= 1.001 * LEAST_REST * sum;
-            let of = contest.node.and_then(|node| got.get(&Bearer::Group(node)).copied()).unwrap_or(100.0);
-            for (bearer, weight) in &solved.weights {
-                got.insert(*bearer, of * weight / sum);
+            tight |= siblings.competitors <= 1.001 * LEAST_REST * sum;
+            let of = siblings.node.and_then(|node| got.get(&SchedEntity::Group(node)).copied()).unwrap_or(100.0);
+            for (entity, weight) in &solved.weights {
+                got.insert(*entity, of * weight / sum);
             }
         }
         for carrier in &found {
             // Where next to nothing is left for others, a level may fall short by what is reckoned with for them.
             let part = if tight { (1.0 - LEAST_REST).powi(host.groups.len() as i32) } else { 1.0 };
             let least = carrier.points * part - 1e-6;
-            prop_assert!(limited || got[&carrier.bearer] >= least, "{carrier:?} {got:?}");
+            prop_assert!(limited || got[&carrier.entity] >= least, "{carrier:?} {got:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use evenkeel_base::{Histogram, TaskId};
 use evenkeel_policy::guard::GuardLimits;
-use evenkeel_policy::protect::Protection;
+use evenkeel_policy::protect::LatencyTarget;
 use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules, Turn};
 use evenkeel_policy::window::{Owner, Rates, Summary};
 use rand::{Rng, SeedableRng};
@@ -353,7 +353,7 @@ pub fn decide(scene: &Scene, seed: u64) -> Outcome {
     let mut host = Host::new(scene.clone(), seed);
     let mut trial = Trial::new(scene.candidates, rules, PACE);
     if scene.service.is_some() {
-        let service = Protection { name: "service".to_owned(), wait_p99_ns: None };
+        let service = LatencyTarget { name: "service".to_owned(), wait_p99_ns: None };
         trial = trial.protecting(vec![service], 0).for_services();
     }
     // The second of study that comes before a trial.

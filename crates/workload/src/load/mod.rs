@@ -10,15 +10,15 @@ use crate::page::PageError;
 
 mod context;
 mod flows;
-mod gauge;
 mod run;
+mod sampler;
 mod signals;
 mod start;
 
 pub use context::Context;
 pub use flows::{Flow, FlowReport};
-pub use gauge::{Gauge, Known, Reading, WindowTask};
 pub use run::{EndedBy, LoadReport, StartReport, run};
+pub use sampler::{Known, LoadSampler, Reading, WindowTask};
 pub use signals::stop_flag_on_signals;
 pub use start::{StartAt, StartAtError};
 

@@ -91,7 +91,7 @@ impl Watcher for Live {
                 self.sink.lasting(&text);
             }
             Event::Note(_) | Event::Recovered(_) => self.sink.event(event),
-            Event::TrialBegins { .. } | Event::Stage(_) | Event::Standing(_) => {}
+            Event::TrialBegins { .. } | Event::Stage(_) | Event::StatusChanged(_) => {}
         }
     }
 

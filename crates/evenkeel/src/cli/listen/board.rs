@@ -134,7 +134,7 @@ impl Board {
                     kept.map_or("kept nothing".to_owned(), |(plan, _)| format!("kept {}", plan.name)),
                 );
             }
-            Event::Standing(record) => {
+            Event::StatusChanged(record) => {
                 self.guarantees.clone_from(&record.guarantees);
                 self.governor.clone_from(&record.governor);
                 self.effect.clone_from(&record.effect_now);

@@ -17,7 +17,7 @@ const TYPES: [&str; 2] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
-    Gauge,
+    LoadSampler,
     /// Only grows; its name ends with `_total`.
     Counter,
     /// Counts by upper bound.
@@ -44,7 +44,7 @@ impl Page {
 
     /// A gauge without labels; what is not known is left out: it is not zero.
     pub fn gauge(&mut self, name: &str, help: &str, value: Option<f64>) {
-        self.family(name, Kind::Gauge, help).value(&[], value);
+        self.family(name, Kind::LoadSampler, help).value(&[], value);
     }
 
     /// A counter without labels.
@@ -78,7 +78,7 @@ impl Family<'_> {
             return;
         }
         let kind = match self.kind {
-            Kind::Gauge => "gauge",
+            Kind::LoadSampler => "gauge",
             Kind::Counter => "counter",
             Kind::Histogram => "histogram",
         };
@@ -168,7 +168,7 @@ mod tests {
         let mut page = Page::new(accept);
         page.counter("a_total", "A \\ b", Some(1.5));
         page.gauge("unknown", "Not there", None);
-        let mut family = page.family("c", Kind::Gauge, "C");
+        let mut family = page.family("c", Kind::LoadSampler, "C");
         family.value(&[("x", "q\"\n\u{1b}")], Some(1.0));
         family.value(&[("x", "q\"\n\u{1b}")], Some(2.0));
         page.family("h", Kind::Histogram, "H").histogram(&[("x", "y")], &[(0.5, 1)], 3, 7.0);

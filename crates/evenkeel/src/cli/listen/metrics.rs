@@ -59,7 +59,7 @@ fn host(page: &mut Page, board: &Board) {
 fn isolated(page: &mut Page, seen: &Observation) {
     let help =
         "Threads but the kernel's that ran on an isolated CPU in the last interval; more than 1 share it";
-    let mut family = page.family("evenkeel_isolated_cpu_tasks", Kind::Gauge, help);
+    let mut family = page.family("evenkeel_isolated_cpu_tasks", Kind::LoadSampler, help);
     for cpu in seen.topology.isolated.iter() {
         let ran = seen.tasks.iter().filter(|t| t.cpu == Some(cpu) && t.cpu_pct > 0.0 && !t.kernel_thread);
         family.value(&[("cpu", &cpu.to_string())], Some(ran.count() as f64));
@@ -162,7 +162,7 @@ fn gauges(page: &mut Page, board: &Board) {
         ("evenkeel_throttled_percent", "Time held back by a quota, percent", |now| now.throttled),
     ];
     for (name, help, pick) in rates {
-        let mut family = page.family(name, Kind::Gauge, help);
+        let mut family = page.family(name, Kind::LoadSampler, help);
         for owner in
             board.owners.iter().filter(|o| matches!(o.key.kind, owners::Kind::Container | owners::Kind::Vm))
         {
@@ -255,7 +255,7 @@ fn the_loop(page: &mut Page, board: &Board) {
             "Changes in force that were taken back",
             Some(board.reverted as f64),
         );
-        page.family("evenkeel_settings_in_force", Kind::Gauge, "Which settings are in force")
+        page.family("evenkeel_settings_in_force", Kind::LoadSampler, "Which settings are in force")
             .value(&[("name", settings)], Some(1.0));
     }
 }
@@ -283,7 +283,7 @@ fn guarantees(page: &mut Page, guarantees: &[GuaranteeStatus]) {
         ),
     ];
     for (name, help, pick) in gauges {
-        let mut family = page.family(name, Kind::Gauge, help);
+        let mut family = page.family(name, Kind::LoadSampler, help);
         guarantees.iter().for_each(|promise| family.value(&[("name", &promise.name)], pick(promise)));
     }
 }
@@ -295,7 +295,7 @@ fn own(page: &mut Page, board: &Board) {
     let seen = board.observation.as_deref().map(|seen| seen.wall_ns as f64 / 1e9);
     page.gauge("evenkeel_observed_timestamp_seconds", "When the host was last looked at", seen);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
-    page.family("evenkeel_build_info", Kind::Gauge, "Version of evenkeel").value(&version, Some(1.0));
+    page.family("evenkeel_build_info", Kind::LoadSampler, "Version of evenkeel").value(&version, Some(1.0));
 }
 
 #[cfg(test)]

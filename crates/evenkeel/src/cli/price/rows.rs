@@ -242,7 +242,7 @@ fn kind(rule: &Rule) -> &'static str {
     match *rule {
         Rule::None => "none",
         Rule::Constant { .. } => "shared core",
-        Rule::Window { .. } | Rule::Penalty { .. } => "punishes use",
+        Rule::Window { .. } | Rule::Penalty { .. } => "throttles use",
         Rule::Credits { cap, .. } if cap <= 0.0 => "ceiling",
         Rule::Credits { .. } => "credits",
     }

@@ -6,8 +6,8 @@ use evenkeel_agent::protect::MOST as MOST_PROTECTED;
 use evenkeel_agent::tiers::{self, Derived, Tier};
 use evenkeel_agent::{Guarantees, Protected, Scope, Trusted};
 use evenkeel_observe::Detail;
-use evenkeel_policy::guarantee::Amount;
-use evenkeel_policy::protect::Protection;
+use evenkeel_policy::guarantee::CpuAmount;
+use evenkeel_policy::protect::LatencyTarget;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -44,7 +44,7 @@ pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow
         if all.len() == MOST_PROTECTED {
             return Err(anyhow!("{name:?} is one too many: at most {MOST_PROTECTED} services can be named"));
         }
-        all.push(Protected { scope, protection: Protection { name, wait_p99_ns } });
+        all.push(Protected { scope, protection: LatencyTarget { name, wait_p99_ns } });
         Ok(())
     };
     for table in file.service.iter().chain(&file.protect) {
@@ -74,7 +74,7 @@ pub(super) fn backgrounds(
             Scope::parse(&[table.scope.get_ref()]).map_err(|error| source.fault(&table.scope, error))?;
             texts.push(table.scope.get_ref().clone());
             if let Some(least) = &table.least {
-                let amount: Amount = least.get_ref().parse().map_err(|e| source.fault(least, e))?;
+                let amount: CpuAmount = least.get_ref().parse().map_err(|e| source.fault(least, e))?;
                 let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
                 least_pct += amount.pct(cpus as u32);
             }
@@ -117,7 +117,7 @@ pub(super) fn derive_tiers(
     }
     let scope = Scope::of_tier(Tier::Service, trusted);
     let name = scope.texts().join(" ");
-    services.push(Protected { scope, protection: Protection { name, wait_p99_ns: None } });
+    services.push(Protected { scope, protection: LatencyTarget { name, wait_p99_ns: None } });
     Ok(())
 }
 

@@ -71,7 +71,7 @@ fn the_sources_builds_by_instance() {
     let left = reckon(&known("t2.micro"), &build(&rows, cpu(t2))).plain.credits.unwrap();
     println!("{:22} source  22 credits  reckoned {left:.2} credits", "t2.micro");
     assert!((left - 22.0).abs() < 0.2, "{left}");
-    // The punished one under its 30 %: the rule was fitted to this row among others, and so was the share of 91 %.
+    // The throttled one under its 30 %: the rule was fitted to this row among others, and so was the share of 91 %.
     let t1 = row(&rows, "t1.micro");
     let job = Job { cpu_s: 60.0 * cpu(t1), busy: 0.91 };
     let limited = credit::run(&Rule::T1_MICRO_FITTED, job, Some(0.30)).real_s.unwrap() / 60.0;

@@ -3,7 +3,7 @@
 //!
 //! | rule | stolen | fastest |
 //! |---|---|---|
-//! | punished burst (window) | much without a limit, little under the right one | some limit |
+//! | throttled burst (window) | much without a limit, little under the right one | some limit |
 //! | credits | nothing while credits last; then more the less it is limited | no limit |
 //! | shared core (constant) | the same part of what is wanted under every limit | no limit |
 
@@ -28,8 +28,8 @@ const HELPS: f64 = 1.1;
 pub enum Stealing {
     /// Nothing is stolen.
     Nothing,
-    /// Bursts above a threshold are punished.
-    PunishedBurst,
+    /// Bursts above a threshold are throttled.
+    ThrottledBurst,
     /// A balance of credits is spent.
     Credits,
     /// The core is shared all the time.
@@ -40,7 +40,7 @@ impl Stealing {
     fn words(self) -> &'static str {
         match self {
             Self::Nothing => "nothing worth speaking of is stolen",
-            Self::PunishedBurst => "bursts are punished",
+            Self::ThrottledBurst => "bursts are throttled",
             Self::Credits => "it is a balance of credits",
             Self::SharedCore => "the core is shared all the time",
         }
@@ -51,7 +51,7 @@ impl Stealing {
         match rule {
             Rule::None => Self::Nothing,
             Rule::Constant { .. } => Self::SharedCore,
-            Rule::Window { .. } | Rule::Penalty { .. } => Self::PunishedBurst,
+            Rule::Window { .. } | Rule::Penalty { .. } => Self::ThrottledBurst,
             Rule::Credits { .. } => Self::Credits,
         }
     }
@@ -111,7 +111,7 @@ fn classify(d: &[Decision]) -> Option<Stealing> {
     let is = |n: usize| d.get(n).is_some_and(Decision::yes);
     let is_not = |n: usize| d.get(n).is_some_and(Decision::no);
     if is(GAIN) {
-        return is(STOLEN).then_some(Stealing::PunishedBurst);
+        return is(STOLEN).then_some(Stealing::ThrottledBurst);
     }
     if is(LITTLE) {
         return Some(Stealing::Nothing);
@@ -266,7 +266,7 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
         };
         let head = match d[GAIN].holds {
             Some(true) => {
-                let cause = if d[CAUSE].yes() { ", because bursts are punished" } else { "" };
+                let cause = if d[CAUSE].yes() { ", because bursts are throttled" } else { "" };
                 format!(
                     "A limit helps: {} is done {gain} times as fast as without one{cause} ({times}; {} % of the CPU time \
                      wanted is stolen without a limit, {} % under it).",
@@ -280,7 +280,7 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
             None => format!("Whether a limit helps is open: {times}, {gain} times as fast."),
         };
         let tail = match found(d) {
-            Some(Stealing::PunishedBurst) => " Keep below the threshold.".to_owned(),
+            Some(Stealing::ThrottledBurst) => " Keep below the threshold.".to_owned(),
             Some(Stealing::Credits) => " Credits pay for bursts: a limit only saves credits.".into(),
             Some(Stealing::SharedCore) => format!(
                 " {stolen_range} % of the CPU time wanted is stolen whatever the limit, so the core is shared with others all \
@@ -446,7 +446,7 @@ mod tests {
             (Some(30.0), 75.1, 0.01),
             (Some(40.0), 87.4, 0.3),
         ]);
-        assert_eq!(told(&micro), Some(Stealing::PunishedBurst));
+        assert_eq!(told(&micro), Some(Stealing::ThrottledBurst));
         // m3.medium: 40-50 % stolen all the time.
         let shared = tried(&[(None, 31.7, 0.45), (Some(50.0), 60.0, 0.44), (Some(25.0), 120.0, 0.46)]);
         assert_eq!(told(&shared), Some(Stealing::SharedCore));
@@ -586,7 +586,7 @@ mod tests {
                 tried(&rows)
             };
             prop_assert_eq!(told(&see(&Rule::Constant { stolen })), Some(Stealing::SharedCore));
-            prop_assert_eq!(told(&see(&Rule::T1_MICRO_FITTED)), Some(Stealing::PunishedBurst));
+            prop_assert_eq!(told(&see(&Rule::T1_MICRO_FITTED)), Some(Stealing::ThrottledBurst));
             // Few enough credits that they run out without a limit.
             prop_assert_eq!(told(&see(&Rule::Credits { start: 5.0, per_hour: 6.0, cap: 144.0 })), Some(Stealing::Credits));
             prop_assert_eq!(told(&see(&Rule::None)), Some(Stealing::Nothing));

@@ -8,7 +8,7 @@ use evenkeel_policy::guarantee::rate::{Allowed, offers};
 use evenkeel_policy::guarantee::verdict::{self, Judgement, State, Verdict, Window};
 use evenkeel_store::PromiseTime;
 
-use super::Goal;
+use super::Guarantee;
 
 /// Length of a window that is judged, seconds.
 const WINDOW_S: f64 = 1.0;
@@ -99,8 +99,8 @@ fn p99_of_means(ticks: &VecDeque<(f64, u64)>) -> Option<u64> {
 
 /// A promise and how it stands.
 #[derive(Debug, Clone)]
-pub struct Ward {
-    pub goal: Goal,
+pub struct GuaranteeState {
+    pub goal: Guarantee,
     /// Promised, percent of one CPU on this host.
     pub pct: Option<f64>,
     /// Why it was not admitted.
@@ -121,8 +121,8 @@ pub struct Ward {
     total: PromiseTime,
 }
 
-impl Ward {
-    pub fn new(goal: Goal) -> Self {
+impl GuaranteeState {
+    pub fn new(goal: Guarantee) -> Self {
         Self {
             goal,
             pct: None,
@@ -252,7 +252,7 @@ impl Ward {
         why
     }
 
-    /// What was not handed out by [`Ward::take_time`] yet.
+    /// What was not handed out by [`GuaranteeState::take_time`] yet.
     pub fn unwritten(&self) -> PromiseTime {
         self.unwritten
     }
@@ -303,17 +303,17 @@ impl Ward {
 mod tests {
     use super::*;
     use crate::{Scope, guarantee::Source};
-    use evenkeel_policy::guarantee::{Mean, Promise};
+    use evenkeel_policy::guarantee::{Mean, Reservation};
 
-    fn ward(promise: Promise) -> Ward {
-        let goal = Goal {
+    fn guarantee(promise: Reservation) -> GuaranteeState {
+        let goal = Guarantee {
             name: "pid:7".into(),
             scope: Scope::parse(&["pid:7"]).unwrap(),
             promise,
             source: Source::Config,
         };
         let pct = promise.cpu.map(|amount| amount.pct(2));
-        Ward { pct, tasks: 1, ..Ward::new(goal) }
+        GuaranteeState { pct, tasks: 1, ..GuaranteeState::new(goal) }
     }
 
     fn tick(got: f64, waited: f64) -> Window {
@@ -329,32 +329,34 @@ mod tests {
 
     #[test]
     fn seconds_are_judged_and_counted_and_changes_are_told() {
-        let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), ..Promise::default() });
-        assert_eq!(ward.state(), State::Unknown);
+        let mut guarantee =
+            guarantee(Reservation { cpu: Some("40%".parse().unwrap()), ..Reservation::default() });
+        assert_eq!(guarantee.state(), State::Unknown);
         let told: Vec<String> = (0..24)
-            .filter_map(|n| ward.add(if (8..17).contains(&n) { tick(0.2, 0.8) } else { tick(0.5, 0.5) }))
+            .filter_map(|n| guarantee.add(if (8..17).contains(&n) { tick(0.2, 0.8) } else { tick(0.5, 0.5) }))
             .collect();
         assert!(told.len() == 2 && told[0].contains("broken") && told[1].contains("at risk"), "{told:?}");
-        assert_eq!(ward.state(), State::AtRisk, "broken a second ago");
-        let time = ward.take_time().unwrap();
+        assert_eq!(guarantee.state(), State::AtRisk, "broken a second ago");
+        let time = guarantee.take_time().unwrap();
         assert!((time.watched_s - 3.0).abs() < 0.2 && (time.broken_s - 1.0).abs() < 0.2, "{time:?}");
-        assert_eq!(ward.take_time(), None);
-        assert!(ward.total().broken_s > 0.9);
-        ward.tasks = 0;
-        assert_eq!(ward.state(), State::Waiting);
+        assert_eq!(guarantee.take_time(), None);
+        assert!(guarantee.total().broken_s > 0.9);
+        guarantee.tasks = 0;
+        assert_eq!(guarantee.state(), State::Waiting);
     }
 
     /// Finding 10: a closed loop that wants 40, is promised 40 and gets 30.
     #[test]
     fn state_and_broken_time_follow_what_was_meant_and_both_are_shown() {
         for (mean, state, broken_s) in [(Mean::Supply, State::Kept, 0.0), (Mean::Rate, State::Broken, 3.0)] {
-            let mut ward = ward(Promise { cpu: Some("40%".parse().unwrap()), mean, ..Promise::default() });
+            let mut guarantee =
+                guarantee(Reservation { cpu: Some("40%".parse().unwrap()), mean, ..Reservation::default() });
             for _ in 0..24 {
-                ward.add(tick(0.303, 0.24));
+                guarantee.add(tick(0.303, 0.24));
             }
-            assert_eq!((ward.state(), ward.total().broken_s), (state, broken_s));
-            assert_eq!(ward.short_pct(), 0.0, "no setting is changed for what is no shortage of supply");
-            let status = ward.status(Allowed { task_slice: true, realtime: false });
+            assert_eq!((guarantee.state(), guarantee.total().broken_s), (state, broken_s));
+            assert_eq!(guarantee.short_pct(), 0.0, "no setting is changed for what is no shortage of supply");
+            let status = guarantee.status(Allowed { task_slice: true, realtime: false });
             assert_eq!(
                 (status.as_supply.as_deref(), status.as_rate.as_deref()),
                 (Some("kept"), Some("broken"))
@@ -367,31 +369,33 @@ mod tests {
 
     #[test]
     fn waits_need_enough_switches() {
-        let mut ward = ward(Promise { wait_p99_ns: Some(2_000_000), ..Promise::default() });
+        let mut guarantee = guarantee(Reservation { wait_p99_ns: Some(2_000_000), ..Reservation::default() });
         for _ in 0..10 {
-            ward.add(tick(0.5, 0.1));
+            guarantee.add(tick(0.5, 0.1));
         }
-        assert_eq!(ward.state(), State::Unknown);
+        assert_eq!(guarantee.state(), State::Unknown);
         for n in 0..100 {
             // One tick in fifty has waits of 5 ms.
-            ward.waits.add_mean(if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
-            ward.add(tick(0.5, 0.1));
+            guarantee.waits.add_mean(if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
+            guarantee.add(tick(0.5, 0.1));
         }
-        assert_eq!(ward.waits.p99_ns(), Some(5_000_000));
-        let status = |ward: &Ward| ward.status(Allowed::default());
-        assert!(ward.state() == State::Broken && status(&ward).wait_p99_estimated);
+        assert_eq!(guarantee.waits.p99_ns(), Some(5_000_000));
+        let status = |guarantee: &GuaranteeState| guarantee.status(Allowed::default());
+        assert!(guarantee.state() == State::Broken && status(&guarantee).wait_p99_estimated);
         // The same seconds, every wait counted: half a percent of them long, which no mean of a tick hides.
         for _ in 0..20 {
             let mut waits = Histogram::default();
             waits.add_many(100_000, 199);
             waits.add(40_000_000);
-            ward.waits.add_exact(1.0, waits);
-            ward.add(tick(0.5, 0.1));
+            guarantee.waits.add_exact(1.0, waits);
+            guarantee.add(tick(0.5, 0.1));
         }
-        assert!(ward.waits.p99_ns().is_some_and(|ns| ns < 200_000) && !status(&ward).wait_p99_estimated);
+        assert!(
+            guarantee.waits.p99_ns().is_some_and(|ns| ns < 200_000) && !status(&guarantee).wait_p99_estimated
+        );
         let mut long = Histogram::default();
         long.add_many(40_000_000, 100);
-        ward.waits.add_exact(1.0, long);
-        assert!(ward.waits.p99_ns().is_some_and(|ns| ns > 30_000_000), "{:?}", ward.waits.p99_ns());
+        guarantee.waits.add_exact(1.0, long);
+        assert!(guarantee.waits.p99_ns().is_some_and(|ns| ns > 30_000_000), "{:?}", guarantee.waits.p99_ns());
     }
 }

@@ -1,4 +1,4 @@
-//! When punishment begins, what is asked for meanwhile, when it ends.
+//! When throttling begins, what is asked for meanwhile, when it ends.
 
 use super::*;
 
@@ -11,7 +11,7 @@ impl Governor {
         // What is hardly wanted says nothing.
         let least = |seconds: f64| 0.25 * seconds * self.limit().unwrap_or(self.rules.cpus).min(1.0);
         let says = |(seconds, wanted, _): &(f64, f64, f64)| *wanted > least(*seconds);
-        let bad = |(_, wanted, got): &(f64, f64, f64)| *got < (1.0 - PUNISHED) * wanted;
+        let bad = |(_, wanted, got): &(f64, f64, f64)| *got < (1.0 - THROTTLED) * wanted;
         let (mut first, mut streak) = (None, 0);
         for (index, tick) in self.recent.iter().enumerate().rev().take(LOOK_BACK) {
             match (says(tick), bad(tick)) {
@@ -54,8 +54,8 @@ impl Governor {
             self.history.onset(at.max(0.0));
         }
         self.verdict = match self.verdict {
-            Verdict::Punished { edge, .. } => Verdict::Punished { edge, given },
-            _ => Verdict::Punished { edge: None, given },
+            Verdict::Throttled { threshold, .. } => Verdict::Throttled { threshold, given },
+            _ => Verdict::Throttled { threshold: None, given },
         };
         self.recent.clear();
         self.state = State::Waiting { since_s: at, given };
@@ -82,7 +82,7 @@ impl Governor {
         if self.recent.len() >= 3 * CALM && (rate / given.max(1e-6) - 1.0).abs() > 0.3 {
             self.state = State::Waiting { since_s, given: 0.5 * (rate + given) };
         }
-        // When punishment ends, more is given before that is certain: a baseline is given all along.
+        // When throttling ends, more is given before that is certain: a baseline is given all along.
         let patience = if rate.min(given) >= BASELINE { GIVE_UP_BASELINE } else { GIVE_UP };
         let before = if self.late { now - since_s } else { (since_s - self.history.fresh_s()).max(1.0) };
         if now - since_s > patience * before && self.fit.is_none() {
@@ -107,30 +107,33 @@ impl Governor {
             known => fit::best(&self.history).or(known),
         };
         let given = match self.verdict {
-            Verdict::Punished { given, .. } => given,
+            Verdict::Throttled { given, .. } => given,
             _ => 0.0,
         };
         match self.fit {
-            Some(Fit { edge: edge @ Edge::Bucket { .. }, .. }) if self.unlimited(edge) > edge.rate() => {
-                self.verdict = Verdict::Tolerable { rate: self.unlimited(edge), edge: edge.rate() };
+            Some(Fit { threshold: threshold @ Threshold::Bucket { .. }, .. })
+                if self.unlimited(threshold) > threshold.rate() =>
+            {
+                self.verdict =
+                    Verdict::Tolerable { rate: self.unlimited(threshold), threshold: threshold.rate() };
                 self.state = State::Off { since_s: at };
             }
             Some(fit) => {
-                self.verdict = Verdict::Punished { edge: Some(fit.edge), given };
-                let margin = self.margin(fit.edge);
-                self.state = State::Holding { limit: fit.edge.rate() * (1.0 - margin), since_s: at };
+                self.verdict = Verdict::Throttled { threshold: Some(fit.threshold), given };
+                let margin = self.margin(fit.threshold);
+                self.state = State::Holding { limit: fit.threshold.rate() * (1.0 - margin), since_s: at };
             }
             None => self.state = State::Free,
         }
     }
 
-    /// How far below the edge to stay, as a share of it: more after each failure, and no less than a quota can miss in a
+    /// How far below the threshold to stay, as a share of it: more after each failure, and no less than a quota can miss in a
     /// window.
-    fn margin(&self, edge: Edge) -> f64 {
+    fn margin(&self, threshold: Threshold) -> f64 {
         let margin = self.rules.margin * f64::from(1 + self.failed_attempts.min(3));
-        match edge {
+        match threshold {
             // The first time it is not yet certain that it is a window.
-            Edge::Window { window_s, .. } if self.leap == Leap::Over => {
+            Threshold::Window { window_s, .. } if self.leap == Leap::Over => {
                 margin.max(self.rules.margin + (PERIOD_S / window_s).min(0.05))
             }
             _ => margin,
@@ -139,8 +142,8 @@ impl Governor {
 
     /// What no limit would give under a bucket, CPUs: it fills as fast as the first time, then little is given for the
     /// penalty, and again.
-    fn unlimited(&self, edge: Edge) -> f64 {
-        let Edge::Bucket { free, burst_s, penalty_s } = edge else { return 0.0 };
+    fn unlimited(&self, threshold: Threshold) -> f64 {
+        let Threshold::Bucket { free, burst_s, penalty_s } = threshold else { return 0.0 };
         let (Some(first), fresh) = (self.history.onsets().first(), self.history.fresh_s()) else {
             return 0.0;
         };

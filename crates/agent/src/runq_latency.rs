@@ -1,4 +1,4 @@
-//! Lengths of waits for a CPU, of everybody who runs: of containers for the history, where that was asked for, and of whoever is
+//! RunqLatency of waits for a CPU, of everybody who runs: of containers for the history, where that was asked for, and of whoever is
 //! outside the scope while a trial is held and while a change that is watched is in force.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,14 +20,14 @@ const LEAST_AGE: Duration = Duration::from_secs(60);
 
 /// The programs at work.
 #[derive(Debug)]
-pub(crate) struct Lengths {
+pub(crate) struct RunqLatency {
     probe: Probe,
     last: Waited,
     started: Instant,
     crowded: bool,
 }
 
-impl Lengths {
+impl RunqLatency {
     /// Loads the programs.
     pub fn start() -> Result<Self, BpfError> {
         let types = evenkeel_bpf::load::kernel_types()?;

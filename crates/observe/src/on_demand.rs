@@ -10,33 +10,38 @@ pub(crate) const SCHED_FILE: &str = "evenkeel.sched";
 pub(crate) const DEFAULT_SLICE_FILE: &str = "evenkeel/default_slice_ns";
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct SlowFacts {
+pub(crate) struct OnDemandAttributes {
     pub affinity: Option<CpuSet>,
     pub sched: Option<SchedAttr>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Slow {
+pub(crate) struct OnDemand {
     root: Root,
     captured_slice: Option<u64>,
 }
 
-impl Slow {
+impl OnDemand {
     pub(crate) fn new(root: &Root) -> Self {
         let slice = if root.is_live() { None } else { root.read_optional(DEFAULT_SLICE_FILE).ok().flatten() };
         Self { root: root.clone(), captured_slice: slice.and_then(|text| text.trim().parse().ok()) }
     }
 
     /// Class, nice and slice need not be asked for where they are `known`.
-    pub(crate) fn read(&self, id: TaskId, default_slice: Option<u64>, known: Option<SchedAttr>) -> SlowFacts {
+    pub(crate) fn read(
+        &self,
+        id: TaskId,
+        default_slice: Option<u64>,
+        known: Option<SchedAttr>,
+    ) -> OnDemandAttributes {
         if self.root.is_live() {
             let ask = || sys::sched_getattr(id.tid).ok().and_then(|raw| raw.decode(default_slice));
-            return SlowFacts { affinity: sys::getaffinity(id.tid).ok(), sched: known.or_else(ask) };
+            return OnDemandAttributes { affinity: sys::getaffinity(id.tid).ok(), sched: known.or_else(ask) };
         }
         let dir = format!("proc/{}/task/{}", id.tgid, id.tid);
         let status = self.root.parse(format!("{dir}/status"), pid_status::parse);
         let raw = self.root.read(format!("{dir}/{SCHED_FILE}")).ok().and_then(|text| parse_sched(&text));
-        SlowFacts {
+        OnDemandAttributes {
             affinity: status.ok().and_then(|status| status.cpus_allowed),
             sched: raw.and_then(|raw| raw.decode(self.captured_slice)),
         }

@@ -3,7 +3,7 @@
 //! Where programs in the kernel can be had, each scope has its own set, which counts every wait of its processes
 //! (`evenkeel_bpf::why`, throttled time left out), those included that go on; processes that come later are added at the next
 //! observation. Elsewhere the tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th percentile of
-//! those means is an estimate from below. Which of the two it is, [`Meter::problem`] tells.
+//! those means is an estimate from below. Which of the two it is, [`RunqLatProbe::problem`] tells.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::guarantee::Counters;
 
 /// What counts the waits of one scope.
 #[derive(Debug)]
-pub(crate) enum Meter {
+pub(crate) enum RunqLatProbe {
     /// Every wait. Boxed, for it is large.
     Exact(Box<Exact>),
     /// Means, from counters; why it is not exact.
@@ -65,7 +65,7 @@ impl Exact {
     }
 }
 
-impl Meter {
+impl RunqLatProbe {
     /// Exact where it can be had; nobody is followed yet.
     pub fn start() -> Self {
         match Exact::start(BTreeSet::new()) {

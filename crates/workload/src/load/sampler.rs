@@ -20,11 +20,11 @@ pub struct Known {
 
 /// Reads `schedstat` of known loads through descriptors kept open (about 1 us each).
 #[derive(Debug)]
-pub struct Gauge {
+pub struct LoadSampler {
     tasks: Vec<(Known, Option<File>)>,
 }
 
-/// Counters of all threads of a [`Gauge`] at about one instant.
+/// Counters of all threads of a [`LoadSampler`] at about one instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     /// Per thread, in order: `CLOCK_MONOTONIC`, time run and time waited, nanoseconds; `None` for one that is gone.
@@ -42,7 +42,7 @@ pub struct WindowTask {
     pub waited_pct: f64,
 }
 
-impl Gauge {
+impl LoadSampler {
     /// Opens the counters; a thread that is gone already is kept, and never read.
     pub fn new(known: impl IntoIterator<Item = Known>) -> Self {
         let open = |k: &Known| File::open(format!("/proc/{}/task/{}/schedstat", k.pid, k.tid)).ok();
@@ -102,15 +102,16 @@ mod tests {
 
     #[test]
     fn fulfilment_is_what_was_got_over_what_was_wanted() {
-        let gauge =
-            Gauge { tasks: vec![(known(1, 20.0), None), (known(2, 60.0), None), (known(3, 50.0), None)] };
+        let gauge = LoadSampler {
+            tasks: vec![(known(1, 20.0), None), (known(2, 60.0), None), (known(3, 50.0), None)],
+        };
         let from = Reading { tasks: vec![Some((0, 0, 0)), Some((0, 5, 5)), None] };
         let to = Reading { tasks: vec![Some((1000, 200, 0)), Some((1000, 405, 305)), Some((1000, 1, 1))] };
         let window = gauge.window(&from, &to);
         // (20 + 40) / (20 + 60); the third did not live through the window
-        assert_eq!(Gauge::fulfilment(&window), Some(0.75));
+        assert_eq!(LoadSampler::fulfilment(&window), Some(0.75));
         assert!((window[1].waited_pct - 30.0).abs() < 1e-9);
-        assert_eq!(Gauge::fulfilment(&[]), None);
+        assert_eq!(LoadSampler::fulfilment(&[]), None);
         // A counter that ran backwards is unknown, not a negative rate.
         assert!(gauge.window(&to, &Reading { tasks: vec![Some((2000, 100, 0)), None, None] }).is_empty());
     }
@@ -119,7 +120,7 @@ mod tests {
     fn the_calling_thread_is_seen_to_work() {
         let me = std::process::id();
         let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        let gauge = Gauge::new([Known { pid: me, tid, wanted_pct: 100.0 }, known(0x7fff_fff0, 1.0)]);
+        let gauge = LoadSampler::new([Known { pid: me, tid, wanted_pct: 100.0 }, known(0x7fff_fff0, 1.0)]);
         let from = gauge.read();
         crate::burn::burn(60_000_000);
         let window = gauge.window(&from, &gauge.read());
