@@ -95,6 +95,8 @@ impl World {
                 sock_flow_entries: Known::Value(0),
                 links: vec![],
             }),
+            preemption: Known::default(),
+            huge_pages: Known::default(),
             rt_runtime_usec: Known::default(),
         };
         let observation = Observation {

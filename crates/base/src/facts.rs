@@ -86,6 +86,12 @@ pub struct HostFacts {
     /// How network load is spread over CPUs.
     #[serde(default)]
     pub network: Known<Network>,
+    /// How the kernel preempts what runs (`/sys/kernel/debug/sched/preempt`): `none`, `voluntary`, `full` or `lazy`.
+    #[serde(default)]
+    pub preemption: Known<String>,
+    /// `vm.nr_hugepages`.
+    #[serde(default)]
+    pub huge_pages: Known<u64>,
     /// `kernel.sched_rt_runtime_us`: microseconds of each second real-time tasks may use; `None` is no limit.
     pub rt_runtime_usec: Known<Option<u64>>,
 }

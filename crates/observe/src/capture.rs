@@ -80,7 +80,7 @@ impl From<ReadError> for CaptureError {
 }
 
 const PER_TASK: [&str; 4] = ["stat", "schedstat", "cgroup", "status"];
-const PER_HOST: [&str; 14] = [
+const PER_HOST: [&str; 16] = [
     "proc/cmdline",
     "proc/pressure/cpu",
     "proc/interrupts",
@@ -92,6 +92,8 @@ const PER_HOST: [&str; 14] = [
     "proc/sys/kernel/sched_rt_runtime_us",
     "proc/sys/kernel/sched_rt_period_us",
     "proc/sys/kernel/numa_balancing",
+    "proc/sys/vm/nr_hugepages",
+    "sys/kernel/debug/sched/preempt",
     "sys/kernel/sched_ext/state",
     "sys/kernel/sched_ext/root/ops",
     "sys/devices/system/cpu/smt/active",

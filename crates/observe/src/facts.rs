@@ -51,10 +51,24 @@ pub fn read_facts(root: &Root, options: &FactsOptions) -> HostFacts {
         smt_active: switch(root, "sys/devices/system/cpu/smt/active", None),
         sched_ext: read_sched_ext(root),
         network: network::read(root).into(),
+        preemption: read_preemption(root),
+        huge_pages: root.parse("proc/sys/vm/nr_hugepages", cgroupfs::parse_number).into(),
         rt_runtime_usec: root
             .parse("proc/sys/kernel/sched_rt_runtime_us", cgroupfs::parse_signed)
             .map(|usec| u64::try_from(usec).ok())
             .into(),
+    }
+}
+
+/// The one in brackets: `none voluntary (full) lazy`.
+fn read_preemption(root: &Root) -> Known<String> {
+    let path = "sys/kernel/debug/sched/preempt";
+    match root.read(path) {
+        Ok(text) => match text.split_once('(').and_then(|(_, rest)| rest.split_once(')')) {
+            Some((model, _)) => Known::Value(model.to_owned()),
+            None => Known::Unknown(format!("/{path}: none of {:?} is in brackets", text.trim())),
+        },
+        Err(error) => Known::Unknown(error.to_string()),
     }
 }
 
@@ -156,6 +170,8 @@ mod tests {
             facts.cpusets.get().unwrap_err(),
             facts.sched_ext.get().unwrap_err(),
             facts.rt_runtime_usec.get().unwrap_err(),
+            facts.preemption.get().unwrap_err(),
+            facts.huge_pages.get().unwrap_err(),
         ];
         for reason in reasons {
             assert!(reason.0.starts_with(&path), "{reason} does not name its file");
@@ -175,6 +191,8 @@ mod tests {
             ("proc/8/stat", ""),
             ("sys/devices/system/node/node0/cpulist", "0\n"),
             ("sys/devices/system/node/node1/cpulist", "1\n"),
+            ("sys/kernel/debug/sched/preempt", "none voluntary (full) lazy\n"),
+            ("proc/sys/vm/nr_hugepages", "0\n"),
             ("sys/kernel/sched_ext/state", "enabled\n"),
             ("sys/kernel/sched_ext/root/ops", "scx_lavd\n"),
         ]);
@@ -188,6 +206,7 @@ mod tests {
         assert!(memory[1].bytes_by_node.get().unwrap_err().0.contains("proc/8/numa_maps"));
         assert_eq!(memory.len(), 2);
         assert_eq!(facts.rt_runtime_usec, Known::Value(None));
+        assert_eq!((facts.preemption, facts.huge_pages), (Known::Value("full".into()), Known::Value(0)));
         assert_eq!(facts.sched_ext, Known::Value(Some("scx_lavd".into())));
     }
 }

@@ -5,6 +5,7 @@ use super::Rule;
 
 mod cpuset_mems;
 mod cpuset_offline;
+mod daemon_behind_batch;
 mod governor;
 mod guarantees;
 mod isolated_as_expected;
@@ -21,13 +22,16 @@ mod nice_ineffective;
 mod nohz_rcu;
 mod numa_services;
 mod numa_task;
+mod preemption_lazy;
 mod pressure;
+mod quota_hidden;
 mod quota_period;
 mod quota_threads;
 mod quota_throttled;
 mod quota_void;
 mod realtime_unlimited;
 mod shares_conversion;
+mod shares_curves;
 mod smt_pinned;
 mod starved_group;
 mod steal;
@@ -52,14 +56,17 @@ pub const RULES: &[Rule] = &[
     nice_ineffective::RULE,
     quota_throttled::RULE,
     quota_threads::RULE,
+    quota_hidden::RULE,
     quota_void::RULE,
     quota_period::RULE,
     weights_flat::RULE,
     weights_spread::RULE,
     weight_ineffective::RULE,
     starved_group::RULE,
+    daemon_behind_batch::RULE,
     kubepods_weight::RULE,
     shares_conversion::RULE,
+    shares_curves::RULE,
     steal::RULE,
     pressure::RULE,
     net_receive_cpu::RULE,
@@ -67,5 +74,6 @@ pub const RULES: &[Rule] = &[
     governor::RULE,
     smt_pinned::RULE,
     realtime_unlimited::RULE,
+    preemption_lazy::RULE,
     kernel_features::RULE,
 ];

@@ -1,0 +1,111 @@
+//! A daemon that mostly sleeps gets its turn beside work that takes whatever it gets.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::TaskView;
+use evenkeel_base::facts::Unknown;
+
+use crate::view::{self, HUNGRY_PCT, Place, demand_pct, is_fair, list, task_name};
+use crate::{Finding, Input, Rule, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    name: "daemon-behind-batch",
+    severity: Severity::Warning,
+    about: "no process that mostly sleeps waits longer than it works behind busy ones of its own run queue",
+    check,
+};
+
+/// A daemon wants less than this, percent of one CPU: works and sleeps.
+const SLEEPS_PCT: f64 = 30.0;
+/// It waits at least so long, percent of the time, and so many seconds per second of work.
+const WAITS_PCT: f64 = 5.0;
+const WAITS_PER_WORK: f64 = 2.0;
+
+fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
+    let observation = input.observation;
+    if !observation.tasks.is_empty() && observation.tasks.iter().all(|task| task.wait_pct.is_none()) {
+        return Err(Unknown("the kernel does not tell how long tasks wait (schedstats)".into()));
+    }
+    let autogroups = view::autogroups(input);
+    let mut queues: BTreeMap<Place, Vec<&TaskView>> = BTreeMap::new();
+    for task in observation.tasks.iter().filter(|task| is_fair(task) && !task.kernel_thread) {
+        if let Some(place) = view::place(observation, &autogroups, task) {
+            queues.entry(place).or_default().push(task);
+        }
+    }
+    let mut findings = Vec::new();
+    for tasks in queues.values() {
+        let hungry: Vec<_> = tasks.iter().filter(|task| demand_pct(task) >= HUNGRY_PCT).collect();
+        if hungry.len() <= observation.host.cpus as usize {
+            continue;
+        }
+        for daemon in tasks.iter().filter(|task| task.cpu_pct < SLEEPS_PCT) {
+            let waits = daemon.wait_pct.unwrap_or(0.0);
+            if waits < WAITS_PCT
+                || waits < WAITS_PER_WORK * daemon.cpu_pct
+                || demand_pct(daemon) >= HUNGRY_PCT
+            {
+                continue;
+            }
+            let (pid, comm) = (daemon.id.tgid, &daemon.comm);
+            findings.push(rule.fail(
+                task_name(daemon),
+                format!(
+                    "worked {:.1} % of the time and waited {waits:.1} % for a CPU, behind {} busy tasks of its own group: {}",
+                    daemon.cpu_pct,
+                    hungry.len(),
+                    list(hungry.iter().map(|task| task_name(task)))
+                ),
+                "build agents and batch jobs beside a daemon delay each of its answers; health checks fail first",
+                format!(
+                    "evenkeel run --service pid:{pid} --background 'comm:^{}$'   # proved or taken back; {comm} is {pid}\n\
+                     # or start the jobs by: evenkeel exec --weight 2 COMMAND",
+                    hungry.first().map_or("", |task| &*task.comm)
+                ),
+            ));
+        }
+    }
+    Ok(rule.or_pass(findings, "whoever mostly sleeps waits less than it works, or not behind its own group"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Status;
+    use crate::testing::{TaskExt, World};
+
+    /// A daemon that waits so much beside so many compilers, all in one group.
+    fn world(waits: f64, compilers: u32) -> World {
+        let mut world = World::new(2);
+        let agent = world.group("/agent", 1024);
+        world.thread(900, "dockerd", 3.0).wait(waits).in_group(agent);
+        for n in 0..compilers {
+            world.thread(1000 + n, "cc1", 30.0).wait(60.0).in_group(agent);
+        }
+        world
+    }
+
+    #[test]
+    fn a_daemon_that_waits_behind_its_own_builds_is_named() {
+        let finding = world(12.0, 6).only("daemon-behind-batch");
+        assert_eq!((finding.status, &*finding.subject), (Status::Fail, "task 900/100 (dockerd)"));
+        assert!(finding.evidence.contains("behind 6 busy tasks"), "{}", finding.evidence);
+        assert!(finding.fix.unwrap().starts_with("evenkeel run --service pid:900 --background 'comm:^cc1$'"));
+    }
+
+    #[test]
+    fn short_waits_idle_cpus_and_builds_elsewhere_pass() {
+        assert_eq!(world(4.0, 6).only("daemon-behind-batch").status, Status::Pass);
+        assert_eq!(world(12.0, 2).only("daemon-behind-batch").status, Status::Pass, "a CPU for each");
+        let mut apart = world(12.0, 6);
+        let other = apart.group("/builds", 1024);
+        apart.observation.tasks.iter_mut().skip(1).for_each(|task| task.group = Some(other));
+        assert_eq!(apart.only("daemon-behind-batch").status, Status::Pass, "weights are for that");
+    }
+
+    #[test]
+    fn unread_waits_are_unknown() {
+        let mut world = world(12.0, 6);
+        world.observation.tasks.iter_mut().for_each(|task| task.wait_pct = None);
+        assert_eq!(world.only("daemon-behind-batch").status, Status::Unknown);
+    }
+}
