@@ -4,84 +4,25 @@ mod lend;
 mod prepare;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_base::{Change, Knob, Plan, Setting, Target};
 
 pub use lend::{Moved, TemporaryPin};
 
 use crate::adopt;
+use crate::error::ActuateError;
 use crate::kernel::{Kernel, KernelError};
 use crate::ledger::Ledger;
 use crate::medium::{FileMedium, Medium, OpenError};
+use crate::options::Options;
 use crate::outcome::{Applied, ChangeOutcome, Recovery, RestoreReport, SetReport, Verdict};
 use crate::recover;
-use crate::undo::{Entry, State, heal_stranger, locate, put_back_at, widest};
+use crate::undo::{Entry, State, first_ticks, heal_stranger, locate, put_back_at, widest};
 use crate::value::same;
 
 /// Margin by which a fork may show up later than its start time says, clock ticks.
 const BIRTH_MARGIN_TICKS: u64 = 200;
-
-/// What an actuator may do.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Real-time policies (FIFO, RR) and `cpu.rt_runtime_us` may be set. Tasks found real-time stay untouched.
-    pub allow_realtime: bool,
-    /// Processes that are never touched, besides pid 1 and this one.
-    pub protected: Vec<u32>,
-    /// A value that is there already is written all the same, by a plan and by its undo: for a test of whoever decides,
-    /// whose settings change nothing and cost what others cost.
-    pub rewrite: bool,
-}
-
-/// Why nothing can be changed.
-#[derive(Debug, thiserror::Error)]
-pub enum ActuateError {
-    /// The state directory is in use or cannot be used.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The journal cannot be read or written.
-    #[error("{path}: {error}; nothing is changed without a journal")]
-    Journal {
-        /// The journal.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// The journal was written by a newer evenkeel.
-    #[error("{path} has format {version}, this evenkeel knows up to {known}; restore with the evenkeel that wrote it",
-        known = crate::journal::VERSION)]
-    Version {
-        /// The journal.
-        path: PathBuf,
-        /// Its version.
-        version: u32,
-    },
-    /// The journal a predecessor left is damaged. What is readable was put back; nothing new is written this time.
-    #[error("{path} is damaged in line {line}: what is readable was put back ({} values), the file is kept as {kept}; \
-        compare the tasks it names with your expectations, then start again",
-        recovery.report.put_back.len(),
-        kept = recovery.kept_aside.as_deref().unwrap_or(path).display())]
-    Damaged {
-        /// The journal.
-        path: PathBuf,
-        /// First damaged line, from 1.
-        line: usize,
-        /// What was done about it.
-        recovery: Box<Recovery>,
-    },
-    /// The journal was written in namespaces in which its numbers and names mean something else than here.
-    #[error("{path} cannot be restored from here, and nothing was changed: {why}")]
-    Elsewhere {
-        /// The journal.
-        path: PathBuf,
-        /// Which, and what to do.
-        why: String,
-    },
-    /// The kernel does not answer.
-    #[error("cannot tell which boot this is: {0}")]
-    Boot(KernelError),
-}
 
 /// Changes scheduling state, and knows how to take every change back.
 ///
@@ -468,11 +409,6 @@ impl<K: Kernel> Actuator<K> {
 /// Of several changes of one property the last counts.
 fn last_of_each(changes: &[Change]) -> HashMap<(&Target, Knob), usize> {
     changes.iter().enumerate().map(|(i, c)| ((&c.target, c.knob()), i)).collect()
-}
-
-/// When the first write was, clock ticks since boot.
-pub(crate) fn first_ticks(entries: &[Entry]) -> u64 {
-    entries.iter().map(|entry| entry.origin.since_ticks).min().unwrap_or(0)
 }
 
 fn verdict(error: KernelError) -> Verdict {

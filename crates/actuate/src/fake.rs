@@ -27,8 +27,7 @@ use std::time::Duration;
 
 use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, NetKnob, SchedAttr, Setting, Target, TaskId};
 
-use crate::journal::Namespaces;
-use crate::kernel::{Kernel, KernelError, TaskFacts};
+use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 use crate::value::inherited;
 
 /// What unwinds through the actuator when the world stops: catch it with `std::panic::catch_unwind`.

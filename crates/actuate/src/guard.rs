@@ -2,9 +2,8 @@
 
 use evenkeel_base::{Change, SchedPolicy, Setting, Target, TaskId};
 
-use crate::actuator::Options;
 use crate::host;
-use crate::undo::Entry;
+use crate::options::Options;
 
 /// Whether a setting makes sense for its kind of target and is allowed at all.
 pub(crate) fn change(change: &Change, options: &Options) -> Result<(), String> {
@@ -82,15 +81,13 @@ pub(crate) fn process(id: TaskId, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Tasks found real-time or deadline, or under a policy not known here. `entry` is what we know of the task's class,
-/// if it was ever touched: a policy of ours is no obstacle.
-pub(crate) fn policy(policy: Option<SchedPolicy>, entry: Option<&Entry>) -> Result<(), String> {
+/// Tasks found real-time or deadline, or under a policy not known here. `by_us`: whether a policy is what we gave the task,
+/// which is no obstacle.
+pub(crate) fn policy(policy: Option<SchedPolicy>, by_us: impl Fn(SchedPolicy) -> bool) -> Result<(), String> {
     let Some(policy) = policy else {
         return Err("its scheduling policy is not known here".to_owned());
     };
-    let is = |setting: &Setting| matches!(setting, Setting::Sched(attr) if attr.policy == policy);
-    let by_us = entry.is_some_and(|entry| !is(&entry.original) && entry.wrote.iter().any(is));
-    if policy.is_realtime() && !by_us {
+    if policy.is_realtime() && !by_us(policy) {
         return Err(format!("a task found under the {policy} policy"));
     }
     Ok(())

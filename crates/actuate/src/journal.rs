@@ -14,6 +14,7 @@ use evenkeel_base::{BootId, CpuSet, Knob, Setting, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::guard;
+use crate::kernel::Namespaces;
 
 /// Version of the format.
 ///
@@ -34,19 +35,6 @@ pub struct Header {
     /// Where its numbers and names mean what they say. Unknown in journals before version 3.
     #[serde(default)]
     pub namespaces: Namespaces,
-}
-
-/// Namespaces of a process: inodes of `/proc/self/ns/*`. `None`: unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Namespaces {
-    /// Numbers of tasks.
-    pub pid: Option<u64>,
-    /// Start times of tasks.
-    pub time: Option<u64>,
-    /// Links.
-    pub net: Option<u64>,
-    /// Paths of cgroups.
-    pub cgroup: Option<u64>,
 }
 
 /// How a target was found, so that it and its descendants can be recognised.

@@ -5,8 +5,20 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use evenkeel_base::{BootId, CpuSet, Knob, SchedPolicy, Setting, Target, TaskId};
+use serde::{Deserialize, Serialize};
 
-use crate::journal::Namespaces;
+/// Namespaces of a process: inodes of `/proc/self/ns/*`. `None`: unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Namespaces {
+    /// Numbers of tasks.
+    pub pid: Option<u64>,
+    /// Start times of tasks.
+    pub time: Option<u64>,
+    /// Links.
+    pub net: Option<u64>,
+    /// Paths of cgroups.
+    pub cgroup: Option<u64>,
+}
 
 /// Why the kernel did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

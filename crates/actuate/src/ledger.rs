@@ -2,9 +2,9 @@
 
 use evenkeel_base::{BootId, CpuSet, Setting};
 
-use crate::actuator::ActuateError;
-use crate::journal::{Header, Namespaces, Record, VERSION, encode};
-use crate::kernel::KernelError;
+use crate::error::ActuateError;
+use crate::journal::{Header, Record, VERSION, encode};
+use crate::kernel::{KernelError, Namespaces};
 use crate::medium::{Medium, wall_seconds};
 use crate::undo::{Entry, State};
 

@@ -11,6 +11,7 @@
 
 pub mod actuator;
 mod adopt;
+mod error;
 pub mod fake;
 mod guard;
 pub mod host;
@@ -22,6 +23,7 @@ pub mod linux;
 pub mod medium;
 mod namespaces;
 mod old;
+mod options;
 pub mod outcome;
 mod own;
 pub mod owner;
@@ -29,11 +31,12 @@ mod recover;
 mod undo;
 mod value;
 
-pub use actuator::{ActuateError, Actuator, Moved, Options, TemporaryPin, restore, restore_on};
-pub use journal::Namespaces;
-pub use kernel::{Kernel, KernelError, TaskFacts};
+pub use actuator::{Actuator, Moved, TemporaryPin, restore, restore_on};
+pub use error::ActuateError;
+pub use kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 pub use linux::Linux;
 pub use medium::{FileMedium, Holder, LockHolder, Medium, OpenError, lock_holder, make_private};
+pub use options::Options;
 pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};
 pub use own::{Raised, be_urgent};
 pub use value::{all_cpus, is_all_cpus};

@@ -13,8 +13,7 @@ use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, Nice, SchedAttr, SchedPolicy
 use evenkeel_linux::sys::{self, RawSchedAttr};
 
 use crate::host::Files;
-use crate::journal::Namespaces;
-use crate::kernel::{Kernel, KernelError, TaskFacts};
+use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 use crate::owner::{Owners, Run, RunProgram};
 use group::Groups;
 

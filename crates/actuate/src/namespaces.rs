@@ -2,8 +2,7 @@
 
 use evenkeel_base::Target;
 
-use crate::journal::Namespaces;
-use crate::kernel::{Kernel, KernelError};
+use crate::kernel::{Kernel, KernelError, Namespaces};
 use crate::undo::{Entry, still_there};
 
 /// Which namespace is another one than the journal's, for entries to which that matters, and what to do. A cgroup that

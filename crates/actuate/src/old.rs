@@ -3,7 +3,8 @@
 use evenkeel_base::{BootId, NetKnob, Setting, Target};
 use serde::Deserialize;
 
-use crate::journal::{Contents, Header, Namespaces, Origin, Record};
+use crate::journal::{Contents, Header, Origin, Record};
+use crate::kernel::Namespaces;
 
 const SCHEMA: &str = "evenkeel.host-journal/v1";
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use evenkeel_base::{BootId, Knob, Target};
 
-use crate::actuator::{ActuateError, first_ticks};
 use crate::adopt;
+use crate::error::ActuateError;
 use crate::journal::{Contents, Header, Record, VERSION, decode};
 use crate::kernel::Kernel;
 use crate::ledger::snapshot;
@@ -13,7 +13,7 @@ use crate::medium::Medium;
 use crate::namespaces;
 use crate::old;
 use crate::outcome::{Recovery, RestoreReport};
-use crate::undo::{Entry, SETTLE, State, put_back, put_back_at};
+use crate::undo::{Entry, SETTLE, State, first_ticks, put_back, put_back_at};
 
 /// What a journal says that is of interest here and now.
 pub(crate) struct Left {

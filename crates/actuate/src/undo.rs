@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_base::{CpuSet, Knob, Setting, Target};
+use evenkeel_base::{CpuSet, Knob, SchedPolicy, Setting, Target};
 
 use crate::adopt;
 use crate::journal::Origin;
@@ -47,6 +47,12 @@ pub(crate) enum State {
 }
 
 impl Entry {
+    /// Whether the task has this policy from us and not from where it was found.
+    pub fn gave_policy(&self, policy: SchedPolicy) -> bool {
+        let is = |setting: &Setting| matches!(setting, Setting::Sched(attr) if attr.policy == policy);
+        !is(&self.original) && self.wrote.iter().any(is)
+    }
+
     /// A property about to be touched for the first time.
     pub fn new(target: Target, original: Setting, origin: Origin) -> Self {
         Self {
@@ -328,3 +334,8 @@ pub(crate) const SETTLE: [Duration; 6] = [
     Duration::from_millis(30),
     Duration::from_millis(60),
 ];
+
+/// When the first write was, clock ticks since boot.
+pub(crate) fn first_ticks(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| entry.origin.since_ticks).min().unwrap_or(0)
+}

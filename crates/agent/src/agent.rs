@@ -3,23 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_actuate::{ActuateError, Options, RestoreReport, SetReport};
+use evenkeel_actuate::{Options, RestoreReport, SetReport};
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::stats;
 use evenkeel_base::{
     Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView,
 };
 use evenkeel_linux::{Root, fault};
-use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Select, read_kernel};
+use evenkeel_observe::{Detail, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::{self, Features, Scene};
 use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::window::{Owner, Summary};
 use evenkeel_store::{Limits, Recorder};
 
-use crate::component::{Components, Next, Seen, wait_for_tick, with_changes};
+use crate::component::{Next, Seen, wait_for_tick, with_changes};
+use crate::components::Components;
 use crate::config::Config;
 use crate::controls::Controls;
 use crate::cost::OwnCost;
+use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::guarantee::OutsideCost;
 use crate::kept::KeptChange;
@@ -28,30 +30,6 @@ use crate::runq_latency::RunqLatency;
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
-
-/// Why the loop cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// The host cannot be observed.
-    #[error("cannot observe this host: {0}")]
-    Observe(#[from] ObserveError),
-    /// A task is background work and part of a service.
-    #[error(
-        "{task} is background work and belongs to the service {service}, too: leave it out of one of them (! excludes)"
-    )]
-    Overlap {
-        /// The task.
-        task: String,
-        /// The service's scope.
-        service: String,
-    },
-    /// Nothing can be changed.
-    #[error(transparent)]
-    Actuate(#[from] ActuateError),
-    /// The kernel does not let itself be changed at all.
-    #[error("cannot change scheduling on this host: {0}")]
-    Kernel(#[from] evenkeel_actuate::KernelError),
-}
 
 /// One measured window and what was seen in it.
 #[derive(Debug, Clone)]

@@ -18,8 +18,8 @@ use evenkeel_linux::cgroup;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_policy::guarantee::tree::Reach;
 
-use crate::guarantee::Guarantee;
 use crate::scope::Scope;
+use crate::stated::Guarantee;
 
 /// Observations for which a cgroup that is empty stays in the scope: processes come and go.
 const EMPTY_FOR: u32 = 8;

@@ -1,6 +1,6 @@
 //! Parts of the agent that work beside the decision, each on the loop's timer and on every observation.
 //!
-//! A new one is a file with an implementation of [`Component`], and a line in [`Components::new`].
+//! A new one is a file with an implementation of [`Component`], and a line in [`crate::components::Components::new`].
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,11 +10,7 @@ use evenkeel_base::run::RunRecord;
 use evenkeel_base::{Change, Knob, Observation, Plan, Target};
 use evenkeel_linux::mountinfo::Hierarchies;
 
-use crate::config::Config;
 use crate::controls::Controls;
-use crate::governor::ScopeGovernor;
-use crate::guarantee::Promises;
-use crate::protect::LatencySlos;
 use crate::scope::Scope;
 
 /// Time between two ticks.
@@ -60,71 +56,6 @@ pub(crate) trait Component {
     /// Messages for people since the last call.
     fn take_notes(&mut self) -> Vec<String> {
         Vec::new()
-    }
-}
-
-/// All of them. Those that decisions ask have names.
-pub(crate) struct Components {
-    /// Promised shares.
-    pub promises: Promises,
-    /// Waits of protected scopes.
-    pub guardian: LatencySlos,
-    others: Vec<Box<dyn Component + Send>>,
-}
-
-impl Components {
-    /// Those that a configuration asks for.
-    pub fn new(config: &Config, task_slice: bool) -> Self {
-        let limit = config.limit.clone().filter(|_| config.apply);
-        let others: [Option<Box<dyn Component + Send>>; 1] =
-            [limit.map(|auto| Box::new(ScopeGovernor::new(auto.instance)) as _)];
-        Self {
-            promises: Promises::new(config, task_slice),
-            guardian: LatencySlos::new(&config.protect, config.rules.guard.wait_factor),
-            others: others.into_iter().flatten().collect(),
-        }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &dyn Component> {
-        let named: [&dyn Component; 2] = [&self.promises, &self.guardian];
-        named.into_iter().chain(self.others.iter().map(|other| &**other as &dyn Component))
-    }
-
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut dyn Component> {
-        let named: [&mut dyn Component; 2] = [&mut self.promises, &mut self.guardian];
-        named.into_iter().chain(self.others.iter_mut().map(|other| &mut **other as &mut dyn Component))
-    }
-
-    /// The loop's timer went off.
-    pub fn on_tick(&mut self, late: Duration, controls: &mut Controls) {
-        self.all_mut().for_each(|component| component.on_tick(late, controls));
-    }
-
-    /// The host was observed. Returns whether everything has to be set again.
-    pub fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
-        let wants = |component: &mut dyn Component| component.on_window(seen, controls);
-        let wishes: Vec<Next> = self.all_mut().map(wants).collect();
-        if wishes.contains(&Next::SetAll) { Next::SetAll } else { Next::Stays }
-    }
-
-    /// What they want in force.
-    pub fn changes(&self) -> Vec<Change> {
-        self.all().flat_map(Component::changes).collect()
-    }
-
-    /// What came of setting a plan.
-    pub fn learn(&mut self, report: &SetReport) {
-        self.all_mut().for_each(|component| component.learn(report));
-    }
-
-    /// Brings the record up to date.
-    pub fn status(&self, record: &mut RunRecord) {
-        self.all().for_each(|component| component.status(record));
-    }
-
-    /// Messages for people since the last call.
-    pub fn take_notes(&mut self) -> Vec<String> {
-        self.all_mut().flat_map(Component::take_notes).collect()
     }
 }
 

@@ -9,9 +9,9 @@ use evenkeel_observe::Sampling;
 use evenkeel_policy::monitor::MonitorRules;
 use evenkeel_policy::trial::TrialRules;
 
-use crate::guarantee::Guarantees;
-use crate::protect::Protected;
 use crate::scope::Scope;
+use crate::stated::Guarantees;
+use crate::stated::Protected;
 
 /// That a limit is to be found, see [`crate::governor`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -12,12 +12,12 @@ use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_linux::reserve::Reserve;
 use evenkeel_policy::levers;
 
-use crate::agent::AgentError;
 use crate::as_found::as_found;
 use crate::bounds::{self, Bounds};
-use crate::guarantee::Guarantee;
+use crate::error::AgentError;
 use crate::puller::Puller;
 use crate::scope::Scope;
+use crate::stated::Guarantee;
 
 /// Descriptors kept for undoing: a `docker update` takes six, everything else fewer.
 const UNDO_DESCRIPTORS: u64 = 32;

@@ -5,7 +5,7 @@
 //! corrected, and what was got is judged.
 
 mod admission;
-mod counters;
+pub(crate) mod counters;
 mod keeper;
 mod labels;
 mod latency;
@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use evenkeel_base::run::{GuaranteeStatus, RunRecord};
 use evenkeel_base::{Change, CpuSet, Nice, Observation, SchedAttr, Setting, Target, TaskId};
 use evenkeel_observe::{Detail, Select};
-use evenkeel_policy::guarantee::{CpuAmount, Reservation};
 use evenkeel_store::PromiseTime;
 
 use crate::bounds::Bounds;
@@ -32,72 +31,15 @@ use crate::config::Config;
 use crate::controls::Controls;
 use crate::scope::Scope;
 
-pub(crate) use counters::Counters;
+pub use crate::stated::{CPU_LABEL, Guarantee, Guarantees, LabelRules, Source, WAIT_LABEL};
 pub(crate) use keeper::Keeper;
-pub use labels::{LabelRules, wait_ns};
+pub use labels::wait_ns;
 pub use layout::OutsideCost;
 pub(crate) use layout::is_owned;
 use own::OwnPriority;
 
-/// Label of a container and annotation of a pod that promise a share, such as `40%`.
-pub const CPU_LABEL: &str = "evenkeel.io/cpu-guarantee";
-/// Label of a container and annotation of a pod that promise short waits, such as `2ms`.
-pub const WAIT_LABEL: &str = "evenkeel.io/wait-p99";
-
 /// Time between two corrections.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
-
-/// Where a promise was stated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// The configuration file.
-    Config,
-    /// A container's label.
-    Label,
-    /// A pod's annotation.
-    Annotation,
-}
-
-impl Source {
-    /// As in documents.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Config => "config",
-            Self::Label => "label",
-            Self::Annotation => "annotation",
-        }
-    }
-}
-
-/// A promise and whom it is made to.
-#[derive(Debug, Clone)]
-pub struct Guarantee {
-    /// The scope as stated: its name in messages.
-    pub name: String,
-    /// Its tasks.
-    pub scope: Scope,
-    /// What is promised.
-    pub promise: Reservation,
-    /// Where it was stated.
-    pub source: Source,
-}
-
-/// All promises of a run.
-#[derive(Debug, Clone, Default)]
-pub struct Guarantees {
-    /// Stated in the configuration, in order: earlier ones are admitted first.
-    pub goals: Vec<Guarantee>,
-    /// CPU that is not promised to anybody.
-    pub reserved: Option<CpuAmount>,
-    /// Which labels of containers and annotations of pods count; none unless the host's owner says so.
-    pub labels: Option<LabelRules>,
-    /// Keep promises only: no trials of anything else.
-    pub only: bool,
-    /// Whether tasks can have a slice of their own here (Linux 6.12); found out by the agent.
-    pub task_slice: bool,
-    /// Whether the user allows real-time classes: they are offered, never set.
-    pub realtime: bool,
-}
 
 /// What a promised task had before evenkeel touched it.
 #[derive(Debug, Clone, Default)]

@@ -1,5 +1,5 @@
 //! Protected scopes: how long they wait for a CPU, measured beside everything else, and what that means for settings.
-//! How they are counted: see `meter`.
+//! How they are counted: see [`crate::runqlat_probe`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use evenkeel_policy::trial::Decision;
 use crate::component::{Component, Next, Seen};
 use crate::controls::Controls;
 use crate::runqlat_probe::RunqLatProbe;
-use crate::scope::Scope;
+use crate::stated::Protected;
 
 /// Scopes that can be protected at once: each has programs of its own in the kernel.
 pub const MOST: usize = 8;
@@ -24,15 +24,6 @@ const LATELY: usize = 3;
 const ENOUGH: u64 = 200;
 /// Shortest time between two readings of counters.
 const LEAST: Duration = Duration::from_millis(95);
-
-/// Somebody whose waits must not grow while the others are evened out.
-#[derive(Debug, Clone)]
-pub struct Protected {
-    /// Its tasks. They are never changed.
-    pub scope: Scope,
-    /// Name and bound.
-    pub protection: LatencyTarget,
-}
 
 /// One protected scope at work.
 #[derive(Debug)]
@@ -233,6 +224,7 @@ impl Component for LatencySlos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scope::Scope;
 
     fn guarded(bound_ns: Option<u64>) -> LatencySlo {
         let protection = LatencyTarget { name: "comm:x".into(), wait_p99_ns: bound_ns };

@@ -12,7 +12,7 @@ use evenkeel_base::{Histogram, TaskId, TaskView};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, Waited, Watch, WatchOptions};
 
-use crate::guarantee::Counters;
+use crate::guarantee::counters::Counters;
 
 /// What counts the waits of one scope.
 #[derive(Debug)]

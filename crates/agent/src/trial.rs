@@ -15,7 +15,8 @@ use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules};
 use evenkeel_policy::window::{Owner, Summary};
 use evenkeel_store::TrialWindow;
 
-use crate::agent::{Agent, AgentError, Measured, default_plan, wall_ns};
+use crate::agent::{Agent, Measured, default_plan, wall_ns};
+use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::kept::KeptChange;
 use crate::measure::due_by_owner;

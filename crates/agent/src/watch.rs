@@ -6,7 +6,8 @@ use evenkeel_base::{CpuSet, Observation, Target};
 use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
 
-use crate::agent::{Agent, AgentError, pins, tasks_of};
+use crate::agent::{Agent, pins, tasks_of};
+use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::trial::NoTrial;
 

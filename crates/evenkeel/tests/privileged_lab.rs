@@ -143,7 +143,10 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
     let bad = dir.path().join("bad.toml");
     for (text, part) in [
         ("name = 'x'\n[[tenant]]\nload = 'primez'\nrun_s = 1\n", "workloads are"),
-        ("name = 'x'\n[[tenant]]\nlaod = 'primes'\nrun_s = 1\n", "line 3: unknown field"),
+        (
+            "name = 'x'\n[[tenant]]\nlaod = 'primes'\nrun_s = 1\n",
+            "line 3: unknown key `laod`, did you mean `load`?",
+        ),
         ("name = 'x'\n[[tenant]]\nload = 'primes'\nunits = '64y2'\nrun_s = 1\n", "64y2"),
     ] {
         fs::write(&bad, text).unwrap();

@@ -137,7 +137,10 @@ fn wrong_promises_are_named_with_their_line() {
         ),
         ("[[guarantee]]\nscope = \"pid:7\"\nwait_p99 = \"2\"", "evenkeel.toml:3: wait_p99: \"2\" is no wait"),
         ("[[guarantee]]\nscope = \"pid:7\"\nwait_p99 = \"1us\"", "cannot be promised"),
-        ("[[guarantee]]\nscope = \"pid:7\"\ncpu = \"40%\"\nmean = \"mean\"", "expected `supply` or `rate`"),
+        (
+            "[[guarantee]]\nscope = \"pid:7\"\ncpu = \"40%\"\nmean = \"mean\"",
+            "unknown value `mean`, did you mean `rate`?",
+        ),
         (
             "[[guarantee]]\nscope = \"pid:7\"\nwait_p99 = \"2ms\"\nmean = \"rate\"",
             "evenkeel.toml:4: mean says what a promise of CPU means",

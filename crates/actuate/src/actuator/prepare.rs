@@ -145,7 +145,8 @@ impl<K: Kernel> Actuator<K> {
             (Some(facts), policy)
         };
         let entry = sched.map(|index| &self.entries[index]);
-        guard::policy(policy, entry).map_err(Verdict::Refused)?;
+        guard::policy(policy, |policy| entry.is_some_and(|entry| entry.gave_policy(policy)))
+            .map_err(Verdict::Refused)?;
         Ok(facts)
     }
 

@@ -6,46 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_base::Observation;
-use evenkeel_policy::guarantee::{CpuAmount, Reservation};
+use evenkeel_policy::guarantee::Reservation;
 
 use super::keeper::Keeper;
 use super::state::GuaranteeState;
-use super::{CPU_LABEL, Guarantee, Source, WAIT_LABEL};
 use crate::scope::Scope;
-use crate::trusted::Trusted;
-
-/// Labels and annotations that count.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LabelRules {
-    /// Whose count.
-    pub trusted: Trusted,
-    /// Most that one of them may promise.
-    pub max: CpuAmount,
-    /// Most that all of them may promise together.
-    pub total: Option<CpuAmount>,
-    /// Shortest wait that may be promised, nanoseconds; none may without it.
-    pub wait_p99_ns: Option<u64>,
-}
-
-impl LabelRules {
-    /// Whether so much may be promised, with what others were promised already; percent of one CPU.
-    fn amount(&self, promise: &Reservation, cpus: u32, before_pct: f64) -> Result<f64, String> {
-        let pct = promise.cpu.map_or(0.0, |amount| amount.pct(cpus));
-        if pct > self.max.pct(cpus) {
-            return Err(format!("[labels] allows {} at most", self.max));
-        }
-        if let Some(total) = self.total.filter(|total| before_pct + pct > total.pct(cpus)) {
-            return Err(format!("[labels] allows {total} to all labels together"));
-        }
-        match (promise.wait_p99_ns, self.wait_p99_ns) {
-            (Some(_), None) => Err("[labels] allows no promised waits".to_owned()),
-            (Some(asked), Some(least)) if asked < least => {
-                Err(format!("[labels] allows waits of {} ms at least", least as f64 / 1e6))
-            }
-            _ => Ok(pct),
-        }
-    }
-}
+use crate::stated::{CPU_LABEL, Guarantee, LabelRules, Source, WAIT_LABEL};
 
 /// A label found, before it is known whether it counts.
 struct Found<'a> {

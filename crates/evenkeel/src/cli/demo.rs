@@ -235,11 +235,11 @@ fn one_run(
     watcher.start_clock();
     known.settle(SETTLE, watcher);
     // The recipe is computed from what is seen under the kernel's default, as its authors do.
-    let studied = known.agent.study(Duration::from_secs(1), watcher).map_err(super::run::failure)?;
+    let studied = known.agent.study(Duration::from_secs(1), watcher)?;
     let recipe = studied.and_then(|s| known.agent.propose_named(PUBLISHED_RECIPE, &s.observation));
 
     let trial_from = watcher.clock_s();
-    let outcome = known.agent.decide(watcher).map_err(super::run::failure)?;
+    let outcome = known.agent.decide(watcher)?;
     run.seconds_to_settle = Some(watcher.clock_s() - trial_from);
     note_trial(&known, &mut run, &outcome, trial_from, watcher);
     let choice = known.agent.plan().clone();

@@ -12,6 +12,7 @@ mod list;
 pub(super) mod progress;
 pub(super) mod report;
 mod run;
+pub(super) mod written;
 
 /// Experiments on this host: what CPU limits, weights and neighbours really do.
 ///

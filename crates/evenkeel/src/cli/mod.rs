@@ -160,6 +160,20 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
+impl From<evenkeel_agent::AgentError> for Failure {
+    fn from(error: evenkeel_agent::AgentError) -> Self {
+        if matches!(error, evenkeel_agent::AgentError::Overlap { .. }) {
+            return Self::Usage(error.into());
+        }
+        let error = anyhow::Error::from(error);
+        if rustix::process::geteuid().is_root() {
+            Self::Cannot(error)
+        } else {
+            Self::Cannot(error.context("the loop needs root (or CAP_SYS_NICE and a writable --state-dir)"))
+        }
+    }
+}
+
 /// Result of a command: the exit status of a finished one (0 done, 1 the answer is no) or a failure.
 pub type Outcome = Result<u8, Failure>;
 

@@ -62,11 +62,8 @@ fn table() -> Table<Row> {
 pub fn propose(global: &Global, mut config: Config) -> Outcome {
     config.apply = false;
     let tiers = super::settings::derived(&config.guarantees)?;
-    let mut agent = Agent::new(config, &mut Quiet).map_err(super::run::failure)?;
-    let studied = agent
-        .study(Duration::from_secs(1), &mut Quiet)
-        .map_err(super::run::failure)?
-        .context("the host's clock stood still")?;
+    let mut agent = Agent::new(config, &mut Quiet)?;
+    let studied = agent.study(Duration::from_secs(1), &mut Quiet)?.context("the host's clock stood still")?;
     let plans = agent.propose(&studied.observation);
     let predicted = agent.predict(&studied.observation, &plans);
     let mut rows: Vec<Row> = plans

@@ -140,7 +140,7 @@ fn one(mix: Mix, args: &Args, sink: &mut ConsoleSink) -> Result<Row, Failure> {
     let mut known = Known::start(&mix.specs(), mix.place, edit, sink)?;
     known.settle(Duration::from_secs(1), sink);
     let began = Instant::now();
-    let outcome = known.agent.decide(sink).map_err(super::run::failure)?;
+    let outcome = known.agent.decide(sink)?;
     let decided_s = began.elapsed().as_secs_f64();
     let plan = known.agent.plan().clone();
     let why = match &outcome {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use evenkeel_agent::governor::check_instance;
-use evenkeel_agent::{Agent, AgentError, AutoLimit, Event, Watcher};
+use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
@@ -105,7 +105,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let listener = args.listen.map(|address| access::open(address, &args.token)).transpose()?;
     let server = listener.map(|listener| Server::start(listener, served())).transpose()?;
     let notifier = Notifier::from_env();
-    let mut agent = Agent::new(config, &mut sink).map_err(failure)?;
+    let mut agent = Agent::new(config, &mut sink)?;
     notifier.ready("observing");
     let ran = match &server {
         Some(server) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),
@@ -127,7 +127,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let back = agent.close(&outcome);
     if let Err(error) = ran {
         // What is left matters more than why the loop ended: both are said.
-        return Err(match failure(error) {
+        return Err(match Failure::from(error) {
             Failure::Cannot(error) if !back.is_clean() => Failure::Cannot(error.context(left(&back))),
             other => other,
         });
@@ -210,19 +210,6 @@ pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
     }
     text.push('.');
     text
-}
-
-/// Which exit status an agent's failure means.
-pub fn failure(error: AgentError) -> Failure {
-    if matches!(error, AgentError::Overlap { .. }) {
-        return Failure::Usage(error.into());
-    }
-    let error = anyhow::Error::from(error);
-    if rustix::process::geteuid().is_root() {
-        Failure::Cannot(error)
-    } else {
-        Failure::Cannot(error.context("the loop needs root (or CAP_SYS_NICE and a writable --state-dir)"))
-    }
 }
 
 impl Watcher for ConsoleSink {

@@ -303,7 +303,8 @@ pub fn whole_host(scope: &Scope) -> Result<Option<String>, Failure> {
     }
     let by_runtime = |text: &String| ["container:", "pod:"].iter().any(|kind| text.contains(kind));
     let seen = glance(scope.texts().iter().any(by_runtime), &Detail::None);
-    Ok(scope.is_whole_host(&seen.map_err(|error| super::run::failure(error.into()))?))
+    Ok(scope
+        .is_whole_host(&seen.map_err(|error| super::Failure::from(evenkeel_agent::AgentError::from(error)))?))
 }
 
 /// A short look at the host.

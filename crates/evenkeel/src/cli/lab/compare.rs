@@ -7,7 +7,7 @@ use evenkeel_experiment::study::compare::{Side, published};
 use evenkeel_experiment::study::{compare, platforms};
 use evenkeel_report::lab;
 
-use super::report::{load, write};
+use super::written::{load, write};
 use crate::cli::{Failure, Format, Global, Outcome, show};
 
 /// Set result folders side by side: what changed in means and in how runs are distributed, with intervals.

@@ -7,7 +7,7 @@ use evenkeel_experiment::import::{ImportError, Options, import, stamp};
 use evenkeel_experiment::record::CellRecord;
 use jiff::Timestamp;
 
-use super::report::Report;
+use super::written::Report;
 use crate::cli::{Failure, Global, Outcome};
 
 /// Study logs of sysbench or openssl runs that others made: one file a tenant.

@@ -1,14 +1,9 @@
-//! `evenkeel lab report`: study and reports of a result folder, made anew from its record alone; and how any studied record is
-//! written and printed.
+//! `evenkeel lab report`: study and reports of a result folder, made again from its record alone.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
-use evenkeel_experiment::record::{CellRecord, Record, RecordError};
-use evenkeel_experiment::study::{self, study};
-use evenkeel_report::lab;
-
-use crate::cli::{Failure, Format, Global, Outcome, show, tenants};
+use super::written::{Report, load};
+use crate::cli::{Global, Outcome, tenants};
 
 /// Study a result folder and make its reports anew, from its record alone.
 ///
@@ -37,99 +32,4 @@ fn folder_of(args: &Args) -> Option<&Path> {
     let parent = || args.folder.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = if args.folder.is_dir() { &args.folder } else { parent() };
     (!args.dry_run).then_some(folder)
-}
-
-/// A record; a folder without one is wrong usage.
-pub(in crate::cli) fn load<R: CellRecord>(path: &Path) -> Result<R, Failure> {
-    R::load(path).map_err(|error| match &error {
-        RecordError::Io { error: io, .. } if io.kind() == std::io::ErrorKind::NotFound => Failure::Usage(
-            anyhow!("{error}; name a folder that `evenkeel lab run` or `evenkeel tenants` wrote"),
-        ),
-        RecordError::Form { .. } => Failure::Usage(error.into()),
-        RecordError::Io { .. } => Failure::Cannot(error.into()),
-    })
-}
-
-/// Whether all cells are there; else it was interrupted, which is no success.
-pub(in crate::cli) fn complete(record: &impl CellRecord) -> Result<(), Failure> {
-    if record.is_complete() {
-        return Ok(());
-    }
-    Err(Failure::No(anyhow!(
-        "interrupted: {} of {} cells done; the same command goes on with the rest",
-        record.cells().len(),
-        record.planned()
-    )))
-}
-
-/// A studied record, as its folder has it and as commands print it.
-pub(in crate::cli) struct Report {
-    json: String,
-    text: String,
-    /// Name of the table that is printed as CSV.
-    csv: &'static str,
-    /// Page, document and tables, by their names.
-    files: Vec<(&'static str, String)>,
-}
-
-impl Report {
-    /// Of a study, for people the text and the files.
-    pub fn new(
-        study: &impl serde::Serialize,
-        text: String,
-        csv: &'static str,
-        files: Vec<(&'static str, String)>,
-    ) -> Result<Self, Failure> {
-        let json = serde_json::to_string_pretty(study).map_err(|e| Failure::Cannot(e.into()))?;
-        Ok(Self { json, text, csv, files })
-    }
-
-    /// Of an experiment of the laboratory.
-    pub fn of(record: &Record) -> Result<Self, Failure> {
-        let study = study(record);
-        let mut files = lab::csv_files(record, &study);
-        files.push(("report.html", lab::page(record, &study)));
-        files.push(("report.md", lab::markdown(&study)));
-        Self::new(&study, lab::text(&study, show::width()), "tenants.csv", files)
-    }
-
-    /// Writes study and reports into a folder. If a file cannot be written, earlier ones stay.
-    pub fn write(&self, folder: &Path) -> Result<(), Failure> {
-        write(folder, study::FILE, &format!("{}\n", self.json))?;
-        self.files.iter().try_for_each(|(name, text)| write(folder, name, text))
-    }
-
-    /// Prints it in the form asked for.
-    pub fn print(&self, format: Format) -> Result<(), Failure> {
-        match format {
-            Format::Text => out!("{}", self.text),
-            Format::Json => outln!("{}", self.json),
-            Format::Csv => {
-                let table = self.files.iter().find(|(name, _)| *name == self.csv);
-                out!("{}", table.map_or("", |(_, text)| text))
-            }
-            Format::Svg => Err(show::no_such_output(format, "lab")),
-        }
-    }
-
-    /// Prints it, and writes it into a folder where one is given.
-    pub fn show(&self, format: Format, folder: Option<&Path>) -> Result<(), Failure> {
-        folder.map_or(Ok(()), |folder| self.write(folder))?;
-        self.print(format)?;
-        if let Some(folder) = folder {
-            say!("report: {}", folder.join("report.html").display());
-        }
-        Ok(())
-    }
-}
-
-/// Writes a file whole or not at all.
-pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
-    let temporary = folder.join(format!(".{name}.new"));
-    let written =
-        std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, folder.join(name)));
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&temporary);
-        Failure::Cannot(anyhow!("{}: {error}", folder.join(name).display()))
-    })
 }

@@ -11,7 +11,7 @@ use evenkeel_lab::runner::{self, About, Options, Run};
 use evenkeel_model::units::UnitList;
 
 use super::progress::measured;
-use super::report::{Report, complete};
+use super::written::{Report, complete};
 use crate::cli::{Failure, Format, Global, Outcome, stop, tenants};
 
 /// Run an experiment: a built-in one by name, or a file (TOML).

@@ -13,7 +13,7 @@ use evenkeel_lab::runner::{self, About};
 use evenkeel_model::sim::{Generation, Kernel};
 
 use crate::cli::lab::progress::failure;
-use crate::cli::lab::report::Report;
+use crate::cli::lab::written::Report;
 use crate::cli::{Failure, Global, Outcome};
 
 /// What is simulated, for experiments whose file does not say so.

@@ -17,7 +17,7 @@ use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
 
 use super::lab::progress::measured;
-use super::lab::report::{complete, load};
+use super::lab::written::{complete, load};
 use super::{Failure, Format, Global, Outcome};
 
 mod compare;

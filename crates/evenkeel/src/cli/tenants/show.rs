@@ -11,7 +11,7 @@ use evenkeel_report::svg::{Line, LineChart};
 use evenkeel_report::{Field, Table, Value};
 
 use crate::cli::Failure;
-use crate::cli::lab::report::Report;
+use crate::cli::lab::written::Report;
 
 /// One of a row's figures.
 struct Figure {

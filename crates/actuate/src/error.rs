@@ -1,0 +1,56 @@
+//! Why nothing can be changed.
+
+use std::path::PathBuf;
+
+use crate::kernel::KernelError;
+use crate::medium::OpenError;
+use crate::outcome::Recovery;
+
+/// Why nothing can be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ActuateError {
+    /// The state directory is in use or cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The journal cannot be read or written.
+    #[error("{path}: {error}; nothing is changed without a journal")]
+    Journal {
+        /// The journal.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The journal was written by a newer evenkeel.
+    #[error("{path} has format {version}, this evenkeel knows up to {known}; restore with the evenkeel that wrote it",
+        known = crate::journal::VERSION)]
+    Version {
+        /// The journal.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// The journal a predecessor left is damaged. What is readable was put back; nothing new is written this time.
+    #[error("{path} is damaged in line {line}: what is readable was put back ({} values), the file is kept as {kept}; \
+        compare the tasks it names with your expectations, then start again",
+        recovery.report.put_back.len(),
+        kept = recovery.kept_aside.as_deref().unwrap_or(path).display())]
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// First damaged line, from 1.
+        line: usize,
+        /// What was done about it.
+        recovery: Box<Recovery>,
+    },
+    /// The journal was written in namespaces in which its numbers and names mean something else than here.
+    #[error("{path} cannot be restored from here, and nothing was changed: {why}")]
+    Elsewhere {
+        /// The journal.
+        path: PathBuf,
+        /// Which, and what to do.
+        why: String,
+    },
+    /// The kernel does not answer.
+    #[error("cannot tell which boot this is: {0}")]
+    Boot(KernelError),
+}

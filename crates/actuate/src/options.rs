@@ -1,0 +1,13 @@
+//! What an actuator may do.
+
+/// What an actuator may do.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Real-time policies (FIFO, RR) and `cpu.rt_runtime_us` may be set. Tasks found real-time stay untouched.
+    pub allow_realtime: bool,
+    /// Processes that are never touched, besides pid 1 and this one.
+    pub protected: Vec<u32>,
+    /// A value that is there already is written all the same, by a plan and by its undo: for a test of whoever decides,
+    /// whose settings change nothing and cost what others cost.
+    pub rewrite: bool,
+}

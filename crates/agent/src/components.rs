@@ -1,0 +1,79 @@
+//! The components of a run. A new one is a line in [`Components::new`].
+
+use std::time::Duration;
+
+use evenkeel_actuate::SetReport;
+use evenkeel_base::Change;
+use evenkeel_base::run::RunRecord;
+
+use crate::component::{Component, Next, Seen};
+use crate::config::Config;
+use crate::controls::Controls;
+use crate::governor::ScopeGovernor;
+use crate::guarantee::Promises;
+use crate::protect::LatencySlos;
+
+/// All of them. Those that decisions ask have names.
+pub(crate) struct Components {
+    /// Promised shares.
+    pub promises: Promises,
+    /// Waits of protected scopes.
+    pub guardian: LatencySlos,
+    others: Vec<Box<dyn Component + Send>>,
+}
+
+impl Components {
+    /// Those that a configuration asks for.
+    pub fn new(config: &Config, task_slice: bool) -> Self {
+        let limit = config.limit.clone().filter(|_| config.apply);
+        let others: [Option<Box<dyn Component + Send>>; 1] =
+            [limit.map(|auto| Box::new(ScopeGovernor::new(auto.instance)) as _)];
+        Self {
+            promises: Promises::new(config, task_slice),
+            guardian: LatencySlos::new(&config.protect, config.rules.guard.wait_factor),
+            others: others.into_iter().flatten().collect(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &dyn Component> {
+        let named: [&dyn Component; 2] = [&self.promises, &self.guardian];
+        named.into_iter().chain(self.others.iter().map(|other| &**other as &dyn Component))
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut dyn Component> {
+        let named: [&mut dyn Component; 2] = [&mut self.promises, &mut self.guardian];
+        named.into_iter().chain(self.others.iter_mut().map(|other| &mut **other as &mut dyn Component))
+    }
+
+    /// The loop's timer went off.
+    pub fn on_tick(&mut self, late: Duration, controls: &mut Controls) {
+        self.all_mut().for_each(|component| component.on_tick(late, controls));
+    }
+
+    /// The host was observed. Returns whether everything has to be set again.
+    pub fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
+        let wants = |component: &mut dyn Component| component.on_window(seen, controls);
+        let wishes: Vec<Next> = self.all_mut().map(wants).collect();
+        if wishes.contains(&Next::SetAll) { Next::SetAll } else { Next::Stays }
+    }
+
+    /// What they want in force.
+    pub fn changes(&self) -> Vec<Change> {
+        self.all().flat_map(Component::changes).collect()
+    }
+
+    /// What came of setting a plan.
+    pub fn learn(&mut self, report: &SetReport) {
+        self.all_mut().for_each(|component| component.learn(report));
+    }
+
+    /// Brings the record up to date.
+    pub fn status(&self, record: &mut RunRecord) {
+        self.all().for_each(|component| component.status(record));
+    }
+
+    /// Messages for people since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        self.all_mut().flat_map(Component::take_notes).collect()
+    }
+}

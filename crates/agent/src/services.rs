@@ -1,0 +1,72 @@
+//! Services beside background work in the loop: who is both, when there is reason to act, and what joins later.
+
+use evenkeel_base::{Histogram, Observation, Plan, Target};
+use evenkeel_policy::protect::FLOOR_NS;
+
+use crate::agent::Agent;
+use crate::error::AgentError;
+use crate::trial::NoTrial;
+
+impl Agent {
+    /// Whether services are named and the scope is background work.
+    pub(crate) fn has_background(&self) -> bool {
+        self.config.background.is_some()
+    }
+
+    /// Before the first decision nobody may be both. Later on, who turns out to be is part of the service.
+    ///
+    /// # Errors
+    /// Names the task that is both.
+    pub(crate) fn check_tiers(&self, observation: &Observation) -> Result<(), AgentError> {
+        let Some(background) = self.config.background.as_ref().filter(|_| self.trials == 0) else {
+            return Ok(());
+        };
+        for task in observation.tasks.iter().filter(|task| background.has(task, observation)) {
+            let service = self.config.protect.iter().find(|service| service.scope.has(task, observation));
+            if let Some(service) = service {
+                let task = format!("task {} ({})", task.id.tid, task.comm);
+                return Err(AgentError::Overlap { task, service: service.protection.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Why nothing needs to be done for the services, by their waits in so many seconds; `None` where what comes to one is delayed
+    /// for too long.
+    pub(crate) fn served(&self, waits: &[(Histogram, f64)]) -> Option<NoTrial> {
+        let missing = self.components.guardian.without_tasks();
+        if missing.len() == self.config.protect.len() {
+            return Some(NoTrial::Awaited(missing.join(", ")));
+        }
+        let mut longest: Option<(u64, &str)> = None;
+        for (service, (waits, seconds)) in self.config.protect.iter().zip(waits) {
+            let protection = &service.protection;
+            let p99 = waits.delay(0.99, *seconds);
+            if p99 > protection.wait_p99_ns.unwrap_or(FLOOR_NS) {
+                return None;
+            }
+            longest = longest.max(Some((p99, protection.name.as_str())));
+        }
+        let (ns, name) = longest?;
+        Some(NoTrial::Served(name.to_owned(), ns as f64 / 1e6))
+    }
+
+    /// The settings in force for cgroups of background work, with those that came since; `None` where none did.
+    pub(crate) fn with_newcomers(&self, observation: &Observation) -> Option<Plan> {
+        let of_groups = |plan: &Plan| plan.changes.iter().any(|c| matches!(c.target, Target::Group(_)));
+        if !self.has_background() || !of_groups(&self.plan) {
+            return None;
+        }
+        let wanted = self.propose_named(&self.plan.name, observation)?;
+        let is_new = |target: &Target| {
+            matches!(target, Target::Group(_)) && !self.plan.changes.iter().any(|c| c.target == *target)
+        };
+        let more: Vec<_> = wanted.changes.into_iter().filter(|change| is_new(&change.target)).collect();
+        if more.is_empty() {
+            return None;
+        }
+        let mut plan = self.plan.clone();
+        plan.changes.extend(more);
+        Some(plan)
+    }
+}
