@@ -44,6 +44,27 @@ pub struct Measured {
     pub protected: Vec<Option<Histogram>>,
 }
 
+/// What a run does and costs, for history and status.
+pub(crate) struct RunLog {
+    pub(crate) recorder: Recorder,
+    pub(crate) record: RunRecord,
+    pub(crate) began: Instant,
+    pub(crate) cost: OwnCost,
+}
+
+/// What decisions of a run know of each other.
+pub(crate) struct Decisions {
+    pub(crate) trials: u32,
+    /// Waits of whoever is outside the scope, while a trial is held.
+    pub(crate) outside: Option<RunqLatency>,
+    /// Error budget of the run's decisions.
+    pub(crate) control: OnlineControl,
+    /// Settings that were taken back, by name: not tried again while the load is the same.
+    pub(crate) barred: BTreeSet<String>,
+    /// Fair shares of the scope's owners, percent of one CPU, while some lose their turn: no more is counted for them.
+    pub(crate) due: BTreeMap<Owner, f64>,
+}
+
 /// The closed loop and its parts.
 pub struct Agent {
     pub(crate) config: Config,
@@ -51,26 +72,15 @@ pub struct Agent {
     pub(crate) controls: Controls,
     /// What works beside the decision.
     pub(crate) components: Components,
-    pub(crate) recorder: Recorder,
-    pub(crate) record: RunRecord,
+    pub(crate) log: RunLog,
     features: Features,
     pub(crate) plan: Plan,
-    pub(crate) began: Instant,
-    pub(crate) cost: OwnCost,
-    pub(crate) trials: u32,
+    pub(crate) decisions: Decisions,
     lengths: Option<RunqLatency>,
-    /// Waits of whoever is outside the scope, while a trial is held.
-    pub(crate) outside: Option<RunqLatency>,
     /// The change in force and what watches it.
     pub(crate) kept: Option<KeptChange>,
-    /// Error budget of the run's decisions.
-    pub(crate) control: OnlineControl,
-    /// Settings that were taken back, by name: not tried again while the load is the same.
-    pub(crate) barred: BTreeSet<String>,
     /// Why the waiting work that the settings in force are to move is not moved.
     pub(crate) pull_problem: Option<String>,
-    /// Fair shares of the scope's owners, percent of one CPU, while some lose their turn: no more is counted for them.
-    pub(crate) due: BTreeMap<Owner, f64>,
 }
 
 impl Agent {
@@ -136,26 +146,25 @@ impl Agent {
             observer,
             controls,
             components,
-            recorder,
-            record,
+            log: RunLog { recorder, record, began: Instant::now(), cost: OwnCost::start() },
             features,
             plan: default_plan(),
-            began: Instant::now(),
-            cost: OwnCost::start(),
-            trials: 0,
+            decisions: Decisions {
+                trials: 0,
+                outside: None,
+                control,
+                barred: BTreeSet::new(),
+                due: BTreeMap::new(),
+            },
             lengths,
-            outside: None,
             kept: None,
-            control,
-            barred: BTreeSet::new(),
             pull_problem: None,
-            due: BTreeMap::new(),
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
         }
-        agent.components.status(&mut agent.record);
-        agent.recorder.begin_run(&agent.record);
+        agent.components.status(&mut agent.log.record);
+        agent.log.recorder.begin_run(&agent.log.record);
         for note in notes {
             watcher.event(&Event::Note(&note));
         }
@@ -165,7 +174,7 @@ impl Agent {
 
     /// What was done so far.
     pub fn record(&self) -> &RunRecord {
-        &self.record
+        &self.log.record
     }
 
     /// What the kernel offers and the user allows.
@@ -180,7 +189,7 @@ impl Agent {
 
     /// Seconds since the run began.
     pub fn elapsed_s(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
+        self.log.began.elapsed().as_secs_f64()
     }
 
     /// Lets the components work for a while; true when it was cut short because the watcher wants to stop.
@@ -220,7 +229,7 @@ impl Agent {
     ) -> Result<Option<Measured>, AgentError> {
         let observation = self.observe(before, after, detail)?;
         self.attend(&observation, watcher);
-        watcher.event(&Event::StatusChanged(&self.record));
+        watcher.event(&Event::StatusChanged(&self.log.record));
         let Some(mut summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
             return Ok(None);
         };
@@ -233,7 +242,7 @@ impl Agent {
         });
         self.note_waits(&observation);
         let protected = self.components.guardian.window().to_vec();
-        let summary = summary.up_to(&self.due);
+        let summary = summary.up_to(&self.decisions.due);
         Ok(Some(Measured { summary, observation, fulfilment, protected }))
     }
 
@@ -267,7 +276,7 @@ impl Agent {
         for note in self.components.take_notes() {
             watcher.event(&Event::Note(&note));
         }
-        self.components.status(&mut self.record);
+        self.components.status(&mut self.log.record);
         self.note_promises();
     }
 
@@ -280,7 +289,7 @@ impl Agent {
         };
         let Some(cpu) = cpu else { return };
         match lengths.take(cpu, observation, container) {
-            Ok(waits) => self.recorder.add_waits(wall_ns() / 60_000_000_000, &waits),
+            Ok(waits) => self.log.recorder.add_waits(wall_ns() / 60_000_000_000, &waits),
             Err(error) => {
                 tracing::warn!("no more lengths of waits in the history: {error}");
                 self.lengths = None;
@@ -292,7 +301,7 @@ impl Agent {
     /// of services are counted, and judged, by themselves.
     fn outside_waits(&mut self, observation: &Observation) -> BTreeMap<Owner, Histogram> {
         let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
-        let Some((outside, cpu)) = self.outside.as_mut().zip(cpu) else { return BTreeMap::new() };
+        let Some((outside, cpu)) = self.decisions.outside.as_mut().zip(cpu) else { return BTreeMap::new() };
         let mut owners = Owners::default();
         let config = &self.config;
         let is_service =
@@ -303,7 +312,7 @@ impl Agent {
         };
         outside.window(cpu, observation, owner).unwrap_or_else(|error| {
             tracing::warn!("waits outside the scope are counted no more: {error}");
-            self.outside = None;
+            self.decisions.outside = None;
             BTreeMap::new()
         })
     }
@@ -311,8 +320,8 @@ impl Agent {
     /// A sample of every task, with which a window begins.
     pub(crate) fn begin_window(&mut self) -> Result<Sample, AgentError> {
         self.components.guardian.begin();
-        if self.outside.as_mut().is_some_and(|outside| outside.begin().is_err()) {
-            self.outside = None;
+        if self.decisions.outside.as_mut().is_some_and(|outside| outside.begin().is_err()) {
+            self.decisions.outside = None;
         }
         self.sample()
     }
@@ -377,7 +386,7 @@ impl Agent {
             all = [plain, all].concat();
             all.retain(|plan| named.contains(&plan.name));
         }
-        all.retain(|plan| !self.barred.contains(&plan.name));
+        all.retain(|plan| !self.decisions.barred.contains(&plan.name));
         if self.config.as_found { levers::as_found(&scene, all) } else { all }
     }
 
@@ -436,12 +445,12 @@ impl Agent {
     pub fn close(mut self, outcome: &str) -> RestoreReport {
         let report = std::mem::take(&mut self.controls).close();
         self.note_effect();
-        self.record.settings = KERNEL_DEFAULT.to_owned();
-        self.record.changes.clear();
-        self.record.own_cost = self.cost.read();
-        self.recorder.set_changes(&[]);
-        self.recorder.finish_run(&self.record, outcome);
-        self.recorder.flush();
+        self.log.record.settings = KERNEL_DEFAULT.to_owned();
+        self.log.record.changes.clear();
+        self.log.record.own_cost = self.log.cost.read();
+        self.log.recorder.set_changes(&[]);
+        self.log.recorder.finish_run(&self.log.record, outcome);
+        self.log.recorder.flush();
         report
     }
 
@@ -451,7 +460,7 @@ impl Agent {
     }
 
     pub(crate) fn tell_notes(&mut self, watcher: &mut dyn Watcher) {
-        for note in self.recorder.take_notes().into_iter().chain(self.observer.take_note()) {
+        for note in self.log.recorder.take_notes().into_iter().chain(self.observer.take_note()) {
             watcher.event(&Event::Note(&note));
         }
     }

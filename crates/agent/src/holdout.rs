@@ -65,27 +65,27 @@ impl Agent {
         let leave = kept.end_step(now, measured.map(|m| (&m.summary, m.protected.as_slice())));
         if kept.blocks() > blocks {
             self.note_effect();
-            self.recorder.update_run(&self.record);
+            self.log.recorder.update_run(&self.log.record);
         }
         leave
     }
 
     /// Keeps the record's effect fresh.
     pub(crate) fn note_effect(&mut self) {
-        self.record.effect_now = self.kept.as_ref().map(|kept| kept.effect(self.now()));
+        self.log.record.effect_now = self.kept.as_ref().map(|kept| kept.effect(self.now()));
     }
 
     /// Takes the change back, and does not try it again until the load is another one.
     pub(crate) fn take_back(&mut self, leave: &Leave, last: &Measured, watcher: &mut dyn Watcher) {
         let Some(kept) = self.kept.take() else { return };
-        self.outside = None;
+        self.decisions.outside = None;
         let why = kept::describe(leave, |id| {
             let task = last.observation.task(*id);
             task.map_or_else(|| id.to_string(), |task| format!("{id} {}", task.comm))
         });
         self.set(&default_plan());
         self.stop_puller(watcher);
-        self.control.taken_back();
+        self.decisions.control.taken_back();
         self.note_effect();
         let (started_ns, seconds) = kept.since(self.now());
         let stage = Stage {
@@ -103,6 +103,6 @@ impl Agent {
         self.add_stage(stage, watcher);
         self.note_settings(None, &last.observation);
         watcher.event(&Event::Note(&format!("{} is taken back: {why}", kept.plan().name)));
-        self.barred.insert(kept.plan().name.clone());
+        self.decisions.barred.insert(kept.plan().name.clone());
     }
 }

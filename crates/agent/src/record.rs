@@ -14,19 +14,19 @@ impl Agent {
     /// Adds a stage to the record and the history.
     pub(crate) fn add_stage(&mut self, stage: Stage, watcher: &mut dyn Watcher) {
         watcher.event(&Event::Stage(&stage));
-        self.recorder.add_stage(&stage);
-        self.record.stages.push(stage);
+        self.log.recorder.add_stage(&stage);
+        self.log.record.stages.push(stage);
     }
 
     /// Brings the record up to date with the settings in force.
     pub(crate) fn note_settings(&mut self, effect: Option<&str>, observation: &Observation) {
-        self.record.settings = self.plan.name.clone();
+        self.log.record.settings = self.plan.name.clone();
         let names: HashMap<TaskId, &str> =
             observation.tasks.iter().map(|t| (t.id, t.comm.as_str())).collect();
         let at_ns = wall_ns();
         let wanted = with_changes(&self.plan, self.components.changes()).changes;
         let touched = self.controls.touched().filter_map(|(target, from, now)| Some((target, from, now?)));
-        self.record.changes = touched
+        self.log.record.changes = touched
             .filter(|(_, from, now)| from != now)
             .map(|(target, from, now)| {
                 let here = |c: &&Change| c.target == *target && c.knob() == now.knob();
@@ -60,29 +60,29 @@ impl Agent {
                 at_ns,
             }))
             .collect();
-        self.record.own_cost = self.cost.read();
-        self.recorder.set_changes(&self.record.changes);
-        self.recorder.update_run(&self.record);
+        self.log.record.own_cost = self.log.cost.read();
+        self.log.recorder.set_changes(&self.log.record.changes);
+        self.log.recorder.update_run(&self.log.record);
     }
 
     /// Keeps the record's own cost and the effect of the changes fresh.
     pub(crate) fn note_cost(&mut self) {
         self.note_effect();
-        self.record.own_cost = self.cost.read();
-        self.recorder.update_run(&self.record);
+        self.log.record.own_cost = self.log.cost.read();
+        self.log.recorder.update_run(&self.log.record);
     }
 
     /// Writes how long promises were broken, and fills in the day's sum.
     pub(crate) fn note_promises(&mut self) {
         let minute = wall_ns() / 60_000_000_000;
         for (name, time) in self.components.promises.take_times() {
-            self.recorder.add_promise_time(&name, minute, time);
+            self.log.recorder.add_promise_time(&name, minute, time);
         }
         let keeper = self.components.promises.keeper();
         let day = |name: &str| {
-            self.recorder.store().and_then(|store| store.promise_day(name, minute).ok().flatten())
+            self.log.recorder.store().and_then(|store| store.promise_day(name, minute).ok().flatten())
         };
-        for status in &mut self.record.guarantees {
+        for status in &mut self.log.record.guarantees {
             status.broken_min_day = match day(&status.name) {
                 Some(time) => Some((time.broken_s + keeper.unwritten_broken_s(&status.name)) / 60.0),
                 None => Some(keeper.broken_s(&status.name) / 60.0),

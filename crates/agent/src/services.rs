@@ -18,7 +18,7 @@ impl Agent {
     /// # Errors
     /// Names the task that is both.
     pub(crate) fn check_tiers(&self, observation: &Observation) -> Result<(), AgentError> {
-        let Some(background) = self.config.background.as_ref().filter(|_| self.trials == 0) else {
+        let Some(background) = self.config.background.as_ref().filter(|_| self.decisions.trials == 0) else {
             return Ok(());
         };
         for task in observation.tasks.iter().filter(|task| background.has(task, observation)) {

@@ -127,7 +127,7 @@ impl Agent {
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         // Settings that give turns may be why nobody loses one now; else it is found out anew.
         if !levers::gives_turns(&self.plan) {
-            self.due.clear();
+            self.decisions.due.clear();
         }
         let Some(studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
         let found = self.found(studied.observation);
@@ -162,7 +162,7 @@ impl Agent {
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
         }
-        if !self.due.is_empty() {
+        if !self.decisions.due.is_empty() {
             // Whatever is changed, turns are kept for some seconds: only long windows tell, so there is time for one lever.
             candidates.retain(|plan| *plan == self.plan || plan.is_default() || levers::gives_turns(plan));
             let usual = Duration::from_secs_f64(Trial::usual_s(candidates.len() - 1, TURNS.pace()));
@@ -211,7 +211,7 @@ impl Agent {
     pub(crate) fn loses_turns(&self, measured: &Measured) -> bool {
         // Only where much is waited: fair shares are not reckoned for nothing.
         if !self.config.minutes_for_turns
-            || !self.due.is_empty()
+            || !self.decisions.due.is_empty()
             || measured.summary.waited_pct < measured.summary.got_pct
         {
             return false;
@@ -230,11 +230,11 @@ impl Agent {
         watcher: &mut dyn Watcher,
     ) -> &BTreeMap<Owner, f64> {
         if !self.config.minutes_for_turns || !candidates.iter().any(levers::gives_turns) {
-            return &self.due;
+            return &self.decisions.due;
         }
         let due = fair::due_pct(found, &BTreeMap::new()).unwrap_or_default();
         if let Some(lost) = self.lost_turn(found, &due) {
-            self.due = due_by_owner(found, &self.config.scope, &due);
+            self.decisions.due = due_by_owner(found, &self.config.scope, &due);
             let path = found.groups.get(lost.group as usize).map_or("?", |group| group.path.as_str());
             let note = format!(
                 "cgroup {path} lost its turn: it got {:.0} of the {:.0} % of one CPU that are its fair share; what others of \
@@ -243,7 +243,7 @@ impl Agent {
             );
             watcher.event(&Event::Note(&note));
         }
-        &self.due
+        &self.decisions.due
     }
 
     /// One trial; the winner is in force afterwards. From the first instant on it goes on only while a candidate is
@@ -257,7 +257,7 @@ impl Agent {
         observation: &Observation,
         watcher: &mut dyn Watcher,
     ) -> Result<Decision, AgentError> {
-        self.trials += 1;
+        self.decisions.trials += 1;
         let began = Instant::now();
         let left = at_most.saturating_duration_since(began);
         let predicted = self.predict(observation, candidates);
@@ -268,11 +268,11 @@ impl Agent {
         let named =
             |wanted: &dyn Fn(&Plan) -> bool| candidates.iter().skip(1).position(wanted).map(|at| at + 1);
         // The simulator does not know of lost turns.
-        let turns = named(&levers::gives_turns).filter(|_| !self.due.is_empty());
+        let turns = named(&levers::gives_turns).filter(|_| !self.decisions.due.is_empty());
         let favoured = named(&|plan| plan.name == levers::REALTIME).or(turns);
         let mut unpromising = unpromising(candidates, &predicted, &self.config.rules, most);
         unpromising.retain(|(candidate, _)| Some(*candidate) != favoured);
-        let rules = next_rules(&self.config.rules, &self.control, self.trials);
+        let rules = next_rules(&self.config.rules, &self.decisions.control, self.decisions.trials);
         let usual_s = Trial::usual_s(candidates.len() - 1 - unpromising.len(), rhythm.pace());
         watcher.event(&Event::TrialBegins { candidates, usual_s, most_s: left.as_secs_f64() });
         // The host as found is what protected scopes' waits are held against.
@@ -288,8 +288,9 @@ impl Agent {
                 trial.suspect(candidate);
             }
         }
-        if self.acts() && self.outside.is_none() {
-            self.outside = RunqLatency::start().inspect_err(|error| tracing::debug!("{error}")).ok();
+        if self.acts() && self.decisions.outside.is_none() {
+            self.decisions.outside =
+                RunqLatency::start().inspect_err(|error| tracing::debug!("{error}")).ok();
         }
         trial.seen(seen.0, seen.1);
         for (candidate, why) in unpromising {
@@ -321,8 +322,8 @@ impl Agent {
             let Some(measured) = self.measure(Duration::from_secs_f64(turn.window_s), watcher)? else {
                 break;
             };
-            self.recorder.add_trial(&TrialWindow {
-                trial: self.trials,
+            self.log.recorder.add_trial(&TrialWindow {
+                trial: self.decisions.trials,
                 settings: plan.name.clone(),
                 started_ns: at_ns,
                 seconds: measured.summary.seconds,
@@ -351,10 +352,10 @@ impl Agent {
         self.components.guardian.decided(&decision, default);
         let winner = &candidates[decision.winner];
         self.set(winner);
-        feed_back(&mut self.control, &decision, winner.is_default());
+        feed_back(&mut self.decisions.control, &decision, winner.is_default());
         self.watch_change(&decision, default);
         if !self.kept.as_ref().is_some_and(KeptChange::is_held_out) {
-            self.outside = None;
+            self.decisions.outside = None;
         }
         self.stop_puller(watcher);
         self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
@@ -422,11 +423,11 @@ impl Agent {
     ) {
         let bounded = |e: Option<Estimate>| e.filter(|e| e.low.is_finite() && e.high.is_finite());
         let fulfilment = |c: usize| bounded(stats::estimate(&fulfilments[c]));
-        let first = self.record.baseline.is_none();
+        let first = self.log.record.baseline.is_none();
         if first && candidates[0].is_default() {
-            self.record.baseline = fulfilment(0);
+            self.log.record.baseline = fulfilment(0);
         }
-        self.record.now = fulfilment(decision.winner);
+        self.log.record.now = fulfilment(decision.winner);
         for (index, (plan, verdict)) in candidates.iter().zip(&decision.verdicts).enumerate() {
             let stage = Stage {
                 name: format!("trial {}", plan.name),

@@ -90,7 +90,7 @@ impl Agent {
             };
             let held_out = turn.is_some_and(|turn| turn.step.arm == Arm::Baseline);
             if let Some(measured) = &measured {
-                self.recorder.add_sample(&before, Some(&measured.observation));
+                self.log.recorder.add_sample(&before, Some(&measured.observation));
                 self.tell_notes(watcher);
                 if !held_out {
                     self.components.guardian.watched(&measured.protected, measured.summary.seconds);
@@ -130,7 +130,7 @@ impl Agent {
                 };
                 watcher.event(&Event::Note(&format!("{why}: deciding anew")));
                 self.stop_block();
-                self.barred.clear();
+                self.decisions.barred.clear();
                 basis = self.decide_and_tell(watcher)?;
                 (drifting, losing, decided) = (0, 0, Instant::now());
                 before = self.begin_window()?;
@@ -157,7 +157,7 @@ impl Agent {
         self.stop_block();
         self.tell_moves(watcher);
         self.note_cost();
-        self.recorder.flush();
+        self.log.recorder.flush();
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Agent {
             }
             let after = self.sample()?;
             if let Some(measured) = self.measured(&before, &after, &Detail::None, watcher)? {
-                self.recorder.add_sample(&after, Some(&measured.observation));
+                self.log.recorder.add_sample(&after, Some(&measured.observation));
                 if noted.elapsed() > Duration::from_secs(5) {
                     self.note_settings(None, &measured.observation);
                     noted = Instant::now();
@@ -184,7 +184,7 @@ impl Agent {
             self.tell_notes(watcher);
         }
         self.note_cost();
-        self.recorder.flush();
+        self.log.recorder.flush();
         Ok(())
     }
 

@@ -29,26 +29,31 @@ impl Keeper {
                 counts[guarantee] += 1;
                 seen.insert(task.id, guarantee);
                 let pct = (task.cpu_pct + task.wait_pct.unwrap_or(0.0)).min(100.0);
-                let demand = self.demand.entry(task.id).or_insert(pct);
+                let demand = self.observed.demand.entry(task.id).or_insert(pct);
                 *demand += NEWEST * (pct - *demand);
                 Some(guarantee)
             })
             .collect();
         for (id, guarantee) in &seen {
-            if !self.seen.is_empty() && !self.seen.contains_key(id) && self.guarantees[*guarantee].tasks > 0 {
-                self.born.insert(*guarantee, now);
+            if !self.observed.seen.is_empty()
+                && !self.observed.seen.contains_key(id)
+                && self.guarantees[*guarantee].tasks > 0
+            {
+                self.observed.born.insert(*guarantee, now);
             }
         }
-        self.demand.retain(|id, _| seen.contains_key(id));
-        self.seen = seen;
+        self.observed.demand.retain(|id, _| seen.contains_key(id));
+        self.observed.seen = seen;
         for (guarantee, count) in self.guarantees.iter_mut().zip(counts) {
             if count == 0 && (guarantee.tasks > 0 || guarantee.lever.is_empty()) {
-                if guarantee.tasks > 0 || self.told.insert(format!("waiting {}", guarantee.goal.name)) {
+                if guarantee.tasks > 0
+                    || self.messages.told.insert(format!("waiting {}", guarantee.goal.name))
+                {
                     let note = format!(
                         "guarantee {}: no task matches its scope; it stands for when one does",
                         guarantee.goal.name
                     );
-                    self.notes.push(note);
+                    self.messages.notes.push(note);
                 }
                 guarantee.forget();
             }
@@ -63,10 +68,11 @@ impl Keeper {
         let cpus = observation.host.per_cpu.iter();
         for cpu in cpus {
             let new = cpu.steal_pct.unwrap_or(0.0).clamp(0.0, 100.0);
-            let stolen = self.stolen.entry(cpu.cpu).or_insert(new);
+            let stolen = self.observed.stolen.entry(cpu.cpu).or_insert(new);
             *stolen += 0.1 * (new - *stolen);
         }
-        let stolen = |cpu: u32| self.stolen.get(&cpu).copied().filter(|pct| *pct >= 0.5).unwrap_or(0.0);
+        let stolen =
+            |cpu: u32| self.observed.stolen.get(&cpu).copied().filter(|pct| *pct >= 0.5).unwrap_or(0.0);
         Supply {
             cpus: observation.topology.online.iter().map(|cpu| (cpu, 100.0 - stolen(cpu))).collect(),
             reserved_pct: self.config.reserved.map_or(0.0, |amount| amount.pct(observation.host.cpus)),
@@ -98,7 +104,7 @@ impl Keeper {
                 priority: self.guarantees[i].goal.promise.priority,
             })
             .collect();
-        let answers = self.admissions.decide(&asks, supply, &|admitted, ask, promisable| {
+        let answers = self.observed.admissions.decide(&asks, supply, &|admitted, ask, promisable| {
             left_for(&observation.topology, admitted, ask, promisable)
         });
         for ((&index, ask), answer) in asking.iter().zip(&asks).zip(&answers) {
@@ -110,9 +116,9 @@ impl Keeper {
                 let evicted =
                     matches!(answer, Admission::Refused { gives_way_to, .. } if !gives_way_to.is_empty());
                 let what = if evicted { "evicted" } else { "refused" };
-                self.notes.push(format!("guarantee {}: {what}: it {refusal}", guarantee.goal.name));
+                self.messages.notes.push(format!("guarantee {}: {what}: it {refusal}", guarantee.goal.name));
             } else if refusal.is_none() && guarantee.refusal.is_some() {
-                self.notes.push(format!("guarantee {}: restored: it fits now", guarantee.goal.name));
+                self.messages.notes.push(format!("guarantee {}: restored: it fits now", guarantee.goal.name));
             }
             guarantee.refusal = refusal;
         }

@@ -34,6 +34,40 @@ pub(crate) struct InForce {
     pub at: Instant,
 }
 
+/// What observations say of the tasks that promises are about.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    /// CPU that known loads want, percent of one CPU, by process.
+    pub(super) known: BTreeMap<u32, f64>,
+    /// CPU that tasks want, percent of one CPU.
+    pub(super) demand: HashMap<TaskId, f64>,
+    /// Percent stolen, by CPU.
+    pub(super) stolen: BTreeMap<u32, f64>,
+    pub(super) admissions: Admissions,
+    /// When a guarantee last got a new task.
+    pub(super) born: HashMap<usize, Instant>,
+    /// Whose each task was.
+    pub(super) seen: BTreeMap<TaskId, usize>,
+}
+
+/// What is corrected between two observations.
+#[derive(Debug, Default)]
+pub(super) struct Correction {
+    pub(super) counters: Counters,
+    pub(super) debts: HashMap<Target, Lag>,
+    pub(super) dithers: HashMap<TaskId, Dither>,
+    pub(super) scales: HashMap<String, f64>,
+    pub(super) ticked: Option<Instant>,
+    pub(super) calm_ticks: u32,
+}
+
+/// What people are to be told, and what they were.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    pub(super) told: BTreeSet<String>,
+    pub(super) notes: Vec<String>,
+}
+
 /// Keeps promises.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
@@ -41,24 +75,13 @@ pub(crate) struct Keeper {
     /// Of the run: labels count only within it.
     pub(super) scope: Scope,
     pub(super) guarantees: Vec<GuaranteeState>,
-    pub(super) told: BTreeSet<String>,
-    pub(super) known: BTreeMap<u32, f64>,
-    pub(super) demand: HashMap<TaskId, f64>,
-    pub(super) stolen: BTreeMap<u32, f64>,
-    pub(super) admissions: Admissions,
-    pub(super) born: HashMap<usize, Instant>,
-    pub(super) seen: BTreeMap<TaskId, usize>,
+    pub(super) observed: Observed,
     pub(super) pins: Pins,
     pub(super) layout: Layout,
-    pub(super) scales: HashMap<String, f64>,
-    pub(super) counters: Counters,
+    pub(super) correction: Correction,
     pub(super) meters: Meters,
-    pub(super) debts: HashMap<Target, Lag>,
-    pub(super) dithers: HashMap<TaskId, Dither>,
     pub(super) in_force: BTreeMap<(Target, Knob), InForce>,
-    pub(super) ticked: Option<Instant>,
-    pub(super) calm_ticks: u32,
-    pub(super) notes: Vec<String>,
+    pub(super) messages: Messages,
     details: BTreeSet<TaskId>,
     written: Option<Instant>,
 }
@@ -142,8 +165,8 @@ impl Keeper {
     }
 
     pub fn set_known(&mut self, known: &BTreeMap<u32, f64>) {
-        if self.known != *known {
-            self.known.clone_from(known);
+        if self.observed.known != *known {
+            self.observed.known.clone_from(known);
         }
     }
 
@@ -153,7 +176,7 @@ impl Keeper {
     }
 
     pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
+        std::mem::take(&mut self.messages.notes)
     }
 
     pub fn statuses(&self) -> Vec<GuaranteeStatus> {
@@ -207,8 +230,8 @@ impl Keeper {
                     guarantee.problem = Some(problem.clone());
                 }
             }
-            if self.told.insert(problem.clone()) {
-                self.notes.push(format!("guarantee: {problem}"));
+            if self.messages.told.insert(problem.clone()) {
+                self.messages.notes.push(format!("guarantee: {problem}"));
             }
         }
     }

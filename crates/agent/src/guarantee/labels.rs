@@ -48,8 +48,8 @@ impl Keeper {
                         "what the {} of {name} asks is not promised: {why}",
                         found.goal.source.name()
                     );
-                    if self.told.len() < MOST_TOLD && self.told.insert(note.clone()) {
-                        self.notes.push(note);
+                    if self.messages.told.len() < MOST_TOLD && self.messages.told.insert(note.clone()) {
+                        self.messages.notes.push(note);
                     }
                 }
             }

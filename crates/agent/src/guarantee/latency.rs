@@ -35,7 +35,7 @@ impl Keeper {
                     continue;
                 }
                 let meter = RunqLatProbe::start();
-                self.notes.extend(note(name, &meter));
+                self.messages.notes.extend(note(name, &meter));
                 self.meters.insert(name.clone(), meter);
             }
             let Some(meter) = self.meters.get_mut(name) else { continue };
@@ -57,7 +57,7 @@ impl Keeper {
                 guarantee.waits.add_exact(observation.interval_s, waits);
             }
             meter.follow(observation.tasks.iter().filter(owned));
-            self.notes.extend(note(name, meter));
+            self.messages.notes.extend(note(name, meter));
         }
     }
 }

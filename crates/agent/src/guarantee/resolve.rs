@@ -59,8 +59,11 @@ impl Keeper {
             .collect();
         let promised: Vec<f64> =
             self.guarantees.iter().map(|guarantee| guarantee.pct.unwrap_or(0.0)).collect();
-        let wants: Vec<f64> =
-            observation.tasks.iter().map(|task| self.demand.get(&task.id).copied().unwrap_or(0.0)).collect();
+        let wants: Vec<f64> = observation
+            .tasks
+            .iter()
+            .map(|task| self.observed.demand.get(&task.id).copied().unwrap_or(0.0))
+            .collect();
         let demand = |index: usize| wants[index];
         let carriers = tree::carriers(observation, &admitted, &demand, &promised);
         let promisable = supply.promisable();
@@ -162,10 +165,10 @@ impl Keeper {
         };
         self.steady_scales(observation);
         let followed: BTreeSet<TaskId> = self.layout.owner.keys().copied().collect();
-        self.counters.follow(&followed);
+        self.correction.counters.follow(&followed);
         let targets: BTreeSet<&Target> = self.layout.held.values().map(|held| &held.target).collect();
-        self.debts.retain(|target, _| targets.contains(target));
-        self.dithers.retain(|id, _| targets.contains(&Target::Task(*id)));
+        self.correction.debts.retain(|target, _| targets.contains(target));
+        self.correction.dithers.retain(|id, _| targets.contains(&Target::Task(*id)));
         self.name_levers();
         self.drop_unwanted()
     }
@@ -181,12 +184,14 @@ impl Keeper {
         let mut threads = Vec::new();
         let mut floating = 0.0;
         for carrier in carriers {
-            let demand = |i: usize| self.demand.get(&observation.tasks[i].id).copied().unwrap_or(0.0);
+            let demand =
+                |i: usize| self.observed.demand.get(&observation.tasks[i].id).copied().unwrap_or(0.0);
             let busy: Vec<usize> = match carrier.tasks.as_slice() {
                 [only] => vec![*only],
                 tasks => tasks.iter().copied().filter(|&i| demand(i) >= BUSY_PCT).collect(),
             };
-            let restless = self.born.get(&carrier.owner).is_some_and(|at| now.duration_since(*at) < RESTLESS);
+            let restless =
+                self.observed.born.get(&carrier.owner).is_some_and(|at| now.duration_since(*at) < RESTLESS);
             // More threads than CPUs are better balanced by the kernel than one by one from here.
             if restless || busy.is_empty() || busy.len() > 2 * promisable.len() {
                 floating += carrier.points;
@@ -204,7 +209,7 @@ impl Keeper {
         let active = || self.guarantees.iter().filter(|guarantee| guarantee.is_active());
         let waiting = active().filter_map(GuaranteeState::waited_pct).fold(0.0, f64::max);
         let idle = observation.host.per_cpu.iter().map(|cpu| 100.0 - cpu.busy_pct).fold(0.0, f64::max);
-        let owing = self.debts.values().any(|debt| debt.points_s() > 4.0);
+        let owing = self.correction.debts.values().any(|debt| debt.points_s() > 4.0);
         let signs = Signs {
             short: owing || active().any(|guarantee| guarantee.short_pct() >= SHORT_PCT),
             calm: waiting < CALM_PCT,
@@ -219,7 +224,7 @@ impl Keeper {
         let name = |node: Option<u32>| {
             node.and_then(|n| observation.groups.get(n as usize)).map_or(String::new(), |g| g.path.clone())
         };
-        let (scales, mut per_point) = (&mut self.scales, BTreeMap::new());
+        let (scales, mut per_point) = (&mut self.correction.scales, BTreeMap::new());
         let boost = vec![1.0; layout.carriers.len()];
         let heaviest =
             |entity: SchedEntity| layout.held.get(&entity).map_or(f64::INFINITY, |held| held.heaviest);
@@ -254,7 +259,7 @@ impl Keeper {
             })
             .collect();
         let names: BTreeSet<String> = layout.contests.iter().map(|c| name(c.node)).collect();
-        self.scales.retain(|path, _| names.contains(path));
+        self.correction.scales.retain(|path, _| names.contains(path));
         self.layout.per_point = per_point;
         self.layout.limited = limited;
         self.layout.costs = costs;

@@ -36,13 +36,13 @@ impl Keeper {
         if self.guarantees.is_empty() {
             return None;
         }
-        let due = self.ticked.is_none_or(|then| now.duration_since(then) + TICK / 10 >= TICK);
+        let due = self.correction.ticked.is_none_or(|then| now.duration_since(then) + TICK / 10 >= TICK);
         if !due && !at_once {
             return None;
         }
         if due {
-            self.ticked = Some(now);
-            if let Some((dt, counted)) = self.counters.read(now)
+            self.correction.ticked = Some(now);
+            if let Some((dt, counted)) = self.correction.counters.read(now)
                 && dt > 0.0
             {
                 self.account(dt, &counted);
@@ -62,7 +62,7 @@ impl Keeper {
             sum.ran_s += change.ran_s;
             sum.waited_s += change.waited_s;
             sum.timeslices += change.timeslices;
-            if let Some(pct) = self.known.get(&id.tid) {
+            if let Some(pct) = self.observed.known.get(&id.tid) {
                 *wanted = Some(wanted.unwrap_or(0.0) + pct);
             }
         }
@@ -74,11 +74,12 @@ impl Keeper {
             }
             contention |= 100.0 * waited > CONTENTION_PCT * dt;
             if let Some(held) = self.layout.held.get(&carrier.entity) {
-                let debt = self.debts.entry(held.target.clone()).or_default();
+                let debt = self.correction.debts.entry(held.target.clone()).or_default();
                 debt.add(carrier.points, ran, waited, dt);
             }
         }
-        self.calm_ticks = if contention { 0 } else { self.calm_ticks.saturating_add(1) };
+        self.correction.calm_ticks =
+            if contention { 0 } else { self.correction.calm_ticks.saturating_add(1) };
         for (guarantee, (sum, wanted)) in self.guarantees.iter_mut().zip(sums) {
             if guarantee.tasks == 0 {
                 continue;
@@ -91,7 +92,7 @@ impl Keeper {
                 runnable_s: Some((sum.ran_s + sum.waited_s).min(dt)),
                 wanted_pct: wanted,
             };
-            self.notes.extend(guarantee.add(window));
+            self.messages.notes.extend(guarantee.add(window));
         }
     }
 
@@ -112,13 +113,14 @@ impl Keeper {
 
     /// The settings that follow from debts and layout.
     fn wanted(&mut self, due: bool) -> Vec<Change> {
-        let calm = self.calm_ticks > CALM_TICKS;
+        let calm = self.correction.calm_ticks > CALM_TICKS;
         let layout = &self.layout;
         let boost: Vec<f64> = layout
             .carriers
             .iter()
             .map(|carrier| {
-                let debt = layout.held.get(&carrier.entity).and_then(|held| self.debts.get(&held.target));
+                let debt =
+                    layout.held.get(&carrier.entity).and_then(|held| self.correction.debts.get(&held.target));
                 if calm { 1.0 } else { debt.map_or(1.0, |debt| debt.boost()) }
             })
             .collect();
@@ -142,7 +144,7 @@ impl Keeper {
                     let nice = if calm {
                         Nice::nearest(*weight)
                     } else if due {
-                        self.dithers.entry(*id).or_default().next(*weight)
+                        self.correction.dithers.entry(*id).or_default().next(*weight)
                     } else {
                         // Between ticks nothing is decided anew; a newcomer gets the nearest value.
                         let now = self.in_force.get(&(held.target.clone(), Knob::Sched));
