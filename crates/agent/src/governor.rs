@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use evenkeel_base::nearest;
 use evenkeel_base::{CpuQuota, CpuSet, Limit};
 use evenkeel_linux::{Root, proc_stat};
 use evenkeel_model::credit::Rule;
@@ -140,14 +139,10 @@ fn family(name: Option<&str>) -> Option<Family> {
 /// # Errors
 /// In words, with the nearest one that is known.
 pub fn check_instance(name: &str) -> Result<(), String> {
-    if families::of(name).is_some() {
-        return Ok(());
-    }
-    let known: Vec<String> = families::known().into_iter().flat_map(|f| f.names).collect();
-    let near = nearest(name, known.iter().map(String::as_str)).unwrap_or_default();
-    Err(format!(
-        "no rule is known for instance type {name:?}; did you mean {near:?}? `evenkeel price --cpu-minutes 1` lists all"
-    ))
+    families::named(name).map(drop).map_err(|near| {
+        let near = near.first().map_or("", String::as_str);
+        format!("no rule is known for instance type {name:?}; did you mean {near:?}? `evenkeel price --cpu-minutes 1` lists all")
+    })
 }
 
 impl Auto {

@@ -41,7 +41,7 @@ impl From<GroupError> for NoGroup {
 #[derive(Debug)]
 pub(super) struct ExecGroup {
     /// In the order made.
-    dirs: Vec<PathBuf>,
+    groups: Vec<Cgroup>,
     cpu: Option<Cgroup>,
     cpuset: Option<Cgroup>,
     cpuacct: Option<Cgroup>,
@@ -124,7 +124,7 @@ impl ExecGroup {
     /// A controller that is missing or out of reach, or a value the kernel refuses. Nothing is left then.
     pub fn make(home: &OwnCgroup, bounds: &Bounds, claimed: Claimed) -> Result<Self, NoGroup> {
         let mut group = Self {
-            dirs: Vec::new(),
+            groups: Vec::new(),
             cpu: None,
             cpuset: None,
             cpuacct: None,
@@ -132,7 +132,7 @@ impl ExecGroup {
             claimed,
             asked: Cell::new(None),
         };
-        group.make_dirs(home, bounds)?;
+        group.make_groups(home, bounds)?;
         if let Some(note) = group.claimed.problem() {
             group.notes.push(note);
         }
@@ -158,7 +158,7 @@ impl ExecGroup {
         Ok(group)
     }
 
-    fn make_dirs(&mut self, home: &OwnCgroup, bounds: &Bounds) -> Result<(), NoGroup> {
+    fn make_groups(&mut self, home: &OwnCgroup, bounds: &Bounds) -> Result<(), NoGroup> {
         let h = &home.hierarchies;
         let mut of_v2 = Vec::new();
         if bounds.needs_cpu() {
@@ -209,13 +209,13 @@ impl ExecGroup {
                 "cannot make the cgroup {failed}; it takes root, or a part of the tree delegated to this user"
             ))
         })?;
-        self.dirs.push(group.dir().to_owned());
+        self.groups.push(group.clone());
         Ok(group)
     }
 
     /// `cgroup.procs` of every directory, open for writing: the way in for a child before it becomes the command.
     pub fn entrances(&self) -> Result<Vec<File>, NoGroup> {
-        self.dirs.iter().map(|dir| Ok(Cgroup::new(dir, false).entrance()?)).collect()
+        self.groups.iter().map(|group| Ok(group.entrance()?)).collect()
     }
 
     /// Directory in the hierarchy of the cpu controller.
@@ -228,9 +228,9 @@ impl ExecGroup {
         self.cpuset.is_some()
     }
 
-    /// Every directory.
-    pub fn dirs(&self) -> &[PathBuf] {
-        &self.dirs
+    /// Every group, in the order made.
+    pub fn groups(&self) -> &[Cgroup] {
+        &self.groups
     }
 
     /// Sets or changes the quota, also while the command runs. v1 refuses a group more than those above it have
@@ -298,13 +298,13 @@ impl ExecGroup {
 
     /// Processes in it now, also those in groups that somebody made below it.
     pub fn processes(&self) -> Vec<u32> {
-        self.dirs.first().map(|dir| cgroupfs::processes_below(dir)).unwrap_or_default()
+        self.groups.first().map(|group| cgroupfs::processes_below(group.dir())).unwrap_or_default()
     }
 
     /// Kills everything in it, children of children too, until nobody is left or a second has passed.
     pub fn kill(&self) {
-        if let Some(dir) = self.dirs.first() {
-            Cgroup::new(dir, false).kill_members();
+        if let Some(group) = self.groups.first() {
+            group.kill_members();
         }
     }
 
@@ -317,14 +317,14 @@ impl ExecGroup {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.dirs.clear();
+        self.groups.clear();
         true
     }
 }
 
 impl Drop for ExecGroup {
     fn drop(&mut self) {
-        if !self.dirs.is_empty() || self.claimed.is_pending() {
+        if !self.groups.is_empty() || self.claimed.is_pending() {
             self.remove();
         }
     }

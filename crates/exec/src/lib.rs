@@ -225,7 +225,7 @@ pub fn run(spec: &Spec, tick: &mut dyn FnMut(&Running<'_>)) -> Result<Account, E
                 "{} outlived the command and still run{} inside its bounds; the next start after their end removes {}",
                 people(group.processes().len()),
                 if group.processes().len() == 1 { "s" } else { "" },
-                group.dirs().first().map(|dir| dir.display().to_string()).unwrap_or_default()
+                group.groups().first().map(|group| group.dir().display().to_string()).unwrap_or_default()
             ));
         }
     }
@@ -256,7 +256,7 @@ fn bound(spec: &Spec, notes: &mut Vec<String>) -> Result<(Option<ExecGroup>, Bou
                     "nice acts among the command's own tasks only, as it has a group of its own".into(),
                 );
             }
-            let used = !group.dirs().is_empty();
+            let used = !group.groups().is_empty();
             return Ok((used.then_some(group), bounds));
         }
         Err(error) => error,

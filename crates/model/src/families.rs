@@ -1,11 +1,15 @@
 //! Instance families whose rule about CPU use is known: `data/families.toml`.
 
+use evenkeel_base::file_error::distance;
 use serde::Deserialize;
 
 use crate::credit::Rule;
 
 /// The file as it was when this was built.
 const FILE: &str = include_str!("../data/families.toml");
+
+/// Names given where one is not known.
+const NEAR: usize = 4;
 
 /// A family.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -56,6 +60,22 @@ pub fn known() -> Vec<Family> {
 pub fn of(product: &str) -> Option<Family> {
     let product = product.trim();
     known().into_iter().find(|family| family.names.iter().any(|name| fits(name, product)))
+}
+
+/// The family of an instance type that somebody wrote.
+///
+/// # Errors
+/// The known names nearest to one that is not, the nearest first.
+pub fn named(name: &str) -> Result<Family, Vec<String>> {
+    of(name).ok_or_else(|| {
+        let asked = name.trim().to_lowercase();
+        let names = known().into_iter().flat_map(|family| family.names);
+        let mut near: Vec<(usize, String)> =
+            names.map(|name| (distance(&asked, &name.to_lowercase()), name)).collect();
+        near.sort();
+        near.dedup();
+        near.into_iter().take(NEAR).map(|(_, name)| name).collect()
+    })
 }
 
 /// Whether a text fits a pattern in which `*` stands for anything. Case does not matter.
