@@ -88,7 +88,8 @@ pub enum Record {
         /// The value.
         to: Setting,
     },
-    /// A task that may be found pinned to one of these CPUs.
+    /// A task that may be found pinned to one of these CPUs. Journals have called it so since version 2.
+    #[serde(rename = "lent")]
     TemporaryPin {
         /// Whose affinity.
         target: Target,
@@ -233,6 +234,16 @@ mod tests {
 
     fn bytes(records: &[Record]) -> Vec<u8> {
         records.iter().flat_map(encode).collect()
+    }
+
+    #[test]
+    fn records_have_the_names_that_journals_on_disk_have() {
+        let names = ["header", "found", "wrote", "lent"];
+        let text = String::from_utf8(bytes(&sample())).unwrap();
+        for name in names {
+            assert!(text.contains(&format!("\"record\":\"{name}\"")), "{name}: {text}");
+        }
+        assert_eq!(text.matches("\"record\":").count(), text.lines().count());
     }
 
     #[test]

@@ -64,7 +64,7 @@ struct Record {
     /// Whether who still is in it ends with the owner ([`super::Leftover::End`]).
     #[serde(default)]
     members_end: bool,
-    /// v2: the group whose children were given controllers, and which.
+    /// v2: the group whose children were given controllers, and which (`+cpu`).
     handed_out: Vec<(PathBuf, Vec<String>)>,
 }
 
@@ -74,7 +74,8 @@ impl Record {
         self.dirs.retain(|dir| !Cgroup::new(dir, false).remove_empty());
         if self.dirs.is_empty() {
             for (parent, controllers) in self.handed_out.drain(..) {
-                Cgroup::new(parent, true).disable(&controllers);
+                let names: Vec<_> = controllers.iter().map(|one| one.trim_start_matches('+')).collect();
+                Cgroup::new(parent, true).disable(&names);
             }
         }
         self.dirs.is_empty()
@@ -115,10 +116,11 @@ impl Claimed {
         self.save();
     }
 
-    /// Notes controllers a group was told to hand out.
+    /// Notes controllers that were enabled for the children of a group.
     pub fn enabled(&mut self, parent: &Path, controllers: &[String]) {
         if !controllers.is_empty() {
-            self.record.handed_out.push((parent.to_owned(), controllers.to_vec()));
+            let signed = controllers.iter().map(|one| format!("+{one}")).collect();
+            self.record.handed_out.push((parent.to_owned(), signed));
             self.save();
         }
     }
@@ -245,6 +247,22 @@ mod tests {
         assert!(claimed.file.exists());
         fs::remove_file(group.join("member")).unwrap();
         assert!(sweep(dir.path()).is_empty() && !group.exists() && !claimed.file.exists());
+    }
+
+    #[test]
+    fn controllers_on_record_are_disabled_with_the_groups() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = dir.path().join("parent");
+        fs::create_dir(&parent).unwrap();
+        fs::write(parent.join("cgroup.subtree_control"), "cpuset cpu\n").unwrap();
+        let mut claimed = Claimed::new(&dead(), dir.path(), false);
+        claimed.enabled(&parent, &["cpu".to_owned()]);
+        assert!(
+            fs::read_to_string(&claimed.file).unwrap().contains("\"+cpu\""),
+            "as records have always had it"
+        );
+        assert!(sweep(dir.path()).is_empty());
+        assert!(fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap().starts_with("-cpu\n"));
     }
 
     #[test]

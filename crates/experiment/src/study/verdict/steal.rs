@@ -29,6 +29,7 @@ pub enum Stealing {
     /// Nothing is stolen.
     Nothing,
     /// Bursts above a threshold are throttled.
+    #[serde(rename = "punished-burst")]
     ThrottledBurst,
     /// A balance of credits is spent.
     Credits,
