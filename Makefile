@@ -19,10 +19,13 @@ SERVICES_ARGS ?=
 # Runs of `make test-ends`, and arguments such as ENDS_ARGS="--only run:timeout -v --seed 7".
 ENDS ?= 1000
 ENDS_ARGS ?=
+# Of `make fuzz`: seconds for each target, and which (all).
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill test-ends validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean
+.PHONY: help demo test test-vm test-kill test-ends fuzz validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -47,6 +50,9 @@ test-ends: ## ENDS runs (1000): every command ended in every way in every state,
 	@scripts/packages.sh build test
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
 	@. scripts/lib.sh && as_root python3 scripts/ends/ends.py --evenkeel '$(CARGO_TARGET_DIR)/debug/evenkeel' --runs '$(ENDS)' --lanes 3 $(ENDS_ARGS)
+
+fuzz: ## every parser under libFuzzer, FUZZ_SECONDS (600) for each of FUZZ_TARGETS (all): what fails becomes a regression
+	@FUZZ_SECONDS='$(FUZZ_SECONDS)' FUZZ_TARGETS='$(FUZZ_TARGETS)' scripts/fuzz.sh
 
 lint: ## formatting, clippy with warnings denied, shellcheck where installed
 	@scripts/lint.sh

@@ -22,7 +22,7 @@ pub mod libvirt;
 pub mod linux;
 pub mod medium;
 mod namespaces;
-mod old;
+pub mod old;
 mod options;
 pub mod outcome;
 mod own;

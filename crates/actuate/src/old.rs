@@ -25,7 +25,7 @@ struct Entry {
 }
 
 /// What such a journal says; `None` when it is none.
-pub(crate) fn contents(bytes: &[u8]) -> Option<Contents> {
+pub fn contents(bytes: &[u8]) -> Option<Contents> {
     let journal: Journal = serde_json::from_slice(bytes).ok()?;
     if journal.schema != SCHEMA {
         return None;

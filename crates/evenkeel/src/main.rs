@@ -1,9 +1,5 @@
-//! The `evenkeel` binary: one file a command under `cli`.
-
-#![deny(clippy::print_stdout, clippy::print_stderr)]
-
-mod cli;
+//! The `evenkeel` binary.
 
 fn main() -> std::process::ExitCode {
-    cli::main()
+    evenkeel::main()
 }

@@ -20,6 +20,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 mod account;
 mod bounds;
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod signals;
 mod spawn;

@@ -269,6 +269,11 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
+/// The threads that what was received tells of.
+pub(crate) fn exits_in(bytes: &[u8]) -> impl Iterator<Item = Exit> {
+    messages(bytes).filter_map(|(kind, body)| exit_of(kind, body))
+}
+
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));

@@ -208,7 +208,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 /// From the runtime's configuration, as containerd tells it.
-fn setup_of(config: serde_json::Value) -> Setup {
+pub(crate) fn setup_of(config: serde_json::Value) -> Setup {
     let text = |value: &serde_json::Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let runtimes = config["containerd"]["runtimes"].as_object();
     let per_runtime =
@@ -220,7 +220,7 @@ fn setup_of(config: serde_json::Value) -> Setup {
 }
 
 /// From a container's verbose status.
-fn pid_of(info: &HashMap<String, String>) -> Option<u32> {
+pub(crate) fn pid_of(info: &HashMap<String, String>) -> Option<u32> {
     let info: serde_json::Value = serde_json::from_str(info.get("info")?).ok()?;
     u32::try_from(info["pid"].as_u64()?).ok().filter(|pid| *pid > 0)
 }

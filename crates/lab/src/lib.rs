@@ -20,6 +20,8 @@ mod cost;
 mod cri;
 mod engine;
 pub mod fairness;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod mix;
 pub mod mounts;
 pub mod net;

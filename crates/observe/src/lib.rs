@@ -11,6 +11,8 @@ pub mod capture;
 pub mod error;
 mod exited;
 pub mod facts;
+#[doc(hidden)]
+pub mod fuzzing;
 mod groups;
 pub mod kernel;
 mod observer;

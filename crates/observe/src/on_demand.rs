@@ -53,7 +53,7 @@ pub(crate) fn format_sched(raw: &RawSchedAttr) -> String {
     format!("{} {} {} {} {}\n", raw.policy, raw.flags, raw.nice, raw.priority, raw.runtime)
 }
 
-fn parse_sched(text: &str) -> Option<RawSchedAttr> {
+pub(crate) fn parse_sched(text: &str) -> Option<RawSchedAttr> {
     let mut words = text.split_ascii_whitespace();
     Some(RawSchedAttr {
         policy: words.next()?.parse().ok()?,

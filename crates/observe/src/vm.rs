@@ -42,7 +42,7 @@ pub(crate) fn is_trusted(root: &Root, pid: u32, found: Found<'_>) -> bool {
 }
 
 /// Real, effective, saved and file system user.
-fn uids(status: &str) -> Option<Vec<u32>> {
+pub(crate) fn uids(status: &str) -> Option<Vec<u32>> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     let uids: Vec<u32> = line.split_whitespace().map_while(|uid| uid.parse().ok()).collect();
     (uids.len() == 4).then_some(uids)

@@ -19,7 +19,10 @@ pub struct Request<'a> {
 }
 
 /// Host with port, and path.
-pub(super) fn parse(url: &str) -> Result<(String, String), String> {
+///
+/// # Errors
+/// It is no address of this kind, in words.
+pub fn parse(url: &str) -> Result<(String, String), String> {
     let Some(rest) = url.strip_prefix("http://") else {
         return Err(format!(
             "{url:?}: only http:// addresses are asked; use a [measure] command such as curl for others"
@@ -90,7 +93,15 @@ pub fn get_with(url: &str, Request { within, most, token }: Request<'_>) -> io::
             Err(error) => return Err(error),
         }
     }
-    let text = String::from_utf8_lossy(&answer);
+    body_of(&answer)
+}
+
+/// The body of a whole answer.
+///
+/// # Errors
+/// Its status is not 200.
+pub fn body_of(answer: &[u8]) -> io::Result<String> {
+    let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n").or_else(|| text.split_once("\n\n")).unwrap_or((&text, ""));
     let status = head.lines().next().unwrap_or_default();
     if status.split_whitespace().nth(1) != Some("200") {

@@ -30,7 +30,7 @@ pub use expand::Settings;
 pub use file::{Goal, Lever, Tune, TuneFile};
 pub use journal::TrialRecord;
 pub use process::Runner;
-pub use reading::{Constraint, Reading};
+pub use reading::{Constraint, Reading, of_json, of_regex};
 pub use result::{Candidate, Gain, TuneResult, Warm};
 pub use trial::TrialEnd;
 

@@ -194,7 +194,11 @@ fn number(text: &str) -> Result<f64, String> {
     plain.trim().parse().map_err(|_| format!("{:?} is no number", excerpt(text)))
 }
 
-fn of_regex(regex: &Regex, text: &str) -> Result<f64, String> {
+/// The number in the first group of the last match.
+///
+/// # Errors
+/// In words: no match, no number.
+pub fn of_regex(regex: &Regex, text: &str) -> Result<f64, String> {
     let found = regex.captures_iter(text).last().and_then(|c| c.get(1));
     match found {
         Some(group) => number(group.as_str()),
@@ -202,7 +206,11 @@ fn of_regex(regex: &Regex, text: &str) -> Result<f64, String> {
     }
 }
 
-fn of_json(pointer: &str, text: &str) -> Result<f64, String> {
+/// The number at a JSON pointer of the last document in a text.
+///
+/// # Errors
+/// In words: no document, nothing there, no number.
+pub fn of_json(pointer: &str, text: &str) -> Result<f64, String> {
     // A program may write lines before its document; the last document counts.
     let document = serde_json::from_str::<serde_json::Value>(text.trim()).ok().or_else(|| {
         let lines = text.lines().rev().filter(|l| l.trim_start().starts_with(['{', '[']));

@@ -156,8 +156,8 @@ pub fn counters(
     Ok(parse_counters(&text, handle))
 }
 
-/// `class htb ee01:1 root ..` and, on the next line, `Sent 10 bytes 2 pkt (dropped 0, overlimits 0 requeues 0)`.
-fn parse_counters(text: &str, handle: u16) -> Vec<ClassCounters> {
+/// What `tc -s class` prints of the classes below `handle:`: `class htb ee01:1 root ..` and, on the next line, `Sent 10 bytes 2 pkt (dropped 0, overlimits 0 requeues 0)`.
+pub fn parse_counters(text: &str, handle: u16) -> Vec<ClassCounters> {
     let mut found = Vec::new();
     let mut class = None;
     for line in text.lines() {

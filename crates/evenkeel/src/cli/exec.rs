@@ -66,7 +66,7 @@ pub struct Args {
 
 /// A limit, or the wish that one be found.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum LimitArg {
+pub(super) enum LimitArg {
     Auto,
     At(CpuLimit),
 }
@@ -93,7 +93,7 @@ enum Outliving {
     End,
 }
 
-fn slice(text: &str) -> Result<Duration, String> {
+pub(super) fn slice(text: &str) -> Result<Duration, String> {
     let time = super::duration(text)?;
     if (Duration::from_micros(100)..=Duration::from_millis(100)).contains(&time) {
         Ok(time)

@@ -1,7 +1,7 @@
 //! `evenkeel fleet`: many agents' metrics, one answer: who is starved where.
 
-mod fetch;
-mod host;
+pub(super) mod fetch;
+pub(super) mod host;
 mod show_fleet;
 
 use std::path::PathBuf;

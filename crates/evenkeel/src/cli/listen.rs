@@ -8,7 +8,7 @@ mod metrics;
 mod notices;
 mod owners;
 mod past;
-mod server;
+pub(super) mod server;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -173,15 +173,7 @@ impl Session {
     }
 
     fn call(&mut self, id: &Value, params: &Value) -> Result<(), (i64, String)> {
-        let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
-        let tool = tools::find(name, self.apply).ok_or_else(|| {
-            let acts = !self.apply && tools::find(name, true).is_some();
-            let hint = if acts { "; it changes the host: start `evenkeel mcp --apply`" } else { "" };
-            (PARAMS, format!("there is no tool {name:?}{hint}"))
-        })?;
-        let empty = json!({});
-        let arguments = params.get("arguments").unwrap_or(&empty);
-        let words = tools::words(tool, arguments).map_err(|why| (PARAMS, format!("{name}: {why}")))?;
+        let (tool, words) = command(params, self.apply)?;
         if self.running.contains_key(&id.to_string()) {
             return Err((INVALID, format!("the request {id} is still at work")));
         }
@@ -198,6 +190,33 @@ impl Session {
     fn cancel_all(&self) {
         self.running.values().for_each(Call::cancel);
     }
+}
+
+/// The tool that is called, with the words of its command line.
+fn command(params: &Value, apply: bool) -> Result<(&'static tools::Tool, Vec<String>), (i64, String)> {
+    let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
+    let tool = tools::find(name, apply).ok_or_else(|| {
+        let acts = !apply && tools::find(name, true).is_some();
+        let hint = if acts { "; it changes the host: start `evenkeel mcp --apply`" } else { "" };
+        (PARAMS, format!("there is no tool {name:?}{hint}"))
+    })?;
+    let empty = json!({});
+    let arguments = params.get("arguments").unwrap_or(&empty);
+    let words = tools::words(tool, arguments).map_err(|why| (PARAMS, format!("{name}: {why}")))?;
+    Ok((tool, words))
+}
+
+/// The words of the command line that a message's call becomes; nothing is started.
+pub(super) fn words_of_call(line: &[u8]) -> Option<Vec<String>> {
+    let message: Value = serde_json::from_slice(line).ok()?;
+    command(message.get("params")?, true).ok().map(|(_, words)| words)
+}
+
+/// The answer to a message with which nothing is started: any but a call of a tool.
+pub(super) fn answer_at_once(global: &Global, line: &[u8]) -> Option<Value> {
+    let (send, _receive) = mpsc::channel();
+    let mut session = Session { global: global.clone(), apply: true, running: HashMap::new(), send };
+    session.take(line)
 }
 
 fn initialized(params: &Value) -> Value {

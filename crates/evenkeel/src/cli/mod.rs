@@ -18,6 +18,8 @@ mod completions;
 mod demo;
 mod exec;
 mod fleet;
+#[doc(hidden)]
+pub mod fuzzing;
 mod history;
 mod known;
 mod lab;

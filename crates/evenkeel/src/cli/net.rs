@@ -318,7 +318,7 @@ fn set(global: &Global, set: &Set) -> Outcome {
 }
 
 /// `GROUP=RATE`.
-fn rate(text: &str, unified: Option<&Path>) -> Result<Rate, Failure> {
+pub(super) fn rate(text: &str, unified: Option<&Path>) -> Result<Rate, Failure> {
     let usage = |why: String| Failure::Usage(anyhow!("--group {text}: {why}"));
     let (group, rate) =
         text.rsplit_once('=').ok_or_else(|| usage("expected GROUP=RATE, such as /web=24mbit".into()))?;

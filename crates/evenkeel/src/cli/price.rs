@@ -1,7 +1,7 @@
 //! `evenkeel price`: what a job takes and costs on instance types whose rule about CPU use is known.
 
-mod account;
-mod file;
+pub(super) mod account;
+pub(super) mod file;
 mod rows;
 
 use std::path::PathBuf;

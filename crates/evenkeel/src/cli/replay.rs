@@ -46,7 +46,7 @@ const SPEED: f64 = 10.0;
 /// Longest pause between two lines.
 const PAUSE: Duration = Duration::from_secs(3);
 
-fn parse_speed(text: &str) -> Result<f64, String> {
+pub(super) fn parse_speed(text: &str) -> Result<f64, String> {
     let speed =
         text.trim_end_matches('x').parse::<f64>().ok().filter(|speed| speed.is_finite() && *speed >= 0.0);
     speed.ok_or_else(|| "a factor such as 10, or 0 for no pauses".to_owned())

@@ -458,8 +458,30 @@ impl Source {
 fn read(path: &Path) -> anyhow::Result<(File, Source)> {
     let text =
         evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(path, text)
+}
+
+fn parse(path: &Path, text: String) -> anyhow::Result<(File, Source)> {
     let file = toml::from_str(&text).map_err(|error| FileError::from_toml(path, &text, &error))?;
     Ok((file, Source { path: path.to_owned(), text }))
+}
+
+/// The loop's configuration that a file's text makes with no options beside.
+pub(super) fn of_text(path: &Path, text: &str) -> anyhow::Result<Config> {
+    use clap::Parser as _;
+    let cli = super::Cli::try_parse_from(["evenkeel", "status"])?;
+    let args = LoopArgs {
+        scope: Vec::new(),
+        service: Vec::new(),
+        background: Vec::new(),
+        tiers: None,
+        interval: None,
+        allow: Vec::new(),
+        accept_risk: false,
+        lever: Vec::new(),
+    };
+    let (file, source) = parse(path, text.to_owned())?;
+    configure(&cli.global, &args, file, &source)
 }
 
 #[cfg(test)]

@@ -447,7 +447,7 @@ pub(super) fn link_packets_in(namespace: &Namespace, link: &str) -> Option<u64> 
 }
 
 /// Columns of `/proc/net/dev`: 8 of reception (bytes, packets, ..), 8 of transmission.
-fn link_packets(text: &str, link: &str) -> Option<u64> {
+pub(crate) fn link_packets(text: &str, link: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(link)?.strip_prefix(':'))?;
     let columns: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
     Some(columns.get(1)? + columns.get(9)?)

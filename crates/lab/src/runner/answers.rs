@@ -23,7 +23,8 @@ impl Answers {
         Self::parse(&std::fs::read_to_string(path).unwrap_or_default())
     }
 
-    fn parse(text: &str) -> Self {
+    /// The same of a file's text.
+    pub fn parse(text: &str) -> Self {
         let mut all = Self::default();
         for line in text.lines() {
             match serde_json::from_str(line) {

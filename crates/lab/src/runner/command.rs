@@ -153,7 +153,7 @@ fn read_tail(mut pipe: impl Read, into: &Mutex<Vec<u8>>) {
 ///
 /// `sysbench`: `total number of events`, `events per second`. `openssl speed`: the first rate of its last table (signs
 /// a second for RSA).
-pub(super) fn events_of(output: &str) -> (Option<u64>, Option<f64>) {
+pub(crate) fn events_of(output: &str) -> (Option<u64>, Option<f64>) {
     let after = |key: &str| {
         let line = output.lines().find_map(|line| line.trim().strip_prefix(key))?;
         line.trim_start_matches([':', ' ']).split_ascii_whitespace().next()?.parse::<f64>().ok()
@@ -240,7 +240,7 @@ fn tasks(pid: u32) -> Vec<u32> {
 }
 
 /// CPU it ran on last, and its start time: fields 39 and 22 of `stat`.
-fn stat(text: &str) -> Option<(u32, u64)> {
+pub(crate) fn stat(text: &str) -> Option<(u32, u64)> {
     let (_, rest) = text.rsplit_once(") ")?;
     let words: Vec<&str> = rest.split_ascii_whitespace().collect();
     Some((words.get(36)?.parse().ok()?, words.get(19)?.parse().ok()?))

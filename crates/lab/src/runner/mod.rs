@@ -13,10 +13,10 @@ use evenkeel_linux::group::GroupError;
 
 use crate::mounts::NoCgroups;
 
-mod answers;
+pub(crate) mod answers;
 pub mod bench;
 mod cell;
-mod command;
+pub(crate) mod command;
 mod docker;
 mod estimate;
 pub(crate) mod groups;

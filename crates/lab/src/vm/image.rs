@@ -197,7 +197,7 @@ fn libraries(binary: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Lines such as `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x..)` and `/lib64/ld-linux-x86-64.so.2 (0x..)`.
-fn paths_of_ldd(text: &str) -> Vec<PathBuf> {
+pub(crate) fn paths_of_ldd(text: &str) -> Vec<PathBuf> {
     text.lines()
         .filter_map(|line| line.split_ascii_whitespace().find(|word| word.starts_with('/')))
         .map(PathBuf::from)

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use hyper_util::rt::TokioIo;
+use prost::Message;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -35,10 +36,23 @@ pub(super) async fn ask(socket: &Path) -> Result<RuntimeFacts, String> {
     let version = client.version(proto::VersionRequest::default()).await.map_err(status)?.into_inner();
     let sandboxes = client.list_pod_sandbox(proto::ListPodSandboxRequest {}).await.map_err(status)?;
     let containers = client.list_containers(proto::ListContainersRequest {}).await.map_err(status)?;
+    Ok(facts(&version.runtime_name, sandboxes.into_inner(), containers.into_inner()))
+}
+
+/// What two answers say, as they come over the wire; `None` where they are none.
+pub(super) fn decode(sandboxes: &[u8], containers: &[u8]) -> Option<RuntimeFacts> {
+    Some(facts("", Message::decode(sandboxes).ok()?, Message::decode(containers).ok()?))
+}
+
+fn facts(
+    runtime: &str,
+    sandboxes: proto::ListPodSandboxResponse,
+    containers: proto::ListContainersResponse,
+) -> RuntimeFacts {
     let mut facts = RuntimeFacts::default();
     let mut uid_of: HashMap<String, String> = HashMap::new();
     let ready = proto::PodSandboxState::SandboxReady;
-    for sandbox in sandboxes.into_inner().items {
+    for sandbox in sandboxes.items {
         if sandbox.state() != ready {
             continue;
         }
@@ -53,19 +67,19 @@ pub(super) async fn ask(socket: &Path) -> Result<RuntimeFacts, String> {
         // The sandbox is a container too (the pause process).
         let pause = ContainerFacts {
             name: "pause".into(),
-            runtime: version.runtime_name.clone(),
+            runtime: runtime.to_owned(),
             labels: sorted(sandbox.labels),
             pod: Some(uid.clone()),
         };
         facts.containers.insert(sandbox.id.clone(), pause);
         uid_of.insert(sandbox.id, uid);
     }
-    for container in containers.into_inner().containers {
+    for container in containers.containers {
         let name = container.metadata.map_or_else(|| container.id.clone(), |metadata| metadata.name);
         let pod = uid_of.get(&container.pod_sandbox_id).cloned();
-        let runtime = version.runtime_name.clone();
+        let runtime = runtime.to_owned();
         let facts_of = ContainerFacts { name, runtime, labels: sorted(container.labels), pod };
         facts.containers.insert(container.id, facts_of);
     }
-    Ok(facts)
+    facts
 }

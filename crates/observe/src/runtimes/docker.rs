@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bollard::models::ContainerSummary;
 use bollard::{API_DEFAULT_VERSION, Docker};
 
 use super::facts::{ContainerFacts, PodFacts, RuntimeFacts, sorted};
@@ -20,6 +21,15 @@ pub(super) async fn ask(runtime: &str, socket: &Path, timeout: Duration) -> Resu
     // An older daemon refuses a newer client's version: agree on one first.
     let docker = docker.negotiate_version().await.map_err(|error| error.to_string())?;
     let list = docker.list_containers(None).await.map_err(|error| error.to_string())?;
+    Ok(facts(runtime, list))
+}
+
+/// What an answer says, as it comes in the body; `None` where it is none.
+pub(super) fn decode(body: &[u8]) -> Option<RuntimeFacts> {
+    Some(facts("", serde_json::from_slice(body).ok()?))
+}
+
+fn facts(runtime: &str, list: Vec<ContainerSummary>) -> RuntimeFacts {
     let mut facts = RuntimeFacts::default();
     for container in list {
         let Some(id) = container.id else { continue };
@@ -36,5 +46,5 @@ pub(super) async fn ask(runtime: &str, socket: &Path, timeout: Duration) -> Resu
         let labels = sorted(labels);
         facts.containers.insert(id, ContainerFacts { name, runtime: runtime.to_owned(), labels, pod });
     }
-    Ok(facts)
+    facts
 }

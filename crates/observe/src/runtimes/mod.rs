@@ -88,6 +88,16 @@ pub fn ask_once(endpoints: &Endpoints) -> Option<RuntimeFacts> {
     executor.block_on(ask(&endpoints.present()))
 }
 
+/// What a Docker Engine's list of containers says, as it comes in the body of its answer; `None` where it is none.
+pub fn decode_docker(body: &[u8]) -> Option<RuntimeFacts> {
+    docker::decode(body)
+}
+
+/// What a CRI runtime's lists of sandboxes and of containers say, as they come over the wire; `None` where they are none.
+pub fn decode_cri(sandboxes: &[u8], containers: &[u8]) -> Option<RuntimeFacts> {
+    cri::decode(sandboxes, containers)
+}
+
 async fn ask(endpoints: &Endpoints) -> Option<RuntimeFacts> {
     let mut all: Option<RuntimeFacts> = None;
     let mut take = |what: &std::path::Path, answer: Result<Result<RuntimeFacts, String>, _>| match answer {

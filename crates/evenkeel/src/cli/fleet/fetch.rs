@@ -69,14 +69,7 @@ impl Reader {
             Ok(text) => text,
             Err(error) => return silent(url, error.to_string()),
         };
-        let mut page = Page::default();
-        for (name, labels, value) in text.lines().filter_map(prometheus::line) {
-            page.take(&name, &labels, value);
-        }
-        if page.is_empty() {
-            return silent(url, "its answer has no metric of evenkeel".to_owned());
-        }
-        page.finish(target(url))
+        of_page(url, &text)
     }
 
     /// Asks a Prometheus what it scraped.
@@ -101,24 +94,44 @@ impl Reader {
             };
             let text =
                 get_with(&url, request).with_context(|| format!("{base} cannot be asked for {query}"))?;
-            let answer: Answer = serde_json::from_str(&text).with_context(|| {
+            take_answer(&mut pages, name, &text).with_context(|| {
                 format!("{base} does not answer as a Prometheus does (asked for {query})")
             })?;
-            if answer.status != "success" {
-                let why = answer.error.unwrap_or_else(|| "it gives no reason".to_owned());
-                return Err(anyhow!("{base} does not answer {query}: {why}"));
-            }
-            for sample in answer.data.result {
-                let Ok(value) = sample.value.1.parse::<f64>() else { continue };
-                let instance = sample.metric.get("instance").cloned().unwrap_or_else(|| "unknown".to_owned());
-                pages.entry(instance).or_default().take(name, &sample.metric, value);
-            }
         }
         if pages.is_empty() {
             return Err(anyhow!("{base} has no metric of evenkeel: does it scrape the agents?"));
         }
         Ok(pages.into_iter().map(|(instance, page)| page.finish(instance)).collect())
     }
+}
+
+/// What an agent's page says.
+pub fn of_page(url: &str, text: &str) -> Host {
+    let mut page = Page::default();
+    for (name, labels, value) in text.lines().filter_map(prometheus::line) {
+        page.take(&name, &labels, value);
+    }
+    if page.is_empty() {
+        return silent(url, "its answer has no metric of evenkeel".to_owned());
+    }
+    page.finish(target(url))
+}
+
+/// Takes a Prometheus' answer about one metric.
+///
+/// # Errors
+/// It is none, or says that the query failed.
+pub fn take_answer(pages: &mut HashMap<String, Page>, name: &str, text: &str) -> anyhow::Result<()> {
+    let answer: Answer = serde_json::from_str(text)?;
+    if answer.status != "success" {
+        return Err(anyhow!(answer.error.unwrap_or_else(|| "it gives no reason".to_owned())));
+    }
+    for sample in answer.data.result {
+        let Ok(value) = sample.value.1.parse::<f64>() else { continue };
+        let instance = sample.metric.get("instance").cloned().unwrap_or_else(|| "unknown".to_owned());
+        pages.entry(instance).or_default().take(name, &sample.metric, value);
+    }
+    Ok(())
 }
 
 /// An answer of `/api/v1/query`; of a vector's samples the time is not used.

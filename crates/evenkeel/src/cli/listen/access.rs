@@ -37,6 +37,14 @@ impl Token {
     fn read(path: &Path) -> anyhow::Result<Self> {
         let text = evenkeel_linux::input::read_text(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads the text of a token's file; the path is for messages.
+    ///
+    /// # Errors
+    /// It holds no token.
+    pub fn parse(path: &Path, text: &str) -> anyhow::Result<Self> {
         let token = text.trim_end_matches(['\n', '\r']);
         if !TOKEN.contains(&token.len()) || !token.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(anyhow!(

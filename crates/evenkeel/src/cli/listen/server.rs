@@ -104,7 +104,7 @@ fn stranger() -> Response {
 /// Names by which this server may be asked. A web page that has its own name point at this address (DNS rebinding) asks by
 /// that name, and gets nothing.
 #[derive(Debug, Clone)]
-struct Names {
+pub struct Names {
     /// This host's own; none where only this host can ask.
     own: Option<String>,
 }
@@ -112,7 +112,12 @@ struct Names {
 impl Names {
     fn of(address: SocketAddr) -> Self {
         let own = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
-        Self { own: (!address.ip().is_loopback()).then_some(own) }
+        Self::named((!address.ip().is_loopback()).then_some(own))
+    }
+
+    /// Of a host of this name; of none where only this host can ask.
+    pub fn named(own: Option<String>) -> Self {
+        Self { own }
     }
 
     fn know(&self, headers: &HeaderMap) -> bool {
@@ -125,7 +130,8 @@ impl Names {
         }
     }
 
-    fn knows(&self, host: &str) -> bool {
+    /// Whether a Host header's value is one of them.
+    pub fn knows(&self, host: &str) -> bool {
         let name = host_name(host).to_ascii_lowercase();
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         let is_own = |own: &String| {

@@ -29,10 +29,18 @@ impl Account {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {shown}"))?;
-        let account: Self = serde_json::from_str(&text)
-            .with_context(|| format!("{shown} is not an account of `evenkeel exec --account FILE`"))?;
+        Self::parse(&text).with_context(|| shown.to_string())
+    }
+
+    /// Reads the text of an account.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let account: Self =
+            serde_json::from_str(text).context("not an account of `evenkeel exec --account FILE`")?;
         if account.schema != "evenkeel.exec/v1" {
-            bail!("{shown} is {}, not an account of `evenkeel exec --account FILE`", account.schema);
+            bail!("this is {}, not an account of `evenkeel exec --account FILE`", account.schema);
         }
         Ok(account)
     }

@@ -69,7 +69,11 @@ pub fn read(path: &Path) -> anyhow::Result<Prices> {
     Ok(parse(path, &text)?)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Prices, FileError> {
+/// Reads the text of a file of prices; the path is for messages.
+///
+/// # Errors
+/// What is wrong, with file and line.
+pub fn parse(path: &Path, text: &str) -> Result<Prices, FileError> {
     let file: File = toml::from_str(text).map_err(|error| FileError::from_toml(path, text, &error))?;
     let fault = |span: std::ops::Range<usize>, what: String| FileError::at(path, text, span.start, what);
     let currency = file.currency.get_ref().trim().to_owned();

@@ -18,20 +18,7 @@ fn example() -> String {
 }
 
 fn parsed(text: &str) -> anyhow::Result<Config> {
-    use clap::Parser as _;
-    let cli = super::super::Cli::try_parse_from(["evenkeel", "status"]).unwrap();
-    let args = LoopArgs {
-        scope: Vec::new(),
-        service: Vec::new(),
-        background: Vec::new(),
-        tiers: None,
-        interval: None,
-        allow: Vec::new(),
-        accept_risk: false,
-        lever: Vec::new(),
-    };
-    let source = Source { path: "example".into(), text: text.to_owned() };
-    configure(&cli.global, &args, toml::from_str(text)?, &source)
+    of_text(Path::new("example"), text)
 }
 
 /// One key as the example has it.

@@ -1,0 +1,65 @@
+//! Whatever reads what somebody else wrote, fed with what nobody would write: text and bytes from a file, a kernel, a runtime, a
+//! tool, a socket or an option.
+//!
+//! A [`Target`] is a name and a function of the input; [`targets`] lists them, one file for each crate's parsers. The function
+//! panics where an answer makes no sense. [`check`](check::check) runs it once and reports a panic, too much memory, or more
+//! CPU time than the length of the input explains.
+//!
+//! `make fuzz` gives each target ten minutes under libFuzzer, which looks for inputs that reach new code. `cargo test` replays
+//! `corpus/` and adds some seconds of [drawn changes](mutate). What either finds is made small and kept in
+//! `corpus/TARGET/`, where every later run begins.
+
+pub mod check;
+pub mod corpus;
+pub mod memory;
+pub mod mutate;
+pub mod targets;
+
+/// Longest input, bytes: long enough that time with the square of the length shows, short enough to be tried often.
+pub const LONGEST: usize = 64 << 10;
+
+/// One parser, or several that read the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Name: on the command line, and of its folder in the corpus.
+    pub name: &'static str,
+    /// What is done with an input.
+    pub run: Run,
+    /// Files of this repository that are samples of its input, or folders whose files with this ending are.
+    pub samples: &'static [&'static str],
+}
+
+/// What a target takes.
+#[derive(Debug, Clone, Copy)]
+pub enum Run {
+    /// Text: bytes that are not UTF-8 are replaced, as the readers of kernel files do.
+    Text(fn(&str)),
+    /// Bytes.
+    Bytes(fn(&[u8])),
+}
+
+impl Target {
+    /// A target of text.
+    pub const fn text(name: &'static str, run: fn(&str)) -> Self {
+        Self { name, run: Run::Text(run), samples: &[] }
+    }
+
+    /// A target of bytes.
+    pub const fn bytes(name: &'static str, run: fn(&[u8])) -> Self {
+        Self { name, run: Run::Bytes(run), samples: &[] }
+    }
+
+    /// With samples that are in the repository anyway: a file, or `FOLDER/*ENDING`.
+    #[must_use]
+    pub const fn samples(self, samples: &'static [&'static str]) -> Self {
+        Self { samples, ..self }
+    }
+
+    /// Runs it once.
+    pub fn call(&self, input: &[u8]) {
+        match self.run {
+            Run::Text(run) => run(&String::from_utf8_lossy(input)),
+            Run::Bytes(run) => run(input),
+        }
+    }
+}
