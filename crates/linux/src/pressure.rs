@@ -19,7 +19,9 @@ pub fn parse(text: &str) -> Result<CpuPressure, ParseError> {
     let bad = || ParseError::expected("/proc/pressure/cpu", 1, "`some avg10=.. total=..`", text);
     let words = text.lines().find_map(|line| line.strip_prefix("some ")).ok_or_else(bad)?;
     let value = |key: &str| words.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    let average = |key: &str| value(key).and_then(|v| v.parse().ok()).ok_or_else(bad);
+    // The words `nan` and `inf` are numbers to the reader of numbers.
+    let is_share = |pct: &f64| pct.is_finite() && *pct >= 0.0;
+    let average = |key: &str| value(key).and_then(|v| v.parse().ok()).filter(is_share).ok_or_else(bad);
     Ok(CpuPressure {
         some_avg: [average("avg10")?, average("avg60")?, average("avg300")?],
         some_total_usec: value("total").and_then(|v| v.parse().ok()).ok_or_else(bad)?,
@@ -52,6 +54,9 @@ mod tests {
             expected
         );
         assert!(parse("some avg10=x\n").is_err() && parse("").is_err());
+        for odd in ["nan", "inf", "-0.5", "1e999"] {
+            assert!(parse(&some.replace("1.50", odd)).is_err(), "{odd}");
+        }
     }
 
     proptest! {
