@@ -450,7 +450,7 @@ pub(super) fn link_packets_in(namespace: &Namespace, link: &str) -> Option<u64> 
 pub(crate) fn link_packets(text: &str, link: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(link)?.strip_prefix(':'))?;
     let columns: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
-    Some(columns.get(1)? + columns.get(9)?)
+    columns.get(1)?.checked_add(*columns.get(9)?)
 }
 
 #[cfg(test)]
@@ -461,6 +461,8 @@ mod tests {
     fn packets_of_a_link() {
         let text = "Inter-|   Receive\n face |bytes packets\n  p1: 10 2 0 0 0 0 0 0 30 4 0 0 0 0 0 0\n p10:1 5 0 0 0 0 0 0 1 6 0 0 0 0 0 0\n";
         assert_eq!((link_packets(text, "p1"), link_packets(text, "p10")), (Some(6), Some(11)));
+        let most = format!("p1: 1 {} 0 0 0 0 0 0 1 1", u64::MAX);
+        assert_eq!(link_packets(&most, "p1"), None);
         assert_eq!((link_packets(text, "p"), link_packets("p1: 3", "p1")), (None, None));
     }
 

@@ -195,7 +195,9 @@ fn parse_iperf3(text: &str) -> Result<Said, String> {
     if let Some(error) = value["error"].as_str() {
         return Err(format!("iperf3: {error}"));
     }
-    let mbit = |side: &serde_json::Value| side["bits_per_second"].as_f64().map(|bits| bits / 1e6);
+    let mbit = |side: &serde_json::Value| {
+        side["bits_per_second"].as_f64().filter(|bits| *bits >= 0.0).map(|bits| bits / 1e6)
+    };
     let streams = value["end"]["streams"].as_array().map(Vec::as_slice).unwrap_or_default();
     let flows: Option<Vec<f64>> = streams.iter().map(|stream| mbit(&stream["receiver"])).collect();
     let flows = flows.filter(|flows| !flows.is_empty()).ok_or("iperf3 told of no stream received")?;
@@ -229,7 +231,8 @@ mod tests {
         assert_eq!((said.mbit_per_s, said.flows), (Some(15.0), vec![10.0, 5.0]));
         let error = Tool::Iperf3.parse(r#"{"end":{},"error":"unable to connect"}"#).unwrap_err();
         assert!(error.contains("unable to connect"), "{error}");
-        for bad in ["", "{}", "[1]", r#"{"end":{"streams":[{}]}}"#, "iperf3: error"] {
+        let negative = r#"{"end":{"streams":[{"receiver":{"bits_per_second":-1.0}}]}}"#;
+        for bad in ["", "{}", "[1]", r#"{"end":{"streams":[{}]}}"#, "iperf3: error", negative] {
             assert!(Tool::Iperf3.parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -52,8 +52,9 @@ impl Answers {
         }
         let sum =
             |f: fn(&Account) -> Option<f64>| self.runs.iter().map(|r| f(&r.account)).sum::<Option<f64>>();
-        let count =
-            |f: fn(&Account) -> Option<u64>| self.runs.iter().map(|r| f(&r.account)).sum::<Option<u64>>();
+        let count = |f: fn(&Account) -> Option<u64>| {
+            self.runs.iter().try_fold(0_u64, |sum, run| sum.checked_add(f(&run.account)?))
+        };
         Account {
             real_s: self.runs.last().map_or(0.0, |r| r.end_s) - self.runs.first().map_or(0.0, |r| r.start_s),
             user_s: sum(|a| a.user_s),
@@ -94,6 +95,13 @@ mod tests {
         let answers = Answers::parse(&text);
         assert_eq!(answers.runs.len(), 2);
         assert_eq!(answers.release.woken_late_usec, Some(1.5));
+        let endless = |number| RunRecord {
+            number,
+            account: Account { voluntary: Some(u64::MAX), ..Account::default() },
+            ..RunRecord::default()
+        };
+        let two = Answers { runs: vec![endless(0), endless(1)], ..Answers::default() };
+        assert_eq!(two.account().voluntary, None);
         let account = answers.account();
         assert_eq!((account.real_s, account.user_s, account.waited_s), (2.0, Some(1.0), None));
         assert_eq!(Answers::parse(""), Answers::default());

@@ -156,21 +156,33 @@ fn read_tail(mut pipe: impl Read, into: &Mutex<Vec<u8>>) {
 pub(crate) fn events_of(output: &str) -> (Option<u64>, Option<f64>) {
     let after = |key: &str| {
         let line = output.lines().find_map(|line| line.trim().strip_prefix(key))?;
-        line.trim_start_matches([':', ' ']).split_ascii_whitespace().next()?.parse::<f64>().ok()
+        let word = line.trim_start_matches([':', ' ']).split_ascii_whitespace().next()?;
+        // As sysbench ends a time.
+        figure(word.strip_suffix('s').unwrap_or(word))
     };
     let events = after("total number of events").map(|n| n as u64);
     if let Some(rate) = after("events per second").or_else(|| {
         let seconds = after("total time")?;
-        (seconds > 0.0).then_some(events? as f64 / seconds)
+        (seconds >= SHORTEST_S).then_some(events? as f64 / seconds)
     }) {
         return (events, Some(rate));
     }
     let signs = output.lines().rev().find(|line| line.starts_with("rsa") && line.contains("bits"));
     let rate = signs.and_then(|line| {
         // rsa 2048 bits 0.000530s 0.000016s   1886.8  62500.0
-        line.split_ascii_whitespace().skip(3).find(|word| !word.ends_with('s'))?.parse().ok()
+        figure(line.split_ascii_whitespace().skip(3).find(|word| !word.ends_with('s'))?)
     });
     (events, rate)
+}
+
+/// Shortest time that a program prints, seconds; from less no rate is reckoned.
+const SHORTEST_S: f64 = 1e-6;
+/// Most that any program counts.
+const MOST_EVENTS: f64 = 1e18;
+
+/// A number that can be counted or measured: `nan` and `inf` are words that parse, too.
+fn figure(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number| (0.0..=MOST_EVENTS).contains(number))
 }
 
 /// What was seen of its threads.
@@ -257,6 +269,15 @@ mod tests {
         assert_eq!(events_of(sysbench), (Some(976), Some(975.05)));
         let openssl = "                  sign    verify    sign/s verify/s\nrsa 2048 bits 0.000530s 0.000016s   1886.8  62500.0\n";
         assert_eq!(events_of(openssl), (None, Some(1886.8)));
+        let time = "total time: 2.0s\ntotal number of events: 976";
+        assert_eq!(events_of(time), (Some(976), Some(488.0)));
+        let no_time = "total time: 1e-309s\ntotal number of events: 976";
+        assert_eq!(events_of(no_time), (Some(976), None));
+        for odd in ["nan", "inf", "-5", "1e300"] {
+            let text = format!("events per second: {odd}\ntotal number of events: {odd}");
+            assert_eq!(events_of(&text), (None, None), "{odd}");
+            assert_eq!(events_of(&format!("rsa 2048 bits 1s 1s {odd} 1")), (None, None), "{odd}");
+        }
         for text in ["", "events per second", "rsa bits", "rsa 2048 bits 1s", "total number of events: x"] {
             assert_eq!(events_of(text), (None, None), "{text}");
         }
