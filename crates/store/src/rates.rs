@@ -133,7 +133,9 @@ impl Accumulator {
         {
             self.from_ns.get_or_insert(last.sample.wall_ns);
             self.to_ns = next.sample.wall_ns;
-            self.covered_ns += next.sample.monotonic_ns - last.sample.monotonic_ns;
+            // A damaged block may hold any counter.
+            let passed = next.sample.monotonic_ns - last.sample.monotonic_ns;
+            self.covered_ns = self.covered_ns.saturating_add(passed);
             self.add_tasks(&last.sample, &next.sample, &next.boot_id);
             self.add_groups(&last.sample.groups, &next.sample.groups);
             self.add_cpus(&last.sample.cpus, &next.sample.cpus);
@@ -165,14 +167,15 @@ impl Accumulator {
                 continue;
             }
             let sum = self.tasks.entry((Arc::clone(boot), task.id)).or_default();
-            sum.ran += ran;
+            sum.ran = sum.ran.saturating_add(ran);
             sum.waited.add(moved(from.waited_ns, task.waited_ns));
             sum.voluntary.add(moved(from.voluntary, task.voluntary));
             sum.involuntary.add(moved(from.involuntary, task.involuntary));
             if let Some(cpu) = task.cpu
                 && ran > 0
             {
-                *sum.by_cpu.entry(cpu).or_default() += ran;
+                let on_cpu = sum.by_cpu.entry(cpu).or_default();
+                *on_cpu = on_cpu.saturating_add(ran);
             }
         }
     }
@@ -198,8 +201,8 @@ impl Accumulator {
             while before.next_if(|b| b.cpu < cpu.cpu).is_some() {}
             let Some(from) = before.next_if(|b| b.cpu == cpu.cpu) else { continue };
             let sum = self.cpus.entry(cpu.cpu).or_default();
-            sum.busy += cpu.busy_ns.saturating_sub(from.busy_ns);
-            sum.irq += cpu.irq_ns.saturating_sub(from.irq_ns);
+            sum.busy = sum.busy.saturating_add(cpu.busy_ns.saturating_sub(from.busy_ns));
+            sum.irq = sum.irq.saturating_add(cpu.irq_ns.saturating_sub(from.irq_ns));
             sum.steal.add(moved(from.steal_ns, cpu.steal_ns));
         }
     }
@@ -270,5 +273,37 @@ impl Store {
         Ok(accumulator
             .finish(|id| names.get(&id).cloned())
             .map(|rates| Rates { damaged_blocks: damaged, ..rates }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counters that go up and down by all that fits, as only a damaged block has them.
+    #[test]
+    fn sums_of_damaged_counters_end_at_the_largest_number() {
+        let id = TaskId { tgid: 1, tid: 1, start_time: 1 };
+        let sample = |number: u64| {
+            let most = if number % 2 == 0 { 0 } else { u64::MAX };
+            let task = TaskSample {
+                id,
+                cpu: Some(0),
+                ran_ns: most,
+                waited_ns: Some(most),
+                timeslices: None,
+                voluntary: None,
+                involuntary: None,
+            };
+            let cpu = CpuTimes { cpu: 0, busy_ns: most, idle_ns: 0, irq_ns: most, steal_ns: Some(most) };
+            let sample =
+                Sample { monotonic_ns: most, tasks: vec![task], cpus: vec![cpu], ..Sample::default() };
+            StoredSample { session: 1, boot_id: "b".into(), thinned_to_s: 0, sample }
+        };
+        let mut sums = Accumulator::default();
+        (0..6).for_each(|number| sums.add(sample(number)));
+        let rates = sums.finish(|_| None).unwrap();
+        assert!(rates.seconds > 1.8e10 && rates.tasks[0].cpu_pct <= 100.0, "{rates:?}");
+        assert!(rates.cpus[0].busy_pct <= 100.0 && rates.cpus[0].irq_pct <= 100.0, "{rates:?}");
     }
 }
