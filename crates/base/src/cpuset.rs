@@ -9,6 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// malformed list cannot make us allocate without bound.
 pub const MAX_CPU: u32 = 65_535;
 
+/// Longest list, bytes: every second CPU up to [`MAX_CPU`] takes half of it.
+const LONGEST: usize = 400_000;
+
 /// A set of logical CPU numbers. Equality ignores how the set was written.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
@@ -56,6 +59,19 @@ impl CpuSet {
             self.words.resize(word + 1, 0);
         }
         self.words[word] |= 1 << (cpu % 64);
+    }
+
+    /// Adds the CPUs from one to another, at most [`MAX_CPU`], a word at a time: a list may name large ranges often.
+    fn insert_range(&mut self, low: u32, high: u32) {
+        let (first, last) = (low as usize / 64, high as usize / 64);
+        if self.words.len() <= last {
+            self.words.resize(last + 1, 0);
+        }
+        for word in first..=last {
+            let from = if word == first { u64::MAX << (low % 64) } else { u64::MAX };
+            let to = if word == last { u64::MAX >> (63 - high % 64) } else { u64::MAX };
+            self.words[word] |= from & to;
+        }
     }
 
     /// Removes a CPU if it is there.
@@ -206,6 +222,9 @@ impl FromStr for CpuSet {
         if text.trim().is_empty() {
             return Ok(set);
         }
+        if text.len() > LONGEST {
+            return Err(CpuSetError::new(text, "it is longer than the list of any host"));
+        }
         for item in text.trim().split(',') {
             let (range, stride) = match item.split_once(':') {
                 Some((range, stride)) => (range, Some(stride)),
@@ -230,8 +249,12 @@ impl FromStr for CpuSet {
             if group == 0 || used == 0 || used > group {
                 return Err(CpuSetError::new(text, "a stride needs 0 < used <= group"));
             }
-            for cpu in (low..=high).filter(|cpu| (cpu - low) % group < used) {
-                set.insert(cpu);
+            if used == group {
+                set.insert_range(low, high);
+                continue;
+            }
+            for from in (low..=high).step_by(group as usize) {
+                set.insert_range(from, high.min(from + used - 1));
             }
         }
         Ok(set)
@@ -295,6 +318,25 @@ mod tests {
         for bad in ["a", "3-1", "0-4294967295", "1,,2", "0-7:4", "0-7:5/4", "-1", "1-", "70000"] {
             assert!(bad.parse::<CpuSet>().is_err(), "{bad} was accepted");
         }
+    }
+
+    #[test]
+    fn ranges_and_strides_are_what_they_are_cpu_by_cpu() {
+        for (low, high, used, group) in
+            [(0, 63, 1, 1), (0, 64, 1, 1), (63, 64, 1, 1), (5, 200, 3, 7), (1, 130, 64, 65), (7, 7, 1, 9)]
+        {
+            let one_by_one: CpuSet = (low..=high).filter(|cpu| (cpu - low) % group < used).collect();
+            assert_eq!(
+                set(&format!("{low}-{high}:{used}/{group}")),
+                one_by_one,
+                "{low}-{high}:{used}/{group}"
+            );
+        }
+        assert_eq!(set("0-65535").len(), 65_536);
+        let endless = "0-65535,".repeat(100_000);
+        assert!(endless.parse::<CpuSet>().unwrap_err().to_string().contains("longer"));
+        let alternate: CpuSet = (0..=MAX_CPU).step_by(2).collect();
+        assert_eq!(set(&alternate.to_string()), alternate);
     }
 
     #[test]
