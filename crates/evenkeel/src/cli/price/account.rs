@@ -8,6 +8,8 @@ use serde::Deserialize;
 
 /// Waiting and steal up to this share of a run do not blur its own share of the CPU.
 const HELD_BACK: f64 = 0.05;
+/// Longest time in an account, seconds: a thousand CPUs for three hundred years.
+const MOST_S: f64 = 1e13;
 
 /// What is used of an account.
 #[derive(Debug, Deserialize)]
@@ -42,6 +44,16 @@ impl Account {
         if account.schema != "evenkeel.exec/v1" {
             bail!("this is {}, not an account of `evenkeel exec --account FILE`", account.schema);
         }
+        let times = [
+            Some(account.real_s),
+            Some(account.user_s),
+            Some(account.sys_s),
+            account.waited_s,
+            account.stolen_s,
+        ];
+        if let Some(odd) = times.into_iter().flatten().find(|time| !(0.0..=MOST_S).contains(time)) {
+            bail!("a time of {odd} s in it makes no sense: 0 to {MOST_S} s do");
+        }
         Ok(account)
     }
 
@@ -74,6 +86,17 @@ mod tests {
     fn account(waited_s: Option<f64>) -> Account {
         let schema = "evenkeel.exec/v1".to_owned();
         Account { schema, real_s: 100.0, user_s: 60.0, sys_s: 20.0, waited_s, stolen_s: None }
+    }
+
+    #[test]
+    fn times_that_cannot_be_are_refused() {
+        let text = r#"{"schema":"evenkeel.exec/v1","real_s":100.0,"user_s":60.0,"sys_s":20.0}"#;
+        assert!(Account::parse(text).is_ok());
+        for (from, to) in [("60.0", "-60.0"), ("60.0", "1e300"), ("20.0", "-1"), ("100.0", "-100.0")] {
+            let error = Account::parse(&text.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains("makes no sense"), "{error}");
+        }
+        assert!(Account::parse("{}").is_err() && Account::parse(&text.replace("exec/v1", "ps/v1")).is_err());
     }
 
     #[test]
