@@ -16,7 +16,7 @@ use super::fleet::host::Host;
 use super::listen::access::Token;
 use super::listen::server::Names;
 use super::price::account::Account;
-use super::{Cli, Global, exec, history, mcp, net, price, replay, settings};
+use super::{Cli, Global, exec, history, listen, mcp, net, price, replay, settings};
 
 fn in_text(error: &FileError, text: &str) {
     assert!((1..=text.lines().count() + 1).contains(&error.line), "{error}");
@@ -52,6 +52,7 @@ pub fn options(text: &str) {
     if let Ok(speed) = replay::parse_speed(text) {
         assert!(speed.is_finite() && speed >= 0.0, "{speed}");
     }
+    let _ = listen::number::<u32>(text, "tid");
     let _ = history::parse_run(text);
     let _ = text.parse::<exec::LimitArg>();
     let _ = exec::slice(text);

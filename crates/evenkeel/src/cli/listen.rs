@@ -176,10 +176,8 @@ impl Site {
             ("/status", |board, _| documents::status(board)),
             ("/api/live", |board, _| documents::live(board)),
             ("/api/timeline", |board, query| documents::timeline(board, number(query, "since").unwrap_or(0))),
-            ("/api/owner", |board, query| {
-                documents::owner(board, number(query, "number").unwrap_or(0) as u32)
-            }),
-            ("/api/task", |board, query| documents::task(board, number(query, "tid").unwrap_or(0) as u32)),
+            ("/api/owner", |board, query| documents::owner(board, number(query, "number").unwrap_or(0))),
+            ("/api/task", |board, query| documents::task(board, number(query, "tid").unwrap_or(0))),
         ];
         for (path, draw) in pages {
             let site = self.clone();
@@ -234,8 +232,8 @@ impl Site {
     }
 }
 
-/// A number in a query.
-fn number(query: &str, name: &str) -> Option<u64> {
+/// A number in a query; none where it is larger than what it numbers.
+pub(super) fn number<T: std::str::FromStr>(query: &str, name: &str) -> Option<T> {
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
