@@ -27,6 +27,8 @@ pub struct Target {
     pub run: Run,
     /// Files of this repository that are samples of its input, or folders whose files with this ending are.
     pub samples: &'static [&'static str],
+    /// How many times more CPU time than other targets it may take: patterns are compiled, loads are a command line.
+    pub heavy: u32,
 }
 
 /// What a target takes.
@@ -41,18 +43,24 @@ pub enum Run {
 impl Target {
     /// A target of text.
     pub const fn text(name: &'static str, run: fn(&str)) -> Self {
-        Self { name, run: Run::Text(run), samples: &[] }
+        Self { name, run: Run::Text(run), samples: &[], heavy: 1 }
     }
 
     /// A target of bytes.
     pub const fn bytes(name: &'static str, run: fn(&[u8])) -> Self {
-        Self { name, run: Run::Bytes(run), samples: &[] }
+        Self { name, run: Run::Bytes(run), samples: &[], heavy: 1 }
     }
 
     /// With samples that are in the repository anyway: a file, or `FOLDER/*ENDING`.
     #[must_use]
     pub const fn samples(self, samples: &'static [&'static str]) -> Self {
         Self { samples, ..self }
+    }
+
+    /// That may take so many times more CPU time than others.
+    #[must_use]
+    pub const fn heavy(self, heavy: u32) -> Self {
+        Self { heavy, ..self }
     }
 
     /// Runs it once.

@@ -20,7 +20,8 @@ pub const TARGETS: &[Target] = &[
                 assert!(texts.iter().any(whole), "{texts:?}");
             }
         }
-    }),
+    })
+    .heavy(10),
     Target::text("promised-wait", |text| {
         if let Ok(ns) = wait_ns(text) {
             assert!((100_000..=10_000_000_000).contains(&ns), "{ns}");

@@ -11,7 +11,8 @@ pub const TARGETS: &[Target] = &[
         if let Err(error) = Expectations::parse(Path::new("policy.toml"), text) {
             assert!(error.line <= text.lines().count() + 1, "{error}");
         }
-    }),
+    })
+    .heavy(10),
     Target::text("glob", |text| {
         let (pattern, subject) = text.split_once('\n').unwrap_or((text, ""));
         let ignore = Ignore { rule: "r".into(), subject: Some(pattern.into()), reason: String::new() };

@@ -5,7 +5,7 @@ use evenkeel::fuzzing;
 use crate::Target;
 
 pub const TARGETS: &[Target] = &[
-    Target::text("config", fuzzing::config).samples(&["examples/evenkeel.toml"]),
+    Target::text("config", fuzzing::config).samples(&["examples/evenkeel.toml"]).heavy(10),
     Target::text("duration", fuzzing::duration),
     Target::text("prices", fuzzing::prices),
     Target::text("account", fuzzing::account),

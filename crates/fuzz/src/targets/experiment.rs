@@ -26,8 +26,7 @@ pub const TARGETS: &[Target] = &[
             }
         }
         Err((line, _)) => assert!((1..=text.lines().count()).contains(&line)),
-    })
-    .samples(&["crates/experiment/tests/fixtures/iox-logs/*"]),
+    }),
     Target::text("stamp", |text| {
         let _ = import::stamp(text);
     }),
@@ -36,5 +35,6 @@ pub const TARGETS: &[Target] = &[
             // What a damaged record shows may be nothing, but it is shown.
             let _ = serde_json::to_string(&study(&record));
         }
-    }),
+    })
+    .heavy(10),
 ];

@@ -42,11 +42,6 @@ pub fn all() -> impl Iterator<Item = &'static Target> {
     ALL.iter().copied().flatten()
 }
 
-/// A number that may be shown.
-fn sound(what: &str, value: f64) {
-    assert!(value.is_finite(), "{what} is {value}");
-}
-
 /// A number of which there is none below zero.
 fn amount(what: &str, value: f64) {
     assert!(value.is_finite() && value >= 0.0, "{what} is {value}");

@@ -8,10 +8,13 @@ use evenkeel_tune::{Tune, http, of_json};
 use crate::Target;
 
 pub const TARGETS: &[Target] = &[
-    Target::text("tune", |text| {
-        if let Err(error) = Tune::parse(Path::new("/tmp/tune.toml"), text) {
-            assert!(error.line <= text.lines().count() + 1, "{error}");
+    Target::text("tune", |text| match Tune::parse(Path::new("/tmp/tune.toml"), text) {
+        Ok(tune) => {
+            assert!(tune.constraints.iter().all(|constraint| constraint.bound.is_finite()));
+            let middle = tune.space.parameters().iter().map(|parameter| parameter.domain.at(0.5)).collect();
+            assert!(tune.point(&tune.settings(&middle)).is_some_and(|point| point.len() == middle.len()));
         }
+        Err(error) => assert!(error.line <= text.lines().count() + 1, "{error}"),
     }),
     Target::bytes("http-answer", |bytes| {
         let _ = http::body_of(bytes);
