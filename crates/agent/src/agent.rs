@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_actuate::{Options, RestoreReport, SetReport};
-use evenkeel_base::run::RunRecord;
+use evenkeel_base::run::{KERNEL_DEFAULT, RunRecord};
 use evenkeel_base::stats;
 use evenkeel_base::{
     Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView,
@@ -27,9 +27,6 @@ use crate::guarantee::OutsideCost;
 use crate::kept::KeptChange;
 use crate::measure::{Owners, window};
 use crate::runq_latency::RunqLatency;
-
-/// Name of the settings when nothing of ours is in force.
-pub const KERNEL_DEFAULT: &str = "kernel default";
 
 /// One measured window and what was seen in it.
 #[derive(Debug, Clone)]

@@ -34,7 +34,7 @@ mod trial;
 pub mod trusted;
 mod watch;
 
-pub use agent::{Agent, KERNEL_DEFAULT, Measured, default_plan};
+pub use agent::{Agent, Measured, default_plan};
 pub use config::{AutoLimit, Config};
 pub use error::AgentError;
 pub use events::{Event, Quiet, Watcher};

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::TaskId;
 
+/// Name of the settings when nothing of ours is in force.
+pub const KERNEL_DEFAULT: &str = "kernel default";
+
 /// A measured value with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
@@ -118,6 +121,18 @@ pub struct ChangeRecord {
     pub effect: Option<String>,
     /// Wall clock, nanoseconds since 1970.
     pub at_ns: u64,
+}
+
+impl ChangeRecord {
+    /// Task or cgroup, in words.
+    pub fn target(&self) -> String {
+        match (&self.task, &self.comm, &self.group) {
+            (Some(task), Some(comm), _) => format!("{task} {comm}"),
+            (Some(task), None, _) => task.to_string(),
+            (None, _, Some(group)) => group.clone(),
+            (None, _, None) => "?".to_owned(),
+        }
+    }
 }
 
 /// A promised share and how it stands.

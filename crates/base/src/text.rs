@@ -9,9 +9,26 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if (c.is_control() && c != '\n') || turns(c) { '\u{fffd}' } else { c }).collect()
 }
 
+/// Text cut to a number of characters, with an ellipsis.
+pub fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some(_) => {
+            let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+            short.push('…');
+            short
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_cut_says_so() {
+        assert_eq!((cut("héllo", 5).as_str(), cut("héllo!", 5).as_str()), ("héllo", "héll…"));
+    }
 
     #[test]
     fn nothing_moves_the_cursor_or_turns_the_line() {

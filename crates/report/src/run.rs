@@ -183,7 +183,7 @@ pub fn change_table(when: bool) -> Table<ChangeRecord> {
         number("start_time", |c| c.task.and_then(|t| i64::try_from(t.start_time).ok())),
         Field::text("comm", "COMMAND", |c: &ChangeRecord| c.comm.clone()).documents_only(),
         Field::text("group", "CGROUP", |c: &ChangeRecord| c.group.clone()).documents_only(),
-        Field::text("target", "TARGET", target),
+        Field::text("target", "TARGET", ChangeRecord::target),
         Field::text("knob", "KNOB", |c: &ChangeRecord| c.knob.clone()),
         Field::text("from", "FROM", |c: &ChangeRecord| c.from.clone()),
         Field::text("to", "TO", |c: &ChangeRecord| c.to.clone()),
@@ -245,16 +245,6 @@ pub fn protected_table() -> Table<ProtectedStatus> {
         Field::new("estimated", "ESTIMATED", |p: &ProtectedStatus| Value::Bool(p.estimated)),
         Field::integer("tasks", "TASKS", |p: &ProtectedStatus| Some(i64::from(p.tasks))),
     ])
-}
-
-/// Task or cgroup, in words.
-pub fn target(change: &ChangeRecord) -> String {
-    match (&change.task, &change.comm, &change.group) {
-        (Some(task), Some(comm), _) => format!("{task} {comm}"),
-        (Some(task), None, _) => task.to_string(),
-        (None, _, Some(group)) => group.clone(),
-        (None, _, None) => "?".to_owned(),
-    }
 }
 
 /// A run's state for a terminal: settings, fulfilment before and now, stages, changes in force, own cost.

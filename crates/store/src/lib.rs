@@ -23,6 +23,7 @@
 pub mod block;
 mod bytes;
 mod db;
+pub mod moments;
 pub mod promises;
 pub mod rates;
 pub mod recorder;

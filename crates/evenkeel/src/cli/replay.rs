@@ -1,18 +1,16 @@
 //! `evenkeel replay`: a recorded time once more, moment by moment.
 
-mod moments;
-
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use evenkeel_report::{Field, Table, Value, time};
-use evenkeel_store::Store;
+use evenkeel_store::moments::{self, Busy, Kind, Moment};
+use evenkeel_store::{Rates, Store};
 use serde_json::json;
 
-use super::history::{By, RunChoice, choose, failure, parse_run};
+use super::history::{By, RunChoice, choose, failure, lines, parse_run};
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
-use moments::{Kind, Moment};
 
 /// Show a recorded time once more: who got the CPU, what the loop tried, measured, decided and changed, when it did.
 ///
@@ -86,8 +84,15 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             _ => print(&format!("Nothing recorded in {}.\n", path.display())),
         };
     };
-    let limits = moments::Limits { by: args.by, lines: args.lines, step_s: args.step.as_secs_f64() };
-    let moments = moments::read(&store, &runs, span, limits).map_err(failure)?;
+    let busiest = |rates: &Rates| -> Vec<Busy> {
+        let lines = lines(rates, args.by).into_iter();
+        lines.filter_map(|line| Some((line.key, line.cpu_pct?, line.wait_pct))).collect()
+    };
+    let limits = moments::Limits { busiest: &busiest, lines: args.lines, step_s: args.step.as_secs_f64() };
+    let (moments, damaged) = moments::read(&store, &runs, span, limits).map_err(failure)?;
+    if damaged > 0 {
+        tracing::warn!("{damaged} damaged blocks of samples are passed over");
+    }
     match global.output {
         Format::Json => print(&document(&runs.iter().map(|run| run.0).collect::<Vec<_>>(), &moments)),
         Format::Csv => print(&table().csv(&moments)),
@@ -199,6 +204,8 @@ mod tests {
             seconds: Some(1.0),
             cpu_pct: Some(50.0 * cpus as f64),
             per_cpu_pct: vec![50.0; cpus],
+            steal_pct: None,
+            wait_pct: None,
             busiest: vec![("web".into(), 40.0, Some(3.0)), ("db".into(), 10.0, None)],
             text: String::new(),
         };

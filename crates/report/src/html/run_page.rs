@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::{figure, page};
 use crate::demo::{Moment, Role};
-use crate::run::{effect_words, estimate, target};
+use crate::run::{effect_words, estimate};
 use crate::svg::{self, Band, TaskBars, Timeline};
 use crate::time;
 
@@ -162,7 +162,7 @@ fn changes(data: &RunPage) -> Markup {
                 th { "At (UTC)" } th { "Target" } th { "Property" } th { "From" } th { "To" } th { "Why" } th { "Measured effect" } th { "Taken back" }
             } }
             tbody { @for (change, undone) in &data.changes { tr {
-                td { (time::short(change.at_ns)) } td { (target(change)) } td { (change.knob) } td { (change.from) }
+                td { (time::short(change.at_ns)) } td { (change.target()) } td { (change.knob) } td { (change.from) }
                 td { (change.to) } td { (change.why) } td { (change.effect.as_deref().unwrap_or("?")) }
                 td { (undone.map_or_else(|| "in force".to_owned(), time::short)) }
             } } }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evenkeel_observe::Sampling;
 use evenkeel_store::rates::Accumulator;
-use evenkeel_store::{Rates, Store};
+use evenkeel_store::{Rates, Store, moments};
 use serde_json::{Value, json};
 
 use crate::cli::check;
@@ -107,7 +107,7 @@ pub fn history(state_dir: &Path, from: Option<u64>, to: Option<u64>) -> Result<V
         .into_iter()
         .take(LISTED)
         .map(|(name, (ran, waited))| {
-            json!({"name": crate::cli::show::cut(&name, 200), "cpu_pct": percent(ran), "wait_pct": waited.map(percent)})
+            json!({"name": evenkeel_base::cut(&name, 200), "cpu_pct": percent(ran), "wait_pct": waited.map(percent)})
         })
         .collect();
     let waits = store.waits(from * 1_000_000, to * 1_000_000).map_err(told)?;
@@ -117,7 +117,7 @@ pub fn history(state_dir: &Path, from: Option<u64>, to: Option<u64>) -> Result<V
         .take(LISTED)
         .map(|(name, waits)| {
             json!({
-                "name": crate::cli::show::cut(name, 200), "count": waits.total(),
+                "name": evenkeel_base::cut(name, 200), "count": waits.total(),
                 "p50_ms": ms(waits.quantile(0.5)), "p99_ms": ms(waits.quantile(0.99)),
             })
         })
@@ -130,14 +130,12 @@ pub fn history(state_dir: &Path, from: Option<u64>, to: Option<u64>) -> Result<V
     }))
 }
 
-/// Who used it: containers by name, what is in none by its cgroup.
+/// Adds seconds.
 fn add(rates: &Rates, owners: &mut BTreeMap<String, (f64, Option<f64>)>) {
-    for task in &rates.tasks {
-        let Some(info) = task.info.as_deref() else { continue };
-        let Some(name) = info.container.clone().or_else(|| info.group.clone()) else { continue };
+    for (name, cpu_pct, wait_pct) in moments::owners(rates) {
         let sum = owners.entry(name).or_default();
-        sum.0 += task.cpu_pct / 100.0 * rates.seconds;
-        if let Some(wait) = task.wait_pct {
+        sum.0 += cpu_pct / 100.0 * rates.seconds;
+        if let Some(wait) = wait_pct {
             *sum.1.get_or_insert(0.0) += wait / 100.0 * rates.seconds;
         }
     }

@@ -1,10 +1,11 @@
-//! What happened when, from the history: rates between samples, and what the loop did.
+//! What happened when: rates between samples, and what the loop did; what `replay` tells and `top` shows of the past.
 
-use evenkeel_report::run::target;
-use evenkeel_store::rates::Accumulator;
-use evenkeel_store::{RunId, Store, StoreError, StoredSample, TrialWindow};
+use std::collections::BTreeMap;
 
-use crate::cli::history::{By, lines};
+use evenkeel_base::run::KERNEL_DEFAULT;
+
+use crate::rates::Accumulator;
+use crate::{Rates, RunId, Store, StoreError, StoredSample, TrialWindow};
 
 /// What a moment is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,9 @@ impl Kind {
 /// Something seen or done. Percent is of one CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moment {
+    /// When it was over, nanoseconds since 1970.
     pub at_ns: u64,
+    /// What it is about.
     pub kind: Kind,
     /// Settings in force, or those it is about.
     pub settings: String,
@@ -54,11 +57,20 @@ pub struct Moment {
     pub seconds: Option<f64>,
     /// CPU used: by the host, in a window by the scope.
     pub cpu_pct: Option<f64>,
+    /// Busy time of each CPU.
     pub per_cpu_pct: Vec<f64>,
-    /// Name, CPU used, time waited.
-    pub busiest: Vec<(String, f64, Option<f64>)>,
+    /// Stolen from all CPUs together; `None` where that is not told.
+    pub steal_pct: Option<f64>,
+    /// Time that tasks waited, together; `None` where it is not counted.
+    pub wait_pct: Option<f64>,
+    /// Who got most.
+    pub busiest: Vec<Busy>,
+    /// What happened, in words.
     pub text: String,
 }
+
+/// Somebody with his CPU: name, CPU used, time waited; percent of one CPU.
+pub type Busy = (String, f64, Option<f64>);
 
 impl Moment {
     fn event(at_ns: u64, kind: Kind, settings: &str, text: String) -> Self {
@@ -69,6 +81,8 @@ impl Moment {
             seconds: None,
             cpu_pct: None,
             per_cpu_pct: Vec::new(),
+            steal_pct: None,
+            wait_pct: None,
             busiest: Vec::new(),
             text,
         }
@@ -78,26 +92,56 @@ impl Moment {
 /// How much earlier than a step a sample may come that ends it, seconds.
 const EARLY_S: f64 = 0.1;
 
-/// How much is shown.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    pub by: By,
-    pub lines: usize,
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// Shortest time that rates are about, seconds.
     pub step_s: f64,
+    /// Who is named in rates, busiest first.
+    pub busiest: &'a dyn Fn(&Rates) -> Vec<Busy>,
+    /// How many of them at most.
+    pub lines: usize,
 }
 
-/// Everything in a time (nanoseconds since 1970), in order.
+impl std::fmt::Debug for Limits<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} lines each {} s", self.lines, self.step_s)
+    }
+}
+
+/// Who used it: containers by name, what is in none by its cgroup; busiest first.
+pub fn owners(rates: &Rates) -> Vec<Busy> {
+    let mut sums: BTreeMap<&str, (f64, Option<f64>)> = BTreeMap::new();
+    for task in &rates.tasks {
+        let Some(info) = task.info.as_deref() else { continue };
+        let Some(name) = info.container.as_deref().or(info.group.as_deref()) else { continue };
+        let sum = sums.entry(name).or_default();
+        sum.0 += task.cpu_pct;
+        if let Some(wait) = task.wait_pct {
+            *sum.1.get_or_insert(0.0) += wait;
+        }
+    }
+    let mut owners: Vec<Busy> = sums.into_iter().map(|(name, sum)| (name.to_owned(), sum.0, sum.1)).collect();
+    owners.sort_by(|a, b| b.1.total_cmp(&a.1));
+    owners
+}
+
+/// Everything in a time (nanoseconds since 1970), in order; and how many damaged blocks of samples were passed over.
+///
+/// # Errors
+/// The history cannot be read, or has no such run.
 pub fn read(
     store: &Store,
     runs: &[RunId],
     (from, to): (u64, u64),
-    limits: Limits,
-) -> Result<Vec<Moment>, StoreError> {
+    limits: Limits<'_>,
+) -> Result<(Vec<Moment>, u64), StoreError> {
     let mut moments = Vec::new();
     for run in runs {
         moments.extend(events(store, *run)?);
     }
-    moments.extend(rates(store, (from, to), limits)?);
+    let (rates, damaged) = rates(store, (from, to), limits)?;
+    moments.extend(rates);
     moments.retain(|moment| (from..=to).contains(&moment.at_ns));
     // What happens at one instant stays in the order it was put in.
     moments.sort_by_key(|moment| moment.at_ns);
@@ -109,7 +153,7 @@ pub fn read(
             _ => {}
         }
     }
-    Ok(moments)
+    Ok((moments, damaged))
 }
 
 fn nanos(seconds: f64) -> u64 {
@@ -121,8 +165,8 @@ fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
     let stored = store.run(run)?;
     let trials = store.trials(run)?;
     let begins = format!("run {} of {}", run.0, stored.record.scope.join(" "));
-    let default = evenkeel_agent::KERNEL_DEFAULT;
-    let mut moments = vec![Moment::event(stored.record.started_ns, Kind::Begins, default, begins)];
+    let begin = Moment::event(stored.record.started_ns, Kind::Begins, KERNEL_DEFAULT, begins);
+    let mut moments = vec![begin];
     moments.extend(trials.iter().map(window));
     let starts: Vec<u64> = stored.record.stages.iter().map(|stage| stage.started_ns).collect();
     for stage in &stored.record.stages {
@@ -136,16 +180,16 @@ fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
     }
     for change in store.changes(run)? {
         let what = &change.change;
-        let text = format!("{} {} {} -> {} ({})", target(what), what.knob, what.from, what.to, what.why);
+        let text = format!("{} {} {} -> {} ({})", what.target(), what.knob, what.from, what.to, what.why);
         moments.push(Moment::event(what.at_ns, Kind::Set, "", text));
         if let Some(at_ns) = change.undone_ns {
-            let text = format!("{} {} {}", target(what), what.knob, what.from);
+            let text = format!("{} {} {}", what.target(), what.knob, what.from);
             moments.push(Moment::event(at_ns, Kind::PutBack, "", text));
         }
     }
     if let Some(at_ns) = stored.ended_ns {
         let text = format!("run {}: {}", run.0, stored.outcome.as_deref().unwrap_or("no outcome told"));
-        moments.push(Moment::event(at_ns, Kind::Ends, default, text));
+        moments.push(Moment::event(at_ns, Kind::Ends, KERNEL_DEFAULT, text));
     }
     Ok(moments)
 }
@@ -175,15 +219,20 @@ fn decided(started_ns: u64, starts: &[u64], trials: &[TrialWindow]) -> u64 {
 }
 
 /// Who got the CPU, step by step. Where samples are further apart than a step, from one to the next.
-fn rates(store: &Store, (from, to): (u64, u64), limits: Limits) -> Result<Vec<Moment>, StoreError> {
+fn rates(
+    store: &Store,
+    (from, to): (u64, u64),
+    limits: Limits<'_>,
+) -> Result<(Vec<Moment>, u64), StoreError> {
     let mut moments = Vec::new();
+    let mut damaged = 0;
     let mut samples = store.samples(from, to)?;
     let mut first: Option<StoredSample> = None;
     loop {
         let next = match samples.next() {
             None => break,
             Some(Err(error)) if error.is_corrupt() => {
-                tracing::warn!("a block of samples is passed over: {error}");
+                damaged += 1;
                 continue;
             }
             Some(next) => next?,
@@ -204,18 +253,21 @@ fn rates(store: &Store, (from, to): (u64, u64), limits: Limits) -> Result<Vec<Mo
         first = Some(next);
         let names = samples.names();
         let Some(rates) = step.finish(|id| names.get(&id).cloned()) else { continue };
-        let busiest = lines(&rates, limits.by).into_iter().take(limits.lines);
-        let busiest = busiest.filter_map(|line| Some((line.key, line.cpu_pct?, line.wait_pct)));
+        let mut busiest = (limits.busiest)(&rates);
+        busiest.truncate(limits.lines);
+        busiest.retain(|(_, cpu_pct, _)| *cpu_pct >= 0.05);
         let per_cpu_pct: Vec<f64> = rates.cpus.iter().map(|cpu| cpu.busy_pct).collect();
         moments.push(Moment {
             seconds: Some(rates.seconds),
             cpu_pct: Some(per_cpu_pct.iter().sum()),
             per_cpu_pct,
-            busiest: busiest.filter(|line| line.1 >= 0.05).collect(),
+            steal_pct: rates.cpus.iter().map(|cpu| cpu.steal_pct).sum(),
+            wait_pct: rates.tasks.iter().filter_map(|task| task.wait_pct).reduce(|a, b| a + b),
+            busiest,
             ..Moment::event(rates.to_ns, Kind::Rates, "", String::new())
         });
     }
-    Ok(moments)
+    Ok((moments, damaged))
 }
 
 #[cfg(test)]
