@@ -267,7 +267,9 @@ impl Case {
                 cpus: CPUS,
                 busy_pct: 150.0,
                 steal_pct: Some(0.0),
-                per_cpu: (0..CPUS).map(|cpu| CpuView { cpu, busy_pct: 75.0, steal_pct: Some(0.0) }).collect(),
+                per_cpu: (0..CPUS)
+                    .map(|cpu| CpuView { cpu, busy_pct: 75.0, steal_pct: Some(0.0), irq_pct: None })
+                    .collect(),
             },
             tasks: self.tasks.iter().map(view).collect(),
             groups: groups.collect(),

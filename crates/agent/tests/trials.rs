@@ -98,7 +98,9 @@ impl Host {
                 cpus: CPUS,
                 busy_pct: tasks.iter().map(|t| t.cpu_pct).sum(),
                 steal_pct: Some(0.0),
-                per_cpu: (0..CPUS).map(|cpu| CpuView { cpu, busy_pct: 90.0, steal_pct: Some(0.0) }).collect(),
+                per_cpu: (0..CPUS)
+                    .map(|cpu| CpuView { cpu, busy_pct: 90.0, steal_pct: Some(0.0), irq_pct: None })
+                    .collect(),
             },
             tasks,
             groups: groups.collect(),

@@ -55,7 +55,9 @@ impl World {
 
     pub fn with(topology: Topology) -> Self {
         let cpus = topology.online.len() as u32;
-        let per_cpu = (0..cpus).map(|cpu| CpuView { cpu, busy_pct: 0.0, steal_pct: Some(0.0) }).collect();
+        let per_cpu = (0..cpus)
+            .map(|cpu| CpuView { cpu, busy_pct: 0.0, steal_pct: Some(0.0), irq_pct: None })
+            .collect();
         let root = GroupView {
             path: "/".into(),
             parent: None,
@@ -165,7 +167,8 @@ impl World {
 
     /// Busy percentages of CPUs 0, 1, ...; those not given are unread.
     pub fn busy(&mut self, pct: &[f64]) {
-        let view = |(cpu, &busy_pct)| CpuView { cpu: cpu as u32, busy_pct, steal_pct: Some(0.0) };
+        let view =
+            |(cpu, &busy_pct)| CpuView { cpu: cpu as u32, busy_pct, steal_pct: Some(0.0), irq_pct: None };
         self.observation.host.per_cpu = pct.iter().enumerate().map(view).collect();
     }
 

@@ -69,6 +69,9 @@ pub struct CpuView {
     pub busy_pct: f64,
     /// Stolen by the hypervisor, percent.
     pub steal_pct: Option<f64>,
+    /// Interrupts, percent (part of busy); `None` where not told.
+    #[serde(default)]
+    pub irq_pct: Option<f64>,
 }
 
 /// One thread over an interval. Indices point into the observation's own lists.

@@ -397,6 +397,7 @@ fn host_view(before: &[CpuTimes], after: &[CpuTimes]) -> HostView {
             cpu: new.cpu,
             busy_pct: 100.0 * busy as f64 / total,
             steal_pct: steal.map(|steal| 100.0 * steal as f64 / total),
+            irq_pct: new.irq_ns.checked_sub(old.irq_ns).map(|irq| 100.0 * irq as f64 / total),
         });
     }
     HostView {
@@ -449,9 +450,13 @@ mod tests {
 
     #[test]
     fn steal_is_neither_busy_nor_idle() {
-        let cpu = |busy_ns, idle_ns, steal_ns| CpuTimes { cpu: 3, busy_ns, idle_ns, irq_ns: 0, steal_ns };
+        let cpu = |busy_ns: u64, idle_ns, steal_ns| {
+            let irq_ns = busy_ns / 5;
+            CpuTimes { cpu: 3, busy_ns, idle_ns, irq_ns, steal_ns }
+        };
         let view = host_view(&[cpu(0, 0, Some(0))], &[cpu(50, 25, Some(25))]);
         assert_eq!((view.busy_pct, view.steal_pct), (50.0, Some(25.0)));
+        assert_eq!(view.per_cpu[0].irq_pct, Some(10.0));
         assert_eq!(host_view(&[cpu(0, 0, None)], &[cpu(1, 1, None)]).steal_pct, None);
         assert!(host_view(&[cpu(9, 0, None)], &[cpu(1, 1, None)]).per_cpu.is_empty());
         assert!(host_view(&[], &[cpu(1, 1, None)]).per_cpu.is_empty());

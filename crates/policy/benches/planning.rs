@@ -116,7 +116,9 @@ fn observation(topology: Topology) -> Observation {
             cpus: CPUS,
             busy_pct: tasks.iter().map(|t| t.cpu_pct).sum(),
             steal_pct: Some(0.0),
-            per_cpu: (0..CPUS).map(|cpu| CpuView { cpu, busy_pct: 75.0, steal_pct: Some(0.0) }).collect(),
+            per_cpu: (0..CPUS)
+                .map(|cpu| CpuView { cpu, busy_pct: 75.0, steal_pct: Some(0.0), irq_pct: None })
+                .collect(),
         },
         tasks,
         groups,

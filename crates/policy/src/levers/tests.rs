@@ -16,7 +16,9 @@ pub(crate) fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64
             cpus,
             busy_pct: tasks.iter().map(|t| t.0).sum(),
             steal_pct: Some(0.0),
-            per_cpu: (0..cpus).map(|cpu| CpuView { cpu, busy_pct: 50.0, steal_pct: Some(0.0) }).collect(),
+            per_cpu: (0..cpus)
+                .map(|cpu| CpuView { cpu, busy_pct: 50.0, steal_pct: Some(0.0), irq_pct: None })
+                .collect(),
         },
         tasks: tasks
             .iter()
