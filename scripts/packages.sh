@@ -31,6 +31,7 @@ test|jq|jq|prints the laboratory's figures
 test|CHROMIUM|chromium|renders the HTML report as a reader's browser would
 test|prometheus|promtool|checks /metrics and the alert rules, and scrapes as a user would
 test|util-linux|unshare|mount namespace of the test engine
+test|tmux|tmux|a terminal of 80 columns and 24 lines, for `top`
 test|python3|python3|drives the ends of commands, and dumps scheduling state independently of evenkeel (scripts/ends)
 test|python3-yaml|/usr/lib/python3/dist-packages/yaml|reads the Kubernetes manifests
 test|procps|ps|reference for the process list

@@ -1,8 +1,9 @@
-//! `evenkeel top` on a terminal of its own (util-linux' `script`), and without one.
+//! `evenkeel top` on terminals of its own (`script` of util-linux, tmux), and without one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,9 @@ fn keys_change_what_is_shown_and_q_ends() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("typescript");
     let mut child = Command::new("script")
-        .args(["-qfec", &format!("stty rows 24 cols 100; exec {BINARY} top --interval 100ms")])
+        .args(["-qfec", &format!("stty rows 24 cols 100; exec {BINARY} top --by process --interval 100ms")])
         .arg(&log)
+        .env("TERM", "xterm")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -41,7 +43,7 @@ fn keys_change_what_is_shown_and_q_ends() {
     };
     assert!(shown("by process"), "the heading");
     assert!(shown("busy"), "the host's line");
-    keys.write_all(b"\t").unwrap();
+    keys.write_all(b"b").unwrap();
     // The terminal gets only the cells that changed: "process" becomes "container" in its place.
     assert!(shown("container"), "another grouping");
     keys.write_all(b"q").unwrap();
@@ -51,4 +53,125 @@ fn keys_change_what_is_shown_and_q_ends() {
     let text = std::fs::read(&log).unwrap();
     // The terminal is left as it was found: the alternate screen is closed.
     assert!(String::from_utf8_lossy(&text).contains("\u{1b}[?1049l"));
+}
+
+/// A screen of tmux, which is a terminal as users have it: 80 columns and 24 lines.
+struct Screen {
+    dir: tempfile::TempDir,
+}
+
+impl Screen {
+    fn start(arguments: &str, environment: &[(&str, &str)]) -> Self {
+        let screen = Self { dir: tempfile::tempdir().unwrap() };
+        let set: String = environment.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+        // It stays when the program ends, so that its last words can be read.
+        let command =
+            format!("env {set} {BINARY} top --interval 100ms {arguments}; echo status $?; sleep 600");
+        screen.tmux(&["new-session", "-d", "-x", "80", "-y", "24", &command]);
+        screen
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let socket = self.dir.path().join("tmux");
+        let mut command = Command::new("tmux");
+        // A server of its own, which reads nobody's configuration.
+        command.args(["-f", "/dev/null", "-u", "-S"]).arg(socket).args(arguments);
+        let out = command.env_remove("TMUX").env("TERM", "xterm").output().unwrap();
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    fn keys(&self, keys: &str) {
+        self.tmux(&["send-keys", keys]);
+    }
+
+    /// Waits until something is shown; returns the screen.
+    fn shows(&self, what: &str) -> String {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let text = self.tmux(&["capture-pane", "-p"]);
+            if text.contains(what) {
+                return text;
+            }
+            assert!(Instant::now() < until, "no {what:?} on\n{text}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+/// A process whose name is chosen to do harm; gone with the test.
+struct Hostile(std::process::Child);
+
+impl Hostile {
+    fn start(dir: &std::path::Path) -> Self {
+        // As `comm` has it: the file's name, at most 15 bytes, any but / and NUL.
+        let path = dir.join(std::ffi::OsStr::from_bytes(b"e\x1b[2Jvil\x07\xff\r\n"));
+        std::os::unix::fs::symlink("/bin/sh", &path).unwrap();
+        let child = Command::new(&path).args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn each_screen_is_shown_on_a_terminal_as_users_have_it() {
+    let state = tempfile::tempdir().unwrap();
+    let screen = Screen::start(&format!("--state-dir {}", state.path().display()), &[]);
+    screen.shows("[1 tree]");
+    screen.shows("WAIT%");
+    screen.keys("2");
+    screen.shows("% CPU");
+    screen.keys("3");
+    screen.shows("QUEUE");
+    screen.keys("4");
+    screen.shows("No `evenkeel run` at work");
+    screen.keys("5");
+    screen.shows("No history on this host");
+    screen.keys("?");
+    screen.shows("KEYS");
+    screen.keys("Escape");
+    screen.keys("1");
+    screen.tmux(&["resize-window", "-x", "40", "-y", "10"]);
+    let narrow = screen.shows("[1 tree]");
+    assert!(!narrow.contains("2 heat"), "{narrow}");
+    screen.keys("q");
+    screen.shows("status 0");
+}
+
+#[test]
+fn hostile_names_are_shown_and_move_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let _hostile = Hostile::start(dir.path());
+    let screen = Screen::start("--by process", &[("NO_COLOR", "1"), ("LC_ALL", "C")]);
+    screen.shows("by process");
+    screen.keys("/");
+    screen.keys("vil");
+    screen.keys("Enter");
+    // The escape sequence did not clear the screen: it is text, and what it began with is a question mark.
+    let text = screen.shows("e?[2Jvil");
+    assert!(text.contains("[1 tree]") && text.is_ascii(), "{text}");
+    screen.keys("w");
+    screen.shows("watching pid:");
+    screen.keys("Escape");
+    screen.shows("only: vil");
+    screen.keys("q");
+    screen.shows("status 0");
+}
+
+#[test]
+fn a_terminal_that_cannot_move_its_cursor_is_told_what_there_is_instead() {
+    let screen = Screen::start("", &[("TERM", "dumb")]);
+    screen.shows("TERM is dumb");
+    screen.shows("status 2");
 }

@@ -7,6 +7,7 @@
 pub mod demo;
 pub mod html;
 pub mod lab;
+pub mod ps;
 pub mod run;
 pub mod svg;
 pub mod table;

@@ -1,7 +1,5 @@
 //! `evenkeel ps`: who uses the CPU, one shot.
 
-mod fields;
-mod tables;
 mod text;
 mod waits;
 
@@ -10,9 +8,10 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_agent::Scope;
-use evenkeel_base::Observation;
+use evenkeel_base::{Observation, TaskView};
 use evenkeel_observe::capture::replay;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
+use evenkeel_report::ps::{self, View, WaitsByContainer};
 
 use super::{Failure, Format, Global, Outcome, show};
 
@@ -61,15 +60,6 @@ pub enum By {
     Cpu,
 }
 
-impl By {
-    /// The next grouping, in a circle.
-    pub fn next(self) -> Self {
-        let all = Self::value_variants();
-        let at = all.iter().position(|by| *by == self).unwrap_or(0);
-        all[(at + 1) % all.len()]
-    }
-}
-
 /// Shortest interval that shows anything: `/proc/stat` counts in 10 ms.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// How long runtimes may take to answer before names are left out.
@@ -93,21 +83,31 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let lengths = global.root.is_none()
         && (matches!(args.by, By::Container | By::Pod) || global.output == Format::Json);
     let (observation, observer, waits) = observe(global, args.interval, lengths)?;
-    let mut view = fields::View::new(&observation, &observer, scope.as_ref());
+    let meant = scope.map(|scope| {
+        let observation = &observation;
+        move |task: &TaskView| scope.has(task, observation)
+    });
+    let meant = meant.as_ref().map(|meant| meant as &dyn Fn(&TaskView) -> bool);
+    let mut view = View::new(&observation, |task| observer.unit(task).map(str::to_owned), meant);
     view.waits = waits;
     match global.output {
         Format::Json => outln!("{:#}", view.document())?,
-        Format::Csv => out!("{}", view.csv(args.by))?,
+        Format::Csv => out!("{}", csv(&view, args.by))?,
         Format::Text => out!("{}", text::render(&view, &args))?,
         Format::Svg => return Err(show::no_such_output(Format::Svg, "ps")),
     }
     Ok(0)
 }
 
-/// What an observation looks like as text, all of its lines.
-pub fn frame(observation: &Observation, observer: &Observer, by: By, all: bool) -> String {
-    let args = Args { by, interval: Duration::ZERO, all, scope: Vec::new(), lines: Some(usize::MAX) };
-    text::render(&fields::View::new(observation, observer, None), &args)
+fn csv(view: &View<'_>, by: By) -> String {
+    match by {
+        By::Task => ps::task_table().csv(&view.tasks),
+        By::Process => ps::process_table().csv(&view.processes),
+        By::Container => ps::container_table().csv(&view.containers()),
+        By::Pod => ps::pod_table().csv(&view.pods()),
+        By::Vm => ps::vm_table().csv(&view.vms()),
+        By::Cpu => view.cpu_table().csv(&view.observation.host.per_cpu),
+    }
 }
 
 /// Two samples an interval apart, of this host or from a tree.
@@ -115,7 +115,7 @@ fn observe(
     global: &Global,
     interval: Duration,
     lengths: bool,
-) -> Result<(Observation, Observer, waits::ByContainer), Failure> {
+) -> Result<(Observation, Observer, WaitsByContainer), Failure> {
     let root = show::root(global)?;
     let observing = || -> Result<_, evenkeel_observe::ObserveError> {
         let mut watching = None;

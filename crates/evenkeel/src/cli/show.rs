@@ -36,13 +36,3 @@ pub fn width() -> Option<u16> {
     let terminal = std::io::stdout().is_terminal();
     if terminal { evenkeel_report::table::width(true) } else { Some(100) }
 }
-
-/// Text cut to a number of characters, with an ellipsis.
-pub fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
-    short.push('…');
-    short
-}

@@ -1,6 +1,7 @@
 //! `evenkeel status`.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use evenkeel_actuate::{FileMedium, Holder};
@@ -62,6 +63,23 @@ impl State {
 #[derive(Debug)]
 struct Agent(Option<Holder>);
 
+fn read(state_dir: &Path) -> anyhow::Result<(Option<StoredRun>, Option<Agent>, State)> {
+    let agent = FileMedium::holder(state_dir)
+        .context("cannot tell whether an agent is running (run as root)")?
+        .map(Agent);
+    let store = Store::open_read_only(&state_dir.join(evenkeel_store::FILE_NAME))?;
+    let last = store.map_or(Ok(None), |store| store.last_run())?;
+    let state = State::of(last.as_ref(), agent.as_ref());
+    Ok((last, agent, state))
+}
+
+/// What `top` shows of it: in a sentence, and the record while its agent is at work.
+pub(super) fn at_work(state_dir: &Path) -> anyhow::Result<(String, Option<RunRecord>)> {
+    let (last, agent, state) = read(state_dir)?;
+    let headline = headline(state_dir, last.as_ref(), agent.as_ref(), state);
+    Ok((headline, last.filter(|_| state == State::Running).map(|run| run.record)))
+}
+
 pub fn run(global: &Global, _args: Args) -> Outcome {
     if global.output == Format::Svg {
         return Err(Failure::Usage(anyhow!("--output svg is for `topology`; use text, json or csv")));
@@ -69,23 +87,19 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("a captured tree has no status; name a --state-dir instead")));
     }
-    let agent = FileMedium::holder(&global.state_dir)
-        .context("cannot tell whether an agent is running (run as root)")
-        .map_err(Failure::Cannot)?
-        .map(Agent);
-    let path = global.state_dir.join(evenkeel_store::FILE_NAME);
-    let last = Store::open_read_only(&path)
-        .and_then(|store| store.map_or(Ok(None), |store| store.last_run()))
-        .map_err(anyhow::Error::from)
-        .map_err(Failure::Cannot)?;
-    let state = State::of(last.as_ref(), agent.as_ref());
+    let (last, agent, state) = read(&global.state_dir).map_err(Failure::Cannot)?;
     let out = match global.output {
         Format::Json => json(last.as_ref(), agent.as_ref(), state).map_err(Failure::Cannot)?,
         Format::Csv => {
             let changes = last.as_ref().map(|run| run.record.changes.as_slice()).unwrap_or_default();
             run::change_table(true).csv(changes)
         }
-        Format::Text | Format::Svg => text(global, last.as_ref(), agent.as_ref(), state),
+        Format::Text | Format::Svg => {
+            let headline = headline(&global.state_dir, last.as_ref(), agent.as_ref(), state);
+            let width = table::width(std::io::stdout().is_terminal());
+            let record = last.map(|run| format!("\n{}", run::text(&run.record, width)));
+            headline + record.as_deref().unwrap_or_default()
+        }
     };
     out!("{out}")?;
     Ok(0)
@@ -108,7 +122,8 @@ fn json(last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> anyhow
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn text(global: &Global, last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> String {
+/// Who is at work, and the last run, in a line each.
+fn headline(state_dir: &Path, last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> String {
     let agent = match agent {
         None => "No agent is running.".to_owned(),
         Some(Agent(None)) => "An agent is running (its pid is not known).".to_owned(),
@@ -119,7 +134,7 @@ fn text(global: &Global, last: Option<&StoredRun>, agent: Option<&Agent>, state:
         ),
     };
     let Some(last) = last else {
-        return format!("{agent}\nNothing recorded in {}.\n", global.state_dir.display());
+        return format!("{agent}\nNothing recorded in {}.\n", state_dir.display());
     };
     let started = time::short(last.record.started_ns);
     let headline = match state {
@@ -136,6 +151,5 @@ fn text(global: &Global, last: Option<&StoredRun>, agent: Option<&Agent>, state:
             last.id.0
         ),
     };
-    let width = table::width(std::io::stdout().is_terminal());
-    format!("{agent}\n{headline}\n\n{}", run::text(&last.record, width))
+    format!("{agent}\n{headline}\n")
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use evenkeel_agent::Scope;
+use evenkeel_base::{Observation, Sample};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, Seen, Watch, WatchOptions};
 use evenkeel_linux::Root;
@@ -80,53 +81,25 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if args.duration < MIN_TIME {
         return Err(Failure::Usage(anyhow!("--for {:?}: at least 100ms", args.duration)));
     }
-    let text = args.target.clone().unwrap_or_else(|| "all".to_owned());
+    let text = args.target.as_deref().unwrap_or("all");
     if text.starts_with('!') {
         return Err(Failure::Usage(anyhow!("{text:?} leaves out; name what to look at")));
     }
-    let scope = Scope::parse(&[&text]).map_err(|error| Failure::Usage(error.into()))?;
-    let all = scope.is_all();
-    let root = Root::host();
-    // Held while the observer and the programs here are loaded: the kernel's types are read once.
-    let types = (args.source != Source::Proc).then(evenkeel_bpf::load::kernel_types);
-    let mut observer = Observer::new(&root, ObserverOptions::default()).map_err(anyhow::Error::from)?;
-    let named = all || text.starts_with("container:") || text.starts_with("pod:");
-    if named {
-        observer.wait_for_runtimes(RUNTIMES_WAIT);
-    }
-    // Only now: what started while the runtimes were asked is in it, too.
-    let start_up = observer.sample().map_err(anyhow::Error::from)?;
-    let patience = if named { RUNTIMES_WAIT } else { Duration::ZERO };
-    let observation =
-        observer.observe_named(&start_up, &start_up, &Detail::None, patience).map_err(anyhow::Error::from)?;
-    let aim = if all { Aim::all() } else { Aim::find(&root, &observer, &observation, &scope, &text)? };
-
-    if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
-        say!("watching {text} for {} ...", humantime::format_duration(args.duration));
-    }
-    let stop = evenkeel_workload::load::stop_flag_on_signals();
-    let probe = start(&args, &aim)?;
-    drop(types);
-    let before = observer.sample().map_err(anyhow::Error::from)?;
-    let (seen, gone) = watch(probe, &args, &aim, &scope, &mut observer, stop)?;
-    let after = observer.sample().map_err(anyhow::Error::from)?;
-    let observation =
-        observer.observe_named(&before, &after, &Detail::None, RUNTIMES_WAIT).map_err(anyhow::Error::from)?;
-    let end = document::Window {
-        root: &root,
-        observer: &observer,
-        before: &before,
-        after: &after,
-        observation: &observation,
+    let begins = || {
+        if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
+            say!("watching {text} for {} ...", humantime::format_duration(args.duration));
+        }
+        evenkeel_workload::load::stop_flag_on_signals()
     };
-
-    let (out, page) = if all {
-        let Some(seen) = seen else {
+    let looked = look(text, args.source, args.duration, begins)?;
+    looked.note.iter().for_each(|note| say!("evenkeel: {note}"));
+    let (out, page) = if looked.all {
+        let Some(seen) = &looked.seen else {
             return Err(Failure::Cannot(anyhow!(
                 "who took whose time is known from BPF only; leave out --source proc"
             )));
         };
-        let document = host::document(&end, &seen);
+        let document = host::document(&looked.window(), seen);
         let out = match global.output {
             Format::Text => why::host_text(&document, table::width(std::io::stdout().is_terminal())),
             Format::Json => pretty(&document)?,
@@ -135,7 +108,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         };
         (out, why::host_page(&document))
     } else {
-        let document = document::document(&end, &aim, &text, seen.as_ref(), gone);
+        let document = looked.document(text);
         let out = match global.output {
             Format::Text => why::target_text(&document, table::width(std::io::stdout().is_terminal())),
             Format::Json => pretty(&document)?,
@@ -151,22 +124,102 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     Ok(0)
 }
 
+/// What was seen over a time.
+struct Looked {
+    root: Root,
+    observer: Observer,
+    before: Sample,
+    after: Sample,
+    observation: Observation,
+    aim: Aim,
+    /// Whether everybody was looked at.
+    all: bool,
+    /// From BPF; `None` where /proc has to do.
+    seen: Option<Seen>,
+    /// The target was gone before the end.
+    gone: bool,
+    /// Why it is not from BPF.
+    note: Option<String>,
+}
+
+impl Looked {
+    fn window(&self) -> document::Window<'_> {
+        document::Window {
+            root: &self.root,
+            observer: &self.observer,
+            before: &self.before,
+            after: &self.after,
+            observation: &self.observation,
+        }
+    }
+
+    fn document(&self, text: &str) -> why::Target {
+        document::document(&self.window(), &self.aim, text, self.seen.as_ref(), self.gone)
+    }
+}
+
+/// A target's time as text of this width; `top` asks for it.
+pub(super) fn text(
+    target: &str,
+    duration: Duration,
+    width: u16,
+    stop: &AtomicBool,
+) -> Result<String, Failure> {
+    let looked = look(target, Source::Auto, duration, || stop)?;
+    let text = why::target_text(&looked.document(target), Some(width));
+    Ok(looked.note.map_or_else(|| text.clone(), |note| format!("{note}\n\n{text}")))
+}
+
+/// Looks for a time; `begins` is called when all is prepared, and gives the flag that ends it early.
+fn look<'a>(
+    text: &str,
+    source: Source,
+    duration: Duration,
+    begins: impl FnOnce() -> &'a AtomicBool,
+) -> Result<Looked, Failure> {
+    let scope = Scope::parse(&[text]).map_err(|error| Failure::Usage(error.into()))?;
+    let all = scope.is_all();
+    let root = Root::host();
+    // Held while the observer and the programs here are loaded: the kernel's types are read once.
+    let types = (source != Source::Proc).then(evenkeel_bpf::load::kernel_types);
+    let mut observer = Observer::new(&root, ObserverOptions::default()).map_err(anyhow::Error::from)?;
+    let named = all || text.starts_with("container:") || text.starts_with("pod:");
+    if named {
+        observer.wait_for_runtimes(RUNTIMES_WAIT);
+    }
+    // Only now: what started while the runtimes were asked is in it, too.
+    let start_up = observer.sample().map_err(anyhow::Error::from)?;
+    let patience = if named { RUNTIMES_WAIT } else { Duration::ZERO };
+    let observation =
+        observer.observe_named(&start_up, &start_up, &Detail::None, patience).map_err(anyhow::Error::from)?;
+    let aim = if all { Aim::all() } else { Aim::find(&root, &observer, &observation, &scope, text)? };
+
+    let stop = begins();
+    let (probe, note) = start(source, &aim)?;
+    drop(types);
+    let before = observer.sample().map_err(anyhow::Error::from)?;
+    let (seen, gone) = watch(probe, duration, &aim, &scope, &mut observer, stop)?;
+    let after = observer.sample().map_err(anyhow::Error::from)?;
+    let observation =
+        observer.observe_named(&before, &after, &Detail::None, RUNTIMES_WAIT).map_err(anyhow::Error::from)?;
+    Ok(Looked { root, observer, before, after, observation, aim, all, seen, gone, note })
+}
+
 fn pretty(document: &impl serde::Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(document).context("cannot write JSON")? + "\n")
 }
 
-/// The programs at work; `None` where they cannot be and /proc will do.
-fn start(args: &Args, aim: &Aim) -> Result<Option<Probe>, Failure> {
-    if args.source == Source::Proc {
-        return Ok(None);
+/// The programs at work, or why they cannot be where /proc will do.
+fn start(source: Source, aim: &Aim) -> Result<(Option<Probe>, Option<String>), Failure> {
+    if source == Source::Proc {
+        return Ok((None, None));
     }
     let started = evenkeel_bpf::load::kernel_types()
         .and_then(|types| Probe::start(&types, &aim.watch, &WatchOptions::default()));
     match started {
-        Ok(probe) => Ok(Some(probe)),
-        Err(error) if args.source == Source::Auto && aim.watch != Watch::All => {
-            say!("evenkeel: from /proc, without lengths of waits and culprits: {error}");
-            Ok(None)
+        Ok(probe) => Ok((Some(probe), None)),
+        Err(error) if source == Source::Auto && aim.watch != Watch::All => {
+            Ok((None, Some(format!("from /proc, without lengths of waits and culprits: {error}"))))
         }
         Err(error) => Err(Failure::Cannot(
             anyhow::Error::from(error).context("BPF programs are needed, and cannot be loaded"),
@@ -178,13 +231,13 @@ fn start(args: &Args, aim: &Aim) -> Result<Option<Probe>, Failure> {
 /// was gone.
 fn watch(
     mut probe: Option<Probe>,
-    args: &Args,
+    duration: Duration,
     aim: &Aim,
     scope: &Scope,
     observer: &mut Observer,
     stop: &AtomicBool,
 ) -> Result<(Option<Seen>, bool), Failure> {
-    let until = Instant::now() + args.duration;
+    let until = Instant::now() + duration;
     let mut known = aim.processes();
     let mut refreshed = Instant::now();
     let mut gone = false;

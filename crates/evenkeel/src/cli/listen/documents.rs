@@ -121,7 +121,7 @@ fn short(value: f32) -> f64 {
 
 /// A name of a length that a page can hold.
 fn name(name: &str) -> String {
-    crate::cli::show::cut(name, NAME)
+    evenkeel_base::cut(name, NAME)
 }
 
 fn used(used: &Use) -> Value {

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_base::{ContainerView, GroupView, TaskView};
+use evenkeel_base::{ContainerView, GroupView, TaskView, cut};
+use evenkeel_report::ps::{Row, Sum, View, class, limits};
 use evenkeel_report::table::printable;
 use evenkeel_report::{Field, Table, Value};
 
-use super::fields::{Row, Sum, View};
 use super::{Args, By};
 use crate::cli::show;
 
@@ -75,7 +75,7 @@ fn flat(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
         fields.push(Field::new("tid", "TID", |row: &&Row| Value::Integer(row.task.id.tid.into())).right());
     }
     fields.extend([
-        Field::text("name", "NAME", |row: &&Row| show::cut(&row.task.comm, 16)),
+        Field::text("name", "NAME", |row: &&Row| cut(&row.task.comm, 16)),
         Field::new("core", "CORE", |row: &&Row| core(&row.task)).right(),
         Field::number("cpu_pct", "CPU %", 1, |row: &&Row| Some(row.task.cpu_pct)),
         Field::number("wait_pct", "WAIT %", 1, |row: &&Row| row.task.wait_pct),
@@ -86,44 +86,15 @@ fn flat(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             row.task.sched.map_or(Value::Unknown, |s| Value::Text(class(&s)))
         }),
         Field::new("owner", "WHOSE", |row: &&Row| match row.owner() {
-            Value::Text(owner) => Value::Text(show::cut(&owner, 26)),
+            Value::Text(owner) => Value::Text(cut(&owner, 26)),
             other => other,
         }),
     ]);
     (Table::new(fields).text(shown, show::width()), shown.len(), rows.len())
 }
 
-/// `other`, `other 5`, `batch 0 100ms`: class, nice where it is not 0, own slice.
-fn class(sched: &evenkeel_base::SchedAttr) -> String {
-    let mut text = sched.policy.to_string();
-    if sched.policy.is_realtime() {
-        let _ = write!(text, " {}", sched.rt_priority);
-    } else if sched.nice.get() != 0 {
-        let _ = write!(text, " {}", sched.nice);
-    }
-    if let Some(ns) = sched.slice_ns {
-        let _ = write!(text, " {}ms", ns as f64 / 1e6);
-    }
-    text
-}
-
 fn core(task: &TaskView) -> Value {
     task.cpu.map_or(Value::Unknown, |cpu| Value::Integer(cpu.into()))
-}
-
-fn limits(group: Option<&GroupView>) -> String {
-    let Some(group) = group else { return String::new() };
-    let mut parts = Vec::new();
-    if let Some(weight) = group.raw_weight {
-        parts.push(format!("{} {weight}", if group.v2 { "weight" } else { "shares" }));
-    }
-    if let Some(pct) = group.quota.and_then(|quota| quota.pct()) {
-        parts.push(format!("quota {pct:.0} %"));
-    }
-    if let Some(cpus) = &group.cpuset {
-        parts.push(format!("cpus {cpus}"));
-    }
-    parts.join(", ")
 }
 
 fn throttled(group: Option<&GroupView>) -> Value {
@@ -163,7 +134,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
     let container = |lines: &mut Vec<Line>, sum: &Sum<'_, ContainerView>, depth: usize| {
         lines.push(Line {
             depth,
-            name: format!("{} ({})", show::cut(&sum.name, 32), sum.what.runtime),
+            name: format!("{} ({})", cut(&sum.name, 32), sum.what.runtime),
             core: Value::Text(String::new()),
             cpu_pct: sum.cpu_pct,
             wait_pct: sum.wait_pct,
@@ -292,7 +263,7 @@ fn by_cpu(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) 
 fn cpu_tasks() -> Table<Row> {
     Table::new(vec![
         Field::new("tid", "TID", |row: &Row| Value::Integer(row.task.id.tid.into())).right(),
-        Field::text("name", "NAME", |row: &Row| show::cut(&row.task.comm, 16)),
+        Field::text("name", "NAME", |row: &Row| cut(&row.task.comm, 16)),
         Field::number("cpu_pct", "CPU %", 1, |row: &Row| Some(row.task.cpu_pct)),
         Field::number("wait_pct", "WAIT %", 1, |row: &Row| row.task.wait_pct),
         Field::new("may run on", "MAY RUN ON", |row: &Row| {

@@ -6,12 +6,9 @@ use evenkeel_base::Observation;
 use evenkeel_bpf::why::{Histogram, Probe, Seen, Watch, WatchOptions};
 use evenkeel_linux::Root;
 use evenkeel_observe::Observer;
-use evenkeel_report::why::Waits;
+use evenkeel_report::ps::WaitsByContainer;
 
 use crate::cli::why::{Names, waits};
-
-/// Waits by index of the container in the observation; `None` where they are not known.
-pub type ByContainer = Option<BTreeMap<u32, Waits>>;
 
 /// The programs at work, then what they have seen; nothing where they cannot be.
 pub enum Watching {
@@ -49,7 +46,12 @@ impl Watching {
     }
 
     /// What containers have waited.
-    pub fn by_container(self, root: &Root, observer: &Observer, observation: &Observation) -> ByContainer {
+    pub fn by_container(
+        self,
+        root: &Root,
+        observer: &Observer,
+        observation: &Observation,
+    ) -> WaitsByContainer {
         let Self::Over(seen) = self else { return None };
         let cpu = observer.hierarchies().and_then(|found| found.cpu.as_ref());
         let names = Names::read(root, cpu, observation);

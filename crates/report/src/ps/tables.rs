@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use evenkeel_base::{ContainerView, ExitedView, GroupView, Observation, PodView, VmView};
-use evenkeel_report::{Field, Table, Value};
 use serde_json::json;
 
-use super::fields::{Row, Sum};
+use super::{Row, Sum};
+use crate::{Field, Table, Value};
 
 fn core(row: &Row) -> Value {
     row.task.cpu.map_or(Value::Unknown, |cpu| Value::Integer(cpu.into()))
@@ -130,6 +130,7 @@ fn quota(group: Option<&GroupView>) -> Value {
     }
 }
 
+/// Containers.
 pub fn container_table<'a>() -> Table<Sum<'a, ContainerView>> {
     sum_table!(
         ContainerView,
@@ -158,6 +159,7 @@ pub fn container_table<'a>() -> Table<Sum<'a, ContainerView>> {
     )
 }
 
+/// Pods.
 pub fn pod_table<'a>() -> Table<Sum<'a, PodView>> {
     sum_table!(
         PodView,
@@ -171,6 +173,7 @@ pub fn pod_table<'a>() -> Table<Sum<'a, PodView>> {
     )
 }
 
+/// Virtual machines.
 pub fn vm_table<'a>() -> Table<Sum<'a, VmView>> {
     sum_table!(
         VmView,

@@ -1,20 +1,26 @@
-//! What each line of `ps` holds.
+//! Who used the CPU: tasks and processes with their owners at hand, and the sums of containers, pods and machines; what
+//! `ps` prints and `top` shows.
+
+mod tables;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
-use evenkeel_agent::Scope;
 use evenkeel_base::observation::CpuView;
-use evenkeel_base::{ContainerView, ExitedView, GroupView, Observation, PodView, TaskView, VmView};
-use evenkeel_observe::Observer;
-use evenkeel_report::why::Waits;
-use evenkeel_report::{Field, Table, Value};
+use evenkeel_base::{
+    ContainerView, ExitedView, GroupView, Observation, PodView, SchedAttr, TaskId, TaskView, VmView,
+};
 use serde_json::{Value as Json, json};
 
-use super::By;
-use super::tables::{container_table, exited_table, pod_table, process_table, task_table, vm_table};
+use crate::why::Waits;
+use crate::{Field, Table, Value};
+pub use tables::{container_table, exited_table, pod_table, process_table, task_table, vm_table};
+
+/// Lengths of waits by index of the container in the observation; `None` where they are not known.
+pub type WaitsByContainer = Option<BTreeMap<u32, Waits>>;
 
 /// A thread, or a process with its threads added up, with its owners at hand.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Row {
     /// The thread; of a process its first thread with the sums.
     pub task: TaskView,
@@ -23,37 +29,54 @@ pub struct Row {
     /// Time its group was throttled, as far as it can be told of the task: 0 where no group above has a quota, the
     /// group's where it is the only one that ran or waited there.
     pub throttled_pct: Option<f64>,
+    /// Path of its cgroup below the cpu controller's mount.
     pub cgroup: Option<String>,
+    /// Name of its container.
     pub container: Option<String>,
+    /// Namespace and name of its pod.
     pub pod: Option<String>,
+    /// Name of its virtual machine.
     pub vm: Option<String>,
+    /// systemd's unit.
     pub unit: Option<String>,
     /// Whether ownership is known at all: the task's cgroup could be read.
     pub placed: bool,
 }
 
 /// Sums of a container, pod or machine.
+#[derive(Debug)]
 pub struct Sum<'a, T> {
     /// Its index in the observation.
     pub at: u32,
+    /// The container, pod or machine.
     pub what: &'a T,
+    /// What it is called; a pod with its namespace.
     pub name: String,
+    /// A container's pod.
     pub pod: Option<String>,
+    /// Its cgroup, where that is known.
     pub group: Option<&'a GroupView>,
+    /// CPU used, percent of one CPU.
     pub cpu_pct: f64,
+    /// Time its tasks were runnable but did not run, percent of the interval.
     pub wait_pct: Option<f64>,
+    /// Threads.
     pub tasks: usize,
     /// Lengths of its waits; containers only, `None` where they are not known.
     pub waits: Option<Waits>,
 }
 
-/// The observation with what documents and text both need.
+/// The observation with what documents, text and screens all need.
+#[derive(Debug)]
 pub struct View<'a> {
+    /// What was observed.
     pub observation: &'a Observation,
+    /// Threads, busiest first.
     pub tasks: Vec<Row>,
+    /// Processes, busiest first.
     pub processes: Vec<Row>,
     /// Lengths of containers' waits, where they were looked at.
-    pub waits: super::waits::ByContainer,
+    pub waits: WaitsByContainer,
     /// Whether only the tasks of a scope are looked at.
     scoped: bool,
 }
@@ -66,15 +89,20 @@ struct Ended {
 }
 
 impl<'a> View<'a> {
-    /// With a scope its tasks alone, and the containers, pods and machines that have any of them.
-    pub fn new(observation: &'a Observation, observer: &Observer, scope: Option<&Scope>) -> Self {
+    /// With `only` these tasks alone, and the containers, pods and machines that have any of them. `unit` says which of
+    /// systemd's units a task is in.
+    pub fn new(
+        observation: &'a Observation,
+        unit: impl Fn(TaskId) -> Option<String>,
+        only: Option<&dyn Fn(&TaskView) -> bool>,
+    ) -> Self {
         let active = active_by_group(observation);
-        let meant = |task: &&TaskView| scope.is_none_or(|scope| scope.has(task, observation));
+        let meant = |task: &&TaskView| only.is_none_or(|only| only(task));
         let mut tasks: Vec<Row> = observation
             .tasks
             .iter()
             .filter(meant)
-            .map(|task| row(observation, observer, &active, task))
+            .map(|task| row(observation, unit(task.id), &active, task))
             .collect();
         let mut processes: BTreeMap<u32, Row> = BTreeMap::new();
         for task in &tasks {
@@ -88,7 +116,7 @@ impl<'a> View<'a> {
         let mut processes: Vec<Row> = processes.into_values().collect();
         sort(&mut tasks);
         sort(&mut processes);
-        Self { observation, tasks, processes, waits: None, scoped: scope.is_some() }
+        Self { observation, tasks, processes, waits: None, scoped: only.is_some() }
     }
 
     /// Whether a container, pod or machine is to be shown.
@@ -96,6 +124,7 @@ impl<'a> View<'a> {
         !self.scoped || self.tasks.iter().any(|row| of(&row.task))
     }
 
+    /// Containers, in the observation's order.
     pub fn containers(&self) -> Vec<Sum<'a, ContainerView>> {
         let all = self.observation.containers.iter().enumerate();
         let all = all.filter(|(at, _)| self.has(|task| task.container == Some(*at as u32)));
@@ -111,6 +140,7 @@ impl<'a> View<'a> {
         .collect()
     }
 
+    /// Pods, in the observation's order.
     pub fn pods(&self) -> Vec<Sum<'a, PodView>> {
         let all = self.observation.pods.iter().enumerate();
         let all = all.filter(|(at, _)| self.has(|task| task.pod == Some(*at as u32)));
@@ -124,6 +154,7 @@ impl<'a> View<'a> {
         .collect()
     }
 
+    /// Virtual machines, in the observation's order.
     pub fn vms(&self) -> Vec<Sum<'a, VmView>> {
         let all = self.observation.vms.iter().enumerate();
         let all = all.filter(|(at, _)| self.has(|task| task.vm == Some(*at as u32)));
@@ -183,6 +214,7 @@ impl<'a> View<'a> {
         (self.observation.host.busy_pct - seen).max(0.0)
     }
 
+    /// The document `evenkeel.ps/v1`.
     pub fn document(&self) -> Json {
         let o = self.observation;
         let containers = self.containers();
@@ -207,18 +239,8 @@ impl<'a> View<'a> {
         })
     }
 
-    pub fn csv(&self, by: By) -> String {
-        match by {
-            By::Task => task_table().csv(&self.tasks),
-            By::Process => process_table().csv(&self.processes),
-            By::Container => container_table().csv(&self.containers()),
-            By::Pod => pod_table().csv(&self.pods()),
-            By::Vm => vm_table().csv(&self.vms()),
-            By::Cpu => self.cpu_table().csv(&self.observation.host.per_cpu),
-        }
-    }
-
-    fn cpu_table(&self) -> Table<CpuView> {
+    /// CPUs, with the number of tasks that ran or waited there.
+    pub fn cpu_table(&self) -> Table<CpuView> {
         let on: BTreeMap<u32, usize> =
             self.observation.host.per_cpu.iter().map(|cpu| (cpu.cpu, self.on_cpu(cpu.cpu).len())).collect();
         Table::new(vec![
@@ -251,9 +273,40 @@ impl Row {
         }
     }
 
-    pub fn owned(&self, name: &Option<String>) -> Value {
+    /// The name of an owner; unknown where it is not known whose the task is.
+    fn owned(&self, name: &Option<String>) -> Value {
         if self.placed { name.clone().into() } else { Value::Unknown }
     }
+}
+
+/// `other`, `other 5`, `batch 0 100ms`: class, nice where it is not 0, own slice.
+pub fn class(sched: &SchedAttr) -> String {
+    let mut text = sched.policy.to_string();
+    if sched.policy.is_realtime() {
+        let _ = write!(text, " {}", sched.rt_priority);
+    } else if sched.nice.get() != 0 {
+        let _ = write!(text, " {}", sched.nice);
+    }
+    if let Some(ns) = sched.slice_ns {
+        let _ = write!(text, " {}ms", ns as f64 / 1e6);
+    }
+    text
+}
+
+/// Weight, quota and CPUs of a cgroup, in words; empty where nothing is known.
+pub fn limits(group: Option<&GroupView>) -> String {
+    let Some(group) = group else { return String::new() };
+    let mut parts = Vec::new();
+    if let Some(weight) = group.raw_weight {
+        parts.push(format!("{} {weight}", if group.v2 { "weight" } else { "shares" }));
+    }
+    if let Some(pct) = group.quota.and_then(|quota| quota.pct()) {
+        parts.push(format!("quota {pct:.0} %"));
+    }
+    if let Some(cpus) = &group.cpuset {
+        parts.push(format!("cpus {cpus}"));
+    }
+    parts.join(", ")
 }
 
 fn pod_name(pod: &PodView) -> String {
@@ -276,7 +329,7 @@ fn active_by_group(observation: &Observation) -> BTreeMap<u32, usize> {
 
 fn row(
     observation: &Observation,
-    observer: &Observer,
+    unit: Option<String>,
     active: &BTreeMap<u32, usize>,
     task: &TaskView,
 ) -> Row {
@@ -287,7 +340,7 @@ fn row(
         container: task.container.map(|at| observation.containers[at as usize].name.clone()),
         pod: task.pod.map(|at| pod_name(&observation.pods[at as usize])),
         vm: task.vm.map(|at| observation.vms[at as usize].name.clone()),
-        unit: observer.unit(task.id).map(str::to_owned),
+        unit,
         placed: group.is_some(),
         threads: 1,
         task: task.clone(),

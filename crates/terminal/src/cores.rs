@@ -1,0 +1,106 @@
+//! The core map: each CPU with its place, what it does, and who waits for it.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::Observation;
+
+use crate::census::{Census, Key};
+
+/// A CPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Core {
+    /// Its number.
+    pub cpu: u32,
+    /// Left out of the scheduler's load balancing.
+    pub isolated: bool,
+    /// NUMA node.
+    pub node: Option<u32>,
+    /// Physical package.
+    pub socket: Option<u32>,
+    /// Core in its package; hardware threads of one core share it.
+    pub core: Option<u32>,
+    /// Busy, percent.
+    pub busy: f64,
+    /// Stolen by the hypervisor, percent.
+    pub steal: Option<f64>,
+    /// Interrupts, percent.
+    pub irq: Option<f64>,
+    /// Tasks that waited, on average: the time that those who were on it last waited, throttling included, divided by the
+    /// interval. `None` where waits are not known.
+    pub queue: Option<f64>,
+    /// Who ran there most.
+    pub most: Option<String>,
+}
+
+impl Core {
+    /// Its number, starred where it is isolated.
+    pub fn name(&self) -> String {
+        format!("{}{}", self.cpu, if self.isolated { "*" } else { "" })
+    }
+
+    /// Where it is, in words.
+    pub fn place(&self) -> String {
+        let part = |name: &str, number: Option<u32>| number.map(|number| format!("{name} {number}"));
+        let parts = [part("node", self.node), part("socket", self.socket), part("core", self.core)];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// CPUs in the order of nodes, sockets, cores.
+pub fn cores(observation: &Observation, census: &Census) -> Vec<Core> {
+    let mut most: BTreeMap<u32, (f64, &str)> = BTreeMap::new();
+    for item in census.items.iter().filter(|item| matches!(item.key, Key::Task(_))) {
+        let Some(cpu) = item.core else { continue };
+        let best = most.entry(cpu).or_insert((0.0, ""));
+        if item.numbers.cpu > best.0 {
+            *best = (item.numbers.cpu, &item.name);
+        }
+    }
+    let core = |view: &evenkeel_base::observation::CpuView| {
+        let place = observation.topology.cpu(view.cpu);
+        Core {
+            cpu: view.cpu,
+            isolated: place.is_some_and(|place| place.isolated),
+            node: place.and_then(|place| place.node),
+            socket: place.and_then(|place| place.socket),
+            core: place.and_then(|place| place.core),
+            busy: view.busy_pct,
+            steal: view.steal_pct,
+            irq: view.irq_pct,
+            queue: census.get(&Key::Cpu(view.cpu)).and_then(|item| item.numbers.wait).map(|pct| pct / 100.0),
+            most: most.get(&view.cpu).filter(|(pct, _)| *pct > 0.0).map(|(_, name)| (*name).to_owned()),
+        }
+    };
+    let mut cores: Vec<Core> = observation.host.per_cpu.iter().map(core).collect();
+    // What is not known where it is comes last.
+    cores.sort_by_key(|core| (core.node.is_none(), core.node, core.socket, core.core, core.cpu));
+    cores
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::look;
+
+    #[test]
+    fn isolated_cpus_are_starred_and_queues_are_means() {
+        let look = look();
+        let census = Census::new(&look.observation);
+        let cores = cores(&look.observation, &census);
+        let names: Vec<String> = cores.iter().map(Core::name).collect();
+        assert_eq!(names, ["0", "1*"]);
+        // 101 waited 80 % on CPU 0, cron 2 %.
+        assert!(cores[0].queue.is_some_and(|queue| (queue - 0.82).abs() < 1e-9), "{:?}", cores[0].queue);
+        assert_eq!(cores[0].most.as_deref(), Some("101 worker"));
+        assert_eq!((cores[0].steal, cores[0].irq), (Some(1.5), Some(2.5)));
+        assert!(cores[0].place().starts_with("node 0"), "{}", cores[0].place());
+    }
+
+    #[test]
+    fn a_queue_is_unknown_where_waits_are() {
+        let mut look = look();
+        look.observation.tasks.iter_mut().for_each(|task| task.wait_pct = None);
+        let census = Census::new(&look.observation);
+        assert_eq!(cores(&look.observation, &census)[0].queue, None);
+    }
+}

@@ -1,0 +1,153 @@
+//! What the screens need from outside: looks at the host, `why`, what a loop at work says, the history.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use evenkeel_base::Observation;
+use evenkeel_base::run::RunRecord;
+use evenkeel_store::{FILE_NAME, Store, StoreError, moments};
+
+use crate::past::{POINTS, Recorded};
+
+/// What only the whole program can do.
+pub trait Host: Send + Sync + 'static {
+    /// Where a target's time went, as text of this width: looks for `duration` or until `stop`.
+    ///
+    /// # Errors
+    /// Why it cannot be told, in words.
+    fn why(&self, target: &str, duration: Duration, width: u16, stop: &AtomicBool) -> Result<String, String>;
+
+    /// Whether a loop is at work on this host, and what it does.
+    ///
+    /// # Errors
+    /// Why it cannot be told, in words.
+    fn running(&self) -> Result<Running, String>;
+}
+
+/// The loop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Running {
+    /// Who is at work since when, in lines.
+    pub headline: String,
+    /// What it did so far; `None` where none is at work.
+    pub record: Option<RunRecord>,
+}
+
+/// The host over one interval.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// What was observed.
+    pub observation: Observation,
+    /// CPU that looking took, percent of one CPU.
+    pub own_pct: Option<f64>,
+}
+
+/// What is to be done outside.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Errand {
+    /// End.
+    Quit,
+    /// Look this often from now on.
+    Interval(Duration),
+    /// Stop looking, or go on.
+    Pause(bool),
+    /// Ask why: a number for the answer, the target.
+    Why(u64, String),
+    /// Nobody waits for that answer any more.
+    StopWhy,
+    /// Read what a loop does.
+    ReadRunning,
+    /// Read the history between two instants, nanoseconds since 1970; the second is now where it is `None`.
+    ReadPast {
+        /// Length, nanoseconds.
+        span_ns: u64,
+        /// End.
+        to_ns: Option<u64>,
+    },
+}
+
+/// Reads the history of a time; `None` where there is none.
+///
+/// # Errors
+/// The history cannot be read.
+pub fn read_past(state_dir: &Path, span_ns: u64, to_ns: u64) -> Result<Option<Recorded>, StoreError> {
+    let from_ns = to_ns.saturating_sub(span_ns);
+    let Some(store) = Store::open_read_only(&state_dir.join(FILE_NAME))? else { return Ok(None) };
+    let runs = store.runs()?.into_iter().rev();
+    let runs = runs.filter(|run| run.ended_ns.is_none_or(|ended| ended >= from_ns));
+    let runs: Vec<_> = runs.filter(|run| run.record.started_ns <= to_ns).map(|run| run.id).collect();
+    let limits = moments::Limits {
+        step_s: span_ns as f64 / 1e9 / POINTS as f64,
+        busiest: &moments::owners,
+        lines: 20,
+    };
+    let (moments, damaged) = moments::read(&store, &runs, (from_ns, to_ns), limits)?;
+    let kept_ns = store.usage()?.span_ns;
+    Ok(Some(Recorded { from_ns, to_ns, moments, damaged, kept_ns }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::look;
+    use evenkeel_base::{CpuTimes, Sample, TaskSample};
+    use evenkeel_store::Limits;
+    use evenkeel_store::moments::Kind;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn sample(at: u64, start_ns: u64, tasks: &[evenkeel_base::TaskId]) -> Sample {
+        let cpu = |cpu| CpuTimes {
+            cpu,
+            busy_ns: at * SECOND / 2,
+            idle_ns: at * SECOND / 2,
+            irq_ns: 0,
+            steal_ns: Some(0),
+        };
+        let task = |id| TaskSample {
+            id,
+            cpu: Some(0),
+            ran_ns: at * SECOND / 4,
+            waited_ns: Some(at * SECOND / 10),
+            timeslices: None,
+            voluntary: None,
+            involuntary: None,
+        };
+        Sample {
+            monotonic_ns: at * SECOND,
+            wall_ns: start_ns + at * SECOND,
+            cpus: vec![cpu(0), cpu(1)],
+            tasks: tasks.iter().copied().map(task).collect(),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn what_a_host_recorded_is_read_with_what_a_loop_did() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let start_ns = now.as_nanos() as u64 - 600 * SECOND;
+        assert_eq!(read_past(dir.path(), 3600 * SECOND, start_ns).unwrap(), None);
+        let mut store = Store::open(&dir.path().join(FILE_NAME), Limits::default()).unwrap();
+        let observation = look().observation;
+        store.name_tasks(&observation);
+        let ids: Vec<_> = observation.tasks.iter().map(|task| task.id).collect();
+        let record = RunRecord {
+            scope: vec!["all".into()],
+            started_ns: start_ns + 30 * SECOND,
+            ..RunRecord::default()
+        };
+        store.begin_run(&record).unwrap();
+        (1..120).for_each(|at| store.add_sample(&sample(at, start_ns, &ids)).unwrap());
+        store.flush().unwrap();
+        let past = read_past(dir.path(), 600 * SECOND, start_ns + 600 * SECOND).unwrap().unwrap();
+        assert!(past.moments.iter().any(|moment| moment.kind == Kind::Begins));
+        let rates = past.rates_at(start_ns + 60 * SECOND).unwrap();
+        assert!(rates.cpu_pct.is_some_and(|pct| (pct - 100.0).abs() < 1.0), "{rates:?}");
+        let web = rates.busiest.iter().find(|(name, ..)| name == "web").unwrap();
+        assert!((web.1 - 50.0).abs() < 1.0 && web.2.is_some_and(|wait| (wait - 20.0).abs() < 1.0), "{web:?}");
+        // Five tasks that wait a tenth of the time each.
+        assert!(rates.wait_pct.is_some_and(|pct| (pct - 50.0).abs() < 1.0), "{rates:?}");
+    }
+}
