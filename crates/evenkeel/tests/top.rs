@@ -170,6 +170,29 @@ fn hostile_names_are_shown_and_move_nothing() {
 }
 
 #[test]
+fn it_ends_with_its_terminal() {
+    let state = tempfile::tempdir().unwrap();
+    let screen = Screen::start(&format!("--state-dir {}", state.path().display()), &[]);
+    screen.shows("WAIT%");
+    let mine = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        let here = state.path().as_os_str().as_bytes().to_vec();
+        lines
+            .filter(|line| line.starts_with(BINARY.as_bytes()))
+            .any(|line| line.windows(here.len()).any(|part| part == here))
+    };
+    assert!(mine());
+    // The connection breaks: nobody is left to press q.
+    screen.tmux(&["kill-server"]);
+    let until = Instant::now() + Duration::from_secs(60);
+    while mine() {
+        assert!(Instant::now() < until, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn a_terminal_that_cannot_move_its_cursor_is_told_what_there_is_instead() {
     let screen = Screen::start("", &[("TERM", "dumb")]);
     screen.shows("TERM is dumb");

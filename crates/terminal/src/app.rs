@@ -17,12 +17,12 @@ use crate::model::{Event, Model, Over, WHY_TIME};
 use crate::skin::Skin;
 use crate::tree::Grouping;
 
-/// How long a key that comes at once is waited for; answers of threads are seen this late at most.
+/// How often it is looked whether a signal came or the terminal has another size.
 const TICK: Duration = Duration::from_millis(100);
 /// The first look comes soon: nobody likes an empty screen.
 const FIRST: Duration = Duration::from_millis(300);
-/// Keys taken before the screen is drawn again.
-const KEYS: usize = 200;
+/// What is taken before the screen is drawn again.
+const AT_ONCE: usize = 200;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -80,6 +80,9 @@ pub fn run(options: Options, host: Arc<dyn Host>) -> Result<(), TerminalError> {
     };
     // Puts the terminal back on a panic, too.
     let mut terminal = ratatui::try_init()?;
+    // In a thread of its own: reading a terminal that was closed may never return.
+    let keys = app.events.clone();
+    spawn("keys", move || read_keys(&keys))?;
     let ended = app.show(&mut terminal);
     // A terminal that was closed cannot be put back, and needs not be.
     let _ = ratatui::try_restore();
@@ -127,25 +130,13 @@ impl App {
             // A question that goes on shows how far it is.
             stale = matches!(&self.model.over, Some(Over::Why(why)) if why.answer.is_none());
             let mut patience = TICK;
-            for _ in 0..KEYS {
-                if !event::poll(patience)? {
-                    break;
-                }
+            for _ in 0..AT_ONCE {
+                let Ok(event) = self.answers.recv_timeout(patience) else { break };
                 patience = Duration::ZERO;
-                match event::read()? {
-                    event::Event::Key(key) => {
-                        stale = true;
-                        if self.take(Event::Key(key))? {
-                            return Ok(());
-                        }
-                    }
-                    event::Event::Resize(..) => stale = true,
-                    _ => {}
-                }
-            }
-            while let Ok(answer) = self.answers.try_recv() {
                 stale = true;
-                self.take(answer)?;
+                if self.take(event)? {
+                    return Ok(());
+                }
             }
             self.take(Event::Tick(self.began.elapsed()))?;
         }
@@ -198,6 +189,21 @@ impl App {
     fn stop_asking(&mut self) {
         if let Some(asked) = self.asked.take() {
             asked.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Passes keys on, until the terminal is closed.
+fn read_keys(keys: &Sender<Event>) {
+    loop {
+        let event = match event::read() {
+            Ok(event::Event::Key(key)) => Event::Key(key),
+            Ok(_) => continue,
+            Err(_) => Event::Closed,
+        };
+        let closed = matches!(event, Event::Closed);
+        if keys.send(event).is_err() || closed {
+            return;
         }
     }
 }

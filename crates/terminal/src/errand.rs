@@ -31,7 +31,7 @@ pub struct Running {
     /// Who is at work since when, in lines.
     pub headline: String,
     /// What it did so far; `None` where none is at work.
-    pub record: Option<RunRecord>,
+    pub record: Option<Box<RunRecord>>,
 }
 
 /// The host over one interval.

@@ -43,6 +43,8 @@ pub enum Event {
     Running(Result<Running, String>),
     /// The answer to [`Errand::ReadPast`].
     Past(Result<Option<Recorded>, String>),
+    /// The terminal can no longer be read.
+    Closed,
     /// Time since the start.
     Tick(Duration),
 }
@@ -248,6 +250,7 @@ impl Model {
                     self.past.take(recorded);
                 }
             }
+            Event::Closed => errands.push(Errand::Quit),
             Event::Tick(now) => self.now = now,
         }
         if !moves_nothing {

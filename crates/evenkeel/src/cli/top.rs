@@ -77,6 +77,6 @@ impl Host for Program {
 
     fn running(&self) -> Result<Running, String> {
         let (headline, record) = status::at_work(&self.state_dir).map_err(|error| format!("{error:#}"))?;
-        Ok(Running { headline, record })
+        Ok(Running { headline, record: record.map(Box::new) })
     }
 }

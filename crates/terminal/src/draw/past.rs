@@ -140,14 +140,18 @@ fn details(recorded: &Recorded, cursor: u64, width: usize) -> Vec<String> {
 
 fn rates(moment: &Moment, lines: &mut Vec<String>) {
     let known = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:.1}"));
+    // Without a loop nobody knows which settings were in force.
+    let under = match moment.settings.as_str() {
+        "" | "?" => String::new(),
+        settings => format!(", under {}", shown(settings)),
+    };
     lines.push(format!(
-        "{} UTC, over {}: busy {} %, steal {} %, waits {} %, under {}",
+        "{} UTC, over {}: busy {} %, steal {} %, waits {} %{under}",
         time_only(moment.at_ns),
         time::length(moment.seconds.unwrap_or(f64::NAN)),
         known(moment.cpu_pct),
         known(moment.steal_pct),
-        known(moment.wait_pct),
-        shown(&moment.settings)
+        known(moment.wait_pct)
     ));
     lines.push("  CPU%  WAIT%  WHO".to_owned());
     for (name, cpu, wait) in moment.busiest.iter().take(12) {

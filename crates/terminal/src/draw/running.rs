@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_loop_at_work_shows_its_changes_with_their_effect() {
-        let running = Running { headline: "An agent is running.\nRun 3:".into(), record: Some(record()) };
+        let running =
+            Running { headline: "An agent is running.\nRun 3:".into(), record: Some(Box::new(record())) };
         let text = lines(Some(&Ok(running)), 80).join("\n");
         for part in [
             "An agent is running.",

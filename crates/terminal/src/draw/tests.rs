@@ -342,7 +342,7 @@ proptest! {
                         ..RunRecord::default()
                     };
                     model.update(Event::Why(model.questions, Ok(words.clone())));
-                    model.update(Event::Running(Ok(Running { headline: words.clone(), record: Some(record) })));
+                    model.update(Event::Running(Ok(Running { headline: words.clone(), record: Some(Box::new(record)) })));
                     model.update(Event::Past(Ok(Some(recorded(&words)))));
                     model.update(Event::Looked(Err(words)));
                 }
