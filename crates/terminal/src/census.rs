@@ -286,7 +286,10 @@ impl Census {
             // Its tasks are added one by one.
             numbers: Numbers {
                 wait: Some(0.0),
-                throttled: group.and_then(|group| group.throttled_pct),
+                throttled: match group {
+                    Some(group) => group.throttled_pct,
+                    None => Some(0.0),
+                },
                 voluntary: None,
                 involuntary: None,
                 cpu: 0.0,
@@ -305,6 +308,11 @@ impl Census {
         if matches!(item.key, Key::Service(_) | Key::Kernel | Key::Unplaced) {
             item.numbers.cpu += row.task.cpu_pct;
             item.numbers.wait = item.numbers.wait.zip(row.task.wait_pct).map(|(sum, wait)| sum + wait);
+            // A service has its cgroup's own figure.
+            if !matches!(item.key, Key::Service(_)) {
+                item.numbers.throttled =
+                    item.numbers.throttled.zip(row.throttled_pct).map(|(sum, pct)| sum + pct);
+            }
             item.busy |= row.busy();
         }
     }

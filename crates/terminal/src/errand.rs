@@ -1,12 +1,14 @@
 //! What the screens need from outside: looks at the host, `why`, what a loop at work says, the history.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use evenkeel_base::Observation;
 use evenkeel_base::run::RunRecord;
-use evenkeel_store::{FILE_NAME, Store, StoreError, moments};
+use evenkeel_store::moments::{self, Busy};
+use evenkeel_store::{FILE_NAME, Rates, Store, StoreError};
 
 use crate::past::{POINTS, Recorded};
 
@@ -67,6 +69,25 @@ pub enum Errand {
     },
 }
 
+/// Who used it: owners, and by name those who are in none but the root cgroup, which says nothing.
+fn who(rates: &Rates) -> Vec<Busy> {
+    let mut who: Vec<Busy> = moments::owners(rates).into_iter().filter(|(name, ..)| name != "/").collect();
+    let mut others: BTreeMap<&str, (f64, Option<f64>)> = BTreeMap::new();
+    for task in &rates.tasks {
+        let Some(info) = task.info.as_deref() else { continue };
+        if info.container.is_none() && info.group.as_deref() == Some("/") {
+            let sum = others.entry(&info.comm).or_default();
+            sum.0 += task.cpu_pct;
+            if let Some(wait) = task.wait_pct {
+                *sum.1.get_or_insert(0.0) += wait;
+            }
+        }
+    }
+    who.extend(others.into_iter().map(|(name, sum)| (name.to_owned(), sum.0, sum.1)));
+    who.sort_by(|a, b| b.1.total_cmp(&a.1));
+    who
+}
+
 /// Reads the history of a time; `None` where there is none.
 ///
 /// # Errors
@@ -77,11 +98,7 @@ pub fn read_past(state_dir: &Path, span_ns: u64, to_ns: u64) -> Result<Option<Re
     let runs = store.runs()?.into_iter().rev();
     let runs = runs.filter(|run| run.ended_ns.is_none_or(|ended| ended >= from_ns));
     let runs: Vec<_> = runs.filter(|run| run.record.started_ns <= to_ns).map(|run| run.id).collect();
-    let limits = moments::Limits {
-        step_s: span_ns as f64 / 1e9 / POINTS as f64,
-        busiest: &moments::owners,
-        lines: 20,
-    };
+    let limits = moments::Limits { step_s: span_ns as f64 / 1e9 / POINTS as f64, busiest: &who, lines: 20 };
     let (moments, damaged) = moments::read(&store, &runs, (from_ns, to_ns), limits)?;
     let kept_ns = store.usage()?.span_ns;
     Ok(Some(Recorded { from_ns, to_ns, moments, damaged, kept_ns }))

@@ -26,7 +26,7 @@ pub fn draw(why: &Why, model: &Model, canvas: &mut Canvas<'_>, page: Page) {
 
 /// The answer in lines of a width.
 pub fn lines(why: &Why, width: usize) -> Vec<String> {
-    let width = width.saturating_sub(2).max(20);
+    let width = width.max(20);
     let mut lines = vec![format!(" why {}", shown(&why.target)), String::new()];
     match &why.answer {
         None => {}
