@@ -7,6 +7,9 @@ use crate::agent::Agent;
 use crate::error::AgentError;
 use crate::trial::NoTrial;
 
+/// Times the shortest delay that counts which one in a thousand may be delayed, where no bound is stated.
+const RARE_TIMES: u64 = 5;
+
 impl Agent {
     /// Whether services are named and the scope is background work.
     pub(crate) fn has_background(&self) -> bool {
@@ -41,10 +44,10 @@ impl Agent {
         let mut longest: Option<(u64, &str)> = None;
         for (service, (waits, seconds)) in self.config.protect.iter().zip(waits) {
             let protection = &service.protection;
-            let p99 = waits.delay(0.99, *seconds);
-            if p99 > protection.wait_p99_ns.unwrap_or(FLOOR_NS) {
+            if is_delayed(waits, *seconds, protection.wait_p99_ns) {
                 return None;
             }
+            let p99 = waits.delay(0.99, *seconds);
             longest = longest.max(Some((p99, protection.name.as_str())));
         }
         let (ns, name) = longest?;
@@ -68,5 +71,32 @@ impl Agent {
         let mut plan = self.plan.clone();
         plan.changes.extend(more);
         Some(plan)
+    }
+}
+
+/// Whether what comes to a service waits longer than it should: its 99th percentile is beyond the bound that was stated. Without one
+/// the percentile in a thousand counts, too, for a second holds few long waits.
+fn is_delayed(waits: &Histogram, seconds: f64, bound_ns: Option<u64>) -> bool {
+    let beyond = |share: f64, ns: u64| waits.delay(share, seconds) > ns;
+    match bound_ns {
+        Some(bound) => beyond(0.99, bound),
+        None => beyond(0.99, FLOOR_NS) || beyond(0.999, RARE_TIMES * FLOOR_NS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_wait_in_a_second_is_a_reason_to_act_unless_a_bound_says_otherwise() {
+        let mut waits = Histogram::default();
+        waits.add_many(10_000, 1000);
+        assert!(!is_delayed(&waits, 1.0, None));
+        waits.add(3_000_000);
+        assert!(is_delayed(&waits, 1.0, None), "a thousandth of the second is 1 ms; 3 ms were waited");
+        assert!(!is_delayed(&waits, 1.0, Some(1_000_000)), "less than a hundredth");
+        waits.add_many(3_000_000, 10);
+        assert!(is_delayed(&waits, 1.0, Some(1_000_000)));
     }
 }

@@ -47,6 +47,10 @@ pub(crate) struct Rhythm {
     settle: Duration,
 }
 
+/// Where services count: what is long for them is long in a short window, too, and while a window under the default lasts they
+/// wait. That such windows differ more is made up for by their number.
+const SERVICES_WINDOW: Duration = Duration::from_millis(400);
+
 /// For turns, which are lost for seconds and only some seconds after a change.
 const TURNS: Rhythm = Rhythm { window: Duration::from_secs(4), settle: Duration::from_secs(4) };
 
@@ -66,6 +70,11 @@ impl Rhythm {
             window: Duration::from_secs_f64((CYCLES * cycle).clamp(WINDOW_S.0, WINDOW_S.1)),
             settle: Duration::from_secs_f64((SETTLE_CYCLES * cycle).clamp(SETTLE_S.0, SETTLE_S.1)),
         }
+    }
+
+    /// The same for a decision about what services wait.
+    fn for_services(self) -> Self {
+        Self { window: SERVICES_WINDOW, ..self }
     }
 
     fn pace(&self) -> Pace {
@@ -149,7 +158,7 @@ impl Agent {
         {
             return Ok(Err(NoTrial::Calm(wait)));
         }
-        let rhythm = Rhythm::of(&scene);
+        let rhythm = self.rhythm(&scene);
         let mut candidates = vec![self.plan.clone()];
         if !self.plan.is_default() {
             candidates.push(default_plan());
@@ -191,13 +200,18 @@ impl Agent {
         let seen = (studied.summary.clone(), studied.protected);
         let found = self.found(studied.observation);
         let scene = self.scene(&found);
-        let rhythm = Rhythm::of(&scene);
+        let rhythm = self.rhythm(&scene);
         let mut candidates = vec![self.plan.clone(), default_plan()];
         candidates.extend(refine::refined(&self.plan, &scene));
         let usual_s = Trial::usual_s(candidates.len() - 1, rhythm.pace());
         let until = Instant::now() + Duration::from_secs_f64(usual_s);
         let until = (until, until + Duration::from_secs_f64(usual_s * (RECHECK_TIMES - 1.0)));
         self.hold_trial(&candidates, rhythm, until, seen, &found, watcher).map(drop)
+    }
+
+    fn rhythm(&self, scene: &Scene<'_>) -> Rhythm {
+        let rhythm = Rhythm::of(scene);
+        if self.has_background() { rhythm.for_services() } else { rhythm }
     }
 
     /// A group of the scope that lost its turn.

@@ -27,7 +27,7 @@ use evenkeel_base::stats::{self, estimate};
 use crate::guard::{Doubt, GuardLimits, Tail};
 use crate::protect::LatencyTarget;
 use crate::window::Summary;
-use confirm::Confirmation;
+use confirm::{Confirmation, LATE, LATE_S};
 pub use objective::Objective;
 pub use verdict::{Decision, Verdict};
 
@@ -137,17 +137,27 @@ pub struct Trial {
     begins: bool,
 }
 
-/// Windows under the present state before anything is changed.
+/// Windows under the present state before anything is changed, and the time that they take at least, seconds: short windows
+/// differ more.
 const LEAD: usize = 8;
+const LEAD_S: f64 = 5.0;
+
+impl Pace {
+    /// So many windows, or as many as so many seconds hold.
+    fn windows(self, least: usize, seconds: f64) -> usize {
+        least.max((seconds / self.window_s).ceil() as usize)
+    }
+}
 
 impl Trial {
     /// A trial of the present state (0) against `challengers` others.
     pub fn new(challengers: usize, rules: TrialRules, pace: Pace) -> Self {
+        let lead = pace.windows(LEAD, LEAD_S);
         Self {
             rules,
             pace,
             entries: vec![Entry::default(); challengers + 1],
-            phase: if challengers == 0 { Phase::Over } else { Phase::Lead(vec![0; LEAD]) },
+            phase: if challengers == 0 { Phase::Over } else { Phase::Lead(vec![0; lead]) },
             turn: None,
             rng: Pcg32::seed_from_u64(rules.seed),
             objective: Objective::new(rules.wait_price),
@@ -164,7 +174,7 @@ impl Trial {
     /// Time that a trial of so many challengers takes where one of them clearly helps, about, seconds.
     pub fn usual_s(challengers: usize, pace: Pace) -> f64 {
         let turn_s = pace.window_s + pace.settle_s;
-        let lead_s = LEAD as f64 * pace.window_s;
+        let lead_s = pace.windows(LEAD, LEAD_S) as f64 * pace.window_s;
         let windows = if challengers > 1 { 2.0 * challengers as f64 } else { 1.0 };
         let screening_s = windows * turn_s;
         lead_s + screening_s + Confirmation::usual_s(turn_s)
@@ -194,7 +204,8 @@ impl Trial {
             && !protections.is_empty()
             && let Phase::Lead(turns) = &mut self.phase
         {
-            *turns = [vec![self.default; LEAD], vec![0; LEAD]].concat();
+            let lead = turns.len();
+            *turns = [vec![self.default; lead], vec![0; lead]].concat();
         }
         self.protections = protections;
         self
@@ -398,6 +409,7 @@ impl Trial {
             let seen = (self.before(), self.entries[candidate].windows.as_slice());
             let mut confirmation =
                 Confirmation::new((candidate, alpha), &self.rules, seen, &self.objective, scale);
+            confirmation.hold_for(self.pace.windows(LATE.1, LATE_S));
             confirmation.compare_too(third);
             confirmation.fresh(self.entries[candidate].windows.len());
             confirmation.deal(&mut self.rng);

@@ -10,10 +10,11 @@ use evenkeel_base::Histogram;
 
 /// Share of the baseline's waits beyond its 99th percentile.
 pub(crate) const TAIL: f64 = 0.01;
-/// Growth of the share that evidence is sought for, as a ratio: what is a little worse than no growth wins soonest.
-const LIKELY: [f64; 1] = [1.2];
+/// Growth of the share that evidence is sought for, as a ratio, and the part of the bet on it: where a share does not change, what is
+/// a little worse than no growth wins soonest; a change that frees a CPU for somebody makes most of his long waits go.
+const LIKELY: [(f64, f64); 2] = [(1.2, 0.85), (0.3, 0.15)];
 /// The same, for evidence against, in multiples of the limit.
-const WORSE: [f64; 3] = [1.5, 2.5, 5.0];
+const WORSE: [(f64, f64); 3] = [(1.5, 1.0 / 3.0), (2.5, 1.0 / 3.0), (5.0, 1.0 / 3.0)];
 /// Waits below this are not told apart from none, ns.
 pub(crate) const FLOOR_NS: u64 = 200_000;
 
@@ -80,8 +81,8 @@ impl Tail {
             return None;
         }
         let spread = dispersion(&[&before, &after]);
-        let mean = |of: &dyn Fn(f64) -> f64, ratios: &[f64]| {
-            ratios.iter().map(|ratio| (of(*ratio) / spread).exp()).sum::<f64>() / ratios.len() as f64
+        let mean = |of: &dyn Fn(f64) -> f64, ratios: &[(f64, f64)]| {
+            ratios.iter().map(|(ratio, part)| part * (of(*ratio) / spread).exp()).sum::<f64>()
         };
         let (kept, broken) = if relative && x0 > 0.0 {
             let most = limit / TAIL;

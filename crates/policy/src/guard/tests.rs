@@ -193,6 +193,12 @@ mod tails {
     }
 
     #[test]
+    fn long_waits_that_go_away_are_soon_cleared() {
+        let (gone, same) = (cleared((0.01, 0.0), 2), cleared((0.01, 0.01), 2));
+        assert!(gone >= 100 && same <= 40, "{gone} {same}");
+    }
+
+    #[test]
     fn few_waits_are_left_to_the_monitor() {
         assert_eq!(Tail::new(None).doubt(0.025, 20.0, 200.0), None);
         assert_eq!(tail((0.01, 0.5), 1, 1).doubt(0.025, 20.0, 1000.0), None);

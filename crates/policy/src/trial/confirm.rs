@@ -25,7 +25,9 @@ const BENEFIT_OF_DOUBT: f64 = 0.7;
 /// What an effect of the settings before is given to fade, seconds: a half-life of 3 s leaves a tenth of it.
 const FADE_S: f64 = 10.0;
 /// Windows after that, at least and at most.
-const LATE: (usize, usize) = (4, 30);
+pub(super) const LATE: (usize, usize) = (4, 30);
+/// The time that the most of them take, at least, seconds.
+pub(super) const LATE_S: f64 = 24.0;
 /// Standard errors by which the gain must still be above nothing at the last of them. Before, more are asked for: there are
 /// many looks.
 const STILL_THERE: f64 = 2.5;
@@ -80,6 +82,8 @@ pub(super) struct Confirmation {
     hold: Option<Vec<(f64, f64)>>,
     /// Whether the gain was seen to last.
     lasted: bool,
+    /// Windows after which it must be seen.
+    most_late: usize,
     carry: CarryOver,
     fresh_data: bool,
     outcome: Option<Result<(), String>>,
@@ -155,6 +159,7 @@ impl Confirmation {
             breaches: Vec::new(),
             hold: None,
             lasted: false,
+            most_late: LATE.1,
             carry: CarryOver { before: None, first: Vec::new(), stretch: 1.0 },
             fresh_data: false,
             outcome: None,
@@ -164,6 +169,11 @@ impl Confirmation {
     /// Time that a confirmation takes where the candidate clearly helps, about, seconds.
     pub fn usual_s(turn_s: f64) -> f64 {
         2.0 * USUAL_PAIRS * turn_s + FADE_S + LATE.0 as f64 * turn_s
+    }
+
+    /// So many windows in a row under the candidate are enough to see whether its gain lasts.
+    pub fn hold_for(&mut self, windows: usize) {
+        self.most_late = windows;
     }
 
     /// The host as found is measured along with each pair.
@@ -358,7 +368,7 @@ impl Confirmation {
         let alike = self.alike(&late, spread);
         let sd = (spread * n / (n - 1.0).max(1.0) * (1.0 + alike) / (1.0 - alike)).sqrt();
         let at_once = stats::mean(&self.score_differences)?;
-        let early = (LATE.1 as f64 / late.len() as f64).powf(EARLY_LOOKS);
+        let early = (self.most_late as f64 / late.len() as f64).powf(EARLY_LOOKS);
         let over = |baseline: &[f64], errors: f64| {
             let gain = stats::mean(&late)? - stats::mean(baseline)?;
             let error = sd * (1.0 / late.len() as f64 + 1.0 / baseline.len() as f64).sqrt();
@@ -369,7 +379,7 @@ impl Confirmation {
         if since_before && at_all {
             return Some(Ok(()));
         }
-        (late.len() >= LATE.1).then(|| {
+        (late.len() >= self.most_late).then(|| {
             let of = |gain: f64| match self.objective.is_for_services() {
                 true => format!("delays {:.2} times as long", (-gain).exp()),
                 false => format!("{gain:+.1} points"),

@@ -464,6 +464,22 @@ fn background_work_keeps_its_least_share() {
 }
 
 #[test]
+fn of_short_windows_more_come_before_anything_is_changed() {
+    let before = |window_s| {
+        let pace = Pace { window_s, ..PACE };
+        let mut trial = Trial::new(2, TrialRules::default(), pace);
+        let mut windows = 0;
+        while let Some(turn) = trial.next(500.0).filter(|turn| turn.candidate == 0) {
+            windows += 1;
+            assert!(turn.window_s < 1.3 * window_s);
+            trial.record(summary(100.0, 10.0), Vec::new());
+        }
+        windows
+    };
+    assert_eq!((before(2.0), before(0.9), before(0.4)), (8, 8, 13));
+}
+
+#[test]
 fn a_window_in_which_the_service_was_not_seen_does_not_count() {
     let service = LatencyTarget { name: "cgroup:/api".to_owned(), wait_p99_ns: None };
     let mut trial = Trial::new(1, TrialRules::default(), PACE).protecting(vec![service], 0).for_services();

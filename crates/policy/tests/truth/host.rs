@@ -23,6 +23,8 @@ const RARE_WAITS: (f64, f64) = (0.5, 0.5);
 /// What a decision may take, seconds.
 pub const BUDGET_S: f64 = 78.0;
 pub const PACE: Pace = Pace { window_s: 0.9, settle_s: 0.1 };
+/// The agent's where services count.
+const SERVICES_PACE: Pace = Pace { window_s: 0.4, ..PACE };
 
 /// Something that fades after a switch.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -351,7 +353,8 @@ pub fn decide(scene: &Scene, seed: u64) -> Outcome {
     let guard = if scene.guard { GuardLimits::default() } else { no_guard() };
     let rules = TrialRules { guard, seed: seed ^ 0x9e37_79b9, ..TrialRules::default() };
     let mut host = Host::new(scene.clone(), seed);
-    let mut trial = Trial::new(scene.candidates, rules, PACE);
+    let pace = if scene.service.is_some() { SERVICES_PACE } else { PACE };
+    let mut trial = Trial::new(scene.candidates, rules, pace);
     if scene.service.is_some() {
         let service = LatencyTarget { name: "service".to_owned(), wait_p99_ns: None };
         trial = trial.protecting(vec![service], 0).for_services();
