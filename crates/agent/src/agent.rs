@@ -227,7 +227,12 @@ impl Agent {
         let observation = self.observe(before, after, detail)?;
         self.attend(&observation, watcher);
         watcher.event(&Event::StatusChanged(&self.log.record));
-        let Some(mut summary) = Summary::of(&window(before, after, &observation, &self.config.scope)) else {
+        // How much CPU a service beside background work gets follows from what is asked of it: it is judged by what it waits. Of
+        // one that uses little no test could tell a twentieth less from chance.
+        let by_waits =
+            |task: &TaskView| self.has_background() && self.config.service_of(task, &observation).is_some();
+        let seen = window(before, after, &observation, &self.config.scope, by_waits);
+        let Some(mut summary) = Summary::of(&seen) else {
             return Ok(None);
         };
         summary.waits = self.outside_waits(&observation);
@@ -301,10 +306,9 @@ impl Agent {
         let Some((outside, cpu)) = self.decisions.outside.as_mut().zip(cpu) else { return BTreeMap::new() };
         let mut owners = Owners::default();
         let config = &self.config;
-        let is_service =
-            |task: &TaskView| config.protect.iter().any(|service| service.scope.has(task, observation));
         let owner = |task: &TaskView| {
-            let judged = !config.scope.has(task, observation) && !is_service(task);
+            let judged =
+                !config.scope.has(task, observation) && config.service_of(task, observation).is_none();
             judged.then(|| owners.of(task, observation, false)).flatten()
         };
         outside.window(cpu, observation, owner).unwrap_or_else(|error| {

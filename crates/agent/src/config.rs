@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_base::Nice;
+use evenkeel_base::{Nice, Observation, TaskView};
 use evenkeel_observe::Sampling;
 use evenkeel_policy::monitor::MonitorRules;
 use evenkeel_policy::trial::TrialRules;
@@ -98,5 +98,10 @@ impl Config {
             limit: None,
             lengths: false,
         }
+    }
+
+    /// The service, or other protected scope, that a task belongs to.
+    pub(crate) fn service_of(&self, task: &TaskView, observation: &Observation) -> Option<&Protected> {
+        self.protect.iter().find(|service| service.scope.has(task, observation))
     }
 }

@@ -20,8 +20,14 @@ fn advance<'a>(tasks: &mut &'a [TaskSample], id: TaskId) -> Option<&'a TaskSampl
 }
 
 /// The window between two samples. Tasks born in between count from their birth; tasks that ended in between are
-/// only part of what the host as a whole used.
-pub fn window(before: &Sample, after: &Sample, observation: &Observation, scope: &Scope) -> Window {
+/// only part of what the host as a whole used, and so are those that are judged by their waits alone.
+pub fn window(
+    before: &Sample,
+    after: &Sample,
+    observation: &Observation,
+    scope: &Scope,
+    by_waits: impl Fn(&TaskView) -> bool,
+) -> Window {
     let seconds = after.monotonic_ns.saturating_sub(before.monotonic_ns) as f64 / 1e9;
     // All three are ordered by identity.
     let (mut old, mut new) = (before.tasks.as_slice(), after.tasks.as_slice());
@@ -40,7 +46,7 @@ pub fn window(before: &Sample, after: &Sample, observation: &Observation, scope:
         if in_scope {
             ours_ran += ran_s;
         }
-        if ran_ns > 0 || waited_ns.is_some_and(|ns| ns > 0) {
+        if (ran_ns > 0 || waited_ns.is_some_and(|ns| ns > 0)) && !by_waits(view) {
             tasks.push(TaskWindow {
                 id: view.id,
                 in_scope,
