@@ -285,7 +285,7 @@ mod tests {
     fn sums_of_damaged_counters_end_at_the_largest_number() {
         let id = TaskId { tgid: 1, tid: 1, start_time: 1 };
         let sample = |number: u64| {
-            let most = if number % 2 == 0 { 0 } else { u64::MAX };
+            let most = if number.is_multiple_of(2) { 0 } else { u64::MAX };
             let task = TaskSample {
                 id,
                 cpu: Some(0),
