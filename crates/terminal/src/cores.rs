@@ -6,6 +6,9 @@ use evenkeel_base::Observation;
 
 use crate::census::{Census, Key};
 
+/// Who used a CPU and is not there at the end of an interval.
+pub const OTHERS: &str = "(ended or moved on)";
+
 /// A CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Core {
@@ -28,8 +31,10 @@ pub struct Core {
     /// Tasks that waited, on average: the time that those who were on it last waited, throttling included, divided by the
     /// interval. `None` where waits are not known.
     pub queue: Option<f64>,
-    /// Who ran there most.
+    /// Who ran there most, of those that are there at the end.
     pub most: Option<String>,
+    /// Used by nobody who is there at the end, percent: by tasks that ended, or moved on.
+    pub others: f64,
 }
 
 impl Core {
@@ -49,8 +54,10 @@ impl Core {
 /// CPUs in the order of nodes, sockets, cores.
 pub fn cores(observation: &Observation, census: &Census) -> Vec<Core> {
     let mut most: BTreeMap<u32, (f64, &str)> = BTreeMap::new();
+    let mut there: BTreeMap<u32, f64> = BTreeMap::new();
     for item in census.items.iter().filter(|item| matches!(item.key, Key::Task(_))) {
         let Some(cpu) = item.core else { continue };
+        *there.entry(cpu).or_default() += item.numbers.cpu;
         let best = most.entry(cpu).or_insert((0.0, ""));
         if item.numbers.cpu > best.0 {
             *best = (item.numbers.cpu, &item.name);
@@ -58,6 +65,9 @@ pub fn cores(observation: &Observation, census: &Census) -> Vec<Core> {
     }
     let core = |view: &evenkeel_base::observation::CpuView| {
         let place = observation.topology.cpu(view.cpu);
+        let known = there.get(&view.cpu).copied().unwrap_or_default() + view.irq_pct.unwrap_or_default();
+        let others = (view.busy_pct - known).max(0.0);
+        let most = most.get(&view.cpu).filter(|(pct, _)| *pct > 0.0);
         Core {
             cpu: view.cpu,
             isolated: place.is_some_and(|place| place.isolated),
@@ -68,7 +78,12 @@ pub fn cores(observation: &Observation, census: &Census) -> Vec<Core> {
             steal: view.steal_pct,
             irq: view.irq_pct,
             queue: census.get(&Key::Cpu(view.cpu)).and_then(|item| item.numbers.wait).map(|pct| pct / 100.0),
-            most: most.get(&view.cpu).filter(|(pct, _)| *pct > 0.0).map(|(_, name)| (*name).to_owned()),
+            most: match most {
+                Some((pct, name)) if *pct >= others => Some((*name).to_owned()),
+                None if others <= 0.0 => None,
+                _ => Some(OTHERS.to_owned()),
+            },
+            others,
         }
     };
     let mut cores: Vec<Core> = observation.host.per_cpu.iter().map(core).collect();
@@ -94,6 +109,21 @@ mod tests {
         assert_eq!(cores[0].most.as_deref(), Some("101 worker"));
         assert_eq!((cores[0].steal, cores[0].irq), (Some(1.5), Some(2.5)));
         assert!(cores[0].place().starts_with("node 0"), "{}", cores[0].place());
+    }
+
+    #[test]
+    fn who_ended_or_moved_on_is_not_taken_for_somebody_who_is_there() {
+        let mut look = look();
+        let used: f64 = look.observation.tasks.iter().filter(|t| t.cpu == Some(0)).map(|t| t.cpu_pct).sum();
+        let irq = look.observation.host.per_cpu[0].irq_pct.unwrap_or_default();
+        let first = |look: &crate::errand::Look| {
+            cores(&look.observation, &Census::new(&look.observation)).swap_remove(0)
+        };
+        look.observation.host.per_cpu[0].busy_pct = used + irq + 1.0;
+        assert!((first(&look).others - 1.0).abs() < 1e-9);
+        assert_eq!(first(&look).most.as_deref(), Some("101 worker"));
+        look.observation.tasks.iter_mut().for_each(|task| task.cpu_pct = 0.5);
+        assert_eq!(first(&look).most.as_deref(), Some(OTHERS));
     }
 
     #[test]

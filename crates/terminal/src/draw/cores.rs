@@ -4,12 +4,14 @@ use ratatui::style::Style;
 
 use super::{Canvas, Page};
 use crate::census::{Item, Key};
-use crate::cores::Core;
+use crate::cores::{Core, OTHERS};
 use crate::model::Model;
 use crate::tree::Column;
 
 /// Columns of a node's name.
 const LABEL: usize = 10;
+/// CPU of tasks that are no longer there which is worth a line, percent.
+const LEAST_OTHERS: f64 = 1.0;
 
 /// The picture: a node a line, or as many as it takes.
 fn picture(model: &Model) -> Vec<(String, &[Core])> {
@@ -116,7 +118,14 @@ fn inhabitants(model: &Model, canvas: &mut Canvas<'_>, (top, end): (u16, u16)) {
     if width > 40 {
         canvas.put(32, top + 1, width, "  CPU%  WAIT%  WHOSE", model.skin.heading());
     }
-    for (item, y) in items.iter().zip(top + 2..end) {
+    let mut lines = top + 2..end;
+    if core.others >= LEAST_OTHERS
+        && let Some(y) = lines.next()
+    {
+        canvas.put(1, y, 30, OTHERS, Style::new());
+        canvas.put_right(32, y, 6, &format!("{:.1}", core.others), Style::new());
+    }
+    for (item, y) in items.iter().zip(lines) {
         canvas.put(1, y, 30, &item.name, Style::new());
         canvas.put_right(32, y, 6, &Column::Cpu.text(item), Style::new());
         canvas.put_right(39, y, 6, &Column::Wait.text(item), model.skin.lost(item.numbers.wait));
