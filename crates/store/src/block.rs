@@ -5,6 +5,7 @@
 //! be dropped without bookkeeping, and the history of a host that forks all day does not grow a table of dead tasks.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::sync::Arc;
 
 use evenkeel_base::{Sample, TaskId};
@@ -17,6 +18,8 @@ use crate::rows::{Reader, Row, Writer};
 const FORMAT: u8 = 1;
 /// A block says how large it is uncompressed; more than this is damage, not data.
 const MAX_BLOCK_BYTES: usize = 256 << 20;
+/// Memory is set aside at once for a block that is at most so many times as large as it is compressed.
+const LIKELY_RATIO: usize = 32;
 /// zstd's own default; higher levels win 5 % here for several times the CPU.
 const ZSTD_LEVEL: i32 = 3;
 
@@ -184,14 +187,8 @@ pub struct BlockReader {
 impl BlockReader {
     /// Opens a compressed block.
     pub fn new(compressed: &[u8]) -> Result<Self, Damaged> {
-        let size = zstd::zstd_safe::get_frame_content_size(compressed)
-            .ok()
-            .flatten()
-            .and_then(|size| usize::try_from(size).ok())
-            .filter(|size| *size <= MAX_BLOCK_BYTES)
-            .ok_or(Damaged("its size is not credible"))?;
-        let bytes =
-            zstd::bulk::decompress(compressed, size).map_err(|_| Damaged("it cannot be decompressed"))?;
+        let mut bytes = Vec::new();
+        unpack(compressed, &mut bytes)?;
         let mut block = Column::new(bytes);
         if block.byte()? != FORMAT {
             return Err(Damaged("its format is not known to this version"));
@@ -247,5 +244,39 @@ impl BlockReader {
     /// Names of the tasks met so far.
     pub fn names(&self) -> &Infos {
         &self.names
+    }
+}
+
+/// Appends what a block was before it was compressed.
+fn unpack(compressed: &[u8], into: &mut Vec<u8>) -> Result<(), Damaged> {
+    let size = zstd::zstd_safe::get_frame_content_size(compressed)
+        .ok()
+        .flatten()
+        .and_then(|size| usize::try_from(size).ok())
+        .filter(|size| *size <= MAX_BLOCK_BYTES)
+        .ok_or(Damaged("its size is not credible"))?;
+    // That is only a claim: a damaged block of eleven bytes may claim the largest.
+    into.reserve(size.min(LIKELY_RATIO * compressed.len()));
+    let read = zstd::stream::read::Decoder::with_buffer(compressed)
+        .and_then(|decoder| decoder.take(size as u64 + 1).read_to_end(into))
+        .map_err(|_| Damaged("it cannot be decompressed"))?;
+    if read == size { Ok(()) } else { Err(Damaged("it is not as long as it says")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_claims_to_be_large_takes_no_memory_for_it() {
+        // A frame's head that says 252,140,800 bytes, and nothing behind it. Found by `make fuzz`.
+        let claim = [0x28, 0xb5, 0x2f, 0xfd, 0xb6, 0x47, 0x0b, 0xc5, 0x5c, 0x07, 0x0f];
+        let mut bytes = Vec::new();
+        assert!(unpack(&claim, &mut bytes).is_err());
+        assert!(bytes.capacity() < 1 << 20, "{}", bytes.capacity());
+        let whole = zstd::bulk::compress(&[7; 100_000], ZSTD_LEVEL).unwrap();
+        unpack(&whole, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 100_000]);
+        assert!(unpack(&whole[..whole.len() - 1], &mut Vec::new()).is_err());
     }
 }
