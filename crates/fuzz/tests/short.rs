@@ -1,6 +1,7 @@
 //! The short form: every sample once, then drawn changes of them, a fraction of a second a target.
 //!
-//! `FUZZ_MS` is the time for each target (50), `FUZZ_SEED` draws the same changes again; `make fuzz` is the long form.
+//! `FUZZ_MS` is the time for each target (50), `FUZZ_TARGETS` names some, `FUZZ_SEED` draws the same changes again; `make fuzz` is
+//! the long form.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -39,7 +40,9 @@ fn drawn_changes_pass() {
     println!("FUZZ_SEED={seed}");
     let mut wrong = Vec::new();
     check::keep_panics_quiet();
-    for target in targets::all() {
+    let named = std::env::var("FUZZ_TARGETS").unwrap_or_default();
+    let chosen = |target: &&Target| named.is_empty() || named.split(' ').any(|name| name == target.name);
+    for target in targets::all().filter(chosen) {
         if let Some(fault) = draw(target, seed, time) {
             wrong.push(fault);
         }
