@@ -125,7 +125,15 @@ impl Page {
                 let (namespace, pod) = (label("namespace"), label("pod"));
                 let pod =
                     if namespace.is_empty() || pod.is_empty() { pod } else { format!("{namespace}/{pod}") };
-                set(&mut self.ever, ("container".to_owned(), label("container"), pod), name, value);
+                // A service is in no container: what tells it from others is its cgroup.
+                let (kind, owner) = match label("container") {
+                    container if container.is_empty() && pod.is_empty() => ("service", label("id")),
+                    container => ("container", container),
+                };
+                set(&mut self.ever, (kind.to_owned(), owner, pod), name, value);
+            }
+            "vm_cpu_seconds_total" | "vm_cpu_ready_seconds_total" => {
+                set(&mut self.ever, ("vm".to_owned(), label("vm"), String::new()), name, value);
             }
             _ => {}
         }
@@ -217,8 +225,8 @@ fn set(all: &mut HashMap<Key, Rates>, key: Key, name: &str, value: f64) {
     }
     let rates = all.entry(key).or_default();
     match name {
-        "cpu_percent" | "cpu_seconds_total" => rates.cpu = Some(value),
-        "wait_percent" | "cpu_wait_seconds_total" => rates.wait = Some(value),
+        "cpu_percent" | "cpu_seconds_total" | "vm_cpu_seconds_total" => rates.cpu = Some(value),
+        "wait_percent" | "cpu_wait_seconds_total" | "vm_cpu_ready_seconds_total" => rates.wait = Some(value),
         _ => rates.throttled = Some(value),
     }
 }
@@ -272,6 +280,24 @@ mod tests {
         let [finding] = host.findings.as_slice() else { panic!("{host:?}") };
         assert_eq!((finding.rule, finding.pod.as_str(), finding.over), ("starved", "ns/p", "since start"));
         assert_eq!((finding.cpu_pct, finding.wait_share), (None, Some(0.4)));
+    }
+
+    #[test]
+    fn services_and_machines_are_told_apart() {
+        let service = |id: &str, cpu: f64, wait: f64| {
+            let labels = format!("{{namespace=\"\",pod=\"\",container=\"\",id=\"{id}\"}}");
+            format!(
+                "evenkeel_cpu_seconds_total{labels} {cpu}\nevenkeel_cpu_wait_seconds_total{labels} {wait}\n"
+            )
+        };
+        let host = host(
+            &(service("/a", 10.0, 90.0)
+                + &service("/b", 50.0, 1.0)
+                + "evenkeel_vm_cpu_seconds_total{vm=\"db\"} 30\nevenkeel_vm_cpu_ready_seconds_total{vm=\"db\"} 70\n"),
+        );
+        let found: Vec<(&str, &str)> =
+            host.findings.iter().map(|f| (f.kind.as_str(), f.name.as_str())).collect();
+        assert_eq!((found.as_slice(), host.owners), ([("service", "/a"), ("vm", "db")].as_slice(), 3));
     }
 
     #[test]
