@@ -45,7 +45,7 @@ fn background_work_yields_and_everything_goes_back() {
     let words = agent.words();
     let kept =
         words.lines().find(|line| line.starts_with("* ")).unwrap_or_else(|| panic!("{words}")).to_owned();
-    assert!(kept.contains("kept: what comes to the services waits at least"), "{words}");
+    assert!(kept.contains("kept: requests are delayed at least"), "{words}");
     assert_ne!(snapshot(&mut kernel, &[&api, &work]), before, "{words}");
     // The service itself is never changed.
     assert_eq!(snapshot(&mut kernel, &[&api]).1, before.1[..1].to_vec());

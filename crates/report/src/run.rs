@@ -271,7 +271,7 @@ pub fn text(record: &RunRecord, width: Option<u16>) -> String {
     }
     out.push('\n');
     if record.changes.is_empty() {
-        out.push_str("No changes in force: everything is as it was found.\n");
+        out.push_str("No change is kept. While a trial is held, settings change from window to window; what is not kept is put back.\n");
     } else {
         out.push_str(&change_table(false).text(&record.changes, width));
     }

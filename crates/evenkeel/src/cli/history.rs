@@ -116,7 +116,9 @@ fn nothing(global: &Global, args: &Args, path: &Path) -> Outcome {
             &json!({ "schema": "evenkeel.history/v1", "runs": [], "store": null, "rates": null }),
         )?),
         Format::Csv => print(&run_table().csv(&[])),
-        Format::Text | Format::Svg => print(&format!("Nothing recorded in {}.\n", path.display())),
+        Format::Text | Format::Svg => {
+            print(&format!("Nothing recorded of any run in {}; --since shows samples.\n", path.display()))
+        }
     }
 }
 
@@ -236,7 +238,9 @@ fn one(global: &Global, args: &Args, store: &Store, stored: &StoredRun) -> Resul
                 }
             }
             if changes.is_empty() {
-                text.push_str("\nNo changes were made.\n");
+                text.push_str(
+                    "\nNo change was kept; what was tried is in the stages, and `replay` has its windows.\n",
+                );
             }
             Ok(text)
         }

@@ -81,7 +81,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             }
             (Format::Json, _) => print(&document(&[], &[])),
             (Format::Csv, _) => print(&table().csv(&[])),
-            _ => print(&format!("Nothing recorded in {}.\n", path.display())),
+            _ => {
+                print(&format!("Nothing recorded of any run in {}; --since shows samples.\n", path.display()))
+            }
         };
     };
     let busiest = |rates: &Rates| -> Vec<Busy> {

@@ -195,7 +195,7 @@ fn target_name(target: &evenkeel_base::Target) -> String {
 /// What went back, in a sentence.
 pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
     if back.is_empty() {
-        return "Nothing had been changed.".to_owned();
+        return "Nothing was left to put back.".to_owned();
     }
     let mut text = format!("Put back: {} values", back.put_back.len() + back.already.len());
     for (count, what) in [
@@ -228,10 +228,12 @@ impl Watcher for ConsoleSink {
             )),
             Event::TrialBegins { candidates, usual_s, most_s } => {
                 let names: Vec<&str> = candidates.iter().map(|plan| plan.name.as_str()).collect();
-                self.lasting(&format!(
-                    "trial of {}: about {usual_s:.0} s where one helps, up to {most_s:.0} s",
-                    names.join(" | ")
-                ));
+                let time = if usual_s < most_s {
+                    format!("about {usual_s:.0} s where one helps, up to {most_s:.0} s")
+                } else {
+                    format!("{most_s:.0} s, which are few: about {usual_s:.0} s are needed where one helps")
+                };
+                self.lasting(&format!("trial of {}: {time}", names.join(" | ")));
             }
             Event::Window { part, settings, summary, .. } => self.passing(&format!(
                 "{part}  {settings}: {:.1} % CPU, {:.2} s waited per second of work",

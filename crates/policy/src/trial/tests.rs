@@ -433,7 +433,7 @@ fn services_come_before_the_cpu_of_background_work() {
         let decision = serve(&[(3.0, 190.0), (0.3, 170.0), (3.0, 199.0)], TrialRules::default(), seed);
         let verdict = &decision.verdicts[1];
         assert!(verdict.kept && verdict.evidence >= 20.0, "{seed}: {decision:?}");
-        assert!(verdict.why.contains("what comes to the services waits at least"), "{}", verdict.why);
+        assert!(verdict.why.contains("requests are delayed at least"), "{}", verdict.why);
         let gain = verdict.score_gain.unwrap();
         // Ten times shorter waits are more than ten times shorter delays: most instants meet none at all.
         assert!(gain.low > 1.0 && gain.value > 10f64.ln(), "{gain:?}");

@@ -96,12 +96,17 @@ fn for_services(verdict: &Verdict) -> String {
     let times = score.value.exp();
     let gain = if score.low.is_finite() && score.low > 0.0 {
         format!(
-            "what comes to the services waits at least {:.1} times shorter for a CPU (estimate {times:.1})",
+            "requests are delayed at least {:.1} times less by waits for a CPU (estimate {times:.1})",
             score.low.exp()
         )
     } else {
+        let by = if times >= 1.0 {
+            format!("{times:.1} times less")
+        } else {
+            format!("{:.1} times more", 1.0 / times)
+        };
         format!(
-            "what comes to the services waits {times:.1} times shorter for a CPU by estimate, of {} pairs of windows",
+            "requests are delayed {by} by waits for a CPU, by estimate of {} pairs of windows",
             verdict.pairs
         )
     };

@@ -61,7 +61,9 @@ fn at_work(record: &RunRecord, width: usize, lines: &mut Vec<String>) {
     let changes: Vec<String> = record.changes.iter().flat_map(|c| change(c, width)).collect();
     part(format!("CHANGES IN FORCE: {}", record.changes.len()), changes);
     if record.changes.is_empty() {
-        part("CHANGES IN FORCE: none".to_owned(), vec!["  everything is as it was found".to_owned()]);
+        let none =
+            "  While a trial is held, settings change from window to window; what is not kept is put back.";
+        part("CHANGES IN FORCE: none kept".to_owned(), wrapped(none, width, 2));
     }
     let guarantees = record.guarantees.iter().flat_map(|g| guarantee(g, width)).collect();
     part("GUARANTEES".to_owned(), guarantees);

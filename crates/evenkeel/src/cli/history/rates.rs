@@ -184,7 +184,7 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, since: Duration
             Format::Json => pretty(&json!({ "schema": "evenkeel.history/v1", "rates": null })),
             Format::Csv => Ok(table.csv(&[])),
             Format::Text | Format::Svg => Ok(format!(
-                "Nothing recorded in the last {}: samples are kept while `evenkeel run` is at work.\n",
+                "Nothing recorded in the last {}: samples are kept while `evenkeel run` or `serve` is at work.\n",
                 humantime::format_duration(since)
             )),
         };
