@@ -43,7 +43,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     if !extra.is_empty() {
         consequence.push(format!("{extra} stay idle unless something is pinned there"));
     }
-    let fix = if expected.is_empty() {
+    let possible = expected.intersection(&topology.present);
+    let fix = if possible != *expected {
+        let present = &topology.present;
+        format!("# correct the policy, which expects CPUs that are not there: this host has CPUs {present}")
+    } else if expected.is_empty() {
         "# Debian, Ubuntu: take isolcpus= out of /etc/default/grub, then\n\
          update-grub && reboot\n\
          # Fedora, RHEL, SUSE:\n\
@@ -73,7 +77,11 @@ mod tests {
         assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Error));
         assert!(finding.evidence.contains("expected 4-9, isolated are 2-7"), "{}", finding.evidence);
         assert!(finding.evidence.contains("no CPU 8-9"), "{}", finding.evidence);
-        assert!(finding.fix.unwrap().contains("isolcpus=managed_irq,domain,4-9"));
+        let fix = finding.fix.unwrap();
+        assert!(fix.contains("correct the policy") && !fix.contains("isolcpus"), "{fix}");
+        let world = world.expect("isolated = '4-7'");
+        let fix = world.only("isolated-as-expected").fix.unwrap();
+        assert!(fix.contains("isolcpus=managed_irq,domain,4-7"), "{fix}");
         assert!(
             world.expect("isolated = ''").only("isolated-as-expected").fix.unwrap().contains("remove-args")
         );

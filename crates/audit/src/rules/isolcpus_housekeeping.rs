@@ -34,7 +34,18 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let mut findings = Vec::new();
     let least = wanted.unwrap_or_else(|| isolated.len().div_ceil(ISOLATED_PER_HOUSEKEEPING).max(1));
-    if free.len() < least {
+    let cpus = free.len() + isolated.len();
+    if least > cpus {
+        findings.push(
+            rule.fail(
+                "host",
+                format!("this host has {cpus} CPU(s) online; the policy wants {least} for housekeeping"),
+                "no setting can give them",
+                "# correct the policy: housekeeping is at most the number of CPUs",
+            )
+            .severity(Severity::Error),
+        );
+    } else if free.len() < least {
         let give_back: CpuSet = isolated.iter().take(least - free.len()).collect();
         let keep = isolated.difference(&give_back);
         findings.push(
@@ -108,6 +119,16 @@ mod tests {
         assert!(finding.fix.unwrap().contains("isolcpus=managed_irq,domain,2-63"));
         let finding = World::new(4).isolated("2-3").expect("housekeeping = 3").only("isolcpus-housekeeping");
         assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Error));
+    }
+
+    #[test]
+    fn a_policy_that_no_setting_can_meet_is_to_be_corrected() {
+        for world in [World::new(2), World::new(2).isolated("1")] {
+            let finding = world.expect("housekeeping = 99").only("isolcpus-housekeeping");
+            let fix = finding.fix.unwrap();
+            assert!(fix.contains("correct the policy") && !fix.contains("reboot"), "{fix}");
+            assert!(finding.evidence.contains("2 CPU(s)"), "{}", finding.evidence);
+        }
     }
 
     #[test]

@@ -23,7 +23,10 @@ const DEFAULT_LOAD: u64 = 1024;
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
     let mut findings = Vec::new();
-    for children in siblings(observation).into_values() {
+    for (parent, children) in siblings(observation) {
+        // Tasks of the parent itself compete with its groups, each by its nice value.
+        let own = observation.tasks.iter().filter(|t| t.group == Some(parent) && demand_pct(t) >= ACTIVE_PCT);
+        let own: f64 = own.filter_map(|task| Some(f64::from(task.sched?.nice.weight()))).sum();
         let busy: Vec<(u32, f64)> = children
             .into_iter()
             .map(|group| (group, group_demand_pct(observation, group)))
@@ -34,7 +37,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         }
         let view = |group: u32| observation.groups.get(group as usize);
         let load = |group: u32| view(group).and_then(|v| v.load_weight);
-        let total: f64 = busy.iter().filter_map(|(group, _)| load(*group)).map(|weight| weight as f64).sum();
+        let groups = busy.iter().filter_map(|(group, _)| load(*group)).map(|weight| weight as f64);
+        let total: f64 = own + groups.sum::<f64>();
         let capacity = 100.0 * f64::from(observation.host.cpus);
         for &(group, demand) in &busy {
             let Some(weight) = load(group).filter(|weight| *weight != DEFAULT_LOAD) else { continue };
@@ -81,7 +85,10 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                     cpus.len()
                 ),
                 "beyond that its weight acts as on one CPU each: whoever shares that CPU starves, others do not notice",
-                fix::set_weight(input, group, enough),
+                format!(
+                    "{}   # it then gets less of a CPU that it shares, and others more; leave it where that is not wanted",
+                    fix::set_weight(input, group, enough)
+                ),
             ));
         }
     }
@@ -111,7 +118,22 @@ mod tests {
         let finding = world(8192, ("0-1", "0-1")).only("weight-ineffective");
         assert_eq!(finding.status, Status::Fail);
         assert!(finding.evidence.starts_with("weight 8192 entitles it to 178 %"), "{}", finding.evidence);
-        assert_eq!(finding.fix.unwrap(), "echo 1024 > /sys/fs/cgroup/cpu/a/cpu.shares");
+        let fix = finding.fix.unwrap();
+        assert!(
+            fix.starts_with("echo 1024 > /sys/fs/cgroup/cpu/a/cpu.shares   # it then gets less"),
+            "{fix}"
+        );
+    }
+
+    #[test]
+    fn tasks_of_the_parent_compete_too() {
+        let mut world = world(2048, ("0-1", "0-1"));
+        // 2/3 of two CPUs is 133 % for one thread; with three busy tasks beside the groups it is 2/6.
+        assert_eq!(world.only("weight-ineffective").status, Status::Fail);
+        for name in ["x", "y", "z"] {
+            world.task(name, 30.0).wait(60.0).in_group(0).nice(0);
+        }
+        assert_eq!(world.only("weight-ineffective").status, Status::Pass);
     }
 
     #[test]
