@@ -27,5 +27,7 @@ pub const TARGETS: &[Target] = &[
             let again = serde_json::to_string(&load).unwrap_or_default();
             assert_eq!(serde_json::from_str(&again).ok(), Some(load));
         }
-    }),
+    })
+    // A word that is no option is compared with all there are, letter by letter.
+    .heavy(10),
 ];
