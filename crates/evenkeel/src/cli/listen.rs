@@ -260,3 +260,15 @@ fn page(kind: &'static str, text: impl IntoResponse) -> Response {
     ];
     (headers, text).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_too_large_names_nobody() {
+        assert_eq!(number::<u32>("a=1&tid=7", "tid"), Some(7));
+        assert_eq!(number::<u32>("tid=4294967297", "tid"), None, "cut to 32 bits it would be task 1");
+        assert_eq!(number::<u32>("tid=-1", "tid"), None);
+    }
+}
