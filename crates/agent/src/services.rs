@@ -25,8 +25,7 @@ impl Agent {
             return Ok(());
         };
         for task in observation.tasks.iter().filter(|task| background.has(task, observation)) {
-            let service = self.config.service_of(task, observation);
-            if let Some(service) = service {
+            if let Some(service) = self.config.service_of(task, observation) {
                 let task = format!("task {} ({})", task.id.tid, task.comm);
                 return Err(AgentError::Overlap { task, service: service.protection.name.clone() });
             }

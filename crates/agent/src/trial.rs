@@ -72,11 +72,6 @@ impl Rhythm {
         }
     }
 
-    /// The same for a decision about what services wait.
-    fn for_services(self) -> Self {
-        Self { window: SERVICES_WINDOW, ..self }
-    }
-
     fn pace(&self) -> Pace {
         Pace { window_s: self.window.as_secs_f64(), settle_s: self.settle.as_secs_f64() }
     }
@@ -211,7 +206,7 @@ impl Agent {
 
     fn rhythm(&self, scene: &Scene<'_>) -> Rhythm {
         let rhythm = Rhythm::of(scene);
-        if self.has_background() { rhythm.for_services() } else { rhythm }
+        if self.has_background() { Rhythm { window: SERVICES_WINDOW, ..rhythm } } else { rhythm }
     }
 
     /// A group of the scope that lost its turn.

@@ -271,12 +271,16 @@ pub fn text(record: &RunRecord, width: Option<u16>) -> String {
     }
     out.push('\n');
     if record.changes.is_empty() {
-        out.push_str("No change is kept. While a trial is held, settings change from window to window; what is not kept is put back.\n");
+        out.push_str(&format!("No change is kept. {MEANWHILE}\n"));
     } else {
         out.push_str(&change_table(false).text(&record.changes, width));
     }
     out
 }
+
+/// What goes on where no change is kept.
+pub const MEANWHILE: &str =
+    "While a trial is held, settings change from window to window; what is not kept is put back.";
 
 /// The heading lines of [`text`].
 pub fn summary(record: &RunRecord) -> String {

@@ -24,9 +24,6 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
     let mut findings = Vec::new();
     for (parent, children) in siblings(observation) {
-        // Tasks of the parent itself compete with its groups, each by its nice value.
-        let own = observation.tasks.iter().filter(|t| t.group == Some(parent) && demand_pct(t) >= ACTIVE_PCT);
-        let own: f64 = own.filter_map(|task| Some(f64::from(task.sched?.nice.weight()))).sum();
         let busy: Vec<(u32, f64)> = children
             .into_iter()
             .map(|group| (group, group_demand_pct(observation, group)))
@@ -37,6 +34,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         }
         let view = |group: u32| observation.groups.get(group as usize);
         let load = |group: u32| view(group).and_then(|v| v.load_weight);
+        // Tasks of the parent itself compete with its groups, each by its nice value.
+        let own = observation.tasks.iter().filter(|t| t.group == Some(parent) && demand_pct(t) >= ACTIVE_PCT);
+        let own: f64 = own.filter_map(|task| Some(f64::from(task.sched?.nice.weight()))).sum();
         let groups = busy.iter().filter_map(|(group, _)| load(*group)).map(|weight| weight as f64);
         let total: f64 = own + groups.sum::<f64>();
         let capacity = 100.0 * f64::from(observation.host.cpus);

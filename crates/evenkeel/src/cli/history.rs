@@ -116,10 +116,13 @@ fn nothing(global: &Global, args: &Args, path: &Path) -> Outcome {
             &json!({ "schema": "evenkeel.history/v1", "runs": [], "store": null, "rates": null }),
         )?),
         Format::Csv => print(&run_table().csv(&[])),
-        Format::Text | Format::Svg => {
-            print(&format!("Nothing recorded of any run in {}; --since shows samples.\n", path.display()))
-        }
+        Format::Text | Format::Svg => print(&no_runs(path)),
     }
+}
+
+/// What is said of a store without runs.
+pub(super) fn no_runs(path: &Path) -> String {
+    format!("Nothing recorded of any run in {}; --since shows samples.\n", path.display())
 }
 
 pub(super) fn choose(store: &Store, choice: RunChoice) -> Result<Option<StoredRun>, StoreError> {

@@ -8,7 +8,7 @@ use evenkeel_store::moments::{self, Busy, Kind, Moment};
 use evenkeel_store::{Rates, Store};
 use serde_json::json;
 
-use super::history::{By, RunChoice, choose, failure, lines, parse_run};
+use super::history::{By, RunChoice, choose, failure, lines, no_runs, parse_run};
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
 
@@ -81,9 +81,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             }
             (Format::Json, _) => print(&document(&[], &[])),
             (Format::Csv, _) => print(&table().csv(&[])),
-            _ => {
-                print(&format!("Nothing recorded of any run in {}; --since shows samples.\n", path.display()))
-            }
+            _ => print(&no_runs(&path)),
         };
     };
     let busiest = |rates: &Rates| -> Vec<Busy> {

@@ -1,7 +1,7 @@
 //! What the loop does and has changed.
 
 use evenkeel_base::run::{ChangeRecord, GuaranteeStatus, ProtectedStatus, RunRecord, Stage};
-use evenkeel_report::run::summary;
+use evenkeel_report::run::{MEANWHILE, summary};
 use ratatui::style::Style;
 
 use super::{Canvas, Page, text, wrapped};
@@ -61,9 +61,7 @@ fn at_work(record: &RunRecord, width: usize, lines: &mut Vec<String>) {
     let changes: Vec<String> = record.changes.iter().flat_map(|c| change(c, width)).collect();
     part(format!("CHANGES IN FORCE: {}", record.changes.len()), changes);
     if record.changes.is_empty() {
-        let none =
-            "  While a trial is held, settings change from window to window; what is not kept is put back.";
-        part("CHANGES IN FORCE: none kept".to_owned(), wrapped(none, width, 2));
+        part("CHANGES IN FORCE: none kept".to_owned(), wrapped(&format!("  {MEANWHILE}"), width, 2));
     }
     let guarantees = record.guarantees.iter().flat_map(|g| guarantee(g, width)).collect();
     part("GUARANTEES".to_owned(), guarantees);
