@@ -82,6 +82,9 @@ impl Governor {
         if self.recent.len() >= 3 * CALM && (rate / given.max(1e-6) - 1.0).abs() > 0.3 {
             self.state = State::Waiting { since_s, given: 0.5 * (rate + given) };
         }
+        if self.fit.is_none() && self.gives_more_unlimited(now, since_s, rate) {
+            return;
+        }
         // When throttling ends, more is given before that is certain: a baseline is given all along.
         let patience = if rate.min(given) >= BASELINE { GIVE_UP_BASELINE } else { GIVE_UP };
         let before = if self.late { now - since_s } else { (since_s - self.history.fresh_s()).max(1.0) };
@@ -90,6 +93,20 @@ impl Governor {
             self.verdict = Verdict::Baseline { rate, credit_s: beyond };
             self.state = State::Off { since_s: now };
         }
+    }
+
+    /// Ends the wait where it cannot pay: a window that has not let go yet is at least as long as that, so that its threshold is no
+    /// more than what was used before, spread over that time. Who gets more while throttled, if only it asks for all, needs no limit.
+    /// A baseline is told apart by being given whatever is asked for.
+    fn gives_more_unlimited(&mut self, now: f64, since_s: f64, rate: f64) -> bool {
+        let fresh = self.history.fresh_s();
+        let threshold = self.history.used(fresh, since_s) / (now - fresh).max(1e-6);
+        let more = !self.late && threshold < self.least_given && rate < 0.5 * self.least_given;
+        if more {
+            self.verdict = Verdict::Tolerable { rate: self.least_given, threshold };
+            self.state = State::Off { since_s: now };
+        }
+        more
     }
 
     fn let_go(&mut self, at: f64) {

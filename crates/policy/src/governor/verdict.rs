@@ -21,11 +21,11 @@ pub enum Verdict {
         /// What is still given meanwhile, CPUs.
         given: f64,
     },
-    /// Use is throttled, but so briefly that no limit gives more than keeping below the threshold.
+    /// Use is throttled, but so briefly or so little that no limit gives more than keeping below the threshold.
     Tolerable {
         /// What no limit gives on average, CPUs.
         rate: f64,
-        /// What could be had without throttling, CPUs.
+        /// What could be had without throttling, CPUs: no more than that.
         threshold: f64,
     },
     /// Only a baseline is given: spent credits, or a cap.
@@ -68,8 +68,8 @@ impl fmt::Display for Verdict {
             }
             Self::Tolerable { rate, threshold } => write!(
                 f,
-                "use above {:.1} % of a CPU is throttled, but so briefly that {:.1} % is given all the same; a limit would \
-                 only cost more, so there is none",
+                "no more than {:.1} % of a CPU can be had without being throttled, and {:.1} % is given all the same; a limit \
+                 would only cost more, so there is none",
                 pct(*threshold),
                 pct(*rate)
             ),
