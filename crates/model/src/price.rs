@@ -111,6 +111,8 @@ pub struct Reckoned {
     pub best: Option<(f64, Outcome)>,
     /// Whether what runs every so often is not done before its next start, in the long run.
     pub behind: bool,
+    /// Whether that is so from the first run on, credits or not.
+    pub late: bool,
     /// Credits at the start, of the whole machine, for [`Rule::Credits`].
     pub start: Option<f64>,
 }
@@ -134,7 +136,11 @@ impl Reckoned {
 pub fn reckon(machine: &Machine, ask: &Ask) -> Reckoned {
     let parts = machine.parts(ask.threads);
     let cpus = f64::from(ask.threads.min(machine.cpus)) / parts;
-    let job = Job { cpu_s: ask.cpu_s / parts, busy: ask.busy };
+    // Work goes at this rate while it has a CPU. What throttles use was fitted with its pauses stretched as well, see docs/price.md.
+    let rate = if let Rule::Constant { stolen } = machine.rule { 1.0 - stolen } else { 1.0 };
+    let busy = asked(ask.threads, ask.threads.min(machine.cpus), ask.busy, rate)
+        / f64::from(ask.threads.min(machine.cpus));
+    let job = Job { cpu_s: ask.cpu_s / parts, busy };
     let rule = settled(machine.rule, ask);
     let whole = |outcome: Outcome| Outcome {
         charged_s: outcome.charged_s * parts,
@@ -144,7 +150,7 @@ pub fn reckon(machine: &Machine, ask: &Ask) -> Reckoned {
     };
     let plain = credit::run_on(&rule, job, cpus, None);
     let best = best_limit(&rule, job, cpus, &plain).map(|(limit, outcome)| (limit * parts, whole(outcome)));
-    let mut reckoned = Reckoned { plain: whole(plain), best, behind: false, start: None };
+    let mut reckoned = Reckoned { plain: whole(plain), best, behind: false, late: false, start: None };
     if let Rule::Credits { start, .. } = rule {
         reckoned.start = Some(start * parts);
     }
@@ -154,10 +160,34 @@ pub fn reckon(machine: &Machine, ask: &Ask) -> Reckoned {
             Rule::Credits { per_hour, .. } => job.cpu_s / 60.0 > per_hour * every_s / 3600.0 * (1.0 + 1e-9),
             _ => false,
         };
-        let late = reckoned.outcome().real_s.is_none_or(|s| s > every_s * (1.0 + 1e-9));
-        reckoned.behind = uses_up || late;
+        reckoned.late = reckoned.outcome().real_s.is_none_or(|s| s > every_s * (1.0 + 1e-9));
+        reckoned.behind = uses_up || reckoned.late;
     }
     reckoned
+}
+
+/// CPUs that `threads` ask for on average where there are `cpus`. Each wants a CPU for a share `busy` of the time when it has one
+/// to itself; at a `rate` below 1 its work takes longer and its pauses, for disks and the like, do not. Threads beyond the
+/// number of CPUs run in the pauses of the others: a queue with a finite source (M/M/c//N, Kleinrock, *Queueing Systems* I,
+/// 3.8), pauses and work of random lengths.
+fn asked(threads: u32, cpus: u32, busy: f64, rate: f64) -> f64 {
+    let pause = 1.0 - busy;
+    let work = busy / rate;
+    if pause <= 0.0 || work.is_infinite() {
+        return f64::from(cpus.min(threads));
+    }
+    // Weight of k threads that run or wait for a CPU, from none on, and the sums over k; only ratios matter.
+    let (mut weight, mut sum, mut running) = (1.0, 1.0, 0.0);
+    for k in 1..=threads {
+        let at_work = f64::from(k.min(cpus));
+        weight *= f64::from(threads - k + 1) / at_work * work / pause;
+        sum += weight;
+        running += weight * at_work;
+        if sum > 1e200 {
+            (weight, sum, running) = (weight / sum, 1.0, running / sum);
+        }
+    }
+    (running / sum).min(f64::from(cpus))
 }
 
 /// The rule with the credits that a run finds.

@@ -59,8 +59,35 @@ fn times_are_those_of_arithmetic() {
     let fly = on("shared-cpu-1x", &ask(1.0, 1, 1.0));
     assert!((fly.plain.throttled_after_s.unwrap() - 5.333).abs() < 0.2, "{fly:?}");
     near(fly.time_s().unwrap(), 5.333 + (60.0 - 5.333) * 16.0);
-    // m3.medium: 45 % stolen.
+    // m3.medium: 45 % stolen. Pauses last as long as ever: 11 minutes of pauses beside 11 of work.
     near(minutes("m3.medium", &ask(11.0, 1, 1.0)), 20.0);
+    near(minutes("m3.medium", &ask(11.0, 1, 0.5)), 31.0);
+}
+
+/// Machine repair, one repairer: two threads that work and pause equally long keep a CPU busy 4/5 of the time.
+#[test]
+fn threads_beyond_the_cpus_use_the_pauses_of_the_others() {
+    near(asked(2, 1, 0.5, 1.0), 0.8);
+    near(asked(1, 1, 0.5, 1.0), 0.5);
+    near(asked(3, 3, 0.25, 1.0), 0.75);
+    near(asked(2, 2, 0.5, 0.5), 4.0 / 3.0);
+    near(asked(4096, 64, 0.9, 1.0), 64.0);
+    near(asked(4096, 64, 1.0, 0.5), 64.0);
+    near(asked(4096, 4096, 0.001, 1.0), 4.096);
+}
+
+proptest! {
+    #[test]
+    fn more_threads_or_more_cpus_never_ask_for_less(
+        threads in 1u32..400, cpus in 1u32..64, busy in MIN_BUSY..=1.0, rate in 0.05..=1.0f64
+    ) {
+        let asks = asked(threads, cpus, busy, rate);
+        prop_assert!(asks <= f64::from(cpus.min(threads)) * (1.0 + 1e-9), "{asks}");
+        prop_assert!(asks <= f64::from(threads) * busy / (busy + (1.0 - busy) * rate) * (1.0 + 1e-9), "{asks}");
+        prop_assert!(asked(threads + 1, cpus, busy, rate) >= asks * (1.0 - 1e-9));
+        prop_assert!(asked(threads, cpus + 1, busy, rate) >= asks * (1.0 - 1e-9));
+        prop_assert!(asked(threads, cpus, busy, 0.9 * rate) >= asks * (1.0 - 1e-9));
+    }
 }
 
 #[test]
@@ -147,7 +174,8 @@ proptest! {
         let ask = Ask::new(minutes, threads, busy, every_s).unwrap();
         let out = reckon(&machine, &ask);
         let cpus = f64::from(threads.min(machine.cpus));
-        let fastest = 60.0 * minutes / (cpus * busy);
+        // Threads beyond the number of CPUs fill the others' pauses.
+        let fastest = 60.0 * minutes / cpus.min(f64::from(threads) * busy);
         if let Some(time) = out.time_s() {
             prop_assert!(time.is_finite() && time >= fastest * (1.0 - 1e-6) - 1e-6, "{time} under {fastest}");
         }
@@ -162,6 +190,7 @@ proptest! {
     fn a_family_without_a_rule_takes_the_job_divided_by_its_threads(
         cpus in 1u32..64, threads in 1u32..100, minutes in 0.01..10_000.0f64, busy in 0.1..=1.0f64
     ) {
+        let busy = if threads > cpus { 1.0 } else { busy };
         let expected = 60.0 * minutes / (f64::from(threads.min(cpus)) * busy);
         let time = reckon(&Machine::plain(cpus), &ask(minutes, threads, busy)).time_s();
         if expected > credit::GIVE_UP_S * 1.001 {

@@ -63,6 +63,9 @@ impl Row {
             });
         }
         match (self.time_s, plain.real_s) {
+            (None, Some(_)) if self.reckoned.behind && !self.reckoned.late => {
+                parts.push("falls behind when its credits are spent: it uses more than it earns".into());
+            }
             (None, Some(_)) => parts.push("falls behind: not done before its next start".into()),
             (None, None) => parts.push("not done in two weeks".into()),
             _ => {}

@@ -61,7 +61,7 @@ fn the_sources_builds_by_instance() {
     }
     // A shared core, 40 to 50 % stolen: the middle is taken, and the ends span the source's row.
     let m3 = row(&rows, "m3.medium");
-    beside("m3.medium", of(m3, "real"), time(&known("m3.medium"), work / 3.0), (5.0, 10.0));
+    beside("m3.medium", of(m3, "real"), time(&known("m3.medium"), work / 3.0), (-8.0, -4.0));
     let stealing =
         |stolen| time(&Machine { rule: Rule::Constant { stolen }, ..known("m3.medium") }, work / 3.0);
     assert!(stealing(0.40) < of(m3, "real") && of(m3, "real") < stealing(0.50));
