@@ -3,8 +3,13 @@
 use evenkeel_base::run::Estimate;
 use serde::{Deserialize, Serialize};
 
-use crate::table::wrap;
 use crate::time;
+
+mod compare;
+mod text;
+
+pub use compare::{Arm, Verdict};
+pub use text::{medians, text_table};
 
 /// Name of the document's form.
 pub const SCHEMA: &str = "evenkeel.demo/v1";
@@ -192,6 +197,8 @@ pub struct DemoRun {
     pub gain: Option<f64>,
     /// 95 % interval of it, over rounds.
     pub gain_interval: Option<[f64; 2]>,
+    /// The gain of each round, from which verdicts on all runs together are made.
+    pub gain_rounds: Vec<f64>,
     /// (final - default) / (ceiling - default); `None` when no gap was seen beyond its interval.
     pub gap_closed: Option<f64>,
     /// 95 % interval of it, over rounds.
@@ -316,66 +323,9 @@ impl DemoReport {
         document["schema"] = SCHEMA.into();
         document
     }
-
-    /// The answer in one sentence.
-    pub fn answer(&self) -> String {
-        let runs: Vec<_> =
-            self.runs.iter().filter_map(|r| Some((r.default_fulfilment?, r.final_fulfilment?))).collect();
-        if runs.is_empty() {
-            return "No run was completed.".to_owned();
-        }
-        let default = median(runs.iter().map(|run| run.0));
-        let now = median(runs.iter().map(|run| run.1));
-        let recipe = self.runs.iter().filter_map(|run| run.published_recipe_fulfilment);
-        let recipe = median(recipe)
-            .map_or_else(String::new, |value| format!("; the published recipe gave {value:.3}"));
-        let worse = self.runs.iter().filter(|run| run.verdict() == Verdict::Worse).count();
-        let better = self.runs.iter().filter(|run| run.verdict() == Verdict::Better).count();
-        let unclear = runs.len().saturating_sub(better + worse);
-        let counts = match (better, unclear, worse) {
-            (_, 0, 0) => "better in every run".to_owned(),
-            (0, _, 0) => "no difference beyond the intervals".to_owned(),
-            _ => format!("better in {better} of {} runs, unclear in {unclear}, worse in {worse}", runs.len()),
-        };
-        format!(
-            "With evenkeel the loads got {:.3} of the CPU they wanted, with the kernel's default {:.3}{recipe} \
-             (medians of {} runs; {counts}).",
-            now.unwrap_or(f64::NAN),
-            default.unwrap_or(f64::NAN),
-            runs.len(),
-        )
-    }
-}
-
-/// How a run's end compares with its kernel default: by the interval of the gain, or, in reports of older versions, by
-/// whether the two intervals overlap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Better beyond the interval.
-    Better,
-    /// Not told apart, or unknown.
-    Unclear,
-    /// Worse beyond the interval.
-    Worse,
 }
 
 impl DemoRun {
-    /// See [`Verdict`].
-    pub fn verdict(&self) -> Verdict {
-        if let Some([low, high]) = self.gain_interval {
-            return match (low > 0.0, high < 0.0) {
-                (true, _) => Verdict::Better,
-                (_, true) => Verdict::Worse,
-                _ => Verdict::Unclear,
-            };
-        }
-        match (self.default_interval, self.final_interval) {
-            (Some(before), Some(after)) if after[0] > before[1] => Verdict::Better,
-            (Some(before), Some(after)) if after[1] < before[0] => Verdict::Worse,
-            _ => Verdict::Unclear,
-        }
-    }
-
     /// The gap closed in percent with the half-width of its interval, such as `77±12 %`; `-` where no gap was seen.
     pub fn gap_closed_text(&self) -> String {
         let Some(gap) = self.gap_closed.map(|gap| 100.0 * gap) else { return "-".to_owned() };
@@ -400,86 +350,19 @@ impl DemoRun {
     }
 }
 
-/// The median of the finite ones; `None` of nothing.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    evenkeel_base::stats::median(values.filter(|value| value.is_finite()))
-}
-
-/// `0.939 ±.004`, or `?`; the half width is that of the 95 % interval's longer side.
-fn measured(value: Option<f64>, interval: Option<[f64; 2]>) -> String {
-    match (value, interval) {
-        (None, _) => "?".to_owned(),
-        (Some(value), None) => format!("{value:.3}"),
-        (Some(value), Some([low, high])) => {
-            let half = format!("{:.3}", (high - value).max(value - low).max(0.0));
-            format!("{value:.3} ±{}", half.strip_prefix('0').unwrap_or(&half))
-        }
-    }
-}
-
-/// The before/after table for a terminal, at most 100 columns wide, with the answer below it.
-pub fn text_table(report: &DemoReport) -> String {
-    let mut text = format!(
-        "{:<19}{:<7}{:>7}  {:>11}  {:>11}  {:>11}  {:>9}{:>9}{:>8}\n",
-        "fulfilment (got/", "", "wanted", "kernel", "published", "", "real-time", "gap", ""
-    );
-    text.push_str(&format!(
-        "{:<19}{:<7}{:>7}  {:>11}  {:>11}  {:>11}  {:>9}{:>9}{:>8}\n",
-        "wanted), ±95 %", "loads", "% CPU", "default", "recipe", "evenkeel", "ceiling", "closed", "settled"
-    ));
-    for run in &report.runs {
-        let scene = match run.scene {
-            Scene::OneCgroupFixed => "one cgroup, fixed",
-            Scene::OneCgroupJittered => "one cgroup, jitter",
-            Scene::CgroupEach => "a cgroup each",
-        };
-        text.push_str(&format!(
-            "{scene:<19}{:<7}{:>7.0}  {:>11}  {:>11}  {:>11}  {:>9}{:>9}{:>8}\n",
-            run.kind.name(),
-            run.wanted_pct,
-            measured(run.default_fulfilment, run.default_interval),
-            measured(run.published_recipe_fulfilment, run.published_recipe_interval),
-            measured(run.final_fulfilment, run.final_interval),
-            run.realtime_ceiling.map_or_else(|| "?".to_owned(), |value| format!("{value:.3}")),
-            run.gap_closed_text(),
-            run.seconds_to_settle.map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.0} s")),
-        ));
-    }
-    text.push('\n');
-    text.push_str(&wrap(&report.answer(), 98));
-    for missed in &report.missed {
-        text.push_str(&wrap(&format!("Note: {missed}"), 98));
-    }
-    for run in &report.runs {
-        for missed in &run.missed {
-            text.push_str(&wrap(&format!("Note on {}: {missed}", lower(&run.title())), 98));
-        }
-    }
-    text.push_str(&wrap(&report.put_back.sentence(), 98));
-    if let Some(path) = &report.report {
-        // Not wrapped: a path is copied whole.
-        text.push_str(&format!("Report: {path}\n"));
-    }
-    text
-}
-
-/// The first letter in lower case, for the middle of a sentence.
-fn lower(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
-}
-
 impl PutBack {
     /// In one sentence.
     pub fn sentence(&self) -> String {
         match (self.changes, self.left.len()) {
-            (0, 0) => "Nothing was changed on the host.".to_owned(),
+            (0, 0) => "No change was in force at the end, and nothing is left of what was tried.".to_owned(),
             (changes, 0) if self.verified >= changes => {
                 format!("All {changes} changes were put back and verified by reading.")
             }
             (changes, 0) => format!("{} of {changes} changes were verified as put back.", self.verified),
-            (changes, left) => {
-                format!("{left} of {changes} changes could NOT be put back: {}.", self.left.join("; "))
+            // What is left may be of a trial, which is none of the changes counted.
+            (_, left) => {
+                let changes = if left == 1 { "change" } else { "changes" };
+                format!("{left} {changes} could NOT be put back: {}.", self.left.join("; "))
             }
         }
     }

@@ -18,6 +18,7 @@ mod expand;
 mod file;
 pub mod http;
 mod journal;
+mod page;
 mod process;
 pub mod prometheus;
 mod reading;
@@ -29,6 +30,7 @@ mod warm;
 pub use expand::Settings;
 pub use file::{Goal, Lever, Tune, TuneFile};
 pub use journal::TrialRecord;
+pub use page::page;
 pub use process::Runner;
 pub use reading::{Constraint, Reading, of_json, of_regex};
 pub use result::{Candidate, Gain, TuneResult, Warm};
@@ -164,21 +166,7 @@ pub fn run(
         tell(Event::Warm(&warm));
     }
     let spec = &tune.file.search;
-    let rules = Rules {
-        seed: spec.seed,
-        repeats: spec.repeats,
-        finalists: spec.finalists,
-        levels: spec.levels,
-        present: tune.present.clone(),
-        warm: warm.iter().map(|w| w.point.clone()).collect(),
-    };
-    let mut search = Search::new(tune.space.clone(), spec.method, rules);
-    for record in &records {
-        // A value that is no longer in the range is of another search; the fingerprint keeps those out.
-        if let Some(point) = tune.point(&record.settings) {
-            search.recall(&point, outcome(tune, &point, record));
-        }
-    }
+    let mut search = recalled(tune, &warm, &records);
     if !records.is_empty() {
         tell(Event::Resumed(records.len()));
     }
@@ -210,6 +198,32 @@ pub fn run(
     }
     let _ = std::fs::remove_dir_all(trial::trial_dir(&options.dir));
     Ok((TuneResult::new(tune, &search, &records, warm, interrupted), records))
+}
+
+/// The search as these trials left it.
+fn recalled(tune: &Tune, warm: &[Warm], records: &[TrialRecord]) -> Search {
+    let spec = &tune.file.search;
+    let rules = Rules {
+        seed: spec.seed,
+        repeats: spec.repeats,
+        finalists: spec.finalists,
+        levels: spec.levels,
+        present: tune.present.clone(),
+        warm: warm.iter().map(|w| w.point.clone()).collect(),
+    };
+    let mut search = Search::new(tune.space.clone(), spec.method, rules);
+    for record in records {
+        // A value that is no longer in the range is of another search; the fingerprint keeps those out.
+        if let Some(point) = tune.point(&record.settings) {
+            search.recall(&point, outcome(tune, &point, record));
+        }
+    }
+    search
+}
+
+/// What trials on record say; nothing is run.
+pub fn result_of(tune: &Tune, records: &[TrialRecord]) -> TuneResult {
+    TuneResult::new(tune, &recalled(tune, &[], records), records, Vec::new(), false)
 }
 
 /// Trials that fit into the budget; `None` without one.

@@ -6,7 +6,8 @@ use crate::search::importance::Importance;
 use crate::search::{Arm, Point, Search};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
-use evenkeel_experiment::decide::{Claim, Figure, Mean, PAGE_ALPHA, decide, short};
+use evenkeel_experiment::decide::{Claim, Figure, Mean, PAGE_ALPHA, decide};
+use evenkeel_report::significant;
 use serde::Serialize;
 
 use super::expand::Settings;
@@ -38,7 +39,7 @@ pub struct Candidate {
     pub high: Option<f64>,
     /// Runs in all.
     pub runs: usize,
-    /// Means of all quantities, by name.
+    /// Means of all quantities over the runs that decide, by name.
     pub quantities: BTreeMap<String, f64>,
 }
 
@@ -90,6 +91,10 @@ pub struct TuneResult {
     pub gain: Option<Gain>,
     /// Whether the best is better than the present beyond the interval of the gain; `None`: not decided, or not compared.
     pub better: Option<bool>,
+    /// Whether the present settings work and keep the constraints; `None` where they were not tried.
+    pub present_keeps: Option<bool>,
+    /// Whether the best settings come from the final comparison.
+    pub compared: bool,
     /// The settings have prices: the objective is the reading less (or, for `min`, plus) those.
     pub priced: bool,
     /// Spread of a single run, standard deviation; `None` where nothing was run twice.
@@ -106,6 +111,12 @@ pub struct TuneResult {
     pub kept: Vec<bool>,
     /// What a reader should know.
     pub notes: Vec<String>,
+}
+
+/// Four significant digits without trailing zeros.
+fn shown(value: f64) -> String {
+    let text = significant(value);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 fn finite(x: f64) -> Option<f64> {
@@ -125,8 +136,11 @@ impl TuneResult {
             let (low, high) = if sign < 0.0 { (-e.high, -e.low) } else { (e.low, e.high) };
             let settings = tune.settings(&arm.point);
             let of = |q: usize| {
-                let mine = records.iter().filter(|r| r.settings == settings);
-                let values: Vec<f64> = mine.filter_map(|r| r.values.as_ref()?.get(q).copied()).collect();
+                // The runs that decide: a table with other means than the sentence above it would contradict it.
+                let mine = || records.iter().filter(|r| r.settings == settings && r.values.is_some());
+                let last = mine().any(|r| r.reason == "last-round");
+                let values = mine().filter(|r| !last || r.reason == "last-round");
+                let values: Vec<f64> = values.filter_map(|r| r.values.as_ref()?.get(q).copied()).collect();
                 Some((tune.readings[q].name.clone(), stats::mean(&values)?))
             };
             Candidate {
@@ -142,14 +156,22 @@ impl TuneResult {
         let present_arm = tune.present.as_ref().and_then(|p| search.history().arm(p));
         let present = present_arm.and_then(|arm| Some(candidate(arm, stats::estimate(&arm.decisive())?)));
         let priced = tune.file.objective.price.values().any(|price| *price != 0.0);
-        // The best was picked from the finalists: its gain is held against 0 as one of so many.
+        // The best was picked, from the finalists or, without a final comparison, from all settings that keep the
+        // constraints: its gain is held against 0 as one of so many.
+        let compared = search.history().best().is_some_and(Arm::in_last_round);
+        let picked_from = if compared {
+            tune.file.search.finalists
+        } else {
+            search.history().arms().iter().filter(|arm| arm.feasible()).count()
+        };
         let decided = search.history().best().zip(present_arm).and_then(|(best, present)| {
             let worth = |arm: &Arm| Mean::of(&arm.decisive().iter().map(|loss| -loss).collect::<Vec<_>>());
             let figure = Figure::Mean(worth(best)?.less(worth(present)?)?);
-            let alpha = PAGE_ALPHA / tune.file.search.finalists.max(1) as f64;
+            let alpha = PAGE_ALPHA / picked_from.max(1) as f64;
             Some(decide(&figure, Claim::AtLeast(0.0), alpha)).filter(|_| best.point != present.point)
         });
-        let better = decided.and_then(|d| d.holds);
+        // What is exactly as good is not better.
+        let better = decided.and_then(|d| Some(d.holds? && d.value.is_some_and(|gain| gain > 0.0)));
         let gain = decided.zip(present.as_ref()).and_then(|(d, present)| {
             let [low, high] = d.interval.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]);
             Some(Gain {
@@ -166,7 +188,13 @@ impl TuneResult {
         let mut convergence = Vec::new();
         let mut replay = crate::search::History::default();
         for record in records {
-            let Some(point) = tune.point(&record.settings) else { continue };
+            let Some(point) = tune.point(&record.settings) else {
+                // A place of its own all the same: these lists go by trials.
+                values.push(None);
+                kept.push(false);
+                convergence.push(convergence.last().copied().flatten());
+                continue;
+            };
             let outcome = super::outcome(tune, &point, record);
             values.push(outcome.loss.map(|l| sign * l));
             kept.push(outcome.loss.is_some() && outcome.excess.iter().all(|e| *e <= 0.0));
@@ -195,10 +223,7 @@ impl TuneResult {
                 decision.undecided("")
             ));
         }
-        if best.is_some()
-            && !records.iter().any(|r| r.reason == "last-round")
-            && tune.file.search.finalists > 0
-        {
+        if best.is_some() && !compared && search.history().arms().len() > 1 {
             notes.push("without the final comparison the best value is likely somewhat too good".into());
         }
         Self {
@@ -218,6 +243,8 @@ impl TuneResult {
             present,
             gain,
             better,
+            present_keeps: present_arm.map(Arm::feasible),
+            compared,
             priced,
             noise: search.history().noise().map(|(sd, _)| sd),
             importance: search.importance(),
@@ -236,8 +263,10 @@ impl TuneResult {
             return format!("No settings work and keep the constraints: {} trials.", self.trials);
         };
         let ends = |value: f64, low: Option<f64>, high: Option<f64>| match (low, high) {
-            (Some(low), Some(high)) => format!("{}{unit} ({} to {})", short(value), short(low), short(high)),
-            _ => format!("{}{unit} (no interval)", short(value)),
+            (Some(low), Some(high)) => {
+                format!("{}{unit} ({} to {})", shown(value), shown(low), shown(high))
+            }
+            _ => format!("{}{unit} (no interval)", shown(value)),
         };
         let sign = if self.goal == "max" { "less" } else { "plus" };
         let what = if self.priced {
@@ -249,18 +278,28 @@ impl TuneResult {
             format!("Best {what}: {} with {}.", ends(best.value, best.low, best.high), best.settings.words());
         let Some(present) = &self.present else { return out };
         if present.settings == best.settings {
-            out += " These are the present settings: nothing tried is better.";
+            out += match self.compared {
+                true => " These are the present settings: no others did better in the final comparison.",
+                false => {
+                    " These are the present settings: no others that work and keep the constraints did better on average."
+                }
+            };
             return out;
         }
         let reading = |c: &Candidate| c.quantities.get(&self.objective).copied();
         if let (true, Some(before), Some(now)) = (self.priced, reading(present), reading(best)) {
-            out += &format!(
-                " {} itself {} from {}{unit} to {}{unit}.",
-                self.objective,
-                if now < before { "falls" } else { "rises" },
-                short(before),
-                short(now)
-            );
+            let (from, to) = (shown(before), shown(now));
+            out += &match (from == to, now < before) {
+                (true, _) => format!(" {} itself stays at {to}{unit}.", self.objective),
+                (_, true) => format!(" {} itself falls from {from}{unit} to {to}{unit}.", self.objective),
+                (_, false) => format!(" {} itself rises from {from}{unit} to {to}{unit}.", self.objective),
+            };
+        }
+        if self.present_keeps == Some(false) {
+            out += match self.constraints.is_empty() {
+                true => " The present settings fail in most trials.",
+                false => " The present settings fail in most trials or miss the constraints.",
+            };
         }
         let Some(gain) = &self.gain else { return out };
         let of = if self.priced { " in worth" } else { "" };
@@ -270,7 +309,10 @@ impl TuneResult {
                 let pct = gain.pct.map_or_else(String::new, |p| format!(", {p:.1} %"));
                 format!(" Gain over the present settings{of}: {figures}{pct}.")
             }
-            Some(false) => format!(" Run again it is worse than the present settings{of}: {figures}."),
+            Some(false) if gain.value == 0.0 => {
+                format!(" It is as good as the present settings{of}: {figures}.")
+            }
+            Some(false) => format!(" It is worse than the present settings{of}: {figures}."),
             None => format!(" Whether it is better than the present settings{of} is undecided: {figures}."),
         };
         out
@@ -349,6 +391,8 @@ mod tests {
             present: Some(candidate("8", 19_700.0, 83_603.0)),
             gain: Some(Gain { value: 45_300.0, low: Some(-900.0), high: Some(91_500.0), pct: None }),
             better,
+            present_keeps: Some(true),
+            compared: true,
             priced,
             noise: None,
             importance: None,

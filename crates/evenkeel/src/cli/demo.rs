@@ -16,8 +16,8 @@ use evenkeel_lab::tenant::{Place, Starter};
 use evenkeel_linux::Root;
 use evenkeel_policy::levers::PUBLISHED_RECIPE;
 use evenkeel_report::demo::{
-    CoreMap, DemoChange, DemoReport, DemoRun, DemoStage, DemoTask, HostFacts, Kind, Role, Scene, split,
-    text_table,
+    CoreMap, DemoChange, DemoReport, DemoRun, DemoStage, DemoTask, HostFacts, Kind, Role, Scene, medians,
+    split, text_table,
 };
 use evenkeel_report::{html, time};
 use evenkeel_workload::Kind as LoadKind;
@@ -28,7 +28,7 @@ use super::console::ConsoleSink;
 use super::known::{Known, StageResult};
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
-use blocks::{Arm, compare, gain, ratio};
+use blocks::{Arm, compare};
 use live::Live;
 
 /// Show the whole story on this host in at most eight minutes: evenkeel decides on loads whose demand is known; then the
@@ -253,19 +253,7 @@ fn one_run(
     let default = arm(Role::Default);
     // Where nothing was changed, the choice is the kernel's default.
     let chosen = arm(Role::Final).or(default);
-    let ceiling = arm(Role::Ceiling);
-    (run.default_fulfilment, run.default_interval) = split(default.and_then(Arm::estimate));
-    let recipe = arm(Role::Recipe).and_then(Arm::estimate);
-    (run.published_recipe_fulfilment, run.published_recipe_interval) = split(recipe);
-    (run.final_fulfilment, run.final_interval) = split(chosen.and_then(Arm::estimate));
-    (run.realtime_ceiling, run.realtime_ceiling_interval) = split(ceiling.and_then(Arm::estimate));
-    let over_default = |arm: Option<&Arm>| gain(default?, arm?);
-    (run.gain, run.gain_interval) = split(over_default(chosen));
-    // A gap is one only beyond its interval.
-    if over_default(ceiling).is_some_and(|gap| gap.low > 0.0) {
-        let closed = default.zip(chosen).zip(ceiling).and_then(|((d, c), top)| ratio(d, c, top));
-        (run.gap_closed, run.gap_closed_interval) = split(closed);
-    }
+    run.compare(&arms.iter().map(Arm::fulfilment).collect::<Vec<_>>());
     note_disturbances(&mut run, &arms);
     if let Some((before, after)) =
         default.and_then(|d| d.blocks.last()).zip(chosen.and_then(|c| c.blocks.last()))
@@ -276,7 +264,8 @@ fn one_run(
     let Known { agent, tenants, .. } = known;
     let back = agent.close("demo");
     drop(tenants);
-    report.put_back.verified += run.changes.len() as u64 - (back.failed.len() + back.conflicts.len()) as u64;
+    let failed = back.failed.len() + back.conflicts.len();
+    report.put_back.verified += run.changes.len().saturating_sub(failed) as u64;
     report.put_back.left.extend(back.failed.iter().chain(&back.conflicts).map(|item| {
         format!("{:?} {}: {}", item.target, item.knob.name(), item.note.clone().unwrap_or_default())
     }));
@@ -357,7 +346,8 @@ fn note_trial(
         role: Role::Trial,
         start_s: from,
         seconds: watcher.clock_s() - from,
-        kept: Some(outcome.as_ref().is_ok_and(|d| d.winner != 0)),
+        // Where nothing was tried, nothing was undone.
+        kept: outcome.as_ref().ok().map(|d| d.winner != 0),
         note: verdicts.join("; "),
         ..DemoStage::default()
     });
@@ -441,35 +431,4 @@ fn host_facts(topology: &evenkeel_base::Topology, containers: bool) -> HostFacts
         runtime: containers.then(|| "Docker Engine".to_owned()),
         more: Vec::new(),
     }
-}
-
-/// Medians over repetitions, scene by scene.
-fn medians(report: &DemoReport) -> String {
-    let mut groups: BTreeMap<String, Vec<&DemoRun>> = BTreeMap::new();
-    for run in &report.runs {
-        groups.entry(run.title()).or_default().push(run);
-    }
-    let mut out = String::from("\nMedians (lowest to highest):\n");
-    for (title, runs) in groups {
-        out.push_str(&format!("  {title}, {} runs\n", runs.len()));
-        type Get = fn(&DemoRun) -> Option<f64>;
-        let rows: [(&str, Get); 6] = [
-            ("kernel default", |r| r.default_fulfilment),
-            ("published recipe", |r| r.published_recipe_fulfilment),
-            ("evenkeel", |r| r.final_fulfilment),
-            ("real-time ceiling", |r| r.realtime_ceiling),
-            ("gap closed", |r| r.gap_closed),
-            ("seconds to settle", |r| r.seconds_to_settle),
-        ];
-        for (name, get) in rows {
-            let mut values: Vec<f64> = runs.iter().filter_map(|r| get(r)).collect();
-            values.sort_by(f64::total_cmp);
-            if let (Some(low), Some(high)) = (values.first(), values.last()) {
-                let n = values.len();
-                let median = (values[(n - 1) / 2] + values[n / 2]) / 2.0;
-                out.push_str(&format!("    {name:<18} {median:.3} ({low:.3} to {high:.3})\n"));
-            }
-        }
-    }
-    out
 }

@@ -2,16 +2,15 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
-use evenkeel_report::html::{self, SettingRow, TunePage};
-use evenkeel_report::svg::Trial;
+use evenkeel_report::html::{self, TunePage};
 use evenkeel_report::{significant, table};
 use evenkeel_tune::search::{Method, Reason};
-use evenkeel_tune::{Candidate, Event, Options, Runner, TrialRecord, Tune, TuneError, TuneResult};
+use evenkeel_tune::{Event, Options, Runner, TrialRecord, Tune, TuneError, TuneResult};
 
 use super::{Failure, Format, Global, Outcome, stop};
 use crate::cli::console;
@@ -116,12 +115,13 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let (result, records) =
         evenkeel_tune::run(&tune, &runner, &options, stop, &mut |event| progress.tell(&event))
             .map_err(failure)?;
-    write_files(&tune, &result, &records, &dir)?;
+    let page = evenkeel_tune::page(&tune, &result, &records);
+    write_files(&tune, &result, &records, &page, &dir)?;
     let mut out = console::results();
     let text = match global.output {
         Format::Json => serde_json::to_string_pretty(&result).context("cannot write the result")? + "\n",
         Format::Csv => TuneResult::csv(&tune, &records),
-        Format::Text | Format::Svg => text(&tune, &result, &dir),
+        Format::Text | Format::Svg => text(&page, &dir),
     };
     out.write_all(text.as_bytes()).context("cannot write to stdout")?;
     if result.interrupted {
@@ -201,111 +201,23 @@ impl Progress {
     }
 }
 
-fn how(result: &TuneResult) -> String {
-    format!(
-        "{} search, {} trials of {} settings in {:.0} s; goal: {} {}{}",
-        result.method,
-        result.trials,
-        result.points,
-        result.seconds,
-        result.goal,
-        result.objective,
-        if result.constraints.is_empty() {
-            String::new()
-        } else {
-            format!("; {}", result.constraints.join(", "))
-        }
-    )
-}
-
-fn text(tune: &Tune, result: &TuneResult, dir: &std::path::Path) -> String {
+fn text(page: &TunePage, dir: &Path) -> String {
     let width = usize::from(table::width(std::io::stdout().is_terminal()).unwrap_or(110));
-    let mut out = format!("{}: {}\n\n", result.name, how(result));
-    out += &table::wrap(&result.answer(), width);
-    out.push('\n');
-    let value = |c: &Option<Candidate>, name: &str| {
-        c.as_ref().and_then(|c| c.settings.0.get(name).cloned()).unwrap_or_else(|| "-".into())
-    };
-    let number = |c: &Option<Candidate>, name: &str| {
-        c.as_ref().and_then(|c| c.quantities.get(name)).map_or_else(|| "-".into(), |v| significant(*v))
-    };
-    let _ = writeln!(out, "{:24} {:>14} {:>14} {:>10}", "SETTING", "PRESENT", "BEST", "MATTERS");
-    for (index, p) in tune.space.parameters().iter().enumerate() {
-        let matters = result.importance.as_ref().and_then(|all| all.get(index));
-        let matters = matters.map_or_else(|| "?".into(), |i| format!("{:.0} %", 100.0 * i.total));
-        let short = |text: String| {
-            text.parse::<f64>()
-                .map_or(text.clone(), |v| if v.fract() == 0.0 { format!("{v}") } else { significant(v) })
-        };
-        let (present, best) = (short(value(&result.present, &p.name)), short(value(&result.best, &p.name)));
-        let _ = writeln!(out, "{:24} {present:>14} {best:>14} {matters:>10}", p.name);
-    }
-    for reading in &tune.readings {
-        let (present, best) = (number(&result.present, &reading.name), number(&result.best, &reading.name));
-        let name = if reading.unit.is_empty() {
-            reading.name.clone()
-        } else {
-            format!("{}, {}", reading.name, reading.unit)
-        };
-        let _ = writeln!(out, "{name:24} {present:>14} {best:>14}");
-    }
-    for note in &result.notes {
-        out += &table::wrap(&format!("note: {note}"), width);
-    }
-    let _ = writeln!(out, "\nReport: {}", dir.join("report.html").display());
-    out
+    format!("{}\nReport: {}\n", page.text(width), dir.join("report.html").display())
 }
 
 fn write_files(
     tune: &Tune,
     result: &TuneResult,
     records: &[TrialRecord],
-    dir: &std::path::Path,
+    page: &TunePage,
+    dir: &Path,
 ) -> Result<(), Failure> {
-    let value = |c: &Option<Candidate>, name: &str| c.as_ref().and_then(|c| c.settings.0.get(name).cloned());
-    let number =
-        |c: &Option<Candidate>, name: &str| c.as_ref()?.quantities.get(name).map(|v| significant(*v));
-    let settings = tune.space.parameters().iter().enumerate().map(|(index, p)| SettingRow {
-        name: p.name.clone(),
-        present: value(&result.present, &p.name),
-        best: value(&result.best, &p.name),
-        importance: result.importance.as_ref().and_then(|all| all.get(index)).map(|i| (i.alone, i.total)),
-    });
-    let quantities = tune.readings.iter().map(|r| {
-        (
-            format!("{}{}", r.name, if r.unit.is_empty() { String::new() } else { format!(", {}", r.unit) }),
-            number(&result.present, &r.name),
-            number(&result.best, &r.name),
-        )
-    });
-    let trials = records.iter().enumerate().map(|(index, r)| Trial {
-        value: result.values.get(index).copied().flatten(),
-        kept: result.kept.get(index).copied().unwrap_or(false),
-        best: result.convergence.get(index).copied().flatten(),
-        title: match &r.error {
-            Some(error) => format!("{} ({error})", r.settings.words()),
-            None => r.settings.words(),
-        },
-    });
-    let page = TunePage {
-        name: result.name.clone(),
-        answer: result.answer(),
-        how: how(result),
-        axis: format!(
-            "{}{}",
-            result.objective,
-            if result.unit.is_empty() { String::new() } else { format!(", {}", result.unit) }
-        ),
-        settings: settings.collect(),
-        quantities: quantities.collect(),
-        trials: trials.collect(),
-        notes: result.notes.clone(),
-    };
     let json = serde_json::to_string_pretty(result).context("cannot write the result")? + "\n";
     for (name, text) in [
         ("result.json", json),
         ("trials.csv", TuneResult::csv(tune, records)),
-        ("report.html", html::tune(&page)),
+        ("report.html", html::tune(page)),
     ] {
         let path = dir.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

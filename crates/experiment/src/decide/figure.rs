@@ -282,6 +282,15 @@ impl Figure {
         }
     }
 
+    /// Whether its interval is made on a logarithmic scale.
+    pub(super) fn is_ratio(&self) -> bool {
+        match self {
+            Self::Ratio(_) | Self::Over(..) => true,
+            Self::Largest(p) | Self::Smallest(p) => !p.is_empty() && p.iter().all(Self::is_ratio),
+            _ => false,
+        }
+    }
+
     /// Whether something in it was cut off.
     pub fn is_bound(&self) -> bool {
         match self {

@@ -58,7 +58,7 @@ pub fn short(value: f64) -> String {
         return format!("{value:.1e}");
     }
     let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
-    let text = format!("{value:.*}", (3 - digits).clamp(0, 6) as usize);
+    let text = format!("{value:.*}", (3 - digits).clamp(0, 9) as usize);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
@@ -106,6 +106,11 @@ impl Decision {
             Some([low, high]) if low.is_finite() && high.is_finite() => value,
             Some([low, _]) if low.is_finite() && self.cut_off => format!("at least {low:.decimals$}"),
             Some([_, high]) if high.is_finite() && self.cut_off => format!("at most {high:.decimals$}"),
+            // One end decides: it is shown.
+            Some([low, high]) if self.holds.is_some() => {
+                let end = |v: f64| if v.is_finite() { format!("{v:.decimals$}") } else { "?".into() };
+                format!("{value} [{}, {}]", end(low), end(high))
+            }
             Some(_) => format!("{value} [no interval]"),
             None => value,
         }
@@ -168,8 +173,11 @@ pub fn decide(figure: &Figure, claim: Claim, alpha: f64) -> Decision {
     };
     decision.margin = Some(if inside >= 0.0 { inside } else { outside }).filter(|m| m.is_finite());
     if decision.holds.is_none() && !figure.is_bound() {
-        let reach = if bound > value { high - value } else { value - low };
-        decision.needs = n.filter(|n| *n > 1).and_then(|n| needed(n, reach, (bound - value).abs(), alpha));
+        // What narrows with the repetitions is the interval of a ratio's logarithm.
+        let on = |v: f64| if figure.is_ratio() { v.max(0.0).ln() } else { v };
+        let reach = if bound > value { on(high) - on(value) } else { on(value) - on(low) };
+        let wanted = (on(bound) - on(value)).abs();
+        decision.needs = n.filter(|n| *n > 1).and_then(|n| needed(n, reach, wanted, alpha));
     }
     decision
 }

@@ -78,6 +78,9 @@ pub struct CpuMeasured {
     pub per_cpu_pct: Vec<f64>,
     /// Stolen from the host, percent of ONE CPU.
     pub steal_pct: Option<f64>,
+    /// Used by all others on the tenants' CPUs, percent of ONE CPU.
+    #[serde(default)]
+    pub others_pct: Option<f64>,
 }
 
 /// One tenant's CPU time.

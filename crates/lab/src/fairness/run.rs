@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use evenkeel_base::{CpuSet, Topology};
+use evenkeel_base::{CpuSet, CpuTimes, Topology};
 use evenkeel_experiment::file::Order;
 use evenkeel_experiment::record::Requirement;
 use evenkeel_linux::{Root, proc_stat};
@@ -286,21 +286,29 @@ fn computing(tenants: &[(String, u64, u32)], timing: Timing, cpus: Option<CpuSet
         Some(used as f64 / (to.0 - from.0).max(1) as f64 * 100.0)
     };
     let wall = (end - start).max(1) as f64;
+    let on_theirs = |times: &Option<Vec<CpuTimes>>| -> Option<Vec<CpuTimes>> {
+        let theirs = |t: &&CpuTimes| cpus.as_ref().is_none_or(|cpus| cpus.contains(t.cpu));
+        times.as_ref().map(|times| times.iter().filter(theirs).cloned().collect())
+    };
+    let used = host_between(on_theirs(&before).as_deref(), on_theirs(&after).as_deref(), wall).cpu_pct;
     let host = host_between(before.as_deref(), after.as_deref(), wall);
+    let tenants: Vec<TenantCpu> = tenants
+        .iter()
+        .enumerate()
+        .map(|(index, (name, weight, _))| TenantCpu {
+            name: name.clone(),
+            weight: *weight,
+            cpu_pct: readings.last().and_then(|last| pct(&readings[0], last, index)),
+            windows_pct: readings.windows(2).map(|w| pct(&w[0], &w[1], index)).collect(),
+            events_per_s: None,
+        })
+        .collect();
+    let got: Option<f64> = tenants.iter().map(|t| t.cpu_pct).sum();
     CpuMeasured {
         seconds: wall / 1e9,
         cpus,
-        tenants: tenants
-            .iter()
-            .enumerate()
-            .map(|(index, (name, weight, _))| TenantCpu {
-                name: name.clone(),
-                weight: *weight,
-                cpu_pct: readings.last().and_then(|last| pct(&readings[0], last, index)),
-                windows_pct: readings.windows(2).map(|w| pct(&w[0], &w[1], index)).collect(),
-                events_per_s: None,
-            })
-            .collect(),
+        others_pct: used.zip(got).map(|(used, got)| (used - got).max(0.0)),
+        tenants,
         per_cpu_pct: host.per_cpu_pct,
         steal_pct: host.steal_pct,
     }

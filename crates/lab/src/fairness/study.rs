@@ -4,6 +4,7 @@ use evenkeel_base::run::Estimate;
 use evenkeel_experiment::decide::{Figure, Mean, Verdict};
 use evenkeel_experiment::record::{CellRecord, Host, Requirement};
 use evenkeel_experiment::study::point::{machine, shares};
+use evenkeel_experiment::study::sample;
 use evenkeel_experiment::study::stats::{bias_pct, jain, mean};
 use evenkeel_model::fair::FairGroup;
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,7 @@ pub struct Study {
     pub requirements: Vec<Requirement>,
     /// One row a point that has a result.
     pub rows: Vec<Row>,
-    /// Points without a result, and why.
+    /// Points without a result, or of which some repetitions have none, and why.
     pub failed: Vec<(String, String)>,
     /// What it means, in words.
     pub verdicts: Vec<String>,
@@ -66,6 +67,9 @@ pub struct Row {
     pub latency_p99_usec: Option<Estimate>,
     /// Load of the host, percent of ONE CPU.
     pub cpu_pct: Option<Estimate>,
+    /// Used by all others on the tenants' CPUs, percent of ONE CPU (`tenants-cpu`).
+    #[serde(default)]
+    pub others_pct: Option<Estimate>,
     /// Over how many CPUs it is spread.
     pub spread: Option<Estimate>,
     /// Interrupt time of the host, percent of ONE CPU.
@@ -99,11 +103,16 @@ pub fn study(record: &TenantsRecord) -> Study {
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (index, point) in record.points.iter().enumerate() {
-        let mut cells = record.cells.iter().filter(|cell| cell.point == index);
-        if let Some(why) = cells.find_map(|cell| cell.failed.clone()) {
-            failed.push((point.to_string(), why));
-        }
         let results = record.results(index);
+        let cells = record.cells.iter().filter(|cell| cell.point == index);
+        let reasons: Vec<&String> = cells.clone().filter_map(|cell| cell.failed.as_ref()).collect();
+        if let Some(why) = reasons.first() {
+            let part = match results.0.len() {
+                0 => String::new(),
+                _ => format!(" ({} of {} repetitions)", reasons.len(), cells.count()),
+            };
+            failed.push((format!("{point}{part}"), (*why).clone()));
+        }
         if !results.0.is_empty() {
             rows.push(row(&record.host, point, &results));
         }
@@ -134,6 +143,10 @@ fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
     let cells = &results.0;
     let is_cpu = cells.iter().any(|cell| cell.cpu.is_some());
     let shares: Vec<Vec<f64>> = cells.iter().filter_map(|cell| cpu_shares(cell)).collect();
+    let feasible_pct = cells.first().and_then(|cell| feasible(host, point, cell)).unwrap_or_default();
+    // One repetition shows no interval: that a deviation is not below 0 is no news.
+    let open = |e: Estimate| if e.high.is_finite() { e } else { Estimate { low: f64::NEG_INFINITY, ..e } };
+    let off = |due: &[f64]| deviation(results, due)?.estimate(0.05).map(open);
     Row {
         point: point.clone(),
         series: point.series(),
@@ -148,6 +161,7 @@ fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
             (None, Some(cpu)) => (!cpu.per_cpu_pct.is_empty()).then(|| cpu.per_cpu_pct.iter().sum()),
             _ => None,
         }),
+        others_pct: over(&|cell| cell.cpu.as_ref()?.others_pct),
         spread: over(&|cell| match (&cell.net, &cell.cpu) {
             (Some(net), _) => net.host.spread,
             (None, Some(cpu)) => spread(&cpu.per_cpu_pct),
@@ -162,19 +176,21 @@ fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
             bias(&|t| t.cpu_pct)
         },
         bias_softirq_pct: bias(&|t| t.softirq_pct),
+        // No index is above 1.
         jain: if is_cpu {
             over(&|cell| jain(&shares_per_weight(cell)?))
         } else {
             net(&|m| jain(&m.each(TenantMeasured::throughput)?))
-        },
-        weight_error_pct: over(&weight_error),
+        }
+        .map(|e| Estimate { high: if e.low.is_finite() { e.high.min(1.0) } else { e.high }, ..e }),
+        weight_error_pct: off(&due(point)),
         shares_pct: (0..point.tenants)
             .filter_map(|tenant| {
                 mean(&shares.iter().filter_map(|s| s.get(tenant).copied()).collect::<Vec<_>>())
             })
             .collect(),
-        feasible_pct: cells.first().and_then(|cell| feasible(host, point, cell)).unwrap_or_default(),
-        feasible_error_pct: over(&|cell| feasible_error(host, point, cell)),
+        feasible_error_pct: off(&feasible_pct),
+        feasible_pct,
         of_bare_metal_pct: None,
     }
 }
@@ -189,10 +205,19 @@ fn feasible(host: &Host, point: &Point, cell: &Cell) -> Option<Vec<f64>> {
     (sum > 0.0).then(|| got.iter().map(|cpus| 100.0 * cpus / sum).collect())
 }
 
-fn feasible_error(host: &Host, point: &Point, cell: &Cell) -> Option<f64> {
-    let feasible = feasible(host, point, cell)?;
-    let off = |(share, due): (f64, f64)| 100.0 * (share / due - 1.0).abs();
-    cpu_shares(cell)?.into_iter().zip(feasible).map(off).reduce(f64::max)
+/// The shares that weights promise, percent.
+pub(super) fn due(point: &Point) -> Vec<f64> {
+    let sum: f64 = point.weights.iter().map(|w| *w as f64).sum();
+    point.weights.iter().map(|w| 100.0 * *w as f64 / sum).collect()
+}
+
+/// How far tenants' mean shares are from those due, percent of the latter: the largest.
+pub(super) fn deviation(results: &Results<'_>, due: &[f64]) -> Option<Figure> {
+    let off = |tenant: usize| {
+        results.mean(|cell| Some(100.0 * (cpu_shares(cell)?.get(tenant)? / due.get(tenant)? - 1.0)))
+    };
+    let all = (0..due.len()).map(off).collect::<Option<Vec<Mean>>>()?;
+    (!all.is_empty()).then(|| sample::deviation(all))
 }
 
 /// Each tenant's part of the CPU time all of them got, percent.
@@ -214,11 +239,6 @@ fn shares_per_weight(cell: &Cell) -> Option<Vec<f64>> {
             .map(|(share, t)| share / 100.0 * weights as f64 / t.weight.max(1) as f64)
             .collect(),
     )
-}
-
-fn weight_error(cell: &Cell) -> Option<f64> {
-    let per_weight = shares_per_weight(cell)?;
-    per_weight.iter().map(|ratio| (ratio - 1.0).abs() * 100.0).reduce(f64::max)
 }
 
 /// Transactions a second, or Mbit/s of streams.
@@ -303,6 +323,26 @@ mod tests {
         assert!(v.holds.is_none() && v.text.contains("Undecided"), "{v:?}");
     }
 
+    #[test]
+    fn shares_that_others_may_have_put_out_of_proportion_do_not_speak_against_weights() {
+        let others = |got: f64, others: f64| {
+            let mut record = record(&[(100, got), (200, 60.0)]);
+            repeat(&mut record, [got + 0.01, got - 0.01]);
+            for cpu in record.cells.iter_mut().filter_map(|cell| cell.cpu.as_mut()) {
+                cpu.others_pct = Some(others);
+            }
+            study(&record).answers.remove(0)
+        };
+        let quiet = others(36.0, 4.0);
+        assert!(quiet.holds == Some(false) && quiet.text.contains("they do not hold"), "{quiet:?}");
+        let disturbed = others(36.0, 45.0);
+        assert_eq!(disturbed.holds, None, "{disturbed:?}");
+        assert!(disturbed.text.contains("they may or may not hold"), "{disturbed:?}");
+        assert!(disturbed.text.contains("Others used 45.0 % of a CPU"), "{disturbed:?}");
+        let held = others(30.0, 45.0);
+        assert!(held.holds == Some(true) && held.text.contains("they hold"), "in spite of them: {held:?}");
+    }
+
     /// Two more repetitions, in which the first tenant got so much.
     fn repeat(record: &mut TenantsRecord, got: [f64; 2]) {
         for (repetition, got) in (1..).zip(got) {
@@ -329,8 +369,14 @@ mod tests {
                 events_per_s: None,
             })
             .collect();
-        let cpu =
-            CpuMeasured { seconds: 1.0, cpus: None, tenants, per_cpu_pct: vec![100.0], steal_pct: None };
+        let cpu = CpuMeasured {
+            seconds: 1.0,
+            cpus: None,
+            tenants,
+            per_cpu_pct: vec![100.0],
+            steal_pct: None,
+            others_pct: Some(0.5),
+        };
         let cell = Cell { cpu: Some(cpu), ..Cell::default() };
         TenantsRecord {
             schema: crate::fairness::record::SCHEMA.into(),

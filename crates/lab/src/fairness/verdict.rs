@@ -1,11 +1,11 @@
 //! What the figures of tenants mean, in words; decided in one place, see [`evenkeel_experiment::decide`].
 
-use evenkeel_experiment::decide::{Claim, Draft, Figure, Mean, Verdict, page};
+use evenkeel_experiment::decide::{Claim, Decision, Draft, Figure, Mean, Said, Verdict, page};
 use evenkeel_experiment::study::stats::bias_pct;
 
 use super::plan::Which;
 use super::record::{Results, TenantsRecord};
-use super::study::{Row, cpu_shares, series};
+use super::study::{Row, deviation, due, series};
 use crate::net::measure::{Measured, TenantMeasured};
 
 /// The source's bound on the bias of default machines, percent.
@@ -14,6 +14,8 @@ const BIAS_PCT: f64 = 10.0;
 const ONE_CPU_PCT: f64 = 2.0;
 /// The same on several.
 const MORE_CPUS_PCT: f64 = 8.0;
+/// Others that use more than this on the tenants' CPUs may be why shares are off, percent of ONE CPU.
+const OTHERS_PCT: f64 = 5.0;
 /// A feasible share further from the weight's than this is called infeasible weights, percent of the share.
 const INFEASIBLE_PCT: f64 = 1.0;
 
@@ -43,6 +45,15 @@ fn by<'a>(holds: Option<bool>, yes: &'a str, no: &'a str, open: &'a str) -> &'a 
     }
 }
 
+/// A ratio this near 1 is printed as 1.00.
+const EQUAL: f64 = 0.005;
+
+/// Whether a ratio is above 1. Of two that are as good as equal neither is more, however narrow the interval.
+fn more(d: &Decision) -> (Option<bool>, &'static str) {
+    let equal = d.holds.is_some() && d.value.is_none_or(|value| (value - 1.0).abs() < EQUAL);
+    if equal { (None, " Undecided: the two are equal to half a percent.") } else { (d.holds, "") }
+}
+
 fn net<'a>(record: &'a TenantsRecord, rows: &'a [Row]) -> Vec<Draft<'a>> {
     let mut all = Vec::new();
     type Of<'a> = &'a dyn Fn(&TenantMeasured) -> Option<f64>;
@@ -65,7 +76,8 @@ fn net<'a>(record: &'a TenantsRecord, rows: &'a [Row]) -> Vec<Draft<'a>> {
             id,
             "",
             ("largest bias between tenants, (max - min) / mean, mean of the repetitions", "%"),
-            Figure::Largest(known.into_iter().map(|(_, m)| Figure::Mean(m)).collect()),
+            // No bias is below 0.
+            Figure::Largest(known.into_iter().map(|(_, m)| Figure::Deviation(vec![Figure::Mean(m)])).collect()),
             Claim::AtMost(BIAS_PCT),
             move |d| {
                 format!(
@@ -95,27 +107,39 @@ fn standstill<'a>(record: &'a TenantsRecord, row: &'a Row) -> Option<Draft<'a>> 
         .max_by_key(|(_, (zero, _))| *zero)
         .filter(|(_, (zero, _))| *zero > 0)?;
     let waited = |tenant: usize| {
-        let known = cells.iter().filter_map(|m| m.tenants.get(tenant)?.wait_pct);
-        evenkeel_experiment::study::stats::mean(&known.collect::<Vec<_>>())
+        Mean::of(&cells.iter().filter_map(|m| m.tenants.get(tenant)?.wait_pct).collect::<Vec<_>>())
     };
-    let others = (0..row.point.tenants).filter(|other| *other != worst).filter_map(waited);
-    let least = others.min_by(f64::total_cmp);
-    let waits = match (waited(worst), least) {
-        (Some(own), Some(least)) => format!(
-            " Its threads were ready and waited for a CPU {own:.0} % of one thread's time on average, the least of the others' \
-             {least:.0} % (docs/tenants.md, \"Groups that lose their turn\")."
-        ),
-        _ => String::new(),
-    };
+    let others: Vec<Mean> =
+        (0..row.point.tenants).filter(|other| *other != worst).filter_map(waited).collect();
+    let least = others.iter().map(|other| other.value).min_by(f64::total_cmp);
+    let waits = waited(worst).zip(least);
+    let longer = waits.and_then(|(own, _)| others.iter().map(|o| own.less(*o).map(Figure::Mean)).collect());
     let name = cells.iter().find_map(|m| Some(m.tenants.get(worst)?.name.clone()))?;
-    Some(Draft::new(
+    let draft = Draft::new(
         "standstill",
         &row.point.to_string(),
         ("windows without a transaction of the tenant that had most of them, of all", "windows"),
         Figure::Observed(zero as f64),
         Claim::AtMost(0.0),
-        move |_| format!("{}: {name} did not get one answer in {zero} of {of} windows.{waits}", row.point),
-    ))
+        move |d| {
+            let mut said = format!("{}: {name} did not get one answer in {zero} of {of} windows.", row.point);
+            if let Some((own, least)) = waits {
+                said += &format!(
+                    " Its threads were ready and waited for a CPU {:.0} % of one thread's time on average, the least of the \
+                     others' {least:.0} %",
+                    own.value
+                );
+                // The cause is named only where it waited longer beyond the interval.
+                let cause = d.get(1).is_some_and(Decision::no);
+                said += if cause { " (docs/tenants.md, \"Groups that lose their turn\")." } else { "." };
+            }
+            said
+        },
+    );
+    Some(match longer {
+        Some(longer) => draft.and(Figure::Largest(longer), Claim::AtMost(0.0)),
+        None => draft,
+    })
 }
 
 /// At how many tenants a line's throughput is highest.
@@ -136,20 +160,24 @@ fn peak<'a>(record: &'a TenantsRecord, rows: &[Row], series: String) -> Option<D
     }
     let cpus = record.host.cpus.map_or_else(String::new, |n| format!(" (the host has {n} CPUs)"));
     let tried = line.len();
+    let claims = vec![(Figure::Smallest(ratios), Claim::AtLeast(1.0))];
     Some(
-        Draft::new(
+        Draft::with(
             "throughput-peak",
             &series.clone(),
             ("throughput at the peak over the next best", ""),
-            Figure::Smallest(ratios),
-            Claim::AtLeast(1.0),
-            move |d| match d[0].holds {
-                Some(true) => format!("{series}: throughput peaks at {tenants} tenants, {:.0}{unit}{cpus}.", best.value),
-                _ => format!(
-                    "{series}: no number of tenants is ahead of all others beyond the intervals; the highest mean is that of \
-                     {tenants}, {:.0}{unit}{cpus}.",
-                    best.value
-                ),
+            claims,
+            move |d| {
+                let (holds, equal) = more(&d[0]);
+                let text = match holds {
+                    Some(true) => format!("throughput peaks at {tenants} tenants, {:.0}{unit}{cpus}.", best.value),
+                    _ => format!(
+                        "no number of tenants is ahead of all others beyond the intervals; the highest mean is that of \
+                         {tenants}, {:.0}{unit}{cpus}.{equal}",
+                        best.value
+                    ),
+                };
+                Some(Said { holds, text: format!("{series}: {text}"), shown: Some(0) })
             },
         )
         .picked_from(tried),
@@ -165,40 +193,31 @@ fn steering<'a>(record: &TenantsRecord, rows: &[Row], row: &Row) -> Option<Draft
     })?;
     let ratio = rate(record, row)?.over(rate(record, off)?)?;
     let point = off.point.to_string();
-    Some(Draft::new(
+    Some(Draft::with(
         "packet-steering",
         &row.point.to_string(),
         ("throughput with RPS over without", ""),
-        ratio,
-        Claim::AtLeast(1.0),
+        vec![(ratio, Claim::AtLeast(1.0))],
         move |d| {
+            let (holds, equal) = more(&d[0]);
             let what = by(
-                d[0].holds,
+                holds,
                 "Packet steering (RPS) helps",
                 "Packet steering (RPS) costs throughput",
                 "Whether packet steering (RPS) helps is open",
             );
-            format!("{what}: throughput of {point} is {} times that without it.", d[0].words(2))
+            let times = d[0].words(2);
+            let text = format!("{what}: throughput of {point} is {times} times that without it.{equal}");
+            Some(Said { holds, text, shown: Some(0) })
         },
     ))
-}
-
-/// How far tenants' mean shares are from those due, percent of the latter: the largest.
-fn deviation(record: &TenantsRecord, row: &Row, due: &[f64]) -> Option<Figure> {
-    let results = results(record, row);
-    let off = |tenant: usize| {
-        results.mean(|cell| Some(100.0 * (cpu_shares(cell)?.get(tenant)? / due.get(tenant)? - 1.0)))
-    };
-    let all = (0..due.len()).map(off).collect::<Option<Vec<Mean>>>()?;
-    (!all.is_empty()).then(|| evenkeel_experiment::study::sample::deviation(all))
 }
 
 fn weights<'a>(record: &'a TenantsRecord, row: &'a Row) -> Option<Draft<'a>> {
     let shares: Vec<String> = row.shares_pct.iter().map(|share| format!("{share:.1}")).collect();
     let shares = shares.join(" : ");
     let bound = if row.point.one_cpu { ONE_CPU_PCT } else { MORE_CPUS_PCT };
-    let sum: f64 = row.point.weights.iter().map(|w| *w as f64).sum();
-    let due: Vec<f64> = row.point.weights.iter().map(|w| 100.0 * *w as f64 / sum).collect();
+    let (due, results) = (due(&row.point), results(record, row));
     // Who cannot use what its weight promises.
     let capped = due
         .iter()
@@ -207,50 +226,64 @@ fn weights<'a>(record: &'a TenantsRecord, row: &'a Row) -> Option<Draft<'a>> {
         .enumerate()
         .filter(|(_, (due, feasible))| *feasible < due * (1.0 - INFEASIBLE_PCT / 100.0))
         .max_by(|a, b| a.1.0.total_cmp(&b.1.0));
-    if let Some((index, (due, feasible))) = capped {
+    // Seen in full, not a sample: no part of the page's error.
+    let others = row.others_pct.map_or(0.0, |e| e.value);
+    let disturbed = others > OTHERS_PCT;
+    let beside = match disturbed {
+        true => format!(" Others used {others:.1} % of a CPU on the tenants' CPUs meanwhile."),
+        false => String::new(),
+    };
+    // What others take, they take from whoever is on the same CPU: shares off by it are not the weights' doing.
+    let answer = move |holds: Option<bool>| if disturbed { holds.filter(|holds| *holds) } else { holds };
+    let statement = move |id: &str, statistic: &str, error, text: Box<dyn Fn(&Decision) -> String + 'a>| {
+        let claims = vec![(error, Claim::AtMost(bound))];
+        let about = row.point.to_string();
+        Draft::with(id, &about, (statistic, "% of the share"), claims, move |d| {
+            let mut said = format!("{}{beside}", text(&d[0]));
+            if disturbed && d[0].no() {
+                said += " Undecided: what they took may be why; repeat it on a quiet host.";
+            }
+            Some(Said { holds: answer(d[0].holds), text: said, shown: Some(0) })
+        })
+    };
+    if let Some((index, (due, _))) = capped {
         let cpus = if row.point.one_cpu { 1.0 } else { f64::from(record.host.cpus?) };
-        let error = deviation(record, row, &row.feasible_pct)?;
+        let error = deviation(&results, &row.feasible_pct)?;
         let possible: Vec<String> = row.feasible_pct.iter().map(|share| format!("{share:.1}")).collect();
-        let threads = match row.point.vcpus.unwrap_or(1) {
-            1 => "one thread".to_owned(),
-            n => format!("{n} threads"),
-        };
-        return Some(Draft::new(
+        // Weights and threads are all there is: who cannot use its weight has each thread on a CPU.
+        let most = row.point.vcpus.unwrap_or(1);
+        let threads = if most == 1 { "one thread".to_owned() } else { format!("{most} threads") };
+        return Some(statement(
             "weights-infeasible",
-            &row.point.to_string(),
-            ("largest deviation of a share from the feasible one (exact weighted max-min)", "% of the share"),
+            "largest deviation of a share from the feasible one (exact weighted max-min)",
             error,
-            Claim::AtMost(bound),
-            move |d| {
+            Box::new(move |d| {
                 format!(
                     "{}: shares {shares} %. These weights cannot be in proportion: tenant {} has {due:.1} % of the weight, which \
-                     is {:.2} of {cpus:.0} CPUs, but its {threads} can use no more than {:.2}. Feasible are {} %; the largest \
+                     is {:.2} of {cpus:.0} CPUs, but its {threads} can use no more than {most}. Feasible are {} %; the largest \
                      deviation from those is {} %, {} {bound:.0} %.",
                     row.point,
                     index + 1,
                     due / 100.0 * cpus,
-                    feasible / 100.0 * cpus,
                     possible.join(" : "),
-                    d[0].words(1),
-                    by(d[0].holds, "within", "beyond", "which may or may not be within")
+                    d.words(1),
+                    by(d.holds, "within", "beyond", "which may or may not be within")
                 )
-            },
+            }),
         ));
     }
-    let error = deviation(record, row, &due)?;
-    Some(Draft::new(
+    let error = deviation(&results, &due)?;
+    Some(statement(
         "weights-hold",
-        &row.point.to_string(),
-        ("largest deviation of a share from its weight's", "% of the share"),
+        "largest deviation of a share from its weight's",
         error,
-        Claim::AtMost(bound),
-        move |d| {
+        Box::new(move |d| {
+            let found = by(answer(d.holds), "hold", "do not hold", "may or may not hold");
             format!(
-                "{}: shares {shares} %; the largest deviation from the weights is {} %: they {} within {bound:.0} %.",
+                "{}: shares {shares} %; the largest deviation from the weights is {} %: they {found} within {bound:.0} %.",
                 row.point,
-                d[0].words(1),
-                by(d[0].holds, "hold", "do not hold", "may or may not hold")
+                d.words(1),
             )
-        },
+        }),
     ))
 }

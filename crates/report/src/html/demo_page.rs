@@ -52,7 +52,7 @@ fn before_after(report: &DemoReport) -> Markup {
         div.wide { table id="before-after" {
             thead { tr {
                 th { "Scene" } th { "Loads" } th.r { "Wanted, % of one CPU" } th.r { "Kernel default" }
-                th.r { "Published recipe" } th.r { "evenkeel" } th.r { "Real-time ceiling" } th.r { "Gap closed" }
+                th.r { "Published recipe" } th.r { "evenkeel" } th.r { "Gain" } th.r { "Real-time ceiling" } th.r { "Gap closed" }
                 th.r { "Decided after" } th { "Chosen" }
             } }
             tbody { @for run in &report.runs { tr {
@@ -60,9 +60,10 @@ fn before_after(report: &DemoReport) -> Markup {
                 td.r { (format!("{:.0}", run.wanted_pct)) }
                 td.r { (measured(run.default_fulfilment, run.default_interval)) }
                 td.r { (measured(run.published_recipe_fulfilment, run.published_recipe_interval)) }
+                td.r { (measured(run.final_fulfilment, run.final_interval)) }
                 td.r {
-                    span class=(match run.verdict() { Verdict::Better => "good", Verdict::Worse => "bad", Verdict::Unclear => "" }) {
-                        (measured(run.final_fulfilment, run.final_interval))
+                    span class=(match report.verdict(run) { Verdict::Better => "good", Verdict::Worse => "bad", Verdict::Unclear => "" }) {
+                        (gain(report, run))
                     }
                 }
                 td.r { (measured(run.realtime_ceiling, run.realtime_ceiling_interval)) }
@@ -73,10 +74,31 @@ fn before_after(report: &DemoReport) -> Markup {
         } }
         p.sub {
             "Fulfilment = CPU got / CPU wanted, all loads of a run together; below each value its 95 % interval. Gap \
-             closed = (evenkeel − default) / (ceiling − default), where a gap was seen beyond its interval. Green or red: \
-             the gain within rounds is beyond its 95 % interval."
+             closed = (evenkeel − default) / (ceiling − default), where a gap was seen beyond its interval. Gain: evenkeel \
+             less default within rounds; below it an interval with which those of all runs hold together at 95 %. Green or \
+             red: that interval is above or below 0."
         }
     }
+}
+
+/// The gain with its sign.
+fn gain(report: &DemoReport, run: &DemoRun) -> Markup {
+    html! {
+        @match report.gain(run) {
+            Some(gain) => {
+                (format!("{:+.3}", gain.value)) span.iv { (format!("{:+.4} to {:+.4}", gain.low, gain.high)) }
+            }
+            None => { "?" }
+        }
+    }
+}
+
+/// Length of the blocks that were compared, of all stages that were no trial.
+fn block_s(report: &DemoReport) -> Option<f64> {
+    let stages = report.runs.iter().flat_map(|run| &run.stages);
+    let blocks: Vec<f64> =
+        stages.filter(|stage| stage.role != Role::Trial).map(|stage| stage.seconds).collect();
+    evenkeel_base::stats::median(blocks)
 }
 
 fn summary_row(run: &DemoRun) -> SummaryRow {
@@ -218,8 +240,9 @@ fn method(report: &DemoReport) -> Markup {
         p {
             "The loads are built in and know what they want: each computes a set share of a CPU in every period. Closed \
              loads need a fixed amount of CPU time a period and finish late when they wait; wall loads compute until \
-             a deadline and lose what others take. After evenkeel had chosen, the settings took turns in blocks of \
-             two seconds, in random order within each round. Fulfilment is what all loads got over what they \
+             a deadline and lose what others take. After evenkeel had chosen, the settings took turns in blocks"
+            @if let Some(seconds) = block_s(report) { (format!(" of about {seconds:.1} seconds")) }
+            ", in random order within each round. Fulfilment is what all loads got over what they \
              wanted, from the kernel's own counters: the mean over blocks with its 95 % interval. Settings are \
              compared within rounds, so that what comes and goes on the host meets all of them alike. The blocks \
              are not those that chose."

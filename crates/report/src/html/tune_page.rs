@@ -4,6 +4,7 @@ use maud::html;
 
 use super::{figure, page};
 use crate::svg::{Trial, convergence, importance};
+use crate::table::wrap;
 
 /// A setting before and now.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -37,6 +38,32 @@ pub struct TunePage {
     pub trials: Vec<Trial>,
     /// Remarks.
     pub notes: Vec<String>,
+}
+
+impl TunePage {
+    /// The same for a terminal of this width.
+    pub fn text(&self, width: usize) -> String {
+        let cell = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        let mut out = format!("{}: {}\n\n{}\n", self.name, self.how, wrap(&self.answer, width));
+        let mut row = |name: &str, [present, best, matters]: [&str; 3]| {
+            let line = format!("{name:24} {present:>14} {best:>14} {matters:>10}");
+            out += line.trim_end();
+            out.push('\n');
+        };
+        row("SETTING", ["PRESENT", "BEST", "MATTERS"]);
+        for setting in &self.settings {
+            let matters =
+                setting.importance.map_or_else(|| "?".into(), |(_, total)| format!("{:.0} %", 100.0 * total));
+            row(&setting.name, [&cell(&setting.present), &cell(&setting.best), &matters]);
+        }
+        for (name, present, best) in &self.quantities {
+            row(name, [&cell(present), &cell(best), ""]);
+        }
+        for note in &self.notes {
+            out += &wrap(&format!("note: {note}"), width);
+        }
+        out
+    }
 }
 
 /// The page of a search.

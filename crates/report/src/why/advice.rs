@@ -215,9 +215,9 @@ fn lost_turn(target: &Target, facts: &Facts, others_pct: f64, head: &str) -> Opt
     (lost && others_pct >= 20.0).then(|| {
         let text = format!(
             "{head}: its group lost its turn, for {} at the longest: groups that work in short pieces and sleep in between \
-             keep their lead over others on its CPU; give both short slices (`evenkeel exec --slice 0.1ms`), which ends it, or \
-             raise its weight, as from {weight} to {}, which helps at times; or put the tasks of the root group that it \
-             competes with into a group",
+             keep their lead over others on its CPU; limit the group that has its turn to a little less than it uses \
+             (`evenkeel check` names it), or give both short slices (`evenkeel exec --slice 0.1ms`) or more weight, as \
+             from {weight} to {}, which helps at times",
             span(longest),
             weight.saturating_mul(STARVED_LIFT).min(262_144)
         );

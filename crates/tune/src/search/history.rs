@@ -46,10 +46,20 @@ impl Arm {
         self.runs.iter().filter_map(|r| r.loss).collect()
     }
 
+    /// Whether it took part in the final comparison.
+    pub fn in_last_round(&self) -> bool {
+        self.runs.iter().any(|r| r.last_round)
+    }
+
+    /// Runs of the final comparison, or all runs where none of those gave anything.
+    fn deciding(&self) -> impl Iterator<Item = &Outcome> {
+        let last = self.runs.iter().any(|r| r.last_round && r.loss.is_some());
+        self.runs.iter().filter(move |r| r.last_round || !last)
+    }
+
     /// Losses of the final comparison, or of all runs when it took no part in it.
     pub fn decisive(&self) -> Vec<f64> {
-        let last: Vec<f64> = self.runs.iter().filter(|r| r.last_round).filter_map(|r| r.loss).collect();
-        if last.is_empty() { self.losses() } else { last }
+        self.deciding().filter_map(|r| r.loss).collect()
     }
 
     /// Mean loss; `None` when no run gave one.
@@ -62,9 +72,9 @@ impl Arm {
         2 * self.losses().len() < self.runs.len() || self.losses().is_empty()
     }
 
-    /// Mean excess of a constraint.
+    /// Mean excess of a constraint, over the runs that decide: what is said of the settings is of these runs, too.
     pub fn excess(&self, constraint: usize) -> Option<f64> {
-        let values: Vec<f64> = self.runs.iter().filter_map(|r| r.excess.get(constraint).copied()).collect();
+        let values: Vec<f64> = self.deciding().filter_map(|r| r.excess.get(constraint).copied()).collect();
         stats::mean(&values)
     }
 
@@ -117,9 +127,8 @@ impl History {
     /// The best: keeps the constraints and has the smallest mean loss; among those of the final comparison once there
     /// are some. Where none keeps the constraints, `None`.
     pub fn best(&self) -> Option<&Arm> {
-        let last = |arm: &Arm| arm.runs.iter().any(|r| r.last_round);
-        let decided = self.arms.iter().any(|arm| last(arm) && arm.feasible());
-        let candidates = self.arms.iter().filter(|arm| arm.feasible() && (!decided || last(arm)));
+        let decided = self.arms.iter().any(|arm| arm.in_last_round() && arm.feasible());
+        let candidates = self.arms.iter().filter(|arm| arm.feasible() && (!decided || arm.in_last_round()));
         let loss = |arm: &Arm| stats::mean(&arm.decisive()).unwrap_or(f64::INFINITY);
         candidates.min_by(|a, b| loss(a).total_cmp(&loss(b)))
     }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
-use evenkeel_base::run::Estimate;
-use evenkeel_base::stats;
-use evenkeel_report::demo::{DemoRun, Role};
+use evenkeel_report::demo::{self, DemoRun, Role};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 
@@ -42,43 +40,9 @@ impl Arm {
     }
 
     /// Fulfilment of each block; `None` where a block was cut short.
-    fn values(&self) -> Vec<Option<f64>> {
-        self.blocks.iter().map(|block| block.fulfilment).collect()
+    pub fn fulfilment(&self) -> demo::Arm {
+        demo::Arm { role: self.role, blocks: self.blocks.iter().map(|block| block.fulfilment).collect() }
     }
-
-    /// Fulfilment: the mean of the blocks with its 95 % interval over blocks.
-    pub fn estimate(&self) -> Option<Estimate> {
-        stats::estimate(&self.values().into_iter().flatten().collect::<Vec<_>>())
-            .filter(|e| e.low.is_finite())
-    }
-}
-
-/// Gain of one arm over another: the mean of the differences within rounds, with its 95 % interval over rounds.
-pub(super) fn gain(over: &Arm, arm: &Arm) -> Option<Estimate> {
-    let pairs = over.values().into_iter().zip(arm.values());
-    let differences: Vec<f64> = pairs.filter_map(|(over, arm)| Some(arm? - over?)).collect();
-    stats::estimate(&differences).filter(|e| e.low.is_finite())
-}
-
-/// Share of the gap between default and ceiling that an arm closes: gains over gaps of the same rounds, with the 95 %
-/// interval of the jackknife (delete one round at a time; Tukey 1958).
-pub(super) fn ratio(default: &Arm, arm: &Arm, ceiling: &Arm) -> Option<Estimate> {
-    let rounds = default.values().into_iter().zip(arm.values()).zip(ceiling.values());
-    let pairs: Vec<(f64, f64)> =
-        rounds.filter_map(|((default, arm), top)| Some((arm? - default?, top? - default?))).collect();
-    let (gains, gaps) = pairs.iter().fold((0.0, 0.0), |(a, b), (gain, gap)| (a + gain, b + gap));
-    let n = pairs.len() as f64;
-    let left_out: Vec<f64> = pairs
-        .iter()
-        .map(|(gain, gap)| n * gains / gaps - (n - 1.0) * (gains - gain) / (gaps - gap))
-        .collect();
-    let spread = stats::estimate(&left_out)?;
-    let (value, half) = (gains / gaps, (spread.high - spread.low) / 2.0);
-    (value.is_finite() && half.is_finite()).then_some(Estimate {
-        value,
-        low: value - half,
-        high: value + half,
-    })
 }
 
 /// Lets the arms take turns for this long; every block is a stage of the run. Afterwards the host is as found.
@@ -116,45 +80,4 @@ pub(super) fn compare(
     }
     known.agent.set(&default_plan());
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn arm(role: Role, values: &[Option<f64>]) -> Arm {
-        let blocks = values.iter().map(|value| StageResult { fulfilment: *value, ..StageResult::default() });
-        Arm { blocks: blocks.collect(), ..Arm::new(role, "", None) }
-    }
-
-    #[test]
-    fn what_comes_and_goes_cancels_within_a_round() {
-        // The host was disturbed in the second round: both arms lost 0.3.
-        let default = arm(Role::Default, &[Some(0.80), Some(0.50), Some(0.81), Some(0.79)]);
-        let choice = arm(Role::Final, &[Some(0.90), Some(0.60), Some(0.91), Some(0.90)]);
-        let gain = gain(&default, &choice).unwrap();
-        assert!(gain.low > 0.08 && gain.high < 0.12, "{gain:?}");
-        let (before, after) = (default.estimate().unwrap(), choice.estimate().unwrap());
-        assert!(before.high > after.low, "the arms alone could not tell: {before:?} {after:?}");
-    }
-
-    #[test]
-    fn the_gap_closed_has_the_interval_of_its_rounds() {
-        let default = arm(Role::Default, &[Some(0.80), Some(0.50), Some(0.80), Some(0.80)]);
-        let ceiling = arm(Role::Ceiling, &[Some(0.90), Some(0.60), Some(0.90), Some(0.90)]);
-        let half = arm(Role::Final, &[Some(0.85), Some(0.55), Some(0.85), Some(0.85)]);
-        let closed = ratio(&default, &half, &ceiling).unwrap();
-        assert!((closed.value - 0.5).abs() < 1e-9 && closed.high - closed.low < 1e-9, "{closed:?}");
-        let unsteady = arm(Role::Final, &[Some(0.90), Some(0.50), Some(0.90), Some(0.80)]);
-        let closed = ratio(&default, &unsteady, &ceiling).unwrap();
-        assert!((closed.value - 0.5).abs() < 1e-9 && closed.low < 0.0 && closed.high > 1.0, "{closed:?}");
-    }
-
-    #[test]
-    fn a_block_cut_short_is_no_block() {
-        let default = arm(Role::Default, &[Some(0.8), None, Some(0.8)]);
-        let choice = arm(Role::Final, &[Some(0.9), Some(0.9), Some(0.9)]);
-        assert!((gain(&default, &choice).unwrap().value - 0.1).abs() < 1e-12);
-        assert_eq!(gain(&default, &arm(Role::Final, &[Some(0.9)])), None, "one pair has no interval");
-    }
 }

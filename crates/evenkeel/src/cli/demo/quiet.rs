@@ -80,7 +80,7 @@ fn judge(seen: &Observation) -> Option<Disturbance> {
         parts.push(format!(
             "other programs use {:.0} % of the host's CPUs: {}; stop them or start again when they are done",
             100.0 * busy,
-            others.largest(1.0)
+            others.largest(f64::from(seen.host.cpus))
         ));
     }
     if stolen >= DISTURBED / 2.0 {

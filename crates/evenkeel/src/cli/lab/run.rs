@@ -156,7 +156,8 @@ fn from_builtin(
 fn from_file(args: &Args) -> Result<Experiment, Failure> {
     let path = Path::new(&args.experiment);
     if !path.exists() && !args.experiment.contains(['/', '.']) {
-        let names: Vec<&str> = builtin::BUILTINS.iter().map(|b| b.name).collect();
+        let builtins = builtin::BUILTINS.iter().map(|b| b.name);
+        let names: Vec<&str> = builtins.chain(Which::ALL.map(Which::name)).collect();
         return Err(Failure::Usage(anyhow!(
             "no experiment {:?}: neither a file nor one of {}",
             args.experiment,

@@ -17,7 +17,7 @@ use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
 
 use super::lab::progress::measured;
-use super::lab::written::{complete, load};
+use super::lab::written::{Report, complete, load};
 use super::{Failure, Format, Global, Outcome};
 
 mod compare;
@@ -188,7 +188,10 @@ pub fn run_builtin(global: &Global, which: Which, quick: bool, again: bool, dir:
 /// Studies a record, prints the study, and writes the reports into a folder where one is given.
 pub fn report(global: &Global, record: &TenantsRecord, folder: Option<&Path>) -> Outcome {
     let study = study(record);
-    show::report(record, &study)?.show(global.output, folder)?;
+    let page = show::page(record, &study);
+    let csv = show::table(&study).csv(&study.rows);
+    let files = vec![("points.csv", csv), ("report.html", page.html()), ("report.md", page.markdown())];
+    Report::new(&study, show::text(&study), "points.csv", files)?.show(global.output, folder)?;
     complete(record)?;
     Ok(u8::from(study.rows.is_empty()))
 }

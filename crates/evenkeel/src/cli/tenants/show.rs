@@ -1,4 +1,4 @@
-//! A study as text, tables and page.
+//! A study as text, tables and page. Nothing of the program's own: the consistency test of crate `report` reads it, too.
 
 use evenkeel_base::run::Estimate;
 use evenkeel_experiment::record::Requirement;
@@ -9,9 +9,6 @@ use evenkeel_report::html::TenantsPage;
 use evenkeel_report::lab::host_line;
 use evenkeel_report::svg::{Line, LineChart};
 use evenkeel_report::{Field, Table, Value};
-
-use crate::cli::Failure;
-use crate::cli::lab::written::Report;
 
 /// One of a row's figures.
 struct Figure {
@@ -37,13 +34,14 @@ macro_rules! figure {
     };
 }
 
-const FIGURES: [Figure; 15] = [
+const FIGURES: [Figure; 16] = [
     figure!(transactions_per_s, "TRANS/S", 0),
     figure!(mbit_per_s, "MBIT/S", 0),
     figure!(latency_mean_usec, "MEAN US", 1),
     figure!(latency_p50_usec, "P50 US", 1),
     figure!(latency_p99_usec, "P99 US", 1),
-    figure!(cpu_pct, "CPU %", 1),
+    figure!(cpu_pct, "HOST %", 1),
+    figure!(others_pct, "OTHERS %", 1),
     figure!(spread, "ON CPUS", 2),
     figure!(softirq_pct, "IRQ %", 1),
     figure!(bias_transactions_pct, "BIAS T %", 1),
@@ -55,16 +53,8 @@ const FIGURES: [Figure; 15] = [
     figure!(feasible_error_pct, "OFF FEASIBLE %", 2),
 ];
 
-/// A study as its folder has it and as commands print it.
-pub fn report(record: &TenantsRecord, study: &Study) -> Result<Report, Failure> {
-    let page = page(record, study);
-    let csv = table(study).csv(&study.rows);
-    let files = vec![("points.csv", csv), ("report.html", page.html()), ("report.md", page.markdown())];
-    Report::new(study, text(study), "points.csv", files)
-}
-
 /// For people.
-fn text(study: &Study) -> String {
+pub fn text(study: &Study) -> String {
     let mut out = format!("{}, begun {}\n\n", study.name, study.began);
     out += &table(study).text(&study.rows, None);
     out.push('\n');
@@ -81,7 +71,7 @@ fn text(study: &Study) -> String {
 }
 
 /// Every figure, those that any point has also for people.
-fn table(study: &Study) -> Table<Row> {
+pub fn table(study: &Study) -> Table<Row> {
     let shown = |field: Field<Row>, any: bool| if any { field } else { field.documents_only() };
     let mut fields = vec![
         Field::text("point", "POINT", |row: &Row| row.series.clone()),
@@ -115,7 +105,7 @@ fn heading(figure: &Figure) -> String {
 
 /// A value with its interval, where it has one.
 pub fn with_interval(e: &Estimate, decimals: usize) -> String {
-    if e.low.is_finite() {
+    if e.low.is_finite() && e.high.is_finite() {
         format!("{:.decimals$} ({:.decimals$} to {:.decimals$})", e.value, e.low.max(0.0), e.high)
     } else {
         format!("{:.decimals$}", e.value)
@@ -143,7 +133,8 @@ fn chart(study: &Study, y: &str, of: fn(&Row) -> Option<Estimate>) -> LineChart 
 /// Caption, label of the axis, and where the values are.
 type Picture = (&'static str, &'static str, fn(&Row) -> Option<Estimate>);
 
-fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
+/// The page, which is the document, too.
+pub fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
     let net = record.options.which == Which::TenantsNet;
     let figures: &[Picture] = if net {
         &[
@@ -210,8 +201,9 @@ fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
 
 fn method(net: bool, study: &Study) -> Vec<String> {
     let mut method = vec![
-        "Values are means over repetitions, each with everything started anew; intervals are Student's t at 95 %. The \
-         order of points changes from one repetition to the next."
+        "Values are means over repetitions, each with everything started anew; intervals are Student's t, in the \
+         tables at 95 % each; those of the sentences hold together at 95 % and are wider. The order of points changes from one \
+         repetition to the next."
             .to_owned(),
     ];
     if net {

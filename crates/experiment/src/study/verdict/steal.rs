@@ -276,7 +276,10 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
                     pct(&best.stolen)
                 )
             }
-            Some(false) if d[NOT_SLOWER].yes() => format!("No limit is fastest: {times}."),
+            // A difference that the figures show: two equal times have no fastest.
+            Some(false) if d[NOT_SLOWER].yes() && d[GAIN].value.is_some_and(|gain| gain < 0.9995) => {
+                format!("No limit is fastest: {times}.")
+            }
             Some(false) => format!("No limit is faster than none by a tenth: {times}."),
             None => format!("Whether a limit helps is open: {times}, {gain} times as fast."),
         };

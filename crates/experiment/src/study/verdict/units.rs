@@ -239,14 +239,17 @@ pub(super) fn rule_of_thumb<'a>(record: &Record, study: &'a Study) -> Option<Dra
     Some(Draft::new(
         "rule-of-thumb",
         "",
-        ("largest error of the rate of a unit against constant x (1/2)^containers, of the logarithm", "%"),
+        (
+            "largest error of a point's median rate of a unit against constant x (1/2)^containers, of the logarithm",
+            "%",
+        ),
         thumb,
         Claim::AtMost(FITS_PCT),
         move |d| {
             format!(
-                "The source's rule (a unit is worth half as much with each container more) {} here, with an error of up to \
-                 {} %. It follows from its lists, whose sum doubles each time: rate = capacity x units / sum of units has \
-                 an error of up to {} % and needs no doubling.",
+                "The source's rule (a unit is worth half as much with each container more) {} here: by the median of a \
+                 point's containers it is off by up to {} %. It follows from its lists, whose sum doubles each time: rate = \
+                 capacity x units / sum of units is off by up to {} % and needs no doubling.",
                 by(d[0].holds, "fits", "does not fit", "may or may not fit"),
                 of(&d[0]),
                 three(proportional)

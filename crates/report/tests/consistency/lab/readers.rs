@@ -2,7 +2,9 @@
 
 use evenkeel_experiment::record::Record;
 
-use super::{CPUS, Printed, average, near};
+use super::again::of_point;
+use super::records::CPUS;
+use crate::printed::{Printed, average, near};
 
 /// A reader at one point, means over its cells.
 struct Reader {
@@ -28,7 +30,7 @@ fn readers(record: &Record) -> Vec<Reader> {
     labels.dedup();
     let mut all = Vec::new();
     for label in labels {
-        let cells = super::of_point(record, label);
+        let cells = of_point(record, label);
         let Some([a, b]) = cells.first().map(|cell| cell.tenants.as_slice()) else { continue };
         let Some((_, _, file)) = FILES.into_iter().find(|(option, ..)| b.workload.contains(option)) else {
             continue;
