@@ -5,6 +5,9 @@
 //! thread's attributes end with it, so that `kill -9` leaves nothing behind. Programs and threads it starts do not inherit
 //! (`SCHED_FLAG_RESET_ON_FORK`, sched(7)).
 
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
 use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
 use evenkeel_linux::sys::{self, RawSchedAttr};
 
@@ -16,6 +19,11 @@ pub struct Raised {
     tid: u32,
     before: RawSchedAttr,
     ours: RawSchedAttr,
+}
+
+thread_local! {
+    /// What made this thread urgent, while it is.
+    static URGENT: RefCell<Weak<Raised>> = const { RefCell::new(Weak::new()) };
 }
 
 impl Raised {
@@ -33,7 +41,7 @@ impl Raised {
                 KernelError::Unsupported(what)
             }
         };
-        let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let tid = own_tid();
         let before = sys::sched_getattr(tid).map_err(denied)?;
         let Some(found) = before.decode(sys::default_slice_ns()) else { return Ok(None) };
         if !found.policy.is_fair() || found.nice <= nice {
@@ -44,6 +52,24 @@ impl Raised {
         sys::sched_setattr(tid, &RawSchedAttr::encode(&attr)).map_err(denied)?;
         let ours = sys::sched_getattr(tid).map_err(denied)?;
         Ok(Some(Self { tid, before: RawSchedAttr::encode(&found), ours }))
+    }
+
+    /// Makes the calling thread as urgent as [`be_urgent`] does, until all that were given this for it have dropped it.
+    ///
+    /// # Errors
+    /// [`KernelError::Denied`] when both are refused.
+    pub fn urgent() -> Result<Arc<Self>, KernelError> {
+        if let Some(raised) = URGENT.with_borrow(Weak::upgrade) {
+            return Ok(raised);
+        }
+        let denied = |error| KernelError::Denied(format!("sched_getattr: {error}"));
+        let tid = own_tid();
+        // As it is, a default slice with its length: to tell it from one of its own takes a thread, which would wait for its turn.
+        let before = sys::sched_getattr(tid).map_err(denied)?;
+        be_urgent()?;
+        let raised = Arc::new(Self { tid, before, ours: sys::sched_getattr(tid).map_err(denied)? });
+        URGENT.set(Arc::downgrade(&raised));
+        Ok(raised)
     }
 
     /// The nice value in force.
@@ -65,6 +91,10 @@ pub fn be_urgent() -> Result<(), KernelError> {
     set(&fifo)
         .or_else(|_| set(&ordinary))
         .map_err(|error| KernelError::Denied(format!("sched_setattr: {error}")))
+}
+
+fn own_tid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
 impl Drop for Raised {

@@ -58,8 +58,6 @@ pub(crate) struct Decisions {
     pub(crate) control: OnlineControl,
     /// Settings that were taken back, by name: not tried again while the load is the same.
     pub(crate) barred: BTreeSet<String>,
-    /// Fair shares of the scope's owners, percent of one CPU, while some lose their turn: no more is counted for them.
-    pub(crate) due: BTreeMap<Owner, f64>,
 }
 
 /// The closed loop and its parts.
@@ -131,8 +129,8 @@ impl Agent {
             settings: KERNEL_DEFAULT.to_owned(),
             ..RunRecord::default()
         };
-        let components = Components::new(&config, task_slice);
-        let mut notes = components.guardian.notes();
+        let components = Components::new(&config, features);
+        let mut notes = components.latency_slos.notes();
         let lengths = config.lengths.then(RunqLatency::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
         });
@@ -146,13 +144,7 @@ impl Agent {
             log: RunLog { recorder, record, began: Instant::now(), cost: OwnCost::start() },
             features,
             plan: default_plan(),
-            decisions: Decisions {
-                trials: 0,
-                outside: None,
-                control,
-                barred: BTreeSet::new(),
-                due: BTreeMap::new(),
-            },
+            decisions: Decisions { trials: 0, outside: None, control, barred: BTreeSet::new() },
             lengths,
             kept: None,
             pull_problem: None,
@@ -243,8 +235,7 @@ impl Agent {
             at_s: self.elapsed_s(),
         });
         self.note_waits(&observation);
-        let protected = self.components.guardian.window().to_vec();
-        let summary = summary.up_to(&self.decisions.due);
+        let protected = self.components.latency_slos.window().to_vec();
         Ok(Some(Measured { summary, observation, fulfilment, protected }))
     }
 
@@ -268,8 +259,8 @@ impl Agent {
     fn attend(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
         let hierarchies = self.observer.hierarchies();
         let cpu = hierarchies.and_then(|found| found.cpu.as_ref());
-        let (scope, goals) = (&self.config.scope, &self.config.guarantees.goals);
-        self.controls.observe(observation, scope, goals, self.config.realtime, cpu);
+        let (scope, stated) = (&self.config.scope, &self.config.guarantees.stated);
+        self.controls.observe(observation, scope, stated, self.config.realtime, cpu);
         let seen = Seen { observation, scope, hierarchies };
         if self.components.on_window(seen, &mut self.controls) == Next::SetAll {
             let plan = self.plan.clone();
@@ -320,7 +311,7 @@ impl Agent {
 
     /// A sample of every task, with which a window begins.
     pub(crate) fn begin_window(&mut self) -> Result<Sample, AgentError> {
-        self.components.guardian.begin();
+        self.components.latency_slos.begin();
         if self.decisions.outside.as_mut().is_some_and(|outside| outside.begin().is_err()) {
             self.decisions.outside = None;
         }
@@ -333,7 +324,7 @@ impl Agent {
     }
 
     /// Exact fulfilment where every task of the scope is a known load.
-    fn known_fulfilment(&self, summary: &Summary) -> Option<f64> {
+    pub(crate) fn known_fulfilment(&self, summary: &Summary) -> Option<f64> {
         let wanted: f64 = self.config.known.values().sum();
         if wanted <= 0.0 {
             return None;
@@ -361,7 +352,7 @@ impl Agent {
         let first = self.sample()?;
         let glance = self.observer.observe(&first, &first, &Detail::None)?;
         self.check_tiers(&glance)?;
-        self.components.guardian.meet(&glance);
+        self.components.latency_slos.meet(&glance);
         let scope: BTreeSet<TaskId> =
             glance.tasks.iter().filter(|t| self.config.scope.has(t, &glance)).map(|t| t.id).collect();
         let scope = Select::Tasks(scope);

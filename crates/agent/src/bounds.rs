@@ -55,14 +55,16 @@ impl Bounds {
         realtime: bool,
         cpu: Option<&Hierarchy>,
     ) -> Self {
-        let scopes: Vec<Scope> =
-            std::iter::once(scope).chain(promises.iter().map(|goal| &goal.scope)).cloned().collect();
+        let scopes: Vec<Scope> = std::iter::once(scope)
+            .chain(promises.iter().map(|guarantee| &guarantee.scope))
+            .cloned()
+            .collect();
         let is_mine = |task: &TaskView| scopes.iter().any(|scope| scope.has(task, observation));
         let reference = |index: u32| {
             let group = observation.groups.get(index as usize)?;
             // The root group has nothing to be changed.
             group.parent?;
-            Some(GroupRef { path: group.path.clone(), v2: group.v2 })
+            Some(group.reference())
         };
         let tasks: HashMap<TaskId, Member> = observation
             .tasks
@@ -96,7 +98,9 @@ impl Bounds {
                 .collect()
         };
         let promised = |task: &TaskView| {
-            promises.iter().any(|goal| goal.promise.cpu.is_some() && goal.scope.has(task, observation))
+            promises
+                .iter()
+                .any(|guarantee| guarantee.promise.cpu.is_some() && guarantee.scope.has(task, observation))
         };
         let ancestors = above(&promised);
         let realtime = if realtime { above(&|task| scope.has(task, observation)) } else { BTreeSet::new() };

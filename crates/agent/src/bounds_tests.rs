@@ -121,7 +121,7 @@ struct Case {
     world: World,
     tasks: Vec<Task>,
     terms: Terms,
-    goals: Vec<(Terms, Guarantee)>,
+    guarantees: Vec<(Terms, Guarantee)>,
     labels: Vec<Option<String>>,
     annotations: Vec<Option<String>>,
     rules: Option<LabelRules>,
@@ -156,19 +156,19 @@ impl Case {
             (0..random.random_range(0..=most)).map(|_| Term::draw(random)).collect()
         };
         let scope = (terms(random, 3), terms(random, 1));
-        let mut goals = Vec::new();
+        let mut guarantees = Vec::new();
         for n in 0..random.random_range(0..3) {
             let of = (vec![Term::draw(random)], Vec::new());
             let cpu = random.random_bool(0.9).then(|| CpuAmount::OfCpu(random.random_range(1.0..95.0)));
             let wait_p99_ns = cpu.is_none().then_some(2_000_000);
             let promise = Reservation { cpu, wait_p99_ns, ..Reservation::default() };
-            let goal = Guarantee {
-                name: format!("goal {n}"),
+            let guarantee = Guarantee {
+                name: format!("guarantee {n}"),
                 scope: scope_of(&of),
                 promise,
                 source: Source::Config,
             };
-            goals.push((of, goal));
+            guarantees.push((of, guarantee));
         }
         let ask =
             |random: &mut Pcg32| random.random_bool(0.7).then(|| format!("{}%", random.random_range(1..120)));
@@ -186,7 +186,7 @@ impl Case {
         let labels = (0..3).map(|_| ask(random)).collect();
         let annotations = (0..2).map(|_| ask(random)).collect();
         let found = world.values();
-        Self { world, tasks, terms: scope, goals, labels, annotations, rules, found }
+        Self { world, tasks, terms: scope, guarantees, labels, annotations, rules, found }
     }
 
     fn labelled(&self, value: &Option<String>) -> Vec<(String, String)> {
@@ -282,7 +282,7 @@ impl Case {
     }
 
     fn is_mine(&self, task: &Task) -> bool {
-        is_in(&self.terms, task) || self.goals.iter().any(|(terms, _)| is_in(terms, task))
+        is_in(&self.terms, task) || self.guarantees.iter().any(|(terms, _)| is_in(terms, task))
     }
 
     /// Cgroups that may have their weight written, as things are now: those of the scope alone, and those above a promise
@@ -296,8 +296,8 @@ impl Case {
                 let inside: Vec<&Task> =
                     self.tasks.iter().filter(|t| !t.kernel && below(GROUPS[t.group].0, path)).collect();
                 let own = !inside.is_empty() && inside.iter().all(|t| self.is_mine(t));
-                let promised = self.goals.iter().any(|(terms, goal)| {
-                    goal.promise.cpu.is_some() && inside.iter().any(|t| is_in(terms, t))
+                let promised = self.guarantees.iter().any(|(terms, guarantee)| {
+                    guarantee.promise.cpu.is_some() && inside.iter().any(|t| is_in(terms, t))
                 });
                 own || promised
             })
@@ -386,10 +386,10 @@ impl Case {
         let medium = Box::new(FakeMedium(self.world.clone()));
         let kernel = FakeKernel(self.world.clone());
         let (mut actuator, _) = Actuator::open_on(kernel, medium, Options::default()).unwrap();
-        let goals: Vec<Guarantee> = self.goals.iter().map(|(_, goal)| goal.clone()).collect();
+        let stated: Vec<Guarantee> = self.guarantees.iter().map(|(_, guarantee)| guarantee.clone()).collect();
         let scope = scope_of(&self.terms);
         let guarantees = Guarantees {
-            goals: goals.clone(),
+            stated: stated.clone(),
             labels: self.rules.clone(),
             task_slice: true,
             ..Guarantees::default()
@@ -402,7 +402,7 @@ impl Case {
         for _ in 0..random.random_range(1..4) {
             // As `Agent::measured`.
             let observation = self.observe();
-            bounds = Bounds::reckon(&bounds, &observation, &scope, &goals, false, None);
+            bounds = Bounds::reckon(&bounds, &observation, &scope, &stated, false, None);
             let weights = self.weights();
             if keeper.is_needed(&observation) {
                 keeper.missing_details(&observation);
@@ -459,7 +459,10 @@ fn nothing_outside_the_scope_is_ever_written() {
             Err(why) => panic!(
                 "EVENKEEL_SCOPE_SEED={seed}: {why}; scope {:?}, promises {:?}, {:?}",
                 scope_of(&case.terms).texts(),
-                case.goals.iter().map(|(_, g)| (g.scope.texts().to_vec(), g.promise)).collect::<Vec<_>>(),
+                case.guarantees
+                    .iter()
+                    .map(|(_, g)| (g.scope.texts().to_vec(), g.promise))
+                    .collect::<Vec<_>>(),
                 case.tasks,
             ),
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use evenkeel_actuate::SetReport;
 use evenkeel_base::Change;
 use evenkeel_base::run::RunRecord;
+use evenkeel_policy::levers::Features;
 
 use crate::component::{Component, Next, Seen};
 use crate::config::Config;
@@ -12,36 +13,39 @@ use crate::controls::Controls;
 use crate::governor::ScopeGovernor;
 use crate::guarantee::Promises;
 use crate::protect::LatencySlos;
+use crate::turns::LostTurns;
 
 /// All of them. Those that decisions ask have names.
 pub(crate) struct Components {
     /// Promised shares.
     pub promises: Promises,
     /// Waits of protected scopes.
-    pub guardian: LatencySlos,
+    pub latency_slos: LatencySlos,
     others: Vec<Box<dyn Component + Send>>,
 }
 
 impl Components {
     /// Those that a configuration asks for.
-    pub fn new(config: &Config, task_slice: bool) -> Self {
+    pub fn new(config: &Config, features: Features) -> Self {
         let limit = config.limit.clone().filter(|_| config.apply);
-        let others: [Option<Box<dyn Component + Send>>; 1] =
-            [limit.map(|auto| Box::new(ScopeGovernor::new(auto.instance)) as _)];
+        let others: [Option<Box<dyn Component + Send>>; 2] = [
+            limit.map(|auto| Box::new(ScopeGovernor::new(auto.instance)) as _),
+            LostTurns::new(config, features.default_slice_ns).map(|turns| Box::new(turns) as _),
+        ];
         Self {
-            promises: Promises::new(config, task_slice),
-            guardian: LatencySlos::new(&config.protect, config.rules.guard.wait_factor),
+            promises: Promises::new(config, features.task_slice),
+            latency_slos: LatencySlos::new(&config.protect, config.rules.guard.wait_factor),
             others: others.into_iter().flatten().collect(),
         }
     }
 
     fn all(&self) -> impl Iterator<Item = &dyn Component> {
-        let named: [&dyn Component; 2] = [&self.promises, &self.guardian];
+        let named: [&dyn Component; 2] = [&self.promises, &self.latency_slos];
         named.into_iter().chain(self.others.iter().map(|other| &**other as &dyn Component))
     }
 
     fn all_mut(&mut self) -> impl Iterator<Item = &mut dyn Component> {
-        let named: [&mut dyn Component; 2] = [&mut self.promises, &mut self.guardian];
+        let named: [&mut dyn Component; 2] = [&mut self.promises, &mut self.latency_slos];
         named.into_iter().chain(self.others.iter_mut().map(|other| &mut **other as &mut dyn Component))
     }
 

@@ -41,8 +41,6 @@ pub struct Config {
     pub realtime: bool,
     /// Names of the levers that may be used; empty means all.
     pub levers: Vec<String>,
-    /// A decision may take minutes beyond its time where a group loses its turn for seconds: shorter windows do not show it.
-    pub minutes_for_turns: bool,
     /// Levers set what is there already, and it is written all the same: nothing changes, the decision is put to the test.
     pub as_found: bool,
     /// Demand of tasks that are known to want so much (percent of one CPU by thread id): built-in loads. Used to show
@@ -84,7 +82,6 @@ impl Config {
             monitor: MonitorRules::default(),
             realtime: false,
             levers: Vec::new(),
-            minutes_for_turns: false,
             as_found: false,
             known: BTreeMap::new(),
             rules: TrialRules::default(),

@@ -162,7 +162,7 @@ impl Component for Promises {
 
 /// How promises stand in one observation, whether or not anybody keeps them: what fits, and what was got.
 pub fn look(guarantees: Guarantees, scope: &Scope, observation: &Observation) -> Vec<GuaranteeStatus> {
-    let bounds = Bounds::reckon(&Bounds::default(), observation, scope, &guarantees.goals, false, None);
+    let bounds = Bounds::reckon(&Bounds::default(), observation, scope, &guarantees.stated, false, None);
     let mut keeper = Keeper::new(guarantees, scope.clone());
     if !keeper.is_needed(observation) {
         return Vec::new();

@@ -32,6 +32,7 @@ mod testing;
 pub mod tiers;
 mod trial;
 pub mod trusted;
+mod turns;
 mod watch;
 
 pub use agent::{Agent, Measured, default_plan};

@@ -1,6 +1,6 @@
 //! From two samples of the host to a measurement window.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use evenkeel_base::{Observation, Sample, TaskId, TaskSample, TaskView};
 use evenkeel_policy::window::{Owner, TaskWindow, Window};
@@ -63,29 +63,6 @@ pub fn window(
     let taken_pct = host.busy_pct + host.steal_pct.unwrap_or_default();
     let idle_s = known.then(|| (f64::from(host.cpus) - taken_pct / 100.0).max(0.0) * seconds);
     Window { seconds, tasks, outside_ran_s, idle_s }
-}
-
-/// Fair shares, by group of the observation, as those of the scope's owners; groups within each other count once.
-pub(crate) fn due_by_owner(
-    observation: &Observation,
-    scope: &Scope,
-    due_pct: &[f64],
-) -> BTreeMap<Owner, f64> {
-    let mut owners = Owners::default();
-    let mut groups: BTreeMap<Owner, BTreeSet<u32>> = BTreeMap::new();
-    for task in observation.tasks.iter().filter(|task| scope.has(task, observation)) {
-        if let Some((owner, group)) = owners.of(task, observation, true).zip(task.group) {
-            groups.entry(owner).or_default().insert(group);
-        }
-    }
-    let parent = |group: u32| observation.groups.get(group as usize).and_then(|view| view.parent);
-    let sum = |groups: &BTreeSet<u32>| -> f64 {
-        let is_inner = |group: &&u32| {
-            std::iter::successors(parent(**group), |at| parent(*at)).any(|above| groups.contains(&above))
-        };
-        groups.iter().filter(|group| !is_inner(group)).filter_map(|group| due_pct.get(*group as usize)).sum()
-    };
-    groups.iter().map(|(owner, groups)| (owner.clone(), sum(groups))).collect()
 }
 
 /// Where a task is: container, virtual machine, cgroup, and whether it is in the scope.

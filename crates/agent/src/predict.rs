@@ -1,5 +1,7 @@
 //! What the simulator says about plans before they are tried.
 
+use std::time::Duration;
+
 use evenkeel_base::{Observation, Plan};
 use evenkeel_linux::Root;
 use evenkeel_model::predict::{Host, Prediction};
@@ -10,15 +12,26 @@ use evenkeel_policy::levers::{PULL, REALTIME};
 use evenkeel_policy::trial::TrialRules;
 
 use crate::agent::Agent;
+use crate::events::Watcher;
 
 /// Challengers in a trial of which something is predicted: with more, each gets too few windows to tell them apart.
 pub(crate) const MOST: usize = 4;
+
+/// Between two looks whether the simulator is done.
+const AWHILE: Duration = Duration::from_millis(20);
 
 impl Agent {
     /// What each plan would do to the scope, from an observation with the slow facts of its tasks ([`Agent::study`]). `None`
     /// where nothing can be said: a scheduler that is not simulated, no running tasks, or background work beside services, for
     /// the simulator knows neither idle cgroups nor percentiles of waits.
-    pub fn predict(&self, observation: &Observation, plans: &[Plan]) -> Vec<Option<Prediction>> {
+    ///
+    /// The components go on meanwhile, and the simulator has a thread of its own, which is not as urgent as this one may be.
+    pub fn predict(
+        &mut self,
+        observation: &Observation,
+        plans: &[Plan],
+        watcher: &dyn Watcher,
+    ) -> Vec<Option<Prediction>> {
         let none = || plans.iter().map(|_| None).collect();
         if self.has_background() {
             return none();
@@ -27,7 +40,13 @@ impl Agent {
         let Some(mut kernel) = release.as_deref().and_then(Kernel::of) else { return none() };
         kernel.base_slice_ns = self.features().default_slice_ns;
         let host = Host::new(observation, kernel, |task| self.config.scope.has(task, observation));
-        match host.predict(plans) {
+        let predicted = std::thread::scope(|scope| {
+            let simulator = scope.spawn(|| host.predict(plans));
+            while !simulator.is_finished() && !self.work(AWHILE, watcher) {}
+            simulator.join()
+        });
+        let Ok(predicted) = predicted else { return none() };
+        match predicted {
             Ok(predictions) if predictions.len() == plans.len() => {
                 predictions.into_iter().map(Some).collect()
             }

@@ -234,7 +234,7 @@ mod tests {
         LatencySlo { protected, meter, tasks: 3, default_ns: None, recent: VecDeque::new() }
     }
 
-    fn guardian(guarded: LatencySlo) -> LatencySlos {
+    fn latency_slos(guarded: LatencySlo) -> LatencySlos {
         LatencySlos { all: vec![guarded], wait_factor: 2.0, ..LatencySlos::default() }
     }
 
@@ -246,32 +246,32 @@ mod tests {
 
     #[test]
     fn settings_are_questioned_once_they_break_what_is_protected() {
-        let mut guardian = guardian(guarded(Some(2_000_000)));
+        let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
         let rest = Duration::from_secs(3600);
-        assert_eq!(guardian.statuses()[0].state, "unknown");
+        assert_eq!(latency_slos.statuses()[0].state, "unknown");
         for _ in 0..RECENT {
-            guardian.watched(&waits(1_000_000, 100), 1.0);
+            latency_slos.watched(&waits(1_000_000, 100), 1.0);
         }
-        assert_eq!(guardian.statuses()[0].state, "kept");
-        assert_eq!(guardian.objects(rest), None);
+        assert_eq!(latency_slos.statuses()[0].state, "kept");
+        assert_eq!(latency_slos.objects(rest), None);
         for _ in 0..RECENT {
-            guardian.watched(&waits(3_000_000, 100), 1.0);
+            latency_slos.watched(&waits(3_000_000, 100), 1.0);
         }
-        let status = &guardian.statuses()[0];
+        let status = &latency_slos.statuses()[0];
         assert_eq!((status.state.as_str(), status.waits, status.estimated), ("broken", 1000, true));
-        assert!(guardian.objects(rest).unwrap().contains("comm:x"), "{status:?}");
-        assert_eq!(guardian.objects(rest), None, "once is enough");
+        assert!(latency_slos.objects(rest).unwrap().contains("comm:x"), "{status:?}");
+        assert_eq!(latency_slos.objects(rest), None, "once is enough");
     }
 
     #[test]
     fn few_waits_question_nothing_and_nobody_is_told() {
-        let mut guardian = guardian(guarded(Some(2_000_000)));
+        let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
         for _ in 0..RECENT {
-            guardian.watched(&waits(9_000_000, 3), 1.0);
+            latency_slos.watched(&waits(9_000_000, 3), 1.0);
         }
-        assert_eq!(guardian.objects(Duration::ZERO), None);
-        guardian.all[0].tasks = 0;
-        assert_eq!(guardian.statuses()[0].state, "waiting");
+        assert_eq!(latency_slos.objects(Duration::ZERO), None);
+        latency_slos.all[0].tasks = 0;
+        assert_eq!(latency_slos.statuses()[0].state, "waiting");
     }
 
     #[test]

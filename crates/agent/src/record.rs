@@ -24,7 +24,9 @@ impl Agent {
         let names: HashMap<TaskId, &str> =
             observation.tasks.iter().map(|t| (t.id, t.comm.as_str())).collect();
         let at_ns = wall_ns();
-        let wanted = with_changes(&self.plan, self.components.changes()).changes;
+        let before = std::mem::take(&mut self.log.record.changes);
+        let beside = self.components.changes();
+        let wanted = with_changes(&self.plan, beside.clone()).changes;
         let touched = self.controls.touched().filter_map(|(target, from, now)| Some((target, from, now?)));
         self.log.record.changes = touched
             .filter(|(_, from, now)| from != now)
@@ -36,15 +38,22 @@ impl Agent {
                     Target::Group(group) => (None, Some(group.path.clone())),
                     Target::Net(_) => (None, None),
                 };
+                let knob = now.knob().name();
+                let to = now.to_string();
+                let known = before
+                    .iter()
+                    .find(|c| c.task == task && c.group == group && c.knob == knob && c.to == to);
+                // What a component wants is in force in every window: no test tells what it does.
+                let effect = effect.map(str::to_owned).filter(|_| !beside.iter().any(|c| here(&c)));
                 ChangeRecord {
+                    effect: effect.or_else(|| known?.effect.clone()),
                     task,
                     comm: task.and_then(|id| names.get(&id)).map(|comm| (*comm).to_owned()),
                     group,
-                    knob: now.knob().name().to_owned(),
+                    knob: knob.to_owned(),
                     from: from.to_string(),
-                    to: now.to_string(),
+                    to,
                     why: why.unwrap_or_default(),
-                    effect: effect.map(str::to_owned),
                     at_ns,
                 }
             })

@@ -129,7 +129,7 @@ impl RunqLatProbe {
         let Self::Means { counters, sum, .. } = self else { return };
         let Some((_, changes)) = counters.read(now) else { return };
         for change in changes.values().filter(|change| change.timeslices > 0) {
-            let mean_ns = 1e9 * change.waited_s / change.timeslices as f64;
+            let mean_ns = 1e9 * change.ended_s / change.timeslices as f64;
             sum.add_many(mean_ns as u64, change.timeslices);
         }
     }

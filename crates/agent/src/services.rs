@@ -36,7 +36,7 @@ impl Agent {
     /// Why nothing needs to be done for the services, by their waits in so many seconds; `None` where what comes to one is delayed
     /// for too long.
     pub(crate) fn served(&self, waits: &[(Histogram, f64)]) -> Option<NoTrial> {
-        let missing = self.components.guardian.without_tasks();
+        let missing = self.components.latency_slos.without_tasks();
         if missing.len() == self.config.protect.len() {
             return Some(NoTrial::Awaited(missing.join(", ")));
         }

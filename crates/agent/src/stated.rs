@@ -50,7 +50,7 @@ pub struct Guarantee {
 #[derive(Debug, Clone, Default)]
 pub struct Guarantees {
     /// Stated in the configuration, in order: earlier ones are admitted first.
-    pub goals: Vec<Guarantee>,
+    pub stated: Vec<Guarantee>,
     /// CPU that is not promised to anybody.
     pub reserved: Option<CpuAmount>,
     /// Which labels of containers and annotations of pods count; none unless the host's owner says so.

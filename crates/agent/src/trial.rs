@@ -1,9 +1,7 @@
 //! Carrying out a trial: candidates take turns, windows are measured, the winner is put in force.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_audit::fair::{self, LostTurn};
 use evenkeel_base::run::{Estimate, Predicted, Stage};
 use evenkeel_base::stats;
 use evenkeel_base::{Histogram, Observation, Plan, Target};
@@ -12,14 +10,13 @@ use evenkeel_policy::levers::{self, Scene};
 use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::refine;
 use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules};
-use evenkeel_policy::window::{Owner, Summary};
+use evenkeel_policy::window::Summary;
 use evenkeel_store::TrialWindow;
 
-use crate::agent::{Agent, Measured, default_plan, wall_ns};
+use crate::agent::{Agent, default_plan, wall_ns};
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::kept::KeptChange;
-use crate::measure::due_by_owner;
 use crate::predict::{MOST, hurts, is_always_tried, unpromising};
 use crate::runq_latency::RunqLatency;
 
@@ -50,9 +47,6 @@ pub(crate) struct Rhythm {
 /// Where services count: what is long for them is long in a short window, too, and while a window under the default lasts they
 /// wait. That such windows differ more is made up for by their number.
 const SERVICES_WINDOW: Duration = Duration::from_millis(400);
-
-/// For turns, which are lost for seconds and only some seconds after a change.
-const TURNS: Rhythm = Rhythm { window: Duration::from_secs(4), settle: Duration::from_secs(4) };
 
 impl Rhythm {
     /// By how often the scope's tasks go to sleep, weighted by load.
@@ -129,10 +123,6 @@ impl Agent {
     /// # Errors
     /// The host cannot be observed.
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
-        // Settings that give turns may be why nobody loses one now; else it is found out anew.
-        if !levers::gives_turns(&self.plan) {
-            self.decisions.due.clear();
-        }
         let Some(studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
         let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected);
@@ -162,23 +152,8 @@ impl Agent {
             self.start_puller(&found, watcher);
         }
         candidates.extend(self.propose(&found));
-        let seen = (seen.0.up_to(self.count_turns(&found, &candidates, watcher)), seen.1);
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
-        }
-        if !self.decisions.due.is_empty() {
-            // Whatever is changed, turns are kept for some seconds: only long windows tell, so there is time for one lever.
-            candidates.retain(|plan| *plan == self.plan || plan.is_default() || levers::gives_turns(plan));
-            let usual = Duration::from_secs_f64(Trial::usual_s(candidates.len() - 1, TURNS.pace()));
-            let until = Instant::now() + usual;
-            return Ok(Ok(self.hold_trial(
-                &candidates,
-                TURNS,
-                (until, until + usual),
-                seen,
-                &found,
-                watcher,
-            )?));
         }
         // On a host that lets evenkeel wait, a look takes longer than asked for: that is none of the decision's time.
         let until = Instant::now() + self.config.decide_within.saturating_sub(LOOK);
@@ -209,52 +184,6 @@ impl Agent {
         if self.has_background() { Rhythm { window: SERVICES_WINDOW, ..rhythm } } else { rhythm }
     }
 
-    /// A group of the scope that lost its turn.
-    fn lost_turn(&self, found: &Observation, due_pct: &[f64]) -> Option<LostTurn> {
-        let tasks = found.tasks.iter().filter(|task| self.config.scope.has(task, found));
-        let in_scope: BTreeSet<u32> = tasks.filter_map(|task| task.group).collect();
-        fair::lost_turn(found, due_pct).into_iter().find(|one| in_scope.contains(&one.group))
-    }
-
-    /// Whether a group of the scope just lost its turn, and nothing was decided with regard to that yet.
-    pub(crate) fn loses_turns(&self, measured: &Measured) -> bool {
-        // Only where much is waited: fair shares are not reckoned for nothing.
-        if !self.config.minutes_for_turns
-            || !self.decisions.due.is_empty()
-            || measured.summary.waited_pct < measured.summary.got_pct
-        {
-            return false;
-        }
-        let found = self.found(measured.observation.clone());
-        let due = fair::due_pct(&found, &BTreeMap::new()).unwrap_or_default();
-        self.lost_turn(&found, &due).is_some()
-    }
-
-    /// Where groups of the scope lose their turn and a candidate gives it back, what an owner gets beyond its fair share is
-    /// others' turn and is not counted: else whoever took the turn would only have to lose by it.
-    fn count_turns(
-        &mut self,
-        found: &Observation,
-        candidates: &[Plan],
-        watcher: &mut dyn Watcher,
-    ) -> &BTreeMap<Owner, f64> {
-        if !self.config.minutes_for_turns || !candidates.iter().any(levers::gives_turns) {
-            return &self.decisions.due;
-        }
-        let due = fair::due_pct(found, &BTreeMap::new()).unwrap_or_default();
-        if let Some(lost) = self.lost_turn(found, &due) {
-            self.decisions.due = due_by_owner(found, &self.config.scope, &due);
-            let path = found.groups.get(lost.group as usize).map_or("?", |group| group.path.as_str());
-            let note = format!(
-                "cgroup {path} lost its turn: it got {:.0} of the {:.0} % of one CPU that are its fair share; what others of \
-                 the scope get beyond theirs is not counted",
-                lost.got_pct, lost.due_pct
-            );
-            watcher.event(&Event::Note(&note));
-        }
-        &self.decisions.due
-    }
-
     /// One trial; the winner is in force afterwards. From the first instant on it goes on only while a candidate is
     /// promising, to the second at most. `seen` is a window under the settings in force, which just ended.
     fn hold_trial(
@@ -269,16 +198,13 @@ impl Agent {
         self.decisions.trials += 1;
         let began = Instant::now();
         let left = at_most.saturating_duration_since(began);
-        let predicted = self.predict(observation, candidates);
+        let predicted = self.predict(observation, candidates, watcher);
         let mut late = began.elapsed().min(MOST_LATE);
         let started_ns = wall_ns();
         let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
         let most = rhythm.challengers(besides, left);
-        let named =
-            |wanted: &dyn Fn(&Plan) -> bool| candidates.iter().skip(1).position(wanted).map(|at| at + 1);
-        // The simulator does not know of lost turns.
-        let turns = named(&levers::gives_turns).filter(|_| !self.decisions.due.is_empty());
-        let favoured = named(&|plan| plan.name == levers::REALTIME).or(turns);
+        let favoured =
+            candidates.iter().skip(1).position(|plan| plan.name == levers::REALTIME).map(|at| at + 1);
         let mut unpromising = unpromising(candidates, &predicted, &self.config.rules, most);
         unpromising.retain(|(candidate, _)| Some(*candidate) != favoured);
         let rules = next_rules(&self.config.rules, &self.decisions.control, self.decisions.trials);
@@ -287,7 +213,7 @@ impl Agent {
         // The host as found is what protected scopes' waits are held against.
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
         let mut trial = Trial::new(candidates.len() - 1, rules, rhythm.pace())
-            .protecting(self.components.guardian.protections(), default);
+            .protecting(self.components.latency_slos.protections(), default);
         if self.has_background() {
             trial = trial.for_services();
         }
@@ -301,11 +227,12 @@ impl Agent {
             self.decisions.outside =
                 RunqLatency::start().inspect_err(|error| tracing::debug!("{error}")).ok();
         }
+        let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
+        fulfilments[0].extend(self.known_fulfilment(&seen.0).or(seen.0.fulfilment));
         trial.seen(seen.0, seen.1);
         for (candidate, why) in unpromising {
             trial.withdraw(candidate, why);
         }
-        let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let mut in_force = 0;
         loop {
             let left = (at_most + late).saturating_duration_since(Instant::now());
@@ -358,7 +285,7 @@ impl Agent {
             late = (late + began.elapsed().saturating_sub(asked)).min(MOST_LATE);
         }
         let decision = trial.decide();
-        self.components.guardian.decided(&decision, default);
+        self.components.latency_slos.decided(&decision, default);
         let winner = &candidates[decision.winner];
         self.set(winner);
         feed_back(&mut self.decisions.control, &decision, winner.is_default());

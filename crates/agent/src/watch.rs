@@ -19,7 +19,7 @@ const STRANGERS: f64 = 0.2;
 const LASTING: u32 = 3;
 /// Settings that pin tasks are looked at again when CPU utilisations differ by this many points (standard deviation).
 const UNEVEN_POINTS: f64 = 15.0;
-/// Least time between two tests that protected scopes ask for, or two decisions for want of a turn.
+/// Least time between two tests that protected scopes ask for.
 const REST: Duration = Duration::from_secs(60);
 /// The same where the same settings came out time and again.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
@@ -55,10 +55,9 @@ impl Agent {
             return Ok(());
         }
         let mut drifting = 0;
-        let (mut losing, mut decided) = (0, Instant::now());
         let mut patience = REST;
         let mut before = self.begin_window()?;
-        let mut cost_noted = Instant::now();
+        let mut noted = Instant::now();
         while !over(watcher) {
             let turn = self.turn();
             let nap = turn.map_or(self.config.interval, |turn| {
@@ -93,12 +92,16 @@ impl Agent {
                 self.log.recorder.add_sample(&before, Some(&measured.observation));
                 self.tell_notes(watcher);
                 if !held_out {
-                    self.components.guardian.watched(&measured.protected, measured.summary.seconds);
+                    self.components.latency_slos.watched(&measured.protected, measured.summary.seconds);
                 }
             }
-            if cost_noted.elapsed() > Duration::from_secs(10) {
+            if noted.elapsed() > Duration::from_secs(10) {
+                // What components want changes between decisions.
+                if let Some(measured) = measured.as_ref().filter(|_| !held_out) {
+                    self.note_settings(None, &measured.observation);
+                }
                 self.note_cost();
-                cost_noted = Instant::now();
+                noted = Instant::now();
             }
             let Some(measured) = measured else {
                 before = self.begin_step()?;
@@ -116,23 +119,17 @@ impl Agent {
                 continue;
             }
             self.take_in_newcomers(&measured.observation, watcher);
-            let guardian = &mut self.components.guardian;
-            let objection = self.kept.is_some().then(|| guardian.objects(patience));
+            let latency_slos = &mut self.components.latency_slos;
+            let objection = self.kept.is_some().then(|| latency_slos.objects(patience));
             drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
-            losing = if self.loses_turns(&measured) { losing + 1 } else { 0 };
-            let asks = losing >= LASTING && decided.elapsed() >= REST;
             let hotplug = measured.observation.topology.online != basis.online;
-            if hotplug || drifting >= LASTING || asks {
-                let why = match (hotplug, drifting >= LASTING) {
-                    (true, _) => "CPUs came or went",
-                    (false, true) => "the load has changed",
-                    (false, false) => "a cgroup of the scope loses its turn",
-                };
+            if hotplug || drifting >= LASTING {
+                let why = if hotplug { "CPUs came or went" } else { "the load has changed" };
                 watcher.event(&Event::Note(&format!("{why}: deciding anew")));
                 self.stop_block();
                 self.decisions.barred.clear();
                 basis = self.decide_and_tell(watcher)?;
-                (drifting, losing, decided) = (0, 0, Instant::now());
+                drifting = 0;
                 before = self.begin_window()?;
             } else if let Some(why) = objection.flatten() {
                 watcher.event(&Event::Note(&why));
@@ -212,7 +209,7 @@ impl Agent {
         if self.plan.is_default() {
             let load = self.scope_load(observation);
             let changed = basis.idle || (load - basis.load_pct).abs() > LOAD_DRIFT * basis.load_pct.max(10.0);
-            let waits = self.components.guardian.lately();
+            let waits = self.components.latency_slos.lately();
             return changed && load > 5.0 && waits.is_some_and(|waits| self.served(&waits).is_none());
         }
         let by_group = self.plan.changes.iter().any(|change| matches!(change.target, Target::Group(_)));

@@ -22,7 +22,7 @@
 use std::fmt;
 use std::path::Path;
 
-use evenkeel_base::run::GuaranteeStatus;
+use evenkeel_base::run::{ChangeRecord, GuaranteeStatus};
 use evenkeel_base::{CpuSet, FileError, Observation, TaskView, nearest};
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
@@ -50,6 +50,9 @@ pub struct Expectations {
     /// How promised shares stand; they are stated in the configuration (`--config`) and by labels, not here.
     #[serde(skip)]
     pub guarantees: Vec<GuaranteeStatus>,
+    /// What a run of evenkeel that is at work has in force.
+    #[serde(skip)]
+    pub set_by_run: Vec<ChangeRecord>,
 }
 
 /// Isolated CPUs given to somebody.

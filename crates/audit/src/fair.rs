@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use evenkeel_base::{Limit, Nice, Observation, SchedPolicy, TaskView};
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 
-use crate::view::{self, Place, ancestors, group_cpu_pct, is_within, tasks_in};
+use crate::view::{self, Place, group_cpu_pct, is_throttled, is_within, tasks_in};
 
 /// Real-time and deadline tasks come before all weights.
 const BEFORE_ALL: f64 = 1e9;
@@ -85,17 +85,12 @@ pub struct LostTurn {
 /// Groups that got less than half of their fair share ([`due_pct`]) though no quota held them back; the innermost of those
 /// within each other.
 pub fn lost_turn(observation: &Observation, due_pct: &[f64]) -> Vec<LostTurn> {
-    let throttled = |group: u32| {
-        ancestors(&observation.groups, group)
-            .filter_map(|at| observation.groups.get(at as usize))
-            .any(|view| view.throttled_pct.is_some_and(|pct| pct > 0.0))
-    };
     let mut lost = Vec::new();
     for ((index, view), due_pct) in (0u32..).zip(&observation.groups).zip(due_pct.iter().copied()) {
         let got_pct = group_cpu_pct(observation, index)
             .max(tasks_in(observation, index).map(|task| task.cpu_pct).sum());
         let short = got_pct < due_pct * PART && due_pct - got_pct >= LEAST_PCT;
-        if index != 0 && view.load_weight.is_some() && short && !throttled(index) {
+        if index != 0 && view.load_weight.is_some() && short && !is_throttled(observation, index) {
             lost.push(LostTurn { group: index, got_pct, due_pct });
         }
     }

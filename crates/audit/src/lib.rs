@@ -16,6 +16,7 @@ pub mod view;
 pub(crate) mod testing;
 
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::run::ChangeRecord;
 use evenkeel_base::{HostFacts, Observation};
 use serde::{Deserialize, Serialize};
 
@@ -211,16 +212,37 @@ impl Report {
     }
 }
 
+/// Cgroups that a run of evenkeel at work has changed, as findings name them, with the changes.
+fn changed_by_run<'a>(input: &Input<'a>) -> Vec<(String, &'a ChangeRecord)> {
+    let named = |change: &'a ChangeRecord| {
+        let path = change.group.as_deref()?;
+        let index = input.observation.groups.iter().position(|view| view.path == path)?;
+        Some((view::group_name(input.observation, u32::try_from(index).ok()?), change))
+    };
+    input.expectations.set_by_run.iter().filter_map(named).collect()
+}
+
+/// Why a finding about a cgroup's weight or quota is none: such a run set it.
+fn meant_by_run(finding: &Finding, changed: &[(String, &ChangeRecord)]) -> Option<String> {
+    let concerned = |(name, change): &&(String, &ChangeRecord)| {
+        finding.rule.starts_with(&change.knob) && *name == finding.subject
+    };
+    let (_, change) = changed.iter().find(concerned)?;
+    Some(format!("`evenkeel run` is at work and set {}: {}", change.to, change.why))
+}
+
 /// Runs every rule of [`RULES`].
 pub fn audit(input: &Input<'_>) -> Report {
     let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule.run(input)).collect();
-    let ignores = &input.expectations.ignore;
+    let (ignores, changed) = (&input.expectations.ignore, changed_by_run(input));
     let mut used = vec![false; ignores.len()];
     for finding in findings.iter_mut().filter(|f| f.status != Status::Pass) {
         if let Some(index) = ignores.iter().position(|ignore| ignore.matches(&finding.rule, &finding.subject))
         {
             used[index] = true;
             finding.ignored = Some(ignores[index].reason.clone());
+        } else {
+            finding.ignored = meant_by_run(finding, &changed);
         }
     }
     let mut summary = Summary::default();

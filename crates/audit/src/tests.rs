@@ -27,6 +27,32 @@ fn every_rule_is_documented() {
     }
 }
 
+/// What a run at work has set is no finding: its fix would fight the run.
+#[test]
+fn what_a_run_of_evenkeel_set_is_ignored_with_its_reason() {
+    let mut world = World::new(1);
+    let (light, _) = (world.group("/batch", 2), world.group("/web", 1024));
+    world.task("x", 1.0).wait(90.0).in_group(light);
+    let found = |world: &World| {
+        let report = audit(&world.input());
+        let finding =
+            report.findings.into_iter().find(|f| f.rule == "weights-spread" && f.status == Status::Fail);
+        finding.unwrap().ignored
+    };
+    assert_eq!(found(&world), None);
+    let set = |group: &str, knob: &str| ChangeRecord {
+        group: Some(group.into()),
+        knob: knob.into(),
+        to: "weight 2".into(),
+        why: "it yields".into(),
+        ..ChangeRecord::default()
+    };
+    world.expectations.set_by_run = vec![set("/web", "weight"), set("/batch", "quota")];
+    assert_eq!(found(&world), None, "another cgroup, another property");
+    world.expectations.set_by_run.push(set("/batch", "weight"));
+    assert_eq!(found(&world).unwrap(), "`evenkeel run` is at work and set weight 2: it yields");
+}
+
 #[test]
 fn a_host_without_faults_passes_everything() {
     let mut world = World::new(4);

@@ -57,6 +57,13 @@ pub fn ancestors(groups: &[GroupView], from: u32) -> impl Iterator<Item = u32> +
     })
 }
 
+/// Whether a quota of the group or of one it lies in held its tasks back over the interval.
+pub fn is_throttled(observation: &Observation, group: u32) -> bool {
+    ancestors(&observation.groups, group)
+        .filter_map(|at| observation.groups.get(at as usize))
+        .any(|view| view.throttled_pct.is_some_and(|pct| pct > 0.0))
+}
+
 /// Where the fair scheduler files a task: weights act between entities of the same parent, nice within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {

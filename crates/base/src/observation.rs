@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuQuota, CpuSet, SchedAttr, TaskId, Topology};
+use crate::{CpuQuota, CpuSet, GroupRef, SchedAttr, TaskId, Topology};
 
 /// The host over one interval.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -132,6 +132,13 @@ pub struct GroupView {
     pub throttled_pct: Option<f64>,
     /// Throttled periods / periods with work over the interval.
     pub throttled_periods: Option<(u64, u64)>,
+}
+
+impl GroupView {
+    /// What changes name it by.
+    pub fn reference(&self) -> GroupRef {
+        GroupRef { path: self.path.clone(), v2: self.v2 }
+    }
 }
 
 /// A container.

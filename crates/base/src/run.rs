@@ -101,7 +101,7 @@ pub struct Stage {
 }
 
 /// One change made, with what it was before and what came of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChangeRecord {
     /// The thread changed; `None` for a cgroup.
     pub task: Option<TaskId>,

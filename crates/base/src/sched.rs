@@ -13,6 +13,9 @@ pub struct Nice(i8);
 /// "Groups that lose their turn").
 pub const STARVED_LIFT: u64 = 16;
 
+/// Part of what the taker of a turn uses that it is limited to (the same page): reached at once, and hardly felt.
+pub const TAKER_PART: f64 = 0.9;
+
 /// Load weight of each nice value, -20 first: the kernel's `sched_prio_to_weight` (`kernel/sched/core.c`).
 /// One step is a factor of about 1.25; nice 0 is 1024.
 pub const NICE_TO_WEIGHT: [u32; 40] = [

@@ -196,8 +196,8 @@ fn status_tells_the_promises_of_a_running_agent() {
             .is_some_and(|all| !all.is_empty() && all[0]["got_pct"].as_f64().is_some())
     });
     assert_eq!(guarantee(&status, &loads[0].scope())["promise"], "30%", "{status:#}");
-    // It would come late otherwise where many others are busy.
-    assert_eq!(nice(agent.pid()), -10);
+    // It would come late otherwise where many others are busy. In its first seconds it is more urgent than any nice value.
+    until("it is raised", || nice(agent.pid()) == -10);
     agent.signal(rustix::process::Signal::TERM);
     agent.end();
 }

@@ -86,6 +86,12 @@ pub fn parse(text: &str) -> Result<PidStat, ParseError> {
     })
 }
 
+/// The state's letter alone, without allocating. The rest of the line may be missing.
+pub fn state(text: &[u8]) -> Option<char> {
+    let close = text.iter().rposition(|&b| b == b')')?;
+    text[close + 1..].iter().find(|b| !b.is_ascii_whitespace()).map(|&b| char::from(b))
+}
+
 /// Name and CPU alone, without allocating: for the tasks whose CPU is refreshed with every sample.
 pub fn comm_and_cpu(text: &[u8]) -> Option<(&[u8], u32)> {
     let open = text.iter().position(|&b| b == b'(')?;
@@ -100,6 +106,13 @@ pub fn comm_and_cpu(text: &[u8]) -> Option<(&[u8], u32)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_state_is_found_whatever_the_name() {
+        assert_eq!(state(line("a) R (b").as_bytes()), Some('S'));
+        assert_eq!(state(b"12 (x) R"), Some('R'));
+        assert_eq!((state(b"12 (x"), state(b"12 (x)")), (None, None));
+    }
 
     fn line(comm: &str) -> String {
         format!(

@@ -232,13 +232,10 @@ impl Guard {
                 *owners.entry(owner).or_default() += rates.got_pct / n;
             }
         }
-        // Where CPU is counted up to what is due, that is due to an owner; who of its tasks works is its own affair.
-        let by_owner = baseline.iter().any(|summary| summary.up_to_due);
         let least_per_s = 2.0 * limits.min_waits / CONFIRMATION_S;
         let of_scope = |id: &TaskId, rates: &Rates| rates.in_scope.then_some(*id);
         let often = [baseline, tried].map(|windows| Often::new(windows, least_per_s, of_scope));
-        let large =
-            used.into_iter().filter(|(_, got)| !by_owner && *got >= limits.min_cpu_pct).map(|(id, _)| id);
+        let large = used.into_iter().filter(|(_, got)| *got >= limits.min_cpu_pct).map(|(id, _)| id);
         let (single, rare) = large.partition(|id| often.iter().all(|often| often.has(id)));
         (guard.single, guard.rare) = (single, rare);
         let pooled = |id: &TaskId, rates: &Rates| {

@@ -12,4 +12,5 @@ pub mod priority;
 pub mod protect;
 pub mod refine;
 pub mod trial;
+pub mod turns;
 pub mod window;

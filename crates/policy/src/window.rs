@@ -82,8 +82,6 @@ pub struct Summary {
     pub idle_pct: Option<f64>,
     /// Waits for a CPU by length of what does not belong to the scope, by owner, where they are counted.
     pub waits: BTreeMap<Owner, Histogram>,
-    /// CPU got is counted up to what is due only ([`Summary::up_to`]): waits then have no price.
-    pub up_to_due: bool,
     /// How long what comes to services is delayed, where they are what counts: a mean logarithm, in microseconds.
     pub services: Option<f64>,
 }
@@ -105,7 +103,6 @@ impl Summary {
             outside_pct: window.outside_ran_s.map(pct),
             idle_pct: window.idle_s.map(pct),
             waits: BTreeMap::new(),
-            up_to_due: false,
             services: None,
         };
         let mut wanted = 0.0;
@@ -127,33 +124,6 @@ impl Summary {
         }
         summary.fulfilment = (wanted > 0.0).then(|| summary.got_pct / wanted);
         Some(summary)
-    }
-
-    /// The same, with what an owner of the scope got beyond `due`, percent of one CPU, not counted: it was somebody else's
-    /// turn. What such tasks waited is not told and has no price, for who gives up what was not his waits more.
-    #[must_use]
-    pub fn up_to(mut self, due: &BTreeMap<Owner, f64>) -> Self {
-        if due.is_empty() {
-            return self;
-        }
-        self.up_to_due = true;
-        let mut got: BTreeMap<Owner, f64> = BTreeMap::new();
-        let owned =
-            |rates: &Rates| rates.owner.clone().filter(|owner| rates.in_scope && due.contains_key(owner));
-        for rates in self.tasks.values() {
-            if let Some(owner) = owned(rates) {
-                *got.entry(owner).or_default() += rates.got_pct;
-            }
-        }
-        for rates in self.tasks.values_mut() {
-            let Some(owner) = owned(rates) else { continue };
-            let (due, got) = (due[&owner], got[&owner]);
-            let counted = if got > due { due / got } else { 1.0 };
-            self.got_pct -= (1.0 - counted) * rates.got_pct;
-            rates.got_pct *= counted;
-            rates.waited_pct = None;
-        }
-        self
     }
 
     /// Waiting per unit of work of the scope; `None` when it did nothing.
@@ -191,23 +161,6 @@ mod tests {
         // wanted: 25 / (1 - 0.25) + 25
         assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
         assert_eq!(s.outside_pct, Some(50.0));
-    }
-
-    #[test]
-    fn what_an_owner_got_beyond_its_due_is_not_counted() {
-        let owner = |name: &str| Some(Owner::from(name));
-        let mut tasks = vec![task(1, 0.6, 0.1), task(2, 0.2, 0.1), task(3, 0.1, 0.9), task(100, 0.9, 0.0)];
-        for (task, name) in tasks.iter_mut().zip(["greedy", "greedy", "meek", "greedy"]) {
-            task.owner = owner(name);
-        }
-        let window = Window { seconds: 1.0, tasks, outside_ran_s: None, idle_s: None };
-        let due = [("greedy".into(), 40.0), ("meek".into(), 40.0)].into();
-        let s = Summary::of(&window).unwrap().up_to(&due);
-        let got: Vec<f64> = s.tasks.values().map(|rates| rates.got_pct.round()).collect();
-        assert_eq!(got, [30.0, 10.0, 10.0, 90.0], "halved, and who is not of the scope is not");
-        assert!((s.got_pct - 50.0).abs() < 1e-9, "{}", s.got_pct);
-        assert_eq!(s.tasks.values().filter(|rates| rates.waited_pct.is_none()).count(), 3);
-        assert!((s.waited_pct - 110.0).abs() < 1e-9, "the sum stays what it was");
     }
 
     #[test]

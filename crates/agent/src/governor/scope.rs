@@ -246,7 +246,7 @@ impl ScopeGovernor {
             return;
         }
         let usage = hierarchies.cpuacct.as_ref().filter(|_| !cpu.v2);
-        let target = GroupRef { path: group.path.clone(), v2: group.v2 };
+        let target = group.reference();
         let original = original(&target)
             .or_else(|| quota_now(cpu, &group.path))
             .or(group.quota)

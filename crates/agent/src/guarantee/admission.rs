@@ -47,18 +47,18 @@ impl Keeper {
         for (guarantee, count) in self.guarantees.iter_mut().zip(counts) {
             if count == 0 && (guarantee.tasks > 0 || guarantee.lever.is_empty()) {
                 if guarantee.tasks > 0
-                    || self.messages.told.insert(format!("waiting {}", guarantee.goal.name))
+                    || self.messages.told.insert(format!("waiting {}", guarantee.stated.name))
                 {
                     let note = format!(
                         "guarantee {}: no task matches its scope; it stands for when one does",
-                        guarantee.goal.name
+                        guarantee.stated.name
                     );
                     self.messages.notes.push(note);
                 }
                 guarantee.forget();
             }
             guarantee.tasks = count;
-            guarantee.pct = guarantee.goal.promise.cpu.map(|amount| amount.pct(observation.host.cpus));
+            guarantee.pct = guarantee.stated.promise.cpu.map(|amount| amount.pct(observation.host.cpus));
         }
         owner
     }
@@ -97,11 +97,11 @@ impl Keeper {
         let asks: Vec<AdmissionRequest> = asking
             .iter()
             .map(|&i| AdmissionRequest {
-                name: self.guarantees[i].goal.name.clone(),
+                name: self.guarantees[i].stated.name.clone(),
                 pct: self.guarantees[i].pct.unwrap_or(0.0),
                 // One who waits for its tasks may come anywhere.
                 cpus: if sets[i].is_empty() { observation.topology.online.clone() } else { sets[i].clone() },
-                priority: self.guarantees[i].goal.promise.priority,
+                priority: self.guarantees[i].stated.promise.priority,
             })
             .collect();
         let answers = self.observed.admissions.decide(&asks, supply, &|admitted, ask, promisable| {
@@ -116,9 +116,13 @@ impl Keeper {
                 let evicted =
                     matches!(answer, Admission::Refused { gives_way_to, .. } if !gives_way_to.is_empty());
                 let what = if evicted { "evicted" } else { "refused" };
-                self.messages.notes.push(format!("guarantee {}: {what}: it {refusal}", guarantee.goal.name));
+                self.messages
+                    .notes
+                    .push(format!("guarantee {}: {what}: it {refusal}", guarantee.stated.name));
             } else if refusal.is_none() && guarantee.refusal.is_some() {
-                self.messages.notes.push(format!("guarantee {}: restored: it fits now", guarantee.goal.name));
+                self.messages
+                    .notes
+                    .push(format!("guarantee {}: restored: it fits now", guarantee.stated.name));
             }
             guarantee.refusal = refusal;
         }

@@ -17,7 +17,7 @@ use evenkeel_store::PromiseTime;
 
 use super::counters::Counters;
 use super::labels::is_labelled;
-use super::latency::Meters;
+use super::latency::RunqLatProbes;
 use super::layout::{Layout, OutsideCost};
 use super::pins::Pins;
 use super::state::GuaranteeState;
@@ -54,7 +54,7 @@ pub(super) struct Observed {
 #[derive(Debug, Default)]
 pub(super) struct Correction {
     pub(super) counters: Counters,
-    pub(super) debts: HashMap<Target, Lag>,
+    pub(super) lags: HashMap<Target, Lag>,
     pub(super) dithers: HashMap<TaskId, Dither>,
     pub(super) scales: HashMap<String, f64>,
     pub(super) ticked: Option<Instant>,
@@ -79,7 +79,7 @@ pub(crate) struct Keeper {
     pub(super) pins: Pins,
     pub(super) layout: Layout,
     pub(super) correction: Correction,
-    pub(super) meters: Meters,
+    pub(super) probes: RunqLatProbes,
     pub(super) in_force: BTreeMap<(Target, Knob), InForce>,
     pub(super) messages: Messages,
     details: BTreeSet<TaskId>,
@@ -88,7 +88,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub fn new(config: Guarantees, scope: Scope) -> Self {
-        let guarantees = config.goals.iter().cloned().map(GuaranteeState::new).collect();
+        let guarantees = config.stated.iter().cloned().map(GuaranteeState::new).collect();
         Self { config, scope, guarantees, ..Self::default() }
     }
 
@@ -99,8 +99,8 @@ impl Keeper {
         task: &TaskView,
         observation: &Observation,
     ) -> bool {
-        guarantee.goal.scope.has(task, observation)
-            && (guarantee.goal.source == Source::Config || self.scope.has(task, observation))
+        guarantee.stated.scope.has(task, observation)
+            && (guarantee.stated.source == Source::Config || self.scope.has(task, observation))
     }
 
     /// Whether a property is in force for a promise.
@@ -191,15 +191,15 @@ impl Keeper {
             return Vec::new();
         }
         self.written = Some(now);
-        self.guarantees.iter_mut().filter_map(|w| Some((w.goal.name.clone(), w.take_time()?))).collect()
+        self.guarantees.iter_mut().filter_map(|w| Some((w.stated.name.clone(), w.take_time()?))).collect()
     }
 
     pub fn unwritten_broken_s(&self, name: &str) -> f64 {
-        self.guarantees.iter().filter(|w| w.goal.name == name).map(|w| w.unwritten().broken_s).sum()
+        self.guarantees.iter().filter(|w| w.stated.name == name).map(|w| w.unwritten().broken_s).sum()
     }
 
     pub fn broken_s(&self, name: &str) -> f64 {
-        self.guarantees.iter().filter(|w| w.goal.name == name).map(|w| w.total().broken_s).sum()
+        self.guarantees.iter().filter(|w| w.stated.name == name).map(|w| w.total().broken_s).sum()
     }
 
     /// Notes what could not be set of what is in force for promises.

@@ -15,7 +15,7 @@ use crate::stated::{CPU_LABEL, Guarantee, LabelRules, Source, WAIT_LABEL};
 
 /// A label found, before it is known whether it counts.
 struct Found<'a> {
-    goal: Guarantee,
+    stated: Guarantee,
     labels: &'a [(String, String)],
     allowed: Result<(), String>,
 }
@@ -27,9 +27,9 @@ impl Keeper {
         // What the configuration says about the same name counts.
         let mut all: Vec<Found<'_>> = labelled_ones(&rules, &self.scope, observation)
             .into_iter()
-            .filter(|found| !self.config.goals.iter().any(|goal| goal.name == found.goal.name))
+            .filter(|found| !self.config.stated.iter().any(|stated| stated.name == found.stated.name))
             .collect();
-        all.sort_by(|a, b| a.goal.name.cmp(&b.goal.name));
+        all.sort_by(|a, b| a.stated.name.cmp(&b.stated.name));
         let mut counted: BTreeMap<String, Guarantee> = BTreeMap::new();
         let mut sum_pct = 0.0;
         for found in all {
@@ -38,15 +38,15 @@ impl Keeper {
                 sum_pct += rules.amount(&promise, cpus, sum_pct)?;
                 Ok(promise)
             });
-            let name = found.goal.name.clone();
+            let name = found.stated.name.clone();
             match checked {
                 Ok(promise) => {
-                    counted.insert(name, Guarantee { promise, ..found.goal });
+                    counted.insert(name, Guarantee { promise, ..found.stated });
                 }
                 Err(why) => {
                     let note = format!(
                         "what the {} of {name} asks is not promised: {why}",
-                        found.goal.source.name()
+                        found.stated.source.name()
                     );
                     if self.messages.told.len() < MOST_TOLD && self.messages.told.insert(note.clone()) {
                         self.messages.notes.push(note);
@@ -58,12 +58,12 @@ impl Keeper {
         let same =
             |a: &Guarantee, b: &Guarantee| a.promise == b.promise && a.scope.texts() == b.scope.texts();
         self.guarantees.retain(|guarantee| {
-            guarantee.goal.source == Source::Config
-                || counted.get(&guarantee.goal.name).is_some_and(|goal| same(goal, &guarantee.goal))
+            guarantee.stated.source == Source::Config
+                || counted.get(&guarantee.stated.name).is_some_and(|stated| same(stated, &guarantee.stated))
         });
-        for (name, goal) in &counted {
-            if !self.guarantees.iter().any(|guarantee| guarantee.goal.name == *name) {
-                self.guarantees.push(GuaranteeState::new(goal.clone()));
+        for (name, stated) in &counted {
+            if !self.guarantees.iter().any(|guarantee| guarantee.stated.name == *name) {
+                self.guarantees.push(GuaranteeState::new(stated.clone()));
             }
         }
     }
@@ -77,7 +77,7 @@ fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observa
     let mine = || observation.tasks.iter().filter(|task| scope.has(task, observation));
     let containers: BTreeSet<u32> = mine().filter_map(|task| task.container).collect();
     let pods: BTreeSet<u32> = mine().filter_map(|task| task.pod).collect();
-    let goal = |name: String, scope: Scope, source| Guarantee {
+    let stated = |name: String, scope: Scope, source| Guarantee {
         name,
         scope,
         promise: Reservation::default(),
@@ -88,7 +88,7 @@ fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observa
         if is_labelled(&container.labels) {
             let name = format!("container:{}", container.name);
             all.push(Found {
-                goal: goal(name, Scope::of_container(&container.id), Source::Label),
+                stated: stated(name, Scope::of_container(&container.id), Source::Label),
                 labels: &container.labels,
                 allowed: rules.trusted.hears_container(container, observation),
             });
@@ -98,7 +98,7 @@ fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observa
         if is_labelled(&pod.annotations) {
             let name = format!("pod:{}/{}", pod.namespace.as_deref().unwrap_or(""), pod.name);
             all.push(Found {
-                goal: goal(name, Scope::of_pod(&pod.uid), Source::Annotation),
+                stated: stated(name, Scope::of_pod(&pod.uid), Source::Annotation),
                 labels: &pod.annotations,
                 allowed: rules.trusted.hears_pod(pod),
             });

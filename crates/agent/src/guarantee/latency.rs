@@ -12,7 +12,7 @@ use crate::runqlat_probe::RunqLatProbe;
 const MOST: usize = 8;
 
 /// What counts the waits of each promise of short waits, by its name.
-pub(super) type Meters = BTreeMap<String, RunqLatProbe>;
+pub(super) type RunqLatProbes = BTreeMap<String, RunqLatProbe>;
 
 fn note(name: &str, meter: &RunqLatProbe) -> Option<String> {
     Some(format!("guarantee {name}: its waits are {}", meter.caveat()?))
@@ -23,22 +23,22 @@ impl Keeper {
     /// all where programs in the kernel cannot be had, keep the estimate from counters.
     pub fn count_waits(&mut self, observation: &Observation) {
         let promised = |name: &String| {
-            self.guarantees.iter().any(|w| w.goal.name == *name && w.goal.promise.wait_p99_ns.is_some())
+            self.guarantees.iter().any(|w| w.stated.name == *name && w.stated.promise.wait_p99_ns.is_some())
         };
-        self.meters.retain(|name, _| promised(name));
+        self.probes.retain(|name, _| promised(name));
         let promising =
-            |(_, guarantee): &(usize, &mut GuaranteeState)| guarantee.goal.promise.wait_p99_ns.is_some();
+            |(_, guarantee): &(usize, &mut GuaranteeState)| guarantee.stated.promise.wait_p99_ns.is_some();
         for (index, guarantee) in self.guarantees.iter_mut().enumerate().filter(promising) {
-            let name = &guarantee.goal.name;
-            if !self.meters.contains_key(name) {
-                if self.meters.len() == MOST {
+            let name = &guarantee.stated.name;
+            if !self.probes.contains_key(name) {
+                if self.probes.len() == MOST {
                     continue;
                 }
                 let meter = RunqLatProbe::start();
                 self.messages.notes.extend(note(name, &meter));
-                self.meters.insert(name.clone(), meter);
+                self.probes.insert(name.clone(), meter);
             }
-            let Some(meter) = self.meters.get_mut(name) else { continue };
+            let Some(meter) = self.probes.get_mut(name) else { continue };
             let owner = &self.layout.owner;
             let owned = |task: &&TaskView| owner.get(&task.id) == Some(&index);
             let mine: BTreeSet<u32> =

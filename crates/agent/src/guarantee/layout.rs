@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use evenkeel_base::{
-    CpuSet, GroupRef, GroupView, Observation, SchedAttr, SchedPolicy, Target, TaskId, TaskView,
-};
+use evenkeel_base::{CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Target, TaskId, TaskView};
 use evenkeel_policy::guarantee::tree::{self, EntityShare, SchedEntity, Siblings};
 
 use super::Originals;
@@ -161,7 +159,7 @@ pub fn held(
             group.raw_weight?;
             group.parent?;
             Some(EntityFacts {
-                target: Target::Group(GroupRef { path: group.path.clone(), v2: group.v2 }),
+                target: Target::Group(group.reference()),
                 sched: None,
                 group: Some(group.clone()),
                 name: format!("weight of {}", group.path),

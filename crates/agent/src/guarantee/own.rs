@@ -29,6 +29,8 @@ impl OwnPriority {
         }
         match Raised::thread(nice, Some(SLICE_NS)) {
             Ok(raised) => {
+                // Something else may have raised it for now.
+                self.tried = raised.is_some();
                 self.raised = raised;
                 None
             }

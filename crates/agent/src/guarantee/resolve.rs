@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, GroupRef, Knob, Observation, Setting, Target, TaskId};
+use evenkeel_base::{CpuSet, Knob, Observation, Setting, Target, TaskId};
 use evenkeel_policy::guarantee::pack::Item;
 use evenkeel_policy::guarantee::tree::{self, Ground, Reach, SchedEntity};
 
@@ -80,7 +80,7 @@ impl Keeper {
         };
         let carrier_cpus: Vec<CpuSet> = carriers.iter().map(where_to).collect();
         let reach = |index: u32| match observation.groups.get(index as usize) {
-            Some(group) => bounds.reach(&GroupRef { path: group.path.clone(), v2: group.v2 }),
+            Some(group) => bounds.reach(&group.reference()),
             None => Reach::Outside,
         };
         let promised_groups: BTreeSet<u32> = observation
@@ -99,7 +99,7 @@ impl Keeper {
                 found: &|entity| layout::found(observation, entity, originals),
                 reach: &reach,
                 raises: &|owner| {
-                    guarantees.get(owner).is_some_and(|guarantee| guarantee.goal.source == Source::Config)
+                    guarantees.get(owner).is_some_and(|guarantee| guarantee.stated.source == Source::Config)
                 },
                 lends: &|group| reach(group) == Reach::Own && !promised_groups.contains(&group),
             },
@@ -167,7 +167,7 @@ impl Keeper {
         let followed: BTreeSet<TaskId> = self.layout.owner.keys().copied().collect();
         self.correction.counters.follow(&followed);
         let targets: BTreeSet<&Target> = self.layout.held.values().map(|held| &held.target).collect();
-        self.correction.debts.retain(|target, _| targets.contains(target));
+        self.correction.lags.retain(|target, _| targets.contains(target));
         self.correction.dithers.retain(|id, _| targets.contains(&Target::Task(*id)));
         self.name_levers();
         self.drop_unwanted()
@@ -209,7 +209,7 @@ impl Keeper {
         let active = || self.guarantees.iter().filter(|guarantee| guarantee.is_active());
         let waiting = active().filter_map(GuaranteeState::waited_pct).fold(0.0, f64::max);
         let idle = observation.host.per_cpu.iter().map(|cpu| 100.0 - cpu.busy_pct).fold(0.0, f64::max);
-        let owing = self.correction.debts.values().any(|debt| debt.points_s() > 4.0);
+        let owing = self.correction.lags.values().any(|lag| lag.points_s() > 4.0);
         let signs = Signs {
             short: owing || active().any(|guarantee| guarantee.short_pct() >= SHORT_PCT),
             calm: waiting < CALM_PCT,
@@ -225,25 +225,19 @@ impl Keeper {
             node.and_then(|n| observation.groups.get(n as usize)).map_or(String::new(), |g| g.path.clone())
         };
         let (scales, mut per_point) = (&mut self.correction.scales, BTreeMap::new());
-        let boost = vec![1.0; layout.carriers.len()];
+        let gain = vec![1.0; layout.carriers.len()];
         let heaviest =
             |entity: SchedEntity| layout.held.get(&entity).map_or(f64::INFINITY, |held| held.heaviest);
         let capacity = |siblings: &tree::Siblings| layout.capacity(siblings);
-        let solved = tree::solve(
-            &heaviest,
-            &layout.contests,
-            &layout.carriers,
-            &capacity,
-            &boost,
-            &mut |node, new| {
+        let solved =
+            tree::solve(&heaviest, &layout.contests, &layout.carriers, &capacity, &gain, &mut |node, new| {
                 let scale = scales.entry(name(node)).or_insert(new);
                 if !(new / STEADY..=new * STEADY).contains(scale) {
                     *scale = new;
                 }
                 per_point.insert(node, *scale);
                 *scale
-            },
-        );
+            });
         let limited = solved.iter().any(|s| s.scaled_down.is_some_and(|factor| factor > 2.0));
         let path = |group: &u32| observation.groups.get(*group as usize).map(|group| group.path.clone());
         let costs = layout
@@ -284,7 +278,7 @@ impl Keeper {
             if pinned > 0 {
                 text += &format!("; {pinned} pinned");
             }
-            if self.guarantees[index].goal.promise.wait_p99_ns.is_some() {
+            if self.guarantees[index].stated.promise.wait_p99_ns.is_some() {
                 text += if text.is_empty() { "slice" } else { "; slice" };
             }
             self.guarantees[index].lever = text;
@@ -300,7 +294,7 @@ impl Keeper {
             (Target::Task(id), Knob::Affinity) => pins.cpu(*id).is_some(),
             (Target::Task(id), _) => {
                 carried.contains(target)
-                    || owner.get(id).is_some_and(|w| guarantees[*w].goal.promise.wait_p99_ns.is_some())
+                    || owner.get(id).is_some_and(|w| guarantees[*w].stated.promise.wait_p99_ns.is_some())
             }
             (target, _) => carried.contains(target),
         });

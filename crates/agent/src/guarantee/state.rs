@@ -100,7 +100,7 @@ fn p99_of_means(ticks: &VecDeque<(f64, u64)>) -> Option<u64> {
 /// A promise and how it stands.
 #[derive(Debug, Clone)]
 pub struct GuaranteeState {
-    pub goal: Guarantee,
+    pub stated: Guarantee,
     /// Promised, percent of one CPU on this host.
     pub pct: Option<f64>,
     /// Why it was not admitted.
@@ -122,9 +122,9 @@ pub struct GuaranteeState {
 }
 
 impl GuaranteeState {
-    pub fn new(goal: Guarantee) -> Self {
+    pub fn new(stated: Guarantee) -> Self {
         Self {
-            goal,
+            stated,
             pct: None,
             refusal: None,
             tasks: 0,
@@ -175,12 +175,12 @@ impl GuaranteeState {
         self.last = Some((window, verdict));
         let is = self.state();
         (was.is_no() != is.is_no())
-            .then(|| format!("guarantee {}: {}: {}", self.goal.name, is.name(), self.why()))
+            .then(|| format!("guarantee {}: {}: {}", self.stated.name, is.name(), self.why()))
     }
 
     fn verdict(&self) -> Verdict {
-        let cpu = self.cpu.as_ref().map(|judged| judged.by(self.goal.promise.mean).clone());
-        let wait = self.goal.promise.wait_p99_ns.map(|ns| verdict::judge_wait(ns, self.waits.p99_ns()));
+        let cpu = self.cpu.as_ref().map(|judged| judged.by(self.stated.promise.mean).clone());
+        let wait = self.stated.promise.wait_p99_ns.map(|ns| verdict::judge_wait(ns, self.waits.p99_ns()));
         match (cpu, wait) {
             (Some(cpu), Some(wait)) => {
                 let (state, short_pct) = (cpu.state.max(wait.state), cpu.short_pct);
@@ -274,12 +274,12 @@ impl GuaranteeState {
         let rate_short = cpu.map(|judged| &judged.rate).filter(|rate| rate.state == State::Broken);
         let only_rate = cpu.is_some_and(Judgement::is_short_as_rate_only);
         GuaranteeStatus {
-            name: self.goal.name.clone(),
-            source: self.goal.source.name().to_owned(),
-            promise: self.goal.promise.to_string(),
+            name: self.stated.name.clone(),
+            source: self.stated.source.name().to_owned(),
+            promise: self.stated.promise.to_string(),
             promised_pct: self.pct,
-            promised_wait_p99_ms: self.goal.promise.wait_p99_ns.map(|ns| ns as f64 / 1e6),
-            mean: self.goal.promise.mean.name().to_owned(),
+            promised_wait_p99_ms: self.stated.promise.wait_p99_ns.map(|ns| ns as f64 / 1e6),
+            mean: self.stated.promise.mean.name().to_owned(),
             state: self.state().name().to_owned(),
             as_supply: state(|judged| &judged.supply),
             as_rate: state(|judged| &judged.rate),
@@ -290,7 +290,7 @@ impl GuaranteeState {
             waited_pct: self.waited_pct(),
             wait_p99_ms: self.waits.p99_ns().map(|ns| ns as f64 / 1e6),
             wait_p99_estimated: self.waits.is_estimated(),
-            priority: self.goal.promise.priority,
+            priority: self.stated.promise.priority,
             broken_min_day: None,
             tasks: self.tasks,
             lever: self.lever.clone(),
@@ -306,14 +306,14 @@ mod tests {
     use evenkeel_policy::guarantee::{Mean, Reservation};
 
     fn guarantee(promise: Reservation) -> GuaranteeState {
-        let goal = Guarantee {
+        let stated = Guarantee {
             name: "pid:7".into(),
             scope: Scope::parse(&["pid:7"]).unwrap(),
             promise,
             source: Source::Config,
         };
         let pct = promise.cpu.map(|amount| amount.pct(2));
-        GuaranteeState { pct, tasks: 1, ..GuaranteeState::new(goal) }
+        GuaranteeState { pct, tasks: 1, ..GuaranteeState::new(stated) }
     }
 
     fn tick(got: f64, waited: f64) -> Window {

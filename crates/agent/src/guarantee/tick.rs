@@ -61,6 +61,7 @@ impl Keeper {
             let (sum, wanted) = &mut sums[*guarantee];
             sum.ran_s += change.ran_s;
             sum.waited_s += change.waited_s;
+            sum.ended_s += change.ended_s;
             sum.timeslices += change.timeslices;
             if let Some(pct) = self.observed.known.get(&id.tid) {
                 *wanted = Some(wanted.unwrap_or(0.0) + pct);
@@ -74,8 +75,8 @@ impl Keeper {
             }
             contention |= 100.0 * waited > CONTENTION_PCT * dt;
             if let Some(held) = self.layout.held.get(&carrier.entity) {
-                let debt = self.correction.debts.entry(held.target.clone()).or_default();
-                debt.add(carrier.points, ran, waited, dt);
+                let lag = self.correction.lags.entry(held.target.clone()).or_default();
+                lag.add(carrier.points, ran, waited, dt);
             }
         }
         self.correction.calm_ticks =
@@ -84,7 +85,7 @@ impl Keeper {
             if guarantee.tasks == 0 {
                 continue;
             }
-            guarantee.waits.add_mean(sum.waited_s, sum.timeslices);
+            guarantee.waits.add_mean(sum.ended_s, sum.timeslices);
             let window = Window {
                 seconds: dt,
                 got_s: sum.ran_s,
@@ -111,30 +112,26 @@ impl Keeper {
         }
     }
 
-    /// The settings that follow from debts and layout.
+    /// The settings that follow from lags and layout.
     fn wanted(&mut self, due: bool) -> Vec<Change> {
         let calm = self.correction.calm_ticks > CALM_TICKS;
         let layout = &self.layout;
-        let boost: Vec<f64> = layout
+        let gain: Vec<f64> = layout
             .carriers
             .iter()
             .map(|carrier| {
-                let debt =
-                    layout.held.get(&carrier.entity).and_then(|held| self.correction.debts.get(&held.target));
-                if calm { 1.0 } else { debt.map_or(1.0, |debt| debt.boost()) }
+                let lag =
+                    layout.held.get(&carrier.entity).and_then(|held| self.correction.lags.get(&held.target));
+                if calm { 1.0 } else { lag.map_or(1.0, |lag| lag.gain()) }
             })
             .collect();
         let capacity = |siblings: &Siblings| layout.capacity(siblings);
         let heaviest =
             |entity: SchedEntity| layout.held.get(&entity).map_or(f64::INFINITY, |held| held.heaviest);
-        let solved = tree::solve(
-            &heaviest,
-            &layout.contests,
-            &layout.carriers,
-            &capacity,
-            &boost,
-            &mut |node, new| layout.per_point.get(&node).copied().unwrap_or(new),
-        );
+        let solved =
+            tree::solve(&heaviest, &layout.contests, &layout.carriers, &capacity, &gain, &mut |node, new| {
+                layout.per_point.get(&node).copied().unwrap_or(new)
+            });
         let mut changes = Vec::new();
         let mut sched: HashMap<TaskId, SchedAttr> = HashMap::new();
         for (entity, weight) in solved.iter().flat_map(|s| &s.weights) {
@@ -159,7 +156,7 @@ impl Keeper {
             }
         }
         for (id, guarantee) in &layout.owner {
-            let Some(ns) = self.guarantees[*guarantee].goal.promise.wait_p99_ns else { continue };
+            let Some(ns) = self.guarantees[*guarantee].stated.promise.wait_p99_ns else { continue };
             if self.guarantees[*guarantee].refusal.is_some() || !self.config.task_slice {
                 continue;
             }

@@ -1,8 +1,9 @@
 //! Tasks do not wait for CPU (pressure stall information).
 
+use evenkeel_base::TaskView;
 use evenkeel_base::facts::Unknown;
 
-use crate::view::ACTIVE_PCT;
+use crate::view::{ACTIVE_PCT, is_throttled};
 use crate::{Finding, Input, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -25,7 +26,7 @@ const BURST_PCT: f64 = 20.0;
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let psi = input.facts.pressure.get()?;
     let evidence = format!(
-        "some task waited for a CPU {:.1} % of the last 10 s, {:.1} % of the last minute, {:.1} % of the last 5 minutes",
+        "some task was ready and did not run {:.1} % of the last 10 s, {:.1} % of the last minute, {:.1} % of the last 5 minutes",
         psi.some_avg10, psi.some_avg60, psi.some_avg300
     );
     let severity = if psi.some_avg60 >= SUSTAINED_PCT && psi.some_avg10 >= OVER_PCT {
@@ -43,8 +44,27 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         .filter_map(|task| task.wait_pct.filter(|pct| *pct >= ACTIVE_PCT).map(|pct| (pct.min(100.0), task)))
         .collect();
     waiting.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let who: Vec<String> =
-        waiting.iter().take(5).map(|(pct, task)| format!("{} ({}) {pct:.0} %", task.id, task.comm)).collect();
+    // The kernel counts what a quota holds back as ready, too.
+    let held = |task: &TaskView| task.group.is_some_and(|group| is_throttled(input.observation, group));
+    let who: Vec<String> = waiting
+        .iter()
+        .take(5)
+        .map(|(pct, task)| {
+            let held = if held(task) { ", throttled by its quota" } else { "" };
+            format!("{} ({}) {pct:.0} %{held}", task.id, task.comm)
+        })
+        .collect();
+    if !waiting.is_empty() && waiting.iter().all(|(_, task)| held(task)) {
+        return Ok(vec![
+            rule.fail(
+                "host",
+                format!("{evidence}; kept from running now: {}", who.join(", ")),
+                "quotas hold these tasks back, whatever the CPUs have free",
+                "evenkeel check   # rule quota-throttled: the quotas, and higher ones",
+            )
+            .severity(severity),
+        ]);
+    }
     let evidence = match waiting.first() {
         Some(_) => format!("{evidence}; waiting most now: {}", who.join(", ")),
         None => format!("{evidence}; nobody waits now"),
@@ -85,6 +105,28 @@ mod tests {
         assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Warning));
         assert!(finding.evidence.contains("100 (redis) 50 %"), "{}", finding.evidence);
         assert!(finding.fix.unwrap().starts_with("evenkeel why pid:100 "));
+    }
+
+    #[test]
+    fn what_a_quota_holds_back_is_not_called_a_want_of_cpus() {
+        let mut world = World::new(2);
+        world.pressure(60.0, 55.0);
+        let web = world.group("/web", 1024);
+        world.task("spin", 10.0).wait(90.0).in_group(web);
+        world.stood_still(web, 90.0);
+        let finding = world.only("pressure");
+        assert!(finding.evidence.contains("kept from running now: 100 (spin) 90 %, throttled by its quota"));
+        assert!(finding.consequence.unwrap().starts_with("quotas hold"));
+        assert!(finding.fix.unwrap().contains("quota-throttled"));
+        // Somebody else waits as well.
+        world.task("redis", 40.0).wait(50.0);
+        let finding = world.only("pressure");
+        assert!(finding.consequence.unwrap().starts_with("requests"), "{}", finding.evidence);
+        assert!(
+            finding.evidence.contains("100 (spin) 90 %, throttled by its quota, "),
+            "{}",
+            finding.evidence
+        );
     }
 
     #[test]

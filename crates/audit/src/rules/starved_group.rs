@@ -1,7 +1,7 @@
 //! Groups get the share of the CPU that weights and demand entitle them to.
 
 use evenkeel_base::facts::Unknown;
-use evenkeel_base::sched::STARVED_LIFT;
+use evenkeel_base::sched::{STARVED_LIFT, TAKER_PART};
 
 use crate::fair::{self, LostTurn};
 use crate::view::{autogroups, demand_pct, group_cpu_pct, group_name, list, siblings, tasks_in};
@@ -22,11 +22,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     if observation.tasks.iter().all(|task| task.wait_pct.is_none()) {
         return Err(Unknown("the kernel does not tell how long tasks wait (schedstats)".into()));
     }
-    let Some(due) = fair::due_pct(observation, &autogroups(input)) else {
+    let Some(due_pct) = fair::due_pct(observation, &autogroups(input)) else {
         return Err(Unknown("fair shares could not be reckoned".into()));
     };
     let by_parent = siblings(observation);
-    let findings = fair::lost_turn(observation, &due)
+    let findings = fair::lost_turn(observation, &due_pct)
         .into_iter()
         .map(|LostTurn { group, got_pct: got, due_pct: due }| {
             let view = observation.groups.get(group as usize);
@@ -52,10 +52,21 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                     view.and_then(|v| v.raw_weight).unwrap_or(weight)
                 ),
                 "its tasks lose their turn on the CPU: requests it answers stand still meanwhile, for whole seconds at worst",
-                format!(
-                    "{}   # {STARVED_LIFT} times, which helps at times; surer: start it by `evenkeel exec --slice 0.1ms`",
-                    fix::set_weight(input, group, weight.saturating_mul(STARVED_LIFT) as f64)
-                ),
+                match beside.first() {
+                    // Who is throttled now and then cannot keep its lead for long.
+                    Some(&(pct, taker)) => format!(
+                        "{}   # a little below what it takes: it pauses now and then, and the turn passes on",
+                        fix::set_quota(
+                            input,
+                            taker,
+                            (TAKER_PART * pct).max(due_pct.get(taker as usize).copied().unwrap_or(pct))
+                        )
+                    ),
+                    None => format!(
+                        "{}   # {STARVED_LIFT} times, which helps at times, as does starting it by `evenkeel exec --slice 0.1ms`",
+                        fix::set_weight(input, group, weight.saturating_mul(STARVED_LIFT) as f64)
+                    ),
+                },
             )
         })
         .collect();
@@ -87,7 +98,8 @@ mod tests {
         assert!(finding.evidence.starts_with("got 3 % of one CPU"), "{}", finding.evidence);
         assert!(finding.evidence.contains("100 % is its fair share by weight 1024"), "{}", finding.evidence);
         assert!(finding.evidence.contains("cgroup /b (195 %)"), "{}", finding.evidence);
-        assert!(finding.fix.unwrap().starts_with("echo 16384 > /sys/fs/cgroup/cpu/a/cpu.shares"));
+        let fix = finding.fix.unwrap();
+        assert!(fix.contains("echo 176000 > /sys/fs/cgroup/cpu/b/cpu.cfs_quota_us"), "{fix}");
         assert_eq!(world(90.0).only("starved-group").status, Status::Pass);
         // A little less than half of what is due.
         assert_eq!(world(51.0).only("starved-group").status, Status::Pass);

@@ -57,7 +57,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 if both { ", both want CPU now" } else { "" }
             ),
             format!(
-                "on a CPU both want it gets {share:.2} %: locks it holds and requests it answers wait for seconds, inside {} too",
+                "where both want the same CPU it gets {share:.2} % of that: it can stand still for seconds, and whoever waits \
+                 for its answer or for a lock it holds stands still with it (both are in {})",
                 group_name(observation, parent)
             ),
             fix::set_weight(input, light, high as f64 / 100.0),

@@ -10,7 +10,6 @@ use anyhow::{Context, anyhow};
 use evenkeel_agent::{Guarantees, Scope};
 use evenkeel_audit::{Expectations, Finding, Input, Report, Severity, Status};
 use evenkeel_base::facts::HostFacts;
-use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Observation, Sample};
 use evenkeel_linux::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
@@ -64,7 +63,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(Failure::Usage(anyhow!("--interval {:?}: at least 100ms", args.interval)));
     }
     if global.output == Format::Svg {
-        return Err(Failure::Usage(anyhow!("--output svg is for `topology`; use text, json or csv")));
+        return Err(super::show::no_such_output(global.output, "check"));
     }
     let promised = super::settings::guarantees(global)?;
     let mut expectations = match &args.policy {
@@ -74,7 +73,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let root = global.root.as_ref().map_or_else(Root::host, Root::at);
     let observation =
         observe(&root, args.interval, global.sampling.unwrap_or_default()).map_err(Failure::Cannot)?;
-    expectations.guarantees = guarantees(global, promised, &observation);
+    add_run(&mut expectations, global, promised, &observation);
     let facts = read_facts(&root, &facts_wanted(&observation));
     let report = evenkeel_audit::audit(&Input {
         facts: &facts,
@@ -95,33 +94,36 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     Ok(u8::from(report.failed()))
 }
 
-/// How promises stand: as the agent that keeps them last said, else as this observation shows.
-fn guarantees(
+/// How promises stand, as the agent that keeps them last said, else as this observation shows; and what it has in force.
+fn add_run(
+    expectations: &mut Expectations,
     global: &Global,
     (promised, scope): (Guarantees, Scope),
     observation: &Observation,
-) -> Vec<GuaranteeStatus> {
-    let mut statuses = evenkeel_agent::guarantee::look(promised, &scope, observation);
+) {
+    let statuses = &mut expectations.guarantees;
+    *statuses = evenkeel_agent::guarantee::look(promised, &scope, observation);
     if global.root.is_some() {
-        return statuses;
+        return;
     }
     let store = Store::open_read_only(&global.state_dir.join(evenkeel_store::FILE_NAME)).ok().flatten();
-    let Some(store) = store else { return statuses };
+    let Some(store) = store else { return };
     // A run that has not ended and whose process is there: its word counts, it has looked longer.
     let run = store.last_run().ok().flatten().filter(|run| run.ended_ns.is_none());
     let agent = evenkeel_actuate::FileMedium::holder(&global.state_dir).ok().flatten();
-    let kept = run.filter(|_| agent.is_some()).map(|run| run.record.guarantees).unwrap_or_default();
+    let run = run.filter(|_| agent.is_some()).map(|run| run.record).unwrap_or_default();
+    let kept = run.guarantees;
     let minute = observation.wall_ns / 60_000_000_000;
-    for status in &mut statuses {
+    for status in &mut *statuses {
         if let Some(kept) = kept.iter().find(|g| g.name == status.name && g.promise == status.promise) {
             *status = kept.clone();
         }
         let day = store.promise_day(&status.name, minute).ok().flatten();
         status.broken_min_day = day.map(|time| time.broken_s / 60.0).or(status.broken_min_day);
     }
-    statuses
-        .extend(kept.into_iter().filter(|g| !statuses.iter().any(|s| s.name == g.name)).collect::<Vec<_>>());
-    statuses
+    let new = kept.into_iter().filter(|g| !statuses.iter().any(|s| s.name == g.name));
+    statuses.extend(new.collect::<Vec<_>>());
+    expectations.set_by_run = run.changes;
 }
 
 /// What is found on this host without a policy, as `-o json` has it.

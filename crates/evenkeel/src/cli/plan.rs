@@ -60,12 +60,15 @@ fn table() -> Table<Row> {
 
 /// Studies the scope for a second and prints the proposals.
 pub fn propose(global: &Global, mut config: Config) -> Outcome {
+    // `run` alone only plans for a whole host.
+    let whole_host = super::settings::whole_host(&config.scope)?.is_some();
+    let trier = if whole_host { "run --apply" } else { "run" };
     config.apply = false;
     let tiers = super::settings::derived(&config.guarantees)?;
     let mut agent = Agent::new(config, &mut Quiet)?;
     let studied = agent.study(Duration::from_secs(1), &mut Quiet)?.context("the host's clock stood still")?;
     let plans = agent.propose(&studied.observation);
-    let predicted = agent.predict(&studied.observation, &plans);
+    let predicted = agent.predict(&studied.observation, &plans, &Quiet);
     let mut rows: Vec<Row> = plans
         .iter()
         .zip(&predicted)
@@ -108,7 +111,7 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         }
         Format::Csv => write!(out, "{}", table().csv(&rows)).context("cannot write to stdout")?,
         Format::Text | Format::Svg => {
-            let text = text(&plans, &predicted, &rows, &studied.observation, out.is_terminal());
+            let text = text(&plans, &predicted, &rows, &studied.observation, trier, out.is_terminal());
             write!(out, "{text}{}{}", beyond.text(), tiers_text(&tiers)).context("cannot write to stdout")?;
         }
     }
@@ -244,6 +247,7 @@ fn text(
     predicted: &[Option<Prediction>],
     rows: &[Row],
     observation: &Observation,
+    trier: &str,
     terminal: bool,
 ) -> String {
     if rows.is_empty() {
@@ -265,6 +269,8 @@ fn text(
     }
     out.push('\n');
     out.push_str(&table().text(rows, width(terminal)));
-    out.push_str("\n`run` tries these against the present state and keeps only what measurably helps.\n");
+    out.push_str(&format!(
+        "\n`{trier}` tries these against the present state and keeps only what measurably helps.\n"
+    ));
     out
 }

@@ -278,7 +278,7 @@ fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
 }
 
 fn config(scene: &Scene, tenants: &Tenants, state: &PrivateDir) -> Result<Config, Failure> {
-    let goal = |scope: String, pct: f64| -> Result<Guarantee, Failure> {
+    let guarantee = |scope: String, pct: f64| -> Result<Guarantee, Failure> {
         Ok(Guarantee {
             scope: Scope::parse(&[&scope]).map_err(|e| Failure::Usage(e.into()))?,
             name: scope,
@@ -286,12 +286,12 @@ fn config(scene: &Scene, tenants: &Tenants, state: &PrivateDir) -> Result<Config
             source: Source::Config,
         })
     };
-    let mut goals = Vec::new();
+    let mut stated = Vec::new();
     // Nobody has this number: pids end at 2^22.
-    goals.extend(scene.absent.map(|pct| goal("pid:4194304".to_owned(), pct)).transpose()?);
+    stated.extend(scene.absent.map(|pct| guarantee("pid:4194304".to_owned(), pct)).transpose()?);
     for member in &tenants.members {
         if let Some(pct) = scene.loads[member.spec].promised {
-            goals.push(goal(format!("pid:{}", member.pid), pct)?);
+            stated.push(guarantee(format!("pid:{}", member.pid), pct)?);
         }
     }
     let texts: Vec<String> = tenants.members.iter().map(|m| format!("pid:{}", m.pid)).collect();
@@ -299,7 +299,7 @@ fn config(scene: &Scene, tenants: &Tenants, state: &PrivateDir) -> Result<Config
     let mut config = Config::new(scope, state.path());
     config.history = false;
     config.known = tenants.members.iter().filter_map(|m| Some((m.tid, m.wanted_pct?))).collect();
-    config.guarantees = Guarantees { goals, only: true, ..Guarantees::default() };
+    config.guarantees = Guarantees { stated, only: true, ..Guarantees::default() };
     Ok(config)
 }
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use evenkeel_actuate::Raised;
 use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
 use evenkeel_report::run::{self, DocumentKind};
@@ -95,6 +96,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         say!("evenkeel: {why}, so nothing is written; --apply acts on it");
         return super::plan::propose(global, config);
     }
+    // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
+    let urgent = Raised::urgent();
     config.once = args.once;
     let mut sink = ConsoleSink::new()?;
     let served = || Served {
@@ -106,6 +109,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let server = listener.map(|listener| Server::start(listener, served())).transpose()?;
     let notifier = Notifier::from_env();
     let mut agent = Agent::new(config, &mut sink)?;
+    drop(urgent);
     notifier.ready("observing");
     let ran = match &server {
         Some(server) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),

@@ -13,6 +13,7 @@ use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
 use evenkeel_policy::guarantee::{CpuAmount, Mean, Reservation};
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::{BACKGROUND_LEVERS, LEVERS, PULL};
+use evenkeel_policy::turns::TURNS;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -157,7 +158,7 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
         )));
     }
     if global.output == super::Format::Svg {
-        return Err(Failure::Usage(anyhow!("--output svg is for `topology`; use text, json or csv")));
+        return Err(super::show::no_such_output(global.output, "this command"));
     }
     let (file, source) = match chosen(global, Path::new(DEFAULT_FILE))? {
         Some(path) => read(&path).map_err(Failure::Usage)?,
@@ -202,7 +203,6 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         None => (Scope::parse(&texts)?, 0.0),
     };
     let mut config = Config::new(scope, global.state_dir.clone());
-    config.minutes_for_turns = true;
     config.guarantees = guarantees;
     config.protect = protect;
     config.background = background.map(|(scope, _)| scope);
@@ -248,7 +248,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     let no_lever = |name: &str| -> Option<String> {
         let levers = LEVERS.iter().chain(BACKGROUND_LEVERS);
         let mut names: Vec<_> = levers.map(|lever| lever.name()).collect();
-        names.push(PULL);
+        names.extend([PULL, TURNS]);
         // What goes with every lever may be named with it.
         let bare = name.strip_suffix(PULL).and_then(|name| name.strip_suffix('+')).unwrap_or(name);
         (!names.contains(&bare))
@@ -331,7 +331,7 @@ pub fn guarantees(global: &Global) -> Result<(Guarantees, Scope), Failure> {
 }
 
 fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
-    let mut goals: Vec<Guarantee> = Vec::new();
+    let mut stated: Vec<Guarantee> = Vec::new();
     for table in &file.guarantee {
         let name = table.scope.get_ref().trim().to_owned();
         let scope = Scope::parse(&[&name]).map_err(|e| source.fault(&table.scope, e))?;
@@ -359,21 +359,21 @@ fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantees> {
         if let (None, Some(mean)) = (promise.cpu, &table.mean) {
             return Err(source.fault(mean, "mean says what a promise of CPU means; there is no cpu here"));
         }
-        if let Some(other) = goals.iter().find(|goal| goal.name == name) {
+        if let Some(other) = stated.iter().find(|known| known.name == name) {
             let why = format!(
                 "contradiction: {name:?} is promised {} further up and {promise} here",
                 other.promise
             );
             return Err(source.fault(&table.scope, why));
         }
-        goals.push(Guarantee { name, scope, promise, source: Origin::Config });
+        stated.push(Guarantee { name, scope, promise, source: Origin::Config });
     }
     let reserved = file.run.reserved.as_ref();
     let reserved = reserved.map(|text| {
         CpuAmount::parse_or_zero(text.get_ref()).map_err(|e| source.fault(text, format!("reserved: {e}")))
     });
     let labels = label_rules(file, source)?;
-    Ok(Guarantees { goals, reserved: reserved.transpose()?, labels, ..Guarantees::default() })
+    Ok(Guarantees { stated, reserved: reserved.transpose()?, labels, ..Guarantees::default() })
 }
 
 /// Which labels count. Whoever may start a container chooses its labels: none count unless the host's owner says which.

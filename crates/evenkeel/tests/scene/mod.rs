@@ -116,6 +116,10 @@ impl Group {
         format!("cgroup:{}", self.path)
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub fn set_weight(&self, v1_shares: u64, v2_weight: u64) {
         let (file, value) = if self.v2 { ("cpu.weight", v2_weight) } else { ("cpu.shares", v1_shares) };
         std::fs::write(self.dir.join(file), value.to_string()).unwrap();

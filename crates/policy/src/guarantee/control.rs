@@ -1,25 +1,25 @@
 //! The small correction that makes up for what weights alone miss: slices, wake-ups, coarse nice values, tasks on several
 //! CPUs.
 //!
-//! A carrier that gets less than its due builds up a debt, and its weight grows with it. Its due is its points of the
+//! A carrier that gets less than its due builds up a lag, and its weight grows with it. Its due is its points of the
 //! time in which it was runnable; CPU that others left is no advance on it, so surplus hardly counts.
 
-/// How much of a debt is forgotten per second: a shortage of long ago is not made up for.
+/// How much of a lag is forgotten per second: a shortage of long ago is not made up for.
 const FORGET_PER_S: f64 = 0.05;
-/// Bounds of the debt, point-seconds (one is 10 ms of CPU).
-const DEBT: (f64, f64) = (-0.5, 12.0);
-/// Growth of the logarithm of the weight for each point-second of debt. A share moves by at most a quarter of a change in
-/// the logarithm (25 points for 1.0), so a debt is paid off with a time constant of at least 1 / (25 * 0.04) = 1 s. What a
+/// Bounds of the lag, point-seconds (one is 10 ms of CPU).
+const BOUNDS: (f64, f64) = (-0.5, 12.0);
+/// Growth of the logarithm of the weight for each point-second of lag. A share moves by at most a quarter of a change in
+/// the logarithm (25 points for 1.0), so a lag is paid off with a time constant of at least 1 / (25 * 0.04) = 1 s. What a
 /// change of weight does is seen late: tasks that wait show their wait only when they run again, and the scheduler makes up
 /// for old lag first. Twice this gain swings with a delay of half a second (seen: whole CPUs going back and forth).
 const GAIN: f64 = 0.04;
 /// Longest wait that may show up late and still count, seconds.
 const LATE_S: f64 = 1.0;
 
-/// The debt of one carrier.
+/// The lag of one carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Lag {
-    owed: f64,
+    points_s: f64,
     /// Time in which it was neither seen to run nor to wait: waiting that has not ended yet shows up later.
     unseen_s: f64,
 }
@@ -34,18 +34,18 @@ impl Lag {
         let unseen = self.unseen_s + dt - runnable;
         self.unseen_s = if unseen.is_nan() { 0.0 } else { unseen.clamp(0.0, LATE_S) };
         let change = points * runnable - 100.0 * got_s;
-        let next = self.owed * (1.0 - FORGET_PER_S * dt).max(0.0) + change;
-        self.owed = if next.is_nan() { 0.0 } else { next.clamp(DEBT.0, DEBT.1) };
+        let next = self.points_s * (1.0 - FORGET_PER_S * dt).max(0.0) + change;
+        self.points_s = if next.is_nan() { 0.0 } else { next.clamp(BOUNDS.0, BOUNDS.1) };
     }
 
-    /// Point-seconds owed.
+    /// The lag, point-seconds.
     pub fn points_s(self) -> f64 {
-        self.owed
+        self.points_s
     }
 
     /// Factor for its weight.
-    pub fn boost(self) -> f64 {
-        (GAIN * self.owed).exp()
+    pub fn gain(self) -> f64 {
+        (GAIN * self.points_s).exp()
     }
 }
 
@@ -57,18 +57,18 @@ mod tests {
     /// A CPU that two backlogged carriers share by weight, the first of which the scheduler cheats by `bias`; what weights
     /// do shows `delay` ticks later.
     fn settle(points: [f64; 2], bias: f64, delay: usize) -> Vec<[f64; 2]> {
-        let mut debts = [Lag::default(); 2];
-        let mut boosts = vec![[1.0; 2]; delay + 1];
+        let mut lags = [Lag::default(); 2];
+        let mut gains = vec![[1.0; 2]; delay + 1];
         (0..200)
             .map(|_| {
-                let boost = boosts[boosts.len() - 1 - delay];
-                let weights = [points[0] * boost[0] * bias, points[1] * boost[1]];
+                let applied = gains[gains.len() - 1 - delay];
+                let weights = [points[0] * applied[0] * bias, points[1] * applied[1]];
                 let sum = weights[0] + weights[1];
                 let got = [weights[0] / sum * 0.1, weights[1] / sum * 0.1];
-                for (debt, (points, got)) in debts.iter_mut().zip(points.iter().zip(got)) {
-                    debt.add(*points, got, 0.1 - got, 0.1);
+                for (lag, (points, got)) in lags.iter_mut().zip(points.iter().zip(got)) {
+                    lag.add(*points, got, 0.1 - got, 0.1);
                 }
-                boosts.push(debts.map(Lag::boost));
+                gains.push(lags.map(Lag::gain));
                 got.map(|s| s * 1000.0)
             })
             .collect()
@@ -83,16 +83,16 @@ mod tests {
 
     #[test]
     fn surplus_is_no_advance() {
-        let mut debt = Lag::default();
+        let mut lag = Lag::default();
         for _ in 0..1000 {
-            debt.add(40.0, 0.1, 0.0, 0.1);
+            lag.add(40.0, 0.1, 0.0, 0.1);
         }
-        assert!(debt.boost() > 0.97);
-        // After a second of shortage by ten points it is in debt.
+        assert!(lag.gain() > 0.97);
+        // After a second of shortage by ten points it lags.
         for _ in 0..10 {
-            debt.add(40.0, 0.03, 0.07, 0.1);
+            lag.add(40.0, 0.03, 0.07, 0.1);
         }
-        assert!(debt.points_s() > 5.0 && debt.boost() > 1.2);
+        assert!(lag.points_s() > 5.0 && lag.gain() > 1.2);
     }
 
     #[test]
@@ -119,9 +119,9 @@ mod tests {
 
         #[test]
         fn any_numbers_leave_it_bounded(steps in proptest::collection::vec((proptest::num::f64::ANY, proptest::num::f64::ANY, proptest::num::f64::ANY, proptest::num::f64::ANY), 0..20)) {
-            let mut debt = Lag::default();
-            for (points, got, waited, dt) in steps { debt.add(points, got, waited, dt); }
-            prop_assert!((0.9..=1.7).contains(&debt.boost()), "{:?}", debt);
+            let mut lag = Lag::default();
+            for (points, got, waited, dt) in steps { lag.add(points, got, waited, dt); }
+            prop_assert!((0.9..=1.7).contains(&lag.gain()), "{:?}", lag);
         }
     }
 }

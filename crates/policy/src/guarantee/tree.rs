@@ -337,7 +337,7 @@ const ROOM: f64 = 0.1;
 /// 2. If that is not enough, S grows to the smallest sum that satisfies all: `S = W + sum of max(f, q S / C)`. Competitors
 ///    of weight W are left with less then, which [`Solved::outside_pct`] says.
 ///
-/// `capacity` is what a siblings has at most, percent of one CPU. `boost[i]` multiplies what carrier `i` is given (1 is the
+/// `capacity` is what a siblings has at most, percent of one CPU. `gain[i]` multiplies what carrier `i` is given (1 is the
 /// plain solution). `steady(node, s)` may replace the factor S / C by one near it, so that weights do not change with every
 /// breath of the neighbours. `heaviest` is the largest load weight a entity can have, see [`heaviest`].
 pub fn solve(
@@ -345,7 +345,7 @@ pub fn solve(
     contests: &[Siblings],
     carriers: &[EntityShare],
     capacity: &dyn Fn(&Siblings) -> f64,
-    boost: &[f64],
+    gain: &[f64],
     steady: &mut dyn FnMut(Option<u32>, f64) -> f64,
 ) -> Vec<Solved> {
     // What a group has when everybody wants everything: as found, and now.
@@ -363,10 +363,10 @@ pub fn solve(
             let mut weights = Vec::with_capacity(siblings.children.len() + siblings.lenders.len());
             for (child, need) in siblings.children.iter().zip(&needs) {
                 let points: f64 = child.due.iter().map(|&i| carriers[i].points).sum();
-                let boosted: f64 = child.due.iter().map(|&i| carriers[i].points * boost[i]).sum();
-                let boost = if points > 0.0 { boosted / points } else { 1.0 };
+                let with_gain: f64 = child.due.iter().map(|&i| carriers[i].points * gain[i]).sum();
+                let gain = if points > 0.0 { with_gain / points } else { 1.0 };
                 let weight =
-                    if child.is_fixed() { child.found } else { child.found.max(need * per_point * boost) };
+                    if child.is_fixed() { child.found } else { child.found.max(need * per_point * gain) };
                 weights.push((child.entity, weight));
             }
             let over = weights.iter().map(|(entity, w)| w / heaviest(*entity)).fold(1.0, f64::max);

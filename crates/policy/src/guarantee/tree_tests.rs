@@ -273,10 +273,10 @@ proptest! {
         let found = carriers(&host, &owners, &demand(&host), &promised);
         let cpus = vec![CpuSet::single(0); found.len()];
         let supply = [(0, 100.0)];
-        let boost = vec![1.0; found.len()];
+        let gain = vec![1.0; found.len()];
         let contests = in_scope_alone(&host, &found);
         let capacity = |siblings: &Siblings| capacity_of(siblings, &found, &cpus, &supply);
-        let solved = solve(&|b| heaviest(&host, b), &contests, &found, &capacity, &boost, &mut |_, s| s);
+        let solved = solve(&|b| heaviest(&host, b), &contests, &found, &capacity, &gain, &mut |_, s| s);
         // Walk down: what each entity gets of the CPU.
         let mut got: BTreeMap<SchedEntity, f64> = BTreeMap::new();
         let (mut limited, mut tight) = (false, false);

@@ -4,7 +4,7 @@
 //! of 50 ms in 100, although it uses 40 % on average. With a burst (`cpu.max.burst`, `cpu.cfs_burst_us`, Linux 5.14) what was
 //! not used before may be used then, up to the quota once more: the mean stays what the quota says.
 
-use evenkeel_base::{Change, CpuQuota, GroupRef, GroupView, Setting, Target};
+use evenkeel_base::{Change, CpuQuota, GroupView, Setting, Target};
 
 use super::{Lever, Scene};
 use evenkeel_audit::view::group_cpu_pct;
@@ -50,7 +50,7 @@ fn with_burst(group: &GroupView, used_pct: f64) -> Option<Change> {
         return None;
     }
     Some(Change {
-        target: Target::Group(GroupRef { path: group.path.clone(), v2: group.v2 }),
+        target: Target::Group(group.reference()),
         to: Setting::Quota(CpuQuota { burst_usec: limit, ..quota }),
         why: format!("throttled in {throttled} of {periods} periods at {used_pct:.0} % of one CPU"),
     })

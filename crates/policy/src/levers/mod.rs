@@ -17,7 +17,6 @@ mod placement_nice;
 mod pull;
 mod realtime;
 mod short_first;
-mod sleepers;
 mod slice;
 mod slice_nice;
 mod tiers;
@@ -25,7 +24,6 @@ mod weights;
 
 pub use as_found::as_found;
 pub use pull::{PULL, beside, with_pull};
-pub use sleepers::{SLEEPERS, gives_turns};
 
 /// What the kernel offers and the user allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -204,7 +202,6 @@ pub const LEVERS: &[&dyn Lever] = &[
     &slice_nice::LongSliceNice,
     &weights::SliceWeights,
     &weights::Weights,
-    &sleepers::Sleepers,
     &burst::Burst,
     &batch::Batch,
     &placement_nice::Nice,

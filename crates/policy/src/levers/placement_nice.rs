@@ -39,7 +39,7 @@ impl Lever for PlacementNice {
     }
 
     fn why(&self) -> &'static str {
-        "each CPU carries the same load; on each CPU time slices in proportion to load"
+        "loads spread over the CPUs as evenly as whole tasks allow; on each CPU time slices in proportion to load"
     }
 
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {

@@ -297,36 +297,6 @@ proptest! {
 }
 
 #[test]
-fn groups_that_sleep_and_starve_get_short_slices_or_more_weight_and_others_are_left_alone() {
-    let groups =
-        [("/", None), ("/servers", Some(0)), ("/hogs", Some(0)), ("/content", Some(0)), ("/lost", Some(0))];
-    let tasks = [(5.0, 400.0, 1), (5.0, 300.0, 1), (90.0, 1.0, 2), (20.0, 300.0, 3), (0.0, 0.0, 4)];
-    let mut observation = host(2, &groups, &tasks);
-    // The last one never had its turn: it could not even sleep.
-    for (task, waited) in observation.tasks.iter_mut().zip([60.0, 80.0, 95.0, 5.0, 100.0]) {
-        task.wait_pct = Some(waited);
-    }
-    let plan = plan_named("sleepers", &scene(&observation, MODERN)).unwrap();
-    let set: Vec<_> = plan.changes.iter().map(|c| (c.target.clone(), c.to.clone())).collect();
-    let ids: Vec<_> = [0, 1, 4].map(|at: usize| Target::Task(observation.tasks[at].id)).into();
-    assert_eq!(set.iter().map(|(target, _)| target.clone()).collect::<Vec<_>>(), ids);
-    assert!(
-        set.iter().all(|(_, to)| matches!(to, Setting::Sched(attr) if attr.slice_ns == Some(100_000))),
-        "{set:?}"
-    );
-
-    let old = Features { task_slice: false, ..MODERN };
-    let plan = plan_named("sleepers", &scene(&observation, old)).unwrap();
-    let set: Vec<_> = plan.changes.iter().map(|c| (format!("{:?}", c.target), c.to.clone())).collect();
-    assert!(set.len() == 2 && set[0].0.contains("/servers") && set[1].0.contains("/lost"), "{set:?}");
-    assert!(set.iter().all(|(_, to)| *to == Setting::Weight(16 * 1024)), "{set:?}");
-    // A group that holds tasks outside the scope is not ours to change.
-    let partly =
-        Scene::new(&observation, MODERN, |task| task.group == Some(1) && task.id.tid != 101, |_| None);
-    assert!(plan_named("sleepers", &partly).is_none());
-}
-
-#[test]
 fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
     let observation = host(
         2,

@@ -5,7 +5,7 @@
 //! task has the same two effects within the task's own queue: where the service is in that queue, many idle tasks together still
 //! move its virtual time along, which can cost the service seconds. Which of them helps is for the trial to show.
 
-use evenkeel_base::{Change, GroupRef, GroupView, Nice, SchedPolicy, Setting, Target};
+use evenkeel_base::{Change, GroupView, Nice, SchedPolicy, Setting, Target};
 
 use super::weights::rounded;
 use super::{Lever, Scene, Subject};
@@ -98,7 +98,7 @@ fn by_group(
         .filter(highest)
         .map(|index| {
             let group = &groups[index as usize];
-            let target = Target::Group(GroupRef { path: group.path.clone(), v2: group.v2 });
+            let target = Target::Group(group.reference());
             Change { target, to: to(group), why: "cgroup of background work alone".to_owned() }
         })
         .collect();

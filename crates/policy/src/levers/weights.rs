@@ -1,6 +1,6 @@
 //! cgroup weights in proportion to load: what acts between containers, where nice does not.
 
-use evenkeel_base::{Change, CpuShares, CpuWeight, GroupRef, GroupView, Setting, Target};
+use evenkeel_base::{Change, CpuShares, CpuWeight, GroupView, Setting, Target};
 
 use super::{Lever, Scene, batch_policy};
 
@@ -73,7 +73,7 @@ pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
             let to = rounded(group, raw as f64 * load / middle);
             if to != raw {
                 changes.push(Change {
-                    target: Target::Group(GroupRef { path: group.path.clone(), v2: group.v2 }),
+                    target: Target::Group(group.reference()),
                     to: Setting::Weight(to),
                     why: format!("weight by its load of {load:.0} %"),
                 });

@@ -142,14 +142,10 @@ impl Objective {
             got,
             score: match window.services {
                 Some(delays) => -delays,
-                None if window.up_to_due => got,
                 None => got - self.wait_price * waited,
             },
-            // What was somebody else's turn is no loss to the host, nor is what services take of background work.
-            total: window
-                .outside_pct
-                .filter(|_| self.full && !window.up_to_due && !self.services)
-                .map(|all| got + outside(all)),
+            // What services take of background work is no loss to the host.
+            total: window.outside_pct.filter(|_| self.full && !self.services).map(|all| got + outside(all)),
         }
     }
 

@@ -78,7 +78,7 @@ fn what_the_example_has_commented_out_parses_too() {
         })
         .collect();
     let config = parsed(&text.join("\n")).unwrap();
-    assert_eq!((config.guarantees.goals.len(), config.protect.len()), (1, 2));
+    assert_eq!((config.guarantees.stated.len(), config.protect.len()), (1, 2));
     assert!(config.guarantees.labels.is_some() && config.guarantees.reserved.is_some());
     assert!(config.limit.is_some() && config.background.is_some());
     assert_eq!(config.rules.least_pct, 20.0);
