@@ -231,15 +231,21 @@ def main():
         shutil.rmtree(work, ignore_errors=True)
     whole = [found for found in rounds if len(found) == 4]
     print(f"\nmedian ratios of {len(whole)} rounds [90 % interval]")
-    for name, of in (("default", "alone"), ("evenkeel", "alone"), ("default", "awake"), ("evenkeel", "awake")):
-        for quantile in ("p99", "p999"):
-            ratios = [found[name][quantile] / found[of][quantile] for found in whole]
-            value, low, high = interval(ratios)
-            print(f"  {name:<9} {quantile:<5} to {of:<6} {value:7.2f} [{low:.2f}, {high:.2f}]")
+    seen = {
+        "default": lambda found: found["default"],
+        "evenkeel": lambda found: found["evenkeel"],
+        f"its first {args.decide} s": lambda found: found["evenkeel"]["from start"],
+    }
+    for of in ("alone", "awake"):
+        for name, arm_of in seen.items():
+            for quantile in ("p99", "p999"):
+                ratios = [arm_of(found)[quantile] / found[of][quantile] for found in whole]
+                value, low, high = interval(ratios)
+                print(f"  {name:<15} {quantile:<5} to {of:<6} {value:7.2f} [{low:.2f}, {high:.2f}]")
     for name in ("default", "evenkeel"):
         spare = [found[name]["batch_cpus"] for found in whole]
         value, low, high = interval(spare)
-        print(f"  {name:<9} batch CPUs      {value:7.2f} [{low:.2f}, {high:.2f}]")
+        print(f"  {name:<15} batch CPUs      {value:7.2f} [{low:.2f}, {high:.2f}]")
     if args.json:
         with open(args.json, "w") as file:
             json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)

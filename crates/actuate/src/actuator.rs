@@ -14,7 +14,7 @@ use crate::adopt;
 use crate::error::ActuateError;
 use crate::kernel::{Kernel, KernelError};
 use crate::ledger::Ledger;
-use crate::medium::{FileMedium, Medium, OpenError};
+use crate::medium::{FileMedium, Medium, OpenError, Survives};
 use crate::options::Options;
 use crate::outcome::{Applied, ChangeOutcome, Recovery, RestoreReport, SetReport, Verdict};
 use crate::recover;
@@ -287,7 +287,7 @@ impl<K: Kernel> Actuator<K> {
         self.index_new();
     }
 
-    /// Puts on disk what must be there before the writes: one append for all.
+    /// Puts into the journal what must be there before the writes: one append for all.
     fn journal(&mut self, steps: &[(usize, Step)]) -> Result<(), KernelError> {
         let mut writes = Vec::new();
         for (_, step) in steps {
@@ -297,7 +297,12 @@ impl<K: Kernel> Actuator<K> {
                 writes.push((write.entry, Some(&write.to)));
             }
         }
-        self.ledger.record(&mut self.entries, &writes)
+        let remembered = writes.iter().any(|&(index, _)| {
+            let entry = &self.entries[index];
+            self.kernel.outlives_boot(&entry.target, entry.knob)
+        });
+        let survives = if remembered { Survives::Boot } else { Survives::Kill };
+        self.ledger.record(&mut self.entries, &writes, survives)
     }
 
     fn commit(&mut self, write: Write, back: &mut RestoreReport) -> Verdict {

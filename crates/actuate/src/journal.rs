@@ -1,4 +1,4 @@
-//! The journal: originals and every value of ours, on disk before they are written to the kernel.
+//! The journal: originals and every value of ours, written before the kernel gets them.
 //!
 //! Append-only text, one record a line: eight hexadecimal digits of CRC-32 over the JSON that follows, a space, the
 //! JSON. The first record names the boot, the namespaces and the process; it is there from the first byte on, because

@@ -5,7 +5,7 @@ use evenkeel_base::{BootId, CpuSet, Setting};
 use crate::error::ActuateError;
 use crate::journal::{Header, Record, VERSION, encode};
 use crate::kernel::{KernelError, Namespaces};
-use crate::medium::{Medium, wall_seconds};
+use crate::medium::{Medium, Survives, wall_seconds};
 use crate::undo::{Entry, State};
 
 /// Size from which on a journal may be rewritten, bytes.
@@ -32,7 +32,10 @@ impl Ledger {
         let (pid, since) = (std::process::id(), wall_seconds());
         let header = Header { version: VERSION, boot, pid, since, namespaces };
         let bytes = snapshot(&header, remaining);
-        medium.replace(&bytes).map_err(|error| ActuateError::Journal { path: medium.name(), error })?;
+        let survives = if remaining.is_empty() { Survives::Kill } else { Survives::Boot };
+        medium
+            .replace(&bytes, survives)
+            .map_err(|error| ActuateError::Journal { path: medium.name(), error })?;
         let sequence = remaining.iter().map(|entry| entry.sequence).max().unwrap_or(0);
         Ok(Self { medium, header, bytes: bytes.len(), compacted: bytes.len(), sequence })
     }
@@ -43,16 +46,17 @@ impl Ledger {
         self.sequence
     }
 
-    /// Whether this value of this entry is on disk.
+    /// Whether this value of this entry is in the journal.
     pub fn holds(&self, entry: &Entry, to: &Setting) -> bool {
         entry.wrote[..entry.journaled].contains(to)
     }
 
-    /// Makes sure that these entries' originals, their values of ours and the value given are on disk, in one append.
+    /// Makes sure that these entries' originals, their values of ours and the value given are in the journal, in one append.
     pub fn record(
         &mut self,
         entries: &mut [Entry],
         writes: &[(usize, Option<&Setting>)],
+        survives: Survives,
     ) -> Result<(), KernelError> {
         let mut bytes = Vec::new();
         let mut touched = Vec::new();
@@ -74,7 +78,7 @@ impl Ledger {
         if bytes.is_empty() {
             return Ok(());
         }
-        let result = self.medium.append(&bytes);
+        let result = self.medium.append(&bytes, survives);
         for index in touched {
             let entry = &mut entries[index];
             if result.is_ok() {
@@ -95,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// Makes sure that it is on disk which tasks may be found pinned to one of which CPUs, in one append.
+    /// Makes sure that it is in the journal which tasks may be found pinned to one of which CPUs, in one append.
     pub fn lend(&mut self, entries: &mut [Entry], loans: &[(usize, CpuSet)]) -> Result<(), KernelError> {
         let mut bytes = Vec::new();
         for (index, cpus) in loans {
@@ -110,7 +114,7 @@ impl Ledger {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.medium.append(&bytes).map_err(|error| self.not_journaled(&error))?;
+        self.medium.append(&bytes, Survives::Kill).map_err(|error| self.not_journaled(&error))?;
         self.bytes += bytes.len();
         for (index, cpus) in loans {
             if let Some(entry) = entries.get_mut(*index) {
@@ -133,7 +137,7 @@ impl Ledger {
             return;
         }
         let bytes = snapshot(&self.header, entries);
-        match self.medium.replace(&bytes) {
+        match self.medium.replace(&bytes, Survives::Boot) {
             Ok(()) => (self.bytes, self.compacted) = (bytes.len(), bytes.len()),
             Err(error) => {
                 tracing::warn!(%error, "the journal could not be made smaller");

@@ -2,7 +2,7 @@
 //!
 //! The interface is declarative: [`Actuator::set`] makes the host what was found plus what a plan says. Everything
 //! ever touched and not in the plan goes back to its original value, newest change first, so that
-//! `set(&Plan::default(), ..)` undoes everything. Originals are on disk before the first write; after `kill -9` at any
+//! `set(&Plan::default(), ..)` undoes everything. Originals are in the journal before the first write; after `kill -9` at any
 //! instant, the next [`Actuator::open`] or [`restore`] puts every surviving task and cgroup back.
 //!
 //! What is promised, how, and what is not: `docs/safety.md`.
@@ -35,7 +35,7 @@ pub use actuator::{Actuator, Moved, TemporaryPin, restore, restore_on};
 pub use error::ActuateError;
 pub use kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 pub use linux::Linux;
-pub use medium::{FileMedium, Holder, LockHolder, Medium, OpenError, lock_holder, make_private};
+pub use medium::{FileMedium, Holder, LockHolder, Medium, OpenError, Survives, lock_holder, make_private};
 pub use options::Options;
 pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};
 pub use own::{Raised, be_urgent};

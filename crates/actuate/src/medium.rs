@@ -15,6 +15,18 @@ use dir::StateDir;
 pub use dir::make_private;
 pub use holder::{LockHolder, lock_holder};
 
+/// What written bytes survive.
+///
+/// Scheduling state ends with the kernel, so that a journal of an earlier boot has nothing to say, but for values that an owner
+/// (Docker) remembers. Waiting for the disk is left to these: where disks are slow, or nobody has CPU to write, it takes seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Survives {
+    /// `kill -9` at any instant.
+    Kill,
+    /// A power failure, too.
+    Boot,
+}
+
 /// What the journal is written to. [`FileMedium`] is the real one; tests use one that fails and tears on demand.
 pub trait Medium {
     /// All bytes of the journal; `None` when there is none.
@@ -23,17 +35,17 @@ pub trait Medium {
     /// When it is there and cannot be read.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Replaces the journal by these bytes, at once and durably: after a crash either the old or the new one is there.
+    /// Replaces the journal by these bytes, at once: after a crash either the old or the new one is there.
     ///
     /// # Errors
     /// When the old journal is still in place.
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn replace(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()>;
 
-    /// Appends durably. A failed append leaves the journal as it was.
+    /// Appends. A failed append leaves the journal as it was.
     ///
     /// # Errors
-    /// When the bytes are not safely on disk (the change they announce must not be made).
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// When the bytes are not safely written (the change they announce must not be made).
+    fn append(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()>;
 
     /// Keeps the present journal under another name; afterwards there is none.
     ///
@@ -231,21 +243,30 @@ impl Medium for FileMedium {
         }
     }
 
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn replace(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()> {
         let written = (|| {
             // A file of ours each time: what is there may be anything.
             self.dir.remove(FRESH)?;
             let mut file =
                 self.dir.file(FRESH, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL).map_err(into_io)?;
             file.write_all(bytes)?;
-            file.sync_all()?;
+            if survives == Survives::Boot {
+                file.sync_all()?;
+            }
             self.dir.rename(FRESH, JOURNAL)?;
             Ok(file)
         })();
         match written {
             Ok(file) => {
+                let later = file.try_clone();
                 self.journal = Some(file);
-                self.dir.sync()
+                if survives == Survives::Boot {
+                    return self.dir.sync();
+                }
+                // After a power failure an empty file would look damaged. Nobody waits for it.
+                let later = move || later.and_then(|file| file.sync_all());
+                drop(std::thread::Builder::new().name("journal".to_owned()).spawn(later));
+                Ok(())
             }
             Err(error) => {
                 let _ = self.dir.remove(FRESH);
@@ -254,10 +275,15 @@ impl Medium for FileMedium {
         }
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()> {
         let file = self.file()?;
         let end = file.stream_position()?;
-        let written = file.write_all(bytes).and_then(|()| file.sync_data());
+        let mut written = file.write_all(bytes);
+        if survives == Survives::Boot {
+            // What was there before, and its name, may not have been waited for.
+            written = written.and_then(|()| file.sync_all()).and_then(|()| self.dir.sync());
+        }
+        let file = self.file()?;
         if written.is_err() {
             // A half record followed by others would look like damage.
             file.set_len(end)?;
@@ -280,8 +306,7 @@ impl Medium for FileMedium {
 
     fn remove(&mut self) -> io::Result<()> {
         self.journal = None;
-        self.dir.remove(JOURNAL)?;
-        self.dir.sync()
+        self.dir.remove(JOURNAL)
     }
 
     fn name(&self) -> PathBuf {
@@ -311,11 +336,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut medium = FileMedium::open(dir.path()).unwrap();
         assert_eq!(medium.load().unwrap(), None);
-        medium.replace(b"one\n").unwrap();
-        medium.append(b"two\n").unwrap();
+        medium.replace(b"one\n", Survives::Kill).unwrap();
+        medium.append(b"two\n", Survives::Boot).unwrap();
         assert_eq!(medium.load().unwrap().unwrap(), b"one\ntwo\n");
-        medium.replace(b"three\n").unwrap();
-        medium.append(b"four\n").unwrap();
+        medium.replace(b"three\n", Survives::Boot).unwrap();
+        medium.append(b"four\n", Survives::Kill).unwrap();
         assert_eq!(medium.load().unwrap().unwrap(), b"three\nfour\n");
         let aside = medium.set_aside().unwrap();
         assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("journal.corrupt-"));
@@ -338,7 +363,7 @@ mod tests {
         let mode = |path: &Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
-        FileMedium::open(&dir).unwrap().replace(b"one\n").unwrap();
+        FileMedium::open(&dir).unwrap().replace(b"one\n", Survives::Kill).unwrap();
         assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o7777, 0o700);
         for bad in [0o720, 0o702, 0o1777] {
             mode(&dir, bad);
@@ -368,7 +393,7 @@ mod tests {
         let plant = |name: &str| std::os::unix::fs::symlink(&precious, dir.path().join(name)).unwrap();
         plant("journal.new");
         let mut medium = FileMedium::open(dir.path()).unwrap();
-        medium.replace(b"one\n").unwrap();
+        medium.replace(b"one\n", Survives::Kill).unwrap();
         assert_eq!(medium.load().unwrap().unwrap(), b"one\n");
         medium.remove().unwrap();
         plant("journal");

@@ -9,7 +9,7 @@ use crate::error::ActuateError;
 use crate::journal::{Contents, Header, Record, VERSION, decode};
 use crate::kernel::Kernel;
 use crate::ledger::snapshot;
-use crate::medium::Medium;
+use crate::medium::{Medium, Survives};
 use crate::namespaces;
 use crate::old;
 use crate::outcome::{Recovery, RestoreReport};
@@ -108,7 +108,7 @@ pub(crate) fn undo<K: Kernel>(
             since: 0,
             namespaces: kernel.namespaces(),
         });
-        medium.replace(&snapshot(&header, &entries)).map_err(fail)?;
+        medium.replace(&snapshot(&header, &entries), Survives::Boot).map_err(fail)?;
     }
     Err(ActuateError::Damaged { path, line, recovery: Box::new(recovery) })
 }

@@ -1,6 +1,6 @@
 //! Comparing and combining values: what is ours, what was there, what a child inherits.
 
-use evenkeel_base::{CpuSet, SchedAttr, SchedPolicy, Setting};
+use evenkeel_base::{CpuQuota, CpuSet, SchedAttr, SchedPolicy, Setting};
 
 /// Bits in an affinity mask of all ones: `CONFIG_NR_CPUS` of the largest distribution kernels. The kernel cuts a
 /// longer mask to its own size (`get_user_cpu_mask` in `kernel/sched/syscalls.c`).
@@ -86,6 +86,10 @@ pub(crate) fn reverse(
     if wrote.iter().any(|w| same(present, w, widest)) {
         return Some(Reverse { to: original.clone(), partial: false });
     }
+    if let Setting::Quota(present) = present {
+        return is_half_written(original, wrote, present)
+            .then(|| Reverse { to: original.clone(), partial: false });
+    }
     let (Setting::Sched(original), Setting::Sched(present)) = (original, present) else { return None };
     let mut best: Option<(u32, SchedAttr)> = None;
     for wrote in wrote.iter().rev() {
@@ -110,6 +114,23 @@ pub(crate) fn reverse(
         }
     }
     best.map(|(_, result)| Reverse { to: Setting::Sched(result), partial: true })
+}
+
+/// Whether a quota is what a writer leaves that was killed between its files: quota, period and burst have one each in cgroup v1, and
+/// burst is none while the others change. Some part is of ours, all others are of ours or as found.
+fn is_half_written(original: &Setting, wrote: &[Setting], present: &CpuQuota) -> bool {
+    let Setting::Quota(found) = original else { return false };
+    let ours = || wrote.iter().filter_map(|w| if let Setting::Quota(quota) = w { Some(quota) } else { None });
+    let quota = ours().any(|w| w.quota_usec == present.quota_usec);
+    let period = ours().any(|w| w.period_usec == present.period_usec);
+    let burst = present.burst_usec == 0 || ours().any(|w| w.burst_usec == present.burst_usec);
+    let is_known = (quota || present.quota_usec == found.quota_usec)
+        && (period || present.period_usec == found.period_usec)
+        && (burst || present.burst_usec == found.burst_usec);
+    let has_part = (quota && present.quota_usec != found.quota_usec)
+        || (period && present.period_usec != found.period_usec)
+        || (burst && present.burst_usec != found.burst_usec);
+    is_known && has_part
 }
 
 /// The weight file's number after `cpu.idle` was written: `sched_group_set_idle` in `kernel/sched/fair.c` forgets the
@@ -146,7 +167,29 @@ pub(crate) fn inherited(value: &Setting) -> Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_base::Nice;
+    use evenkeel_base::{Limit, Nice};
+
+    #[test]
+    fn a_quota_written_by_half_is_ours_and_somebody_elses_is_not() {
+        let quota = |quota_usec, period_usec, burst_usec| {
+            let quota_usec = if quota_usec == 0 { Limit::Max } else { Limit::Value(quota_usec) };
+            Setting::Quota(CpuQuota { quota_usec, period_usec, burst_usec })
+        };
+        let (found, wrote) = (quota(150, 100, 20), [quota(40, 50, 0), quota(72, 57, 10)]);
+        let goes_back = |present| {
+            let reverse = reverse(&found, &wrote, &present, None);
+            reverse.map(|reverse| (reverse.to == found, reverse.partial))
+        };
+        for half in
+            [quota(150, 57, 20), quota(72, 100, 0), quota(72, 50, 0), quota(150, 100, 0), quota(150, 100, 10)]
+        {
+            assert_eq!(goes_back(half.clone()), Some((true, false)), "{half:?}");
+        }
+        for other in [quota(0, 100, 20), quota(0, 57, 0), quota(150, 60, 20), quota(99, 57, 0), found.clone()]
+        {
+            assert_eq!(goes_back(other.clone()), None, "{other:?}");
+        }
+    }
 
     fn attr(policy: SchedPolicy, nice: i32, slice_ms: u64) -> Setting {
         Setting::Sched(SchedAttr {

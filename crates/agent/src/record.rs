@@ -88,11 +88,8 @@ impl Agent {
             self.log.recorder.add_promise_time(&name, minute, time);
         }
         let keeper = self.components.promises.keeper();
-        let day = |name: &str| {
-            self.log.recorder.store().and_then(|store| store.promise_day(name, minute).ok().flatten())
-        };
         for status in &mut self.log.record.guarantees {
-            status.broken_min_day = match day(&status.name) {
+            status.broken_min_day = match self.log.recorder.promise_day(&status.name) {
                 Some(time) => Some((time.broken_s + keeper.unwritten_broken_s(&status.name)) / 60.0),
                 None => Some(keeper.broken_s(&status.name) / 60.0),
             };

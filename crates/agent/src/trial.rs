@@ -258,7 +258,7 @@ impl Agent {
             let Some(measured) = self.measure(Duration::from_secs_f64(turn.window_s), watcher)? else {
                 break;
             };
-            self.log.recorder.add_trial(&TrialWindow {
+            self.log.recorder.add_trial(TrialWindow {
                 trial: self.decisions.trials,
                 settings: plan.name.clone(),
                 started_ns: at_ns,

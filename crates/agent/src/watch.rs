@@ -154,7 +154,6 @@ impl Agent {
         self.stop_block();
         self.tell_moves(watcher);
         self.note_cost();
-        self.log.recorder.flush();
         Ok(())
     }
 
@@ -181,7 +180,6 @@ impl Agent {
             self.tell_notes(watcher);
         }
         self.note_cost();
-        self.log.recorder.flush();
         Ok(())
     }
 

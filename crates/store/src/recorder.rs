@@ -1,22 +1,246 @@
-//! Recording that never stands in the way: an agent goes on without history when there is none to be had.
+//! Recording that never stands in the way: an agent goes on without history when there is none to be had, and never waits for a disk.
+//!
+//! A thread of its own writes. Where disks are slow, or nobody has CPU to write to them, what waits for them takes seconds: as long as
+//! that the loop would see nothing and restore nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
 use evenkeel_base::{Histogram, Observation, Sample};
 
+use crate::block::Infos;
 use crate::db::{Limits, Store, StoreError};
 use crate::promises::PromiseTime;
 use crate::runs::{RunId, TrialWindow};
+use crate::samples::learn_names;
 
 /// How long recording rests after a failed write (a full disk may be emptied).
 const REST: Duration = Duration::from_secs(60);
+/// Samples are left out while so many writes wait for the disk: half a minute's.
+const MOST_WAITING: usize = 64;
+/// How long [`Recorder::flush`] waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Writes the history of one run and swallows failures, telling the first of each kind once.
+type Job = Box<dyn FnOnce(&mut Writer) + Send>;
+
+/// What the thread that writes has to tell.
+#[derive(Debug, Default)]
+struct Told {
+    notes: Vec<String>,
+    run: Option<RunId>,
+    recording: bool,
+    /// By promise: the day that ends with the minute written last.
+    days: BTreeMap<String, PromiseTime>,
+    /// Another file was begun, to which names must be told again.
+    begun_again: bool,
+}
+
+/// Writes the history of one run and swallows failures, telling the first of each kind once. What it is given is written in order,
+/// later; [`Recorder::flush`] waits for it.
 #[derive(Debug)]
 pub struct Recorder {
+    jobs: Option<Sender<Job>>,
+    waiting: Arc<AtomicUsize>,
+    told: Arc<Mutex<Told>>,
+    names: Infos,
+    /// Samples were left out, and that was told.
+    behind: bool,
+    /// The disk stood still when it was waited for last: not a second time.
+    stuck: bool,
+}
+
+impl Recorder {
+    /// Opens the history. Whatever goes wrong is a note; recording then does nothing.
+    pub fn open(path: &Path, limits: Limits) -> Self {
+        let mut recorder = Self::off();
+        let (jobs, todo) = channel::<Job>();
+        let (path, told, waiting) =
+            (path.to_path_buf(), Arc::clone(&recorder.told), Arc::clone(&recorder.waiting));
+        let work = move || {
+            let mut writer = Writer::open(&path, limits);
+            writer.tell(&told);
+            for job in todo {
+                job(&mut writer);
+                writer.tell(&told);
+                waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+        };
+        match std::thread::Builder::new().name("history".to_owned()).spawn(work) {
+            Ok(_) => recorder.jobs = Some(jobs),
+            Err(error) => recorder.told().notes.push(format!("no thread for the history: {error}")),
+        }
+        recorder
+    }
+
+    /// A recorder that keeps nothing.
+    pub fn off() -> Self {
+        Self {
+            jobs: None,
+            waiting: Arc::default(),
+            told: Arc::default(),
+            names: Infos::new(),
+            behind: false,
+            stuck: false,
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, job: impl FnOnce(&mut Writer) + Send + 'static) {
+        if let Some(jobs) = &self.jobs {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            // The thread ends before this only by a panic, which says so itself.
+            let _ = jobs.send(Box::new(job));
+        }
+    }
+
+    fn of_run(&self, write: impl FnOnce(&mut Store, RunId) -> Result<(), StoreError> + Send + 'static) {
+        self.send(|writer| writer.with_run(write).unwrap_or(()));
+    }
+
+    /// What the user should be told since the last call: each once.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.told().notes)
+    }
+
+    /// Whether the history was being written when the last write ended.
+    pub fn is_recording(&self) -> bool {
+        self.told().recording
+    }
+
+    /// The run begun, if it could be recorded.
+    pub fn run_id(&self) -> Option<RunId> {
+        self.told().run
+    }
+
+    /// See [`Store::promise_day`]: of the minute written last.
+    pub fn promise_day(&self, name: &str) -> Option<PromiseTime> {
+        self.told().days.get(name).copied()
+    }
+
+    /// See [`Store::begin_run`].
+    pub fn begin_run(&mut self, record: &RunRecord) {
+        let record = record.clone();
+        self.send(move |writer| writer.begin_run(&record));
+    }
+
+    /// See [`Store::update_run`]. A run that could not be begun (or whose history was lost) is begun now.
+    pub fn update_run(&mut self, record: &RunRecord) {
+        let record = record.clone();
+        self.send(move |writer| match writer.run {
+            Some(_) => writer.with_run(|store, run| store.update_run(run, &record)).unwrap_or(()),
+            None => writer.begin_run(&record),
+        });
+    }
+
+    /// See [`Store::add_stage`].
+    pub fn add_stage(&mut self, stage: &Stage) {
+        let stage = stage.clone();
+        self.of_run(move |store, run| store.add_stage(run, &stage));
+    }
+
+    /// See [`Store::add_trial`].
+    pub fn add_trial(&mut self, window: TrialWindow) {
+        self.of_run(move |store, run| store.add_trial(run, &window));
+    }
+
+    /// See [`Store::set_changes`].
+    pub fn set_changes(&mut self, changes: &[ChangeRecord]) {
+        let changes = changes.to_vec();
+        self.of_run(move |store, run| store.set_changes(run, &changes));
+    }
+
+    /// See [`Store::finish_run`].
+    pub fn finish_run(&mut self, record: &RunRecord, outcome: &str) {
+        let (record, outcome) = (record.clone(), outcome.to_owned());
+        self.of_run(move |store, run| store.finish_run(run, &record, &outcome));
+    }
+
+    /// See [`Store::name_tasks`] and [`Store::add_sample`]. Left out while the disk does not keep up.
+    pub fn add_sample(&mut self, sample: &Sample, observation: Option<&Observation>) {
+        if self.jobs.is_none() {
+            return;
+        }
+        let behind = self.waiting.load(Ordering::Relaxed) >= MOST_WAITING;
+        if behind != std::mem::replace(&mut self.behind, behind) && behind {
+            self.told().notes.push("the disk does not keep up: the history lacks samples".to_owned());
+        }
+        if behind {
+            return;
+        }
+        if std::mem::take(&mut self.told().begun_again) || self.names.len() > 2 * sample.tasks.len() + 64 {
+            self.names.clear();
+        }
+        let names = observation.map(|seen| learn_names(&mut self.names, seen)).unwrap_or_default();
+        let sample = sample.clone();
+        self.send(move |writer| {
+            writer.with(|store| {
+                store.infos.extend(names);
+                store.add_sample(&sample)
+            });
+        });
+    }
+
+    /// See [`Store::add_promise_time`].
+    pub fn add_promise_time(&mut self, name: &str, minute: u64, time: PromiseTime) {
+        let name = name.to_owned();
+        self.send(move |writer| {
+            let day = writer.with(|store| {
+                store.add_promise_time(&name, minute, time)?;
+                store.promise_day(&name, minute)
+            });
+            writer.days.extend(day.flatten().map(|day| (name, day)));
+        });
+    }
+
+    /// Adds lengths of waits of containers; written minute by minute, see [`Store::add_waits`].
+    pub fn add_waits<Name: AsRef<str> + Ord>(&mut self, minute: u64, waits: &BTreeMap<Name, Histogram>) {
+        let waits: Vec<(String, Histogram)> =
+            waits.iter().map(|(name, waits)| (name.as_ref().to_owned(), waits.clone())).collect();
+        self.send(move |writer| writer.add_waits(minute, waits));
+    }
+
+    /// Has all that was given written, and waits for that, for ten seconds at most: a disk may stand still.
+    pub fn flush(&mut self) {
+        self.send(|writer| {
+            writer.write_waits();
+            writer.with(Store::flush);
+        });
+        let (done, written) = channel();
+        self.send(move |_| done.send(()).unwrap_or(()));
+        let stuck = written.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+        if stuck && !self.stuck {
+            let note = "the disk does not keep up: the end of the history may be missing";
+            self.told().notes.push(note.to_owned());
+        }
+        self.stuck = stuck;
+    }
+}
+
+impl Drop for Recorder {
+    /// Waits as [`Recorder::flush`] does, unless that was in vain; the file is closed then.
+    fn drop(&mut self) {
+        let (done, written) = channel::<()>();
+        // Dropped with the last job, after the store.
+        self.send(move |writer| {
+            writer.store = None;
+            drop(done);
+        });
+        if !self.stuck {
+            let _ = written.recv_timeout(PATIENCE);
+        }
+    }
+}
+
+/// What the thread has.
+struct Writer {
     store: Option<Store>,
     path: PathBuf,
     limits: Limits,
@@ -26,12 +250,13 @@ pub struct Recorder {
     rest_until: Option<Instant>,
     /// Lengths of waits not yet written: the minute, and by container.
     waits: (u64, BTreeMap<String, Histogram>),
+    days: BTreeMap<String, PromiseTime>,
+    begun_again: bool,
 }
 
-impl Recorder {
-    /// Opens the history. Whatever goes wrong is a note; recording then does nothing.
-    pub fn open(path: &Path, limits: Limits) -> Self {
-        let mut recorder = Self {
+impl Writer {
+    fn open(path: &Path, limits: Limits) -> Self {
+        let mut writer = Self {
             store: None,
             path: path.to_path_buf(),
             limits,
@@ -40,23 +265,21 @@ impl Recorder {
             last_problem: None,
             rest_until: None,
             waits: Default::default(),
+            days: BTreeMap::new(),
+            begun_again: false,
         };
-        recorder.reopen();
-        recorder
+        writer.reopen();
+        writer
     }
 
-    /// A recorder that keeps nothing.
-    pub fn off() -> Self {
-        Self {
-            store: None,
-            path: PathBuf::new(),
-            limits: Limits::default(),
-            run: None,
-            notes: Vec::new(),
-            last_problem: None,
-            rest_until: None,
-            waits: Default::default(),
-        }
+    /// Hands on what there is to tell.
+    fn tell(&mut self, told: &Mutex<Told>) {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.notes.append(&mut self.notes);
+        told.run = self.run;
+        told.recording = self.store.is_some() && self.rest_until.is_none();
+        told.days.append(&mut self.days);
+        told.begun_again |= std::mem::take(&mut self.begun_again);
     }
 
     fn reopen(&mut self) {
@@ -64,37 +287,18 @@ impl Recorder {
             Ok(store) => {
                 self.notes.extend(store.note().map(str::to_owned));
                 self.store = Some(store);
+                self.begun_again = true;
             }
-            Err(error) => self.tell(&error),
+            Err(error) => self.note(&error),
         }
     }
 
-    fn tell(&mut self, error: &StoreError) {
+    fn note(&mut self, error: &StoreError) {
         let text = format!("{error}; going on without history");
         if self.last_problem.as_deref() != Some(text.as_str()) {
             self.notes.push(text.clone());
             self.last_problem = Some(text);
         }
-    }
-
-    /// What the user should be told since the last call: each once.
-    pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
-    /// Whether the history is being written.
-    pub fn is_recording(&self) -> bool {
-        self.store.is_some() && self.rest_until.is_none()
-    }
-
-    /// The run begun, if it could be recorded.
-    pub fn run_id(&self) -> Option<RunId> {
-        self.run
-    }
-
-    /// The store, for queries.
-    pub fn store(&self) -> Option<&Store> {
-        self.store.as_ref()
     }
 
     fn with<T>(&mut self, write: impl FnOnce(&mut Store) -> Result<T, StoreError>) -> Option<T> {
@@ -105,7 +309,7 @@ impl Recorder {
         match write(self.store.as_mut()?) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.tell(&error);
+                self.note(&error);
                 if error.is_corrupt() {
                     // The damaged file is moved aside by opening it again; the run's number means nothing there.
                     self.store = None;
@@ -124,62 +328,17 @@ impl Recorder {
         self.with(|store| write(store, run))
     }
 
-    /// See [`Store::begin_run`].
-    pub fn begin_run(&mut self, record: &RunRecord) {
+    fn begin_run(&mut self, record: &RunRecord) {
         self.run = self.with(|store| store.begin_run(record));
     }
 
-    /// See [`Store::update_run`]. A run that could not be begun (or whose history was lost) is begun now.
-    pub fn update_run(&mut self, record: &RunRecord) {
-        match self.run {
-            Some(_) => drop(self.with_run(|store, run| store.update_run(run, record))),
-            None => self.begin_run(record),
-        }
-    }
-
-    /// See [`Store::add_stage`].
-    pub fn add_stage(&mut self, stage: &Stage) {
-        self.with_run(|store, run| store.add_stage(run, stage));
-    }
-
-    /// See [`Store::add_trial`].
-    pub fn add_trial(&mut self, window: &TrialWindow) {
-        self.with_run(|store, run| store.add_trial(run, window));
-    }
-
-    /// See [`Store::set_changes`].
-    pub fn set_changes(&mut self, changes: &[ChangeRecord]) {
-        self.with_run(|store, run| store.set_changes(run, changes));
-    }
-
-    /// See [`Store::finish_run`].
-    pub fn finish_run(&mut self, record: &RunRecord, outcome: &str) {
-        self.with_run(|store, run| store.finish_run(run, record, outcome));
-    }
-
-    /// See [`Store::name_tasks`] and [`Store::add_sample`].
-    pub fn add_sample(&mut self, sample: &Sample, observation: Option<&Observation>) {
-        self.with(|store| {
-            if let Some(observation) = observation {
-                store.name_tasks(observation);
-            }
-            store.add_sample(sample)
-        });
-    }
-
-    /// See [`Store::add_promise_time`].
-    pub fn add_promise_time(&mut self, name: &str, minute: u64, time: PromiseTime) {
-        self.with(|store| store.add_promise_time(name, minute, time));
-    }
-
-    /// Adds lengths of waits of containers; written minute by minute, see [`Store::add_waits`].
-    pub fn add_waits<Name: AsRef<str> + Ord>(&mut self, minute: u64, waits: &BTreeMap<Name, Histogram>) {
+    fn add_waits(&mut self, minute: u64, waits: Vec<(String, Histogram)>) {
         if self.waits.0 != minute {
             self.write_waits();
             self.waits.0 = minute;
         }
         for (container, waits) in waits {
-            self.waits.1.entry(container.as_ref().to_owned()).or_default().merge(waits);
+            self.waits.1.entry(container).or_default().merge(&waits);
         }
     }
 
@@ -189,11 +348,5 @@ impl Recorder {
             self.with(|store| store.add_waits(minute, &waits));
         }
         self.waits.0 = minute;
-    }
-
-    /// See [`Store::flush`].
-    pub fn flush(&mut self) {
-        self.write_waits();
-        self.with(Store::flush);
     }
 }

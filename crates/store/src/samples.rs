@@ -50,6 +50,37 @@ pub struct Usage {
     pub runs: u64,
 }
 
+/// Learns the names of all tasks of an observation; those that were not known, or have others now.
+pub(crate) fn learn_names(known: &mut Infos, observation: &Observation) -> Vec<(TaskId, Arc<TaskInfo>)> {
+    let mut new = Vec::new();
+    for task in &observation.tasks {
+        let group = observation.group_of(task).map(|group| group.path.as_str());
+        let container = task.container.and_then(|index| observation.containers.get(index as usize));
+        let pod = task.pod.and_then(|index| observation.pods.get(index as usize));
+        let container = container.map(|container| container.name.as_str());
+        if let Some(known) = known.get(&task.id)
+            && known.comm == task.comm
+            && known.group.as_deref() == group
+            && known.container.as_deref() == container
+            && known.pod.is_some() == pod.is_some()
+        {
+            continue;
+        }
+        let info = Arc::new(TaskInfo {
+            comm: task.comm.clone(),
+            group: group.map(str::to_owned),
+            container: container.map(str::to_owned),
+            pod: pod.map(|pod| match &pod.namespace {
+                Some(namespace) => format!("{namespace}/{}", pod.name),
+                None => pod.name.clone(),
+            }),
+        });
+        known.insert(task.id, Arc::clone(&info));
+        new.push((task.id, info));
+    }
+    new
+}
+
 impl Store {
     /// Tells the names of a task; kept with its counters as long as it appears in samples. Telling again replaces.
     pub fn name_task(&mut self, id: TaskId, info: TaskInfo) {
@@ -63,30 +94,7 @@ impl Store {
 
     /// Tells the names of all tasks of an observation. Cheap for tasks already known under the same names.
     pub fn name_tasks(&mut self, observation: &Observation) {
-        for task in &observation.tasks {
-            let group = observation.group_of(task).map(|group| group.path.as_str());
-            let container = task.container.and_then(|index| observation.containers.get(index as usize));
-            let pod = task.pod.and_then(|index| observation.pods.get(index as usize));
-            let container = container.map(|container| container.name.as_str());
-            if let Some(known) = self.infos.get(&task.id)
-                && known.comm == task.comm
-                && known.group.as_deref() == group
-                && known.container.as_deref() == container
-                && known.pod.is_some() == pod.is_some()
-            {
-                continue;
-            }
-            let info = TaskInfo {
-                comm: task.comm.clone(),
-                group: group.map(str::to_owned),
-                container: container.map(str::to_owned),
-                pod: pod.map(|pod| match &pod.namespace {
-                    Some(namespace) => format!("{namespace}/{}", pod.name),
-                    None => pod.name.clone(),
-                }),
-            };
-            self.infos.insert(task.id, Arc::new(info));
-        }
+        learn_names(&mut self.infos, observation);
     }
 
     /// Adds a sample. It is written when its block is complete, see [`crate::Limits`].

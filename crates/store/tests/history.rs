@@ -462,10 +462,51 @@ fn a_recorder_without_a_place_says_so_and_does_nothing() {
     let (dir, _) = dir();
     fs::write(dir.path().join("file"), b"").unwrap();
     let mut recorder = Recorder::open(&dir.path().join("file/history.db"), Limits::default());
+    recorder.flush();
     assert_eq!(recorder.take_notes().len(), 1);
     recorder.add_sample(&sample(now_ns(), 0, 2, 2), None);
     recorder.begin_run(&RunRecord::default());
+    recorder.flush();
     assert_eq!(recorder.run_id(), None);
+}
+
+/// Somebody holds the file, as a disk does that stands still: nobody waits for it, and what was given is written afterwards.
+#[test]
+fn what_keeps_the_file_from_being_written_keeps_nobody_waiting() {
+    let (_dir, path) = dir();
+    let mut recorder = Recorder::open(&path, Limits { block_samples: 1, ..Limits::default() });
+    recorder.begin_run(&RunRecord::default());
+    recorder.flush();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for at in 0..5 {
+        recorder.add_sample(&sample(now_ns() + at * 1_000_000_000, at, 2, 2), None);
+    }
+    other.execute_batch("COMMIT").unwrap();
+    recorder.flush();
+    assert!(recorder.take_notes().is_empty());
+    drop(recorder);
+    assert_eq!(Store::open_read_only(&path).unwrap().unwrap().usage().unwrap().samples[0], 5);
+}
+
+/// While the disk does not keep up samples are left out, which is told once; nothing grows without bound.
+#[test]
+fn a_disk_that_stands_still_costs_samples_and_is_told() {
+    let (_dir, path) = dir();
+    let mut recorder = Recorder::open(&path, Limits { block_samples: 1, ..Limits::default() });
+    recorder.flush();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for at in 0..1000 {
+        recorder.add_sample(&sample(now_ns() + at * 1_000_000_000, at, 2, 2), None);
+    }
+    let notes = recorder.take_notes();
+    assert!(notes.len() == 1 && notes[0].contains("does not keep up"), "{notes:?}");
+    other.execute_batch("COMMIT").unwrap();
+    recorder.flush();
+    drop(recorder);
+    let kept = Store::open_read_only(&path).unwrap().unwrap().usage().unwrap().samples[0];
+    assert!((1..=100).contains(&kept), "{kept}");
 }
 
 #[test]

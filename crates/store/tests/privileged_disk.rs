@@ -45,8 +45,9 @@ fn a_full_disk_is_an_error_and_the_recorder_goes_on() {
     assert!(status.success(), "this test mounts a small tmpfs and needs root");
     let path = mount.0.path().join("history.db");
     let mut recorder = Recorder::open(&path, Limits { block_samples: 1, ..Limits::default() });
-    assert!(recorder.is_recording() && recorder.take_notes().is_empty());
     recorder.begin_run(&RunRecord::default());
+    recorder.flush();
+    assert!(recorder.is_recording() && recorder.take_notes().is_empty());
     assert!(recorder.run_id().is_some());
     let mut random = rand_pcg::Pcg64::seed_from_u64(2);
     for at in 0..50 {
@@ -56,6 +57,7 @@ fn a_full_disk_is_an_error_and_the_recorder_goes_on() {
         }
         recorder.add_sample(&now, None);
     }
+    recorder.flush();
     assert!(!recorder.is_recording());
     let notes = recorder.take_notes();
     assert_eq!(notes.len(), 1, "{notes:?}");

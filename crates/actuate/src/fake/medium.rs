@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::MutexGuard;
 
 use super::{FakeMedium, State, stop};
-use crate::medium::Medium;
+use crate::medium::{Medium, Survives};
 
 impl FakeMedium {
     /// Begins an operation; a crash stops after `half` has been done.
@@ -34,12 +34,12 @@ impl Medium for FakeMedium {
         Ok(self.begin(|_| {})?.journal.clone())
     }
 
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn replace(&mut self, bytes: &[u8], _survives: Survives) -> io::Result<()> {
         self.writable(|_| {})?.journal = Some(bytes.to_vec());
         Ok(())
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8], _survives: Survives) -> io::Result<()> {
         let half = |state: &mut State| {
             let half = &bytes[..bytes.len() * 2 / 3];
             state.journal.get_or_insert_default().extend_from_slice(half);

@@ -70,6 +70,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if args.token.token_file.is_some() && args.listen.is_none() {
         return Err(Failure::Usage(anyhow!("--token-file goes with --listen")));
     }
+    // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
+    let urgent = (!args.dry_run).then(Raised::urgent);
     let mut config = config(global, &args.scope)?;
     config.guarantees.only = args.guarantees_only;
     if let Some(share) = args.holdout {
@@ -93,11 +95,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if !args.apply
         && let Some(why) = super::settings::whole_host(&config.scope)?
     {
+        drop(urgent);
         say!("evenkeel: {why}, so nothing is written; --apply acts on it");
         return super::plan::propose(global, config);
     }
-    // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
-    let urgent = Raised::urgent();
     config.once = args.once;
     let mut sink = ConsoleSink::new()?;
     let served = || Served {
