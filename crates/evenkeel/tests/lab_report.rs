@@ -162,6 +162,7 @@ fn mistakes_are_wrong_usage_and_named() {
     for (args, part) in [
         (vec!["lab", "import", "bad.log"], "bad.log:2:"),
         (vec!["lab", "import", "none.log"], "none.log"),
+        (vec!["lab", "import", "."], "is a folder: name the logs in it"),
         (vec!["lab", "import", "bad.log", "--from", "noon"], "noon"),
         (vec!["lab", "report", "empty"], "record.json"),
         (vec!["lab", "report", "record.json"], "line 2"),

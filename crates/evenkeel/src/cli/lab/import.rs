@@ -51,6 +51,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         cpus: args.cpus,
     };
     let record = import(&args.logs, &options).map_err(|error| match &error {
+        ImportError::Io { path, error: io } if io.kind() == std::io::ErrorKind::IsADirectory => {
+            Failure::Usage(anyhow!("{0} is a folder: name the logs in it, such as {0}/*.log", path.display()))
+        }
         ImportError::Io { error: io, .. } if io.kind() != std::io::ErrorKind::NotFound => {
             Failure::Cannot(error.into())
         }
