@@ -16,7 +16,7 @@
 //! for an hour: 50 us of CPU a sample (11 ms at worst, when a block is written and older ones are thinned) and 0.95
 //! bytes a task and sample kept, or 38 bytes for each one that changed.
 //!
-//! An agent should use [`Recorder`], which goes on without history when there is none to be had.
+//! An agent should use [`Recorder`], which goes on without history when there is none to be had, and never waits for the disk.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
