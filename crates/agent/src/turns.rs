@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{Raised, SetReport, Verdict};
+use evenkeel_base::observation::CpuView;
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::{
     Change, CpuQuota, CpuSet, GroupRef, GroupView, Knob, Limit, Observation, SchedPolicy, Setting, Target,
@@ -27,6 +28,8 @@ const PERIOD_USEC: u64 = 10_000;
 const STEP_USEC: u64 = 100;
 /// Of a kernel that does not say what slice a task has.
 const USUAL_SLICE_NS: u64 = 3_000_000;
+/// Busy or stolen: from here on a CPU is full, percent.
+const FULL_PCT: f64 = 90.0;
 /// So late for a tick that the loop has lost its own turn: who cannot come to its turn cannot give others theirs.
 const LATE: Duration = Duration::from_millis(200);
 /// Its thread is urgent for so long after that, ...
@@ -70,6 +73,11 @@ impl Group {
             .map(|attr| attr.slice_ns.or(default_ns).unwrap_or(USUAL_SLICE_NS));
         slices_ns.max().map(|ns| ns as f64 / 1e9)
     }
+}
+
+/// Whether some CPU had hardly an idle moment in the window.
+fn has_full_cpu(cpus: &[CpuView]) -> bool {
+    cpus.iter().any(|cpu| cpu.busy_pct + cpu.steal_pct.unwrap_or(0.0) >= FULL_PCT)
 }
 
 /// Sees to it that the scope's cgroups have their turn.
@@ -122,6 +130,11 @@ impl LostTurns {
 
     fn look(&mut self, observation: &Observation, controls: &Controls) {
         self.groups.clear();
+        // Where each CPU idles now and then nobody loses a turn, and reading thousands of tasks ten times a second is not free.
+        if self.turns.caps().next().is_none() && !has_full_cpu(&observation.host.per_cpu) {
+            self.counters.follow(&BTreeSet::new());
+            return;
+        }
         let mut tasks: HashMap<u32, Vec<&TaskView>> = HashMap::new();
         for task in observation.tasks.iter().filter(|task| !task.kernel_thread) {
             if let Some(group) = task.group {
@@ -304,6 +317,22 @@ mod tests {
             promised_pct: 0.0,
             quota_pct: None,
         }
+    }
+
+    #[test]
+    fn only_where_some_cpu_is_full_may_a_turn_be_lost() {
+        let host = |loads: &[(f64, Option<f64>)]| {
+            let cpus = loads.iter().zip(0..).map(|(&(busy_pct, steal_pct), cpu)| CpuView {
+                cpu,
+                busy_pct,
+                steal_pct,
+                irq_pct: None,
+            });
+            has_full_cpu(&cpus.collect::<Vec<_>>())
+        };
+        assert!(!host(&[(40.0, None), (80.0, Some(5.0))]));
+        assert!(host(&[(5.0, None), (97.0, None)]));
+        assert!(host(&[(5.0, None), (62.0, Some(35.0))]), "what is stolen is not idle");
     }
 
     /// Weights act between siblings: where two paths part.
