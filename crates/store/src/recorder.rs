@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
-use evenkeel_base::{Histogram, Observation, Sample};
+use evenkeel_base::{Histogram, Observation, Sample, TaskId};
 
-use crate::block::Infos;
+use crate::block::{Infos, TaskInfo};
 use crate::db::{Limits, Store, StoreError};
 use crate::promises::PromiseTime;
 use crate::runs::{RunId, TrialWindow};
@@ -180,12 +180,7 @@ impl Recorder {
         }
         let names = observation.map(|seen| learn_names(&mut self.names, seen)).unwrap_or_default();
         let sample = sample.clone();
-        self.send(move |writer| {
-            writer.with(|store| {
-                store.infos.extend(names);
-                store.add_sample(&sample)
-            });
-        });
+        self.send(move |writer| writer.add_sample(names, &sample));
     }
 
     /// See [`Store::add_promise_time`].
@@ -332,6 +327,14 @@ impl Writer {
         self.run = self.with(|store| store.begin_run(record));
     }
 
+    /// Names are told once: they are kept, too, while nothing is written.
+    fn add_sample(&mut self, names: Vec<(TaskId, Arc<TaskInfo>)>, sample: &Sample) {
+        if let Some(store) = &mut self.store {
+            store.infos.extend(names);
+        }
+        self.with(|store| store.add_sample(sample));
+    }
+
     fn add_waits(&mut self, minute: u64, waits: Vec<(String, Histogram)>) {
         if self.waits.0 != minute {
             self.write_waits();
@@ -348,5 +351,24 @@ impl Writer {
             self.with(|store| store.add_waits(minute, &waits));
         }
         self.waits.0 = minute;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_name_told_while_recording_rests_is_there_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::open(&dir.path().join("history.db"), Limits::default());
+        writer.rest_until = Some(Instant::now() + REST);
+        let id = TaskId { tgid: 7, tid: 7, start_time: 1 };
+        let info = TaskInfo { comm: "redis".to_owned(), group: None, container: None, pod: None };
+        writer.add_sample(vec![(id, Arc::new(info))], &Sample::default());
+        assert!(writer.rest_until.is_some(), "nothing was written");
+        assert!(writer.store.unwrap().infos.contains_key(&id));
     }
 }
