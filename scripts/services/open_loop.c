@@ -1,10 +1,10 @@
 // Open-loop client: sends one request each PERIOD microseconds, whatever came back, and counts each answer's time from the
 // instant at which its request was due.
 //
-//   open_loop ADDRESS PERIOD_US SECONDS REQUEST
+//   open_loop ADDRESS PERIOD_US SECONDS REQUEST [BUCKET_MS]
 //
 // ADDRESS is a path (unix socket) or 127.0.0.1:PORT. REQUEST may hold \r, \n and \\. All answers must be as long as the first.
-// Prints, for each whole second and then for all ("all"): answers, p50, p99, p99.9, longest in microseconds, answers beyond
+// Prints, for each BUCKET_MS (1000) and then for all ("all"): answers, p50, p99, p99.9, longest in microseconds, answers beyond
 // 10 ms. What is not answered in the second after the end counts with the time it has waited. Exit status 1: no answer.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -60,8 +60,8 @@ static void print(const char *name, int64_t *ns, size_t n) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5) {
-        fprintf(stderr, "usage: open_loop ADDRESS PERIOD_US SECONDS REQUEST\n");
+    if (argc != 5 && argc != 6) {
+        fprintf(stderr, "usage: open_loop ADDRESS PERIOD_US SECONDS REQUEST [BUCKET_MS]\n");
         return 2;
     }
     int64_t period = atof(argv[2]) * 1000, seconds = atoi(argv[3]);
@@ -125,11 +125,11 @@ int main(int argc, char **argv) {
     int64_t end = now_ns();
     for (int64_t i = done; i < n; i++)
         ns[i] = end - (begin + i * period);
-    int64_t per_second = 1000000000LL / period;
-    for (int64_t second = 0; second < seconds; second++) {
+    int64_t bucket = (argc == 6 ? atoi(argv[5]) : 1000) * 1000000LL / period;
+    for (int64_t from = 0; from < n && bucket > 0; from += bucket) {
         char name[24];
-        snprintf(name, sizeof name, "%ld", (long)second);
-        int64_t from = second * per_second, count = from + per_second <= n ? per_second : n - from;
+        snprintf(name, sizeof name, "%ld", (long)(from / bucket));
+        int64_t count = from + bucket <= n ? bucket : n - from;
         memcpy(of, ns + from, count * sizeof *ns);
         print(name, of, count);
     }

@@ -38,5 +38,5 @@ pub use linux::Linux;
 pub use medium::{FileMedium, Holder, LockHolder, Medium, OpenError, Survives, lock_holder, make_private};
 pub use options::Options;
 pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};
-pub use own::{Raised, be_urgent};
+pub use own::{Raised, TurnGuard, be_urgent};
 pub use value::{all_cpus, is_all_cpus};

@@ -1,15 +1,17 @@
-//! Evenkeel's own thread, raised while it has to follow others in time.
+//! Evenkeel's own threads, raised while they have to follow others in time.
 //!
 //! What keeps promises ten times a second needs hardly any CPU, but needs it then: beside dozens of busy tasks, or cgroups
 //! whose weights it made large itself, it would wait for longer than what it corrects. Nothing is written to the journal: a
 //! thread's attributes end with it, so that `kill -9` leaves nothing behind. Programs and threads it starts do not inherit
 //! (`SCHED_FLAG_RESET_ON_FORK`, sched(7)).
 
-use std::cell::RefCell;
-use std::sync::{Arc, Weak};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
 use evenkeel_linux::sys::{self, RawSchedAttr};
+use evenkeel_linux::{pid_stat, schedstat};
 
 use crate::kernel::KernelError;
 
@@ -19,11 +21,6 @@ pub struct Raised {
     tid: u32,
     before: RawSchedAttr,
     ours: RawSchedAttr,
-}
-
-thread_local! {
-    /// What made this thread urgent, while it is.
-    static URGENT: RefCell<Weak<Raised>> = const { RefCell::new(Weak::new()) };
 }
 
 impl Raised {
@@ -54,22 +51,13 @@ impl Raised {
         Ok(Some(Self { tid, before: RawSchedAttr::encode(&found), ours }))
     }
 
-    /// Makes the calling thread as urgent as [`be_urgent`] does, until all that were given this for it have dropped it.
-    ///
-    /// # Errors
-    /// [`KernelError::Denied`] when both are refused.
-    pub fn urgent() -> Result<Arc<Self>, KernelError> {
-        if let Some(raised) = URGENT.with_borrow(Weak::upgrade) {
-            return Ok(raised);
-        }
+    /// Makes a thread of this process as urgent as [`be_urgent`] does.
+    fn urgent(tid: u32) -> Result<Self, KernelError> {
         let denied = |error| KernelError::Denied(format!("sched_getattr: {error}"));
-        let tid = own_tid();
         // As it is, a default slice with its length: to tell it from one of its own takes a thread, which would wait for its turn.
         let before = sys::sched_getattr(tid).map_err(denied)?;
-        be_urgent()?;
-        let raised = Arc::new(Self { tid, before, ours: sys::sched_getattr(tid).map_err(denied)? });
-        URGENT.set(Arc::downgrade(&raised));
-        Ok(raised)
+        make_urgent(tid)?;
+        Ok(Self { tid, before, ours: sys::sched_getattr(tid).map_err(denied)? })
     }
 
     /// The nice value in force.
@@ -84,10 +72,14 @@ impl Raised {
 /// # Errors
 /// [`KernelError::Denied`] when both are.
 pub fn be_urgent() -> Result<(), KernelError> {
+    make_urgent(0)
+}
+
+fn make_urgent(tid: u32) -> Result<(), KernelError> {
     let fifo =
         SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 1, reset_on_fork: true, ..SchedAttr::DEFAULT };
     let ordinary = SchedAttr { nice: Nice::new(-20), reset_on_fork: true, ..SchedAttr::DEFAULT };
-    let set = |attr| sys::sched_setattr(0, &RawSchedAttr::encode(attr));
+    let set = |attr| sys::sched_setattr(tid, &RawSchedAttr::encode(attr));
     set(&fifo)
         .or_else(|_| set(&ordinary))
         .map_err(|error| KernelError::Denied(format!("sched_setattr: {error}")))
@@ -103,5 +95,106 @@ impl Drop for Raised {
         if sys::sched_getattr(self.tid).is_ok_and(|now| now == self.ours) {
             let _ = sys::sched_setattr(self.tid, &self.before);
         }
+    }
+}
+
+/// How often it is looked whether the thread runs.
+const LOOK: Duration = Duration::from_millis(100);
+/// A thread that lost its turn stays urgent for so long: while it is, nobody can tell whether it would lose it again.
+const URGENT: Duration = Duration::from_secs(60);
+
+/// Sees to it that one thread of this process has its turn: who cannot come to its turn cannot give others theirs.
+///
+/// A thread of its own looks ten times a second. It makes the other one urgent ([`be_urgent`]) for a minute when that was ready
+/// and did not run from one look to the next. To make it urgent at all times would be simpler, and would cost others their
+/// turn: loading BPF programs alone takes a CPU for a tenth of a second.
+#[derive(Debug)]
+pub struct TurnGuard {
+    /// Closed when this is dropped.
+    stop: Option<Sender<()>>,
+    looks: Option<JoinHandle<()>>,
+}
+
+impl TurnGuard {
+    /// Guards the calling thread until dropped.
+    ///
+    /// # Errors
+    /// [`KernelError::Denied`] where no thread can be made urgent, or none be started.
+    pub fn of_this_thread() -> Result<Self, KernelError> {
+        let tid = own_tid();
+        let (stop, stopped) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let looks = move || {
+            let urgent = be_urgent();
+            let works = urgent.is_ok();
+            if tell.send(urgent).is_ok() && works {
+                guard(tid, &stopped);
+            }
+        };
+        let denied =
+            |why: String| KernelError::Denied(format!("no thread to look after its own turn: {why}"));
+        let looks = std::thread::Builder::new()
+            .name("turn-guard".to_owned())
+            .spawn(looks)
+            .map_err(|error| denied(error.to_string()))?;
+        told.recv().map_err(|error| denied(error.to_string()))??;
+        Ok(Self { stop: Some(stop), looks: Some(looks) })
+    }
+}
+
+impl Drop for TurnGuard {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.looks.take().map(JoinHandle::join);
+    }
+}
+
+/// Until told to stop, or until the thread has ended.
+fn guard(tid: u32, stopped: &Receiver<()>) {
+    let mut seen = LastSeen::default();
+    let mut raised: Option<(Instant, Raised)> = None;
+    while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        let Some((ready, ran_ns)) = progress(tid) else { return };
+        let starved = seen.starved(ready, ran_ns);
+        raised.take_if(|(until, _)| Instant::now() >= *until);
+        if starved && raised.is_none() {
+            raised = Raised::urgent(tid).ok().map(|raised| (Instant::now() + URGENT, raised));
+        }
+    }
+}
+
+/// Whether a thread of this process is ready or runs, and how long it has run, nanoseconds.
+fn progress(tid: u32) -> Option<(bool, u64)> {
+    let read = |file: &str| std::fs::read(format!("/proc/self/task/{tid}/{file}")).ok();
+    let ready = pid_stat::state(&read("stat")?)? == 'R';
+    Some((ready, schedstat::parse_bytes(&read("schedstat")?)?.ran_ns))
+}
+
+/// A thread at the look before.
+#[derive(Debug, Default)]
+struct LastSeen {
+    ready: bool,
+    ran_ns: u64,
+}
+
+impl LastSeen {
+    /// Whether it was ready both times and did not run between.
+    fn starved(&mut self, ready: bool, ran_ns: u64) -> bool {
+        let starved = self.ready && ready && self.ran_ns == ran_ns;
+        *self = Self { ready, ran_ns };
+        starved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_lost_its_turn_when_it_was_ready_all_along_and_did_not_run() {
+        let mut seen = LastSeen::default();
+        let looks = [(true, 0), (true, 5), (true, 5), (false, 5), (true, 5), (true, 5), (true, 6)];
+        let starved: Vec<bool> = looks.iter().map(|&(ready, ran)| seen.starved(ready, ran)).collect();
+        assert_eq!(starved, [false, false, true, false, false, true, false]);
     }
 }

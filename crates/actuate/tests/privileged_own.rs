@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use evenkeel_actuate::Raised;
-use evenkeel_base::Nice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_actuate::{Raised, TurnGuard};
+use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
 use evenkeel_linux::sys::{self, RawSchedAttr};
 
 /// This thread's nice value and slice.
@@ -65,4 +68,63 @@ fn what_somebody_else_set_meanwhile_is_theirs() {
         drop(raised);
         assert_eq!(mine().0, 4);
     });
+}
+
+#[test]
+fn a_thread_is_urgent_only_once_it_has_lost_its_turn() {
+    let policy = |tid: u32| sys::sched_getattr(tid).unwrap().policy;
+    let fifo = SchedPolicy::Fifo.raw();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let spins = scope.spawn({
+            let done = &done;
+            move || {
+                // What looks is free to run elsewhere.
+                let guard = TurnGuard::of_this_thread().unwrap();
+                pin_to_cpu_0();
+                tell.send((own_tid(), guard)).unwrap();
+                // Not for ever, should this test fail meanwhile.
+                spin_until(Duration::from_secs(5), || done.load(Ordering::Relaxed));
+            }
+        });
+        let (tid, guard) = told.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(policy(tid), 0, "it runs, and stays as it is");
+        // Whoever is more urgent than all that is given to it takes its turn.
+        let takes = scope.spawn(|| {
+            pin_to_cpu_0();
+            let attr = SchedAttr {
+                policy: SchedPolicy::Fifo,
+                rt_priority: 2,
+                reset_on_fork: true,
+                ..SchedAttr::DEFAULT
+            };
+            sys::sched_setattr(0, &RawSchedAttr::encode(&attr)).unwrap();
+            spin_until(Duration::from_millis(700), || false);
+        });
+        takes.join().unwrap();
+        assert_eq!(policy(tid), fifo);
+        drop(guard);
+        assert_eq!(policy(tid), 0, "put back");
+        done.store(true, Ordering::Relaxed);
+        spins.join().unwrap();
+    });
+}
+
+fn spin_until(most: Duration, done: impl Fn() -> bool) {
+    let until = Instant::now() + most;
+    while Instant::now() < until && !done() {
+        std::hint::spin_loop();
+    }
+}
+
+fn pin_to_cpu_0() {
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(0);
+    rustix::thread::sched_setaffinity(None, &cpus).unwrap();
+}
+
+fn own_tid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }

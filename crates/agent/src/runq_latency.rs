@@ -31,7 +31,8 @@ impl RunqLatency {
     /// Loads the programs.
     pub fn start() -> Result<Self, BpfError> {
         let types = evenkeel_bpf::load::kernel_types()?;
-        let probe = Probe::start(&types, &Watch::All, &WatchOptions::default())?;
+        let probe =
+            Probe::start(&types, &Watch::All, &WatchOptions { waits_only: true, ..WatchOptions::default() })?;
         Ok(Self { probe, last: Waited::default(), started: Instant::now(), crowded: false })
     }
 

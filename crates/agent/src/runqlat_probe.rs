@@ -35,7 +35,11 @@ impl Exact {
         let types = evenkeel_bpf::load::kernel_types()?;
         // Entries that are nobody have the kernel look into the list: it may grow.
         let all = processes.iter().copied().chain([(0, 0), (0, 0)]).collect();
-        let probe = Probe::start(&types, &Watch::Processes(all), &WatchOptions::default())?;
+        let probe = Probe::start(
+            &types,
+            &Watch::Processes(all),
+            &WatchOptions { waits_only: true, ..WatchOptions::default() },
+        )?;
         Ok(Self { probe, known: processes, last: Waited::default() })
     }
 

@@ -37,45 +37,34 @@ const LOOK: Duration = Duration::from_secs(1);
 /// may lose its own for seconds.
 const MOST_LATE: Duration = Duration::from_secs(180);
 
-/// RunqLatency of a trial's parts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rhythm {
-    window: Duration,
-    settle: Duration,
-}
-
 /// Where services count: what is long for them is long in a short window, too, and while a window under the default lasts they
 /// wait. That such windows differ more is made up for by their number.
-const SERVICES_WINDOW: Duration = Duration::from_millis(400);
+const SERVICES_WINDOW_S: f64 = 0.4;
 
-impl Rhythm {
-    /// By how often the scope's tasks go to sleep, weighted by load.
-    pub(crate) fn of(scene: &Scene<'_>) -> Self {
-        let mut weighted = 0.0;
-        let mut weight = 0.0;
-        for subject in &scene.tasks {
-            let per_s = subject.task.voluntary_per_s.unwrap_or(0.0);
-            let cycle = if per_s > 0.1 { 1.0 / per_s } else { 0.1 };
-            weighted += subject.load_pct * cycle.min(1.0);
-            weight += subject.load_pct;
-        }
-        let cycle = if weight > 0.0 { weighted / weight } else { 0.1 };
-        Self {
-            window: Duration::from_secs_f64((CYCLES * cycle).clamp(WINDOW_S.0, WINDOW_S.1)),
-            settle: Duration::from_secs_f64((SETTLE_CYCLES * cycle).clamp(SETTLE_S.0, SETTLE_S.1)),
-        }
+/// Lengths of a trial's parts, by how often the scope's tasks go to sleep, weighted by load.
+fn pace_of(scene: &Scene<'_>) -> Pace {
+    let mut weighted = 0.0;
+    let mut weight = 0.0;
+    for subject in &scene.tasks {
+        let per_s = subject.task.voluntary_per_s.unwrap_or(0.0);
+        let cycle = if per_s > 0.1 { 1.0 / per_s } else { 0.1 };
+        weighted += subject.load_pct * cycle.min(1.0);
+        weight += subject.load_pct;
     }
+    let cycle = if weight > 0.0 { weighted / weight } else { 0.1 };
+    let settle_s = (SETTLE_CYCLES * cycle).clamp(SETTLE_S.0, SETTLE_S.1);
+    if scene.features.background {
+        Pace::new(SERVICES_WINDOW_S, settle_s).for_services()
+    } else {
+        Pace::new((CYCLES * cycle).clamp(WINDOW_S.0, WINDOW_S.1), settle_s)
+    }
+}
 
-    fn pace(&self) -> Pace {
-        Pace { window_s: self.window.as_secs_f64(), settle_s: self.settle.as_secs_f64() }
-    }
-
-    /// Challengers there may be so that a trial usually fits into a time, of which `besides` are there in any case; at least
-    /// one more, at most [`MOST`].
-    fn challengers(&self, besides: usize, time: Duration) -> usize {
-        let fits = |more: &usize| Trial::usual_s(besides + more, self.pace()) <= time.as_secs_f64();
-        (1..=MOST).rev().find(fits).unwrap_or(1)
-    }
+/// Challengers there may be so that a trial usually fits into a time, of which `besides` are there in any case; at least one
+/// more, at most [`MOST`].
+fn challengers(pace: Pace, besides: usize, time: Duration) -> usize {
+    let fits = |more: &usize| Trial::usual_s(besides + more, pace) <= time.as_secs_f64();
+    (1..=MOST).rev().find(fits).unwrap_or(1)
 }
 
 /// Why no trial was held.
@@ -143,7 +132,7 @@ impl Agent {
         {
             return Ok(Err(NoTrial::Calm(wait)));
         }
-        let rhythm = self.rhythm(&scene);
+        let pace = pace_of(&scene);
         let mut candidates = vec![self.plan.clone()];
         if !self.plan.is_default() {
             candidates.push(default_plan());
@@ -158,7 +147,7 @@ impl Agent {
         // On a host that lets evenkeel wait, a look takes longer than asked for: that is none of the decision's time.
         let until = Instant::now() + self.config.decide_within.saturating_sub(LOOK);
         let until = (until, until + self.config.closer_look);
-        Ok(Ok(self.hold_trial(&candidates, rhythm, until, seen, &found, watcher)?))
+        Ok(Ok(self.hold_trial(&candidates, pace, until, seen, &found, watcher)?))
     }
 
     /// Puts the settings in force to the test against the kernel's default and against a refinement of their priorities.
@@ -170,18 +159,13 @@ impl Agent {
         let seen = (studied.summary.clone(), studied.protected);
         let found = self.found(studied.observation);
         let scene = self.scene(&found);
-        let rhythm = self.rhythm(&scene);
+        let pace = pace_of(&scene);
         let mut candidates = vec![self.plan.clone(), default_plan()];
         candidates.extend(refine::refined(&self.plan, &scene));
-        let usual_s = Trial::usual_s(candidates.len() - 1, rhythm.pace());
+        let usual_s = Trial::usual_s(candidates.len() - 1, pace);
         let until = Instant::now() + Duration::from_secs_f64(usual_s);
         let until = (until, until + Duration::from_secs_f64(usual_s * (RECHECK_TIMES - 1.0)));
-        self.hold_trial(&candidates, rhythm, until, seen, &found, watcher).map(drop)
-    }
-
-    fn rhythm(&self, scene: &Scene<'_>) -> Rhythm {
-        let rhythm = Rhythm::of(scene);
-        if self.has_background() { Rhythm { window: SERVICES_WINDOW, ..rhythm } } else { rhythm }
+        self.hold_trial(&candidates, pace, until, seen, &found, watcher).map(drop)
     }
 
     /// One trial; the winner is in force afterwards. From the first instant on it goes on only while a candidate is
@@ -189,7 +173,7 @@ impl Agent {
     fn hold_trial(
         &mut self,
         candidates: &[Plan],
-        rhythm: Rhythm,
+        pace: Pace,
         (until, at_most): (Instant, Instant),
         seen: (Summary, Vec<Option<Histogram>>),
         observation: &Observation,
@@ -202,17 +186,17 @@ impl Agent {
         let mut late = began.elapsed().min(MOST_LATE);
         let started_ns = wall_ns();
         let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
-        let most = rhythm.challengers(besides, left);
+        let most = challengers(pace, besides, left);
         let favoured =
             candidates.iter().skip(1).position(|plan| plan.name == levers::REALTIME).map(|at| at + 1);
         let mut unpromising = unpromising(candidates, &predicted, &self.config.rules, most);
         unpromising.retain(|(candidate, _)| Some(*candidate) != favoured);
         let rules = next_rules(&self.config.rules, &self.decisions.control, self.decisions.trials);
-        let usual_s = Trial::usual_s(candidates.len() - 1 - unpromising.len(), rhythm.pace());
+        let usual_s = Trial::usual_s(candidates.len() - 1 - unpromising.len(), pace);
         watcher.event(&Event::TrialBegins { candidates, usual_s, most_s: left.as_secs_f64() });
         // The host as found is what protected scopes' waits are held against.
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
-        let mut trial = Trial::new(candidates.len() - 1, rules, rhythm.pace())
+        let mut trial = Trial::new(candidates.len() - 1, rules, pace)
             .protecting(self.components.latency_slos.protections(), default);
         if self.has_background() {
             trial = trial.for_services();
@@ -294,7 +278,7 @@ impl Agent {
             self.decisions.outside = None;
         }
         self.stop_puller(watcher);
-        self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, rhythm), watcher);
+        self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, pace), watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());
         self.note_settings(Some(&effect), observation);
         watcher.event(&Event::Decided { decision: &decision, candidates });
@@ -354,7 +338,7 @@ impl Agent {
         candidates: &[Plan],
         fulfilments: &[Vec<f64>],
         predicted: &[Option<Prediction>],
-        (started_ns, rhythm): (u64, Rhythm),
+        (started_ns, pace): (u64, Pace),
         watcher: &mut dyn Watcher,
     ) {
         let bounded = |e: Option<Estimate>| e.filter(|e| e.low.is_finite() && e.high.is_finite());
@@ -368,7 +352,7 @@ impl Agent {
             let stage = Stage {
                 name: format!("trial {}", plan.name),
                 started_ns,
-                seconds: verdict.windows as f64 * rhythm.window.as_secs_f64(),
+                seconds: verdict.windows as f64 * pace.window_s,
                 cpu_pct: bounded(verdict.got_pct),
                 wait_per_ran: bounded(verdict.wait_per_ran),
                 fulfilment: fulfilment(index),
@@ -417,10 +401,10 @@ mod tests {
 
     #[test]
     fn as_many_challengers_as_a_trial_has_time_for() {
-        let rhythm = Rhythm { window: Duration::from_millis(900), settle: Duration::from_millis(100) };
-        let challengers = |besides, seconds| rhythm.challengers(besides, Duration::from_secs(seconds));
+        let pace = Pace::new(0.9, 0.1);
+        let challengers = |besides, seconds| challengers(pace, besides, Duration::from_secs(seconds));
         assert_eq!(challengers(0, 78), MOST);
-        let (less, more) = (Trial::usual_s(3, rhythm.pace()), Trial::usual_s(4, rhythm.pace()));
+        let (less, more) = (Trial::usual_s(3, pace), Trial::usual_s(4, pace));
         assert!(less < more && more < 60.0, "{less} {more}");
         assert_eq!((challengers(2, 65), challengers(0, less.ceil() as u64)), (MOST, 3));
         assert_eq!((challengers(1, 1), challengers(9, 0)), (1, 1), "there is always one");

@@ -3,10 +3,9 @@
 //! Ten times a second the counters of the scope's tasks are read; once a second it is looked which cgroups hold them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_actuate::{Raised, SetReport, Verdict};
+use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::{
@@ -30,12 +29,6 @@ const STEP_USEC: u64 = 100;
 const USUAL_SLICE_NS: u64 = 3_000_000;
 /// Busy or stolen: from here on a CPU is full, percent.
 const FULL_PCT: f64 = 90.0;
-/// So late for a tick that the loop has lost its own turn: who cannot come to its turn cannot give others theirs.
-const LATE: Duration = Duration::from_millis(200);
-/// Its thread is urgent for so long after that, ...
-const URGENT: Duration = Duration::from_secs(60);
-/// ... and for so long at first, when turns may be lost already.
-const AT_FIRST: Duration = Duration::from_secs(5);
 
 /// A cgroup of the scope's own.
 #[derive(Debug, Clone)]
@@ -90,8 +83,6 @@ pub(crate) struct LostTurns {
     groups: BTreeMap<String, Group>,
     counters: Counters,
     ticked: Option<Instant>,
-    /// Its own thread, and until when it is urgent.
-    urgent: Option<(Instant, Arc<Raised>)>,
     released: bool,
     told: BTreeSet<(String, String)>,
     notes: Vec<String>,
@@ -107,25 +98,11 @@ impl LostTurns {
             && !config.as_found
             && config.background.is_none()
             && config.limit.is_none();
-        let mut turns = wanted.then(|| Self {
+        wanted.then(|| Self {
             promises: config.guarantees.stated.clone(),
             default_slice_ns,
             ..Self::default()
-        })?;
-        turns.be_urgent(AT_FIRST);
-        Some(turns)
-    }
-
-    fn be_urgent(&mut self, time: Duration) {
-        match Raised::urgent() {
-            Ok(raised) => self.urgent = Some((Instant::now() + time, raised)),
-            Err(error) => {
-                let note = format!("turns: the loop itself may lose its turn: {error}");
-                if self.told.insert((String::new(), note.clone())) {
-                    self.notes.push(note);
-                }
-            }
-        }
+        })
     }
 
     fn look(&mut self, observation: &Observation, controls: &Controls) {
@@ -256,14 +233,11 @@ impl LostTurns {
 }
 
 impl Component for LostTurns {
-    fn on_tick(&mut self, late: Duration, controls: &mut Controls) {
+    fn on_tick(&mut self, _late: Duration, controls: &mut Controls) {
         if self.groups.is_empty() {
             return;
         }
         let now = Instant::now();
-        if late >= LATE {
-            self.be_urgent(URGENT);
-        }
         // Waits within a tick are no more than that: without them a moment's burst of ticks says nothing.
         if self.ticked.is_some_and(|then| now.duration_since(then) < crate::component::TICK / 2) {
             return;
@@ -279,7 +253,6 @@ impl Component for LostTurns {
             return Next::Stays;
         }
         self.look(seen.observation, controls);
-        self.urgent.take_if(|(until, _)| Instant::now() >= *until);
         if std::mem::take(&mut self.released) { Next::SetAll } else { Next::Stays }
     }
 

@@ -165,7 +165,7 @@ impl Host {
     fn trial(&self, actuator: &mut Actuator<FakeKernel>, seed: u64) -> (Decision, Vec<Plan>) {
         let candidates = self.candidates();
         let mut random = Pcg32::seed_from_u64(seed);
-        let pace = Pace { window_s: 1.0, settle_s: 0.1 };
+        let pace = Pace::new(1.0, 0.1);
         let mut trial = Trial::new(candidates.len() - 1, TrialRules { seed, ..TrialRules::default() }, pace);
         let mut left_s = 200.0;
         while let Some(turn) = trial.next(left_s) {

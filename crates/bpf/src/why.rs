@@ -37,6 +37,9 @@ pub enum Watch {
 pub struct WatchOptions {
     /// Threads there may be; 0 for a guess.
     pub threads: u32,
+    /// How long waits are is all that is asked for, not who is to blame: interrupts are not watched then. Loading a program keeps
+    /// a CPU in the kernel for some 5 ms, and each interrupt costs two calls.
+    pub waits_only: bool,
 }
 
 /// cgroups told apart in a watch of all, and of a target.
@@ -44,16 +47,19 @@ const CELLS_ALL: u32 = MAX_CELLS;
 const CELLS_TARGET: u32 = 64;
 const THREADS: u32 = 16_384;
 
-const TRACEPOINTS: [(&str, &str); 9] = [
+const TRACEPOINTS: [(&str, &str); 5] = [
     ("on_switch", "sched_switch"),
     ("on_wakeup", "sched_wakeup"),
     ("on_wakeup_new", "sched_wakeup_new"),
     ("on_migrate", "sched_migrate_task"),
+    ("on_timer", "hrtimer_expire_exit"),
+];
+/// Interrupts, which take time from who runs and from who waits behind it.
+const INTERRUPTS: [(&str, &str); 4] = [
     ("on_irq_entry", "irq_handler_entry"),
     ("on_irq_exit", "irq_handler_exit"),
     ("on_softirq_entry", "softirq_entry"),
     ("on_softirq_exit", "softirq_exit"),
-    ("on_timer", "hrtimer_expire_exit"),
 ];
 /// The end of a function call from another CPU, by which quota is given out there: since 6.3, x86, arm64.
 const CALLS: [&str; 3] = ["csd_function_exit", "call_function_single_exit", "ipi_exit"];
@@ -112,7 +118,8 @@ impl Probe {
         let mut probe = Self { ebpf, config, cpus, start_ns: 0, window_ns: 0 };
         // The kernel is told whom to watch before anything is attached, and to begin when all is.
         probe.set_config()?;
-        for (name, tracepoint) in TRACEPOINTS {
+        let interrupts = if options.waits_only { &[][..] } else { &INTERRUPTS };
+        for (name, tracepoint) in TRACEPOINTS.iter().chain(interrupts) {
             attach(&mut probe.ebpf, name, tracepoint, types)?;
         }
         if !CALLS.iter().any(|call| attach(&mut probe.ebpf, "on_call", call, types).is_ok()) {

@@ -7,7 +7,7 @@ mod scene;
 
 use std::process::{Command, Stdio};
 
-use evenkeel_actuate::Raised;
+use evenkeel_actuate::be_urgent;
 use scene::{Agent, Group, Process, assert_all_back, evenkeel, json, turn};
 
 /// Seconds that the client counts, that the loop has to begin, and that it works.
@@ -27,7 +27,7 @@ fn no_server_is_silent_while_the_loop_watches_and_quotas_are_taken_back() {
     let groups = [Group::new("turn-a"), Group::new("turn-b")];
     let before: Vec<_> = groups.iter().map(Group::files).collect();
     // Else this test might lose its own turn before it starts anything; what it starts is not urgent.
-    let _urgent = Raised::urgent().unwrap();
+    be_urgent().unwrap();
     // Each in a session of its own, which leads a process group, too.
     let busy = || Process(Command::new("setsid").args(["sh", "-c", "while :; do :; done"]).spawn().unwrap());
     let _busy = [busy(), busy()];

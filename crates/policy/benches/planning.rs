@@ -202,7 +202,7 @@ fn trial_of_eight_candidates_with_500_tasks(bencher: Bencher<'_, '_>) {
     let mut rng = Pcg32::seed_from_u64(3);
     let windows: Vec<Vec<Summary>> = (0..8).map(|c| (0..12).map(|_| window(&mut rng, c)).collect()).collect();
     bencher.bench_local(|| {
-        let mut trial = Trial::new(7, TrialRules::default(), Pace { window_s: 1.0, settle_s: 0.1 });
+        let mut trial = Trial::new(7, TrialRules::default(), Pace::new(1.0, 0.1));
         let mut count = 0;
         while let Some(turn) = trial.next(100.0 - count as f64) {
             trial.record(windows[turn.candidate][count % 12].clone(), Vec::new());

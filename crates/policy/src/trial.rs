@@ -77,6 +77,8 @@ pub struct Pace {
     pub window_s: f64,
     /// Time given to settings to take hold before a window, when they changed.
     pub settle_s: f64,
+    /// Windows under the present state before anything is changed.
+    pub lead: usize,
 }
 
 /// What is to be measured next.
@@ -141,8 +143,22 @@ pub struct Trial {
 /// differ more.
 const LEAD: usize = 8;
 const LEAD_S: f64 = 5.0;
+/// The same where services count: while such a window lasts they wait, and what helps them shows in fewer.
+const SERVICES_LEAD: usize = 5;
 
 impl Pace {
+    /// Windows of this length, after this time to settle.
+    pub const fn new(window_s: f64, settle_s: f64) -> Self {
+        let least_s = (LEAD_S / window_s).ceil() as usize;
+        Self { window_s, settle_s, lead: if least_s > LEAD { least_s } else { LEAD } }
+    }
+
+    /// The same where services count.
+    #[must_use]
+    pub const fn for_services(self) -> Self {
+        Self { lead: SERVICES_LEAD, ..self }
+    }
+
     /// So many windows, or as many as so many seconds hold.
     fn windows(self, least: usize, seconds: f64) -> usize {
         least.max((seconds / self.window_s).ceil() as usize)
@@ -152,12 +168,11 @@ impl Pace {
 impl Trial {
     /// A trial of the present state (0) against `challengers` others.
     pub fn new(challengers: usize, rules: TrialRules, pace: Pace) -> Self {
-        let lead = pace.windows(LEAD, LEAD_S);
         Self {
             rules,
             pace,
             entries: vec![Entry::default(); challengers + 1],
-            phase: if challengers == 0 { Phase::Over } else { Phase::Lead(vec![0; lead]) },
+            phase: if challengers == 0 { Phase::Over } else { Phase::Lead(vec![0; pace.lead]) },
             turn: None,
             rng: Pcg32::seed_from_u64(rules.seed),
             objective: Objective::new(rules.wait_price),
@@ -174,7 +189,7 @@ impl Trial {
     /// Time that a trial of so many challengers takes where one of them clearly helps, about, seconds.
     pub fn usual_s(challengers: usize, pace: Pace) -> f64 {
         let turn_s = pace.window_s + pace.settle_s;
-        let lead_s = pace.windows(LEAD, LEAD_S) as f64 * pace.window_s;
+        let lead_s = pace.lead as f64 * pace.window_s;
         let windows = if challengers > 1 { 2.0 * challengers as f64 } else { 1.0 };
         let screening_s = windows * turn_s;
         lead_s + screening_s + Confirmation::usual_s(turn_s)

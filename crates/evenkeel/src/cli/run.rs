@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use evenkeel_actuate::Raised;
+use evenkeel_actuate::TurnGuard;
 use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
 use evenkeel_report::run::{self, DocumentKind};
@@ -71,7 +71,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(Failure::Usage(anyhow!("--token-file goes with --listen")));
     }
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
-    let urgent = (!args.dry_run).then(Raised::urgent);
+    let _turn = (!args.dry_run).then(TurnGuard::of_this_thread).and_then(|guard| {
+        guard.inspect_err(|error| tracing::debug!("evenkeel itself may lose its turn: {error}")).ok()
+    });
     let mut config = config(global, &args.scope)?;
     config.guarantees.only = args.guarantees_only;
     if let Some(share) = args.holdout {
@@ -95,7 +97,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if !args.apply
         && let Some(why) = super::settings::whole_host(&config.scope)?
     {
-        drop(urgent);
         say!("evenkeel: {why}, so nothing is written; --apply acts on it");
         return super::plan::propose(global, config);
     }
@@ -110,7 +111,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let server = listener.map(|listener| Server::start(listener, served())).transpose()?;
     let notifier = Notifier::from_env();
     let mut agent = Agent::new(config, &mut sink)?;
-    drop(urgent);
     notifier.ready("observing");
     let ran = match &server {
         Some(server) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),

@@ -333,6 +333,17 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
     let alone = Scene::new(&observation, features, |task| task.id.tid == 101, |_| None);
     let names: Vec<String> = plans(&alone).into_iter().map(|plan| plan.name).collect();
     assert_eq!(names, ["idle tasks", "nice 19"]);
+    // In a cgroup of its own, they would not be felt outside of it.
+    let apart = |observation: &Observation| -> Vec<String> {
+        let scene = Scene::new(observation, features, |task| task.id.tid == 100, |_| None);
+        plans(&scene).into_iter().map(|plan| plan.name).collect()
+    };
+    assert_eq!(apart(&observation), ["idle groups", "least weight"]);
+    // Without the controller it is not one.
+    let mut bare = observation;
+    bare.groups[1].raw_weight = None;
+    bare.groups[2].raw_weight = None;
+    assert_eq!(apart(&bare), ["idle tasks", "nice 19"]);
 }
 
 #[test]

@@ -89,11 +89,9 @@ fn by_group(
     elsewhere: impl Fn(&Subject<'_>) -> Option<Change>,
 ) -> Option<Vec<Change>> {
     let groups = &scene.observation.groups;
-    // The root has no settings.
-    let own =
-        |index: u32| scene.own.get(index as usize) == Some(&true) && groups[index as usize].parent.is_some();
-    let highest =
-        |index: &u32| own(*index) && groups[*index as usize].parent.is_some_and(|parent| !own(parent));
+    let highest = |index: &u32| {
+        is_own(scene, *index) && groups[*index as usize].parent.is_some_and(|parent| !is_own(scene, parent))
+    };
     let mut changes: Vec<Change> = (0..groups.len() as u32)
         .filter(highest)
         .map(|index| {
@@ -105,12 +103,28 @@ fn by_group(
     if changes.is_empty() {
         return None;
     }
-    let others = scene.tasks.iter().filter(|subject| subject.task.group.is_none_or(|group| !own(group)));
-    changes.extend(others.filter_map(elsewhere));
+    changes.extend(scene.tasks.iter().filter(|subject| !is_apart(scene, subject)).filter_map(elsewhere));
     Some(changes)
 }
 
+/// Whether a cgroup holds background work alone and can be told how much it counts. The root cannot.
+fn is_own(scene: &Scene<'_>, index: u32) -> bool {
+    let group = &scene.observation.groups[index as usize];
+    scene.own.get(index as usize) == Some(&true) && group.parent.is_some() && group.raw_weight.is_some()
+}
+
+/// Whether a task is in such a cgroup: what others wait is decided between that cgroup and its siblings then, not by the task's own
+/// settings.
+fn is_apart(scene: &Scene<'_>, subject: &Subject<'_>) -> bool {
+    let group = subject.task.group;
+    group.is_some_and(|group| scene.observation.path_to_root(group).any(|index| is_own(scene, index)))
+}
+
+/// A change of each task; `None` where all are in cgroups of their own, for nothing of it would be felt outside.
 fn by_task(scene: &Scene<'_>, change: impl Fn(&Subject<'_>) -> Option<Change>) -> Option<Vec<Change>> {
+    if scene.tasks.iter().all(|subject| is_apart(scene, subject)) {
+        return None;
+    }
     let changes: Vec<Change> = scene.tasks.iter().filter_map(change).collect();
     (!changes.is_empty()).then_some(changes)
 }

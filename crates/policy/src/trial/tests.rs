@@ -5,7 +5,7 @@ use evenkeel_base::TaskId;
 use proptest::prelude::*;
 use rand::Rng;
 
-const PACE: Pace = Pace { window_s: 1.0, settle_s: 0.1 };
+const PACE: Pace = Pace::new(1.0, 0.1);
 
 fn rates(got: f64, waited: f64) -> Rates {
     Rates { got_pct: got, waited_pct: Some(waited), waits: None, in_scope: true, owner: None }
@@ -466,7 +466,7 @@ fn background_work_keeps_its_least_share() {
 #[test]
 fn of_short_windows_more_come_before_anything_is_changed() {
     let before = |window_s| {
-        let pace = Pace { window_s, ..PACE };
+        let pace = Pace::new(window_s, PACE.settle_s);
         let mut trial = Trial::new(2, TrialRules::default(), pace);
         let mut windows = 0;
         while let Some(turn) = trial.next(500.0).filter(|turn| turn.candidate == 0) {
@@ -477,6 +477,7 @@ fn of_short_windows_more_come_before_anything_is_changed() {
         windows
     };
     assert_eq!((before(2.0), before(0.9), before(0.4)), (8, 8, 13));
+    assert_eq!(Pace::new(0.4, 0.1).for_services().lead, 5, "services wait meanwhile");
 }
 
 #[test]

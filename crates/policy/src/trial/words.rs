@@ -24,11 +24,15 @@ impl Trial {
             return format!("kept: {gain}");
         }
         let out = &self.entries[candidate].out;
+        let not_confirmed = match winner {
+            0 => "no time was left to confirm it",
+            _ => "another was confirmed before it",
+        };
         match (out, verdict.windows, verdict.pairs) {
             (Some(out), 0, _) => format!("not tried: {out}"),
             (None, 0, _) => "not tried: no time was left".to_owned(),
             (Some(out), _, 0) => format!("taken back: {out}"),
-            (None, _, 0) => "taken back: no time was left to confirm it".to_owned(),
+            (None, _, 0) => format!("taken back: {not_confirmed}"),
             (Some(out), ..) => format!("taken back: {out}; {gain}"),
             (None, ..) => format!("taken back: {}; {gain}", self.undecided(candidate, verdict)),
         }

@@ -22,9 +22,9 @@ const WAITS: (f64, f64) = (0.25, 0.15);
 const RARE_WAITS: (f64, f64) = (0.5, 0.5);
 /// What a decision may take, seconds.
 pub const BUDGET_S: f64 = 78.0;
-pub const PACE: Pace = Pace { window_s: 0.9, settle_s: 0.1 };
+pub const PACE: Pace = Pace::new(0.9, 0.1);
 /// The agent's where services count.
-const SERVICES_PACE: Pace = Pace { window_s: 0.4, ..PACE };
+const SERVICES_PACE: Pace = Pace::new(0.4, 0.1).for_services();
 
 /// Something that fades after a switch.
 #[derive(Debug, Clone, Copy, PartialEq)]

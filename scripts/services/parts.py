@@ -1,0 +1,182 @@
+"""What the measurements of services share: cgroups, services, batch work, the open-loop client, intervals."""
+import os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
+
+BATCH = {
+    "loops": ["{evenkeel}", "load", "spin", "--seconds", "100000"],
+    "compile": ["sh", "-c", "while :; do cc -O2 -c -o {dir}/$$.o {dir}/source.c; done"],
+    "stream": ["{evenkeel}", "load", "stream", "--seconds", "100000"],
+    "fsync": ["sh", "-c", "while :; do dd if=/dev/zero of={dir}/$$.out bs=64k count=64 conv=fsync 2>/dev/null; done"],
+}
+GET = "GET key\\r\\n"
+# Takes a redis so many turns of a loop, some tens of nanoseconds each.
+WORK = 'EVAL "local x=0 for i=1,{turns} do x=x+i end return 1" 0\\r\\n'
+
+
+def hierarchy():
+    for place in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup"):
+        if os.path.exists(f"{place}/cgroup.procs"):
+            return place
+    sys.exit("no cgroup hierarchy of the cpu controller was found")
+
+
+class Group:
+    def __init__(self, name):
+        self.path = f"/evenkeel-services-{os.getpid()}-{name}"
+        self.dir = hierarchy() + self.path
+        # On v1 the CPU used may be counted in a hierarchy of its own.
+        account = "/sys/fs/cgroup/cpuacct"
+        self.dirs = [self.dir]
+        if not os.path.exists(f"{hierarchy()}/cpuacct.usage") and os.path.exists(f"{account}/cpuacct.usage"):
+            self.dirs.append(account + self.path)
+        for place in self.dirs:
+            os.mkdir(place)
+        self.children = []
+
+    def start(self, command, **more):
+        join = "".join(f'echo 0 > "{place}/cgroup.procs" && ' for place in self.dirs) + 'exec "$@"'
+        child = subprocess.Popen(["sh", "-c", join, "sh", *command], stdin=subprocess.DEVNULL, start_new_session=True, **more)
+        self.children.append(child)
+        return child
+
+    def cpu_seconds(self):
+        try:
+            return int(open(f"{self.dirs[-1]}/cpuacct.usage").read()) / 1e9
+        except FileNotFoundError:
+            return int(open(f"{self.dir}/cpu.stat").read().split("usage_usec ")[1].split()[0]) / 1e6
+
+    def idle(self):
+        with open(f"{self.dir}/cpu.idle", "w") as file:
+            file.write("1")
+
+    def stop(self):
+        for child in self.children:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            child.wait()
+        self.children = []
+
+    def remove(self):
+        self.stop()
+        for place in self.dirs:
+            for _ in range(200):
+                try:
+                    os.rmdir(place)
+                    break
+                except OSError:
+                    time.sleep(0.02)
+
+
+class Service:
+    """Started in its group; `address` and `request` are what the client wants."""
+
+    def __init__(self, kind, group, work):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        value = "x" * 500
+        if kind == "redis":
+            self.address, self.request = f"{work}/redis.sock", GET
+            group.start(["redis-server", "--port", "0", "--unixsocket", self.address, "--save", "", "--dir", work], **quiet)
+            self.prepare = ["redis-cli", "-s", self.address, "set", "key", value]
+        elif kind == "memcached":
+            self.address, self.request = f"{work}/memcached.sock", "get key\\r\\n"
+            group.start(["memcached", "-u", "root", "-t", "1", "-s", self.address], **quiet)
+            self.prepare = None
+        elif kind == "nginx":
+            self.address, self.request = "127.0.0.1:18080", "GET /page HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
+            with open(f"{work}/page", "w") as file:
+                file.write(value)
+            os.chmod(work, 0o755)
+            with open(f"{work}/nginx.conf", "w") as file:
+                file.write(
+                    f"daemon off; worker_processes 1; pid {work}/nginx.pid; error_log /dev/null; user root;"
+                    "events {} http { access_log off; keepalive_requests 100000000;"
+                    f" server {{ listen {self.address}; root {work}; default_type text/plain; }} }}"
+                )
+            group.start(["nginx", "-c", f"{work}/nginx.conf"], **quiet)
+            self.prepare = None
+        else:
+            sys.exit(f"--service {kind}: redis, memcached or nginx")
+        for _ in range(100):
+            time.sleep(0.1)
+            if self.address[0] != "/" or os.path.exists(self.address):
+                break
+        time.sleep(0.5)
+        if self.prepare:
+            subprocess.run(self.prepare, check=True, stdout=subprocess.DEVNULL)
+
+
+def ask(client, group, service, period_us, seconds, bucket_ms=1000):
+    command = [client, service.address, str(period_us), str(int(seconds)), service.request, str(bucket_ms)]
+    return group.start(command, stdout=subprocess.PIPE, text=True)
+
+
+def buckets(client):
+    """What each part of the time and all of it ("all") had, in microseconds."""
+    out, _ = client.communicate()
+    names = ("answers", "p50", "p99", "p999", "longest", "beyond_10ms")
+    rows = [line.split() for line in out.strip().splitlines()]
+    if not rows or rows[-1][0] != "all":
+        sys.exit("the client had no answers")
+    return {row[0]: dict(zip(names, map(float, row[1:]))) for row in rows}
+
+
+def answers(client):
+    return buckets(client)["all"]
+
+
+def interval(values):
+    """Median, and its 90 % interval by bootstrap."""
+    draw = random.Random(1)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(4000))
+    return statistics.median(values), medians[200], medians[3799]
+
+
+class Workspace:
+    """Cgroups by name and a directory; all goes at the end, however that comes about."""
+
+    def __init__(self, *names):
+        self.names, self.run = names, None
+
+    def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        self.dir = tempfile.mkdtemp(prefix="evenkeel-services-")
+        with open(f"{self.dir}/source.c", "w") as file:
+            file.write("#include <math.h>\n")
+            for n in range(600):
+                file.write(f"double f{n}(double x) {{ double s={n}; for (int i=0;i<9;i++) s+=sin(x*i)/(i+{n}); return s*s; }}\n")
+        self.groups = {name: Group(name) for name in self.names}
+        return self
+
+    def __exit__(self, *_):
+        self.end_run()
+        for group in self.groups.values():
+            group.remove()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def start_batch(self, evenkeel, kind, tasks):
+        command = [part.format(evenkeel=evenkeel, dir=self.dir) for part in BATCH[kind]]
+        for _ in range(tasks or 2 * os.cpu_count()):
+            self.groups["batch"].start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def start_run(self, evenkeel, *more):
+        """`run` for the service and who asks it (whose own waits are part of what it measures), beside the batch."""
+        named = [f"--service=cgroup:{self.groups[name].path}" for name in ("service", "clients")]
+        command = [evenkeel, "--state-dir", f"{self.dir}/state", "run", *named]
+        command += ["--background", f"cgroup:{self.groups['batch'].path}", *more]
+        with open(f"{self.dir}/run.err", "w") as words:
+            self.run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=words, stdin=subprocess.DEVNULL)
+
+    def said(self):
+        return open(f"{self.dir}/run.err").read()
+
+    def kept(self):
+        """The line of what is kept, if something is."""
+        lines = [line for line in self.said().splitlines() if line.startswith("* ")]
+        return lines[-1].strip() if lines else None
+
+    def end_run(self):
+        if self.run and self.run.poll() is None:
+            self.run.send_signal(signal.SIGINT)
+            self.run.wait(60)
+        self.run = None
