@@ -92,6 +92,10 @@ def main():
                 ratios = [arm_of(found)[quantile] / found[of][quantile] for found in whole]
                 value, low, high = interval(ratios)
                 print(f"  {name:<15} {quantile:<5} to {of:<6} {value:7.2f} [{low:.2f}, {high:.2f}]")
+    seen |= {"alone": lambda found: found["alone"], "awake": lambda found: found["awake"]}
+    for name, arm_of in seen.items():
+        slow, all_of = (sum(arm_of(found)[key] for found in whole) for key in ("slow_seconds", "seconds"))
+        print(f"  {name:<15} seconds with p99 beyond 1 ms: {slow} of {all_of}")
     for name in ("default", "evenkeel"):
         spare = [found[name]["batch_cpus"] for found in whole]
         value, low, high = interval(spare)

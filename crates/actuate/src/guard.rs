@@ -25,7 +25,17 @@ pub(crate) fn change(change: &Change, options: &Options) -> Result<(), String> {
             return Err("an empty set of CPUs".to_owned());
         }
         Setting::Sched(attr) if attr.policy == SchedPolicy::Deadline => {
-            return Err("the deadline policy is never set".to_owned());
+            if !options.allow_deadline {
+                return Err("the deadline policy was not allowed by the user".to_owned());
+            }
+            // Without the flag the kernel lets such a task start nothing (`sched_fork`).
+            if attr.slice_ns.zip(attr.period_ns).is_none_or(|(runtime, period)| runtime > period)
+                || !attr.reset_on_fork
+            {
+                return Err(
+                    "a deadline without a time to run in its period, or one that children inherit".to_owned()
+                );
+            }
         }
         Setting::Sched(attr) if attr.policy.is_realtime() && !options.allow_realtime => {
             return Err("real-time policies were not allowed by the user".to_owned());

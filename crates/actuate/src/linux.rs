@@ -152,6 +152,14 @@ impl Kernel for Linux {
                 }
                 let raw = RawSchedAttr::encode(attr);
                 sys::sched_setattr(id.tid, &raw).map_err(|error| match error.raw_os_error() {
+                    Some(libc::EPERM) if attr.policy == SchedPolicy::Deadline => KernelError::Denied(
+                        "SCHED_DEADLINE: needs CAP_SYS_NICE, and a task that may run on every CPU".to_owned(),
+                    ),
+                    Some(libc::EBUSY) if attr.policy == SchedPolicy::Deadline => KernelError::Invalid(
+                        "SCHED_DEADLINE: the kernel does not admit it: with those that there are, more than 95 % of the CPUs \
+                         (sched_rt_runtime_us) would be promised"
+                            .to_owned(),
+                    ),
                     Some(libc::EPERM) if attr.policy.is_realtime() => KernelError::Denied(
                         "sched_setattr: needs CAP_SYS_NICE, and in a v1 cpu cgroup cpu.rt_runtime_us"
                             .to_owned(),

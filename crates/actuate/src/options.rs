@@ -5,6 +5,8 @@
 pub struct Options {
     /// Real-time policies (FIFO, RR) and `cpu.rt_runtime_us` may be set. Tasks found real-time stay untouched.
     pub allow_realtime: bool,
+    /// `SCHED_DEADLINE` may be set.
+    pub allow_deadline: bool,
     /// Processes that are never touched, besides pid 1 and this one.
     pub protected: Vec<u32>,
     /// A value that is there already is written all the same, by a plan and by its undo: for a test of whoever decides,

@@ -33,11 +33,18 @@ pub(crate) fn normalise(to: &Setting, now: &Setting, v2: bool) -> Setting {
     match (to, now) {
         (Setting::Sched(to), Setting::Sched(now)) => {
             let mut attr = *to;
-            attr.reset_on_fork = now.reset_on_fork;
+            let is_deadline = |attr: &SchedAttr| attr.policy == SchedPolicy::Deadline;
+            // The flag is the task's own, but for the one that a deadline needs, which goes with it.
+            if !is_deadline(to) && !is_deadline(now) {
+                attr.reset_on_fork = now.reset_on_fork;
+            }
+            if !is_deadline(to) {
+                attr.period_ns = None;
+            }
             if attr.policy.is_realtime() {
                 // The kernel ignores nice and slice here and keeps the nice value.
                 attr.nice = now.nice;
-                attr.slice_ns = None;
+                attr.slice_ns = attr.slice_ns.filter(|_| is_deadline(to));
             } else {
                 attr.rt_priority = 0;
                 attr.slice_ns = attr.slice_ns.map(|ns| ns.clamp(SLICE_RANGE.0, SLICE_RANGE.1));
@@ -96,9 +103,13 @@ pub(crate) fn reverse(
         let Setting::Sched(wrote) = wrote else { continue };
         let mut result = *present;
         let mut parts = 0;
-        let class = |a: &SchedAttr| (a.policy, a.rt_priority);
+        let class = |a: &SchedAttr| (a.policy, a.rt_priority, a.period_ns);
         if class(present) == class(wrote) && class(wrote) != class(original) {
-            (result.policy, result.rt_priority) = class(original);
+            (result.policy, result.rt_priority, result.period_ns) = class(original);
+            if wrote.policy == SchedPolicy::Deadline {
+                // What it needs besides goes with it.
+                (result.slice_ns, result.reset_on_fork) = (original.slice_ns, original.reset_on_fork);
+            }
             parts += 1;
         }
         if present.nice == wrote.nice && wrote.nice != original.nice {
@@ -154,6 +165,7 @@ pub(crate) fn inherited(value: &Setting) -> Setting {
             if attr.policy.is_realtime() {
                 attr.policy = SchedPolicy::Other;
                 attr.rt_priority = 0;
+                attr.period_ns = None;
                 attr.nice = evenkeel_base::Nice::new(0);
             } else if attr.nice.get() < 0 {
                 attr.nice = evenkeel_base::Nice::new(0);
@@ -212,6 +224,33 @@ mod tests {
         // 5 is what the first value had, and it matches better than the second
         assert_eq!(back(attr(Other, 5, 100)), Some(Reverse { to: attr(Other, 0, 0), partial: true }));
         assert_eq!(back(attr(Other, 3, 0)), None);
+    }
+
+    #[test]
+    fn a_deadline_goes_back_with_what_it_needs() {
+        let deadline = |nice, runtime_ns| SchedAttr {
+            policy: SchedPolicy::Deadline,
+            nice: Nice::new(nice),
+            slice_ns: Some(runtime_ns),
+            period_ns: Some(1_000_000),
+            reset_on_fork: true,
+            ..SchedAttr::DEFAULT
+        };
+        let found = attr(SchedPolicy::Batch, 3, 5);
+        let (to, now) = (Setting::Sched(deadline(0, 200_000)), &found);
+        let wrote = normalise(&to, now, false);
+        assert_eq!(
+            wrote,
+            Setting::Sched(deadline(3, 200_000)),
+            "the kernel keeps the nice value, we the rest"
+        );
+        assert_eq!(normalise(&found, &wrote, false), found, "the flag and the period go");
+        let back = |present| reverse(&found, std::slice::from_ref(&wrote), &present, None);
+        assert_eq!(back(wrote.clone()), Some(Reverse { to: found.clone(), partial: false }));
+        // Reniced meanwhile: that is somebody else's, all of the deadline is ours.
+        let reniced = Setting::Sched(deadline(9, 200_000));
+        assert_eq!(back(reniced), Some(Reverse { to: attr(SchedPolicy::Batch, 9, 5), partial: true }));
+        assert_eq!(inherited(&wrote), attr(SchedPolicy::Other, 0, 0));
     }
 
     #[test]

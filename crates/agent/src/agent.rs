@@ -97,8 +97,12 @@ impl Agent {
         // Verifiers of old kernels look at the programs that pull for a long time, and refuse them (6.1).
         let task_slice = kernel.features.task_slice == Some(true);
         let controls = if config.apply {
-            let options =
-                Options { allow_realtime: config.realtime, rewrite: config.as_found, ..Options::default() };
+            let options = Options {
+                allow_realtime: config.realtime,
+                allow_deadline: config.deadline,
+                rewrite: config.as_found,
+                ..Options::default()
+            };
             let (controls, recovery) = Controls::open(&config.state_dir, options, task_slice)?;
             if recovery.left_behind {
                 watcher.event(&Event::Recovered(&recovery));
@@ -116,6 +120,7 @@ impl Agent {
             task_slice,
             default_slice_ns: evenkeel_linux::sys::default_slice_ns(),
             realtime: config.realtime,
+            deadline: config.deadline,
             background: config.background.is_some(),
             rt_groups: observer.hierarchies().and_then(|h| h.cpu.as_ref()).is_some_and(|cpu| !cpu.v2),
         };
@@ -261,6 +266,11 @@ impl Agent {
         let cpu = hierarchies.and_then(|found| found.cpu.as_ref());
         let (scope, stated) = (&self.config.scope, &self.config.guarantees.stated);
         self.controls.observe(observation, scope, stated, self.config.realtime, cpu);
+        if self.config.deadline {
+            let services =
+                self.config.protect.iter().filter(|service| service.protection.wait_p99_ns.is_some());
+            self.controls.add_tasks(observation, services.map(|service| &service.scope));
+        }
         let seen = Seen { observation, scope, hierarchies };
         if self.components.on_window(seen, &mut self.controls) == Next::SetAll {
             let plan = self.plan.clone();
@@ -400,7 +410,15 @@ impl Agent {
     pub(crate) fn scene<'a>(&self, found: &'a Observation) -> Scene<'a> {
         let promised = self.components.promises.keeper();
         let ours = |task: &TaskView| self.config.scope.has(task, found) && !promised.governs(task.id);
-        Scene::new(found, self.features, ours, |_| None)
+        let scene = Scene::new(found, self.features, ours, |_| None);
+        if !self.features.deadline {
+            return scene;
+        }
+        let services = self.config.protect.iter();
+        scene.serving(services.filter_map(|service| {
+            let in_service = move |task: &TaskView| service.scope.has(task, found);
+            Some((in_service, service.protection.wait_p99_ns?))
+        }))
     }
 
     /// Makes the host what was found plus this plan and what the components want. Does nothing where changes are not

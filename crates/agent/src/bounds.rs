@@ -31,6 +31,13 @@ struct Member {
     comm: String,
 }
 
+impl Member {
+    fn of(task: &TaskView, observation: &Observation) -> Self {
+        let group = observation.group_of(task).map(|group| group.path.clone());
+        Self { group, comm: task.comm.clone() }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bounds {
@@ -70,10 +77,7 @@ impl Bounds {
             .tasks
             .iter()
             .filter(|task| is_mine(task))
-            .map(|task| {
-                let group = observation.group_of(task).map(|group| group.path.clone());
-                (task.id, Member { group, comm: task.comm.clone() })
-            })
+            .map(|task| (task.id, Member::of(task, observation)))
             .collect();
         let own = own_groups(observation, |task| tasks.contains_key(&task.id));
         let mut groups: BTreeMap<GroupRef, u32> = own
@@ -106,6 +110,16 @@ impl Bounds {
         let realtime = if realtime { above(&|task| scope.has(task, observation)) } else { BTreeSet::new() };
         let by_name = scopes.iter().any(Scope::reads_names);
         Self { tasks, groups, ancestors, realtime, scopes, by_name, cpu: cpu.cloned() }
+    }
+
+    /// Tasks of these scopes, too, whose cgroups stay as they are.
+    pub fn add_tasks<'a>(&mut self, observation: &Observation, scopes: impl Iterator<Item = &'a Scope>) {
+        for scope in scopes {
+            let theirs = observation.tasks.iter().filter(|task| scope.has(task, observation));
+            self.tasks.extend(theirs.map(|task| (task.id, Member::of(task, observation))));
+            self.by_name |= scope.reads_names();
+            self.scopes.push(scope.clone());
+        }
     }
 
     /// Whether a change may be made.

@@ -39,6 +39,8 @@ pub struct Config {
     pub monitor: MonitorRules,
     /// Real-time classes may be used.
     pub realtime: bool,
+    /// Services with a bound on their waits may have SCHED_DEADLINE.
+    pub deadline: bool,
     /// Names of the levers that may be used; empty means all.
     pub levers: Vec<String>,
     /// Levers set what is there already, and it is written all the same: nothing changes, the decision is put to the test.
@@ -81,6 +83,7 @@ impl Config {
             closer_look: Duration::from_secs(60),
             monitor: MonitorRules::default(),
             realtime: false,
+            deadline: false,
             levers: Vec::new(),
             as_found: false,
             known: BTreeMap::new(),

@@ -96,6 +96,11 @@ impl Controls {
         self.bounds = Bounds::reckon(&self.bounds, observation, scope, promises, realtime, cpu);
     }
 
+    /// Tasks of these scopes may be changed as well, their cgroups may not.
+    pub fn add_tasks<'a>(&mut self, observation: &Observation, scopes: impl Iterator<Item = &'a Scope>) {
+        self.bounds.add_tasks(observation, scopes);
+    }
+
     /// Makes the host what was found plus this plan. Says, too, why the waiting work that it moves is not moved.
     pub fn set(&mut self, plan: &Plan) -> (SetReport, Option<String>) {
         // First, so that a task that was left pinned is seen and restored with the rest.

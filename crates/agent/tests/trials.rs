@@ -31,6 +31,7 @@ const MODERN: Features = Features {
     task_slice: true,
     default_slice_ns: Some(2_800_000),
     realtime: false,
+    deadline: false,
     rt_groups: true,
     background: false,
 };

@@ -146,8 +146,12 @@ pub struct SchedAttr {
     pub nice: Nice,
     /// Real-time priority, 1..=99; 0 for other policies.
     pub rt_priority: u8,
-    /// The task's own slice in nanoseconds, 0.1 to 100 ms (Linux 6.12 and later); `None` is the kernel's default.
+    /// The task's own slice in nanoseconds, 0.1 to 100 ms (Linux 6.12 and later); `None` is the kernel's default. Under
+    /// `SCHED_DEADLINE` the time that it may run in each period (the kernel has one field for both).
     pub slice_ns: Option<u64>,
+    /// The period of `SCHED_DEADLINE` in nanoseconds, which is its relative deadline, too; `None` under other policies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_ns: Option<u64>,
     /// `SCHED_FLAG_RESET_ON_FORK`.
     pub reset_on_fork: bool,
 }
@@ -159,6 +163,7 @@ impl SchedAttr {
         nice: Nice(0),
         rt_priority: 0,
         slice_ns: None,
+        period_ns: None,
         reset_on_fork: false,
     };
 }
@@ -167,6 +172,11 @@ impl fmt::Display for SchedAttr {
     /// Short form: `batch nice 3 slice 100ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.policy)?;
+        if let (SchedPolicy::Deadline, Some(runtime), Some(period)) =
+            (self.policy, self.slice_ns, self.period_ns)
+        {
+            return write!(f, " {} of each {} ms", runtime as f64 / 1e6, period as f64 / 1e6);
+        }
         if self.policy.is_realtime() {
             write!(f, " priority {}", self.rt_priority)?;
         }
@@ -195,6 +205,21 @@ mod tests {
         // Between 1024 (nice 0) and 820 (nice 1) the middle by ratio is 916.3.
         assert_eq!((Nice::nearest(916.0).get(), Nice::nearest(917.0).get()), (1, 0));
         assert_eq!(Nice::new(500).get(), 19);
+    }
+
+    #[test]
+    fn a_deadline_is_shown_with_what_it_may_run() {
+        let attr = SchedAttr {
+            policy: SchedPolicy::Deadline,
+            slice_ns: Some(250_000),
+            period_ns: Some(1_000_000),
+            ..SchedAttr::DEFAULT
+        };
+        assert_eq!(attr.to_string(), "deadline 0.25 of each 1 ms");
+        // Values that were written before there was a period are read as they were.
+        let text = serde_json::to_string(&SchedAttr::DEFAULT).unwrap();
+        assert!(!text.contains("period"), "{text}");
+        assert_eq!(serde_json::from_str::<SchedAttr>(&text).unwrap(), SchedAttr::DEFAULT);
     }
 
     #[test]

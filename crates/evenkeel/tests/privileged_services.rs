@@ -6,6 +6,7 @@
 mod scene;
 
 use evenkeel_actuate::Linux;
+use evenkeel_linux::sys::{self, RawSchedAttr};
 use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
 
 /// Loops that take whatever they get, three on each CPU.
@@ -57,6 +58,51 @@ fn background_work_yields_and_everything_goes_back() {
     scene::assert_all_back(&document);
     assert_eq!(document["protected"][0]["name"], api.scope(), "{document:#}");
     assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+}
+
+#[test]
+fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let (api, work) = (Group::new("api"), Group::new("work"));
+    work.set_weight(3000, 300);
+    let args = ["load", "duty", "--percent", "10", "--period", "10ms", "--kind", "open", "--seconds", "600"];
+    let service = api.start(env!("CARGO_BIN_EXE_evenkeel"), &args);
+    let _batch = batch(&work);
+    let attributes = || -> Vec<(u32, RawSchedAttr)> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
+        let tids = threads.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap());
+        tids.map(|tid| (tid, sys::sched_getattr(tid).unwrap())).collect()
+    };
+    let before = attributes();
+    let config = dir.path().join("services.toml");
+    let toml = format!(
+        "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n[[service]]\nscope = \"{}\"\nwait_p99 = \"4ms\"\n",
+        api.scope()
+    );
+    std::fs::write(&config, toml).unwrap();
+    let background = work.scope();
+    let args =
+        ["run", "--config", config.to_str().unwrap(), "--background", &background, "--lever", "deadline"];
+    // Not allowed, it is not even proposed.
+    let plain = [&args[..], &["--once", "-o", "json"]].concat();
+    let output = run(dir.path(), &plain);
+    assert!(scene::text(&output.stderr).contains("no lever can act"), "{}", scene::text(&output.stderr));
+    let args = [&args[..], &["--allow", "deadline", "--for", "100s", "-o", "json"]].concat();
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let began = std::time::Instant::now();
+    while !agent.words().contains("* ") && began.elapsed().as_secs() < 95 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let words = agent.words();
+    assert!(words.contains("* deadline"), "{words}");
+    let deadline = evenkeel_base::SchedPolicy::Deadline.raw();
+    let in_force: Vec<RawSchedAttr> = attributes().into_iter().map(|(_, attr)| attr).collect();
+    let with: Vec<_> = in_force.iter().filter(|attr| attr.policy == deadline).collect();
+    assert!(with.len() == 1 && with[0].period == 4_000_000, "{in_force:?}");
+    agent.signal(rustix::process::Signal::INT);
+    scene::assert_all_back(&json(&agent.end()));
+    assert_eq!(attributes(), before);
 }
 
 #[test]

@@ -49,24 +49,29 @@ impl RawSchedAttr {
         let policy = SchedPolicy::from_raw(self.policy)?;
         let slice =
             Some(self.runtime).filter(|&ns| policy.is_fair() && ns != 0 && Some(ns) != default_slice_ns);
+        let deadline = (policy == SchedPolicy::Deadline).then_some((self.runtime, self.period));
         Some(SchedAttr {
             policy,
             nice: Nice::new(self.nice),
             rt_priority: self.priority.min(99) as u8,
-            slice_ns: default_slice_ns.and(slice),
+            slice_ns: deadline.map_or(default_slice_ns.and(slice), |(runtime, _)| Some(runtime)),
+            period_ns: deadline.map(|(_, period)| period),
             reset_on_fork: self.flags & FLAG_RESET_ON_FORK != 0,
         })
     }
 
-    /// The argument that sets `attr`. Not for [`SchedPolicy::Deadline`], whose parameters [`SchedAttr`] does not hold.
+    /// The argument that sets `attr`.
     pub fn encode(attr: &SchedAttr) -> Self {
-        let fair = attr.policy.is_fair();
+        let has_runtime = attr.policy.is_fair() || attr.policy == SchedPolicy::Deadline;
+        let period = attr.period_ns.filter(|_| attr.policy == SchedPolicy::Deadline).unwrap_or(0);
         Self {
             policy: attr.policy.raw(),
             flags: if attr.reset_on_fork { FLAG_RESET_ON_FORK } else { 0 },
             nice: attr.nice.get(),
             priority: if attr.policy.is_realtime() { u32::from(attr.rt_priority) } else { 0 },
-            runtime: if fair { attr.slice_ns.unwrap_or(0) } else { 0 },
+            runtime: if has_runtime { attr.slice_ns.unwrap_or(0) } else { 0 },
+            deadline: period,
+            period,
             ..Self::default()
         }
     }

@@ -106,8 +106,9 @@ pub struct LoopArgs {
     /// Time between observations.
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub interval: Option<Duration>,
-    /// What is otherwise forbidden: `realtime` permits SCHED_FIFO for the scope.
-    #[arg(long, value_name = "WHAT", value_parser = ["realtime"])]
+    /// What is otherwise forbidden: `realtime` permits SCHED_FIFO for the scope, `deadline` SCHED_DEADLINE for services with
+    /// a `wait_p99`; repeatable.
+    #[arg(long, value_name = "WHAT", value_parser = ALLOWED)]
     pub allow: Vec<String>,
     /// Keep what helps also where the guard cannot exclude harm in the time; shown harm still forbids it.
     #[arg(long)]
@@ -116,6 +117,9 @@ pub struct LoopArgs {
     #[arg(long, value_name = "NAME")]
     pub lever: Vec<String>,
 }
+
+/// What `--allow` and `allow` may name.
+const ALLOWED: [&str; 2] = ["realtime", "deadline"];
 
 /// Shortest interval between observations.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -238,12 +242,21 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         config.monitor.holdout.share =
             checked.map_err(|why| source.fault(share, format!("holdout = {}: {why}", share.get_ref())))?;
     }
-    if let Some(other) = run.allow.iter().find(|allowed| allowed.get_ref() != "realtime") {
-        let why = format!("allow {:?}: only \"realtime\" can be allowed", other.get_ref());
+    if let Some(other) = run.allow.iter().find(|allowed| !ALLOWED.contains(&allowed.get_ref().as_str())) {
+        let why = format!(
+            "allow {:?}: only {} can be allowed",
+            other.get_ref(),
+            ALLOWED.map(|what| format!("{what:?}")).join(" and ")
+        );
         return Err(source.fault(other, why));
     }
     config.sampling = global.sampling.or(run.sampling).unwrap_or_default();
-    config.realtime = !run.allow.is_empty() || !args.allow.is_empty();
+    let allows = |what: &str| {
+        run.allow.iter().any(|allowed| allowed.get_ref() == what)
+            || args.allow.iter().any(|allowed| allowed == what)
+    };
+    config.realtime = allows("realtime");
+    config.deadline = allows("deadline");
     config.guarantees.realtime = config.realtime;
     let no_lever = |name: &str| -> Option<String> {
         let levers = LEVERS.iter().chain(BACKGROUND_LEVERS);

@@ -230,6 +230,7 @@ impl TaskSpec {
             nice: Nice::new(self.nice),
             rt_priority: u8::from(self.policy.is_realtime()),
             slice_ns: self.slice_ms.map(|ms| (ms * 1e6) as u64),
+            period_ns: None,
             reset_on_fork: false,
         }
     }

@@ -257,6 +257,7 @@ fn set_attributes(order: &Order) -> Result<(), String> {
         nice: Nice::new(order.nice),
         rt_priority: 0,
         slice_ns: order.slice_ns,
+        period_ns: None,
         reset_on_fork: false,
     };
     if attr != SchedAttr::DEFAULT {

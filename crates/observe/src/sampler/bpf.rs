@@ -283,6 +283,7 @@ impl Sched {
             nice: Nice::new(self.nice),
             rt_priority: self.rt_priority.min(99) as u8,
             slice_ns: self.custom_slice_ns.filter(|_| policy.is_fair()),
+            period_ns: None,
             reset_on_fork: self.reset_on_fork,
         })
     }

@@ -13,6 +13,7 @@ use evenkeel_base::{
 mod as_found;
 mod batch;
 mod burst;
+mod deadline;
 mod placement_nice;
 mod pull;
 mod realtime;
@@ -34,6 +35,8 @@ pub struct Features {
     pub default_slice_ns: Option<u64>,
     /// The user allowed real-time classes by name.
     pub realtime: bool,
+    /// The user allowed `SCHED_DEADLINE` by name.
+    pub deadline: bool,
     /// cgroup v1 with CONFIG_RT_GROUP_SCHED: a group needs `cpu.rt_runtime_us` before SCHED_FIFO is allowed in it.
     pub rt_groups: bool,
     /// Services are named, and the scope is background work that may wait.
@@ -61,6 +64,17 @@ pub struct Scene<'a> {
     pub own: Vec<bool>,
     /// What this kernel offers.
     pub features: Features,
+    /// Tasks of services with a bound on their waits, where those may be changed: see [`Scene::serving`].
+    pub served: Vec<Served<'a>>,
+}
+
+/// A task of a service that has a bound on its waits.
+#[derive(Debug, Clone)]
+pub struct Served<'a> {
+    /// The task, the only one of its service that does anything.
+    pub subject: Subject<'a>,
+    /// The bound, nanoseconds.
+    pub wait_ns: u64,
 }
 
 /// What the scope's tasks of one group use and want, newborn and tiny ones that are not changed included.
@@ -107,18 +121,25 @@ impl<'a> Scene<'a> {
                 group.cpu_pct += task.cpu_pct;
                 group.load_pct += load_pct;
             }
-            let Some(found) = found(task).or(task.sched) else { continue };
-            if !found.policy.is_fair() || load_pct < MIN_LOAD_PCT {
-                continue;
-            }
-            let burst_ns = task
-                .voluntary_per_s
-                .filter(|per_s| *per_s > 0.5)
-                .map(|per_s| (task.cpu_pct / 100.0 / per_s * 1e9) as u64);
-            tasks.push(Subject { task, found, load_pct, burst_ns, allowed: allowed(observation, task) });
+            tasks.extend(Subject::new(observation, task, found(task)));
         }
         let own = observation.groups_of(|task| (!task.kernel_thread).then(|| ours(&task)));
-        Self { observation, tasks, groups, own, features }
+        Self { observation, tasks, groups, own, features, served: Vec::new() }
+    }
+
+    /// Services whose tasks may be changed, too, each with its bound: of one that has a single thread at work, that thread.
+    #[must_use]
+    pub fn serving<F: Fn(&TaskView) -> bool>(mut self, services: impl Iterator<Item = (F, u64)>) -> Self {
+        for (in_service, wait_ns) in services {
+            let ours = |task: &&TaskView| !task.kernel_thread && task.id.tgid != 1 && in_service(task);
+            let mut at_work =
+                self.observation.tasks.iter().filter(ours).filter(|t| demand(t) >= MIN_LOAD_PCT);
+            if let (Some(only), None) = (at_work.next(), at_work.next()) {
+                let subject = Subject::new(self.observation, only, None);
+                self.served.extend(subject.map(|subject| Served { subject, wait_ns }));
+            }
+        }
+        self
     }
 
     /// Groups that own the scene's tasks, with the indices of their tasks.
@@ -144,6 +165,22 @@ impl<'a> Scene<'a> {
         let wanted = subject.burst_ns.map_or(MAX_SLICE_NS, |ns| (ns as f64 * factor) as u64);
         // A slice within a tenth of the default would be a change without an effect.
         (wanted > default + default / 10).then_some(wanted.min(MAX_SLICE_NS))
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// A task that had these attributes before evenkeel touched it, where it did; `None` where it may not be changed.
+    fn new(observation: &Observation, task: &'a TaskView, found: Option<SchedAttr>) -> Option<Self> {
+        let found = found.or(task.sched)?;
+        let load_pct = demand(task);
+        if !found.policy.is_fair() || load_pct < MIN_LOAD_PCT {
+            return None;
+        }
+        let burst_ns = task
+            .voluntary_per_s
+            .filter(|per_s| *per_s > 0.5)
+            .map(|per_s| (task.cpu_pct / 100.0 / per_s * 1e9) as u64);
+        Some(Self { task, found, load_pct, burst_ns, allowed: allowed(observation, task) })
     }
 }
 
@@ -211,13 +248,16 @@ pub const LEVERS: &[&dyn Lever] = &[
 
 /// Every lever for background work beside services, in the order in which they are tried.
 pub const BACKGROUND_LEVERS: &[&dyn Lever] =
-    &[&tiers::IdleGroups, &tiers::LeastWeight, &tiers::IdleTasks, &tiers::LastNice];
+    &[&tiers::IdleGroups, &tiers::LeastWeight, &tiers::IdleTasks, &tiers::LastNice, &deadline::Deadline];
 
 /// The published recipe's name: greedy placement, then niceness in proportion to load.
 pub const PUBLISHED_RECIPE: &str = "placement+nice";
 
 /// The name of what is tried only where the user allowed it by name.
 pub const REALTIME: &str = "realtime";
+
+/// The name of the lever for services, likewise.
+pub const DEADLINE: &str = "deadline";
 
 /// The plan of one lever.
 pub fn plan_of(lever: &dyn Lever, scene: &Scene<'_>) -> Option<Plan> {

@@ -68,6 +68,7 @@ const MODERN: Features = Features {
     task_slice: true,
     default_slice_ns: Some(2_800_000),
     realtime: false,
+    deadline: false,
     rt_groups: true,
     background: false,
 };
@@ -344,6 +345,44 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
     bare.groups[1].raw_weight = None;
     bare.groups[2].raw_weight = None;
     assert_eq!(apart(&bare), ["idle tasks", "nice 19"]);
+}
+
+#[test]
+fn a_deadline_is_for_services_that_state_a_bound_and_have_one_thread_at_work() {
+    let features = Features { background: true, deadline: true, ..MODERN };
+    // Two services, of which the second has two threads at work, and background work.
+    let tasks = [(10.0, 1000.0, 1), (0.1, 10.0, 1), (5.0, 100.0, 2), (5.0, 100.0, 2), (90.0, 0.0, 3)];
+    let groups = [("/", None), ("/api", Some(0)), ("/db", Some(0)), ("/batch", Some(0))];
+    let propose = |features, edit: &dyn Fn(&mut Observation), wait_ns: u64| {
+        let mut observation = host(2, &groups, &tasks);
+        edit(&mut observation);
+        let services = [1, 2].map(|group| (move |task: &TaskView| task.group == Some(group), wait_ns));
+        let scene = Scene::new(&observation, features, |task| task.group == Some(3), |_| None)
+            .serving(services.into_iter());
+        plan_named("deadline", &scene).map(|plan| plan.changes)
+    };
+    let changes = propose(features, &|_| {}, 1_000_000).unwrap();
+    let [Change { target: Target::Task(id), to: Setting::Sched(attr), .. }] = changes.as_slice() else {
+        panic!("{changes:?}")
+    };
+    // Three bursts of 0.1 ms are more than twice the demand.
+    assert_eq!((id.tid, attr.to_string().as_str()), (100, "deadline 0.3 of each 1 ms"));
+    assert!(attr.reset_on_fork, "it may start others, which do not inherit");
+    let runtime = |wait_ns| {
+        let changes = propose(features, &|_| {}, wait_ns)?;
+        let Setting::Sched(attr) = changes[0].to else { return None };
+        attr.slice_ns.zip(attr.period_ns)
+    };
+    assert_eq!(runtime(20_000_000), Some((4_000_000, 20_000_000)), "twice the demand");
+    assert_eq!(runtime(5_000_000_000), Some((200_000_000, 1_000_000_000)), "the longest period");
+    assert_eq!(runtime(300_000), None, "a piece of work does not fit into so short a period");
+    assert_eq!(propose(Features { background: true, ..MODERN }, &|_| {}, 1_000_000), None, "not allowed");
+    let pinned = |observation: &mut Observation| {
+        observation.tasks[0].affinity = Some(evenkeel_base::CpuSet::first_n(1));
+    };
+    assert_eq!(propose(features, &pinned, 1_000_000), None, "the kernel refuses who may not run everywhere");
+    let awake = |observation: &mut Observation| observation.tasks[0].voluntary_per_s = Some(0.0);
+    assert_eq!(propose(features, &awake, 1_000_000), None, "who never sleeps has no bursts");
 }
 
 #[test]

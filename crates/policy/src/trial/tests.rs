@@ -448,6 +448,10 @@ fn services_come_before_the_cpu_of_background_work() {
 fn of_those_that_serve_alike_the_one_that_leaves_background_work_most() {
     let first = |seed| serve(&[(3.0, 190.0), (0.3, 150.0), (0.3, 188.0)], TrialRules::default(), seed).winner;
     assert!((0..10).filter(|seed| first(*seed) == 2).count() >= 9);
+    // There was time enough for the other one.
+    let decision = serve(&[(3.0, 190.0), (0.3, 150.0), (0.3, 188.0)], TrialRules::default(), 1);
+    assert_eq!(decision.winner, 2);
+    assert_eq!(decision.verdicts[1].why, "taken back: another was confirmed before it");
 }
 
 #[test]
