@@ -150,6 +150,9 @@ impl Kernel for Linux {
                     let first = RawSchedAttr::encode(&SchedAttr { nice: attr.nice, policy, ..now });
                     sys::sched_setattr(id.tid, &first).map_err(|error| of_task(&error, "sched_setattr"))?;
                 }
+                if attr.policy != SchedPolicy::Deadline {
+                    shrink_deadline(id.tid);
+                }
                 let raw = RawSchedAttr::encode(attr);
                 sys::sched_setattr(id.tid, &raw).map_err(|error| match error.raw_os_error() {
                     Some(libc::EPERM) if attr.policy == SchedPolicy::Deadline => KernelError::Denied(
@@ -293,6 +296,26 @@ impl Kernel for Linux {
 
     fn pause(&mut self, time: Duration) {
         std::thread::sleep(time);
+    }
+}
+
+/// What a task has of SCHED_DEADLINE for the moment before it leaves the class, nanoseconds: enough to answer if this process has to
+/// wait just then.
+const LEAVING: (u64, u64) = (1_000_000, 4_000_000_000);
+
+/// Gives a task next to nothing of SCHED_DEADLINE, if it is of that class: when somebody else takes a task out of it while it sleeps, the
+/// kernel goes on counting what it had as promised (`switched_from_dl` in `kernel/sched/deadline.c` gives it back for queued tasks alone;
+/// seen on 6.18), until nothing more is admitted.
+fn shrink_deadline(tid: u32) {
+    let deadline = SchedPolicy::Deadline.raw();
+    if let Ok(now) = sys::sched_getattr(tid)
+        && now.policy == deadline
+    {
+        let (runtime, period) = LEAVING;
+        let little = RawSchedAttr { runtime, deadline: period, period, ..now };
+        if let Err(error) = sys::sched_setattr(tid, &little) {
+            tracing::debug!(tid, %error, "its deadline could not be made small before it goes");
+        }
     }
 }
 

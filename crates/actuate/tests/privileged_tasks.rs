@@ -37,6 +37,40 @@ fn set_toggle_and_close() {
     assert!(!dir.path().join("journal").exists());
 }
 
+/// The kernel counts what a sleeping task had of SCHED_DEADLINE as promised after it has left the class: two CPUs would be given away by
+/// the fifth time.
+#[test]
+fn a_deadline_can_be_given_and_taken_back_any_number_of_times() {
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let before = child.facts();
+    let options = Options { allow_deadline: true, ..Options::default() };
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), options).unwrap();
+    let deadline = Setting::Sched(SchedAttr {
+        policy: SchedPolicy::Deadline,
+        slice_ns: Some(400_000),
+        period_ns: Some(1_000_000),
+        reset_on_fork: true,
+        ..SchedAttr::DEFAULT
+    });
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for time in 0..10 * cpus {
+        let report = actuator.set(&plan(vec![(child.target(), deadline.clone())]), &|_| true);
+        assert_eq!(report.applied(), 1, "time {time}: {report:?}");
+        assert_ne!(child.facts(), before);
+        // Until its deadline has passed.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        actuator.set(&plan(vec![]), &|_| true);
+        assert_eq!(child.facts(), before);
+    }
+    assert!(actuator.close().is_clean());
+    // Without the user's leave it is never set.
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let report = actuator.set(&plan(vec![(child.target(), deadline)]), &|_| true);
+    assert_eq!((report.applied(), child.facts()), (0, before), "{report:?}");
+    assert!(actuator.close().is_clean());
+}
+
 #[test]
 fn a_dropped_actuator_is_made_good_by_restore() {
     let dir = state_dir();

@@ -363,8 +363,11 @@ impl Agent {
         let glance = self.observer.observe(&first, &first, &Detail::None)?;
         self.check_tiers(&glance)?;
         self.components.latency_slos.meet(&glance);
-        let scope: BTreeSet<TaskId> =
-            glance.tasks.iter().filter(|t| self.config.scope.has(t, &glance)).map(|t| t.id).collect();
+        let wanted = |task: &TaskView| {
+            self.config.scope.has(task, &glance)
+                || (self.features.deadline && self.config.service_of(task, &glance).is_some())
+        };
+        let scope: BTreeSet<TaskId> = glance.tasks.iter().filter(|t| wanted(t)).map(|t| t.id).collect();
         let scope = Select::Tasks(scope);
         let before = self.observer.sample_of(&Select::All, &scope)?;
         if self.work(time, watcher) {

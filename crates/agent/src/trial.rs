@@ -140,7 +140,8 @@ impl Agent {
         if !self.has_background() {
             self.start_puller(&found, watcher);
         }
-        candidates.extend(self.propose(&found));
+        // What is in force is the first of them: once more, it would share the error budget with itself.
+        candidates.extend(self.propose(&found).into_iter().filter(|plan| plan.changes != self.plan.changes));
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
         }

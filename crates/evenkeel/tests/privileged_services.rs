@@ -66,7 +66,7 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let (api, work) = (Group::new("api"), Group::new("work"));
     work.set_weight(3000, 300);
-    let args = ["load", "duty", "--percent", "10", "--period", "10ms", "--kind", "open", "--seconds", "600"];
+    let args = ["load", "duty", "--percent", "2", "--period", "10ms", "--kind", "open", "--seconds", "600"];
     let service = api.start(env!("CARGO_BIN_EXE_evenkeel"), &args);
     let _batch = batch(&work);
     let attributes = || -> Vec<(u32, RawSchedAttr)> {
@@ -77,7 +77,7 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
     let before = attributes();
     let config = dir.path().join("services.toml");
     let toml = format!(
-        "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n[[service]]\nscope = \"{}\"\nwait_p99 = \"4ms\"\n",
+        "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n[[service]]\nscope = \"{}\"\nwait_p99 = \"1.2ms\"\n",
         api.scope()
     );
     std::fs::write(&config, toml).unwrap();
@@ -85,9 +85,10 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
     let args =
         ["run", "--config", config.to_str().unwrap(), "--background", &background, "--lever", "deadline"];
     // Not allowed, it is not even proposed.
-    let plain = [&args[..], &["--once", "-o", "json"]].concat();
-    let output = run(dir.path(), &plain);
-    assert!(scene::text(&output.stderr).contains("no lever can act"), "{}", scene::text(&output.stderr));
+    let plan = |more: &[&str]| text(&run(dir.path(), &[&["plan"], &args[1..], more].concat()).stdout);
+    assert!(!plan(&[]).contains("deadline"), "{}", plan(&[]));
+    let proposed = plan(&["--allow", "deadline"]);
+    assert!(proposed.contains(" of each 1.2 ms"), "{proposed}");
     let args = [&args[..], &["--allow", "deadline", "--for", "100s", "-o", "json"]].concat();
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
     let began = std::time::Instant::now();
@@ -99,7 +100,7 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
     let deadline = evenkeel_base::SchedPolicy::Deadline.raw();
     let in_force: Vec<RawSchedAttr> = attributes().into_iter().map(|(_, attr)| attr).collect();
     let with: Vec<_> = in_force.iter().filter(|attr| attr.policy == deadline).collect();
-    assert!(with.len() == 1 && with[0].period == 4_000_000, "{in_force:?}");
+    assert!(with.len() == 1 && with[0].period == 1_200_000, "{in_force:?}");
     agent.signal(rustix::process::Signal::INT);
     scene::assert_all_back(&json(&agent.end()));
     assert_eq!(attributes(), before);

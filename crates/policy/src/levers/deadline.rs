@@ -16,6 +16,8 @@ const BURSTS: f64 = 3.0;
 const DEMANDS: f64 = 2.0;
 /// Share of the period that is set aside, at least and at most.
 const SHARE: (f64, f64) = (0.1, 0.8);
+/// It is a multiple of this share, so that about the same demand makes the same proposal.
+const STEP: f64 = 0.05;
 /// Shortest and longest period, nanoseconds: the kernel's (`sched_deadline_period_min_us`), and what is no bound any more.
 const PERIOD_NS: (u64, u64) = (100_000, 1_000_000_000);
 
@@ -49,7 +51,8 @@ fn change(scene: &Scene<'_>, Served { subject, wait_ns }: &Served<'_>) -> Option
     if wanted > SHARE.1 * period {
         return None;
     }
-    let runtime_ns = wanted.max(SHARE.0 * period) as u64;
+    let steps = (wanted.max(SHARE.0 * period) / (STEP * period)).ceil();
+    let runtime_ns = (steps * STEP * period) as u64;
     subject.sched("a service whose waits have a bound", |attr| {
         attr.policy = SchedPolicy::Deadline;
         attr.slice_ns = Some(runtime_ns);
