@@ -11,7 +11,7 @@ import argparse, json, os, random, subprocess, time
 from parts import Service, Workspace, interval
 
 WORK = {
-    "hackbench": "exec hackbench -l 4000 -g 4 >/dev/null",
+    "hackbench": "exec hackbench -l 1000 -g 4 >/dev/null",
     "compile": "for n in 1 2; do (for m in 1 2; do cc -O2 -c -o {dir}/$n.o {dir}/source.c; done) & done; wait",
 }
 
