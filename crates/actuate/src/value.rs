@@ -103,12 +103,14 @@ pub(crate) fn reverse(
         let Setting::Sched(wrote) = wrote else { continue };
         let mut result = *present;
         let mut parts = 0;
-        let class = |a: &SchedAttr| (a.policy, a.rt_priority, a.period_ns);
+        // Whatever period a deadline has: it is made small before it goes, and this process may have been killed then.
+        let class = |a: &SchedAttr| (a.policy, a.rt_priority);
         if class(present) == class(wrote) && class(wrote) != class(original) {
-            (result.policy, result.rt_priority, result.period_ns) = class(original);
+            (result.policy, result.rt_priority) = class(original);
             if wrote.policy == SchedPolicy::Deadline {
                 // What it needs besides goes with it.
-                (result.slice_ns, result.reset_on_fork) = (original.slice_ns, original.reset_on_fork);
+                (result.slice_ns, result.period_ns) = (original.slice_ns, original.period_ns);
+                result.reset_on_fork = original.reset_on_fork;
             }
             parts += 1;
         }
@@ -250,6 +252,9 @@ mod tests {
         // Reniced meanwhile: that is somebody else's, all of the deadline is ours.
         let reniced = Setting::Sched(deadline(9, 200_000));
         assert_eq!(back(reniced), Some(Reverse { to: attr(SchedPolicy::Batch, 9, 5), partial: true }));
+        // Killed between making it small and taking it back.
+        let small = SchedAttr { slice_ns: Some(1), period_ns: Some(4_000_000_000), ..deadline(3, 0) };
+        assert_eq!(back(Setting::Sched(small)), Some(Reverse { to: found.clone(), partial: true }));
         assert_eq!(inherited(&wrote), attr(SchedPolicy::Other, 0, 0));
     }
 
