@@ -31,7 +31,7 @@ fn setting() -> impl Strategy<Value = Setting> {
                     nice: Nice::new(nice),
                     slice_ns,
                     rt_priority,
-                    reset_on_fork: false,
+                    ..SchedAttr::DEFAULT
                 })
             });
     let cpus = prop_oneof![Just("0"), Just("1"), Just("2-3"), Just("0-3"), Just("0-1"), Just("")];
