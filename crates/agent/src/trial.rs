@@ -141,7 +141,8 @@ impl Agent {
             self.start_puller(&found, watcher);
         }
         // What is in force is the first of them: once more, it would share the error budget with itself.
-        candidates.extend(self.propose(&found).into_iter().filter(|plan| plan.changes != self.plan.changes));
+        let is_new = |plan: &Plan| plan.changes != self.plan.changes || plan.pull != self.plan.pull;
+        candidates.extend(self.propose(&found).into_iter().filter(is_new));
         if candidates.len() < 2 {
             return Ok(Err(NoTrial::NoLever));
         }
