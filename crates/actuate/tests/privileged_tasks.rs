@@ -40,6 +40,7 @@ fn set_toggle_and_close() {
 /// The kernel counts what a sleeping task had of SCHED_DEADLINE as promised after it has left the class: two CPUs would be given away by
 /// the fifth time.
 #[test]
+#[ignore = "each time the kernel keeps 0.025 % of a CPU as promised (docs/services.md, Limits): for a machine of its own, with --ignored"]
 fn a_deadline_can_be_given_and_taken_back_any_number_of_times() {
     let dir = state_dir();
     let child = Child::sleeping();

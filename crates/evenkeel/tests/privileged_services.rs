@@ -61,6 +61,7 @@ fn background_work_yields_and_everything_goes_back() {
 }
 
 #[test]
+#[ignore = "each time the kernel keeps 0.025 % of a CPU as promised (docs/services.md, Limits): for a machine of its own, with --ignored"]
 fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
