@@ -50,6 +50,9 @@ const LEAST: Duration = Duration::from_millis(60);
 const OTHERS: f64 = 0.1;
 /// Lateness of a look that is usual, seconds.
 const USUAL_S: f64 = 0.03;
+/// Share of the run time in which a probe says nothing was done, from which that is stolen. Less than that is also what a
+/// busy sibling thread of the core and a lower clock take: up to a half each, and neither lets go when little is asked for.
+const SLOW: f64 = 0.6;
 /// Where an owner's program (Docker, systemd) has to be run for a write: how far below an threshold to stay, ...
 const MARGIN_OWNED: f64 = 0.04;
 /// ... and least time between two small changes, seconds.
@@ -259,7 +262,7 @@ impl Auto {
         if got_s > 0.9 * wanted && late > 0.3 {
             look.got_s = got_s * (1.0 - late);
             self.seen.gaps_s += got_s - look.got_s;
-        } else if got_s > 0.9 * wanted && slow > 0.3 {
+        } else if got_s > 0.9 * wanted && slow > SLOW {
             look.got_s = got_s * (1.0 - slow);
             self.seen.slow_s += got_s - look.got_s;
         }
@@ -344,5 +347,19 @@ impl Auto {
     /// What was found.
     pub fn verdict(&self) -> Verdict {
         self.governor.verdict()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_sibling_steals_nothing_and_a_hypervisor_that_hides_does() {
+        let mut auto = Auto::new((1.0, None), Duration::from_millis(100), None, false).unwrap();
+        let on = BTreeMap::from([(0, OnCpu { ran_s: 0.1, wanted_s: 0.1 })]);
+        let mut got = |slow: f64| auto.weigh(0.1, 0.1, &on, None, (0.0, slow)).got_s;
+        assert_eq!((got(0.0), got(0.45)), (0.1, 0.1));
+        assert!((got(0.97) - 0.003).abs() < 1e-9);
     }
 }

@@ -259,6 +259,27 @@ fn credits_and_shared_cores_are_left_alone() {
 }
 
 #[test]
+fn throttling_that_begins_within_a_look_is_told_from_what_it_gives() {
+    // Where in a look it begins, moment after moment: 3 % is given from there on, and the wait asks for hardly more.
+    for begins in [0.02, 0.1, 0.2, 0.3, 0.39, 0.5, 0.7, 0.84, 0.95] {
+        let mut governor = Governor::new(Rules::default());
+        let mut limits = (1..=20).map(|n| {
+            let got = match n {
+                ..=10 => 1.0,
+                11 => begins + 0.03 * (1.0 - begins),
+                _ => 0.03,
+            };
+            let at_s = f64::from(n) * TICK;
+            governor.look(DemandSample { at_s, seconds: TICK, got_s: got * TICK, wanted_s: TICK })
+        });
+        let asked = limits.find_map(|limit| limit).unwrap();
+        assert!(asked < 0.06, "begins {begins}: {asked}");
+        let at = governor.history.onsets()[0];
+        assert!((at - 1.0 - begins * TICK).abs() < 0.015, "begins {begins}: at {at}");
+    }
+}
+
+#[test]
 fn throttling_is_seen_between_ticks_that_leave_nothing_to_steal() {
     // Two ticks of three say nothing: other programs took everything there.
     let mut governor = Governor::new(Rules::default());

@@ -2,6 +2,12 @@
 
 use super::*;
 
+/// What was given over looks (seconds, wanted, got), CPUs.
+fn mean_rate(looks: &[(f64, f64, f64)]) -> f64 {
+    let (seconds, got) = looks.iter().fold((0.0, 0.0), |(s, g), look| (s + look.0, g + look.2));
+    got / seconds
+}
+
 impl Governor {
     /// Nearly all was stolen of the last few ticks: since when, and what was given.
     ///
@@ -26,14 +32,16 @@ impl Governor {
         let first = first.filter(|_| streak == STREAK)?;
         let streak = self.recent.get(first..)?;
         let seconds: f64 = streak.iter().map(|t| t.0).sum();
-        let given = streak.iter().map(|t| t.2).sum::<f64>() / seconds;
-        // In the tick before, it may have begun: what was stolen of that one tells when.
-        let before = first.checked_sub(1).and_then(|i| self.recent.get(i));
-        let part = before.map_or(0.0, |(s, wanted, got)| {
-            let stolen = if *wanted > 0.0 { 1.0 - got / wanted } else { 0.0 };
-            if stolen > 0.15 { s * stolen } else { 0.0 }
-        });
-        Some((now - seconds - part, given))
+        // It began within the first one of them, or before: what is given shows in those after it.
+        let given = mean_rate(&streak[1..]);
+        // What was given beyond that tells when.
+        let part = |(seconds, wanted, got): (f64, f64, f64)| {
+            let least = given * seconds;
+            seconds * ((wanted - got) / (wanted - least).max(1e-9)).clamp(0.0, 1.0)
+        };
+        let before = first.checked_sub(1).and_then(|i| self.recent.get(i)).filter(|t| t.2 < 0.85 * t.1);
+        let began = seconds - streak[0].0 + part(streak[0]) + before.map_or(0.0, |tick| part(*tick));
+        Some((now - began, given))
     }
 
     pub(super) fn begin_waiting(&mut self, at: f64, given: f64) {
