@@ -14,8 +14,9 @@ use crate::controls::Controls;
 use crate::runqlat_probe::RunqLatProbe;
 use crate::stated::Protected;
 
-/// Scopes that can be protected at once: each has programs of its own in the kernel.
-pub const MOST: usize = 8;
+/// Scopes that can be protected at once.
+pub use crate::runqlat_probe::MOST;
+
 /// Windows that say how a protection stands.
 const RECENT: usize = 10;
 /// Windows that say whether a service waits too long.
@@ -29,7 +30,6 @@ const LEAST: Duration = Duration::from_millis(95);
 #[derive(Debug)]
 struct LatencySlo {
     protected: Protected,
-    meter: RunqLatProbe,
     tasks: u32,
     /// Of the host as found in the last trial, ns.
     default_ns: Option<u64>,
@@ -39,13 +39,7 @@ struct LatencySlo {
 
 impl LatencySlo {
     fn new(protected: Protected) -> Self {
-        Self { protected, meter: RunqLatProbe::start(), tasks: 0, default_ns: None, recent: VecDeque::new() }
-    }
-
-    fn follow(&mut self, observation: &Observation) {
-        let mine = || observation.tasks.iter().filter(|task| self.protected.scope.has(task, observation));
-        self.tasks = mine().count() as u32;
-        self.meter.follow(mine());
+        Self { protected, tasks: 0, default_ns: None, recent: VecDeque::new() }
     }
 
     /// From where settings in force are called into question, ns.
@@ -68,7 +62,8 @@ impl LatencySlo {
         pool
     }
 
-    fn status(&self, wait_factor: f64) -> ProtectedStatus {
+    /// `estimated`: waits are means.
+    fn status(&self, wait_factor: f64, estimated: bool) -> ProtectedStatus {
         let (pool, _) = self.lately();
         let p99_ns = pool.quantile(0.99);
         let limit_ns = self.alarm_ns(wait_factor);
@@ -86,7 +81,7 @@ impl LatencySlo {
             default_p99_ms: ms(self.default_ns),
             p99_ms: ms(p99_ns),
             waits: pool.total(),
-            estimated: self.meter.problem().is_some(),
+            estimated,
             tasks: self.tasks,
             state: state.to_owned(),
         }
@@ -97,6 +92,8 @@ impl LatencySlo {
 #[derive(Debug, Default)]
 pub(crate) struct LatencySlos {
     all: Vec<LatencySlo>,
+    /// Counts the waits of all; `None` where none are protected.
+    meter: Option<RunqLatProbe>,
     /// What waits may grow by.
     wait_factor: f64,
     ticked: Option<Instant>,
@@ -109,22 +106,42 @@ impl LatencySlos {
     /// Begins to count. Waits may grow by a factor.
     pub fn new(protected: &[Protected], wait_factor: f64) -> Self {
         let all = protected.iter().cloned().map(LatencySlo::new).collect();
-        Self { all, wait_factor, ..Self::default() }
+        let meter = (!protected.is_empty()).then(RunqLatProbe::start);
+        Self { all, meter, wait_factor, ..Self::default() }
     }
 
     /// What people are to be told at the start.
     pub fn notes(&self) -> Vec<String> {
-        let means = |guarded: &LatencySlo| {
-            let name = &guarded.protected.protection.name;
-            Some(format!("waits of {name} are {}", guarded.meter.caveat()?))
-        };
-        self.all.iter().filter_map(means).collect()
+        let caveat = self.meter.as_ref().and_then(RunqLatProbe::caveat);
+        caveat.map(|caveat| format!("waits of services are {caveat}")).into_iter().collect()
     }
 
     /// From now on the tasks seen here are followed, and counted anew.
     pub fn meet(&mut self, observation: &Observation) {
-        self.all.iter_mut().for_each(|guarded| guarded.follow(observation));
+        self.follow(observation);
         self.begin();
+    }
+
+    fn follow(&mut self, observation: &Observation) {
+        for (scope, guarded) in self.all.iter_mut().enumerate() {
+            let mine =
+                || observation.tasks.iter().filter(|task| guarded.protected.scope.has(task, observation));
+            guarded.tasks = mine().count() as u32;
+            if let Some(meter) = &mut self.meter {
+                meter.follow(scope, mine());
+            }
+        }
+    }
+
+    /// Waits since the last call, by scope; `None` where they could not be read.
+    fn take(&mut self) -> Vec<Option<Histogram>> {
+        let waits = self.meter.as_mut().and_then(RunqLatProbe::take);
+        let of = |scope| Some(waits.as_ref()?.get(&scope).cloned().unwrap_or_default());
+        (0..self.all.len()).map(of).collect()
+    }
+
+    fn is_estimated(&self) -> bool {
+        self.meter.as_ref().is_some_and(|meter| meter.problem().is_some())
     }
 
     /// For a trial.
@@ -134,7 +151,7 @@ impl LatencySlos {
 
     /// A window begins: what was counted until now is not part of it.
     pub fn begin(&mut self) {
-        self.all.iter_mut().for_each(|guarded| drop(guarded.meter.take()));
+        self.take();
     }
 
     /// Waits in the window that ended last, by scope; `None` where they could not be read.
@@ -176,7 +193,7 @@ impl LatencySlos {
 
     /// How they stand.
     fn statuses(&self) -> Vec<ProtectedStatus> {
-        self.all.iter().map(|guarded| guarded.status(self.wait_factor)).collect()
+        self.all.iter().map(|guarded| guarded.status(self.wait_factor, self.is_estimated())).collect()
     }
 
     /// Whether the settings in force are to be put to the test now, and why: once in `rest` at most.
@@ -186,7 +203,7 @@ impl LatencySlos {
         }
         let broken = self.all.iter().filter(|guarded| guarded.recent.len() >= RECENT / 2);
         let status = broken
-            .map(|guarded| guarded.status(self.wait_factor))
+            .map(|guarded| guarded.status(self.wait_factor, self.is_estimated()))
             .find(|status| status.state == "broken" && status.waits >= ENOUGH)?;
         self.asked = Some(Instant::now());
         Some(format!(
@@ -200,19 +217,20 @@ impl Component for LatencySlos {
     /// Reads counters, where waits come from them and it is time.
     fn on_tick(&mut self, _late: Duration, _controls: &mut Controls) {
         let now = Instant::now();
-        if self.all.is_empty() || self.ticked.is_some_and(|then| now.duration_since(then) < LEAST) {
+        let Some(meter) = &mut self.meter else { return };
+        if self.ticked.is_some_and(|then| now.duration_since(then) < LEAST) {
             return;
         }
         self.ticked = Some(now);
-        self.all.iter_mut().for_each(|guarded| guarded.meter.tick(now));
+        meter.tick(now);
     }
 
     /// A window ends, and another begins.
     fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
         self.ticked = None;
         self.on_tick(Duration::ZERO, controls);
-        self.window = self.all.iter_mut().map(|guarded| guarded.meter.take()).collect();
-        self.all.iter_mut().for_each(|guarded| guarded.follow(seen.observation));
+        self.window = self.take();
+        self.follow(seen.observation);
         Next::Stays
     }
 
@@ -229,13 +247,12 @@ mod tests {
     fn guarded(bound_ns: Option<u64>) -> LatencySlo {
         let protection = LatencyTarget { name: "comm:x".into(), wait_p99_ns: bound_ns };
         let scope = Scope::parse(&["comm:x"]).unwrap();
-        let meter = RunqLatProbe::means("a test".into());
-        let protected = Protected { scope, protection };
-        LatencySlo { protected, meter, tasks: 3, default_ns: None, recent: VecDeque::new() }
+        LatencySlo { tasks: 3, ..LatencySlo::new(Protected { scope, protection }) }
     }
 
     fn latency_slos(guarded: LatencySlo) -> LatencySlos {
-        LatencySlos { all: vec![guarded], wait_factor: 2.0, ..LatencySlos::default() }
+        let meter = Some(RunqLatProbe::means("a test".into()));
+        LatencySlos { all: vec![guarded], meter, wait_factor: 2.0, ..LatencySlos::default() }
     }
 
     fn waits(ns: u64, count: u64) -> Vec<Option<Histogram>> {

@@ -1,70 +1,98 @@
-//! Counts the waits for a CPU of one scope by length.
+//! Counts the waits for a CPU of some scopes by length.
 //!
-//! Where programs in the kernel can be had, each scope has its own set, which counts every wait of its processes
+//! Where programs in the kernel can be had, one set of them counts every wait of all the scopes' processes
 //! (`evenkeel_bpf::why`, throttled time left out), those included that go on; processes that come later are added at the next
 //! observation. Elsewhere the tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th percentile of
 //! those means is an estimate from below. Which of the two it is, [`RunqLatProbe::problem`] tells.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use evenkeel_base::{Histogram, TaskId, TaskView};
 use evenkeel_bpf::BpfError;
-use evenkeel_bpf::why::{Probe, Waited, Watch, WatchOptions};
+use evenkeel_bpf::why::{Probe, ScopeNumber, Waited, Watch, WatchOptions, scope_of};
 
 use crate::guarantee::counters::Counters;
 
-/// What counts the waits of one scope.
+/// Scopes that one probe tells apart.
+pub const MOST: usize = 64;
+
+/// What counts the waits of scopes, which are numbers below [`MOST`].
 #[derive(Debug)]
 pub(crate) enum RunqLatProbe {
     /// Every wait. Boxed, for it is large.
     Exact(Box<Exact>),
     /// Means, from counters; why it is not exact.
-    Means { why: String, counters: Counters, sum: Histogram },
+    Means { why: String, scopes: BTreeMap<usize, (Counters, Histogram)> },
 }
 
 #[derive(Debug)]
 pub(crate) struct Exact {
     probe: Probe,
-    known: BTreeSet<(u32, u64)>,
+    /// Processes with their start times, and whose they are.
+    known: BTreeMap<(u32, u64), ScopeNumber>,
     last: Waited,
+    /// Some cgroups found no room.
+    crowded: bool,
+}
+
+/// Scopes begin at 1 in the kernel.
+const NOBODY: ScopeNumber = 0;
+
+fn number(scope: usize) -> ScopeNumber {
+    ScopeNumber::try_from(scope + 1).unwrap_or(NOBODY)
 }
 
 impl Exact {
-    fn start(processes: BTreeSet<(u32, u64)>) -> Result<Self, BpfError> {
+    fn start() -> Result<Self, BpfError> {
         let types = evenkeel_bpf::load::kernel_types()?;
-        // Entries that are nobody have the kernel look into the list: it may grow.
-        let all = processes.iter().copied().chain([(0, 0), (0, 0)]).collect();
-        let probe = Probe::start(
-            &types,
-            &Watch::Processes(all),
-            &WatchOptions { waits_only: true, ..WatchOptions::default() },
-        )?;
-        Ok(Self { probe, known: processes, last: Waited::default() })
+        let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
+        let probe = Probe::start(&types, &Watch::Scopes, &options)?;
+        Ok(Self { probe, known: BTreeMap::new(), last: Waited::default(), crowded: false })
     }
 
     /// Waits since the last call. A wait belongs to the time in which it began; one that goes on counts with what it has
     /// lasted since then.
-    fn take(&mut self) -> Result<Histogram, BpfError> {
+    fn take(&mut self) -> Result<BTreeMap<usize, Histogram>, BpfError> {
         let now = self.probe.waited()?;
         let open = self.probe.open_waits()?;
         self.probe.begin_window()?;
-        let mut sum = Histogram::default();
-        now.since(&self.last).chain(open).for_each(|(_, waits)| sum.merge(&waits));
-        self.last = now;
-        Ok(sum)
-    }
-
-    /// Adds processes that are new. The kernel's list has room for some thousands, the ended ones included: when it is
-    /// full, everything starts anew.
-    fn follow(&mut self, processes: BTreeSet<(u32, u64)>) -> Result<(), BpfError> {
-        for id in processes.difference(&self.known) {
-            if self.probe.add_process(id.0, id.1).is_err() {
-                *self = Self::start(processes)?;
-                return Ok(());
+        let mut sums: BTreeMap<usize, Histogram> = BTreeMap::new();
+        for (cell, waits) in now.since(&self.last).chain(open) {
+            match scope_of(cell) {
+                None => self.crowded = true,
+                Some(NOBODY) => {}
+                Some(scope) => sums.entry(usize::from(scope) - 1).or_default().merge(&waits),
             }
         }
-        self.known.extend(processes);
+        self.last = now;
+        Ok(sums)
+    }
+
+    /// A scope's processes are these from now on, but for those that belong to another one still. The kernel's lists have room
+    /// for some thousands, the ended ones included: when they are full, everything starts anew.
+    fn follow(&mut self, scope: ScopeNumber, processes: &BTreeSet<(u32, u64)>) -> Result<(), BpfError> {
+        let left = self.known.iter().filter(|(id, of)| **of == scope && !processes.contains(*id));
+        let left: Vec<_> = left.map(|(id, _)| (*id, NOBODY)).collect();
+        let news = processes.iter().filter(|id| matches!(self.known.get(*id), None | Some(&NOBODY)));
+        let news: Vec<_> = news.map(|id| (*id, scope)).collect();
+        for (id, scope) in left.into_iter().chain(news) {
+            self.known.insert(id, scope);
+            if self.crowded || self.probe.put(id.0, id.1, scope).is_err() {
+                return self.start_anew();
+            }
+        }
+        Ok(())
+    }
+
+    fn start_anew(&mut self) -> Result<(), BpfError> {
+        let mut known = std::mem::take(&mut self.known);
+        known.retain(|_, scope| *scope != NOBODY);
+        *self = Self::start()?;
+        for (id, scope) in &known {
+            self.probe.put(id.0, id.1, *scope)?;
+        }
+        self.known = known;
         Ok(())
     }
 }
@@ -72,7 +100,7 @@ impl Exact {
 impl RunqLatProbe {
     /// Exact where it can be had; nobody is followed yet.
     pub fn start() -> Self {
-        match Exact::start(BTreeSet::new()) {
+        match Exact::start() {
             Ok(exact) => Self::Exact(Box::new(exact)),
             Err(error) => Self::means(error.to_string()),
         }
@@ -80,7 +108,7 @@ impl RunqLatProbe {
 
     /// Means from counters, and why they must do.
     pub fn means(why: String) -> Self {
-        Self::Means { why, counters: Counters::default(), sum: Histogram::default() }
+        Self::Means { why, scopes: BTreeMap::new() }
     }
 
     /// Why it is not exact; `None` if it is.
@@ -97,8 +125,8 @@ impl RunqLatProbe {
         Some(format!("means for each switch from /proc, less than a 99th percentile: {why}"))
     }
 
-    /// Waits since the last call; `None` where they could not be read.
-    pub fn take(&mut self) -> Option<Histogram> {
+    /// Waits since the last call by scope, those that had none left out; `None` where they could not be read.
+    pub fn take(&mut self) -> Option<BTreeMap<usize, Histogram>> {
         match self {
             Self::Exact(exact) => match exact.take() {
                 Ok(waits) => Some(waits),
@@ -107,18 +135,22 @@ impl RunqLatProbe {
                     None
                 }
             },
-            Self::Means { sum, .. } => Some(std::mem::take(sum)),
+            Self::Means { scopes, .. } => {
+                Some(scopes.iter_mut().map(|(scope, (_, sum))| (*scope, std::mem::take(sum))).collect())
+            }
         }
     }
 
-    /// Follows these tasks from now on.
-    pub fn follow<'a>(&mut self, tasks: impl Iterator<Item = &'a TaskView>) {
+    /// A scope's tasks are these from now on.
+    pub fn follow<'a>(&mut self, scope: usize, tasks: impl Iterator<Item = &'a TaskView>) {
         let failed = match self {
             Self::Exact(exact) => {
                 let main = tasks.filter(|task| task.id.tid == task.id.tgid);
-                exact.follow(main.map(|task| (task.id.tgid, task.id.start_time)).collect()).err()
+                let processes = main.map(|task| (task.id.tgid, task.id.start_time)).collect();
+                exact.follow(number(scope), &processes).err()
             }
-            Self::Means { counters, .. } => {
+            Self::Means { scopes, .. } => {
+                let (counters, _) = scopes.entry(scope).or_default();
                 counters.follow(&tasks.map(|task| task.id).collect::<BTreeSet<TaskId>>());
                 None
             }
@@ -130,11 +162,13 @@ impl RunqLatProbe {
 
     /// Reads counters, where waits come from them; to be called several times a second.
     pub fn tick(&mut self, now: Instant) {
-        let Self::Means { counters, sum, .. } = self else { return };
-        let Some((_, changes)) = counters.read(now) else { return };
-        for change in changes.values().filter(|change| change.timeslices > 0) {
-            let mean_ns = 1e9 * change.ended_s / change.timeslices as f64;
-            sum.add_many(mean_ns as u64, change.timeslices);
+        let Self::Means { scopes, .. } = self else { return };
+        for (counters, sum) in scopes.values_mut() {
+            let Some((_, changes)) = counters.read(now) else { continue };
+            for change in changes.values().filter(|change| change.timeslices > 0) {
+                let mean_ns = 1e9 * change.ended_s / change.timeslices as f64;
+                sum.add_many(mean_ns as u64, change.timeslices);
+            }
         }
     }
 }

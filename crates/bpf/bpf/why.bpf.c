@@ -46,10 +46,12 @@ enum state { STATE_NEW, STATE_RUN, STATE_WAIT, STATE_SLEEP, STATE_DISK, STATE_ST
 #define CULPRIT_IRQ (2u << 28)
 #define CULPRIT_SOFTIRQ (3u << 28)
 
+/* Set before the programs are loaded: the verifier knows them, and leaves out what cannot happen. */
+const volatile u32 watch_mode = MODE_ALL;
+const volatile u32 watch_blames = 1; /* or only how long waits are is asked for */
+
 struct config {
-	u32 mode;
 	u32 on;	   /* nothing is counted while 0 */
-	u32 only;  /* the one process, or 0: look into targets */
 	u32 cells; /* what the maps have room for */
 	u32 used;  /* cells given out */
 };
@@ -105,6 +107,8 @@ struct record {
 	u32 cell;
 	u32 cpu;
 	u32 tgid;
+	u32 scope;
+	u32 pad;
 };
 
 struct blame_key {
@@ -166,13 +170,27 @@ struct {
 	__type(value, struct record);
 } records SEC(".maps");
 
-/* Processes (value: start time of the leader in ticks, 0 for any) or cgroups that are wanted. */
+/* Scopes that are counted apart have a number, in the top byte of words that have other things below. */
+#define SCOPE_SHIFT 56
+#define below_scope(word) ((word) & ((1ull << SCOPE_SHIFT) - 1))
+
+/* Processes (value: scope, and start time of the leader in ticks, 0 for any) or cgroups that are wanted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, u64);
 	__type(value, u64);
 } targets SEC(".maps");
+
+/* Whether a wanted process may have a number with these low bits. An array is read without a call, and nearly all that run are
+ * strangers. */
+#define MEANT 8192
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MEANT);
+	__type(key, u32);
+	__type(value, u8);
+} meant SEC(".maps");
 
 /* Task group's address to cell, NO_CELL for a stranger. */
 struct {
@@ -182,7 +200,7 @@ struct {
 	__type(value, u32);
 } groups SEC(".maps");
 
-/* cgroup id to cell, and back. */
+/* cgroup id, with the scope, to cell, and back. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_CELLS);
@@ -366,7 +384,7 @@ verified_once int owe(u32 cpu, u32 cell, u64 now, u64 culprit)
 				((u8 *)state->active)[cell] = 1;
 		}
 	}
-	if (!grown)
+	if (!watch_blames || !grown)
 		return 0;
 	struct blame_key key = {.culprit = culprit, .cell = cell};
 	u64 *blamed = bpf_map_lookup_elem(&blame, &key);
@@ -508,7 +526,7 @@ verified_once u32 classify(u64 task)
 	u32 cell = NO_CELL;
 	if (!cfg || !group)
 		return NO_CELL;
-	if (cfg->mode != MODE_GROUPS || is_below_target(group))
+	if (watch_mode != MODE_GROUPS || is_below_target(group))
 		cell = group_cell_of(cfg, id_of(group));
 	bpf_map_update_elem(&groups, &group, &cell, BPF_ANY);
 	return cell;
@@ -604,23 +622,27 @@ verified_once int describe(u64 address, u64 now, struct record *record)
 	u32 tgid = read_field(task->tgid);
 	if (!cfg || !group || !record)
 		return 0;
-	if (cfg->mode == MODE_PROCESSES) {
-		u64 id = tgid;
-		u64 *start = bpf_map_lookup_elem(&targets, &id);
-		if (!start)
-			return 0;
-		struct task_struct *leader = read_field(((struct task_struct___why *)task)->group_leader);
-		/* Another process that got the number of the one meant. Ticks are 10 ms. */
-		if (*start && read_field(leader->start_boottime) / 10000000 != *start)
-			return 0;
-	} else if (read_field(task->flags) & PF_KTHREAD) {
-		return 0;
-	}
-	u32 *known = bpf_map_lookup_elem(&groups, &group);
 	record->since = now;
 	record->start = read_field(task->start_boottime);
 	record->group = group;
-	record->cell = known ? *known : classify(address);
+	if (watch_mode == MODE_PROCESSES) {
+		u64 id = tgid;
+		u64 *target = bpf_map_lookup_elem(&targets, &id);
+		if (!target)
+			return 0;
+		u64 start = below_scope(*target);
+		struct task_struct *leader = read_field(((struct task_struct___why *)task)->group_leader);
+		/* Another process that got the number of the one meant. Ticks are 10 ms. */
+		if (start && read_field(leader->start_boottime) / 10000000 != start)
+			return 0;
+		record->scope = *target >> SCOPE_SHIFT;
+		record->cell = group_cell_of(cfg, id_of(group) | (u64)record->scope << SCOPE_SHIFT);
+	} else {
+		if (read_field(task->flags) & PF_KTHREAD)
+			return 0;
+		u32 *known = bpf_map_lookup_elem(&groups, &group);
+		record->cell = known ? *known : classify(address);
+	}
 	record->cpu = read_task_cpu(address);
 	record->tgid = tgid;
 	return record->cell != NO_CELL;
@@ -674,30 +696,37 @@ static always_inline struct record *record_of(struct config *cfg, struct task_st
 	if (!tid)
 		return NULL;
 	struct task_group *group = ((struct task_struct___why *)task)->sched_task_group;
-	if (cfg->mode == MODE_PROCESSES) {
+	u32 scope = 0;
+	if (watch_mode == MODE_PROCESSES) {
 		u64 tgid = task->tgid;
-		if (cfg->only ? tgid != cfg->only : !bpf_map_lookup_elem(&targets, &tgid))
+		u32 low = tgid % MEANT;
+		u8 *may_be = bpf_map_lookup_elem(&meant, &low);
+		if (!may_be || !*may_be)
 			return NULL;
+		u64 *target = bpf_map_lookup_elem(&targets, &tgid);
+		if (!target)
+			return NULL;
+		scope = *target >> SCOPE_SHIFT;
 	} else if (task->flags & PF_KTHREAD) {
 		return NULL;
-	} else if (cfg->mode == MODE_GROUPS) {
+	} else if (watch_mode == MODE_GROUPS) {
 		u64 key = (u64)group;
 		u32 *known = bpf_map_lookup_elem(&groups, &key);
 		if ((known ? *known : classify(address_in(ctx, n))) == NO_CELL)
 			return NULL;
 	}
 	struct record *record = bpf_map_lookup_elem(&records, &tid);
-	if (record && record->group == (u64)group && record->start == task->start_boottime)
+	if (record && record->group == (u64)group && record->scope == scope && record->start == task->start_boottime)
 		return record;
 	return renew(address_in(ctx, n)) ? bpf_map_lookup_elem(&records, &tid) : NULL;
 }
 
-static always_inline u64 culprit_of(struct config *cfg, struct task_struct *task, struct record *record)
+static always_inline u64 culprit_of(struct task_struct *task, struct record *record)
 {
 	u32 tid = task->pid;
-	if (!tid)
+	if (!watch_blames || !tid)
 		return 0;
-	if (cfg->mode == MODE_ALL && record)
+	if (watch_mode == MODE_ALL && record)
 		return CULPRIT_GROUP | record->cell;
 	return (task->start_boottime >> 20 << 32) | tid;
 }
@@ -875,7 +904,7 @@ int on_switch(u64 *ctx)
 		catch_up(address_in(ctx, 1), bpf_ktime_get_ns());
 	state->switched = 1;
 	state->tid = next->pid;
-	state->current = culprit_of(cfg, next, following);
+	state->current = culprit_of(next, following);
 	/* Told apart one by one: the verifier does not like pointers or-ed together. */
 	int nothing = !active && !state->fresh;
 	asm volatile("" : "+r"(nothing));
@@ -890,7 +919,7 @@ int on_switch(u64 *ctx)
 		return 0;
 	}
 	u64 now = bpf_ktime_get_ns();
-	u64 culprit = culprit_of(cfg, prev, record);
+	u64 culprit = culprit_of(prev, record);
 	bool fresh = active && owe_all(cpu, now, culprit);
 	if ((fresh || state->fresh) && culprit)
 		remember(address_in(ctx, 1), culprit);
@@ -1126,7 +1155,7 @@ int seed(struct bpf_iter__task *ctx)
 	if (!bpf_map_update_elem(&records, &tid, &record, BPF_NOEXIST)) {
 		if (running && state && !state->switched) {
 			state->current_cell = record.cell;
-			state->current = culprit_of(cfg, task, &record);
+			state->current = culprit_of(task, &record);
 		}
 	} else {
 		struct spot *spot = get_spot(cfg, record.cpu, record.cell);

@@ -88,24 +88,44 @@ fn main() -> Result<(), Error> {
     drop((theirs, back));
     let types = evenkeel_bpf::load::kernel_types()?;
     let me = (std::process::id(), start_ticks()?);
+    let (blame, waits) = (false, true);
     let targets = [
-        ("another process", Watch::Processes(vec![(1, 0)])),
-        ("one side of it", Watch::Processes(vec![me])),
-        ("both sides of it", Watch::Processes(vec![me, (child as u32, 0)])),
-        ("a cgroup elsewhere", Watch::Groups(vec![u64::MAX])),
-        ("everything (--all)", Watch::All),
+        ("another process", Watch::Processes(vec![(1, 0)]), blame),
+        ("one side of it", Watch::Processes(vec![me]), blame),
+        ("both sides of it", Watch::Processes(vec![me, (child as u32, 0)]), blame),
+        ("a cgroup elsewhere", Watch::Groups(vec![u64::MAX]), blame),
+        ("everything (--all)", Watch::All, blame),
+        ("waits of another", Watch::Processes(vec![(1, 0)]), waits),
+        ("waits of both sides", Watch::Processes(vec![me, (child as u32, 0)]), waits),
+        ("waits of everything", Watch::All, waits),
     ];
+    for (name, watch, waits_only) in &targets {
+        let options = WatchOptions { waits_only: *waits_only, ..WatchOptions::default() };
+        let mut took = Vec::new();
+        for _ in 0..rounds {
+            let began = Instant::now();
+            drop(Probe::start(&types, watch, &options)?);
+            took.push(1e3 * began.elapsed().as_secs_f64());
+        }
+        let walked = Probe::start(&types, watch, &options)?.verified_instructions()?;
+        let (all, most) = walked.iter().fold((0, 0), |(all, most), (_, n)| (all + n, most.max(*n)));
+        println!(
+            "{name:<20} starts in {:.0} ms; {all} instructions verified, {most} of one",
+            median(&mut took)
+        );
+    }
     let plain = turn(&to, &from, 0)?;
     for (load, counts) in [("nothing but switches", 0), ("work between", work_between(plain))] {
         println!(
             "{load}\n{:<20} {:>14} {:>14} {:>8}   lowest to highest loss",
             "target", "without /s", "with /s", "loss"
         );
-        for (name, watch) in &targets {
+        for (name, watch, waits_only) in &targets {
             let (mut without, mut with, mut losses) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..rounds {
                 let before = turn(&to, &from, counts)?;
-                let probe = Probe::start(&types, watch, &WatchOptions::default())?;
+                let options = WatchOptions { waits_only: *waits_only, ..WatchOptions::default() };
+                let probe = Probe::start(&types, watch, &options)?;
                 let watched = turn(&to, &from, counts)?;
                 drop(probe);
                 let after = turn(&to, &from, counts)?;

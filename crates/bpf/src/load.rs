@@ -82,15 +82,24 @@ fn forbids_reading(lockdown: &str) -> bool {
     lockdown.contains("[confidentiality]")
 }
 
-/// Creates the maps of an object, some with another number of entries than it says, and relocates its programs; none
-/// of them is loaded yet. Maps of one name in different objects need their number each time: the loader keeps the last.
+/// Creates the maps of an object, some with another number of entries than it says, and relocates its programs, with other
+/// values of some of its constants; none of them is loaded yet. What different objects have by one name needs its number each
+/// time: the loader keeps the last.
 ///
 /// # Errors
 /// As the kernel or the loader says.
-pub fn open(object: &[u8], types: &Types, entries: &[(&'static str, u32)]) -> Result<Ebpf, BpfError> {
+pub fn open(
+    object: &[u8],
+    types: &Types,
+    entries: &[(&'static str, u32)],
+    constants: &[(&'static str, &'static u32)],
+) -> Result<Ebpf, BpfError> {
     let mut loader = types.loader.lock().unwrap_or_else(PoisonError::into_inner);
     for (map, entries) in entries {
         loader.map_max_entries(map, *entries);
+    }
+    for (name, value) in constants {
+        loader.override_global(name, *value, false);
     }
     loader.load(object).map_err(|error| BpfError::refused("loading", error))
 }

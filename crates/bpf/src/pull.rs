@@ -88,7 +88,7 @@ impl Watch {
     pub fn start(types: &Types, domains: &[CpuSet]) -> Result<Self, BpfError> {
         let cpus = possible_cpus()?;
         let sizes = [("cpus", cpus), ("domains", (domains.len() as u32).max(1)), ("tasks", TASKS as u32)];
-        let mut ebpf = open(object!("pull"), types, &sizes)?;
+        let mut ebpf = open(object!("pull"), types, &sizes, &[])?;
         let refused = |error| BpfError::refused("describing the CPUs", error);
         let mut table: Array<_, Cpu> = Array::try_from(map(&mut ebpf, "cpus")?).map_err(refused)?;
         let mut all: Array<_, Domain> = Array::try_from(map(&mut ebpf, "domains")?).map_err(refused)?;

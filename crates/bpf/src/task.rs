@@ -178,7 +178,7 @@ impl TaskProbe {
     pub fn load(types: &Types, exits: Option<Room>) -> Result<Self, BpfError> {
         let room = exits.unwrap_or(Room { exiting: 1, groups: 1 });
         let sizes = [("exiting", room.exiting.max(1)), ("exited", room.groups.max(1))];
-        let mut ebpf = load::open(object!("task"), types, &sizes)?;
+        let mut ebpf = load::open(object!("task"), types, &sizes, &[])?;
         iterator(&mut ebpf)?
             .load("task", types.btf())
             .map_err(|e| BpfError::refused("the task iterator", e))?;

@@ -14,7 +14,7 @@ use aya::programs::Iter;
 
 use crate::BpfError;
 use crate::load::{Types, attach, missing, object, open, possible_cpus, program};
-use raw::{Config, CpuState, MAX_CELLS};
+use raw::{Config, CpuState, MAX_CELLS, MEANT, SCOPE_SHIFT};
 
 pub use collect::{Blame, Cell, Culprit, Held, Seen};
 pub use counts::Waited;
@@ -30,6 +30,16 @@ pub enum Watch {
     Processes(Vec<(u32, u64)>),
     /// cgroups of the cpu controller with everything below, by their directories' inode numbers.
     Groups(Vec<u64>),
+    /// Processes that are named later, in scopes whose waits are counted apart ([`Probe::put`], [`scope_of`]).
+    Scopes,
+}
+
+/// A scope of a [`Watch::Scopes`]. 0 is nobody's: what is counted for it is of no interest.
+pub type ScopeNumber = u8;
+
+/// The scope of what [`Waited::since`] and [`Probe::open_waits`] tell apart; `None` of what found no room.
+pub fn scope_of(cell: Option<u64>) -> Option<ScopeNumber> {
+    cell.map(|id| (id >> SCOPE_SHIFT) as ScopeNumber)
 }
 
 /// How to watch.
@@ -38,14 +48,21 @@ pub struct WatchOptions {
     /// Threads there may be; 0 for a guess.
     pub threads: u32,
     /// How long waits are is all that is asked for, not who is to blame: interrupts are not watched then. Loading a program keeps
-    /// a CPU in the kernel for some 5 ms, and each interrupt costs two calls.
+    /// a CPU in the kernel for some milliseconds, and each interrupt costs two calls.
     pub waits_only: bool,
 }
 
-/// cgroups told apart in a watch of all, and of a target.
-const CELLS_ALL: u32 = MAX_CELLS;
+/// cgroups told apart in a watch of all or of scopes, and of a target.
+const CELLS_MANY: u32 = MAX_CELLS;
 const CELLS_TARGET: u32 = 64;
 const THREADS: u32 = 16_384;
+
+/// Values of the programs' constants; the loader wants them for as long as it lives.
+static MODE_ALL: u32 = 0;
+static MODE_PROCESSES: u32 = 1;
+static MODE_GROUPS: u32 = 2;
+static NO: u32 = 0;
+static YES: u32 = 1;
 
 const TRACEPOINTS: [(&str, &str); 5] = [
     ("on_switch", "sched_switch"),
@@ -82,42 +99,37 @@ impl Probe {
     pub fn start(types: &Types, watch: &Watch, options: &WatchOptions) -> Result<Self, BpfError> {
         may_load()?;
         let cpus = possible_cpus()?;
-        let cells = if *watch == Watch::All { CELLS_ALL } else { CELLS_TARGET };
-        let mut config = Config { cells, ..Config::default() };
+        let (mode, cells) = match watch {
+            Watch::All => (&MODE_ALL, CELLS_MANY),
+            Watch::Scopes => (&MODE_PROCESSES, CELLS_MANY),
+            Watch::Processes(_) => (&MODE_PROCESSES, CELLS_TARGET),
+            Watch::Groups(_) => (&MODE_GROUPS, CELLS_TARGET),
+        };
+        let config = Config { cells, ..Config::default() };
         let sizes = [
             ("cpus", cpus),
             ("spots", cpus * cells),
             ("histograms", cells),
             ("records", options.threads.max(THREADS)),
         ];
-        let mut ebpf = open(object!("why"), types, &sizes)?;
+        let blames = if options.waits_only { &NO } else { &YES };
+        let mut ebpf =
+            open(object!("why"), types, &sizes, &[("watch_mode", mode), ("watch_blames", blames)])?;
 
         let mut states: Array<_, CpuState> = map_mut(&mut ebpf, "cpus")?;
         for cpu in 0..cpus {
             states.set(cpu, CpuState::NEW, 0).map_err(|error| BpfError::refused("loading", error))?;
         }
-        let targets: Vec<(u64, u64)> = match watch {
-            Watch::All => Vec::new(),
-            Watch::Processes(processes) => {
-                config.mode = 1;
-                if let [(only, _)] = processes[..] {
-                    config.only = only;
-                }
-                processes.iter().map(|(tgid, start)| (u64::from(*tgid), *start)).collect()
-            }
-            Watch::Groups(groups) => {
-                config.mode = 2;
-                groups.iter().map(|id| (*id, 1)).collect()
-            }
-        };
-        let mut wanted: HashMap<_, u64, u64> = map_mut(&mut ebpf, "targets")?;
-        for (id, value) in targets {
-            wanted.insert(id, value, 0).map_err(|error| BpfError::refused("naming the targets", error))?;
-        }
-
         let mut probe = Self { ebpf, config, cpus, start_ns: 0, window_ns: 0 };
         // The kernel is told whom to watch before anything is attached, and to begin when all is.
         probe.set_config()?;
+        match watch {
+            Watch::All | Watch::Scopes => {}
+            Watch::Processes(processes) => {
+                processes.iter().try_for_each(|(tgid, start)| probe.add_process(*tgid, *start))?;
+            }
+            Watch::Groups(groups) => groups.iter().try_for_each(|id| probe.name(*id, 1))?,
+        }
         let interrupts = if options.waits_only { &[][..] } else { &INTERRUPTS };
         for (name, tracepoint) in TRACEPOINTS.iter().chain(interrupts) {
             attach(&mut probe.ebpf, name, tracepoint, types)?;
@@ -131,15 +143,28 @@ impl Probe {
         Ok(probe)
     }
 
-    /// One more process to watch (of a [`Watch::Processes`] with more than one).
+    /// One more process to watch (of a [`Watch::Processes`]).
     ///
     /// # Errors
-    /// As the kernel says.
+    /// As the kernel says: there may be some thousands, those that ended included.
     pub fn add_process(&mut self, tgid: u32, start_ticks: u64) -> Result<(), BpfError> {
+        self.put(tgid, start_ticks, 0)
+    }
+
+    /// A process belongs to this scope from now on (of a [`Watch::Scopes`]), whatever it belonged to before.
+    ///
+    /// # Errors
+    /// As [`Self::add_process`].
+    pub fn put(&mut self, tgid: u32, start_ticks: u64, scope: ScopeNumber) -> Result<(), BpfError> {
+        self.name(u64::from(tgid), u64::from(scope) << SCOPE_SHIFT | start_ticks)?;
+        let mut meant: Array<_, u8> = map_mut(&mut self.ebpf, "meant")?;
+        meant.set(tgid % MEANT, 1, 0).map_err(naming)
+    }
+
+    /// Tells the kernel of a target.
+    fn name(&mut self, id: u64, value: u64) -> Result<(), BpfError> {
         let mut wanted: HashMap<_, u64, u64> = map_mut(&mut self.ebpf, "targets")?;
-        wanted
-            .insert(u64::from(tgid), start_ticks, 0)
-            .map_err(|error| BpfError::refused("naming the targets", error))
+        wanted.insert(id, value, 0).map_err(naming)
     }
 
     /// Whether any thread of the target is left.
@@ -258,6 +283,10 @@ fn may_load() -> Result<(), BpfError> {
         return Ok(());
     }
     Err(BpfError::NotAllowed("it takes root, or the capabilities CAP_BPF and CAP_PERFMON"))
+}
+
+fn naming(error: aya::maps::MapError) -> BpfError {
+    BpfError::refused("naming the targets", error)
 }
 
 fn map_mut<'a, M>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<M, BpfError>

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_bpf::load::kernel_types;
-use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions};
+use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions, scope_of};
 use load::{Process, SPIN, turn};
 
 /// Identity as `why` takes it.
@@ -162,6 +162,48 @@ fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() 
         ended.longest() < Some(200_000_000),
         "a wait of an earlier window is counted when it ends: {ended:?}"
     );
+}
+
+#[test]
+fn scopes_are_counted_apart_and_nobody_is_blamed() {
+    let _turn = turn();
+    let hogs = [Process::hog(0), Process::hog(0), Process::hog(0)];
+    let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
+    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::Scopes, &options).unwrap();
+    let mut last = probe.waited().unwrap();
+    let mut seen = |probe: &Probe| {
+        std::thread::sleep(Duration::from_millis(700));
+        let now = probe.waited().unwrap();
+        let mut totals = [0; 3];
+        for (cell, waits) in now.since(&last) {
+            totals[usize::from(scope_of(cell).unwrap())] += waits.total();
+        }
+        last = now;
+        totals
+    };
+    assert_eq!(seen(&probe), [0; 3], "nobody is meant yet");
+    let put = |probe: &mut Probe, hog: usize, scope| {
+        let (tgid, start_time) = named(&hogs[hog]);
+        probe.put(tgid, start_time, scope).unwrap();
+    };
+    put(&mut probe, 0, 1);
+    put(&mut probe, 1, 2);
+    let [nobody, first, second] = seen(&probe);
+    assert!(nobody == 0 && first > 5 && second > 5, "{nobody} {first} {second}");
+    put(&mut probe, 0, 2);
+    let [_, left, both] = seen(&probe);
+    // A wait that went on may still end in the scope in which it began.
+    assert!(left <= 1 && both > first + second / 2, "{left} {both}, {first} and {second} before");
+    put(&mut probe, 0, 0);
+    put(&mut probe, 1, 0);
+    let [nobody, _, second] = seen(&probe);
+    assert!(nobody > 5 && second <= 2, "{nobody} {second}");
+    let open = probe.open_waits().unwrap();
+    assert!(open.keys().all(|cell| scope_of(*cell) == Some(0)), "{open:?}");
+    let seen = probe.finish().unwrap();
+    // What goes on at the end is owed to whoever has the CPU, who is not looked at.
+    let named = seen.blame.iter().any(|blame| blame.culprit != Culprit::Idle);
+    assert!(!named && seen.lost == 0, "{:?}", seen.blame);
 }
 
 /// Instructions the kernel's verifier may walk at a start. They were 586,000, and 3 s of the kernel's CPU, when functions

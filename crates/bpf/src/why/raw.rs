@@ -13,6 +13,11 @@ pub(super) const STATE_SLEEP: u32 = 3;
 pub(super) const STATE_DISK: u32 = 4;
 pub(super) const STATE_STOPPED: u32 = 5;
 
+/// Entries of the map that tells most strangers.
+pub(super) const MEANT: u32 = 8192;
+/// Scopes that are counted apart have their number in the top byte of a word.
+pub(super) const SCOPE_SHIFT: u32 = 56;
+
 /// Low word of a culprit: a thread number, or one of these kinds and a number.
 pub(super) const CULPRIT_KIND: u32 = 3 << 28;
 pub(super) const CULPRIT_GROUP: u32 = 1 << 28;
@@ -22,9 +27,7 @@ pub(super) const CULPRIT_SOFTIRQ: u32 = 3 << 28;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Config {
-    pub mode: u32,
     pub on: u32,
-    pub only: u32,
     pub cells: u32,
     pub used: u32,
 }
@@ -127,6 +130,8 @@ pub(super) struct Record {
     pub cell: u32,
     pub cpu: u32,
     pub tgid: u32,
+    pub scope: u32,
+    pub pad: u32,
 }
 
 #[repr(C)]
