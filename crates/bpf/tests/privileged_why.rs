@@ -106,7 +106,7 @@ fn everybody_is_watched_by_group() {
 fn waits_are_told_while_the_watch_goes_on() {
     let _turn = turn();
     let hogs = [Process::hog(0), Process::hog(0)];
-    let mut probe = watch(Watch::Processes(vec![(0, 0), (0, 0)]));
+    let mut probe = watch(Watch::Processes(Vec::new()));
     let total = |waited: &Waited, earlier: &Waited| {
         waited.since(earlier).map(|(_, waits)| waits.total()).sum::<u64>()
     };
@@ -135,7 +135,7 @@ fn waits_are_told_while_the_watch_goes_on() {
 fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() {
     let _turn = turn();
     let victim = Process::hog(0);
-    let mut probe = watch(Watch::Processes(vec![named(&victim), (0, 0)]));
+    let mut probe = watch(Watch::Processes(vec![named(&victim)]));
     let mut hog = Command::new("chrt");
     hog.args(["-f", "10", "taskset", "-c", "0", "sh", "-c", SPIN]);
     let hog = Process::start(hog);

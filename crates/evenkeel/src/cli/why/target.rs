@@ -68,18 +68,13 @@ impl Aim {
         }
         let processes = processes(observation, scope).into_iter().collect();
         let grows = !text.starts_with("pid:");
-        // A second entry, which is nobody, has the kernel look into the list: it may grow.
-        let mut processes: Vec<(u32, u64)> = processes;
-        if grows && processes.len() == 1 {
-            processes.push((0, 0));
-        }
         Ok(Self { watch: Watch::Processes(processes), groups: Vec::new(), dirs: Vec::new(), tasks, grows })
     }
 
     /// Processes of the target at the start, with their start times.
     pub fn processes(&self) -> BTreeSet<(u32, u64)> {
         match &self.watch {
-            Watch::Processes(processes) => processes.iter().filter(|(tgid, _)| *tgid != 0).copied().collect(),
+            Watch::Processes(processes) => processes.iter().copied().collect(),
             _ => BTreeSet::new(),
         }
     }
@@ -87,7 +82,7 @@ impl Aim {
     /// Whether nothing of it is left and nothing can come.
     pub fn is_gone(&self, known: &BTreeSet<(u32, u64)>) -> bool {
         match &self.watch {
-            Watch::All => false,
+            Watch::All | Watch::Scopes => false,
             Watch::Groups(_) => !self.dirs.iter().any(|dir| dir.is_dir()),
             Watch::Processes(_) => !known.iter().any(|(tgid, start)| lives(*tgid, *start)),
         }
