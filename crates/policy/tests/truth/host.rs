@@ -282,14 +282,15 @@ impl Host {
     }
 
     /// Waits of the service in the window of a turn: a thousand short ones a second, and a few long ones, of which some
-    /// windows have more than others.
+    /// windows have many more than others, and none more than it has waits.
     pub fn service(&mut self, turn: &Turn) -> Vec<Option<Histogram>> {
         let Some(factor) = self.scene.service else { return Vec::new() };
         let factor = if turn.candidate == 1 { factor } else { 1.0 };
         let mut histogram = Histogram::default();
         histogram.add_many(10_000, (1000.0 * turn.window_s) as u64);
         let busy = (0.5 * self.shock()).exp();
-        for _ in 0..(8.0 * turn.window_s * busy) as u32 {
+        // With heavy tails it is thousands of millions now and then.
+        for _ in 0..(turn.window_s * (8.0 * busy).min(1000.0)) as u32 {
             let ms = -self.rng.random_range(1e-9f64..1.0).ln() * 2.0 * factor;
             histogram.add((ms * 1e6) as u64);
         }
