@@ -16,7 +16,7 @@ use evenkeel_policy::window::Owner;
 /// use again: they are started anew this often, ...
 const AGE: Duration = Duration::from_secs(600);
 /// ... or when there was no room, but not sooner than this.
-const LEAST_AGE: Duration = Duration::from_secs(60);
+pub(crate) const LEAST_AGE: Duration = Duration::from_secs(60);
 
 /// The programs at work.
 #[derive(Debug)]

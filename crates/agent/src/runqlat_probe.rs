@@ -13,6 +13,7 @@ use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, ScopeNumber, Waited, Watch, WatchOptions, scope_of};
 
 use crate::guarantee::counters::Counters;
+use crate::runq_latency::LEAST_AGE;
 
 /// Scopes that one probe tells apart.
 pub const MOST: usize = 64;
@@ -32,8 +33,7 @@ pub(crate) struct Exact {
     /// Processes with their start times, and whose they are.
     known: BTreeMap<(u32, u64), ScopeNumber>,
     last: Waited,
-    /// Some cgroups found no room.
-    crowded: bool,
+    started: Instant,
 }
 
 /// Scopes begin at 1 in the kernel.
@@ -48,24 +48,28 @@ impl Exact {
         let types = evenkeel_bpf::load::kernel_types()?;
         let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
         let probe = Probe::start(&types, &Watch::Scopes, &options)?;
-        Ok(Self { probe, known: BTreeMap::new(), last: Waited::default(), crowded: false })
+        Ok(Self { probe, known: BTreeMap::new(), last: Waited::default(), started: Instant::now() })
     }
 
     /// Waits since the last call. A wait belongs to the time in which it began; one that goes on counts with what it has
-    /// lasted since then.
+    /// lasted since then. Where cgroups found no room, their waits are missing until everything starts anew.
     fn take(&mut self) -> Result<BTreeMap<usize, Histogram>, BpfError> {
         let now = self.probe.waited()?;
         let open = self.probe.open_waits()?;
         self.probe.begin_window()?;
         let mut sums: BTreeMap<usize, Histogram> = BTreeMap::new();
+        let mut crowded = false;
         for (cell, waits) in now.since(&self.last).chain(open) {
             match scope_of(cell) {
-                None => self.crowded = true,
+                None => crowded = true,
                 Some(NOBODY) => {}
                 Some(scope) => sums.entry(usize::from(scope) - 1).or_default().merge(&waits),
             }
         }
         self.last = now;
+        if crowded && self.started.elapsed() > LEAST_AGE {
+            self.start_anew()?;
+        }
         Ok(sums)
     }
 
@@ -78,7 +82,7 @@ impl Exact {
         let news: Vec<_> = news.map(|id| (*id, scope)).collect();
         for (id, scope) in left.into_iter().chain(news) {
             self.known.insert(id, scope);
-            if self.crowded || self.probe.put(id.0, id.1, scope).is_err() {
+            if self.probe.put(id.0, id.1, scope).is_err() {
                 return self.start_anew();
             }
         }
