@@ -1,5 +1,5 @@
-//! Programs in the kernel: what every task has used, read in one pass ([`task`]), and where a target's time goes
-//! ([`why`]).
+//! Programs in the kernel: what every task has used, read in one pass ([`task`]), where a target's time goes ([`why`]),
+//! work that waits beside an idle CPU ([`pull`]), and what the scheduler did lately ([`flight`]).
 //!
 //! The programs are C (`bpf/*.bpf.c`), compiled by the build script with clang and embedded here; the loader is aya.
 //! They name only the members of kernel structures they use (`bpf/kernel.h`), whose places are found in the running
@@ -9,9 +9,17 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod error;
+pub mod flight;
 pub mod load;
+mod mapped;
 pub mod pull;
 pub mod task;
 pub mod why;
 
 pub use error::BpfError;
+
+/// `CLOCK_MONOTONIC`, which is what programs see, ns.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

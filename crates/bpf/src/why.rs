@@ -190,7 +190,7 @@ impl Probe {
     /// # Errors
     /// Reading the maps.
     pub fn open_waits(&self) -> Result<BTreeMap<Option<u64>, Histogram>, BpfError> {
-        collect::open_waits(&self.ebpf, &self.config, (self.window_ns, monotonic_ns()))
+        collect::open_waits(&self.ebpf, &self.config, (self.window_ns, crate::monotonic_ns()))
     }
 
     /// A window begins. What [`Self::waited`] grows by from now on are waits that began in it.
@@ -198,7 +198,7 @@ impl Probe {
     /// # Errors
     /// As the kernel says.
     pub fn begin_window(&mut self) -> Result<(), BpfError> {
-        self.window_ns = monotonic_ns();
+        self.window_ns = crate::monotonic_ns();
         let mut window: Array<_, u64> = map_mut(&mut self.ebpf, "window")?;
         window.set(0, self.window_ns, 0).map_err(|error| BpfError::refused("beginning a window", error))
     }
@@ -232,7 +232,7 @@ impl Probe {
     /// # Errors
     /// Reading the maps.
     pub fn look(&self) -> Result<Seen, BpfError> {
-        collect::collect(&self.ebpf, &self.config, self.cpus, (self.start_ns, monotonic_ns()))
+        collect::collect(&self.ebpf, &self.config, self.cpus, (self.start_ns, crate::monotonic_ns()))
     }
 
     /// Ends the watch and returns what was seen.
@@ -245,7 +245,7 @@ impl Probe {
         self.config = configs.get(&0, 0).map_err(|error| BpfError::refused("reading", error))?;
         self.config.on = 0;
         self.set_config()?;
-        let end_ns = monotonic_ns();
+        let end_ns = crate::monotonic_ns();
         collect::collect(&self.ebpf, &self.config, self.cpus, (self.start_ns, end_ns))
     }
 
@@ -258,7 +258,7 @@ impl Probe {
     fn begin(&mut self) -> Result<(), BpfError> {
         self.config.on = 1;
         self.set_config()?;
-        self.start_ns = monotonic_ns();
+        self.start_ns = crate::monotonic_ns();
         let seed: &mut Iter = program(&mut self.ebpf, "seed")?;
         let id = seed.attach().map_err(|error| BpfError::refused("task iterator", error))?;
         let link = seed.take_link(id).map_err(|error| BpfError::refused("task iterator", error))?;
@@ -295,9 +295,4 @@ where
 {
     let map = ebpf.map_mut(name).ok_or_else(|| missing(name))?;
     M::try_from(map).map_err(|error| BpfError::refused(name, error))
-}
-
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

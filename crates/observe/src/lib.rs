@@ -11,6 +11,7 @@ pub mod capture;
 pub mod error;
 mod exited;
 pub mod facts;
+pub mod flight;
 #[doc(hidden)]
 pub mod fuzzing;
 mod groups;

@@ -122,6 +122,12 @@ impl Server {
         (observation, notices)
     }
 
+    /// Asks what was observed last.
+    pub fn observation(&self) -> impl Fn() -> Option<Arc<Observation>> + Send + use<> {
+        let board = self.board.clone();
+        move || board.lock().unwrap_or_else(PoisonError::into_inner).observation.clone()
+    }
+
     /// Something to be told.
     pub fn note(&self, note: &str) {
         self.with(|board| board.note(note));

@@ -18,6 +18,7 @@ mod completions;
 mod demo;
 mod exec;
 mod fleet;
+mod flight;
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;
@@ -33,6 +34,7 @@ mod price;
 mod promises;
 mod prove;
 mod ps;
+mod record;
 mod replay;
 mod restore;
 mod run;
@@ -125,6 +127,7 @@ enum Command {
     Restore(restore::Args),
     History(history::Args),
     Replay(replay::Args),
+    Record(record::Args),
     Exec(exec::Args),
     Fleet(fleet::Args),
     Mcp(mcp::Args),
@@ -287,6 +290,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Restore(args) => restore::run(global, args),
         Command::History(args) => history::run(global, args),
         Command::Replay(args) => replay::run(global, args),
+        Command::Record(args) => record::run(global, args),
         Command::Exec(args) => exec::run(global, args),
         Command::Fleet(args) => fleet::run(global, args),
         Command::Mcp(args) => mcp::run(global, args),

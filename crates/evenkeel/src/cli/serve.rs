@@ -4,13 +4,16 @@ mod blame;
 mod privileges;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
+use evenkeel_report::time;
 use evenkeel_store::{Limits, Recorder};
 
+use super::flight::{self, Flight};
 use super::listen::access::{self, TokenArgs};
 use super::listen::{Served, Server};
 use super::notify::Notifier;
@@ -38,6 +41,10 @@ pub struct Args {
     /// and culprits. Costs some 0.3 us a context switch, and 3 s of CPU every ten minutes.
     #[arg(long)]
     blame: bool,
+    /// Keep every switch and wake-up of the last time in memory, for `record --last` and `why --at`: about 1 MiB for each second,
+    /// which is enough for 20,000 switches a second.
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    record: Option<Duration>,
     /// Keep no history.
     #[arg(long)]
     no_history: bool,
@@ -45,6 +52,8 @@ pub struct Args {
 
 /// Longest interval: the host counts as watched while the last look is not much older.
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
+/// Longest time that is recorded; what is worth more than a GiB of memory has other tools.
+const MAX_RECORD: Duration = Duration::from_secs(900);
 /// How soon a signal is seen.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How often it is asked whether a `run` writes the history.
@@ -64,7 +73,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let listener = access::open(args.listen, &args.token)?;
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     let sampling = global.sampling.unwrap_or_default();
-    let types = args.blame.then(evenkeel_bpf::load::kernel_types);
+    let types = (args.blame || args.record.is_some()).then(evenkeel_bpf::load::kernel_types);
     let options = ObserverOptions { sampling, ..ObserverOptions::default() };
     let mut observer =
         Observer::new(&Root::host(), options).map_err(|error| Failure::Cannot(error.into()))?;
@@ -76,6 +85,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let server = Server::start(listener, served)?;
     tell(&server, &format!("capabilities kept: {kept}"));
     let mut blame = args.blame.then(|| blame::Blame::start(&server)).flatten();
+    let _recorder = args.record.map(|keep| record(&observer, &server, global, keep)).transpose()?;
     drop(types);
     let mut history = History::open(global, args.no_history);
     let notifier = Notifier::from_env();
@@ -88,6 +98,28 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(Failure::Cannot(anyhow!("ended by an internal error")));
     }
     Ok(0)
+}
+
+/// The flight recorder, and the socket that hands out what it kept.
+fn record(
+    observer: &Observer,
+    server: &Server,
+    global: &Global,
+    keep: Duration,
+) -> Result<Option<flight::Socket>, Failure> {
+    if keep < MIN_INTERVAL || keep > MAX_RECORD {
+        return Err(Failure::Usage(anyhow!("--record {keep:?}: from {MIN_INTERVAL:?} to {MAX_RECORD:?}")));
+    }
+    let flight = match Flight::start(observer, keep) {
+        Ok(flight) => Arc::new(flight),
+        Err(error) => {
+            tell(server, &format!("nothing is recorded: {error}"));
+            return Ok(None);
+        }
+    };
+    say!("evenkeel: recording in {}", time::bytes(flight.bytes()));
+    let socket = flight::Socket::open(&global.state_dir, flight, server.observation());
+    Ok(Some(socket.map_err(Failure::Cannot)?))
 }
 
 /// Says something once, here and on the pages.

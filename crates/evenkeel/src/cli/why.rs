@@ -4,6 +4,7 @@ mod document;
 mod fallback;
 mod host;
 mod names;
+mod past;
 mod target;
 mod vm;
 
@@ -52,6 +53,8 @@ pub struct Args {
     /// Where the figures come from; `proc` knows the split only.
     #[arg(long, value_enum, default_value_t = Source::Auto)]
     source: Source,
+    #[command(flatten)]
+    past: past::Past,
 }
 
 /// Where figures come from.
@@ -85,6 +88,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if text.starts_with('!') {
         return Err(Failure::Usage(anyhow!("{text:?} leaves out; name what to look at")));
     }
+    if args.past.is_meant() {
+        let document = past::document(global, &args.past, text, args.duration)?;
+        return print(global.output, &args, &document);
+    }
     let begins = || {
         if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
             say!("watching {text} for {} ...", humantime::format_duration(args.duration));
@@ -108,15 +115,22 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         };
         (out, why::host_page(&document))
     } else {
-        let document = looked.document(text);
-        let out = match global.output {
-            Format::Text => why::target_text(&document, table::width(std::io::stdout().is_terminal())),
-            Format::Json => pretty(&document)?,
-            Format::Csv => why::blame_table().csv(document.blame.iter().flatten()),
-            Format::Svg => svg::standalone(&why::target_picture(&document)),
-        };
-        (out, why::target_page(&document))
+        return print(global.output, &args, &looked.document(text));
     };
+    finish(&args, &out, &page)
+}
+
+fn print(form: Format, args: &Args, document: &why::Target) -> Outcome {
+    let out = match form {
+        Format::Text => why::target_text(document, table::width(std::io::stdout().is_terminal())),
+        Format::Json => pretty(document)?,
+        Format::Csv => why::blame_table().csv(document.blame.iter().flatten()),
+        Format::Svg => svg::standalone(&why::target_picture(document)),
+    };
+    finish(args, &out, &why::target_page(document))
+}
+
+fn finish(args: &Args, out: &str, page: &str) -> Outcome {
     if let Some(file) = &args.report {
         std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
     }

@@ -1,0 +1,332 @@
+//! A recording as a trace that Perfetto opens (ui.perfetto.dev): who had which CPU, who woke whom when, and for each container
+//! and cgroup how many CPUs it used, how many of its threads waited, and how many a quota held back.
+//!
+//! Only the messages and fields that are used, by the numbers that `protos/perfetto/trace` of Perfetto gives them. Its time is
+//! `CLOCK_MONOTONIC`; the snapshot of clocks says what the wall clock was.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use evenkeel_base::{Observation, TaskView};
+use prost::Message;
+
+use super::account::{Does, tell};
+use super::{Left, Recording, What};
+
+#[derive(Clone, PartialEq, Message)]
+struct Packet {
+    #[prost(message, optional, tag = "1")]
+    ftrace_events: Option<Bundle>,
+    #[prost(message, optional, tag = "2")]
+    process_tree: Option<ProcessTree>,
+    #[prost(message, optional, tag = "6")]
+    clock_snapshot: Option<ClockSnapshot>,
+    #[prost(uint64, optional, tag = "8")]
+    timestamp: Option<u64>,
+    #[prost(uint32, tag = "10")]
+    trusted_packet_sequence_id: u32,
+    #[prost(message, optional, tag = "11")]
+    track_event: Option<TrackEvent>,
+    #[prost(message, optional, tag = "60")]
+    track_descriptor: Option<TrackDescriptor>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ClockSnapshot {
+    #[prost(message, repeated, tag = "1")]
+    clocks: Vec<Clock>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Clock {
+    #[prost(uint32, tag = "1")]
+    clock_id: u32,
+    #[prost(uint64, tag = "2")]
+    timestamp: u64,
+}
+
+/// Of `ClockSnapshot.BuiltinClocks`.
+const REALTIME: u32 = 1;
+const MONOTONIC: u32 = 3;
+const BOOTTIME: u32 = 6;
+
+#[derive(Clone, PartialEq, Message)]
+struct ProcessTree {
+    #[prost(message, repeated, tag = "1")]
+    processes: Vec<Process>,
+    #[prost(message, repeated, tag = "2")]
+    threads: Vec<Thread>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Process {
+    #[prost(int32, tag = "1")]
+    pid: i32,
+    #[prost(int32, tag = "2")]
+    ppid: i32,
+    #[prost(string, repeated, tag = "3")]
+    cmdline: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Thread {
+    #[prost(int32, tag = "1")]
+    tid: i32,
+    #[prost(int32, tag = "3")]
+    tgid: i32,
+    #[prost(string, tag = "2")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Bundle {
+    #[prost(uint32, tag = "1")]
+    cpu: u32,
+    #[prost(message, optional, tag = "4")]
+    compact_sched: Option<CompactSched>,
+}
+
+/// A column for each thing an event says; times are differences from the one before.
+#[derive(Clone, PartialEq, Message)]
+struct CompactSched {
+    #[prost(uint64, repeated, tag = "1")]
+    switch_timestamp: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    switch_prev_state: Vec<i64>,
+    #[prost(int32, repeated, tag = "3")]
+    switch_next_pid: Vec<i32>,
+    #[prost(int32, repeated, tag = "4")]
+    switch_next_prio: Vec<i32>,
+    #[prost(string, repeated, tag = "5")]
+    intern_table: Vec<String>,
+    #[prost(uint32, repeated, tag = "6")]
+    switch_next_comm_index: Vec<u32>,
+    #[prost(uint64, repeated, tag = "7")]
+    waking_timestamp: Vec<u64>,
+    #[prost(int32, repeated, tag = "8")]
+    waking_pid: Vec<i32>,
+    #[prost(int32, repeated, tag = "9")]
+    waking_target_cpu: Vec<i32>,
+    #[prost(int32, repeated, tag = "10")]
+    waking_prio: Vec<i32>,
+    #[prost(uint32, repeated, tag = "11")]
+    waking_comm_index: Vec<u32>,
+    #[prost(uint32, repeated, tag = "12")]
+    waking_common_flags: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TrackDescriptor {
+    #[prost(uint64, tag = "1")]
+    uuid: u64,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(uint64, optional, tag = "5")]
+    parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    counter: Option<Counter>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Counter {
+    #[prost(string, tag = "6")]
+    unit_name: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct TrackEvent {
+    #[prost(int32, tag = "9")]
+    r#type: i32,
+    #[prost(uint64, tag = "11")]
+    track_uuid: u64,
+    #[prost(double, tag = "44")]
+    double_counter_value: f64,
+}
+
+/// Of `TrackEvent.Type`.
+const TYPE_COUNTER: i32 = 4;
+
+/// Packets without an order among them need no more than one sequence.
+const SEQUENCE: u32 = 1;
+/// Events of a packet: viewers read packets whole.
+const EVENTS: usize = 8192;
+/// Owners' counters are means over this.
+const STEP_NS: u64 = 10_000_000;
+
+/// Writes the trace.
+///
+/// # Errors
+/// As the writer's.
+pub fn trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
+    let mut to = io::BufWriter::with_capacity(1 << 16, to);
+    let (from, _) = recording.interval_ns();
+    let clock = |clock_id, timestamp| Clock { clock_id, timestamp };
+    // A trace's own clock is BOOTTIME; who never slept knows no difference.
+    let clocks =
+        vec![clock(BOOTTIME, from), clock(MONOTONIC, from), clock(REALTIME, recording.wall_ns(from))];
+    put(&mut to, Packet { clock_snapshot: Some(ClockSnapshot { clocks }), ..Packet::default() })?;
+    put(
+        &mut to,
+        Packet { process_tree: Some(process_tree(recording)), timestamp: Some(from), ..Packet::default() },
+    )?;
+    for cpu in 0..recording.cpus() {
+        events(recording, cpu, &mut to)?;
+    }
+    owners(recording, &mut to)?;
+    to.flush()
+}
+
+/// A packet as the trace has it: an element of its list.
+fn put(to: &mut impl Write, packet: Packet) -> io::Result<()> {
+    #[derive(Clone, PartialEq, Message)]
+    struct Trace {
+        #[prost(message, repeated, tag = "1")]
+        packet: Vec<Packet>,
+    }
+    let packet = Packet { trusted_packet_sequence_id: SEQUENCE, ..packet };
+    to.write_all(&Trace { packet: vec![packet] }.encode_to_vec())
+}
+
+fn process_tree(recording: &Recording) -> ProcessTree {
+    let threads = recording.threads();
+    let mut tree = ProcessTree::default();
+    for view in threads.all() {
+        let (tid, tgid) = (view.id.tid as i32, view.id.tgid as i32);
+        if tid == tgid {
+            tree.processes.push(Process {
+                pid: tid,
+                ppid: view.ppid as i32,
+                cmdline: vec![view.comm.clone()],
+            });
+        } else {
+            tree.threads.push(Thread { tid, tgid, name: view.comm.clone() });
+        }
+    }
+    tree
+}
+
+/// States as `sched_switch` has them (`TASK_REPORT`, include/linux/sched.h).
+fn state(left: Left) -> i64 {
+    match left {
+        Left::Runnable { .. } => 0,
+        Left::Asleep => 1,
+        Left::Blocked => 2,
+        Left::Stopped => 4,
+        Left::Ended => 0x10,
+    }
+}
+
+fn events(recording: &Recording, cpu: usize, to: &mut impl Write) -> io::Result<()> {
+    let threads = recording.threads();
+    let all: Vec<_> = recording.events(cpu).collect();
+    for some in all.chunks(EVENTS) {
+        let mut sched = CompactSched::default();
+        let mut names: BTreeMap<String, u32> = BTreeMap::new();
+        let mut name = |tid: u32, when: u64| {
+            let comm = match tid {
+                0 => "swapper",
+                _ => threads
+                    .at(tid, when)
+                    .and_then(|at| threads.view(at))
+                    .map_or("?", |view| view.comm.as_str()),
+            };
+            let next = names.len() as u32;
+            *names.entry(comm.to_owned()).or_insert(next)
+        };
+        let (mut switched, mut woken) = (0, 0);
+        for (when, what) in some {
+            match *what {
+                What::Switch { next, priority, left } => {
+                    sched.switch_timestamp.push(when - switched);
+                    switched = *when;
+                    sched.switch_prev_state.push(state(left));
+                    sched.switch_next_pid.push(next as i32);
+                    sched.switch_next_prio.push(i32::from(priority));
+                    sched.switch_next_comm_index.push(name(next, *when));
+                }
+                What::Wakeup { tid, cpu, .. } => {
+                    sched.waking_timestamp.push(when - woken);
+                    woken = *when;
+                    sched.waking_pid.push(tid as i32);
+                    sched.waking_target_cpu.push(cpu as i32);
+                    sched.waking_prio.push(120);
+                    sched.waking_comm_index.push(name(tid, *when));
+                    sched.waking_common_flags.push(0);
+                }
+                // A viewer sees it by the CPU that runs the thread; stolen time has no place of its own there.
+                What::Migrate { .. } | What::Stolen { .. } => {}
+            }
+        }
+        let mut table: Vec<(u32, String)> = names.into_iter().map(|(comm, index)| (index, comm)).collect();
+        table.sort_by_key(|(index, _)| *index);
+        sched.intern_table = table.into_iter().map(|(_, comm)| comm).collect();
+        let bundle = Bundle { cpu: cpu as u32, compact_sched: Some(sched) };
+        put(to, Packet { ftrace_events: Some(bundle), ..Packet::default() })?;
+    }
+    Ok(())
+}
+
+/// Whose a thread is: its container with the pod, or its cgroup.
+pub fn owner(view: &TaskView, observation: &Observation) -> Option<String> {
+    let Some(container) = view.container.and_then(|at| observation.containers.get(at as usize)) else {
+        return observation.group_of(view).map(|group| group.path.clone());
+    };
+    let pod = container.pod.and_then(|at| observation.pods.get(at as usize));
+    Some(match pod.map(|pod| (&pod.name, pod.namespace.as_deref())) {
+        None => container.name.clone(),
+        Some((pod, None)) => format!("{pod}/{}", container.name),
+        Some((pod, Some(namespace))) => format!("{namespace}/{pod}/{}", container.name),
+    })
+}
+
+/// What owners' counters are called, by what their threads do.
+const COUNTERS: [(Does, &str); 3] =
+    [(Does::Runs, "CPUs used"), (Does::Waits, "threads waiting"), (Does::IsHeld, "threads throttled")];
+
+fn owners(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
+    let (from, end) = recording.interval_ns();
+    let observation = recording.observation();
+    let steps = ((end - from).div_ceil(STEP_NS)) as usize;
+    let mut sums: BTreeMap<String, [Vec<u64>; 3]> = BTreeMap::new();
+    let threads = recording.threads();
+    tell(recording, &threads, &mut |place, does, (since, until)| {
+        let Some(owner) = threads.view(place).and_then(|view| owner(view, observation)) else { return };
+        let Some(at) = COUNTERS.iter().position(|(one, _)| *one == does) else { return };
+        let series = &mut sums.entry(owner).or_insert_with(|| [(); 3].map(|()| vec![0; steps]))[at];
+        let (mut since, until) = (since.max(from), until.min(end));
+        while since < until {
+            let step = (since - from) / STEP_NS;
+            let next = until.min(from + (step + 1) * STEP_NS);
+            if let Some(sum) = series.get_mut(step as usize) {
+                *sum += next - since;
+            }
+            since = next;
+        }
+    });
+    for (number, (owner, series)) in (1u64..).zip(&sums) {
+        let parent = number * 8;
+        let describe = |uuid, name: &str, parent_uuid, counter| {
+            let track = TrackDescriptor { uuid, name: name.to_owned(), parent_uuid, counter };
+            Packet { track_descriptor: Some(track), ..Packet::default() }
+        };
+        put(to, describe(parent, owner, None, None))?;
+        for (uuid, ((_, name), steps)) in (parent + 1..).zip(COUNTERS.iter().zip(series)) {
+            if steps.iter().all(|ns| *ns == 0) {
+                continue;
+            }
+            put(to, describe(uuid, name, Some(parent), Some(Counter { unit_name: "1".to_owned() })))?;
+            let mut before = None;
+            for (at, ns) in (0u64..).zip(steps) {
+                if before == Some(ns) {
+                    continue;
+                }
+                before = Some(ns);
+                let double_counter_value = *ns as f64 / STEP_NS as f64;
+                let event = TrackEvent { r#type: TYPE_COUNTER, track_uuid: uuid, double_counter_value };
+                let timestamp = Some(from + at * STEP_NS);
+                put(to, Packet { timestamp, track_event: Some(event), ..Packet::default() })?;
+            }
+        }
+    }
+    Ok(())
+}
