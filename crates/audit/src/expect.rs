@@ -153,10 +153,7 @@ impl Matcher {
             }
             Self::Pod(name) => {
                 let pod = task.pod.and_then(|i| observation.pods.get(i as usize));
-                pod.is_some_and(|p| match &p.namespace {
-                    Some(namespace) => *name == format!("{namespace}/{}", p.name),
-                    None => *name == p.name,
-                })
+                pod.is_some_and(|pod| *name == pod.full_name())
             }
             Self::Vm(name) => {
                 task.vm.and_then(|i| observation.vms.get(i as usize)).is_some_and(|vm| vm.name == *name)

@@ -120,10 +120,7 @@ pub fn group_name(observation: &Observation, group: u32) -> String {
         return format!("container {}", container.name);
     }
     if let Some(pod) = observation.pods.iter().find(|p| p.group == Some(group)) {
-        return match &pod.namespace {
-            Some(namespace) => format!("pod {namespace}/{}", pod.name),
-            None => format!("pod {}", pod.name),
-        };
+        return format!("pod {}", pod.full_name());
     }
     if let Some(vm) = observation.vms.iter().find(|v| v.group == Some(group)) {
         return format!("vm {}", vm.name);

@@ -183,6 +183,15 @@ pub struct PodView {
     pub group: Option<u32>,
 }
 
+impl PodView {
+    /// `namespace/name`; the name alone where no runtime told the namespace.
+    pub fn full_name(&self) -> String {
+        self.namespace
+            .as_ref()
+            .map_or_else(|| self.name.clone(), |namespace| format!("{namespace}/{}", self.name))
+    }
+}
+
 /// A virtual machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VmView {
@@ -226,6 +235,14 @@ impl Observation {
     /// A group and those above it, up to the root.
     pub fn path_to_root(&self, group: u32) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(Some(group), |at| self.groups.get(*at as usize)?.parent)
+    }
+
+    /// What people call a container: `namespace/pod/container`, as far as there are these.
+    pub fn container_title(&self, container: &ContainerView) -> String {
+        match container.pod.and_then(|at| self.pods.get(at as usize)) {
+            Some(pod) => format!("{}/{}", pod.full_name(), container.name),
+            None => container.name.clone(),
+        }
     }
 
     /// The group a task is in.

@@ -1,5 +1,5 @@
 //! What watching costs a load of context switches: two processes that pass a byte to and fro through pipes on one CPU, in
-//! turns without and with the programs of `why`, with several targets; once with nothing else to do, once with so much
+//! turns without and with the programs of `why`, with several targets, and the flight recorder; once with nothing else to do, once with so much
 //! work between that they switch 200,000 times a second. Needs root and a quiet machine.
 //!
 //!     cargo run --release -p evenkeel-bpf --example why_cost [ROUNDS]
@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use evenkeel_bpf::flight::Recorder;
+use evenkeel_bpf::load::Types;
 use evenkeel_bpf::why::{Probe, Watch, WatchOptions};
 
 const TURN: Duration = Duration::from_millis(400);
@@ -15,6 +17,32 @@ const TURN: Duration = Duration::from_millis(400);
 const WORKING_TRIPS: f64 = 100_000.0;
 
 type Error = Box<dyn std::error::Error>;
+
+/// What costs something.
+enum Programs {
+    Why(Watch, WatchOptions),
+    /// The flight recorder, for a minute.
+    Flight,
+}
+
+/// At work until dropped.
+enum AtWork {
+    Why(Probe),
+    Flight(Recorder),
+}
+
+impl Programs {
+    fn start(&self, types: &Types) -> Result<AtWork, Error> {
+        Ok(match self {
+            Self::Why(watch, options) => AtWork::Why(Probe::start(types, watch, options)?),
+            Self::Flight => {
+                let cpus = std::thread::available_parallelism()?.get() as u32;
+                // This process may use one CPU only.
+                AtWork::Flight(Recorder::start(types, cpus.max(2), 60.0)?)
+            }
+        })
+    }
+}
 
 fn pin() -> io::Result<()> {
     // SAFETY: an all-zero set is valid, and only written by CPU_SET.
@@ -88,31 +116,37 @@ fn main() -> Result<(), Error> {
     drop((theirs, back));
     let types = evenkeel_bpf::load::kernel_types()?;
     let me = (std::process::id(), start_ticks()?);
+    let why =
+        |watch, waits_only| Programs::Why(watch, WatchOptions { waits_only, ..WatchOptions::default() });
     let (blame, waits) = (false, true);
     let targets = [
-        ("another process", Watch::Processes(vec![(1, 0)]), blame),
-        ("one side of it", Watch::Processes(vec![me]), blame),
-        ("both sides of it", Watch::Processes(vec![me, (child as u32, 0)]), blame),
-        ("a cgroup elsewhere", Watch::Groups(vec![u64::MAX]), blame),
-        ("everything (--all)", Watch::All, blame),
-        ("waits of another", Watch::Processes(vec![(1, 0)]), waits),
-        ("waits of both sides", Watch::Processes(vec![me, (child as u32, 0)]), waits),
-        ("waits of everything", Watch::All, waits),
+        ("another process", why(Watch::Processes(vec![(1, 0)]), blame)),
+        ("one side of it", why(Watch::Processes(vec![me]), blame)),
+        ("both sides of it", why(Watch::Processes(vec![me, (child as u32, 0)]), blame)),
+        ("a cgroup elsewhere", why(Watch::Groups(vec![u64::MAX]), blame)),
+        ("everything (--all)", why(Watch::All, blame)),
+        ("waits of another", why(Watch::Processes(vec![(1, 0)]), waits)),
+        ("waits of both sides", why(Watch::Processes(vec![me, (child as u32, 0)]), waits)),
+        ("waits of everything", why(Watch::All, waits)),
+        ("flight recorder", Programs::Flight),
     ];
-    for (name, watch, waits_only) in &targets {
-        let options = WatchOptions { waits_only: *waits_only, ..WatchOptions::default() };
+    for (name, programs) in &targets {
         let mut took = Vec::new();
         for _ in 0..rounds {
             let began = Instant::now();
-            drop(Probe::start(&types, watch, &options)?);
+            drop(programs.start(&types)?);
             took.push(1e3 * began.elapsed().as_secs_f64());
         }
-        let walked = Probe::start(&types, watch, &options)?.verified_instructions()?;
+        let took = median(&mut took);
+        let walked = match programs.start(&types)? {
+            AtWork::Why(probe) => probe.verified_instructions()?,
+            AtWork::Flight(recorder) => {
+                println!("{name:<20} starts in {took:.0} ms; {} MiB", recorder.bytes() >> 20);
+                continue;
+            }
+        };
         let (all, most) = walked.iter().fold((0, 0), |(all, most), (_, n)| (all + n, most.max(*n)));
-        println!(
-            "{name:<20} starts in {:.0} ms; {all} instructions verified, {most} of one",
-            median(&mut took)
-        );
+        println!("{name:<20} starts in {took:.0} ms; {all} instructions verified, {most} of one");
     }
     let plain = turn(&to, &from, 0)?;
     for (load, counts) in [("nothing but switches", 0), ("work between", work_between(plain))] {
@@ -120,14 +154,13 @@ fn main() -> Result<(), Error> {
             "{load}\n{:<20} {:>14} {:>14} {:>8}   lowest to highest loss",
             "target", "without /s", "with /s", "loss"
         );
-        for (name, watch, waits_only) in &targets {
+        for (name, programs) in &targets {
             let (mut without, mut with, mut losses) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..rounds {
                 let before = turn(&to, &from, counts)?;
-                let options = WatchOptions { waits_only: *waits_only, ..WatchOptions::default() };
-                let probe = Probe::start(&types, watch, &options)?;
+                let at_work = programs.start(&types)?;
                 let watched = turn(&to, &from, counts)?;
-                drop(probe);
+                drop(at_work);
                 let after = turn(&to, &from, counts)?;
                 let plain = (before + after) / 2.0;
                 losses.push(100.0 * (1.0 - watched / plain));

@@ -25,6 +25,8 @@ const SCHEMA: &str = "evenkeel.recording/v1";
 /// Bytes of a recording's first line, and of its events, at most: several times what an agent can write.
 const MOST_HEAD: u64 = 256 << 20;
 const MOST_EVENTS: u64 = 4 << 30;
+/// Longest time of a recording, ns: an idle host's rings hold days.
+const LONGEST_NS: u64 = 30 * 86_400_000_000_000;
 
 /// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -132,16 +134,26 @@ impl Recording {
         }
         let bytes = head.events.iter().try_fold(0u64, |sum, count| sum.checked_add(*count));
         let bytes = bytes.and_then(|events| events.checked_mul(Event::BYTES as u64));
-        if bytes.is_none_or(|bytes| bytes > MOST_EVENTS) || head.from_ns > head.to_ns {
+        let length = head.to_ns.checked_sub(head.from_ns);
+        let may_be = bytes.is_some_and(|bytes| bytes <= MOST_EVENTS)
+            && length.is_some_and(|length| length <= LONGEST_NS)
+            && head.wall_ns > i64::MIN;
+        if !may_be {
             return Err(other("its sums cannot be"));
         }
         let mut cpus = Vec::new();
         for count in &head.events {
             let mut events = Vec::new();
+            let mut before = 0;
             for _ in 0..*count {
                 let mut bytes = [0; Event::BYTES];
                 from.read_exact(&mut bytes).map_err(|_| other("it is cut off"))?;
-                events.push(Event::from_bytes(bytes));
+                let event = Event::from_bytes(bytes);
+                if event.when_ns < before {
+                    return Err(other("time goes back"));
+                }
+                before = event.when_ns;
+                events.push(event);
             }
             cpus.push(events);
         }
@@ -193,8 +205,11 @@ impl Recording {
         }
         let groups: HashMap<u64, u32> =
             self.head.cgroups.iter().zip(0..).filter_map(|(id, at)| Some(((*id)?, at))).collect();
+        let relatives: HashMap<u32, &TaskView> =
+            observation.tasks.iter().map(|task| (task.id.tgid, task)).collect();
         for one in &self.head.ended {
-            let view = ended_view(one, observation, groups.get(&one.cgroup).copied());
+            let relative = relatives.get(&one.tgid).copied();
+            let view = ended_view(one, observation, groups.get(&one.cgroup).copied(), relative);
             threads.ended.entry(one.tid).or_default().push((one.when_ns, threads.views.len()));
             threads.views.push(Cow::Owned(view));
         }
@@ -203,9 +218,13 @@ impl Recording {
     }
 }
 
-/// A thread that is no more, as far as it is known.
-fn ended_view(one: &EndedThread, observation: &Observation, group: Option<u32>) -> TaskView {
-    let relative = observation.tasks.iter().find(|task| task.id.tgid == one.tgid);
+/// A thread that is no more, as far as it is known. A relative is a thread of its process that lives.
+fn ended_view(
+    one: &EndedThread,
+    observation: &Observation,
+    group: Option<u32>,
+    relative: Option<&TaskView>,
+) -> TaskView {
     let container = relative.and_then(|task| task.container).or_else(|| container_of(observation, group?));
     let pod = container.and_then(|at| observation.containers.get(at as usize)?.pod);
     TaskView {

@@ -129,7 +129,8 @@ impl<'a> View<'a> {
         let all = self.observation.containers.iter().enumerate();
         let all = all.filter(|(at, _)| self.has(|task| task.container == Some(*at as u32)));
         all.map(|(at, what)| {
-            let pod = what.pod.and_then(|pod| self.observation.pods.get(pod as usize)).map(pod_name);
+            let pod =
+                what.pod.and_then(|pod| self.observation.pods.get(pod as usize)).map(PodView::full_name);
             let own = Some(at as u32);
             let ended = self.ended(|exited| exited.container == own);
             let mut sum =
@@ -149,7 +150,7 @@ impl<'a> View<'a> {
             let containers = &self.observation.containers;
             let pod_of = |container: u32| containers.get(container as usize).and_then(|view| view.pod);
             let ended = self.ended(|exited| exited.container.and_then(pod_of) == own);
-            self.sum((at, what), pod_name(what), None, what.group, ended, |task| task.pod == own)
+            self.sum((at, what), what.full_name(), None, what.group, ended, |task| task.pod == own)
         })
         .collect()
     }
@@ -309,13 +310,6 @@ pub fn limits(group: Option<&GroupView>) -> String {
     parts.join(", ")
 }
 
-fn pod_name(pod: &PodView) -> String {
-    match &pod.namespace {
-        Some(namespace) => format!("{namespace}/{}", pod.name),
-        None => pod.name.clone(),
-    }
-}
-
 /// Number of tasks that ran or waited in each group.
 fn active_by_group(observation: &Observation) -> BTreeMap<u32, usize> {
     let mut active = BTreeMap::new();
@@ -338,7 +332,7 @@ fn row(
         throttled_pct: throttled(observation, active, task),
         cgroup: group.map(|group| group.path.clone()),
         container: task.container.map(|at| observation.containers[at as usize].name.clone()),
-        pod: task.pod.map(|at| pod_name(&observation.pods[at as usize])),
+        pod: task.pod.map(|at| observation.pods[at as usize].full_name()),
         vm: task.vm.map(|at| observation.vms[at as usize].name.clone()),
         unit,
         placed: group.is_some(),

@@ -23,7 +23,9 @@ pub fn short(ns: u64) -> String {
 /// What is expected.
 pub fn parse(text: &str, now_ns: u64) -> Result<u64, String> {
     const DAY_NS: u64 = 86_400_000_000_000;
-    let expected = || format!("{text:?}: expected an instant such as 2026-11-25T10:00:03Z, a time such as 10:00:03, or 30s");
+    let expected = || {
+        format!("{text:?}: expected an instant such as 2026-11-25T10:00:03Z, a time such as 10:00:03, or 30s")
+    };
     if let Ok(instant) = text.parse::<jiff::Timestamp>() {
         return u64::try_from(instant.as_nanosecond()).map_err(|_| expected());
     }

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_base::{Observation, Sample, TaskId};
+use evenkeel_base::{Observation, PodView, Sample, TaskId};
 use rusqlite::params;
 
 use crate::block::{BlockReader, BlockWriter, Infos, TaskInfo};
@@ -70,10 +70,7 @@ pub(crate) fn learn_names(known: &mut Infos, observation: &Observation) -> Vec<(
             comm: task.comm.clone(),
             group: group.map(str::to_owned),
             container: container.map(str::to_owned),
-            pod: pod.map(|pod| match &pod.namespace {
-                Some(namespace) => format!("{namespace}/{}", pod.name),
-                None => pod.name.clone(),
-            }),
+            pod: pod.map(PodView::full_name),
         });
         known.insert(task.id, Arc::clone(&info));
         new.push((task.id, info));

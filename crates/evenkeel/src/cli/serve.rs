@@ -72,6 +72,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // The address first: a port below 1024 takes a capability that is not kept.
     let listener = access::open(args.listen, &args.token)?;
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
+    // One that cannot be made is told of where it is needed.
+    if !args.no_history || args.record.is_some() {
+        let _ = std::fs::create_dir_all(&global.state_dir);
+    }
+    let writes = privileges::write_only_to(&global.state_dir).map_err(Failure::Cannot)?;
     let sampling = global.sampling.unwrap_or_default();
     let types = (args.blame || args.record.is_some()).then(evenkeel_bpf::load::kernel_types);
     let options = ObserverOptions { sampling, ..ObserverOptions::default() };
@@ -84,6 +89,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     };
     let server = Server::start(listener, served)?;
     tell(&server, &format!("capabilities kept: {kept}"));
+    tell(&server, writes);
     let mut blame = args.blame.then(|| blame::Blame::start(&server)).flatten();
     let _recorder = args.record.map(|keep| record(&observer, &server, global, keep)).transpose()?;
     drop(types);

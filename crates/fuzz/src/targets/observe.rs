@@ -1,5 +1,6 @@
 //! Whose a cgroup is, and what container runtimes answer.
 
+use evenkeel_observe::flight::{Recording, account, trace};
 use evenkeel_observe::fuzzing;
 use evenkeel_observe::ownership::classify;
 use evenkeel_observe::runtimes::{RuntimeFacts, decode_cri, decode_docker};
@@ -29,6 +30,17 @@ pub const TARGETS: &[Target] = &[
             let is_known = |pod: &String| facts.pods.contains_key(pod);
             assert!(facts.containers.values().filter_map(|facts| facts.pod.as_ref()).all(is_known));
         }
+    }),
+    Target::bytes("recording", |bytes| {
+        let Ok(recording) = Recording::read(bytes) else { return };
+        let interval = recording.interval_ns();
+        let length = u128::from(interval.1 - interval.0);
+        let threads = recording.threads();
+        let all = account(&recording, &threads, interval, |_| true);
+        // Each thread known is at one place at a time.
+        let most = threads.all().count() as u128 * length;
+        assert!(u128::from(all.ran_ns) + u128::from(all.waited_ns) <= most);
+        trace(&recording, &mut std::io::sink()).unwrap_or_default();
     }),
     Target::text("sched-attributes", fuzzing::sched),
     Target::text("machine", fuzzing::machine),

@@ -150,8 +150,10 @@ const TYPE_COUNTER: i32 = 4;
 const SEQUENCE: u32 = 1;
 /// Events of a packet: viewers read packets whole.
 const EVENTS: usize = 8192;
-/// Owners' counters are means over this.
+/// Owners' counters are means over this, ...
 const STEP_NS: u64 = 10_000_000;
+/// ... or longer: as many are enough for a picture.
+const STEPS: u64 = 20_000;
 
 /// Writes the trace.
 ///
@@ -266,17 +268,12 @@ fn events(recording: &Recording, cpu: usize, to: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Whose a thread is: its container with the pod, or its cgroup.
-pub fn owner(view: &TaskView, observation: &Observation) -> Option<String> {
-    let Some(container) = view.container.and_then(|at| observation.containers.get(at as usize)) else {
-        return observation.group_of(view).map(|group| group.path.clone());
-    };
-    let pod = container.pod.and_then(|at| observation.pods.get(at as usize));
-    Some(match pod.map(|pod| (&pod.name, pod.namespace.as_deref())) {
-        None => container.name.clone(),
-        Some((pod, None)) => format!("{pod}/{}", container.name),
-        Some((pod, Some(namespace))) => format!("{namespace}/{pod}/{}", container.name),
-    })
+/// Whose a thread is: its container, or its cgroup.
+fn owner(view: &TaskView, observation: &Observation) -> Option<String> {
+    match view.container.and_then(|at| observation.containers.get(at as usize)) {
+        Some(container) => Some(observation.container_title(container)),
+        None => observation.group_of(view).map(|group| group.path.clone()),
+    }
 }
 
 /// What owners' counters are called, by what their threads do.
@@ -286,7 +283,8 @@ const COUNTERS: [(Does, &str); 3] =
 fn owners(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     let (from, end) = recording.interval_ns();
     let observation = recording.observation();
-    let steps = ((end - from).div_ceil(STEP_NS)) as usize;
+    let step_ns = STEP_NS.max((end - from).div_ceil(STEPS));
+    let steps = (end - from).div_ceil(step_ns) as usize;
     let mut sums: BTreeMap<String, [Vec<u64>; 3]> = BTreeMap::new();
     let threads = recording.threads();
     tell(recording, &threads, &mut |place, does, (since, until)| {
@@ -295,8 +293,8 @@ fn owners(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
         let series = &mut sums.entry(owner).or_insert_with(|| [(); 3].map(|()| vec![0; steps]))[at];
         let (mut since, until) = (since.max(from), until.min(end));
         while since < until {
-            let step = (since - from) / STEP_NS;
-            let next = until.min(from + (step + 1) * STEP_NS);
+            let step = (since - from) / step_ns;
+            let next = until.min(from + (step + 1) * step_ns);
             if let Some(sum) = series.get_mut(step as usize) {
                 *sum += next - since;
             }
@@ -321,9 +319,9 @@ fn owners(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
                     continue;
                 }
                 before = Some(ns);
-                let double_counter_value = *ns as f64 / STEP_NS as f64;
+                let double_counter_value = *ns as f64 / step_ns as f64;
                 let event = TrackEvent { r#type: TYPE_COUNTER, track_uuid: uuid, double_counter_value };
-                let timestamp = Some(from + at * STEP_NS);
+                let timestamp = Some(from + at * step_ns);
                 put(to, Packet { timestamp, track_event: Some(event), ..Packet::default() })?;
             }
         }

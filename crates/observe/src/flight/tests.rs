@@ -9,7 +9,7 @@ use super::*;
 
 fn task(tid: u32, comm: &str) -> TaskView {
     let one = EndedThread { when_ns: 0, tid, tgid: tid, comm: comm.to_owned(), cgroup: 0 };
-    ended_view(&one, &observation(Vec::new()), None)
+    ended_view(&one, &observation(Vec::new()), None, None)
 }
 
 fn observation(tasks: Vec<TaskView>) -> Observation {
@@ -176,6 +176,10 @@ fn what_was_written_is_read_and_nothing_else() {
     let text = String::from_utf8_lossy(&bytes).replacen("[6]", "[18446744073709551615]", 1);
     let error = Recording::read(text.as_bytes()).unwrap_err().to_string();
     assert!(error.contains("sums"), "{error}");
+    bytes.truncate(bytes.len() - Event::BYTES);
+    bytes.extend(Event::new(1, switch(0, Left::Asleep)).to_bytes());
+    let error = Recording::read(bytes.as_slice()).unwrap_err().to_string();
+    assert!(error.contains("time goes back"), "{error}");
 }
 
 /// A CPU with some threads, played: what happens, and what each thread really got.

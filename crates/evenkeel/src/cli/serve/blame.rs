@@ -160,15 +160,6 @@ fn culprit_title(culprit: &Culprit, title: impl Fn(u64) -> Option<String>) -> St
 /// As [`crate::cli::listen`] names owners: a container's pod and name, else the cgroup's path.
 fn title(names: &Names, id: u64, observation: &Observation) -> Option<String> {
     let path = names.path(id)?;
-    let Some(container) = names.container(path).and_then(|at| observation.containers.get(at)) else {
-        return Some(path.to_owned());
-    };
-    let pod = container.pod.and_then(|at| observation.pods.get(at as usize));
-    Some(match pod {
-        None => container.name.clone(),
-        Some(pod) => match &pod.namespace {
-            None => format!("{}/{}", pod.name, container.name),
-            Some(namespace) => format!("{namespace}/{}/{}", pod.name, container.name),
-        },
-    })
+    let container = names.container(path).and_then(|at| observation.containers.get(at));
+    Some(container.map_or_else(|| path.to_owned(), |container| observation.container_title(container)))
 }

@@ -1,0 +1,130 @@
+//! The flight recorder of `serve`, `record` and `why --at` on the real kernel.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "serve/agent.rs"]
+#[allow(dead_code)]
+mod agent;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use agent::{BINARY, Running, Serve};
+use serde_json::Value;
+
+fn evenkeel(state: &Path, args: &[&str]) -> Output {
+    Command::new(BINARY).arg("--state-dir").arg(state).args(args).output().unwrap()
+}
+
+fn error(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+/// On CPU 0.
+fn shell(script: &str) -> Running {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0", "sh", "-c", script]).stdin(Stdio::null());
+    Running(command.spawn().expect("taskset (util-linux) is needed"))
+}
+
+#[test]
+fn what_an_agent_kept_answers_afterwards() {
+    let serve = Serve::start(&["--record", "60s"]);
+    let state = serve.state.path();
+    let target = shell("while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.005; done");
+    let hog = shell("while :; do :; done");
+    std::thread::sleep(Duration::from_secs(4));
+    let named = format!("pid:{}", target.0.id());
+    // Both are still there: names are those of the last look.
+    let out = evenkeel(state, &["why", &named, "--at", "2s", "--for", "2s", "-o", "json"]);
+    assert!(out.status.success(), "{}", error(&out));
+    let why: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        (why["schema"].as_str(), why["source"].as_str()),
+        (Some("evenkeel.why/v1"), Some("recording"))
+    );
+    let seconds = |what: &str| why[what].as_f64().unwrap();
+    let whole = why["wall_s"].as_f64().unwrap() * why["threads"].as_f64().unwrap();
+    let parts = ["ran_s", "waited_s", "throttled_s", "stolen_s", "slept_s"].map(seconds);
+    assert!((parts.iter().sum::<f64>() - whole).abs() < 0.01 * whole, "{parts:?} of {whole}");
+    assert!(seconds("waited_s") > 0.1, "{why}");
+    let blamed = |row: &Value| row["tid"] == hog.0.id() && row["seconds"].as_f64().unwrap() > 0.05;
+    assert!(why["blame"].as_array().unwrap().iter().any(blamed), "{why}");
+
+    let trace = state.join("trace.pftrace");
+    let out = evenkeel(state, &["record", "--last", "3s", "--to", trace.to_str().unwrap()]);
+    assert!(out.status.success() && error(&out).contains(" events"), "{}", error(&out));
+    let bytes = std::fs::read(&trace).unwrap();
+    assert!(bytes.len() > 1000 && bytes[0] == 0x0a, "a trace is a list of packets");
+
+    // A recording is kept and asked later, by somebody who has no agent.
+    let kept = state.join("kept");
+    let out = evenkeel(state, &["record", "--form", "recording", "--to", kept.to_str().unwrap()]);
+    assert!(out.status.success(), "{}", error(&out));
+    let nowhere = tempfile::tempdir().unwrap();
+    let out = evenkeel(nowhere.path(), &["why", &named, "--recording", kept.to_str().unwrap(), "-o", "json"]);
+    assert!(out.status.success(), "{}", error(&out));
+    let again: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(again["wall_s"].as_f64().unwrap() > 3.0, "{again}");
+
+    let socket = state.join("flight.sock");
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let second = evenkeel(state, &["serve", "--listen", "127.0.0.1:0", "--record", "2s"]);
+    assert_eq!(second.status.code(), Some(3), "{}", error(&second));
+    assert!(error(&second).contains("another agent listens"), "{}", error(&second));
+}
+
+#[test]
+fn without_an_agent_it_says_what_to_do() {
+    let state = tempfile::tempdir().unwrap();
+    let out = evenkeel(state.path(), &["why", "comm:sh", "--at", "3s"]);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(error(&out).contains("serve --record 60s"), "{}", error(&out));
+    let out = evenkeel(state.path(), &["record", "--for", "500ms"]);
+    assert!(out.status.success() && out.stdout.len() > 1000, "{}", error(&out));
+    // What is no recording.
+    let file = state.path().join("no");
+    std::fs::write(&file, "{}\n").unwrap();
+    let out = evenkeel(state.path(), &["why", "comm:sh", "--recording", file.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(error(&out).contains("not a recording"), "{}", error(&out));
+    let out = evenkeel(state.path(), &["why", "comm:sh", "--at", "noon"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(error(&out).contains("expected an instant"), "{}", error(&out));
+}
+
+#[test]
+fn a_socket_that_a_killed_agent_left_is_taken_over() {
+    let mut first = Serve::start(&["--record", "2s"]);
+    let state = first.state.path().to_owned();
+    let socket = state.join("flight.sock");
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while !socket.exists() {
+        assert!(std::time::Instant::now() < until, "no socket");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    first.process.0.kill().unwrap();
+    first.process.0.wait().unwrap();
+    assert!(socket.exists(), "what a kill leaves");
+    let mut second = Running(
+        Command::new(BINARY)
+            .arg("--state-dir")
+            .arg(&state)
+            .args(["serve", "--listen", "127.0.0.1:0", "--record", "2s"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let out = evenkeel(&state, &["record", "--last", "1s"]);
+        if out.status.success() {
+            break;
+        }
+        assert!(second.0.try_wait().unwrap().is_none(), "it ended");
+        assert!(std::time::Instant::now() < until, "{}", error(&out));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
