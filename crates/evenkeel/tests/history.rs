@@ -223,6 +223,92 @@ fn lengths_of_waits_are_shown_by_container() {
 }
 
 #[test]
+fn the_course_of_one_is_shown_by_minute_and_what_was_not_recorded_is_unknown() {
+    let state = tempfile::tempdir().unwrap();
+    let start = recorded(state.path());
+    let minute = |at: u64| (start / (60 * S) + at) * 60 * S;
+    let at = |ns: u64| {
+        let instant = UNIX_EPOCH + Duration::from_nanos(ns);
+        let seconds = instant.duration_since(UNIX_EPOCH).unwrap().as_secs();
+        // As `date -u +%H:%M` has it.
+        format!("{:02}:{:02}", seconds / 3600 % 24, seconds / 60 % 60)
+    };
+    let mut waits = Histogram::default();
+    waits.add_many(8_000_000, 100);
+    let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
+    store.add_waits(minute(0) / (60 * S), &[("cache".to_owned(), waits)].into()).unwrap();
+    drop(store);
+    // An hour before it until now.
+    let from = at(minute(0) - 3600 * S);
+    let args = ["history", "--of", "container:cache", "--from", &from];
+    let whole = document(state.path(), &args);
+    let series = &whole["series"];
+    assert_eq!((&whole["schema"], &series["of"]), (&"evenkeel.history/v1".into(), &"container:cache".into()));
+    let rows = series["rows"].as_array().unwrap();
+    assert!(rows.len() >= 61, "{}", rows.len());
+    let covered: f64 = rows.iter().map(|row| row["covered_s"].as_f64().unwrap()).sum();
+    assert!((covered - 60.0).abs() < 1e-6, "{series:#}");
+    for row in &rows[..60] {
+        for field in
+            ["cpu_pct", "wait_pct", "throttled_pct", "wait_p50_ms", "wait_p99_ms", "wait_max_ms", "waits"]
+        {
+            assert_eq!(row[field], Value::Null, "not recorded is not zero: {row}");
+        }
+    }
+    let row = &rows[60];
+    assert!((row["cpu_pct"].as_f64().unwrap() - 25.0).abs() < 1e-6, "{row}");
+    assert!((row["wait_pct"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{row}");
+    assert!((6.0..10.5).contains(&row["wait_p99_ms"].as_f64().unwrap()), "{row}");
+    assert_eq!((&row["waits"], &row["throttled_pct"]), (&100.into(), &Value::Null));
+    let csv = ok(state.path(), &[&args[..], &["-o", "csv"]].concat());
+    assert!(csv.starts_with("from,covered_s,cpu_pct,"), "{csv}");
+    assert_eq!(csv.lines().count(), rows.len() + 1);
+    let text = ok(state.path(), &args);
+    assert!(text.contains("P99 MS") && text.contains(&format!(" of {} lines known", rows.len())), "{text}");
+    assert!(text.lines().filter(|line| line.contains('?')).count() >= 60, "{text}");
+    // Longer lines, and until a given time.
+    let until = at(minute(0) + 60 * S);
+    let longer = document(state.path(), &[&args[..], &["--to", &until, "--every", "1h"]].concat());
+    let rows = longer["series"]["rows"].as_array().unwrap();
+    assert!(rows.len() <= 2, "{longer:#}");
+    // Between two times also who got the CPU.
+    let rates = document(state.path(), &["history", "--from", &from, "--to", &until, "--by", "container"]);
+    let whole = rates["rates"]["covered_s"].as_f64().unwrap_or(0.0);
+    assert!(whole <= 60.0, "{rates:#}");
+    // A name is data, also on a terminal.
+    let text = ok(state.path(), &["history", "--of", "container:\u{1b}[2J'--", "--since", "5m"]);
+    assert!(!text.contains('\u{1b}') && text.contains(" 0 of "), "{text}");
+    assert!(text.contains("Nothing of that name was seen"), "{text}");
+}
+
+#[test]
+fn a_course_that_cannot_be_is_refused_with_the_reason() {
+    let state = tempfile::tempdir().unwrap();
+    recorded(state.path());
+    for (args, why) in [
+        (&["--of", "web", "--since", "1h"][..], "container:NAME"),
+        (&["--of", "comm:web", "--since", "1h"], "cannot be asked for comm"),
+        (&["--of", "container:web"], "--since"),
+        (&["--of", "container:web", "--since", "1h", "--every", "30s"], "whole minutes"),
+        (&["--of", "container:web", "--since", "1h", "--every", "0s"], "whole minutes"),
+        (&["--of", "container:web", "--since", "1h", "--by", "cpu"], "--by"),
+        (&["--of", "container:web", "--since", "100days"], "a longer --every"),
+        (&["--from", "tomorrow"], "a time such as 14:00"),
+        (&["--from", "2026-01-02", "--to", "2026-01-01"], "not after the beginning"),
+        (&["--to", "14:00"], "--from"),
+        (&["--from", "14:00", "--since", "1h"], "--since"),
+    ] {
+        let output = evenkeel(state.path(), &[&["history"], args].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(why), "{args:?}: {said}");
+    }
+    // Nothing recorded is nothing known.
+    let empty = tempfile::tempdir().unwrap();
+    let document = document(empty.path(), &["history", "--of", "container:web", "--since", "1h"]);
+    assert_eq!(document["series"], Value::Null);
+}
+
+#[test]
 fn a_run_is_replayed_in_order() {
     let state = tempfile::tempdir().unwrap();
     let start = recorded(state.path());

@@ -30,6 +30,7 @@ pub mod recorder;
 mod rows;
 pub mod runs;
 mod samples;
+pub mod series;
 pub mod waits;
 
 pub use block::{Infos, TaskInfo};
@@ -40,6 +41,7 @@ pub use rates::{CpuRate, GroupRate, Rates, TaskRate};
 pub use recorder::Recorder;
 pub use runs::{RunId, StoredChange, StoredRun, TrialWindow};
 pub use samples::{Samples, StoredSample, Usage};
+pub use series::{Series, Step, Who};
 
 /// Name of the history's file in the state directory.
 pub const FILE_NAME: &str = "history.db";

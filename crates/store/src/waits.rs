@@ -71,15 +71,10 @@ impl Store {
     /// When they cannot be read.
     pub fn waits(&self, from_ns: u64, to_ns: u64) -> Result<BTreeMap<String, Histogram>, StoreError> {
         let wrap = self.wrap();
-        let there: i64 = self
-            .db
-            .query_row("SELECT count(*) FROM sqlite_master WHERE name = 'waits'", [], |row| row.get(0))
-            .map_err(&wrap)?;
         let mut all: BTreeMap<String, Histogram> = BTreeMap::new();
-        if there == 0 {
+        if !self.has_waits()? {
             return Ok(all);
         }
-        let minute = |ns: u64| (ns / 60_000_000_000) as i64;
         let mut statement = self
             .db
             .prepare("SELECT container, doc FROM waits WHERE minute BETWEEN ?1 AND ?2")
@@ -95,6 +90,57 @@ impl Store {
         }
         Ok(all)
     }
+
+    /// Lengths of one container's waits by minute since 1970, of the minutes that have a part in this time and in which
+    /// lengths were counted: `None` where none were its.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn waits_by_minute(
+        &self,
+        container: &str,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> Result<BTreeMap<u64, Option<Histogram>>, StoreError> {
+        let wrap = self.wrap();
+        if !self.has_waits()? {
+            return Ok(BTreeMap::new());
+        }
+        let mut statement = self
+            .db
+            .prepare(
+                "SELECT minute, max(CASE container WHEN ?3 THEN doc END) FROM waits
+                 WHERE minute BETWEEN ?1 AND ?2 GROUP BY minute",
+            )
+            .map_err(&wrap)?;
+        let rows = statement
+            .query_map(params![minute(from_ns), minute(to_ns), container], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
+            })
+            .map_err(&wrap)?;
+        let mut all = BTreeMap::new();
+        for row in rows {
+            let (minute, doc) = row.map_err(&wrap)?;
+            if let Ok(minute) = u64::try_from(minute) {
+                all.insert(minute, doc.as_deref().map(read));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether any were ever recorded.
+    fn has_waits(&self) -> Result<bool, StoreError> {
+        let there: i64 = self
+            .db
+            .query_row("SELECT count(*) FROM sqlite_master WHERE name = 'waits'", [], |row| row.get(0))
+            .map_err(self.wrap())?;
+        Ok(there > 0)
+    }
+}
+
+/// The minute since 1970.
+fn minute(ns: u64) -> i64 {
+    (ns / 60_000_000_000) as i64
 }
 
 /// What is damaged counts as nothing.

@@ -1,7 +1,9 @@
 //! `evenkeel history`.
 
+mod course;
 mod page;
 mod rates;
+mod when;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -11,34 +13,52 @@ use anyhow::{Context, anyhow};
 use evenkeel_report::html;
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::{Field, Table, Value, table, time};
-use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, Usage};
+use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, Usage, Who};
 use serde_json::json;
 
 use super::{Failure, Format, Global, Outcome};
+use jiff::Timestamp;
 pub(super) use rates::{By, lines};
+use when::When;
 
-/// List past runs; show one run's stages and changes, or who got the CPU over some time past.
+/// List past runs; show one run's stages and changes, who got the CPU over some time past, or the course of one, minute by
+/// minute.
 ///
 /// Example: evenkeel history --since 10m --by container
+///
+/// Example: evenkeel history --of container:web --from 14:00 --to 15:00
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Show this run: its number, or `last`.
-    #[arg(long, value_name = "N", value_parser = parse_run, conflicts_with = "since")]
+    #[arg(long, value_name = "N", value_parser = parse_run, conflicts_with = "time")]
     run: Option<RunChoice>,
     /// With --run and -o csv: the changes rather than the stages.
     #[arg(long, requires = "run")]
     changes: bool,
     /// Show rates from the stored samples of this long ago until now, such as 10m or 2h.
-    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, group = "time")]
     since: Option<Duration>,
-    /// With --since: what to sum over.
-    #[arg(long, value_enum, default_value_t = By::Process, requires = "since")]
+    /// Show rates from this time on: 14:00 (the last one that has passed), "2026-11-22 14:00", 2026-11-22T14:00:00+01:00; UTC
+    /// where it does not say.
+    #[arg(long, value_name = "TIME", value_parser = when::parse, group = "time")]
+    from: Option<When>,
+    /// With --from: until this time, written alike; without it, until now.
+    #[arg(long, value_name = "TIME", value_parser = when::parse, requires = "from")]
+    to: Option<When>,
+    /// With --since or --from: what to sum over.
+    #[arg(long, value_enum, default_value_t = By::Process, requires = "time", conflicts_with = "of")]
     by: By,
-    /// With --since: show at most this many lines, busiest first; 0 shows all.
-    #[arg(long, value_name = "N", default_value_t = 40, requires = "since")]
+    /// With --since or --from: the course of container:NAME, pod:NS/NAME, cgroup:/PATH or pid:N, one line for each --every.
+    #[arg(long, value_name = "SCOPE", requires = "time")]
+    of: Option<String>,
+    /// With --of: time of a line, whole minutes.
+    #[arg(long, value_name = "DURATION", value_parser = course::step, default_value = "1m", requires = "of")]
+    every: Duration,
+    /// With --since or --from: show at most this many lines, busiest first; 0 shows all.
+    #[arg(long, value_name = "N", default_value_t = 40, requires = "time", conflicts_with = "of")]
     limit: usize,
     /// Write the page of a run (the last one, or --run) to this file.
-    #[arg(long, value_name = "FILE", conflicts_with = "since")]
+    #[arg(long, value_name = "FILE", conflicts_with = "time")]
     html: Option<PathBuf>,
 }
 
@@ -62,12 +82,23 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("a captured tree has no history; name a --state-dir instead")));
     }
+    let span = (args.since.is_some() || args.from.is_some())
+        .then(|| when::span(Timestamp::now(), args.since, args.from, args.to))
+        .transpose()
+        .map_err(Failure::Usage)?;
+    let who = args.of.as_deref().map(|text| {
+        let who: Result<Who, String> = text.parse();
+        who.map(|who| (text, who)).map_err(|why| Failure::Usage(anyhow!("--of {text:?}: {why}")))
+    });
+    let who = who.transpose()?;
     let path = global.state_dir.join(evenkeel_store::FILE_NAME);
     let Some(store) = Store::open_read_only(&path).map_err(failure)? else {
         return nothing(global, &args, &path);
     };
-    let out = if let Some(since) = args.since {
-        rates::rates(global, &args, &store, since)?
+    let out = if let (Some(span), Some((text, who))) = (span, &who) {
+        course::course(global, &store, (text, who), span, args.every)?
+    } else if let Some(span) = span {
+        rates::rates(global, &args, &store, span)?
     } else if let Some(file) = &args.html {
         let Some(run) = choose(&store, args.run.unwrap_or(RunChoice::Last)).map_err(failure)? else {
             return nothing(global, &args, &path);
@@ -113,7 +144,7 @@ fn nothing(global: &Global, args: &Args, path: &Path) -> Outcome {
     }
     match global.output {
         Format::Json => print(&pretty(
-            &json!({ "schema": "evenkeel.history/v1", "runs": [], "store": null, "rates": null }),
+            &json!({ "schema": "evenkeel.history/v1", "runs": [], "store": null, "rates": null, "series": null }),
         )?),
         Format::Csv => print(&run_table().csv(&[])),
         Format::Text | Format::Svg => print(&no_runs(path)),

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_base::Histogram;
 use evenkeel_report::{Field, Table, table, time};
 use evenkeel_store::{Rates, Store};
 use serde_json::json;
 
+use super::when::Span;
 use super::{Args, failure, pretty};
 use crate::cli::{Failure, Format, Global};
 
@@ -174,18 +174,19 @@ fn line_table(by: By, lengths: bool) -> Table<Line> {
     Table::new(fields)
 }
 
-pub(super) fn rates(global: &Global, args: &Args, store: &Store, since: Duration) -> Result<String, Failure> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let from = now.saturating_sub(since).as_nanos() as u64;
-    let rates = store.rates(from, u64::MAX).map_err(failure)?;
+pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> Result<String, Failure> {
+    // Until now is to the last sample, also where the clock was set back since.
+    let to_ns = args.to.map_or(u64::MAX, |_| span.to_ns);
+    let rates = store.rates(span.from_ns, to_ns).map_err(failure)?;
     let Some(rates) = rates else {
         let table = line_table(args.by, false);
         return match global.output {
             Format::Json => pretty(&json!({ "schema": "evenkeel.history/v1", "rates": null })),
             Format::Csv => Ok(table.csv(&[])),
             Format::Text | Format::Svg => Ok(format!(
-                "Nothing recorded in the last {}: samples are kept while `evenkeel run` or `serve` is at work.\n",
-                humantime::format_duration(since)
+                "Nothing recorded from {} to {} UTC: samples are kept while `evenkeel run` or `serve` is at work.\n",
+                time::short(span.from_ns),
+                time::short(span.to_ns)
             )),
         };
     };
@@ -195,7 +196,7 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, since: Duration
     }
     let mut lengths = false;
     if args.by == By::Container {
-        lengths = add_waits(&mut lines, &store.waits(from, u64::MAX).map_err(failure)?);
+        lengths = add_waits(&mut lines, &store.waits(span.from_ns, to_ns).map_err(failure)?);
     }
     let table = line_table(args.by, lengths);
     if rates.damaged_blocks > 0 {

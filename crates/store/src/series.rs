@@ -1,0 +1,337 @@
+//! The course of one container, pod, cgroup or process: rates by steps of the wall clock.
+//!
+//! Counters are read between two samples, so what lies between samples of two steps is divided among the steps by time: a
+//! history thinned to a sample a minute still has a figure for each minute. A step without samples, or without the one that is
+//! asked for, is unknown. Where the clock was set meanwhile, the time between the two samples belongs to the step of the first.
+
+use std::collections::{BTreeMap, HashSet};
+use std::str::FromStr;
+
+use evenkeel_base::{Histogram, TaskId};
+
+use crate::block::{Infos, TaskInfo};
+use crate::db::{Store, StoreError};
+use crate::rates::{Accumulator, Rates};
+use crate::samples::StoredSample;
+
+/// Samples this much outside the time that is asked for are read, too: the last one before it begins its first step, and of a
+/// thinned history they are a minute apart. Nanoseconds.
+const AROUND_NS: u64 = 90_000_000_000;
+/// Wall clock and monotonic clock may drift apart by this much between two samples before the wall clock was set, nanoseconds.
+const SET_NS: u64 = 500_000_000;
+
+/// Whose course is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// Container, by name.
+    Container(String),
+    /// Pod, `namespace/name`, or a name in whichever namespace.
+    Pod(String),
+    /// cgroup with what is below it, by its path below the cpu controller's mount; without `/` at the end.
+    Cgroup(String),
+    /// Process with its threads.
+    Process(u32),
+}
+
+impl FromStr for Who {
+    type Err = String;
+
+    /// As scopes are written: `container:NAME`, `pod:NS/NAME`, `cgroup:/PATH`, `pid:N`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let why = || "expected container:NAME, pod:NS/NAME, cgroup:/PATH or pid:N".to_owned();
+        let (kind, name) = text.trim().split_once(':').ok_or_else(why)?;
+        if name.is_empty() {
+            return Err(why());
+        }
+        match kind {
+            "container" => Ok(Self::Container(name.to_owned())),
+            "pod" => Ok(Self::Pod(name.to_owned())),
+            "cgroup" if name.starts_with('/') => Ok(Self::Cgroup(name.trim_end_matches('/').to_owned())),
+            "cgroup" => Err("a cgroup's path begins with /".to_owned()),
+            "pid" => name.parse().map(Self::Process).map_err(|_| "a process is a number".to_owned()),
+            "comm" | "vm" => Err(format!("the history cannot be asked for {kind}; {}", why())),
+            _ => Err(why()),
+        }
+    }
+}
+
+/// Whether a path is this one or below it.
+fn is_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl Who {
+    fn is(&self, id: TaskId, info: Option<&TaskInfo>) -> bool {
+        match self {
+            Self::Process(tgid) => id.tgid == *tgid,
+            Self::Container(name) => info.and_then(|info| info.container.as_ref()) == Some(name),
+            Self::Pod(name) => info
+                .and_then(|info| info.pod.as_deref())
+                .is_some_and(|pod| pod == name || pod.split_once('/').is_some_and(|(_, bare)| bare == name)),
+            Self::Cgroup(path) => {
+                info.and_then(|info| info.group.as_deref()).is_some_and(|group| is_below(group, path))
+            }
+        }
+    }
+}
+
+/// One step.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Step {
+    /// Its begin, wall clock, nanoseconds since 1970.
+    pub from_ns: u64,
+    /// Time of it that samples cover, seconds; more than its length where the clock was set back.
+    pub seconds: f64,
+    /// CPU got, percent of one CPU of the time covered; `None` where it was not there, or nothing was recorded.
+    pub cpu_pct: Option<f64>,
+    /// Time its threads waited while runnable (throttling included), percent; `None` also where not counted.
+    pub wait_pct: Option<f64>,
+    /// Throttled time of its cgroup's run queues, percent; `None` also where it is not in a cgroup of its own.
+    pub throttled_pct: Option<f64>,
+    /// Lengths of its waits, of the minutes of this step in which they were counted; containers only.
+    pub waits: Option<Histogram>,
+}
+
+/// The course.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Series {
+    /// Step by step, without gaps.
+    pub steps: Vec<Step>,
+    /// Damaged blocks passed over.
+    pub damaged_blocks: u64,
+}
+
+/// What is known of some time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    seconds: f64,
+    /// It was there, and used so much, seconds.
+    cpu: Option<f64>,
+    wait: Option<f64>,
+    throttled: Option<f64>,
+}
+
+fn add(sum: &mut Option<f64>, part: Option<f64>) {
+    if let Some(part) = part {
+        *sum = Some(sum.unwrap_or(0.0) + part);
+    }
+}
+
+impl Part {
+    fn add(&mut self, part: &Self, share: f64) {
+        let of = |value: Option<f64>| value.map(|value| value * share);
+        self.seconds += part.seconds * share;
+        add(&mut self.cpu, of(part.cpu));
+        add(&mut self.wait, of(part.wait));
+        add(&mut self.throttled, of(part.throttled));
+    }
+}
+
+/// What the rates of some time say of one, whose tasks are among those seen meanwhile.
+fn part(who: &Who, rates: &Rates, seen: &HashSet<TaskId>, names: &Infos) -> Part {
+    let info = |id: &TaskId| names.get(id).map(|info| &**info);
+    let there = seen.iter().any(|id| who.is(*id, info(id)));
+    let mut part = Part { seconds: rates.seconds, ..Part::default() };
+    let of = |pct: f64| pct / 100.0 * rates.seconds;
+    let group = own_group(who, seen, names);
+    let group = group.and_then(|path| rates.groups.iter().find(|group| group.path == path));
+    if !there && group.is_none() {
+        return part;
+    }
+    let mine = rates.tasks.iter().filter(|task| who.is(task.id, task.info.as_deref()));
+    let (mut cpu, mut wait, mut counted) = (0.0, None, true);
+    for task in mine {
+        cpu += of(task.cpu_pct);
+        counted &= task.wait_pct.is_some();
+        add(&mut wait, task.wait_pct.map(of));
+    }
+    // The cgroup's own counter has what ended in between, too.
+    let by_group = group.and_then(|group| group.cpu_pct).map_or(0.0, of);
+    part.cpu = Some(cpu.max(by_group));
+    part.wait = wait.or((there && counted).then_some(0.0));
+    part.throttled = group.and_then(|group| group.throttled_pct).map(of);
+    part
+}
+
+/// The cgroup that all its tasks are in, or below, and nobody else's.
+fn own_group(who: &Who, seen: &HashSet<TaskId>, names: &Infos) -> Option<String> {
+    if let Who::Cgroup(path) = who {
+        return Some(if path.is_empty() { "/".to_owned() } else { path.clone() });
+    }
+    let placed = || {
+        seen.iter().filter_map(|id| {
+            let info = names.get(id)?;
+            Some((who.is(*id, Some(info)), info.group.as_deref()?))
+        })
+    };
+    let mut top: Option<&str> = None;
+    for (_, path) in placed().filter(|(mine, _)| *mine) {
+        let mut common = top.unwrap_or(path);
+        while !is_below(path, common) {
+            common = common.rsplit_once('/')?.0;
+        }
+        top = Some(common);
+    }
+    let top = top.filter(|top| !top.is_empty() && *top != "/")?;
+    let strangers = placed().any(|(mine, path)| !mine && is_below(path, top));
+    (!strangers).then(|| top.to_owned())
+}
+
+/// Steps being filled.
+struct Course<'a> {
+    who: &'a Who,
+    every_ns: u64,
+    first: u64,
+    parts: Vec<Part>,
+}
+
+impl Course<'_> {
+    fn add(&mut self, step: u64, part: &Part, share: f64) {
+        let at = step.checked_sub(self.first).and_then(|at| self.parts.get_mut(at as usize));
+        if let Some(sum) = at {
+            sum.add(part, share);
+        }
+    }
+
+    /// What happened between two samples of different steps.
+    fn between(&mut self, last: StoredSample, next: StoredSample, names: &Infos) {
+        let (from, to) = (last.sample.wall_ns, next.sample.wall_ns);
+        let passed = next.sample.monotonic_ns.saturating_sub(last.sample.monotonic_ns);
+        let mut stretch = Stretch::default();
+        stretch.add(last);
+        stretch.add(next);
+        let Some(part) = stretch.finish(self.who, names) else { return };
+        let set = to.checked_sub(from).is_none_or(|by_wall| by_wall.abs_diff(passed) > SET_NS + passed / 20);
+        if set {
+            return self.add(from / self.every_ns, &part, 1.0);
+        }
+        let last = self.first + self.parts.len() as u64;
+        for step in (from / self.every_ns).max(self.first)..=(to / self.every_ns).min(last) {
+            let (begins, ends) = (step * self.every_ns, (step + 1).saturating_mul(self.every_ns));
+            let shared = ends.min(to).saturating_sub(begins.max(from));
+            if shared > 0 {
+                self.add(step, &part, shared as f64 / (to - from) as f64);
+            }
+        }
+    }
+}
+
+/// Consecutive samples.
+#[derive(Default)]
+struct Stretch {
+    rates: Accumulator,
+    seen: HashSet<TaskId>,
+}
+
+impl Stretch {
+    fn add(&mut self, sample: StoredSample) {
+        self.seen.extend(sample.sample.tasks.iter().map(|task| task.id));
+        self.rates.add(sample);
+    }
+
+    fn finish(self, who: &Who, names: &Infos) -> Option<Part> {
+        let rates = self.rates.finish(|id| names.get(&id).cloned())?;
+        Some(part(who, &rates, &self.seen, names))
+    }
+}
+
+impl Store {
+    /// The course of one between two instants (wall clock, nanoseconds since 1970), by steps of `every_ns` (at least 1) since
+    /// 1970: the first has the begin in it, the last what is just before the end. The caller bounds their number.
+    ///
+    /// # Errors
+    /// When the history cannot be read; damaged blocks are counted and passed over.
+    pub fn series(&self, who: &Who, from_ns: u64, to_ns: u64, every_ns: u64) -> Result<Series, StoreError> {
+        let every_ns = every_ns.max(1);
+        let (first, end) = (from_ns / every_ns, to_ns.max(from_ns).div_ceil(every_ns));
+        let count = end.saturating_sub(first) as usize;
+        let mut course = Course { who, every_ns, first, parts: vec![Part::default(); count] };
+        let (from, to) = (first * every_ns, end.saturating_mul(every_ns));
+        let mut samples = self.samples(from.saturating_sub(AROUND_NS), to.saturating_add(AROUND_NS))?;
+        let (mut open, mut last) = (None::<(u64, Stretch)>, None::<StoredSample>);
+        let mut damaged_blocks = 0;
+        loop {
+            let next = match samples.next() {
+                Some(Ok(next)) => Some(next),
+                Some(Err(error)) if error.is_corrupt() => {
+                    damaged_blocks += 1;
+                    continue;
+                }
+                Some(Err(error)) => return Err(error),
+                None => None,
+            };
+            let step = next.as_ref().map(|next| next.sample.wall_ns / every_ns);
+            // One that does not follow the last begins anew.
+            let follows = next.as_ref().zip(last.as_ref()).is_some_and(|(next, last)| {
+                next.session == last.session && next.sample.monotonic_ns > last.sample.monotonic_ns
+            });
+            if let Some((at, done)) = open.take_if(|(at, _)| !follows || Some(*at) != step) {
+                if let Some(part) = done.finish(who, samples.names()) {
+                    course.add(at, &part, 1.0);
+                }
+                if let (true, Some(next), Some(last)) = (follows, &next, last.take()) {
+                    course.between(last, next.clone(), samples.names());
+                }
+            }
+            let (Some(next), Some(step)) = (next, step) else { break };
+            last = Some(next.clone());
+            open.get_or_insert_with(|| (step, Stretch::default())).1.add(next);
+        }
+        let waits = match who {
+            Who::Container(name) => self.waits_by_minute(name, from, to.saturating_sub(1))?,
+            _ => BTreeMap::new(),
+        };
+        let steps = course.parts.iter().zip(first..).map(|(part, step)| {
+            let from_ns = step * every_ns;
+            let pct = |s: Option<f64>| s.filter(|_| part.seconds > 0.0).map(|s| 100.0 * s / part.seconds);
+            let minutes = from_ns.div_ceil(MINUTE_NS)..(from_ns.saturating_add(every_ns)).div_ceil(MINUTE_NS);
+            let mut lengths: Option<Histogram> = None;
+            for counted in waits.range(minutes).map(|(_, counted)| counted) {
+                // Counted, and none was its: nothing to wait for, if it was there.
+                let none = (counted.is_some() || part.cpu.is_some()).then(Histogram::default);
+                if let Some(part) = counted.clone().or(none) {
+                    lengths.get_or_insert_default().merge(&part);
+                }
+            }
+            Step {
+                from_ns,
+                seconds: part.seconds,
+                cpu_pct: pct(part.cpu),
+                wait_pct: pct(part.wait),
+                throttled_pct: pct(part.throttled),
+                waits: lengths,
+            }
+        });
+        Ok(Series { steps: steps.collect(), damaged_blocks })
+    }
+}
+
+/// A minute, in which lengths of waits are counted together.
+const MINUTE_NS: u64 = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_as_scopes_are_written() {
+        for (text, who) in [
+            ("container:we:b", Who::Container("we:b".into())),
+            ("pod:prod/api", Who::Pod("prod/api".into())),
+            ("cgroup:/a/b/", Who::Cgroup("/a/b".into())),
+            ("cgroup:/", Who::Cgroup(String::new())),
+            ("pid:7", Who::Process(7)),
+        ] {
+            assert_eq!(text.parse(), Ok(who), "{text}");
+        }
+        for text in ["", "web", "container:", "cgroup:a", "pid:x", "pid:-1", "comm:a", "vm:a", "x:y"] {
+            assert!(text.parse::<Who>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_not_below_one_that_only_begins_like_it() {
+        assert!(is_below("/a/b", "/a") && is_below("/a", "/a") && is_below("/a", ""));
+        assert!(!is_below("/ab", "/a") && !is_below("/a", "/a/b"));
+    }
+}
