@@ -279,6 +279,9 @@ impl Agent {
         for note in self.components.take_notes() {
             watcher.event(&Event::Note(&note));
         }
+        for met in self.controls.take_interferences() {
+            watcher.event(&Event::Interference { target: &met.target, what: &met.what });
+        }
         self.components.status(&mut self.log.record);
         self.note_promises();
     }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_actuate::{Actuator, Linux, Options, Recovery, RestoreReport, SetReport};
+use evenkeel_actuate::{Actuator, Linux, Options, Recovery, RestoreReport, SetReport, Verdict};
 use evenkeel_base::{Change, CpuQuota, GroupRef, Observation, Plan, Setting, Target, TaskId, Topology};
 use evenkeel_linux::fault;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -19,8 +19,20 @@ use crate::puller::Puller;
 use crate::scope::Scope;
 use crate::stated::Guarantee;
 
+/// Values of somebody else's kept until they are taken.
+const INTERFERENCES: usize = 100;
+
 /// Descriptors kept for undoing: a `docker update` takes six, everything else fewer.
 const UNDO_DESCRIPTORS: u64 = 32;
+
+/// A value that somebody else set where one of ours was, or was to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interference {
+    /// Whose it is, in words.
+    pub target: String,
+    /// Which property, and what it is now.
+    pub what: String,
+}
 
 /// See the module.
 #[derive(Default)]
@@ -35,6 +47,7 @@ pub(crate) struct Controls {
     reserve: Reserve,
     /// Something may be in force: whoever drops the controls without closing them has it restored.
     unrestored: bool,
+    interferences: Vec<Interference>,
 }
 
 impl Controls {
@@ -108,6 +121,8 @@ impl Controls {
         let Some(actuator) = &mut self.actuator else { return (SetReport::default(), None) };
         let report = bounds::set(actuator, plan, &self.bounds);
         fault::point("agent.set");
+        self.interferences.extend(interferences(&report));
+        self.interferences.truncate(INTERFERENCES);
         (report, self.follow(&plan.pull))
     }
 
@@ -118,10 +133,17 @@ impl Controls {
             Some(actuator) => {
                 let report = bounds::amend(actuator, changes, &self.bounds);
                 fault::point("agent.amend");
+                self.interferences.extend(interferences(&report));
+                self.interferences.truncate(INTERFERENCES);
                 report
             }
             None => SetReport::default(),
         }
+    }
+
+    /// Values of somebody else's met since the last call.
+    pub fn take_interferences(&mut self) -> Vec<Interference> {
+        std::mem::take(&mut self.interferences)
     }
 
     /// The quota a cgroup had before it was touched, if it was.
@@ -200,6 +222,21 @@ impl Controls {
     }
 }
 
+/// What of a report is another manager's doing.
+fn interferences(report: &SetReport) -> Vec<Interference> {
+    let met = report.changes.iter().filter_map(|change| match &change.verdict {
+        Verdict::Conflict(now) => Some((&change.target, change.knob, Some(now))),
+        _ => None,
+    });
+    let left = report.back.conflicts.iter().map(|item| (&item.target, item.knob, item.found.as_ref()));
+    met.chain(left)
+        .map(|(target, knob, now)| {
+            let now = now.map_or_else(|| "cannot be read".to_owned(), |now| format!("is {now} now"));
+            Interference { target: target.to_string(), what: format!("{} {now}", knob.name()) }
+        })
+        .collect()
+}
+
 /// Controls that are not closed are those of an agent whose driver failed: an error on the way, a panic. What they hold in
 /// memory may be half-way then, so this is the way after a crash: by the journal.
 impl Drop for Controls {
@@ -231,5 +268,50 @@ impl Drop for Controls {
                 tracing::error!("the run's changes are in place; `evenkeel restore` restores what it changed")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_actuate::{ChangeOutcome, Item};
+    use evenkeel_base::Knob;
+
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_set_is_told_and_nothing_else() {
+        let target = |path: &str| Target::Group(GroupRef { path: path.into(), v2: true });
+        let outcome = |path: &str, verdict| ChangeOutcome {
+            target: target(path),
+            knob: Knob::Weight,
+            to: Setting::Weight(200),
+            verdict,
+        };
+        let item = Item {
+            target: target("/c"),
+            knob: Knob::Weight,
+            comm: None,
+            found: Some(Setting::Weight(7)),
+            original: Setting::Weight(100),
+            descendant: false,
+            note: None,
+        };
+        let report = SetReport {
+            changes: vec![
+                outcome("/a", Verdict::Conflict(Setting::Weight(300))),
+                outcome("/b", Verdict::Unchanged),
+                outcome("/b", Verdict::Gone),
+                outcome("/b", Verdict::Refused("no".into())),
+            ],
+            back: RestoreReport { conflicts: vec![item], ..RestoreReport::default() },
+        };
+        let told: Vec<String> =
+            interferences(&report).into_iter().map(|it| format!("{}: {}", it.target, it.what)).collect();
+        let weight = Knob::Weight.name();
+        let now = |raw| Setting::Weight(raw);
+        assert_eq!(
+            told,
+            [format!("/a: {weight} is {} now", now(300)), format!("/c: {weight} is {} now", now(7))]
+        );
     }
 }

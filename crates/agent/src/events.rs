@@ -51,6 +51,13 @@ pub enum Event<'a> {
     },
     /// A stage ended.
     Stage(&'a Stage),
+    /// Somebody else set what is set here, too: another manager, an administrator.
+    Interference {
+        /// Task or cgroup, in words.
+        target: &'a str,
+        /// Which property, and what it is now.
+        what: &'a str,
+    },
     /// How promises and the limit against stolen CPU stand; follows each observation.
     StatusChanged(&'a RunRecord),
 }

@@ -27,6 +27,16 @@ pub enum Target {
     Net(NetKnob),
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(id) => write!(f, "task {id}"),
+            Self::Group(group) => f.write_str(&group.path),
+            Self::Net(knob) => knob.fmt(f),
+        }
+    }
+}
+
 /// One property of the host's network: packet steering, an interrupt's CPUs, a link's queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "knob", rename_all = "kebab-case")]

@@ -173,3 +173,29 @@ fn a_tree_is_never_changed() {
         assert!(stderr.contains("--root"), "{command}: {stderr}");
     }
 }
+
+#[test]
+fn lines_in_the_journal_have_a_level_and_others_have_none() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let said = |journal: bool| {
+        let path = dir.path().join("stderr");
+        let file = std::fs::File::create(&path).unwrap();
+        let facts = file.metadata().unwrap();
+        // Of another stream, as when a service's stderr is turned elsewhere.
+        let inode = facts.ino() + u64::from(!journal);
+        let status = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+            .args(["history", "--run", "3", "--state-dir"])
+            .arg(dir.path())
+            .env("JOURNAL_STREAM", format!("{}:{inode}", facts.dev()))
+            .stderr(file)
+            .stdin(Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(2));
+        std::fs::read_to_string(&path).unwrap()
+    };
+    let (plain, levelled) = (said(false), said(true));
+    assert!(plain.starts_with("evenkeel: "), "{plain}");
+    assert_eq!(levelled, format!("<3>{plain}"));
+}

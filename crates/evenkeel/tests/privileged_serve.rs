@@ -8,6 +8,8 @@ mod agent;
 mod chrome;
 #[path = "serve/prometheus.rs"]
 mod prometheus;
+#[path = "serve/webhook.rs"]
+mod webhook;
 
 use std::io::Write;
 use std::path::Path;
@@ -210,6 +212,12 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
 fn dashboards_and_rules_find_their_data() {
     let _busy = busy("evenkeel-panels", Path::new(BINARY));
     prometheus::every_panel_has_data();
+}
+
+/// Takes over a minute: who starves for less is not told.
+#[test]
+fn a_starving_cgroup_is_told_once_to_a_receiver_that_fails_at_first_and_one_that_hangs_holds_nothing_up() {
+    webhook::starving_is_told();
 }
 
 #[test]

@@ -219,12 +219,7 @@ impl Keeper {
                 self.in_force.remove(&(outcome.target.clone(), outcome.knob));
             }
             let Some(why) = why else { continue };
-            let name = match &outcome.target {
-                Target::Task(id) => format!("task {id}"),
-                Target::Group(group) => group.path.clone(),
-                Target::Net(knob) => knob.to_string(),
-            };
-            let problem = format!("{} of {name} could not be set: {why}", outcome.knob.name());
+            let problem = format!("{} of {} could not be set: {why}", outcome.knob.name(), outcome.target);
             for guarantee in self.concerned(&outcome.target) {
                 if let Some(guarantee) = self.guarantees.get_mut(guarantee) {
                     guarantee.problem = Some(problem.clone());

@@ -6,14 +6,15 @@
 //! * Messages go to stderr ([`say!`], [`ConsoleSink`]). They never fail, and they never hold the loop up: a terminal that
 //!   was closed, a full disk, a pipe nobody reads cost the message, not what the program was doing. A message that
 //!   finds the stream blocked waits in a small queue; what does not fit is counted and the count is reported. Control
-//!   characters in them, which names of tasks, cgroups and keys may hold, do not reach the terminal.
+//!   characters in them, which names of tasks, cgroups and keys may hold, do not reach the terminal. Where stderr is the
+//!   systemd journal, each line begins with its level (sd-daemon(3)).
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::printable;
@@ -53,6 +54,43 @@ macro_rules! say {
 /// Stdout lost its reader.
 static READER_GONE: AtomicBool = AtomicBool::new(false);
 
+/// How much a message matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// The command failed.
+    Error,
+    /// Somebody should look.
+    Warning,
+    /// Everything else.
+    Info,
+}
+
+impl Level {
+    /// The prefix of a line in the journal (sd-daemon(3), syslog(3)).
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Error => "<3>",
+            Self::Warning => "<4>",
+            Self::Info => "<6>",
+        }
+    }
+}
+
+/// Whether stderr is the journal: it says which stream it gave (`JOURNAL_STREAM`, systemd.exec(5)), and a child's stderr may
+/// have been turned elsewhere since.
+fn is_journal() -> bool {
+    static IS: OnceLock<bool> = OnceLock::new();
+    *IS.get_or_init(|| {
+        let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+        rustix::fs::fstat(io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+    })
+}
+
+/// The text with its level at the beginning of each line.
+fn levelled(level: Level, text: &str) -> String {
+    text.split_inclusive('\n').map(|line| format!("{}{line}", level.prefix())).collect()
+}
+
 static MESSAGES: Mutex<Messages> =
     Mutex::new(Messages { queue: VecDeque::new(), blocked: false, lost: 0, passing: false });
 
@@ -91,9 +129,16 @@ pub fn reader_gone() -> bool {
 
 /// See [`say!`].
 pub fn message(text: &str) {
+    message_at(Level::Info, text);
+}
+
+/// As [`message`], with a level for the journal.
+pub fn message_at(level: Level, text: &str) {
+    let text = printable(text);
+    let text = if is_journal() { levelled(level, &text) } else { text };
     let mut messages = messages();
     messages.clear_passing();
-    messages.send(printable(text).as_bytes(), PATIENCE);
+    messages.send(text.as_bytes(), PATIENCE);
 }
 
 /// Gives the last messages some time; at the very end.
@@ -186,7 +231,11 @@ impl Messages {
                 self.blocked = false;
                 match std::mem::take(&mut self.lost) {
                     0 => return,
-                    lost => self.queue.extend(format!("evenkeel: {lost} messages were lost\n").as_bytes()),
+                    lost => {
+                        let text = format!("evenkeel: {lost} messages were lost\n");
+                        let text = if is_journal() { levelled(Level::Warning, &text) } else { text };
+                        self.queue.extend(text.as_bytes());
+                    }
                 }
             }
             if !ready(stderr.as_fd(), until.saturating_duration_since(Instant::now())) {
@@ -308,13 +357,45 @@ impl TermLike for ProgressLine {
     }
 }
 
-/// Stderr as a writer, for libraries that want one: warnings, progress bars.
+/// Stderr as a writer, for what libraries and tracing report. Each message comes in one piece.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageWriter(Level);
+
+impl MessageWriter {
+    /// One whose messages have this level.
+    pub fn at(level: &tracing::Level) -> Self {
+        Self(match *level {
+            tracing::Level::ERROR => Level::Error,
+            tracing::Level::WARN => Level::Warning,
+            _ => Level::Info,
+        })
+    }
+}
+
+/// Makes a writer for each message of tracing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct MessageWriter;
+pub struct MessageWriters;
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for MessageWriters {
+    type Writer = MessageWriter;
+
+    fn make_writer(&'a self) -> MessageWriter {
+        MessageWriter(Level::Info)
+    }
+
+    fn make_writer_for(&'a self, about: &tracing::Metadata<'_>) -> MessageWriter {
+        MessageWriter::at(about.level())
+    }
+}
 
 impl Write for MessageWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        messages().send(bytes, PATIENCE);
+        if is_journal() {
+            let text = levelled(self.0, &String::from_utf8_lossy(bytes));
+            messages().send(text.as_bytes(), PATIENCE);
+        } else {
+            messages().send(bytes, PATIENCE);
+        }
         Ok(bytes.len())
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 
 use self::fetch::Reader;
+use super::listen::access;
 use super::{Failure, Format, Global, Outcome};
 
 /// Read many agents' metrics and show who is starved on which host, what else is wrong there, and what the changes in
@@ -59,7 +60,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if global.output == Format::Svg {
         return Err(super::show::no_such_output(global.output, "fleet"));
     }
-    let token = args.token_file.as_deref().map(read_token).transpose()?;
+    let token = args.token_file.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
     let reader =
         Reader { token, timeout: args.timeout, at_once: usize::from(args.at_once), within: args.within };
     let began = Instant::now();
@@ -82,20 +83,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             Ok(1)
         }
     }
-}
-
-fn read_token(path: &std::path::Path) -> Result<String, Failure> {
-    let text = evenkeel_linux::input::read_text(path)
-        .with_context(|| format!("cannot read {}", path.display()))
-        .map_err(Failure::Usage)?;
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Failure::Usage(anyhow!(
-            "{}: one line of printable characters is a token",
-            path.display()
-        )));
-    }
-    Ok(token.to_owned())
 }
 
 /// The agents asked, each once.

@@ -9,6 +9,7 @@ mod notices;
 mod owners;
 mod past;
 pub(super) mod server;
+pub mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,6 +33,8 @@ use serde_json::Value;
 use super::Failure;
 use access::Token;
 use board::Board;
+use notices::Notice;
+use webhook::Webhook;
 
 /// What pages need to know of the command that serves them.
 #[derive(Debug, Clone)]
@@ -48,6 +51,7 @@ pub struct Served {
 #[derive(Debug)]
 pub struct Server {
     board: Shared,
+    webhook: Option<Arc<Webhook>>,
 }
 
 /// A page is drawn from a copy: whoever asks does not keep the loop waiting.
@@ -74,8 +78,12 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 impl Server {
-    /// Serves what comes by this listener from now on.
-    pub fn start((listener, token): (std::net::TcpListener, Token), served: Served) -> Result<Self, Failure> {
+    /// Serves what comes by this listener from now on, and hands notices to the webhook.
+    pub fn start(
+        (listener, token): (std::net::TcpListener, Token),
+        served: Served,
+        webhook: Option<Arc<Webhook>>,
+    ) -> Result<Self, Failure> {
         // With port 0 the kernel chose one.
         let address: SocketAddr = listener.local_addr().context("cannot listen").map_err(Failure::Cannot)?;
         say!("evenkeel: listening on http://{address}");
@@ -106,20 +114,30 @@ impl Server {
             })
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
-        Ok(Self { board })
+        let server = Self { board, webhook };
+        server.with(|board| board.webhook = server.webhook.as_ref().map(|webhook| webhook.counts()));
+        Ok(server)
     }
 
     /// A watcher that tells the server, too.
-    pub fn beside<'a>(&self, inner: &'a mut dyn Watcher) -> Beside<'a> {
-        Beside { inner, board: self.board.clone() }
+    pub fn beside<'a>(&'a self, inner: &'a mut dyn Watcher) -> Beside<'a> {
+        Beside { inner, server: self }
     }
 
-    /// What was observed where there is no loop, and what there is to tell of it.
-    pub fn observe(&self, observation: Observation) -> (Arc<Observation>, Vec<String>) {
+    /// Takes what was observed where there is no loop, and tells what there is to tell of it.
+    pub fn observe(&self, observation: Observation) -> Arc<Observation> {
         let observation = Arc::new(observation);
         let mut notices = Vec::new();
         self.with(|board| notices = board.observe(observation.clone()));
-        (observation, notices)
+        self.tell(&notices);
+        observation
+    }
+
+    fn tell(&self, notices: &[Notice]) {
+        for notice in notices {
+            notice.say();
+            self.webhook.iter().for_each(|webhook| webhook.tell(notice));
+        }
     }
 
     /// Asks what was observed last.
@@ -155,15 +173,15 @@ impl Server {
 /// See [`Server::beside`].
 pub struct Beside<'a> {
     inner: &'a mut dyn Watcher,
-    board: Shared,
+    server: &'a Server,
 }
 
 impl Watcher for Beside<'_> {
     fn event(&mut self, event: &Event<'_>) {
-        let notices =
-            Arc::make_mut(&mut self.board.lock().unwrap_or_else(PoisonError::into_inner)).take(event);
+        let mut notices = Vec::new();
+        self.server.with(|board| notices = board.take(event));
         self.inner.event(event);
-        notices.iter().for_each(|notice| self.inner.event(&Event::Note(notice)));
+        self.server.tell(&notices);
     }
 
     fn stopping(&self) -> bool {

@@ -200,7 +200,8 @@ pub fn main() -> ExitCode {
     // Unwinding restores what the command changed; only then is anything said.
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli)));
     let panics = stop::panics();
-    panics.iter().for_each(|text| say!("evenkeel: {text}"));
+    let fail = |text: &str| console::message_at(console::Level::Error, &format!("evenkeel: {text}\n"));
+    panics.iter().for_each(|text| fail(text));
     let status = match outcome {
         _ if !panics.is_empty() => PANICKED,
         Err(_) => PANICKED,
@@ -211,7 +212,7 @@ pub fn main() -> ExitCode {
                 Failure::Usage(error) => (2, error),
                 Failure::Cannot(error) => (3, error),
             };
-            say!("evenkeel: {error:#}");
+            fail(&format!("{error:#}"));
             if transparent { exec::NOT_RUN } else { status }
         }
     };
@@ -267,7 +268,7 @@ fn log(verbose: u8) {
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| console::MessageWriter)
+        .with_writer(console::MessageWriters)
         .with_ansi(colours)
         .log_internal_errors(false)
         .without_time()

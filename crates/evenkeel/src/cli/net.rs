@@ -233,13 +233,8 @@ fn make(actuator: &mut Actuator<Linux>, wanted: &[(NetKnob, String)]) -> Result<
 /// What is not as it was found after putting back, one line each.
 pub fn problems(report: &RestoreReport) -> Vec<String> {
     let line = |item: &evenkeel_actuate::Item, what: &str| {
-        let name = match &item.target {
-            Target::Net(knob) => knob.to_string(),
-            Target::Group(group) => group.path.clone(),
-            Target::Task(id) => id.to_string(),
-        };
         let found = item.found.as_ref().map_or_else(String::new, |found| format!(" (it is {found})"));
-        format!("{name}: {what}{found}; it was {}", item.original)
+        format!("{}: {what}{found}; it was {}", item.target, item.original)
     };
     let conflicts = report.conflicts.iter().map(|item| line(item, "changed by somebody else, left as it is"));
     let failed = report.failed.iter().map(|item| {

@@ -1,6 +1,7 @@
 //! `evenkeel run`: the closed loop.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -12,9 +13,10 @@ use evenkeel_report::table;
 
 use super::console::{self, ConsoleSink};
 use super::listen::access::{self, TokenArgs};
+use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
-use super::settings::{LoopArgs, config, holdout_share};
+use super::settings::{LoopArgs, WebhookArgs, config, holdout_share, webhook};
 use super::{Failure, Format, Global, Outcome, stop};
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
@@ -58,6 +60,8 @@ pub struct Args {
     listen: Option<std::net::SocketAddr>,
     #[command(flatten)]
     token: TokenArgs,
+    #[command(flatten)]
+    webhook: WebhookArgs,
     /// End after the first decision (its settings are put back, as always at the end).
     #[arg(long)]
     once: bool,
@@ -108,13 +112,15 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         fresh: FRESH,
     };
     let listener = args.listen.map(|address| access::open(address, &args.token)).transpose()?;
-    let server = listener.map(|listener| Server::start(listener, served())).transpose()?;
+    let webhook = webhook(global, &args.webhook)?.map(Webhook::start).transpose()?.map(Arc::new);
+    let server = listener.map(|listener| Server::start(listener, served(), webhook.clone())).transpose()?;
     let notifier = Notifier::from_env();
     let mut agent = Agent::new(config, &mut sink)?;
     notifier.ready("observing");
-    let ran = match &server {
-        Some(server) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),
-        None => agent.run(args.time, &mut notifier.beside(&mut sink)),
+    let ran = match (&server, &webhook) {
+        (Some(server), _) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),
+        (None, Some(webhook)) => agent.run(args.time, &mut notifier.beside(&mut webhook.beside(&mut sink))),
+        (None, None) => agent.run(args.time, &mut notifier.beside(&mut sink)),
     };
     notifier.stopping("restoring");
     let outcome = match &ran {
@@ -130,6 +136,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // What is shown is what was in force before it goes back.
     let record = agent.record().clone();
     let back = agent.close(&outcome);
+    webhook.iter().for_each(|webhook| webhook.finish());
     if let Err(error) = ran {
         // What is left matters more than why the loop ended: both are said.
         return Err(match Failure::from(error) {
@@ -181,20 +188,12 @@ fn left(back: &evenkeel_actuate::RestoreReport) -> String {
         .take(5)
         .map(|item| {
             let why = item.note.as_deref().map_or_else(String::new, |note| format!(" ({note})"));
-            format!("{} of {}{why}", item.knob.name(), target_name(&item.target))
+            format!("{} of {}{why}", item.knob.name(), item.target)
         })
         .collect();
     let more = items.len() + unseen - named.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{what}: {}{more}", named.join(", "))
-}
-
-fn target_name(target: &evenkeel_base::Target) -> String {
-    match target {
-        evenkeel_base::Target::Task(id) => format!("task {}", id.tid),
-        evenkeel_base::Target::Group(group) => group.path.clone(),
-        evenkeel_base::Target::Net(knob) => knob.to_string(),
-    }
 }
 
 /// What went back, in a sentence.
@@ -251,7 +250,7 @@ impl Watcher for ConsoleSink {
                     self.lasting(&format!("{mark} {:<24} {}", plan.name, verdict.why));
                 }
             }
-            Event::Stage(_) | Event::StatusChanged(_) => {}
+            Event::Stage(_) | Event::Interference { .. } | Event::StatusChanged(_) => {}
         }
     }
 

@@ -15,9 +15,11 @@ use evenkeel_store::{Limits, Recorder};
 
 use super::flight::{self, Flight};
 use super::listen::access::{self, TokenArgs};
+use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::ps::MIN_INTERVAL;
+use super::settings::{WebhookArgs, webhook};
 use super::{Failure, Global, Outcome, stop};
 
 /// Watch this host and show it: a dashboard, /metrics for Prometheus, /healthz, and the history for later.
@@ -34,6 +36,8 @@ pub struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     token: TokenArgs,
+    #[command(flatten)]
+    webhook: WebhookArgs,
     /// Time between two looks.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     interval: Duration,
@@ -71,6 +75,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     stop::on_signals()?;
     // The address first: a port below 1024 takes a capability that is not kept.
     let listener = access::open(args.listen, &args.token)?;
+    let receiver = webhook(global, &args.webhook)?;
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     // One that cannot be made is told of where it is needed.
     if !args.no_history || args.record.is_some() {
@@ -87,7 +92,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         sampling,
         fresh: Duration::from_secs(10) + 3 * args.interval,
     };
-    let server = Server::start(listener, served)?;
+    let webhook = receiver.map(Webhook::start).transpose()?.map(Arc::new);
+    let server = Server::start(listener, served, webhook.clone())?;
     tell(&server, &format!("capabilities kept: {kept}"));
     tell(&server, writes);
     let mut blame = args.blame.then(|| blame::Blame::start(&server)).flatten();
@@ -99,6 +105,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let ended = watch(&mut observer, &server, &mut history, &mut blame, (args.interval, &notifier));
     notifier.stopping("ending");
     history.recorder.flush();
+    webhook.iter().for_each(|webhook| webhook.finish());
     ended?;
     if stop::panicked() {
         return Err(Failure::Cannot(anyhow!("ended by an internal error")));
@@ -155,8 +162,7 @@ fn watch(
         next = (next + interval).max(now);
         let after = observer.sample().map_err(cannot)?;
         let observation = observer.observe(&before, &after, &Detail::None).map_err(cannot)?;
-        let (observation, notices) = server.observe(observation);
-        notices.iter().for_each(|notice| say!("evenkeel: {notice}"));
+        let observation = server.observe(observation);
         history.add(&after, &observation, server);
         if let Some(at_work) = blame
             && !at_work.look(observer, &observation, server)

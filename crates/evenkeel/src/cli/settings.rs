@@ -19,8 +19,11 @@ use toml::Spanned;
 
 use super::{Failure, Global};
 
+mod serve;
 mod services;
 
+use serve::ServeTable;
+pub use serve::{WebhookArgs, webhook};
 pub use services::derived;
 use services::{BackgroundTable, ServiceTable, backgrounds, derive_tiers, services};
 
@@ -35,6 +38,7 @@ struct File {
     service: Vec<ServiceTable>,
     background: Vec<BackgroundTable>,
     labels: Option<Spanned<LabelsTable>>,
+    serve: ServeTable,
 }
 
 /// `[labels]`, see docs/guarantees.md.
@@ -173,6 +177,7 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
 
 fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {
     let guarantees = promises(&file, source)?;
+    file.serve.receiver(source)?;
     let mut protect = services(&file, source, &args.service)?;
     let mut background = backgrounds(&file, source, &args.background)?;
     if args.tiers.is_some() {

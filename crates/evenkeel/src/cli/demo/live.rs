@@ -91,7 +91,10 @@ impl Watcher for Live {
                 self.sink.lasting(&text);
             }
             Event::Note(_) | Event::Recovered(_) => self.sink.event(event),
-            Event::TrialBegins { .. } | Event::Stage(_) | Event::StatusChanged(_) => {}
+            Event::TrialBegins { .. }
+            | Event::Stage(_)
+            | Event::Interference { .. }
+            | Event::StatusChanged(_) => {}
         }
     }
 

@@ -82,6 +82,20 @@ impl Token {
     }
 }
 
+/// Reads a token that somebody else asks for, to be sent; the token itself is in no message.
+///
+/// # Errors
+/// The file cannot be read, or holds no token.
+pub fn read_to_send(path: &Path) -> anyhow::Result<String> {
+    let text =
+        evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(anyhow!("{}: one line of printable characters is a token", path.display()));
+    }
+    Ok(token.to_owned())
+}
+
 /// The answer to who has no token.
 pub fn who_are_you() -> Response {
     let text = "evenkeel: this page needs the token: Authorization: Bearer TOKEN\n";

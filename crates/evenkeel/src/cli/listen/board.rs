@@ -8,8 +8,9 @@ use evenkeel_base::Observation;
 use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus};
 use serde_json::{Value, json};
 
-use super::notices::Notices;
+use super::notices::{Notice, Notices, taken_back};
 use super::owners::Owners;
+use super::webhook;
 
 /// Notes kept.
 const NOTES: usize = 20;
@@ -39,6 +40,8 @@ pub struct Board {
     pub changes: Vec<Value>,
     pub notes: Vec<String>,
     notices: Notices,
+    /// What a webhook took, where there is one.
+    pub webhook: Option<Arc<webhook::Counts>>,
 }
 
 /// One interval, percent of one CPU.
@@ -58,7 +61,7 @@ pub struct Moment {
 
 impl Board {
     /// Takes what was observed; returns what there is to tell of it.
-    pub fn observe(&mut self, observation: Arc<Observation>) -> Vec<String> {
+    pub fn observe(&mut self, observation: Arc<Observation>) -> Vec<Notice> {
         let owners = Arc::make_mut(&mut self.owners);
         owners.observe(&observation);
         let cpus = Arc::make_mut(&mut self.cpus);
@@ -101,14 +104,15 @@ impl Board {
             timeline.pop_front();
         }
         timeline.push_back(moment);
-        let notices = self.notices.judge(&observation, owners, &self.guarantees);
+        let notices = self.notices.judge(&observation, Some(owners), &self.guarantees);
         self.observation = Some(observation);
-        notices.iter().for_each(|notice| self.note(notice));
+        notices.iter().for_each(|notice| self.note(&notice.to_string()));
         notices
     }
 
     /// Takes what the loop says; returns what there is to tell besides.
-    pub fn take(&mut self, event: &Event<'_>) -> Vec<String> {
+    pub fn take(&mut self, event: &Event<'_>) -> Vec<Notice> {
+        self.notices.learn(event);
         match event {
             Event::Observed { observation, settings, .. } => {
                 self.settings = Some((*settings).to_owned());
@@ -140,12 +144,11 @@ impl Board {
                 self.effect.clone_from(&record.effect_now);
                 self.changes = record.changes.iter().take(200).map(|change| json!(change)).collect();
             }
-            Event::Stage(stage) if stage.kept == Some(false) && stage.name.starts_with("watch ") => {
+            Event::Stage(stage) => {
+                let Some(name) = taken_back(stage) else { return Vec::new() };
                 self.reverted += 1;
-                self.mark(
-                    stage.started_ns + (stage.seconds * 1e9) as u64,
-                    format!("{} taken back", stage.name.trim_start_matches("watch ")),
-                );
+                let at = stage.started_ns + (stage.seconds * 1e9) as u64;
+                self.mark(at, format!("{name} taken back"));
             }
             Event::Note(note) => self.note(note),
             _ => {}

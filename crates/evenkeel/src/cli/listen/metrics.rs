@@ -1,5 +1,7 @@
 //! `/metrics`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use evenkeel_agent::cost;
 use evenkeel_base::run::{Effect, EffectNow, GuaranteeStatus};
 use evenkeel_base::{Histogram, Observation};
@@ -292,6 +294,13 @@ fn own(page: &mut Page, board: &Board) {
     page.counter("evenkeel_self_cpu_seconds_total", "CPU time of evenkeel itself", cost::cpu_seconds());
     let bytes = cost::resident().map(|bytes| bytes as f64);
     page.gauge("evenkeel_self_resident_bytes", "Memory of evenkeel itself", bytes);
+    if let Some(counts) = &board.webhook {
+        let count = |of: &AtomicU64| Some(of.load(Ordering::Relaxed) as f64);
+        let delivered = count(&counts.delivered);
+        page.counter("evenkeel_webhook_delivered_total", "Notices that the webhook took", delivered);
+        let dropped = count(&counts.dropped);
+        page.counter("evenkeel_webhook_dropped_total", "Notices that the webhook did not take", dropped);
+    }
     let seen = board.observation.as_deref().map(|seen| seen.wall_ns as f64 / 1e9);
     page.gauge("evenkeel_observed_timestamp_seconds", "When the host was last looked at", seen);
     let version = [("version", env!("CARGO_PKG_VERSION"))];

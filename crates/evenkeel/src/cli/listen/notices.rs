@@ -1,12 +1,16 @@
-//! Notices without Prometheus: who starves, is throttled, stolen from; whose promise is broken. One fault gives one notice and
-//! one all-clear: a state must last before it is told, and must be over for as long before it ends.
+//! Notices without Prometheus: who starves, is throttled, stolen from; whose promise is broken; what the loop took back, and who
+//! sets what it sets. One fault gives one notice and one all-clear: a state must last before it is told, and must be over for as
+//! long before it ends.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use evenkeel_agent::Event;
 use evenkeel_base::Observation;
-use evenkeel_base::run::GuaranteeStatus;
+use evenkeel_base::run::{GuaranteeStatus, Stage};
 
 use super::owners::{Kind, Owners};
+use crate::cli::console::{self, Level};
 
 /// Notices in force at a time, and kept as known: more say no more.
 const MOST: usize = 100;
@@ -15,6 +19,43 @@ const SMOOTH_S: f64 = 10.0;
 
 /// A state that is told, by what it is about.
 type Subject = (&'static str, String);
+
+/// What is judged of each, and in which words.
+type Judged = BTreeMap<Subject, (Seen, String)>;
+
+/// A state that begins, or is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Which state, such as `starved`.
+    pub kind: &'static str,
+    /// Who or what is in it. Whatever somebody called it.
+    pub what: String,
+    /// What is seen, in words.
+    pub words: String,
+    /// It is over.
+    pub over: bool,
+    /// When the state began, wall clock, nanoseconds since 1970: the same in the notice and its all-clear.
+    pub since_ns: u64,
+    /// When it was judged so, wall clock, nanoseconds since 1970.
+    pub at_ns: u64,
+}
+
+impl Notice {
+    /// Says it on stderr.
+    pub fn say(&self) {
+        let level = if self.over { Level::Info } else { Level::Warning };
+        console::message_at(level, &format!("evenkeel: {self}\n"));
+    }
+}
+
+/// In one line: a name may hold the end of one.
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.over { "all clear" } else { "notice" };
+        let line = format!("{state}: {}: {}: {}", self.kind, self.what, self.words);
+        f.write_str(&line.replace('\n', " "))
+    }
+}
 
 /// What is judged of a subject.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +71,8 @@ struct State {
     told: bool,
     /// How long it has been bad (until it is told), or good (from then on), seconds.
     lasted_s: f64,
+    /// When it began to be bad, wall clock, nanoseconds since 1970.
+    since_ns: u64,
 }
 
 /// Averages of an owner, percent of one CPU.
@@ -46,27 +89,78 @@ pub struct Notices {
     states: BTreeMap<Subject, State>,
     averages: BTreeMap<u32, Average>,
     steal: f64,
+    /// What happened since the last interval, in words.
+    happened: BTreeMap<Subject, String>,
 }
+
+/// Kinds that are events: they last for no time, and are over once none like it follows for a while.
+const EVENTS: [&str; 2] = ["reverted", "interference"];
 
 /// Seconds that a kind of state must last before its notice, and be over before its all-clear.
 fn patience(kind: &str) -> (f64, f64) {
     match kind {
         "starved" | "throttled" => (60.0, 120.0),
         "steal" => (30.0, 120.0),
+        _ if EVENTS.contains(&kind) => (0.0, 600.0),
         _ => (10.0, 60.0),
     }
 }
 
+/// The change in force that this stage took back, if it did.
+pub fn taken_back(stage: &Stage) -> Option<&str> {
+    stage.name.strip_prefix("watch ").filter(|_| stage.kept == Some(false))
+}
+
 impl Notices {
-    /// What there is to tell after an interval.
+    /// Takes what the loop says.
+    pub fn learn(&mut self, event: &Event<'_>) {
+        let (kind, what, words) = match event {
+            Event::Stage(stage) => {
+                let Some(name) = taken_back(stage) else { return };
+                ("reverted", name, format!("the change is taken back: {}", stage.why))
+            }
+            Event::Interference { target, what } => {
+                ("interference", *target, format!("somebody else sets it, too: {what}"))
+            }
+            _ => return,
+        };
+        if self.happened.len() < MOST {
+            self.happened.insert((kind, what.to_owned()), words);
+        }
+    }
+
+    /// What there is to tell after an interval. Without owners only what the loop knows is judged: promises, and what
+    /// happened.
     pub fn judge(
         &mut self,
         seen: &Observation,
-        owners: &Owners,
+        owners: Option<&Owners>,
         promises: &[GuaranteeStatus],
-    ) -> Vec<String> {
+    ) -> Vec<Notice> {
+        let mut now = Judged::new();
+        if let Some(owners) = owners {
+            self.judge_host(seen, owners, &mut now);
+        }
+        self.judge_loop(promises, &mut now);
+        self.tell(now, seen.interval_s, seen.wall_ns)
+    }
+
+    fn judge_loop(&mut self, promises: &[GuaranteeStatus], now: &mut Judged) {
+        for promise in promises {
+            let state = promise.state.as_str();
+            let judged = Seen { bad: state == "broken", good: matches!(state, "kept" | "waiting") };
+            now.insert(
+                ("guarantee", promise.name.clone()),
+                (judged, format!("the promise of {} is {state}", promise.promise)),
+            );
+        }
+        for (subject, words) in std::mem::take(&mut self.happened) {
+            now.insert(subject, (Seen { bad: true, good: false }, words));
+        }
+    }
+
+    fn judge_host(&mut self, seen: &Observation, owners: &Owners, now: &mut Judged) {
         let part = 1.0 - (-seen.interval_s / SMOOTH_S).exp();
-        let mut now: BTreeMap<Subject, (Seen, String)> = BTreeMap::new();
         let mut averages = BTreeMap::new();
         for owner in owners.iter().filter(|owner| owner.key.kind != Kind::Other && owner.tasks > 0) {
             let mut mean = self.averages.get(&owner.number).copied().unwrap_or_default();
@@ -102,14 +196,6 @@ impl Notices {
                 (judged, format!("{:.1} % of its CPUs' time is stolen", self.steal)),
             );
         }
-        for promise in promises {
-            let state = promise.state.as_str();
-            let judged = Seen { bad: state == "broken", good: matches!(state, "kept" | "waiting") };
-            now.insert(
-                ("guarantee", promise.name.clone()),
-                (judged, format!("the promise of {} is {state}", promise.promise)),
-            );
-        }
         for cpu in seen.topology.isolated.iter() {
             let ran = seen.tasks.iter().filter(|t| t.cpu == Some(cpu) && t.cpu_pct > 0.0 && !t.kernel_thread);
             let ran = ran.count();
@@ -119,31 +205,45 @@ impl Notices {
                 (judged, format!("{ran} tasks run on this isolated CPU")),
             );
         }
-        self.tell(now, seen.interval_s)
     }
 
     /// Goes on with what is judged now; who is gone is good.
-    fn tell(&mut self, now: BTreeMap<Subject, (Seen, String)>, interval_s: f64) -> Vec<String> {
+    fn tell(&mut self, now: Judged, interval_s: f64, at_ns: u64) -> Vec<Notice> {
         let mut notices = Vec::new();
         for (subject, (seen, _)) in &now {
             if seen.bad && !self.states.contains_key(subject) && self.states.len() < MOST {
-                self.states.insert(subject.clone(), State::default());
+                let since_ns = match EVENTS.contains(&subject.0) {
+                    true => at_ns,
+                    false => at_ns.saturating_sub((interval_s * 1e9) as u64),
+                };
+                self.states.insert(subject.clone(), State { since_ns, ..State::default() });
             }
         }
         self.states.retain(|subject, state| {
             let (kind, who) = (subject.0, &subject.1);
             let (seen, words) = match now.get(subject) {
                 Some((seen, words)) => (*seen, words.as_str()),
+                None if EVENTS.contains(&kind) => {
+                    (Seen { bad: false, good: true }, "it did not happen again")
+                }
                 None => (Seen { bad: false, good: true }, "it is gone"),
+            };
+            let notice = |over| Notice {
+                kind,
+                what: who.clone(),
+                words: words.to_owned(),
+                over,
+                since_ns: state.since_ns,
+                at_ns,
             };
             let (before, after) = patience(kind);
             let goes_on = if state.told { seen.good } else { seen.bad };
             state.lasted_s = if goes_on { state.lasted_s + interval_s } else { 0.0 };
             if !state.told && state.lasted_s >= before {
-                *state = State { told: true, lasted_s: 0.0 };
-                notices.push(format!("notice: {kind}: {who}: {words}"));
+                notices.push(notice(false));
+                (state.told, state.lasted_s) = (true, 0.0);
             } else if state.told && state.lasted_s >= after {
-                notices.push(format!("all clear: {kind}: {who}: {words}"));
+                notices.push(notice(true));
                 return false;
             }
             state.told || seen.bad
@@ -156,7 +256,9 @@ impl Notices {
 mod tests {
     use super::*;
 
-    fn course(kind: &'static str, states: &[(u32, bool, bool)]) -> Vec<(u32, String)> {
+    const S: u64 = 1_000_000_000;
+
+    fn course(kind: &'static str, states: &[(u32, bool, bool)]) -> Vec<(u32, Notice)> {
         let mut notices = Notices::default();
         let (mut second, mut told) = (0, Vec::new());
         for (seconds, bad, good) in states {
@@ -166,7 +268,8 @@ mod tests {
                     (kind, "x".to_owned()),
                     (Seen { bad: *bad, good: *good }, String::new()),
                 )]);
-                told.extend(notices.tell(now, 1.0).into_iter().map(|text| (second, text)));
+                let at_ns = u64::from(second) * S;
+                told.extend(notices.tell(now, 1.0, at_ns).into_iter().map(|notice| (second, notice)));
             }
         }
         told
@@ -184,9 +287,11 @@ mod tests {
                 (300, false, true),
             ],
         );
-        let told: Vec<_> = told.iter().map(|(at, text)| (*at, text.split(':').next().unwrap())).collect();
         // Bad from the 31st second, told after 60; the 20 good seconds between are no all-clear.
-        assert_eq!(told, [(90, "notice"), (470, "all clear")]);
+        let at: Vec<_> = told.iter().map(|(at, notice)| (*at, notice.over)).collect();
+        assert_eq!(at, [(90, false), (470, true)]);
+        let times = |(_, notice): &(u32, Notice)| (notice.since_ns / S, notice.at_ns / S);
+        assert_eq!(told.iter().map(times).collect::<Vec<_>>(), [(30, 90), (30, 470)]);
     }
 
     #[test]
@@ -204,9 +309,59 @@ mod tests {
         let all: BTreeMap<_, _> = (0..500)
             .map(|n| (("starved", n.to_string()), (Seen { bad: true, good: false }, String::new())))
             .collect();
-        let told: usize = (0..100).map(|_| notices.tell(all.clone(), 1.0).len()).sum();
+        let told: usize = (0..100).map(|_| notices.tell(all.clone(), 1.0, 0).len()).sum();
         assert_eq!(told, MOST);
-        let told: usize = (0..200).map(|_| notices.tell(BTreeMap::new(), 1.0).len()).sum();
+        let told: usize = (0..200).map(|_| notices.tell(BTreeMap::new(), 1.0, 0).len()).sum();
         assert_eq!((told, notices.states.len()), (MOST, 0));
+    }
+
+    #[test]
+    fn what_the_loop_takes_back_is_told_once_and_clear_once_it_does_not_happen_again() {
+        let mut notices = Notices::default();
+        let stage = |name: &str, kept| Stage {
+            name: name.into(),
+            started_ns: 0,
+            seconds: 60.0,
+            cpu_pct: None,
+            wait_per_ran: None,
+            fulfilment: None,
+            fulfilment_estimated: false,
+            kept,
+            why: "it helps no more".into(),
+            predicted: None,
+        };
+        let mut told = Vec::new();
+        for second in 0..1000_u64 {
+            match second {
+                // Neither is a change in force that is taken back.
+                5 => notices.learn(&Event::Stage(&stage("watch batch", None))),
+                6 => notices.learn(&Event::Stage(&stage("trial batch", Some(false)))),
+                10 | 200 => notices.learn(&Event::Stage(&stage("watch batch", Some(false)))),
+                20 => notices.learn(&Event::Interference { target: "/a", what: "weight is 300 now" }),
+                _ => {}
+            }
+            let mut now = Judged::new();
+            notices.judge_loop(&[], &mut now);
+            told.extend(notices.tell(now, 1.0, second * S));
+        }
+        let told: Vec<String> =
+            told.iter().map(|n| format!("{} {} {n}", n.at_ns / S, n.since_ns / S)).collect();
+        assert_eq!(
+            told,
+            [
+                "10 10 notice: reverted: batch: the change is taken back: it helps no more",
+                "20 20 notice: interference: /a: somebody else sets it, too: weight is 300 now",
+                "620 20 all clear: interference: /a: it did not happen again",
+                "800 10 all clear: reverted: batch: it did not happen again",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_name_with_the_end_of_a_line_makes_one_line() {
+        let what = "x\n<0>evenkeel: all is well".to_owned();
+        let notice =
+            Notice { kind: "starved", what, words: String::new(), over: true, since_ns: 0, at_ns: 0 };
+        assert!(!notice.to_string().contains('\n'), "{notice}");
     }
 }

@@ -110,9 +110,9 @@ fn the_reference_is_current() {
         "# Configuration\n\n\
          <!-- Made from examples/evenkeel.toml; after a change: EVENKEEL_WRITE_DOCS=1 cargo test --workspace reference -->\n\n    \
          # evenkeel --config host.toml plan        # what this configuration would do; nothing is written\n\n\
-         `run`, `plan` and `check` read `--config FILE`, else `/etc/evenkeel/config.toml` where that file exists. The form is TOML. A key\n\
-         that is not known, or a value that cannot be, ends the command with status 2 and names file and line. Options of the command\n\
-         line win. [examples/evenkeel.toml](../examples/evenkeel.toml) is the same as a file: every key with its default.\n",
+         `run`, `plan`, `check` and `serve` read `--config FILE`, else `/etc/evenkeel/config.toml` where that file exists. The form is\n\
+         TOML. A key that is not known, or a value that cannot be, ends the command with status 2 and names file and line. Options of\n\
+         the command line win. [examples/evenkeel.toml](../examples/evenkeel.toml) is the same as a file: every key with its default.\n",
     );
     let mut order: Vec<&str> = Vec::new();
     keys.iter().for_each(|key| {

@@ -1,0 +1,131 @@
+//! Notices by HTTP, from a cgroup that really starves.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::agent::{BINARY, Group, Running, Serve};
+
+/// Longest wait for what must come: a notice of starving comes after a minute of it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// One request: head and document.
+fn take(stream: &mut TcpStream) -> (String, Value) {
+    let mut text = Vec::new();
+    while !text.ends_with(b"}\n") {
+        let mut part = [0; 4096];
+        let n = stream.read(&mut part).unwrap();
+        assert!(n > 0, "{}", String::from_utf8_lossy(&text));
+        text.extend(&part[..n]);
+    }
+    let text = String::from_utf8(text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), serde_json::from_str(body).unwrap())
+}
+
+/// Answers 500, then 204 for good; sends on what it was handed.
+fn flaky(listener: TcpListener) -> mpsc::Receiver<(String, Value)> {
+    let (send, taken) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut status = 500;
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let request = take(&mut stream);
+            write!(stream, "HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n").unwrap();
+            status = 204;
+            if send.send(request).is_err() {
+                return;
+            }
+        }
+    });
+    taken
+}
+
+/// Three loops on one CPU, which are out of the way of others.
+fn starving(group: &Group) -> Vec<Running> {
+    let start = || {
+        let load = Command::new("taskset")
+            .args([
+                "-c",
+                "0",
+                "nice",
+                "-n",
+                "19",
+                BINARY,
+                "load",
+                "duty",
+                "--percent",
+                "100",
+                "--seconds",
+                "600",
+            ])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("taskset and nice must be there for this test (Debian: util-linux, coreutils)");
+        group.add(load.id());
+        Running(load)
+    };
+    (0..3).map(|_| start()).collect()
+}
+
+pub fn starving_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    std::fs::write(&token, "a-secret-token\n").unwrap();
+    let listeners = ["127.0.0.1:0"; 2].map(|address| TcpListener::bind(address).unwrap());
+    let urls = [0, 1].map(|at: usize| format!("http://{}/notices", listeners[at].local_addr().unwrap()));
+    let [receiver, hanging] = listeners;
+    let config = dir.path().join("config.toml");
+    let text =
+        format!("[serve]\nwebhook = {:?}\nwebhook_token_file = {:?}\n", urls[0], token.to_str().unwrap());
+    std::fs::write(&config, text).unwrap();
+    let told = flaky(receiver);
+    let group = Group::make("evenkeel-starving");
+    let name = format!("/{}", Path::new(&group.0).file_name().unwrap().to_str().unwrap());
+    let loads = starving(&group);
+    let serve = Serve::start(&["--no-history", "--config", config.to_str().unwrap()]);
+    let held = Serve::start(&["--no-history", "--webhook", &urls[1]]);
+    // Others on this host may starve, too.
+    let until = Instant::now() + PATIENCE;
+    let mut mine = Vec::new();
+    while mine.len() < 2 || mine[0] != mine[1] {
+        let left = until.saturating_duration_since(Instant::now());
+        let (head, document) = told.recv_timeout(left).expect("no notice of the starving cgroup came");
+        assert!(head.contains("Authorization: Bearer a-secret-token"), "{head}");
+        if document["what"] == name.as_str() {
+            mine.push(document);
+        } else if mine.len() == 1 {
+            // The first was taken at once: the one that failed was another's.
+            break;
+        }
+    }
+    let notice = &mine[0];
+    assert_eq!((&notice["schema"], &notice["kind"]), (&"evenkeel.notice/v1".into(), &"starved".into()));
+    assert_eq!(notice["state"], "begun");
+    assert!(notice["since"].as_str() < notice["at"].as_str(), "{notice}");
+    assert!(
+        serve.metrics_with("evenkeel_webhook_delivered_total").contains("evenkeel_webhook_dropped_total 0")
+    );
+    // The receiver that hangs was asked, does not answer, and the host is looked at all the same.
+    let (mut stream, _) = hanging.accept().unwrap();
+    take(&mut stream);
+    let looked = |page: &str| {
+        let line =
+            page.lines().find(|line| line.starts_with("evenkeel_observed_timestamp_seconds ")).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let first = looked(&held.metrics());
+    while looked(&held.metrics()) < first + 3.0 {
+        assert!(Instant::now() < until + PATIENCE, "the loop stands still");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(held.metrics().contains("evenkeel_webhook_delivered_total 0"), "{}", held.metrics());
+    assert!(held.get("/healthz", "").0.starts_with("HTTP/1.1 200"));
+    drop(stream);
+    drop(loads);
+}
