@@ -245,7 +245,8 @@ mod tests {
     use crate::scope::Scope;
 
     fn guarded(bound_ns: Option<u64>) -> LatencySlo {
-        let protection = LatencyTarget { name: "comm:x".into(), wait_p99_ns: bound_ns };
+        let protection =
+            LatencyTarget { name: "comm:x".into(), wait_p99_ns: bound_ns, ..LatencyTarget::default() };
         let scope = Scope::parse(&["comm:x"]).unwrap();
         LatencySlo { tasks: 3, ..LatencySlo::new(Protected { scope, protection }) }
     }

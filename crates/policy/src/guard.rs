@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::window::{Owner, Rates, Summary};
 pub use tail::Tail;
-pub(crate) use tail::{FLOOR_NS, TAIL};
+pub(crate) use tail::{Counts, FLOOR_NS, Question, TAIL, sum};
 use track::{Open, Track};
 
 /// Limits of the guard.

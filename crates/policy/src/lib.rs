@@ -11,6 +11,7 @@ pub mod placement;
 pub mod priority;
 pub mod protect;
 pub mod refine;
+pub mod requests;
 pub mod trial;
 pub mod turns;
 pub mod window;

@@ -4,11 +4,15 @@
 //! where the host as found is beyond that bound already, or without a bound, against what the host as found has. A candidate
 //! must show that less than the guard's `tail_share` of the waits are longer: that is the same question as the percentile's,
 //! but a share has a spread from window to window that tells how sure the answer is ([`crate::guard::Tail`]).
+//!
+//! Where the scope counts its own requests and states an objective for them, this is what counts instead: see
+//! [`crate::requests`].
 
 use evenkeel_base::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::guard::{Doubt, Harm, Subject, Tail};
+use crate::guard::{Doubt, GuardLimits, Harm, Subject, Tail};
+use crate::requests::{RequestTail, RequestTarget};
 
 /// Waits below this are not told apart from none where there is no bound, ns: twice nothing is nothing.
 pub const FLOOR_NS: u64 = crate::guard::FLOOR_NS;
@@ -16,12 +20,15 @@ pub const FLOOR_NS: u64 = crate::guard::FLOOR_NS;
 const FEW: f64 = 1.0;
 
 /// Who is protected, and how far.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LatencyTarget {
     /// The scope as stated: its name in messages.
     pub name: String,
     /// Bound on the 99th percentile of its waits, ns; `None`: what the host as found has.
     pub wait_p99_ns: Option<u64>,
+    /// What it promises of its own requests; `None`: it is judged by its waits alone.
+    #[serde(default)]
+    pub requests: Option<RequestTarget>,
 }
 
 /// The 99th percentile over windows, ns; `None` without any wait.
@@ -32,9 +39,32 @@ pub fn p99_ns(windows: &[Histogram]) -> Option<u64> {
 }
 
 impl LatencyTarget {
-    /// The protection, if these waits do not show that it is kept. Who never waits loses nothing.
-    pub fn doubt(&self, tail: &Tail, share: f64, enough: f64) -> Option<Doubt> {
-        let (before, after, proved) = tail.doubt(share, enough, FEW)?;
+    /// The protection, if it is not shown to be kept: by the scope's own requests where they were counted and are enough, else
+    /// by its waits. Harm that few requests show is harm, too.
+    pub fn doubt(&self, tail: &Tail, requests: &RequestTail, limits: &GuardLimits) -> Option<Doubt> {
+        let growth = limits.tail_share / crate::guard::TAIL;
+        let Some(target) = self.requests else { return self.doubt_by_waits(tail, limits) };
+        let doubt = requests.doubt(target, growth, 1.0 / limits.alpha);
+        if !requests.tells(target) && doubt.is_none_or(|(.., proved)| !proved) {
+            let doubt = self.doubt_by_waits(tail, limits)?;
+            // What long waits mean the requests are about to say.
+            return Some(Doubt { proved: doubt.proved && !requests.may_tell(), ..doubt });
+        }
+        let (before, after, proved) = doubt?;
+        let subject = Subject::Protected(self.name.clone());
+        let detail = format!(
+            "{}, which is protected, answers {:.2} instead of {:.2} % of its requests after more than {}",
+            self.name,
+            100.0 * after,
+            100.0 * before,
+            target.bound_words()
+        );
+        Some(Doubt { subject, harm: Harm::Tail, before, after, proved, detail: Some(detail) })
+    }
+
+    /// The same by its waits alone. Who never waits loses nothing.
+    fn doubt_by_waits(&self, tail: &Tail, limits: &GuardLimits) -> Option<Doubt> {
+        let (before, after, proved) = tail.doubt(limits.tail_share, 1.0 / limits.alpha, FEW)?;
         let subject = Subject::Protected(self.name.clone());
         Some(Doubt { subject, harm: Harm::Tail, before, after, proved, detail: Some(self.describe(tail)) })
     }

@@ -13,6 +13,7 @@
 
 mod confirm;
 mod objective;
+mod protected;
 mod screen;
 mod verdict;
 mod words;
@@ -24,11 +25,13 @@ use serde::{Deserialize, Serialize};
 use evenkeel_base::Histogram;
 use evenkeel_base::stats::{self, estimate};
 
-use crate::guard::{Doubt, GuardLimits, Tail};
+use crate::guard::GuardLimits;
 use crate::protect::LatencyTarget;
+use crate::requests::Requests;
 use crate::window::Summary;
 use confirm::{Confirmation, LATE, LATE_S};
 pub use objective::Objective;
+pub use protected::Recorded;
 pub use verdict::{Decision, Verdict};
 
 /// How a trial is held.
@@ -97,6 +100,8 @@ struct Entry {
     windows: Vec<Summary>,
     /// Waits of the protected scopes in each window: by protection, then by window.
     protected: Vec<Vec<Histogram>>,
+    /// Their own requests in each window, as far as they are known by now: by window, then by protection.
+    requests: Vec<Option<Vec<Option<Requests>>>>,
     /// What the confirmation found, if there was one.
     confirmed: Option<Confirmation>,
     /// Somebody is expected to be hurt, see [`Trial::suspect`].
@@ -235,17 +240,15 @@ impl Trial {
     }
 
     /// Takes in a window under the present state that was measured before the trial began.
-    pub fn seen(&mut self, mut summary: Summary, protected: Vec<Option<Histogram>>) {
-        if let Phase::Lead(turns) = &mut self.phase
-            && let Some(at) = turns.iter().rposition(|turn| *turn == 0)
-        {
-            if !self.objective.judge(&mut summary, &protected) {
-                return;
-            }
-            turns.remove(at);
-            self.keep(0, summary, protected);
-            self.lead += 1;
+    pub fn seen(&mut self, mut summary: Summary, protected: Vec<Option<Histogram>>) -> Option<Recorded> {
+        let Phase::Lead(turns) = &mut self.phase else { return None };
+        let at = turns.iter().rposition(|turn| *turn == 0)?;
+        if !self.objective.judge(&mut summary, &protected) {
+            return None;
         }
+        turns.remove(at);
+        self.lead += 1;
+        Some(self.keep(0, summary, protected))
     }
 
     /// What is to be measured next; `None` when the trial is over, or when there is no time for another window.
@@ -284,10 +287,10 @@ impl Trial {
 
     /// Takes in the window that [`Self::next`] asked for, and the waits of the protected scopes in it, in their order;
     /// `None` where they could not be measured. Where services count, such a window is measured again.
-    pub fn record(&mut self, mut summary: Summary, protected: Vec<Option<Histogram>>) {
-        let Some(turn) = self.turn.take() else { return };
+    pub fn record(&mut self, mut summary: Summary, protected: Vec<Option<Histogram>>) -> Option<Recorded> {
+        let turn = self.turn.take()?;
         if !self.objective.judge(&mut summary, &protected) {
-            return;
+            return None;
         }
         if self.in_force.0 != turn.candidate {
             self.in_force = (turn.candidate, turn.settle_s);
@@ -295,7 +298,7 @@ impl Trial {
         let age_s = self.in_force.1;
         self.in_force.1 += summary.seconds;
         let previous = summary.clone();
-        self.keep(turn.candidate, summary, protected);
+        let recorded = self.keep(turn.candidate, summary, protected);
         match &mut self.phase {
             Phase::Lead(turns) => {
                 turns.pop();
@@ -307,6 +310,7 @@ impl Trial {
             }
             Phase::Over => {}
         }
+        Some(recorded)
     }
 
     /// Takes a candidate out, for instance because its settings could not be applied.
@@ -364,12 +368,14 @@ impl Trial {
         Decision { winner, verdicts, confirmed, pairs, objective: self.objective.clone() }
     }
 
-    fn keep(&mut self, candidate: usize, summary: Summary, protected: Vec<Option<Histogram>>) {
+    fn keep(&mut self, candidate: usize, summary: Summary, protected: Vec<Option<Histogram>>) -> Recorded {
         let entry = &mut self.entries[candidate];
         for (windows, waits) in entry.protected.iter_mut().zip(protected) {
             windows.extend(waits);
         }
         entry.windows.push(summary);
+        entry.requests.push(None);
+        Recorded { candidate, window: entry.windows.len() - 1 }
     }
 
     /// Goes on to the next part as soon as one is done.
@@ -469,37 +475,6 @@ impl Trial {
         }
     }
 
-    fn tail(&self, protection: usize, candidate: usize, fresh_from: usize) -> Tail {
-        let mut tail = Tail::new(self.protections[protection].wait_p99_ns);
-        let windows = |candidate: usize| &self.entries[candidate].protected[protection];
-        windows(self.default).iter().for_each(|waits| tail.add(waits.clone(), false));
-        windows(candidate).iter().skip(fresh_from).for_each(|waits| tail.add(waits.clone(), true));
-        tail
-    }
-
-    /// Protections that a candidate is not shown to keep.
-    fn breaches(&self, candidate: usize, fresh_from: usize) -> Vec<Doubt> {
-        if candidate == self.default {
-            return Vec::new();
-        }
-        let guard = &self.rules.guard;
-        let doubt = |(index, protection): (usize, &LatencyTarget)| {
-            let tail = self.tail(index, candidate, fresh_from);
-            protection.doubt(&tail, guard.tail_share, 1.0 / guard.alpha)
-        };
-        let doubts = self.protections.iter().enumerate().filter_map(doubt);
-        // That what comes to services waits shorter is what is proved there: of waits that are rare it could hardly be shown
-        // besides, so that only a service of which more seem to be long is in doubt.
-        let services = self.objective.is_for_services();
-        doubts.filter(|doubt| !services || doubt.proved || doubt.after > doubt.before).collect()
-    }
-
-    /// Whether a candidate breaks a protection as far as is known.
-    fn breaks(&self, candidate: usize) -> bool {
-        let limit = self.rules.guard.tail_share;
-        self.breaches(candidate, 0).iter().any(|doubt| doubt.proved || doubt.after > limit.max(doubt.before))
-    }
-
     fn verdict(&self, candidate: usize) -> Verdict {
         let entry = &self.entries[candidate];
         let column = |f: &dyn Fn(&Summary) -> Option<f64>| {
@@ -522,6 +497,9 @@ impl Trial {
             doubts,
             protected_ns: (0..self.protections.len())
                 .map(|p| self.tail(p, candidate, 0).p99_ns().1)
+                .collect(),
+            slow_share: (0..self.protections.len())
+                .map(|p| self.request_tail(p, candidate, 0).shares().1)
                 .collect(),
             kept: false,
             why: String::new(),

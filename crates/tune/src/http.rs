@@ -24,9 +24,7 @@ pub struct Request<'a> {
 /// It is no address of this kind, in words.
 pub fn parse(url: &str) -> Result<(String, String), String> {
     let Some(rest) = url.strip_prefix("http://") else {
-        return Err(format!(
-            "{url:?}: only http:// addresses are asked; use a [measure] command such as curl for others"
-        ));
+        return Err(format!("{url:?}: only http:// addresses are asked"));
     };
     let (host, path) = match rest.split_once('/') {
         Some((host, path)) => (host, format!("/{path}")),

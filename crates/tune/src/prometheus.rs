@@ -78,8 +78,17 @@ pub fn line(line: &str) -> Option<(String, BTreeMap<String, String>, f64)> {
 impl Metrics {
     /// Lines that are not metrics are passed over.
     pub fn parse(text: &str) -> Self {
+        Self::of_lines(text.lines())
+    }
+
+    /// Those whose names begin with this: the rest of a large page costs nothing but being passed over.
+    pub fn beginning_with(text: &str, prefix: &str) -> Self {
+        Self::of_lines(text.lines().filter(|line| line.trim_start().starts_with(prefix)))
+    }
+
+    fn of_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let one = |(name, labels, value)| (Series { name, labels }, value);
-        Self(text.lines().filter_map(line).map(one).collect())
+        Self(lines.filter_map(line).map(one).collect())
     }
 }
 
@@ -90,6 +99,43 @@ impl Selector {
             Some((series, rest)) if rest.trim().is_empty() => Ok(Self(series)),
             _ => Err(format!("{text:?} is no metric such as requests_total{{code=\"200\"}}")),
         }
+    }
+
+    /// A metric of this name, and of these labels where there are others besides.
+    ///
+    /// # Errors
+    /// In words: it is no name of a metric.
+    pub fn new(name: &str, labels: &BTreeMap<String, String>) -> Result<Self, String> {
+        let mut selector = Self::parse(name)?;
+        selector.0.labels.extend(labels.clone());
+        Ok(selector)
+    }
+
+    /// A histogram's buckets now: upper bounds, ascending, each with the sum of the series' counts up to it. Selects its
+    /// `.._bucket`.
+    ///
+    /// # Errors
+    /// In words: there is none, a bucket has no bound, or a count that is no number from 0 on.
+    pub fn buckets(&self, metrics: &Metrics) -> Result<Vec<(f64, f64)>, String> {
+        let mut buckets: Vec<(f64, f64)> = Vec::new();
+        for (series, count) in self.chosen(metrics) {
+            let bound = series.labels.get("le").and_then(|le| value(le)).filter(|le| !le.is_nan());
+            let bound = bound.ok_or_else(|| format!("{} has a bucket without a bound (le)", self.0.name))?;
+            if !(count.is_finite() && *count >= 0.0) {
+                return Err(format!("{}{{le=\"{bound}\"}} is {count}, which is no count", self.0.name));
+            }
+            buckets.push((bound, *count));
+        }
+        if buckets.is_empty() {
+            return Err(format!("there is no metric {} with these labels", self.0.name));
+        }
+        buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+        buckets.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            kept.1 += if same { next.1 } else { 0.0 };
+            same
+        });
+        Ok(buckets)
     }
 
     fn chosen<'a>(&'a self, metrics: &'a Metrics) -> impl Iterator<Item = &'a (Series, f64)> {
@@ -176,11 +222,30 @@ mod tests {
         assert!(Selector::parse("a b").is_err() && Selector::parse("{x}").is_err());
     }
 
+    #[test]
+    fn buckets_are_summed_over_series_and_what_is_no_count_is_an_error() {
+        let page = "l_bucket{p=\"/\",m=\"a\",le=\"+Inf\"} 7\nl_bucket{p=\"/\",m=\"b\",le=\"+Inf\"} 2\n\
+            l_bucket{p=\"/\",m=\"a\",le=\"0.1\"} 5\nl_bucket{p=\"/x\",le=\"0.1\"} 50\nother_bucket{le=\"1\"} 9\n";
+        let of = |text: &str| {
+            let labels = BTreeMap::from([("p".to_owned(), "/".to_owned())]);
+            Selector::new("l_bucket", &labels).unwrap().buckets(&Metrics::beginning_with(text, "l_"))
+        };
+        assert_eq!(of(page), Ok(vec![(0.1, 5.0), (f64::INFINITY, 9.0)]));
+        assert!(of("").unwrap_err().contains("no metric l_bucket"));
+        assert!(of("l_bucket{p=\"/\"} 1").unwrap_err().contains("le"));
+        for lie in ["NaN", "-1", "+Inf"] {
+            assert!(
+                of(&format!("l_bucket{{p=\"/\",le=\"1\"}} {lie}")).unwrap_err().contains("no count"),
+                "{lie}"
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn any_page_is_survived(text in "[a-z{}=\",\\\\0-9 \n+.]*") {
             let page = Metrics::parse(&text);
-            let _ = Selector::parse(&text).map(|s| (s.value(&page), s.quantile(0.5, None, &page)));
+            let _ = Selector::parse(&text).map(|s| (s.value(&page), s.quantile(0.5, None, &page), s.buckets(&page)));
         }
     }
 }

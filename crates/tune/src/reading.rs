@@ -81,7 +81,8 @@ impl Reading {
             return Err(format!("{name:?}: metric, rate and quantile go with prometheus = \"http://..\""));
         }
         for url in spec.url.iter().chain(&spec.prometheus) {
-            http::parse(url).map_err(|what| format!("{name:?}: {what}"))?;
+            let hint = "a [measure] command such as curl can ask others";
+            http::parse(url).map_err(|what| format!("{name:?}: {what}; {hint}"))?;
         }
         let command = file.measure.command.is_some();
         let source = match (regex, &spec.json, &spec.url, &spec.prometheus, &spec.account) {

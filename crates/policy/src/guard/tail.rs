@@ -27,7 +27,7 @@ pub struct Tail {
 }
 
 /// Waits beyond an edge, and all, of each window.
-type Counts = Vec<(f64, f64)>;
+pub(crate) type Counts = Vec<(f64, f64)>;
 
 impl Tail {
     /// Before any window; `bound_ns` is what 99 of 100 waits are to keep, if somebody said so.
@@ -75,17 +75,42 @@ impl Tail {
     /// no reason to doubt: the monitor looks on.
     pub fn doubt(&self, limit: f64, enough: f64, min_waits: f64) -> Option<(f64, f64, bool)> {
         let (edge, relative) = self.edge_ns()?;
-        let (before, after) = (counts(&self.baseline, edge), counts(&self.candidate, edge));
-        let ((x0, n0), (x1, n1)) = (sum(&before), sum(&after));
         if self.waits() < min_waits {
             return None;
         }
-        let spread = dispersion(&[&before, &after]);
+        let (before, after) = (counts(&self.baseline, edge), counts(&self.candidate, edge));
+        let question = Question { usual: TAIL, most: limit, growth: relative.then_some(limit / TAIL) };
+        question.doubt(&before, &after, enough)
+    }
+
+    /// 99th percentiles: (baseline, candidate), ns.
+    pub fn p99_ns(&self) -> (Option<u64>, Option<u64>) {
+        (pool(&self.baseline).quantile(1.0 - TAIL), pool(&self.candidate).quantile(1.0 - TAIL))
+    }
+}
+
+/// Whether a share of long ones is kept under a candidate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question {
+    /// The share that there usually is, or that somebody stated.
+    pub usual: f64,
+    /// The share that must be excluded.
+    pub most: f64,
+    /// Where the baseline's share is the standard: the growth, as a ratio, that must be excluded.
+    pub growth: Option<f64>,
+}
+
+impl Question {
+    /// (share before, share after, whether the limit is shown to be broken), unless it is shown to be kept.
+    pub fn doubt(self, before: &Counts, after: &Counts, enough: f64) -> Option<(f64, f64, bool)> {
+        let Self { usual, most: limit, growth } = self;
+        let ((x0, n0), (x1, n1)) = (sum(before), sum(after));
+        let spread = dispersion(&[before, after]);
         let mean = |of: &dyn Fn(f64) -> f64, ratios: &[(f64, f64)]| {
             ratios.iter().map(|(ratio, part)| part * (of(*ratio) / spread).exp()).sum::<f64>()
         };
-        let (kept, broken) = if relative && x0 > 0.0 {
-            let most = limit / TAIL;
+        let relative = growth.filter(|_| x0 > 0.0);
+        let (kept, broken) = if let Some(most) = relative {
             let evidence = |ratio: f64| {
                 let part = |ratio: f64| ratio * n1 / (n0 + ratio * n1).max(1e-9);
                 let (new, old) = (part(ratio), part(most));
@@ -94,21 +119,18 @@ impl Tail {
                 }
                 x1 * (new / old).ln() + x0 * ((1.0 - new) / (1.0 - old)).ln()
             };
-            (mean(&evidence, &LIKELY), mean(&|ratio| evidence(most * ratio), &WORSE))
+            // What is a little worse than no growth must lie well within the limit.
+            let likely = LIKELY.map(|(ratio, part)| (ratio.min(most.sqrt()), part));
+            (mean(&evidence, &likely), mean(&|ratio| evidence(most * ratio), &WORSE))
         } else {
             let evidence = |share: f64| x1 * (share / limit).ln() + n1 * (limit - share);
-            (mean(&|ratio| evidence(TAIL * ratio), &LIKELY), mean(&|ratio| evidence(limit * ratio), &WORSE))
+            (mean(&|ratio| evidence(usual * ratio), &LIKELY), mean(&|ratio| evidence(limit * ratio), &WORSE))
         };
         let share = |x: f64, n: f64| if n > 0.0 { x / n } else { 0.0 };
         // Who stated a bound wants it kept, not only not missed by much.
-        let within = relative || share(x1, n1) <= TAIL;
+        let within = growth.is_some() || share(x1, n1) <= usual;
         let shown = within && kept >= enough;
         (!shown).then(|| (share(x0, n0), share(x1, n1), broken >= enough * enough))
-    }
-
-    /// 99th percentiles: (baseline, candidate), ns.
-    pub fn p99_ns(&self) -> (Option<u64>, Option<u64>) {
-        (pool(&self.baseline).quantile(1.0 - TAIL), pool(&self.candidate).quantile(1.0 - TAIL))
     }
 }
 
@@ -122,7 +144,7 @@ fn counts(windows: &[Histogram], edge: u64) -> Counts {
     windows.iter().map(|window| (window.beyond(edge), window.total() as f64)).collect()
 }
 
-fn sum(counts: &Counts) -> (f64, f64) {
+pub(crate) fn sum(counts: &Counts) -> (f64, f64) {
     counts.iter().fold((0.0, 0.0), |(x, n), count| (x + count.0, n + count.1))
 }
 

@@ -24,6 +24,8 @@ use std::collections::VecDeque;
 use evenkeel_base::run::{Effect, EffectNow, HourlyEffect};
 use serde::{Deserialize, Serialize};
 
+use crate::requests::{RequestTarget, Requests};
+
 pub use fdr::{OnlineControl, discoveries};
 pub use holdout::{Arm, Eagerness, Holdout, HoldoutRules, Step};
 pub use sequence::Sequence;
@@ -194,6 +196,12 @@ impl Monitor {
         let eagerness = self.eagerness(now_s);
         self.holdout.be(eagerness, now_s);
         leave
+    }
+
+    /// The own requests of a service in one window of a block: they become known only after it. `None` where they could not be
+    /// counted. What they show counts when the next block ends.
+    pub fn requests(&mut self, name: &str, target: RequestTarget, requests: Option<Requests>, arm: Arm) {
+        self.watch.add_requests(name, target, requests, arm == Arm::Change);
     }
 
     /// Takes a complete block in.

@@ -17,6 +17,7 @@ use statrs::function::gamma::digamma;
 
 use super::fdr;
 use crate::guard::{TAIL, Tail};
+use crate::requests::{RequestTail, RequestTarget, Requests};
 use crate::window::{Owner, Summary};
 
 /// Comparisons needed before anybody can be a victim.
@@ -48,6 +49,8 @@ pub enum Subject {
     Group(String),
     /// Everything outside the scope together.
     Outside,
+    /// A service, by name.
+    Service(String),
 }
 
 /// What it got in one window.
@@ -158,6 +161,8 @@ pub enum Loss {
     Wait,
     /// More of its waits are long.
     Tail,
+    /// More of its requests are slow.
+    Slow,
 }
 
 const LOSSES: [Loss; 2] = [Loss::Cpu, Loss::Wait];
@@ -280,6 +285,8 @@ pub struct Watch {
     everybody: BTreeMap<Subject, Known>,
     /// Waits of who is outside the scope, with the comparison that they were last seen in.
     tails: BTreeMap<Owner, (Tail, u64)>,
+    /// Own requests of services, with what is promised of them.
+    requests: BTreeMap<Owner, (RequestTarget, RequestTail)>,
     comparisons: u64,
 }
 
@@ -336,6 +343,37 @@ impl Watch {
         self.tails.retain(|_, (_, last)| *last >= oldest);
     }
 
+    /// Takes in the own requests of a service in a window, by which it is watched.
+    pub fn add_requests(
+        &mut self,
+        name: &str,
+        target: RequestTarget,
+        requests: Option<Requests>,
+        change: bool,
+    ) {
+        let (promised, tail) = self.requests.entry(name.into()).or_default();
+        if *promised != target {
+            // Of another bound nothing is known yet.
+            (*promised, *tail) = (target, RequestTail::default());
+        }
+        tail.add(requests, change);
+        tail.keep_last(TAIL_WINDOWS, 4 * TAIL_WINDOWS);
+    }
+
+    /// Services of whose requests more are slow than may be.
+    fn slow_victims(&self, alpha: f64) -> impl Iterator<Item = Victim> {
+        let enough = self.requests.len() as f64 / alpha;
+        self.requests.iter().filter_map(move |(name, (target, tail))| {
+            let (before, after, proved) = tail.doubt(*target, TAIL_SHARE / TAIL, enough)?;
+            (proved && tail.tells(*target)).then(|| Victim {
+                subject: Subject::Service(name.to_string()),
+                loss: Loss::Slow,
+                ratio: after / before.max(target.slow_share),
+                evidence: enough,
+            })
+        })
+    }
+
     /// Who is outside the scope and has more long waits than it may.
     fn tail_victims(&self, alpha: f64) -> impl Iterator<Item = Victim> {
         let enough = self.tails.len() as f64 / alpha;
@@ -375,11 +413,12 @@ impl Watch {
                 let beyond = match (loss, who) {
                     (Loss::Cpu, Subject::Outside) => ratio < 1.0 - self.limits.outside_cpu_loss,
                     (Loss::Cpu, _) => ratio < 1.0 - self.limits.cpu_loss,
-                    (Loss::Wait | Loss::Tail, _) => ratio > self.limits.wait_factor,
+                    (Loss::Wait | Loss::Tail | Loss::Slow, _) => ratio > self.limits.wait_factor,
                 };
                 beyond.then(|| Victim { subject: who.clone(), loss, ratio, evidence: ln.exp() })
             })
             .chain(self.tail_victims(alpha))
+            .chain(self.slow_victims(alpha))
             .collect()
     }
 
@@ -392,6 +431,7 @@ impl Watch {
     pub fn clear(&mut self) {
         self.everybody.clear();
         self.tails.clear();
+        self.requests.clear();
         self.comparisons = 0;
     }
 }
@@ -486,6 +526,34 @@ mod tests {
         assert!((2.0..7.0).contains(&victims[0].ratio), "{victims:?}");
         for seed in 0..20 {
             assert_eq!(waits_outside(seed, 60, 0.01), []);
+        }
+    }
+
+    /// Blocks in which these shares of a service's requests are slow, under the baseline and under the change.
+    fn requests(blocks: usize, before: f64, after: f64) -> Vec<Victim> {
+        let mut rng = Pcg32::seed_from_u64(8);
+        let mut watch = Watch::new(VictimLimits::default());
+        for _ in 0..blocks {
+            for (share, change) in [(before, false), (after, true)] {
+                let slow = (0..300).filter(|_| rng.random_bool(share)).count() as f64;
+                let target = RequestTarget { slow_share: 0.01, bound_s: 0.05 };
+                watch.add_requests("web", target, Some(Requests { all: 300.0, slow }), change);
+            }
+        }
+        watch.victims(0.05)
+    }
+
+    #[test]
+    fn a_service_of_which_more_requests_are_slow_is_named() {
+        let victims = requests(10, 0.002, 0.05);
+        assert_eq!(
+            victims.iter().map(|v| (&v.subject, v.loss)).collect::<Vec<_>>(),
+            [(&Subject::Service("web".into()), Loss::Slow)]
+        );
+        assert!((3.0..8.0).contains(&victims[0].ratio), "{victims:?}");
+        assert_eq!(requests(1, 0.002, 0.5), [], "few requests are no proof");
+        for share in [0.001, 0.01, 0.3] {
+            assert_eq!(requests(40, share, share), []);
         }
     }
 

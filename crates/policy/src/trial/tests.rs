@@ -337,7 +337,8 @@ proptest! {
 fn protected(truth: &[(f64, f64, f64)], bound_ms: Option<f64>, default: usize, seed: u64) -> Decision {
     let mut rng = Pcg32::seed_from_u64(seed);
     let bound = bound_ms.map(|ms| (ms * 1e6) as u64);
-    let protection = LatencyTarget { name: "container:web".into(), wait_p99_ns: bound };
+    let protection =
+        LatencyTarget { name: "container:web".into(), wait_p99_ns: bound, ..LatencyTarget::default() };
     let mut trial = Trial::new(truth.len() - 1, TrialRules { seed, ..TrialRules::default() }, PACE)
         .protecting(vec![protection], default);
     let mut left_s = 200.0;
@@ -375,7 +376,7 @@ fn the_protected_decide_between_candidates() {
 
 #[test]
 fn waits_that_cannot_be_measured_decide_nothing() {
-    let protection = LatencyTarget { name: "pod:x".into(), wait_p99_ns: Some(1) };
+    let protection = LatencyTarget { name: "pod:x".into(), wait_p99_ns: Some(1), ..LatencyTarget::default() };
     let trial = Trial::new(1, TrialRules::default(), PACE).protecting(vec![protection], 0);
     let (decision, _) = hold(trial, 1, |c, chance| summary(100.0 + 20.0 * c as f64 + chance, 10.0));
     assert_eq!((decision.winner, &decision.verdicts[1].protected_ns[..]), (1, &[None][..]), "{decision:?}");
@@ -408,7 +409,8 @@ proptest! {
 
 /// A trial for a service whose long waits are so many ms under each candidate, while background work gets so much.
 fn serve(truth: &[(f64, f64)], rules: TrialRules, seed: u64) -> Decision {
-    let service = LatencyTarget { name: "cgroup:/api".to_owned(), wait_p99_ns: None };
+    let service =
+        LatencyTarget { name: "cgroup:/api".to_owned(), wait_p99_ns: None, ..LatencyTarget::default() };
     let mut trial = Trial::new(truth.len() - 1, TrialRules { seed, ..rules }, PACE)
         .protecting(vec![service], 0)
         .for_services();
@@ -486,7 +488,8 @@ fn of_short_windows_more_come_before_anything_is_changed() {
 
 #[test]
 fn a_window_in_which_the_service_was_not_seen_does_not_count() {
-    let service = LatencyTarget { name: "cgroup:/api".to_owned(), wait_p99_ns: None };
+    let service =
+        LatencyTarget { name: "cgroup:/api".to_owned(), wait_p99_ns: None, ..LatencyTarget::default() };
     let mut trial = Trial::new(1, TrialRules::default(), PACE).protecting(vec![service], 0).for_services();
     let turn = trial.next(100.0).unwrap();
     trial.record(summary(100.0, 10.0), vec![None]);

@@ -30,6 +30,8 @@ pub struct Verdict {
     pub doubts: Vec<Doubt>,
     /// 99th percentile of waits of each protected scope, ns; `None` where none were seen.
     pub protected_ns: Vec<Option<u64>>,
+    /// Share of each protected scope's own requests that took longer than its bound; `None` where none were counted.
+    pub slow_share: Vec<Option<f64>>,
     /// Whether it was chosen.
     pub kept: bool,
     /// In words.

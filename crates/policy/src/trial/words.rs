@@ -61,16 +61,28 @@ impl Trial {
         }
     }
 
-    /// What protected scopes wait.
+    /// What protected scopes wait, and how many of their own requests are slow.
     fn protected(&self, verdict: &Verdict) -> String {
         let found = self.entries[self.default].protected.iter().map(|windows| protect::p99_ns(windows));
         let all = self.protections.iter().zip(found.zip(&verdict.protected_ns));
         let ms = |ns: u64| ns as f64 / 1e6;
-        all.filter_map(|(protection, (before, after))| {
+        let waits = all.filter_map(|(protection, (before, after))| {
             let (before, after) = (ms(before?), ms((*after)?));
             Some(format!(", {} waits {before:.2} -> {after:.2} ms in the 99th percentile", protection.name))
-        })
-        .collect()
+        });
+        let slow = self.protections.iter().enumerate().filter_map(|(index, protection)| {
+            let before = self.request_tail(index, self.default, 0).shares().1?;
+            let after = verdict.slow_share.get(index).copied().flatten()?;
+            Some(format!(
+                ", {:.2} -> {:.2} % of the requests to {} take more than {}",
+                100.0 * before,
+                100.0 * after,
+                protection.name,
+                protection.requests?.bound_words()
+            ))
+        });
+        let slow: Vec<String> = slow.collect();
+        waits.chain(slow).collect()
     }
 
     /// What is claimed: the lower bound; the estimate, which is biased upwards when one stops at a success, stands behind it.

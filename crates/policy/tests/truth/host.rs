@@ -357,7 +357,8 @@ pub fn decide(scene: &Scene, seed: u64) -> Outcome {
     let pace = if scene.service.is_some() { SERVICES_PACE } else { PACE };
     let mut trial = Trial::new(scene.candidates, rules, pace);
     if scene.service.is_some() {
-        let service = LatencyTarget { name: "service".to_owned(), wait_p99_ns: None };
+        let service =
+            LatencyTarget { name: "service".to_owned(), wait_p99_ns: None, ..LatencyTarget::default() };
         trial = trial.protecting(vec![service], 0).for_services();
     }
     // The second of study that comes before a trial.

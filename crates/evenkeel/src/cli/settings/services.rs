@@ -44,7 +44,10 @@ pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow
         if all.len() == MOST_PROTECTED {
             return Err(anyhow!("{name:?} is one too many: at most {MOST_PROTECTED} services can be named"));
         }
-        all.push(Protected { scope, protection: LatencyTarget { name, wait_p99_ns } });
+        all.push(Protected {
+            scope,
+            protection: LatencyTarget { name, wait_p99_ns, ..LatencyTarget::default() },
+        });
         Ok(())
     };
     for table in file.service.iter().chain(&file.protect) {
@@ -117,7 +120,10 @@ pub(super) fn derive_tiers(
     }
     let scope = Scope::of_tier(Tier::Service, trusted);
     let name = scope.texts().join(" ");
-    services.push(Protected { scope, protection: LatencyTarget { name, wait_p99_ns: None } });
+    services.push(Protected {
+        scope,
+        protection: LatencyTarget { name, wait_p99_ns: None, ..LatencyTarget::default() },
+    });
     Ok(())
 }
 

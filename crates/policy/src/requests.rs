@@ -1,0 +1,172 @@
+//! What a service promises of its requests, and whether a change breaks it.
+//!
+//! A service that counts its requests by how long they took tells more than its waits for a CPU do: how many of them were slow.
+//! The question is the one that is asked of waits ([`crate::guard::Tail`]): does the share beyond a bound grow? Requests of
+//! one window resemble each other, so windows are what is counted here, too. Where more are slow under the baseline than are
+//! promised, the baseline's share is the standard; else it is what is promised.
+
+use serde::{Deserialize, Serialize};
+
+use crate::guard::{Counts, Question, sum};
+
+/// Slow ones among as many requests as are needed to tell, where as many are slow as are promised: five expected ones are seen
+/// to be none, or many.
+const EXPECTED: f64 = 5.0;
+/// Of three windows, so many must have been counted: a service that cannot be asked while it is starved would else be judged by
+/// the others.
+const COUNTED: (usize, usize) = (2, 3);
+/// Most of the way from the baseline's share to all requests that a change may take it.
+const MOST_WAY: f64 = 0.5;
+
+/// Requests of one window.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Requests {
+    /// Answered in it.
+    pub all: f64,
+    /// Of these, those that took longer than the bound.
+    pub slow: f64,
+}
+
+/// What a service promises: a share of its requests is answered within a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct RequestTarget {
+    /// Share of the requests that may take longer, 0 to 1, both excluded.
+    pub slow_share: f64,
+    /// The bound, seconds.
+    pub bound_s: f64,
+}
+
+impl RequestTarget {
+    /// Requests that are needed to tell whether it is kept.
+    pub fn least(self) -> f64 {
+        EXPECTED / self.slow_share
+    }
+
+    /// The bound, as people write it.
+    pub fn bound_words(self) -> String {
+        if self.bound_s < 1.0 {
+            format!("{} ms", round(1000.0 * self.bound_s))
+        } else {
+            format!("{} s", round(self.bound_s))
+        }
+    }
+}
+
+/// Three places.
+fn round(value: f64) -> f64 {
+    (1000.0 * value).round() / 1000.0
+}
+
+/// Requests of a service, window by window, under the baseline and under a candidate; `None` for a window in which they could
+/// not be counted.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RequestTail {
+    baseline: Vec<Option<Requests>>,
+    candidate: Vec<Option<Requests>>,
+}
+
+/// Slow ones, and all, of the windows that were counted.
+fn counts(windows: &[Option<Requests>]) -> Counts {
+    windows.iter().flatten().map(|requests| (requests.slow, requests.all)).collect()
+}
+
+impl RequestTail {
+    /// Takes in a window.
+    pub fn add(&mut self, requests: Option<Requests>, candidate: bool) {
+        if candidate { &mut self.candidate } else { &mut self.baseline }.push(requests);
+    }
+
+    /// Forgets all but so many windows, the last ones.
+    pub fn keep_last(&mut self, baseline: usize, candidate: usize) {
+        for (windows, most) in [(&mut self.baseline, baseline), (&mut self.candidate, candidate)] {
+            windows.drain(..windows.len().saturating_sub(most));
+        }
+    }
+
+    /// Whether there are enough requests, of enough windows, to tell whether the promise is kept.
+    pub fn tells(&self, target: RequestTarget) -> bool {
+        let enough = |windows: &Vec<_>| sum(&counts(windows)).1 >= target.least();
+        self.may_tell() && enough(&self.baseline) && enough(&self.candidate)
+    }
+
+    /// Whether there are requests, and most windows were counted: with time they tell.
+    pub fn may_tell(&self) -> bool {
+        let both = [&self.baseline, &self.candidate].map(|windows| (windows.len(), counts(windows)));
+        both.iter().all(|(windows, counted)| counted.len() * COUNTED.1 >= windows * COUNTED.0)
+            && both.iter().any(|(_, counted)| sum(counted).1 > 0.0)
+    }
+
+    /// Shares of slow requests: (baseline, candidate); `None` without any request.
+    pub fn shares(&self) -> (Option<f64>, Option<f64>) {
+        let share = |windows: &[Option<Requests>]| {
+            let (slow, all) = sum(&counts(windows));
+            (all > 0.0).then(|| slow / all)
+        };
+        (share(&self.baseline), share(&self.candidate))
+    }
+
+    /// The promise if it is not shown to be kept: (share before, share after, whether it is shown to be broken). The share may
+    /// grow by this factor, of what is promised or of the baseline's, whichever is more.
+    pub fn doubt(&self, target: RequestTarget, growth: f64, enough: f64) -> Option<(f64, f64, bool)> {
+        let usual = target.slow_share;
+        let before = self.shares().0.filter(|share| *share > usual);
+        // Where every other request is slow twice as many is all of them.
+        let growth_of = |share: f64| growth.min(1.0 + MOST_WAY * (1.0 - share) / share);
+        let question = Question { usual, most: growth * usual, growth: before.map(growth_of) };
+        question.doubt(&counts(&self.baseline), &counts(&self.candidate), enough)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng};
+    use rand_pcg::Pcg32;
+
+    const TARGET: RequestTarget = RequestTarget { slow_share: 0.01, bound_s: 0.05 };
+
+    /// Windows of 100 requests, of which about these shares are slow.
+    fn windows(count: usize, before: f64, after: f64) -> RequestTail {
+        let mut rng = Pcg32::seed_from_u64(3);
+        let mut tail = RequestTail::default();
+        for _ in 0..count {
+            for (share, candidate) in [(before, false), (after, true)] {
+                let slow = (0..100).filter(|_| rng.random_bool(share)).count() as f64;
+                tail.add(Some(Requests { all: 100.0, slow }), candidate);
+            }
+        }
+        tail
+    }
+
+    fn doubt(tail: &RequestTail) -> Option<bool> {
+        tail.doubt(TARGET, 2.5, 20.0).map(|(.., proved)| proved)
+    }
+
+    #[test]
+    fn a_share_that_grows_beyond_the_promise_is_shown_and_one_that_does_not_is_cleared() {
+        assert_eq!(doubt(&windows(20, 0.001, 0.002)), None, "both keep it");
+        assert_eq!(doubt(&windows(20, 0.001, 0.08)), Some(true));
+        assert_eq!(doubt(&windows(20, 0.05, 0.004)), None, "it is mended");
+        assert_eq!(doubt(&windows(40, 0.05, 0.05)), None, "broken before, and no more than before");
+        assert_eq!(doubt(&windows(20, 0.05, 0.3)), Some(true));
+        assert_eq!(doubt(&windows(20, 0.5, 0.98)), Some(true), "twice as many would be all");
+        assert_eq!(doubt(&windows(40, 0.5, 0.5)), None);
+    }
+
+    #[test]
+    fn few_requests_and_windows_that_were_not_counted_do_not_tell() {
+        assert!(windows(5, 0.01, 0.01).tells(TARGET) && !windows(4, 0.01, 0.01).tells(TARGET));
+        assert!(!RequestTail::default().tells(TARGET));
+        let mut gaps = windows(8, 0.01, 0.01);
+        (0..4).for_each(|_| gaps.add(None, true));
+        assert!(gaps.tells(TARGET), "a third is missing");
+        gaps.add(None, true);
+        assert!(!gaps.tells(TARGET), "more than that");
+    }
+
+    #[test]
+    fn bounds_are_written_as_people_do() {
+        let words = |bound_s| RequestTarget { slow_share: 0.01, bound_s }.bound_words();
+        assert_eq!([words(0.05), words(0.0025), words(1.5)], ["50 ms", "2.5 ms", "1.5 s"]);
+    }
+}
