@@ -27,6 +27,7 @@ use crate::guarantee::OutsideCost;
 use crate::kept::KeptChange;
 use crate::measure::{Owners, window};
 use crate::runq_latency::RunqLatency;
+use crate::slo::Span;
 
 /// One measured window and what was seen in it.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ pub struct Measured {
     pub fulfilment: Option<f64>,
     /// Waits of each protected scope by length; `None` where they could not be read.
     pub protected: Vec<Option<Histogram>>,
+    /// When these waits were begun to be counted, and when that ended.
+    pub(crate) span: Option<Span>,
 }
 
 /// What a run does and costs, for history and status.
@@ -240,8 +243,9 @@ impl Agent {
             at_s: self.elapsed_s(),
         });
         self.note_waits(&observation);
-        let protected = self.components.latency_slos.window().to_vec();
-        Ok(Some(Measured { summary, observation, fulfilment, protected }))
+        let latency_slos = &self.components.latency_slos;
+        let (protected, span) = (latency_slos.window().to_vec(), latency_slos.span());
+        Ok(Some(Measured { summary, observation, fulfilment, protected, span }))
     }
 
     /// What happened between two samples, with details of what is promised, too.
@@ -276,14 +280,17 @@ impl Agent {
             let plan = self.plan.clone();
             self.set(&plan);
         }
-        for note in self.components.take_notes() {
-            watcher.event(&Event::Note(&note));
-        }
+        let notes = self.components.take_notes();
+        notes.iter().for_each(|note| watcher.event(&Event::Note(note)));
         for met in self.controls.take_interferences() {
             watcher.event(&Event::Interference { target: &met.target, what: &met.what });
         }
         self.components.status(&mut self.log.record);
         self.note_promises();
+        // Whoever was told looks at the status next: a trial may keep it as it is for a minute.
+        if !notes.is_empty() {
+            self.log.recorder.update_run(&self.log.record);
+        }
     }
 
     /// Containers' waits since the window began go into the history.

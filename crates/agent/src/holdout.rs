@@ -61,6 +61,11 @@ impl Agent {
     pub(crate) fn end_step(&mut self, measured: Option<&Measured>) -> Option<Leave> {
         let now = self.now();
         let kept = self.kept.as_mut()?;
+        let latency_slos = &self.components.latency_slos;
+        if let Some(span) = measured.and_then(|measured| measured.span) {
+            kept.await_requests(span);
+        }
+        kept.take_requests(&latency_slos.protections(), |span| latency_slos.requests(span));
         let blocks = kept.blocks();
         let leave = kept.end_step(now, measured.map(|m| (&m.summary, m.protected.as_slice())));
         if kept.blocks() > blocks {

@@ -9,8 +9,12 @@ use evenkeel_base::{Histogram, Plan, TaskId};
 use evenkeel_policy::monitor::{
     Arm, Decided, Leave, Loss, Monitor, MonitorRules, Seen, Step, Subject, VictimLimits,
 };
+use evenkeel_policy::protect::LatencyTarget;
+use evenkeel_policy::requests::{Requests, slow_share};
 use evenkeel_policy::trial::{Decision, Objective, TrialRules, Verdict};
 use evenkeel_policy::window::Summary;
+
+use crate::slo::{Pending, Span};
 
 /// Waits in a window needed for their 99th percentile.
 const ENOUGH: u64 = 200;
@@ -23,6 +27,8 @@ pub(crate) struct KeptChange {
     objective: Objective,
     since_s: f64,
     since_ns: u64,
+    /// Windows of blocks whose requests are not known yet.
+    pending: Pending<Arm>,
 }
 
 /// What is to be done next.
@@ -48,7 +54,7 @@ impl KeptChange {
     pub fn new(plan: Plan, rules: MonitorRules, decided: Decided, objective: Objective, now: Now) -> Self {
         // Nobody is to foresee the blocks, and no two runs are to have the same.
         let monitor = Monitor::new(rules, decided, now.s, now.wall_ns);
-        Self { monitor, plan, objective, since_s: now.s, since_ns: now.wall_ns }
+        Self { monitor, plan, objective, since_s: now.s, since_ns: now.wall_ns, pending: Pending::default() }
     }
 
     /// The same change covers more.
@@ -85,6 +91,26 @@ impl KeptChange {
             .map(|(summary, waits)| Seen { wait_p99_ms: p99_ms(waits), ..self.objective.seen(summary) });
         let hour = (now.wall_ns / 3_600_000_000_000 % 24) as usize;
         self.monitor.advance(now.s, hour, seen)
+    }
+
+    /// A window of this step ended: what services count in it becomes known later.
+    pub fn await_requests(&mut self, span: Span) {
+        self.pending.add(span, self.monitor.step().arm);
+    }
+
+    /// Takes in what services counted in windows of blocks, as far as it is known by now.
+    pub fn take_requests(
+        &mut self,
+        services: &[LatencyTarget],
+        requests: impl Fn(Span) -> Option<Vec<Option<Requests>>>,
+    ) {
+        for (arm, requests) in self.pending.known(requests) {
+            for (service, requests) in services.iter().zip(requests) {
+                if let Some(target) = service.requests {
+                    self.monitor.requests(&service.name, target, requests, arm);
+                }
+            }
+        }
     }
 
     /// Whatever block is under way comes to nothing: the change is to be in force.
@@ -150,10 +176,15 @@ pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
     Decided { cpu_pct, pairs: pairs.clone(), ..decided }
 }
 
-/// Whether without a change somebody protected by name waits longer: it is then never held out.
+/// Whether without a change somebody protected by name waits longer, or more of its requests are slow: it is then never held
+/// out.
 fn protects(change: &Verdict, found: &Verdict) -> bool {
-    let mut both = change.protected_ns.iter().zip(&found.protected_ns);
-    both.any(|(new, found)| new.zip(*found).is_some_and(|(new, found)| found > new))
+    let mut waits = change.protected_ns.iter().zip(&found.protected_ns);
+    let mut requests = change.requests.iter().zip(&found.requests);
+    waits.any(|(new, found)| new.zip(*found).is_some_and(|(new, found)| found > new))
+        || requests.any(|(new, found)| {
+            slow_share(new).zip(slow_share(found)).is_some_and(|(new, found)| found > new)
+        })
 }
 
 /// 99th percentile of the waits of all protected scopes; `None` where they were not all counted, or are few.
@@ -181,11 +212,13 @@ pub(crate) fn describe(leave: &Leave, name: impl Fn(&TaskId) -> String) -> Strin
                     Subject::Task(id) => name(id),
                     Subject::Group(path) => path.clone(),
                     Subject::Outside => "everything outside the scope".to_owned(),
+                    Subject::Service(name) => name.clone(),
                 };
                 match victim.loss {
                     Loss::Cpu => format!("{subject} gets {:.0} % less CPU", 100.0 * (1.0 - victim.ratio)),
                     Loss::Wait => format!("{subject} waits {:.1} times as long", victim.ratio),
                     Loss::Tail => format!("{subject} has {:.1} times as many long waits", victim.ratio),
+                    Loss::Slow => format!("{subject} has {:.1} times as many slow requests", victim.ratio),
                 }
             });
             let who: BTreeSet<String> = who.collect();

@@ -26,6 +26,7 @@ mod runq_latency;
 mod runqlat_probe;
 pub mod scope;
 mod services;
+mod slo;
 mod stated;
 #[cfg(test)]
 mod testing;
@@ -40,6 +41,7 @@ pub use config::{AutoLimit, Config};
 pub use error::AgentError;
 pub use events::{Event, Quiet, Watcher};
 pub use scope::{Scope, ScopeError};
+pub use slo::RequestSlo;
 pub use stated::{Guarantee, Guarantees, Protected};
 pub use trial::NoTrial;
 pub use trusted::Trusted;

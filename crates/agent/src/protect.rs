@@ -1,5 +1,6 @@
 //! Protected scopes: how long they wait for a CPU, measured beside everything else, and what that means for settings.
-//! How they are counted: see [`crate::runqlat_probe`].
+//! How they are counted: see [`crate::runqlat_probe`]. Scopes that promise something of their own requests are judged by
+//! these while they can be counted ([`crate::slo`]).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,11 +8,13 @@ use std::time::{Duration, Instant};
 use evenkeel_base::run::{ProtectedStatus, RunRecord};
 use evenkeel_base::{Histogram, Observation};
 use evenkeel_policy::protect::{self, LatencyTarget};
+use evenkeel_policy::requests::Requests;
 use evenkeel_policy::trial::Decision;
 
 use crate::component::{Component, Next, Seen};
 use crate::controls::Controls;
 use crate::runqlat_probe::RunqLatProbe;
+use crate::slo::{SloReader, Span};
 use crate::stated::Protected;
 
 /// Scopes that can be protected at once.
@@ -23,6 +26,8 @@ const RECENT: usize = 10;
 const LATELY: usize = 3;
 /// Waits needed among them before settings are called into question.
 const ENOUGH: u64 = 200;
+/// Evidence that more requests are slow than may be at which settings are called into question.
+const EVIDENCE: f64 = 20.0;
 /// Shortest time between two readings of counters.
 const LEAST: Duration = Duration::from_millis(95);
 
@@ -35,11 +40,14 @@ struct LatencySlo {
     default_ns: Option<u64>,
     /// The last windows under the settings in force.
     recent: VecDeque<(Histogram, f64)>,
+    /// Its own requests, where it promises something of them.
+    requests: Option<SloReader>,
 }
 
 impl LatencySlo {
     fn new(protected: Protected) -> Self {
-        Self { protected, tasks: 0, default_ns: None, recent: VecDeque::new() }
+        let requests = protected.slo.clone().map(SloReader::start);
+        Self { protected, tasks: 0, default_ns: None, recent: VecDeque::new(), requests }
     }
 
     /// From where settings in force are called into question, ns.
@@ -68,8 +76,19 @@ impl LatencySlo {
         let p99_ns = pool.quantile(0.99);
         let limit_ns = self.alarm_ns(wait_factor);
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
+        let requests = self.requests.as_ref().map(|requests| requests.status(wait_factor));
+        // As with waits: who breaks a promise in the host as found is within the limit until it becomes worse.
+        let by_requests = requests.as_ref().filter(|slo| slo.kept.is_some());
+        let by_requests = by_requests.map(|slo| slo.slow_share <= Some(slo.limit_share));
         let state = match (p99_ns, limit_ns) {
             _ if self.tasks == 0 => "waiting",
+            _ if by_requests.is_some() => {
+                if by_requests == Some(true) {
+                    "kept"
+                } else {
+                    "broken"
+                }
+            }
             (Some(p99), Some(limit)) if p99 > limit => "broken",
             (Some(_), Some(_)) => "kept",
             _ => "unknown",
@@ -84,7 +103,13 @@ impl LatencySlo {
             estimated,
             tasks: self.tasks,
             state: state.to_owned(),
+            slo: requests,
         }
+    }
+
+    /// Whether it keeps what it promises of its requests; `None` where they do not tell, or nothing is promised.
+    fn keeps_requests(&self, wait_factor: f64) -> Option<bool> {
+        self.requests.as_ref()?.status(wait_factor).kept
     }
 }
 
@@ -100,6 +125,12 @@ pub(crate) struct LatencySlos {
     asked: Option<Instant>,
     /// Waits in the last window.
     window: Vec<Option<Histogram>>,
+    /// When the last window began and ended, and when the present one began.
+    span: Option<Span>,
+    began: Option<Instant>,
+    /// Whether windows are held against each other.
+    compares: bool,
+    notes: Vec<String>,
 }
 
 impl LatencySlos {
@@ -146,12 +177,54 @@ impl LatencySlos {
 
     /// For a trial.
     pub fn protections(&self) -> Vec<LatencyTarget> {
-        self.all.iter().map(|guarded| guarded.protected.protection.clone()).collect()
+        let target = |guarded: &LatencySlo| {
+            let requests = guarded.requests.as_ref().map(SloReader::target);
+            LatencyTarget { requests, ..guarded.protected.protection.clone() }
+        };
+        self.all.iter().map(target).collect()
     }
 
     /// A window begins: what was counted until now is not part of it.
     pub fn begin(&mut self) {
         self.take();
+        self.began = Some(Instant::now());
+        self.readers().for_each(SloReader::poke);
+    }
+
+    fn readers(&self) -> impl Iterator<Item = &SloReader> {
+        self.all.iter().filter_map(|guarded| guarded.requests.as_ref())
+    }
+
+    /// Whether windows are held against each other from now on: requests are then counted at the ends of each.
+    pub fn compare(&mut self, compares: bool) {
+        self.compares = compares;
+        self.readers().for_each(|reader| reader.hurry(compares));
+    }
+
+    /// Begin and end of the window that ended last.
+    pub fn span(&self) -> Option<Span> {
+        self.span
+    }
+
+    /// Own requests of each in a window that ended; `None` until all are known.
+    pub fn requests(&self, span: Span) -> Option<Vec<Option<Requests>>> {
+        self.all
+            .iter()
+            .map(|guarded| guarded.requests.as_ref().map_or(Some(None), |reader| reader.between(span)))
+            .collect()
+    }
+
+    /// Whether each keeps what it promises of its requests; `None` where they do not tell, or nothing is promised.
+    pub fn keep_requests(&self) -> Vec<Option<bool>> {
+        self.all.iter().map(|guarded| guarded.keeps_requests(self.wait_factor)).collect()
+    }
+
+    /// A window was under other settings than those in force.
+    pub fn held_out(&mut self, span: Span) {
+        self.all
+            .iter_mut()
+            .filter_map(|guarded| guarded.requests.as_mut())
+            .for_each(|reader| reader.held_out(span));
     }
 
     /// Waits in the window that ended last, by scope; `None` where they could not be read.
@@ -166,6 +239,11 @@ impl LatencySlos {
             // A trial too short for a window of the host as found says nothing new of it.
             guarded.default_ns = ns.or(guarded.default_ns);
             guarded.recent.clear();
+        }
+        for (guarded, requests) in self.all.iter_mut().zip(&found.requests) {
+            if let Some(reader) = &mut guarded.requests {
+                reader.decided(requests.clone());
+            }
         }
     }
 
@@ -201,13 +279,31 @@ impl LatencySlos {
         if self.asked.is_some_and(|then| then.elapsed() < rest) {
             return None;
         }
-        let broken = self.all.iter().filter(|guarded| guarded.recent.len() >= RECENT / 2);
-        let status = broken
-            .map(|guarded| guarded.status(self.wait_factor, self.is_estimated()))
-            .find(|status| status.state == "broken" && status.waits >= ENOUGH)?;
+        let why = self.all.iter().find_map(|guarded| self.objection(guarded))?;
         self.asked = Some(Instant::now());
+        Some(format!("{why}: the settings are put to the test"))
+    }
+
+    /// Why one of them calls the settings into question, if it does.
+    fn objection(&self, guarded: &LatencySlo) -> Option<String> {
+        let reader = guarded.requests.as_ref();
+        let slow = reader.and_then(|reader| Some((reader, reader.shown_broken(self.wait_factor, EVIDENCE)?)));
+        if let Some((reader, (share, limit))) = slow {
+            return Some(format!(
+                "of the requests to {}, which is protected, {:.2} % take more than {}, which {:.2} % may",
+                guarded.protected.protection.name,
+                100.0 * share,
+                reader.target().bound_words(),
+                100.0 * limit
+            ));
+        }
+        // Where requests tell, waits do not count.
+        let by_waits =
+            guarded.recent.len() >= RECENT / 2 && guarded.keeps_requests(self.wait_factor).is_none();
+        let status = by_waits.then(|| guarded.status(self.wait_factor, self.is_estimated()))?;
+        (status.state == "broken" && status.waits >= ENOUGH).then_some(())?;
         Some(format!(
-            "{}, which is protected, waits {:.2} ms in the 99th percentile, beyond {:.2} ms: the settings are put to the test",
+            "{}, which is protected, waits {:.2} ms in the 99th percentile, beyond {:.2} ms",
             status.name, status.p99_ms?, status.limit_ms?
         ))
     }
@@ -230,12 +326,26 @@ impl Component for LatencySlos {
         self.ticked = None;
         self.on_tick(Duration::ZERO, controls);
         self.window = self.take();
+        let now = Instant::now();
+        self.span = self.began.replace(now).map(|began| (began, now));
+        if self.compares {
+            self.readers().for_each(SloReader::poke);
+        }
+        for guarded in &mut self.all {
+            if let Some(reader) = &mut guarded.requests {
+                self.notes.extend(reader.update(&guarded.protected.protection.name));
+            }
+        }
         self.follow(seen.observation);
         Next::Stays
     }
 
     fn status(&self, record: &mut RunRecord) {
         record.protected = self.statuses();
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 }
 
@@ -248,7 +358,7 @@ mod tests {
         let protection =
             LatencyTarget { name: "comm:x".into(), wait_p99_ns: bound_ns, ..LatencyTarget::default() };
         let scope = Scope::parse(&["comm:x"]).unwrap();
-        LatencySlo { tasks: 3, ..LatencySlo::new(Protected { scope, protection }) }
+        LatencySlo { tasks: 3, ..LatencySlo::new(Protected { scope, protection, slo: None }) }
     }
 
     fn latency_slos(guarded: LatencySlo) -> LatencySlos {
@@ -290,6 +400,37 @@ mod tests {
         assert_eq!(latency_slos.objects(Duration::ZERO), None);
         latency_slos.all[0].tasks = 0;
         assert_eq!(latency_slos.statuses()[0].state, "waiting");
+    }
+
+    #[test]
+    fn requests_judge_where_they_tell_and_waits_where_they_do_not() {
+        let long_waits = |requests: Option<SloReader>| {
+            let mut latency_slos = latency_slos(LatencySlo { requests, ..guarded(Some(2_000_000)) });
+            (0..RECENT).for_each(|_| latency_slos.watched(&waits(9_000_000, 100), 1.0));
+            if let Some(reader) = &mut latency_slos.all[0].requests {
+                reader.update("comm:x");
+            }
+            let state = latency_slos.statuses()[0].state.clone();
+            (state, latency_slos.keep_requests()[0], latency_slos.objects(Duration::ZERO))
+        };
+        let reader = |counts| Some(crate::slo::reader_of(counts, 0.05));
+        let (state, keeps, why) = long_waits(reader(&[(100.0, 1.0); 20]));
+        assert_eq!(
+            (state.as_str(), keeps, why),
+            ("kept", Some(true), None),
+            "waits are long, requests are not"
+        );
+        let (state, keeps, why) = long_waits(reader(&[(100.0, 20.0); 20]));
+        assert_eq!((state.as_str(), keeps), ("broken", Some(false)));
+        let why = why.unwrap();
+        assert!(
+            why.contains("of the requests to comm:x") && why.contains("20.00 % take more than 50 ms"),
+            "{why}"
+        );
+        let (state, keeps, why) = long_waits(reader(&[(3.0, 0.0); 20]));
+        assert_eq!((state.as_str(), keeps), ("broken", None), "few requests");
+        assert!(why.unwrap().contains("comm:x, which is protected, waits"));
+        assert_eq!(long_waits(None).1, None);
     }
 
     #[test]

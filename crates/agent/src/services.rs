@@ -41,16 +41,27 @@ impl Agent {
             return Some(NoTrial::Awaited(missing.join(", ")));
         }
         let mut longest: Option<(u64, &str)> = None;
-        for (service, (waits, seconds)) in self.config.protect.iter().zip(waits) {
+        let mut kept = None;
+        let requests = self.components.latency_slos.keep_requests();
+        for ((service, (waits, seconds)), keeps) in self.config.protect.iter().zip(waits).zip(requests) {
             let protection = &service.protection;
-            if is_delayed(waits, *seconds, protection.wait_p99_ns) {
+            let delayed = match keeps {
+                Some(true) => false,
+                // That requests are slow is a reason to act where waits may be the cause.
+                Some(false) => is_delayed(waits, *seconds, None),
+                None => is_delayed(waits, *seconds, protection.wait_p99_ns),
+            };
+            if delayed {
                 return None;
+            }
+            if keeps == Some(true) {
+                kept = kept.or(Some(NoTrial::Kept(protection.name.clone())));
+                continue;
             }
             let p99 = waits.delay(0.99, *seconds);
             longest = longest.max(Some((p99, protection.name.as_str())));
         }
-        let (ns, name) = longest?;
-        Some(NoTrial::Served(name.to_owned(), ns as f64 / 1e6))
+        longest.map(|(ns, name)| NoTrial::Served(name.to_owned(), ns as f64 / 1e6)).or(kept)
     }
 
     /// The settings in force for cgroups of background work, with those that came since; `None` where none did.

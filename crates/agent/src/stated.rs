@@ -4,6 +4,7 @@ use evenkeel_policy::guarantee::{CpuAmount, Reservation};
 use evenkeel_policy::protect::LatencyTarget;
 
 use crate::scope::Scope;
+use crate::slo::RequestSlo;
 use crate::trusted::Trusted;
 
 /// Label of a container and annotation of a pod that promise a share, such as `40%`.
@@ -101,6 +102,8 @@ impl LabelRules {
 pub struct Protected {
     /// Its tasks. They are never changed.
     pub scope: Scope,
-    /// Name and bound.
+    /// Name and bounds.
     pub protection: LatencyTarget,
+    /// Where it counts its requests; `None`: it is judged by its waits.
+    pub slo: Option<RequestSlo>,
 }

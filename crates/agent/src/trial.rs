@@ -9,7 +9,7 @@ use evenkeel_model::predict::Prediction;
 use evenkeel_policy::levers::{self, Scene};
 use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::refine;
-use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules};
+use evenkeel_policy::trial::{Decision, Pace, Recorded, Trial, TrialRules};
 use evenkeel_policy::window::Summary;
 use evenkeel_store::TrialWindow;
 
@@ -19,6 +19,7 @@ use crate::events::{Event, Watcher};
 use crate::kept::KeptChange;
 use crate::predict::{MOST, hurts, is_always_tried, unpromising};
 use crate::runq_latency::RunqLatency;
+use crate::slo::{Pending, Span};
 
 /// Windows are between these lengths, seconds: shorter ones see too little of a cycle, longer ones too few turns.
 const WINDOW_S: (f64, f64) = (0.6, 2.0);
@@ -78,6 +79,8 @@ pub enum NoTrial {
     Awaited(String),
     /// The service that is delayed longest, and by how much, 99th percentile, ms: that is short enough.
     Served(String, f64),
+    /// Every service keeps what it promises of its requests; one of them.
+    Kept(String),
     /// No lever can act here.
     NoLever,
     /// The watcher wants to stop.
@@ -99,6 +102,7 @@ impl NoTrial {
                     "nothing to do: what comes to {name} is delayed {ms:.2} ms in the 99th percentile, which is short enough"
                 )
             }
+            Self::Kept(name) => format!("nothing to do: {name} keeps what it promises of its requests"),
             Self::NoLever => "nothing to do: no lever can act on these tasks".to_owned(),
             Self::Stopped => "stopped".to_owned(),
         }
@@ -112,9 +116,16 @@ impl Agent {
     /// # Errors
     /// The host cannot be observed.
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
+        self.components.latency_slos.compare(true);
+        let outcome = self.decided(watcher);
+        self.components.latency_slos.compare(false);
+        outcome
+    }
+
+    fn decided(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         let Some(studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
         let found = self.found(studied.observation);
-        let seen = (studied.summary.clone(), studied.protected);
+        let seen = (studied.summary.clone(), studied.protected, studied.span);
         let scene = self.scene(&found);
         if scene.tasks.is_empty() {
             return Ok(Err(NoTrial::Idle));
@@ -157,8 +168,15 @@ impl Agent {
     /// # Errors
     /// The host cannot be observed.
     pub(crate) fn recheck(&mut self, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
+        self.components.latency_slos.compare(true);
+        let outcome = self.rechecked(watcher);
+        self.components.latency_slos.compare(false);
+        outcome
+    }
+
+    fn rechecked(&mut self, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
         let Some(studied) = self.study(LOOK, watcher)? else { return Ok(()) };
-        let seen = (studied.summary.clone(), studied.protected);
+        let seen = (studied.summary.clone(), studied.protected, studied.span);
         let found = self.found(studied.observation);
         let scene = self.scene(&found);
         let pace = pace_of(&scene);
@@ -177,7 +195,7 @@ impl Agent {
         candidates: &[Plan],
         pace: Pace,
         (until, at_most): (Instant, Instant),
-        seen: (Summary, Vec<Option<Histogram>>),
+        seen: (Summary, Vec<Option<Histogram>>, Option<Span>),
         observation: &Observation,
         watcher: &mut dyn Watcher,
     ) -> Result<Decision, AgentError> {
@@ -215,7 +233,9 @@ impl Agent {
         }
         let mut fulfilments: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         fulfilments[0].extend(self.known_fulfilment(&seen.0).or(seen.0.fulfilment));
-        trial.seen(seen.0, seen.1);
+        let mut pending: Pending<Recorded> = Pending::default();
+        let recorded = trial.seen(seen.0, seen.1);
+        seen.2.zip(recorded).into_iter().for_each(|(span, recorded)| pending.add(span, recorded));
         for (candidate, why) in unpromising {
             trial.withdraw(candidate, why);
         }
@@ -266,7 +286,12 @@ impl Agent {
                 fulfilment: measured.fulfilment,
             });
             fulfilments[turn.candidate].extend(measured.fulfilment);
-            trial.record(measured.summary, measured.protected);
+            let recorded = trial.record(measured.summary, measured.protected);
+            measured.span.zip(recorded).into_iter().for_each(|(span, recorded)| pending.add(span, recorded));
+            let latency_slos = &self.components.latency_slos;
+            for (recorded, requests) in pending.known(|span| latency_slos.requests(span)) {
+                trial.requests(recorded, requests);
+            }
             let asked = Duration::from_secs_f64(turn.settle_s + turn.window_s);
             late = (late + began.elapsed().saturating_sub(asked)).min(MOST_LATE);
         }

@@ -67,6 +67,7 @@ impl Agent {
                     turn.left.min(self.config.interval)
                 }
             });
+            self.components.latency_slos.compare(turn.is_some_and(|turn| turn.step.measure));
             let nap = end.map_or(nap, |end| nap.min(end.saturating_duration_since(Instant::now())));
             if self.work(nap, watcher) {
                 break;
@@ -91,8 +92,11 @@ impl Agent {
             if let Some(measured) = &measured {
                 self.log.recorder.add_sample(&before, Some(&measured.observation));
                 self.tell_notes(watcher);
+                let latency_slos = &mut self.components.latency_slos;
                 if !held_out {
-                    self.components.latency_slos.watched(&measured.protected, measured.summary.seconds);
+                    latency_slos.watched(&measured.protected, measured.summary.seconds);
+                } else if let Some(span) = measured.span {
+                    latency_slos.held_out(span);
                 }
             }
             if noted.elapsed() > Duration::from_secs(10) {
@@ -190,7 +194,14 @@ impl Agent {
             Err(no) => {
                 watcher.event(&Event::Note(&no.why()));
                 // Where no lever can act, waiting is no reason to look again; a change of load is.
-                matches!(no, NoTrial::Idle | NoTrial::Calm(_) | NoTrial::Served(..) | NoTrial::Awaited(_))
+                matches!(
+                    no,
+                    NoTrial::Idle
+                        | NoTrial::Calm(_)
+                        | NoTrial::Served(..)
+                        | NoTrial::Kept(_)
+                        | NoTrial::Awaited(_)
+                )
             }
         };
         // What the loop compares with later is the scope under the settings now in force.

@@ -210,6 +210,38 @@ pub struct ProtectedStatus {
     pub tasks: u32,
     /// `kept`, `broken`, `waiting` (nothing matches its scope) or `unknown`.
     pub state: String,
+    /// What it promises of its own requests; `None` where it promises nothing of the kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slo: Option<SloStatus>,
+}
+
+/// A service's promise of its own requests, and how it stands.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SloStatus {
+    /// Where the requests are counted.
+    pub endpoint: String,
+    /// Name of the histogram.
+    pub histogram: String,
+    /// Share of the requests that is to be answered within the bound, 0 to 1.
+    pub quantile: f64,
+    /// The bound, milliseconds.
+    pub bound_ms: f64,
+    /// The bucket's edge that stands for it, milliseconds; `None` until known.
+    pub edge_ms: Option<f64>,
+    /// Share of the requests of the last minute, under the settings in force, that took longer, 0 to 1; `None` without any.
+    pub slow_share: Option<f64>,
+    /// The same in the host as found, in the last trial.
+    pub default_slow_share: Option<f64>,
+    /// Share from which on settings are called into question, 0 to 1.
+    pub limit_share: f64,
+    /// Requests of the last minute under the settings in force; `None` where they could not be counted.
+    pub requests: Option<f64>,
+    /// Time of the last answer that could be read, wall clock, nanoseconds since 1970; `None` before there was one.
+    pub answered_ns: Option<u64>,
+    /// Whether the promise is kept by the requests counted; `None` where they do not tell.
+    pub kept: Option<bool>,
+    /// Why the requests do not tell, so that the service is judged by its waits; or which edge stands for the bound.
+    pub why: String,
 }
 
 /// The limit that was found for the scope under which least CPU is stolen from it, and what was seen.

@@ -109,6 +109,14 @@ fn options_that_make_no_sense_are_refused() {
     refused(&["--scope", "all", "-o", "svg"]);
 }
 
+/// A service with this SLO.
+fn slo(endpoint: &str, histogram: &str, quantile: &str, bound: &str) -> String {
+    format!(
+        "[[service]]\nscope = \"pid:7\"\nslo = {{ endpoint = \"{endpoint}\", histogram = \"{histogram}\", \
+         quantile = {quantile}, bound = \"{bound}\" }}"
+    )
+}
+
 #[test]
 fn wrong_promises_are_named_with_their_line() {
     for (text, words) in [
@@ -124,6 +132,18 @@ fn wrong_promises_are_named_with_their_line() {
         ("[[protect]]\nscope = \"pid:7\"\nwait_p99 = \"soon\"", "evenkeel.toml:3: wait_p99"),
         ("[[protect]]\nscope = \"pid:7\"\nwait_p9 = \"2ms\"", "wait_p99"),
         ("[[protect]]\nwait_p99 = \"2ms\"", "scope"),
+        (&slo("https://h/", "t", "0.9", "1s"), "evenkeel.toml:3: slo endpoint \"https://h/\": only http://"),
+        (&slo("http://h/", "t{a=\\\"b\\\"}", "0.9", "1s"), "evenkeel.toml:3: slo histogram"),
+        (&slo("http://h/", "a b", "0.9", "1s"), "the name of a histogram without labels"),
+        (
+            &slo("http://h/", "t", "1.0", "1s"),
+            "evenkeel.toml:3: slo quantile = 1: above 0, and at most 0.99999",
+        ),
+        (&slo("http://h/", "t", "nan", "1s"), "slo quantile"),
+        (&slo("http://h/", "t", "0.9", "soon"), "evenkeel.toml:3: slo bound = \"soon\""),
+        (&slo("http://h/", "t", "0.9", "0s"), "longer than nothing"),
+        (&slo("http://h/", "t", "0.9", "1s\", unit = \"h"), "evenkeel.toml:3: unknown value `h`"),
+        ("[[service]]\nscope = \"pid:7\"\nslo = { endpoint = \"http://h/\" }", "missing field `histogram`"),
         (
             "[[protect]]\nscope = \"pid:7\"\n[[protect]]\nscope = \"pid:7\"",
             "evenkeel.toml:4: \"pid:7\" is named as a service",

@@ -135,7 +135,7 @@ pub struct Doubt {
     /// What is feared.
     pub harm: Harm,
     /// Value under the baseline (percent of a CPU, seconds waited per second of work or, by the rest of the host, per second,
-    /// share of waits).
+    /// share of waits; of requests a hundredth for each time that they are as many as are promised).
     pub before: f64,
     /// Value under the candidate.
     pub after: f64,

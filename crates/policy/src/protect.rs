@@ -59,6 +59,9 @@ impl LatencyTarget {
             100.0 * before,
             target.bound_words()
         );
+        // Whoever weighs doubts against each other holds them against one limit: in multiples of what is promised.
+        let scale = crate::guard::TAIL / target.slow_share;
+        let (before, after) = (before * scale, after * scale);
         Some(Doubt { subject, harm: Harm::Tail, before, after, proved, detail: Some(detail) })
     }
 

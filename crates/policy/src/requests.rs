@@ -36,10 +36,25 @@ pub struct RequestTarget {
     pub bound_s: f64,
 }
 
+/// Share of slow ones over windows; `None` without any request.
+pub fn slow_share<'a>(windows: impl IntoIterator<Item = &'a Requests>) -> Option<f64> {
+    let (slow, all) =
+        windows.into_iter().fold((0.0, 0.0), |(slow, all), one| (slow + one.slow, all + one.all));
+    (all > 0.0).then(|| slow / all)
+}
+
 impl RequestTarget {
     /// Requests that are needed to tell whether it is kept.
     pub fn least(self) -> f64 {
         EXPECTED / self.slow_share
+    }
+
+    /// The share from which on more are slow than may be, where it may grow by a factor: of what is promised, or of the baseline's
+    /// share, whichever is more.
+    pub fn limit(self, baseline: Option<f64>, growth: f64) -> f64 {
+        baseline
+            .filter(|share| *share > self.slow_share)
+            .map_or(self.slow_share, |share| share * growth_of(share, growth))
     }
 
     /// The bound, as people write it.
@@ -50,6 +65,11 @@ impl RequestTarget {
             format!("{} s", round(self.bound_s))
         }
     }
+}
+
+/// Where every other request is slow twice as many is all of them: a share may grow by so much less.
+fn growth_of(share: f64, growth: f64) -> f64 {
+    growth.min(1.0 + MOST_WAY * (1.0 - share) / share)
 }
 
 /// Three places.
@@ -98,11 +118,12 @@ impl RequestTail {
 
     /// Shares of slow requests: (baseline, candidate); `None` without any request.
     pub fn shares(&self) -> (Option<f64>, Option<f64>) {
-        let share = |windows: &[Option<Requests>]| {
-            let (slow, all) = sum(&counts(windows));
-            (all > 0.0).then(|| slow / all)
-        };
-        (share(&self.baseline), share(&self.candidate))
+        (slow_share(self.baseline.iter().flatten()), slow_share(self.candidate.iter().flatten()))
+    }
+
+    /// Windows under the candidate whose requests were counted.
+    pub fn into_candidate(self) -> Vec<Requests> {
+        self.candidate.into_iter().flatten().collect()
     }
 
     /// The promise if it is not shown to be kept: (share before, share after, whether it is shown to be broken). The share may
@@ -110,9 +131,8 @@ impl RequestTail {
     pub fn doubt(&self, target: RequestTarget, growth: f64, enough: f64) -> Option<(f64, f64, bool)> {
         let usual = target.slow_share;
         let before = self.shares().0.filter(|share| *share > usual);
-        // Where every other request is slow twice as many is all of them.
-        let growth_of = |share: f64| growth.min(1.0 + MOST_WAY * (1.0 - share) / share);
-        let question = Question { usual, most: growth * usual, growth: before.map(growth_of) };
+        let most = growth * usual;
+        let question = Question { usual, most, growth: before.map(|share| growth_of(share, growth)) };
         question.doubt(&counts(&self.baseline), &counts(&self.candidate), enough)
     }
 }
@@ -162,6 +182,14 @@ mod tests {
         assert!(gaps.tells(TARGET), "a third is missing");
         gaps.add(None, true);
         assert!(!gaps.tells(TARGET), "more than that");
+    }
+
+    #[test]
+    fn the_limit_is_what_is_promised_or_grows_from_what_was_found_and_never_is_everything() {
+        let limit = |found| TARGET.limit(found, 1.5);
+        assert_eq!([limit(None), limit(Some(0.0)), limit(Some(0.01))], [0.01; 3]);
+        assert!((limit(Some(0.1)) - 0.15).abs() < 1e-12 && (limit(Some(0.8)) - 0.9).abs() < 1e-12);
+        assert_eq!(limit(Some(1.0)), 1.0);
     }
 
     #[test]

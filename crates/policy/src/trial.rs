@@ -356,7 +356,7 @@ impl Trial {
     pub fn decide(&self) -> Decision {
         let mut verdicts: Vec<Verdict> = (0..self.entries.len()).map(|c| self.verdict(c)).collect();
         // A present state that breaks a protection is given up for the host as found.
-        let broken = self.default != 0 && self.breaks(0);
+        let broken = self.default != 0 && self.broken(0).is_some();
         let winner = self.winner.unwrap_or(if broken { self.default } else { 0 });
         for (candidate, verdict) in verdicts.iter_mut().enumerate() {
             verdict.kept = candidate == winner;
@@ -498,8 +498,8 @@ impl Trial {
             protected_ns: (0..self.protections.len())
                 .map(|p| self.tail(p, candidate, 0).p99_ns().1)
                 .collect(),
-            slow_share: (0..self.protections.len())
-                .map(|p| self.request_tail(p, candidate, 0).shares().1)
+            requests: (0..self.protections.len())
+                .map(|p| self.request_tail(p, candidate, 0).into_candidate())
                 .collect(),
             kept: false,
             why: String::new(),

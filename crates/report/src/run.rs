@@ -2,7 +2,7 @@
 
 use evenkeel_base::run::{
     ChangeRecord, Effect, EffectNow, Estimate, GovernorStatus, GuaranteeStatus, ProtectedStatus, RunRecord,
-    Stage,
+    SloStatus, Stage,
 };
 use serde_json::{Value as Json, json};
 
@@ -56,6 +56,7 @@ pub fn document(record: &RunRecord, kind: DocumentKind) -> Json {
         "changes": change_table(false).json(&record.changes),
         "guarantees": guarantee_table().json(&record.guarantees),
         "protected": protected_table().json(&record.protected),
+        "slos": slos(&record.protected),
         "effect_now": record.effect_now.as_ref().map(effect_json),
         "cpu_limit": record.governor,
         "self": { "cpu_pct": record.own_cost.cpu_pct, "rss_bytes": record.own_cost.rss_bytes },
@@ -247,6 +248,52 @@ pub fn protected_table() -> Table<ProtectedStatus> {
     ])
 }
 
+/// The columns of what services promise of their own requests; of others they are empty.
+pub fn slo_table() -> Table<ProtectedStatus> {
+    fn known<T>(service: &ProtectedStatus, of: impl Fn(&SloStatus) -> Option<T>) -> Option<T> {
+        service.slo.as_ref().and_then(of)
+    }
+    type Pick = fn(&SloStatus) -> Option<f64>;
+    let number = |name, title, decimals, pick: Pick| {
+        Field::number(name, title, decimals, move |p: &ProtectedStatus| known(p, pick))
+    };
+    let percent = |name, title, pick: Pick| {
+        Field::number(name, title, 2, move |p: &ProtectedStatus| known(p, pick).map(|share| 100.0 * share))
+    };
+    Table::new(vec![
+        Field::text("name", "SLO OF", |p: &ProtectedStatus| p.name.clone()),
+        Field::text("judged_by", "JUDGED BY", |p: &ProtectedStatus| {
+            known(p, |slo| Some(if slo.kept.is_some() { "requests" } else { "waits" }.to_owned()))
+        }),
+        Field::text("state", "STATE", |p: &ProtectedStatus| {
+            known(p, |slo| slo.kept).map_or("unknown", |kept| if kept { "kept" } else { "broken" })
+        }),
+        percent("promised_pct", "MAY BE SLOW %", |slo| Some(1.0 - slo.quantile)),
+        percent("slow_pct", "SLOW %", |slo| slo.slow_share),
+        percent("default_slow_pct", "BEFORE", |slo| slo.default_slow_share),
+        percent("limit_pct", "LIMIT", |slo| Some(slo.limit_share)),
+        number("requests", "REQUESTS", 0, |slo| slo.requests),
+        Field::text("answered", "ANSWERED", |p: &ProtectedStatus| {
+            known(p, |slo| slo.answered_ns).and_then(time::rfc3339)
+        }),
+        number("quantile", "QUANTILE", 3, |slo| Some(slo.quantile)).documents_only(),
+        number("bound_ms", "BOUND MS", 2, |slo| Some(slo.bound_ms)).documents_only(),
+        number("edge_ms", "EDGE MS", 2, |slo| slo.edge_ms).documents_only(),
+        Field::text("endpoint", "ENDPOINT", |p: &ProtectedStatus| known(p, |slo| Some(slo.endpoint.clone())))
+            .documents_only(),
+        Field::text("histogram", "HISTOGRAM", |p: &ProtectedStatus| {
+            known(p, |slo| Some(slo.histogram.clone()))
+        })
+        .documents_only(),
+        Field::text("why", "WHY", |p: &ProtectedStatus| known(p, |slo| Some(slo.why.clone()))),
+    ])
+}
+
+/// What services promise of their own requests, for documents: those that promise something.
+pub fn slos(services: &[ProtectedStatus]) -> Vec<Json> {
+    slo_table().json(services.iter().filter(|service| service.slo.is_some()))
+}
+
 /// A run's state for a terminal: settings, fulfilment before and now, stages, changes in force, own cost.
 pub fn text(record: &RunRecord, width: Option<u16>) -> String {
     let mut out = summary(record);
@@ -268,6 +315,11 @@ pub fn text(record: &RunRecord, width: Option<u16>) -> String {
     if !record.protected.is_empty() {
         out.push('\n');
         out.push_str(&protected_table().text(&record.protected, width));
+    }
+    if record.protected.iter().any(|service| service.slo.is_some()) {
+        out.push('\n');
+        let services = record.protected.iter().filter(|service| service.slo.is_some());
+        out.push_str(&slo_table().text(services, width));
     }
     out.push('\n');
     if record.changes.is_empty() {

@@ -6,6 +6,7 @@ use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
 use evenkeel_actuate::{Actuator, Options, restore_on};
 use evenkeel_base::{Change, Nice, SchedAttr, Setting, Target};
 use evenkeel_policy::monitor::Victim;
+use evenkeel_policy::requests::RequestTarget;
 use evenkeel_policy::window::Rates;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
@@ -28,6 +29,8 @@ struct Host {
     /// When windows under the baseline began, and how many under the change there were.
     baselines: Vec<f64>,
     changes: usize,
+    /// Of 100 requests in each window, so many are slow: under the baseline, and under the change.
+    slow_pct: Option<(f64, f64)>,
 }
 
 impl Host {
@@ -41,7 +44,18 @@ impl Host {
         let medium = Box::new(FakeMedium(world.clone()));
         let actuator = Actuator::open_on(FakeKernel(world.clone()), medium, Options::default()).unwrap().0;
         let random = Pcg32::seed_from_u64(seed);
-        Self { world, tasks, plan, actuator, random, truth, now_s: 0.0, baselines: vec![], changes: 0 }
+        Self {
+            world,
+            tasks,
+            plan,
+            actuator,
+            random,
+            truth,
+            now_s: 0.0,
+            baselines: vec![],
+            changes: 0,
+            slow_pct: None,
+        }
     }
 
     fn now(&self) -> Now {
@@ -81,6 +95,26 @@ impl Host {
         }
     }
 
+    /// What a service counts in a step's window becomes known in the next one.
+    fn requests(&mut self, kept: &mut KeptChange, turn: Turn) {
+        let Some((before, under)) = self.slow_pct else { return };
+        let service = LatencyTarget {
+            name: "web".into(),
+            requests: Some(RequestTarget { slow_share: 0.01, bound_s: 0.05 }),
+            ..LatencyTarget::default()
+        };
+        let known = |(from, to): Span| {
+            let slow = to.duration_since(from).as_secs_f64();
+            Some(vec![Some(Requests { all: 100.0, slow })])
+        };
+        kept.take_requests(&[service], known);
+        if turn.step.measure && !turn.settles {
+            let slow = if self.changed() { under } else { before };
+            let from = std::time::Instant::now();
+            kept.await_requests((from, from + Duration::from_secs_f64(slow)));
+        }
+    }
+
     /// One step as the loop takes it.
     fn step(&mut self, kept: &mut KeptChange) -> Option<Leave> {
         let wanted = kept.wanted().cloned().unwrap_or_else(default_plan);
@@ -94,6 +128,7 @@ impl Host {
         }
         assert_eq!(self.changed(), turn.step.arm == Arm::Change, "what is in force is whose turn it is");
         self.now_s = turn.step.until_s;
+        self.requests(kept, turn);
         kept.end_step(self.now(), window.as_ref().map(|summary| (summary, [].as_slice())))
     }
 
@@ -187,6 +222,24 @@ fn a_victim_and_a_loss_end_the_change_and_chance_does_not() {
     assert_eq!(host.until(&mut kept, 7200.0), None);
 }
 
+#[test]
+fn a_change_under_which_more_requests_are_slow_goes_and_one_that_makes_none_slow_stays() {
+    let run = |slow_pct| {
+        let mut host = Host::new([1.1; 4], 8);
+        host.slow_pct = Some(slow_pct);
+        let mut kept = host.keep(Decided { gain: 0.05, ..Decided::default() });
+        host.until(&mut kept, 7000.0)
+    };
+    let leave = run((0.5, 8.0));
+    let Some(Leave::Victims(victims)) = &leave else { panic!("{leave:?}") };
+    assert_eq!(victims[0].subject, Subject::Service("web".into()), "{victims:?}");
+    let words = describe(&Leave::Victims(victims.clone()), |_| String::new());
+    assert_eq!(words, "web has 8.0 times as many slow requests");
+    for slow_pct in [(0.5, 0.5), (8.0, 0.5), (8.0, 8.0)] {
+        assert_eq!(run(slow_pct), None);
+    }
+}
+
 /// A verdict with these protected waits, ms, and this gain.
 fn verdict(protected_ms: &[u64], gain: f64) -> Verdict {
     let gain = evenkeel_base::run::Estimate { value: gain, low: 1.0, high: f64::INFINITY };
@@ -201,6 +254,7 @@ fn verdict(protected_ms: &[u64], gain: f64) -> Verdict {
         fulfilment: None,
         doubts: vec![],
         protected_ns: protected_ms.iter().map(|ms| Some(ms * 1_000_000)).collect(),
+        requests: vec![],
         kept: false,
         why: String::new(),
     }

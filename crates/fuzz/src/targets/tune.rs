@@ -37,6 +37,9 @@ pub const TARGETS: &[Target] = &[
             let _ = selector.value(&metrics);
             let _ = selector.rate(Some(&metrics), &metrics, 1.0);
             let _ = selector.quantile(0.99, None, &metrics);
+            for (bound, count) in selector.buckets(&metrics).unwrap_or_default() {
+                assert!(!bound.is_nan() && count >= 0.0, "{bound} {count}");
+            }
         }
     }),
 ];

@@ -60,10 +60,11 @@ impl Trial {
         doubts.filter(|doubt| !services || doubt.proved || doubt.after > doubt.before).collect()
     }
 
-    /// Whether a candidate breaks a protection as far as is known.
-    pub(super) fn breaks(&self, candidate: usize) -> bool {
+    /// The protection that a candidate breaks as far as is known, if any.
+    pub(super) fn broken(&self, candidate: usize) -> Option<Doubt> {
         let limit = self.rules.guard.tail_share;
-        self.breaches(candidate, 0).iter().any(|doubt| doubt.proved || doubt.after > limit.max(doubt.before))
+        let mut doubts = self.breaches(candidate, 0).into_iter();
+        doubts.find(|doubt| doubt.proved || doubt.after > limit.max(doubt.before))
     }
 }
 
@@ -126,6 +127,14 @@ mod tests {
         assert_eq!(decided(&[(120.0, 1.0, None), (146.0, 1.0, None)], 7).winner, 1);
         // It can be asked under the default only: what is not known is no reason to go by the rest.
         assert_eq!(decided(&[(120.0, 1.0, Some(0.001)), (146.0, 9.0, None)], 7).winner, 0);
+    }
+
+    #[test]
+    fn a_candidate_that_requests_rule_out_in_screening_says_so() {
+        let truth = [(120.0, 1.0, Some(0.001)), (146.0, 1.0, Some(0.5)), (145.0, 1.0, Some(0.001))];
+        let decision = decided(&truth, 7);
+        assert_eq!(decision.winner, 2, "{decision:?}");
+        assert!(decision.verdicts[1].why.contains("web, which is protected, answers"), "{decision:?}");
     }
 
     #[test]

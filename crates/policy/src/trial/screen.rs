@@ -67,7 +67,10 @@ impl Trial {
             .filter(|(c, score)| *score < base - CLEARLY * error(*c, 0))
             .map(|(c, _)| *c)
             .collect();
-        worse.into_iter().for_each(|c| self.leave_out(c, "worse than the present state"));
+        for candidate in worse {
+            let broken = self.broken(candidate).map(|doubt| doubt.to_string());
+            self.leave_out(candidate, broken.as_deref().unwrap_or("worse than the present state"));
+        }
         ranked.retain(|(c, _)| self.entries[*c].out.is_none());
         let Some(&(best, ahead)) = ranked.first() else { return Phase::Over };
         let near = |(c, score): &(usize, f64)| ahead - score <= CLEARLY * error(*c, best);
@@ -117,7 +120,7 @@ impl Trial {
         let mut ranked: Vec<(usize, f64)> = self
             .challengers()
             .into_iter()
-            .map(|c| (c, score(c).filter(|_| !self.breaks(c)).unwrap_or(f64::NEG_INFINITY)))
+            .map(|c| (c, score(c).filter(|_| self.broken(c).is_none()).unwrap_or(f64::NEG_INFINITY)))
             .collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
         let windows = |c: usize| self.entries[c].windows.as_slice();

@@ -5,6 +5,7 @@ use evenkeel_base::run::Estimate;
 use super::Objective;
 use crate::guard::Doubt;
 use crate::monitor::Seen;
+use crate::requests::Requests;
 
 /// What became of one candidate.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,8 +31,8 @@ pub struct Verdict {
     pub doubts: Vec<Doubt>,
     /// 99th percentile of waits of each protected scope, ns; `None` where none were seen.
     pub protected_ns: Vec<Option<u64>>,
-    /// Share of each protected scope's own requests that took longer than its bound; `None` where none were counted.
-    pub slow_share: Vec<Option<f64>>,
+    /// Each protected scope's own requests in the windows in which they were counted.
+    pub requests: Vec<Vec<Requests>>,
     /// Whether it was chosen.
     pub kept: bool,
     /// In words.

@@ -5,6 +5,7 @@ use evenkeel_base::stats;
 
 use super::{Trial, Verdict};
 use crate::protect;
+use crate::requests::slow_share;
 use crate::window::Summary;
 
 impl Trial {
@@ -72,7 +73,7 @@ impl Trial {
         });
         let slow = self.protections.iter().enumerate().filter_map(|(index, protection)| {
             let before = self.request_tail(index, self.default, 0).shares().1?;
-            let after = verdict.slow_share.get(index).copied().flatten()?;
+            let after = slow_share(verdict.requests.get(index)?)?;
             Some(format!(
                 ", {:.2} -> {:.2} % of the requests to {} take more than {}",
                 100.0 * before,

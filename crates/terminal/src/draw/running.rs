@@ -119,7 +119,19 @@ fn protected(status: &ProtectedStatus, width: usize) -> Vec<String> {
         known(status.default_p99_ms, 2),
         known(status.limit_ms, 2)
     );
-    indented(&what, "", width)
+    let slo = status.slo.as_ref().map_or_else(String::new, |slo| {
+        format!(
+            "judged by its {}: {} % of {} requests take longer than {} ms (before {}, limit {}) {}",
+            if slo.kept.is_some() { "requests" } else { "waits" },
+            known(slo.slow_share.map(|share| 100.0 * share), 2),
+            known(slo.requests, 0),
+            known(slo.edge_ms, 1),
+            known(slo.default_slow_share.map(|share| 100.0 * share), 2),
+            known(Some(100.0 * slo.limit_share), 2),
+            slo.why
+        )
+    });
+    indented(&what, &slo, width)
 }
 
 fn stage(stage: &Stage, width: usize) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use evenkeel_agent::Event;
 use evenkeel_base::Observation;
-use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus};
+use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus, ProtectedStatus};
 use serde_json::{Value, json};
 
 use super::notices::{Notice, Notices, taken_back};
@@ -35,6 +35,8 @@ pub struct Board {
     pub reverted: u64,
     pub decision: Vec<Value>,
     pub guarantees: Vec<GuaranteeStatus>,
+    /// Services and other protected scopes.
+    pub protected: Vec<ProtectedStatus>,
     pub governor: Option<GovernorStatus>,
     pub effect: Option<EffectNow>,
     pub changes: Vec<Value>,
@@ -140,6 +142,7 @@ impl Board {
             }
             Event::StatusChanged(record) => {
                 self.guarantees.clone_from(&record.guarantees);
+                self.protected.clone_from(&record.protected);
                 self.governor.clone_from(&record.governor);
                 self.effect.clone_from(&record.effect_now);
                 self.changes = record.changes.iter().take(200).map(|change| json!(change)).collect();

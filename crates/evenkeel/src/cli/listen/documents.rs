@@ -1,7 +1,7 @@
 //! The pages' documents. Names are whatever somebody gave them: they are data here, and text in the dashboard.
 
 use evenkeel_base::{Histogram, Observation, TaskView};
-use evenkeel_report::run::guarantee_table;
+use evenkeel_report::run::{guarantee_table, slos};
 use evenkeel_report::time;
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ pub fn status(board: &Board) -> Value {
     json!({
         "schema": "evenkeel.live/v1", "host": host, "settings": board.settings.clone().unwrap_or_default(),
         "owners": owners, "trials": board.trials, "kept": board.kept, "last_decision": board.decision,
-        "guarantees": guarantee_table().json(&board.guarantees), "cpu_limit": board.governor, "notes": board.notes,
+        "guarantees": guarantee_table().json(&board.guarantees), "slos": slos(&board.protected), "cpu_limit": board.governor, "notes": board.notes,
     })
 }
 
@@ -103,7 +103,8 @@ pub fn live(board: &Board) -> Value {
         "loop": board.settings.as_ref().map(|settings| json!({
             "settings": settings, "trials": board.trials, "kept": board.kept, "reverted": board.reverted,
             "last_decision": board.decision, "changes": board.changes,
-            "guarantees": guarantee_table().json(&board.guarantees), "effect": board.effect,
+            "guarantees": guarantee_table().json(&board.guarantees), "slos": slos(&board.protected),
+            "effect": board.effect,
         })),
         "notes": board.notes,
         "marks": board.marks,

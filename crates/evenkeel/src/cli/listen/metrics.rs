@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_agent::cost;
-use evenkeel_base::run::{Effect, EffectNow, GuaranteeStatus};
+use evenkeel_base::run::{Effect, EffectNow, GuaranteeStatus, ProtectedStatus, SloStatus};
 use evenkeel_base::{Histogram, Observation};
 
 use super::board::Board;
@@ -248,6 +248,7 @@ fn the_loop(page: &mut Page, board: &Board) {
     let share = effect(|now| now.holdout_share).map(|e| e.value);
     page.gauge("evenkeel_holdout_share_ratio", "Share of the time under the baseline", share);
     guarantees(page, &board.guarantees);
+    slos(page, &board.protected);
     if let Some(settings) = &board.settings {
         page.counter("evenkeel_trials_total", "Trials held", Some(board.trials as f64));
         let help = "Trials after which settings of ours were in force";
@@ -287,6 +288,42 @@ fn guarantees(page: &mut Page, guarantees: &[GuaranteeStatus]) {
     for (name, help, pick) in gauges {
         let mut family = page.family(name, Kind::LoadSampler, help);
         guarantees.iter().for_each(|promise| family.value(&[("name", &promise.name)], pick(promise)));
+    }
+}
+
+fn slos(page: &mut Page, services: &[ProtectedStatus]) {
+    type Pick = fn(&SloStatus) -> Option<f64>;
+    const fn yes(value: bool) -> f64 {
+        if value { 1.0 } else { 0.0 }
+    }
+    let gauges: [(&str, &str, Pick); 7] = [
+        ("evenkeel_service_slo_slow_ratio", "Share of the last minute's requests beyond the bound", |slo| {
+            slo.slow_share
+        }),
+        (
+            "evenkeel_service_slo_limit_ratio",
+            "Share from which on settings are called into question",
+            |slo| Some(slo.limit_share),
+        ),
+        ("evenkeel_service_slo_requests", "Requests counted in the last minute", |slo| slo.requests),
+        ("evenkeel_service_slo_bound_seconds", "Bucket's edge beyond which a request is slow", |slo| {
+            slo.edge_ms.map(|ms| ms / 1e3)
+        }),
+        ("evenkeel_service_slo_answer_age_seconds", "Age of the last answer that could be read", |slo| {
+            slo.answered_ns.map(|then| evenkeel_linux::sys::wall_ns().saturating_sub(then) as f64 / 1e9)
+        }),
+        ("evenkeel_service_slo_kept", "1 if the promise is kept, 0 if it is broken", |slo| slo.kept.map(yes)),
+        (
+            "evenkeel_service_slo_judged",
+            "1 if the service is judged by its requests, 0 if by its waits",
+            |slo| Some(yes(slo.kept.is_some())),
+        ),
+    ];
+    for (name, help, pick) in gauges {
+        let mut family = page.family(name, Kind::LoadSampler, help);
+        for service in services {
+            family.value(&[("name", &service.name)], service.slo.as_ref().and_then(pick));
+        }
     }
 }
 

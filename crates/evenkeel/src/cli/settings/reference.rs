@@ -82,6 +82,10 @@ fn what_the_example_has_commented_out_parses_too() {
     assert!(config.guarantees.labels.is_some() && config.guarantees.reserved.is_some());
     assert!(config.limit.is_some() && config.background.is_some());
     assert_eq!(config.rules.least_pct, 20.0);
+    let slo = config.protect[0].slo.as_ref().unwrap();
+    assert_eq!((slo.quantile, slo.bound_s, slo.unit_s, slo.labels["path"].as_str()), (0.99, 0.05, 1.0, "/"));
+    assert_eq!(config.protect[1].slo.as_ref().unwrap().unit_s, 0.001);
+    assert_eq!(config.protect[0].protection.requests, Some(slo.target()));
 }
 
 #[test]

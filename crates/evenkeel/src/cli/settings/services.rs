@@ -1,13 +1,17 @@
 //! Who is a service and who may wait: of the file, of the command line, and as the host itself says.
 
+use std::collections::BTreeMap;
+
 use anyhow::anyhow;
 use evenkeel_agent::guarantee::wait_ns;
 use evenkeel_agent::protect::MOST as MOST_PROTECTED;
 use evenkeel_agent::tiers::{self, Derived, Tier};
-use evenkeel_agent::{Guarantees, Protected, Scope, Trusted};
+use evenkeel_agent::{Guarantees, Protected, RequestSlo, Scope, Trusted};
 use evenkeel_observe::Detail;
 use evenkeel_policy::guarantee::CpuAmount;
 use evenkeel_policy::protect::LatencyTarget;
+use evenkeel_tune::http;
+use evenkeel_tune::prometheus::Selector;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -19,7 +23,79 @@ use super::{File, Source, glance};
 pub(super) struct ServiceTable {
     scope: Spanned<String>,
     wait_p99: Option<Spanned<String>>,
+    slo: Option<SloTable>,
 }
+
+/// `slo = { .. }` of a service, see docs/services.md.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SloTable {
+    endpoint: Spanned<String>,
+    histogram: Spanned<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    /// Of the histogram's bounds.
+    #[serde(default)]
+    unit: Unit,
+    quantile: Spanned<f64>,
+    bound: Spanned<String>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Unit {
+    #[default]
+    S,
+    Ms,
+    Us,
+}
+
+impl Unit {
+    fn seconds(self) -> f64 {
+        match self {
+            Self::S => 1.0,
+            Self::Ms => 1e-3,
+            Self::Us => 1e-6,
+        }
+    }
+}
+
+impl SloTable {
+    fn checked(&self, source: &Source) -> anyhow::Result<RequestSlo> {
+        let endpoint = self.endpoint.get_ref();
+        http::parse(endpoint).map_err(|why| source.fault(&self.endpoint, format!("slo endpoint {why}")))?;
+        let named = self.histogram.get_ref();
+        let histogram = named.strip_suffix("_bucket").unwrap_or(named).to_owned();
+        let labelled = histogram.contains('{') || Selector::new(&histogram, &self.labels).is_err();
+        if labelled {
+            let why = "the name of a histogram without labels, such as http_request_duration_seconds";
+            return Err(source.fault(&self.histogram, format!("slo histogram {named:?}: {why}")));
+        }
+        let quantile = *self.quantile.get_ref();
+        if !(quantile > 0.0 && quantile <= MOST_QUANTILE) {
+            let why =
+                format!("slo quantile = {quantile}: above 0, and at most {MOST_QUANTILE}, such as 0.99");
+            return Err(source.fault(&self.quantile, why));
+        }
+        let bound = crate::cli::duration(self.bound.get_ref()).map_err(|why| {
+            source.fault(&self.bound, format!("slo bound = {:?}: {why}", self.bound.get_ref()))
+        })?;
+        if bound.is_zero() {
+            return Err(source.fault(&self.bound, "slo bound: longer than nothing, such as \"50ms\""));
+        }
+        Ok(RequestSlo {
+            endpoint: endpoint.clone(),
+            histogram,
+            labels: self.labels.clone(),
+            unit_s: self.unit.seconds(),
+            quantile,
+            bound_s: bound.as_secs_f64(),
+        })
+    }
+}
+
+/// One request in a hundred thousand: of fewer nothing can be told in any time.
+const MOST_QUANTILE: f64 = 0.99999;
 
 /// `[[background]]`, see docs/services.md.
 #[derive(Debug, Deserialize)]
@@ -32,7 +108,7 @@ pub(super) struct BackgroundTable {
 /// Services of the file and of the command line, whose bounds only the file can state.
 pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow::Result<Vec<Protected>> {
     let mut all: Vec<Protected> = Vec::new();
-    let mut add = |text: &str, wait_p99_ns| -> anyhow::Result<()> {
+    let mut add = |text: &str, wait_p99_ns, slo: Option<RequestSlo>| -> anyhow::Result<()> {
         let name = text.trim().to_owned();
         let scope = Scope::parse(&[&name])?;
         if name.starts_with('!') || scope.names_the_host() {
@@ -44,10 +120,8 @@ pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow
         if all.len() == MOST_PROTECTED {
             return Err(anyhow!("{name:?} is one too many: at most {MOST_PROTECTED} services can be named"));
         }
-        all.push(Protected {
-            scope,
-            protection: LatencyTarget { name, wait_p99_ns, ..LatencyTarget::default() },
-        });
+        let requests = slo.as_ref().map(RequestSlo::target);
+        all.push(Protected { scope, protection: LatencyTarget { name, wait_p99_ns, requests }, slo });
         Ok(())
     };
     for table in file.service.iter().chain(&file.protect) {
@@ -55,10 +129,11 @@ pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow
             wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
         };
         let wait_p99_ns = table.wait_p99.as_ref().map(wait).transpose()?;
-        add(table.scope.get_ref(), wait_p99_ns).map_err(|error| source.fault(&table.scope, error))?;
+        let slo = table.slo.as_ref().map(|slo| slo.checked(source)).transpose()?;
+        add(table.scope.get_ref(), wait_p99_ns, slo).map_err(|error| source.fault(&table.scope, error))?;
     }
     for name in named {
-        add(name, None).map_err(|error| anyhow!("--service: {error}"))?;
+        add(name, None, None).map_err(|error| anyhow!("--service: {error}"))?;
     }
     Ok(all)
 }
@@ -120,10 +195,8 @@ pub(super) fn derive_tiers(
     }
     let scope = Scope::of_tier(Tier::Service, trusted);
     let name = scope.texts().join(" ");
-    services.push(Protected {
-        scope,
-        protection: LatencyTarget { name, wait_p99_ns: None, ..LatencyTarget::default() },
-    });
+    let protection = LatencyTarget { name, ..LatencyTarget::default() };
+    services.push(Protected { scope, protection, slo: None });
     Ok(())
 }
 

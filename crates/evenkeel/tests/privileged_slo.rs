@@ -1,0 +1,171 @@
+//! `slo` of a service: its requests are read from an endpoint that this test is, they decide, and what answers no more is said.
+//! Needs root.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod scene;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use evenkeel_actuate::Linux;
+use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
+use serde_json::Value;
+
+/// A service's endpoint: a thousand requests a second, of which more are slow while the settings of a cgroup are not what they
+/// were.
+struct Endpoint {
+    port: u16,
+    hangs: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Endpoint {
+    /// `default` and `changed`: shares of slow requests.
+    fn start(group: &Arc<Group>, default: f64, changed: f64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let endpoint = Self { port, hangs: Arc::default(), ended: Arc::default() };
+        let counts = Arc::new(Mutex::new((0.0, 0.0)));
+        let (served, ended, group) = (counts.clone(), endpoint.ended.clone(), group.clone());
+        std::thread::spawn(move || {
+            let (found, mut last) = (group.files(), Instant::now());
+            while !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+                let share = if group.files() == found { default } else { changed };
+                let more = 1000.0 * last.elapsed().as_secs_f64();
+                last = Instant::now();
+                let mut counts = served.lock().unwrap();
+                *counts = (counts.0 + more, counts.1 + share * more);
+            }
+        });
+        let (hangs, ended) = (endpoint.hangs.clone(), endpoint.ended.clone());
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for stream in listener.incoming() {
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                let mut stream = stream.unwrap();
+                if hangs.load(Ordering::Relaxed) {
+                    held.push(stream);
+                    continue;
+                }
+                let (all, slow) = *counts.lock().unwrap();
+                let (all, quick) = (all.floor(), (all - slow).floor());
+                let page = format!(
+                    "up 1\nt_seconds_bucket{{le=\"0.05\"}} {quick}\nt_seconds_bucket{{le=\"+Inf\"}} {all}\n"
+                );
+                let _ = stream.read(&mut [0; 1024]);
+                let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{page}").as_bytes());
+            }
+        });
+        endpoint
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+/// A service that waits, and work that takes whatever it gets.
+fn loads(api: &Group, work: &Group) -> Vec<Process> {
+    let program = env!("CARGO_BIN_EXE_evenkeel");
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let spin = ["load", "spin", "--seconds", "600"];
+    let duty = ["load", "duty", "--percent", "30", "--period", "10ms", "--kind", "open", "--seconds", "600"];
+    let mut all: Vec<Process> = (0..3 * cpus).map(|_| work.start(program, &spin)).collect();
+    all.push(api.start(program, &duty));
+    all
+}
+
+/// How often something was said.
+fn times(agent: &Agent, words: &str) -> usize {
+    agent.words().matches(words).count()
+}
+
+/// Waits until the agent says something; panics after so long.
+#[track_caller]
+fn said(agent: &Agent, words: &str, within: Duration) {
+    let began = Instant::now();
+    while times(agent, words) == 0 {
+        assert!(began.elapsed() < within, "waited in vain for {words:?}: {}", agent.words());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let (api, work) = (Group::new("slo-api"), Arc::new(Group::new("slo-work")));
+    work.set_weight(3000, 300);
+    let _loads = loads(&api, &work);
+    // What is promised is broken, so that there is something to do; but whatever is done makes it worse, although waits shorten.
+    let endpoint = Endpoint::start(&work, 0.1, 0.6);
+    let config = dir.path().join("slo.toml");
+    let toml = format!(
+        "[run]\ninterval = \"200ms\"\n[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n\
+         [[service]]\nscope = \"{}\"\nslo = {{ endpoint = \"http://127.0.0.1:{}/metrics\", histogram = \"t_seconds\", \
+         quantile = 0.95, bound = \"60ms\" }}\n[[background]]\nscope = \"{}\"\n",
+        api.scope(),
+        endpoint.port,
+        work.scope()
+    );
+    std::fs::write(&config, toml).unwrap();
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&api, &work]);
+    let args = ["run", "--config", config.to_str().unwrap(), "--for", "300s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let minutes = Duration::from_secs(150);
+    said(&agent, "no bucket of t_seconds ends at 60 ms: requests beyond 50 ms count as slow", minutes);
+    // One candidate or the other was confirmed, and its requests forbade it.
+    said(&agent, &format!("{}, which is protected, answers", api.scope()), minutes);
+    said(&agent, "kept: nothing tried is shown to be better", minutes);
+    assert_eq!(snapshot(&mut kernel, &[&api, &work]).1[1], before.1[1], "{}", agent.words());
+
+    let status = |agent: &Agent| -> Value {
+        let document = json(&run(dir.path(), &["status", "-o", "json"]));
+        assert_eq!(document["slos"].as_array().map(Vec::len), Some(1), "{document:#} {}", agent.words());
+        document["slos"][0].clone()
+    };
+    // What is recorded may still be of the trial.
+    let near = |slo: &Value, key: &str| slo[key].as_f64().is_some_and(|pct| (pct - 10.0).abs() < 3.0);
+    until("status says how its requests stand", || {
+        let slo = status(&agent);
+        slo["judged_by"] == "requests" && near(&slo, "slow_pct") && near(&slo, "default_slow_pct")
+    });
+    let slo = status(&agent);
+    assert_eq!((&slo["name"], &slo["state"]), (&api.scope().into(), &"broken".into()), "{slo:#}");
+    assert_eq!((&slo["bound_ms"], &slo["edge_ms"]), (&60.0.into(), &50.0.into()), "{slo:#}");
+    assert!(text(&run(dir.path(), &["status"]).stdout).contains("SLO OF"));
+
+    endpoint.hangs.store(true, Ordering::Relaxed);
+    said(&agent, "is judged by its waits", minutes);
+    until("status says that waits judge", || status(&agent)["judged_by"] == "waits");
+    assert!(
+        status(&agent)["why"].as_str().unwrap().contains("does not answer within"),
+        "{:#}",
+        status(&agent)
+    );
+    endpoint.hangs.store(false, Ordering::Relaxed);
+    said(&agent, "is judged by its requests again", minutes);
+    assert_eq!(
+        (times(&agent, "is judged by its waits"), times(&agent, "count as slow")),
+        (1, 1),
+        "{}",
+        agent.words()
+    );
+
+    agent.signal(rustix::process::Signal::INT);
+    let document = json(&agent.end());
+    scene::assert_all_back(&document);
+    assert_eq!(document["slos"][0]["judged_by"], "requests", "{document:#}");
+    assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+}
