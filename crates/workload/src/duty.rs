@@ -69,7 +69,7 @@ pub struct Duty {
 }
 
 /// A percentage, with or without the sign.
-fn parse_percent(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
     text.trim().trim_end_matches('%').trim_end().parse().map_err(|_| "expected a percentage".to_owned())
 }
 
@@ -112,6 +112,19 @@ pub struct Period {
     pub work_ns: u64,
 }
 
+impl Periods {
+    /// Of this length, each drawn within `jitter_pct` of it, and with work of `work_pct` of it; a thread draws its own.
+    pub fn new(period: Duration, jitter_pct: f64, work_pct: f64, (seed, thread): (u64, u32)) -> Self {
+        let (period, jitter) = (duration_ns(period) as f64, jitter_pct / 100.0);
+        Self {
+            random: rand_pcg::Pcg64::seed_from_u64(seed.wrapping_add(u64::from(thread) << 32)),
+            share: work_pct / 100.0,
+            low_ns: period * (1.0 - jitter),
+            high_ns: period * (1.0 + jitter),
+        }
+    }
+}
+
 impl Iterator for Periods {
     type Item = Period;
 
@@ -125,14 +138,7 @@ impl Iterator for Periods {
 impl Duty {
     /// The periods of one of its threads.
     pub fn periods(&self, thread: u32) -> Periods {
-        let period = duration_ns(self.period) as f64;
-        let jitter = self.jitter / 100.0;
-        Periods {
-            random: rand_pcg::Pcg64::seed_from_u64(self.seed.wrapping_add(u64::from(thread) << 32)),
-            share: self.percent / 100.0,
-            low_ns: period * (1.0 - jitter),
-            high_ns: period * (1.0 + jitter),
-        }
+        Periods::new(self.period, self.jitter, self.percent, (self.seed, thread))
     }
 
     /// Runs one thread on a machine until it is over.

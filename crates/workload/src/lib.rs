@@ -11,6 +11,7 @@ use std::fmt::Debug;
 
 use crate::load::{Context, FlowReport, LoadError};
 
+pub mod ask;
 pub mod burn;
 pub mod duty;
 pub mod flops;
@@ -26,6 +27,7 @@ pub mod rr;
 pub mod sieve;
 pub mod spin;
 pub mod stream;
+pub mod wakeup;
 
 /// A workload: parameters, and what each of its threads does.
 pub trait Workload: Debug + Send + Sync {
@@ -100,6 +102,10 @@ kinds! {
     Stream(stream::Stream),
     /// One-byte requests and responses over TCP: server or client.
     Rr(rr::Rr),
+    /// Is woken again and again, and measures how late it runs (the figures of schbench).
+    Wakeup(wakeup::Wakeup),
+    /// Asks a service at instants set beforehand, and measures its answers from those (an open loop).
+    Ask(ask::Ask),
     /// Does nothing.
     Idle(idle::Idle),
     /// Runs several loads as its children: the first process of a container with many.
@@ -154,6 +160,10 @@ mod tests {
             "stream --listen [::1]:99",
             "rr server --address [::1]:99",
             "rr client --flows 7 --start-at @5.25",
+            "wakeup",
+            "wakeup --period 2ms --percent 5 --jitter 0 --seed 4 --threads 3",
+            "ask --address /run/x.sock --request GET\\r\\n",
+            "ask --address 127.0.0.1:80 --period 100us --jitter 10 --seed 2 --request x",
             "idle --name x",
             "group --member=[\"spin\",\"--threads=2\"] --member=[\"idle\"]",
         ] {
@@ -177,6 +187,8 @@ mod tests {
             "spin --slot 1",
             "rr",
             "primes --max-prime 1",
+            "ask --address x",
+            "wakeup --period 3",
             "stream --listen [::1]:99 --connect [::1]:99",
             "whatever",
         ] {

@@ -4,14 +4,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Workload;
-use crate::flow::{Asker, Latencies, Listener, answer, ask, connect};
-use crate::load::{Context, FlowReport, LoadError};
+use crate::flow::{Asker, Listener, answer, ask, connect};
+use crate::load::{Context, Counted, FlowCounts, FlowReport, LoadError};
 
 /// How long a client tries to reach a server that may just be starting.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub struct Rr {
     /// What the client's flows measured.
     #[arg(skip)]
     #[serde(skip)]
-    measured: Arc<Mutex<Vec<(u32, u64, Latencies)>>>,
+    measured: Counted,
 }
 
 impl PartialEq for Rr {
@@ -56,7 +56,7 @@ impl PartialEq for Rr {
 /// A thread's flows as the load's context sees them.
 struct Thread<'a, 'b> {
     context: &'a mut Context<'b>,
-    latencies: Vec<(u64, Latencies)>,
+    flows: Vec<FlowCounts>,
     /// Transactions not yet told to the context, and when it was told last.
     untold: u64,
     told_ns: u64,
@@ -81,9 +81,8 @@ impl Asker for Thread<'_, '_> {
 
     fn done(&mut self, flow: usize, latency_ns: u64, now_ns: u64) {
         self.untold += 1;
-        if let Some((count, latencies)) = self.latencies.get_mut(flow) {
-            *count += 1;
-            latencies.record(latency_ns);
+        if let Some(flow) = self.flows.get_mut(flow) {
+            flow.done(latency_ns);
         }
         if now_ns.saturating_sub(self.told_ns) >= TELL_NS {
             self.tell(now_ns);
@@ -100,7 +99,7 @@ impl Asker for Thread<'_, '_> {
 impl Rr {
     /// With these parameters.
     pub fn new(role: Role, address: SocketAddr, flows: u32) -> Self {
-        Self { role, address, flows, listener: None, measured: Arc::default() }
+        Self { role, address, flows, listener: None, measured: Counted::default() }
     }
 
     fn serve(&self, context: &mut Context<'_>) -> Result<(), LoadError> {
@@ -122,20 +121,18 @@ impl Rr {
             .map(|_| connect(self.address, CONNECT_WITHIN))
             .collect::<io::Result<_>>()
             .map_err(failed)?;
-        let latencies = mine.iter().map(|_| (0, Latencies::default())).collect();
-        let mut thread = Thread { context, latencies, untold: 0, told_ns: 0, over: false };
+        let flows = vec![FlowCounts::default(); mine.len()];
+        let mut thread = Thread { context, flows, untold: 0, told_ns: 0, over: false };
         let asked = ask(&mut sockets, &mut thread);
         let now = thread.told_ns;
         thread.tell(now);
-        let latencies = std::mem::take(&mut thread.latencies);
+        let flows = std::mem::take(&mut thread.flows);
         if let Err(error) = asked
             && !context.over()
         {
             return Err(LoadError::system(format!("the server at {} went away", self.address), error));
         }
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        measured
-            .extend(mine.iter().zip(latencies).map(|(flow, (count, latencies))| (*flow, count, latencies)));
+        mine.into_iter().zip(flows).for_each(|(flow, counts)| self.measured.add(flow, counts));
         Ok(())
     }
 }
@@ -158,10 +155,7 @@ impl Workload for Rr {
     }
 
     fn flows(&self) -> Option<FlowReport> {
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        measured.sort_by_key(|(flow, ..)| *flow);
-        (self.role == Role::Client)
-            .then(|| FlowReport::new(measured.iter().map(|(_, count, latencies)| (*count, latencies))))
+        (self.role == Role::Client).then(|| self.measured.report())
     }
 
     fn arguments(&self) -> Vec<String> {

@@ -77,6 +77,14 @@ fn print_text(r: &LoadReport) -> Result<(), Failure> {
         Some(rate) => outln!("  events       {} ({rate:.2} a second)", r.events)?,
         None => outln!("  events       {}", r.events)?,
     }
+    if let Some((flows, latency)) = r.flows.as_ref().and_then(|flows| Some((flows, flows.latency?))) {
+        let p999 = latency.p999_usec.map_or_else(String::new, |us| format!("p99.9 {us:.0} us, "));
+        let (p50, p99, longest) = (latency.p50_usec, latency.p99_usec, latency.max_usec);
+        outln!("  latency      p50 {p50:.0} us, p99 {p99:.0} us, {p999}longest {longest:.0} us")?;
+        if flows.unanswered() > 0 {
+            outln!("  not answered {} that were due before the end", flows.unanswered())?;
+        }
+    }
     outln!("  switches     {} voluntary, {} involuntary", r.voluntary, r.involuntary)?;
     if r.dropped_s > 0.0 {
         outln!("  dropped      {:.3} s of work, the backlog being at its bound", r.dropped_s)?;

@@ -355,6 +355,7 @@ mod tests {
                 p50_usec: mean,
                 p90_usec: mean,
                 p99_usec: mean,
+                p999_usec: None,
                 max_usec: mean,
             }),
             ..Said::default()

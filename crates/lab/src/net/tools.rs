@@ -178,8 +178,14 @@ fn parse_netperf(text: &str) -> Result<Said, String> {
         return Err(not());
     }
     let known = mean > 0.0 && [p50, p90, p99, max].iter().all(|usec| *usec >= 0.0);
-    let latency =
-        LatencySummary { mean_usec: mean, p50_usec: p50, p90_usec: p90, p99_usec: p99, max_usec: max };
+    let latency = LatencySummary {
+        mean_usec: mean,
+        p50_usec: p50,
+        p90_usec: p90,
+        p99_usec: p99,
+        p999_usec: None,
+        max_usec: max,
+    };
     Ok(Said {
         transactions_per_s: Some(rate),
         mbit_per_s: None,

@@ -66,6 +66,11 @@ impl<'a> Context<'a> {
         context
     }
 
+    /// `CLOCK_MONOTONIC` at which its time is up, nanoseconds; `None` where it has no end.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.deadline_ns
+    }
+
     /// Number of this thread, from 0.
     pub fn thread(&self) -> u32 {
         self.thread

@@ -1,4 +1,6 @@
-//! What a load's flows over the network did.
+//! What a load's flows did: over the network, or its wake-ups.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,20 +20,83 @@ pub struct FlowReport {
 pub struct Flow {
     /// Transactions finished.
     pub transactions: u64,
-    /// Their latency; `None` without a transaction.
+    /// Their latency; `None` without a transaction. What was not answered counts with the time it has waited.
     pub latency: Option<LatencySummary>,
+    /// Transactions that were due and not finished at the end (open loops only).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unanswered: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// What the threads of a load counted, by number of the flow.
+#[derive(Debug, Clone, Default)]
+pub struct Counted(Arc<Mutex<Vec<(u32, FlowCounts)>>>);
+
+/// Two loads are the same by their parameters, whatever they measured.
+impl PartialEq for Counted {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Counted {
+    /// Keeps what a flow measured.
+    pub fn add(&self, flow: u32, counts: FlowCounts) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((flow, counts));
+    }
+
+    /// All flows, in order.
+    pub fn report(&self) -> FlowReport {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.sort_by_key(|(flow, _)| *flow);
+        FlowReport::new(counted.iter().map(|(_, counts)| counts))
+    }
+}
+
+/// What one flow measured.
+#[derive(Debug, Clone, Default)]
+pub struct FlowCounts {
+    /// Transactions finished.
+    pub transactions: u64,
+    /// Transactions due and not finished at the end.
+    pub unanswered: u64,
+    /// Latencies of both.
+    pub latencies: Latencies,
+}
+
+impl FlowCounts {
+    /// Counts a transaction that has ended, by how long it took.
+    pub fn done(&mut self, latency_ns: u64) {
+        self.transactions += 1;
+        self.latencies.record(latency_ns);
+    }
+
+    /// Counts one that was due and has not ended, by how long it has waited.
+    pub fn unanswered(&mut self, waited_ns: u64) {
+        self.unanswered += 1;
+        self.latencies.record(waited_ns);
+    }
 }
 
 impl FlowReport {
-    /// From each flow's count and latencies.
-    pub fn new<'a>(flows: impl Iterator<Item = (u64, &'a Latencies)>) -> Self {
+    /// From what each flow counted.
+    pub fn new<'a>(flows: impl Iterator<Item = &'a FlowCounts>) -> Self {
         let mut all = Latencies::default();
         let flows = flows
-            .map(|(transactions, latencies)| {
-                all.add(latencies);
-                Flow { transactions, latency: latencies.summary() }
+            .map(|flow| {
+                all.add(&flow.latencies);
+                let FlowCounts { transactions, unanswered, latencies } = flow;
+                Flow { transactions: *transactions, unanswered: *unanswered, latency: latencies.summary() }
             })
             .collect();
         Self { latency: all.summary(), flows }
+    }
+
+    /// Transactions due and not finished at the end, all flows.
+    pub fn unanswered(&self) -> u64 {
+        self.flows.iter().map(|flow| flow.unanswered).sum()
     }
 }

@@ -16,7 +16,7 @@ mod signals;
 mod start;
 
 pub use context::Context;
-pub use flows::{Flow, FlowReport};
+pub use flows::{Counted, Flow, FlowCounts, FlowReport};
 pub use run::{EndedBy, LoadReport, StartReport, run};
 pub use sampler::{Known, LoadSampler, Reading, WindowTask};
 pub use signals::stop_flag_on_signals;

@@ -147,6 +147,7 @@ fn net(point: &Point, traffic: Traffic, world: &World, random: &mut Random) -> M
         p50_usec: 0.9 * mean_usec,
         p90_usec: 1.5 * mean_usec,
         p99_usec: 3.0 * mean_usec,
+        p999_usec: None,
         max_usec: 9.0 * mean_usec,
     };
     let stream = traffic == Traffic::Iperf3;
