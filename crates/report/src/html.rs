@@ -1,15 +1,15 @@
 //! Pages: one self-contained file each, readable offline, in light and dark.
 
 mod demo_page;
+mod figures_page;
 mod run_page;
-mod tenants_page;
 mod tune_page;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use demo_page::demo;
+pub use figures_page::FiguresPage;
 pub use run_page::{RunPage, run};
-pub use tenants_page::TenantsPage;
 pub use tune_page::{SettingRow, TunePage, tune};
 
 use crate::svg;

@@ -52,6 +52,11 @@ impl PartialEq for Stream {
 }
 
 impl Stream {
+    /// Moves memory: so many MiB a thread.
+    pub fn through(memory_mib: u32) -> Self {
+        Self { memory: memory_mib, ..Self::default() }
+    }
+
     /// Sends over TCP.
     pub fn to(address: SocketAddr) -> Self {
         Self { memory: 96, connect: Some(address), ..Self::default() }

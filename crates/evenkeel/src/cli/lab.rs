@@ -9,6 +9,7 @@ use super::{Global, Outcome};
 mod compare;
 mod import;
 mod list;
+mod neighbour;
 pub(super) mod progress;
 pub(super) mod report;
 mod run;

@@ -66,6 +66,13 @@ pub trait CellRecord: Serialize + DeserializeOwned {
         self.cells().len() >= self.planned()
     }
 
+    /// Whether a result folder, or the file in it, holds one of these records.
+    fn is_one(path: &Path) -> bool {
+        let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let text = fs::read_to_string(path).unwrap_or_default();
+        serde_json::from_str::<Head>(&text).is_ok_and(|head| head.schema == Self::SCHEMA)
+    }
+
     /// Reads [`FILE`] of a result folder, or the file itself.
     ///
     /// # Errors

@@ -1,11 +1,8 @@
 //! What the experiments on tenants measured, on disk: the minimum from which every figure is computed.
 
-use std::fs;
-use std::path::Path;
-
 use evenkeel_base::CpuSet;
 use evenkeel_experiment::decide::Mean;
-use evenkeel_experiment::record::{CellRecord, FILE, Host, Requirement};
+use evenkeel_experiment::record::{CellRecord, Host, Requirement};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Options, Point};
@@ -141,12 +138,4 @@ impl Results<'_> {
     pub fn net(&self, of: impl Fn(&Measured) -> Option<f64>) -> Option<Mean> {
         self.mean(|cell| of(cell.net.as_ref()?))
     }
-}
-
-/// Whether a result folder, or the file in it, holds one of these records.
-pub fn is_one(path: &Path) -> bool {
-    let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-    fs::read_to_string(path).is_ok_and(|text| {
-        serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|value| value["schema"] == SCHEMA)
-    })
 }

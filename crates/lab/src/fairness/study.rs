@@ -410,7 +410,7 @@ mod tests {
         let record = record(&[(100, 30.0), (200, 60.0)]);
         record.save(dir.path()).unwrap();
         assert_eq!(TenantsRecord::load(dir.path()).unwrap(), record);
-        assert!(super::super::record::is_one(dir.path()));
+        assert!(TenantsRecord::is_one(dir.path()));
         // A study of the same record is the same study.
         assert_eq!(study(&record), study(&TenantsRecord::load(dir.path()).unwrap()));
     }

@@ -113,25 +113,10 @@ pub fn requirements(experiment: &Experiment, host: &Host) -> Vec<Requirement> {
         format!("{cpus} CPUs, {} wanted", experiment.needs_cpus),
         "points that need more CPUs are marked and left out",
     );
-    let (busy, steal) = quiet();
-    add(
-        "quiet-host",
-        busy.map(|pct| pct <= BUSY_PCT),
-        busy.map_or_else(
-            || "unknown".into(),
-            |pct| format!("others used {pct:.1} % of one CPU at the start"),
-        ),
-        "what others use is missing from the tenants' shares",
-    );
-    add(
-        "no-steal",
-        steal.map(|pct| pct <= 0.5),
-        steal.map_or_else(
-            || "not reported".into(),
-            |pct| format!("{pct:.1} % of one CPU stolen at the start"),
-        ),
-        "stolen time slows everybody; ratios hold better than rates",
-    );
+    all.extend(undisturbed("what others use is missing from the tenants' shares"));
+    let mut add = |name: &str, met: Option<bool>, evidence: String, consequence: &str| {
+        all.push(Requirement::new(name, met, evidence, consequence));
+    };
     let governor = host.governor.as_deref();
     add(
         "fixed-frequency",
@@ -149,6 +134,27 @@ pub fn requirements(experiment: &Experiment, host: &Host) -> Vec<Requirement> {
     let schedstat = Path::new("/proc/self/schedstat").exists();
     add("schedstat", Some(schedstat), "/proc/PID/schedstat".into(), "waits and wake-up times are unknown");
     all
+}
+
+/// Whether anybody else uses the CPU, and what that means; whether it is stolen.
+pub(crate) fn undisturbed(consequence: &str) -> [Requirement; 2] {
+    let (busy, steal) = quiet();
+    let used = |pct| format!("others used {pct:.1} % of one CPU at the start");
+    let stolen = |pct| format!("{pct:.1} % of one CPU stolen at the start");
+    [
+        Requirement::new(
+            "quiet-host",
+            busy.map(|pct| pct <= BUSY_PCT),
+            busy.map_or_else(|| "unknown".into(), used),
+            consequence,
+        ),
+        Requirement::new(
+            "no-steal",
+            steal.map(|pct| pct <= 0.5),
+            steal.map_or_else(|| "not reported".into(), stolen),
+            "stolen time slows everybody; ratios hold better than rates",
+        ),
+    ]
 }
 
 /// CPU used by all and stolen, percent of ONE CPU, over a short look.

@@ -20,7 +20,7 @@ pub(crate) mod command;
 mod docker;
 mod estimate;
 pub(crate) mod groups;
-mod host;
+pub(crate) mod host;
 mod inside;
 mod order;
 mod pods;
@@ -28,7 +28,7 @@ mod predict;
 mod running;
 mod scratch;
 mod simulate;
-mod spawn;
+pub(crate) mod spawn;
 mod steal;
 mod work;
 

@@ -1,7 +1,7 @@
 //! A cell's tenants while they run, whatever they run in.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::RunError;
 use super::docker::{Containers, Request};
@@ -32,13 +32,13 @@ impl Running {
     }
 
     /// Starts processes, in this order.
-    pub fn launch(&mut self, binary: &Path, launches: Vec<(usize, Launch)>) -> Result<(), RunError> {
+    pub fn launch(&mut self, launches: Vec<(usize, Launch)>) -> Result<(), RunError> {
         if launches.is_empty() {
             return Ok(());
         }
         self.at = launches.iter().enumerate().map(|(at, (number, _))| (*number, at)).collect();
         let launches = launches.into_iter().map(|(_, launch)| launch).collect();
-        self.processes = Some(spawn::start(PathBuf::from(binary), launches)?);
+        self.processes = Some(spawn::start(launches)?);
         Ok(())
     }
 

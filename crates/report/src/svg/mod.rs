@@ -15,7 +15,7 @@ use std::fmt::{Display, Write};
 
 pub use convergence::{Trial, convergence, importance};
 pub use cores::core_map;
-pub use lines::{Line, LineChart, line_chart};
+pub use lines::{Across, Line, LineChart, line_chart};
 pub use summary::{Mark, SummaryRow, summary};
 pub use tasks::{TaskBars, task_bars};
 pub use timeline::{Band, Timeline, timeline};

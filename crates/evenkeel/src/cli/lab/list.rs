@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evenkeel_lab::builtin::{BUILTINS, Plan};
 use evenkeel_lab::fairness::plan::{Options, Which};
+use evenkeel_lab::neighbour::plan as neighbour;
 use evenkeel_lab::runner;
 use serde_json::json;
 
@@ -42,7 +43,13 @@ fn rows() -> Vec<Row> {
         sources: &[],
         seconds: [true, false].map(|quick| Options::defaults(which, quick, count).planned_s()),
     });
-    builtins.chain(tenants).collect()
+    let neighbour = Row {
+        name: neighbour::NAME,
+        about: neighbour::ABOUT,
+        sources: &[],
+        seconds: [true, false].map(|quick| neighbour::Options::defaults(quick, count).planned_s()),
+    };
+    builtins.chain(tenants).chain([neighbour]).collect()
 }
 
 /// `35 s`, `12 min`, `3.5 h`.

@@ -2,6 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use evenkeel_experiment::record::CellRecord;
+use evenkeel_lab::fairness::record::TenantsRecord;
+use evenkeel_lab::neighbour::record::NeighbourRecord;
+
+use super::neighbour;
 use super::written::{Report, load};
 use crate::cli::{Global, Outcome, tenants};
 
@@ -21,7 +26,10 @@ pub struct Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if evenkeel_lab::fairness::record::is_one(&args.folder) {
+    if NeighbourRecord::is_one(&args.folder) {
+        return neighbour::report(global, &load(&args.folder)?, folder_of(&args));
+    }
+    if TenantsRecord::is_one(&args.folder) {
         return tenants::report(global, &load(&args.folder)?, folder_of(&args));
     }
     Report::of(&load(&args.folder)?)?.show(global.output, folder_of(&args)).map(|()| 0)

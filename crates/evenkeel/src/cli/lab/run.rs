@@ -7,9 +7,11 @@ use evenkeel_experiment::file::{Experiment, ExperimentError, Place};
 use evenkeel_experiment::record::{CellRecord, FILE, Host, Record};
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
+use evenkeel_lab::neighbour::plan as neighbour_plan;
 use evenkeel_lab::runner::{self, About, Options, Run};
 use evenkeel_model::units::UnitList;
 
+use super::neighbour::{self, Ladder};
 use super::progress::measured;
 use super::written::{Report, complete};
 use crate::cli::{Failure, Format, Global, Outcome, stop, tenants};
@@ -63,6 +65,8 @@ pub struct Args {
     /// Install the tenants' commands from Debian packages of the same name where they are missing.
     #[arg(long)]
     install: bool,
+    #[command(flatten)]
+    ladder: Ladder,
     /// A command to run in place of the tenants' loads.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -86,6 +90,16 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if let Some(which) = Which::named(&args.experiment) {
         let folder = args.out.unwrap_or_else(|| folder_of(which.name()));
         return tenants::run_builtin(global, which, args.quick, args.again, folder);
+    }
+    if args.experiment == neighbour_plan::NAME {
+        refuse_tenants(&args)?;
+        let options = args.ladder.options(args.quick, args.repetitions)?;
+        let folder = args.out.unwrap_or_else(|| folder_of(neighbour_plan::NAME));
+        return neighbour::run(global, &options, args.again, &folder);
+    }
+    if let Some(option) = args.ladder.given() {
+        let only = neighbour_plan::NAME;
+        return Err(Failure::Usage(anyhow!("{option} is for the experiment {only} alone")));
     }
     let stop = stop::on_signals()?;
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok();
@@ -133,6 +147,28 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     complete(&record).map(|()| 0)
 }
 
+/// The experiment on neighbours has no tenants: what changes those makes no sense there.
+fn refuse_tenants(args: &Args) -> Result<(), Failure> {
+    let given = [
+        ("--units", args.units.is_some()),
+        ("--place", args.place.is_some()),
+        ("--runs", args.runs.is_some()),
+        ("--run-seconds", args.run_seconds.is_some()),
+        ("--threads", args.threads.is_some()),
+        ("--start-at", args.start_at.is_some()),
+        ("--time-limit", args.time_limit.is_some()),
+        ("--install", args.install),
+        ("a command", !args.command.is_empty()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((what, _)) => Err(Failure::Usage(anyhow!(
+            "{what} is for experiments with tenants; {} has a service and batch work: see --service, --batch, --load",
+            neighbour_plan::NAME
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn from_builtin(
     builtin: &builtin::Builtin,
     args: &Args,
@@ -157,7 +193,8 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
     let path = Path::new(&args.experiment);
     if !path.exists() && !args.experiment.contains(['/', '.']) {
         let builtins = builtin::BUILTINS.iter().map(|b| b.name);
-        let names: Vec<&str> = builtins.chain(Which::ALL.map(Which::name)).collect();
+        let names: Vec<&str> =
+            builtins.chain(Which::ALL.map(Which::name)).chain([neighbour_plan::NAME]).collect();
         return Err(Failure::Usage(anyhow!(
             "no experiment {:?}: neither a file nor one of {}",
             args.experiment,

@@ -5,9 +5,9 @@ use evenkeel_experiment::record::Requirement;
 use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::fairness::study::{Row, Study, series};
-use evenkeel_report::html::TenantsPage;
+use evenkeel_report::html::FiguresPage;
 use evenkeel_report::lab::host_line;
-use evenkeel_report::svg::{Line, LineChart};
+use evenkeel_report::svg::{Across, Line, LineChart};
 use evenkeel_report::{Field, Table, Value};
 
 /// One of a row's figures.
@@ -125,16 +125,22 @@ fn chart(study: &Study, y: &str, of: fn(&Row) -> Option<Estimate>) -> LineChart 
             .filter_map(|row| of(row).map(|e| (row.point.tenants as f64, e.value, Some([e.low, e.high]))))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        (!points.is_empty()).then_some(Line { name, points })
+        (!points.is_empty()).then_some(Line { name, points, role: None })
     });
-    LineChart { label: y.to_owned(), x: "tenants".into(), y: y.to_owned(), lines: lines.collect() }
+    LineChart {
+        label: y.to_owned(),
+        x: "tenants".into(),
+        y: y.to_owned(),
+        across: Across::Doubling,
+        lines: lines.collect(),
+    }
 }
 
 /// Caption, label of the axis, and where the values are.
 type Picture = (&'static str, &'static str, fn(&Row) -> Option<Estimate>);
 
 /// The page, which is the document, too.
-pub fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
+pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
     let net = record.options.which == Which::TenantsNet;
     let figures: &[Picture] = if net {
         &[
@@ -176,7 +182,7 @@ pub fn page(record: &TenantsRecord, study: &Study) -> TenantsPage {
         let figure = |f: &Figure| (f.of)(row).map_or_else(|| "?".into(), |e| with_interval(&e, f.decimals));
         [row.point.to_string()].into_iter().chain(columns.iter().map(figure)).collect()
     };
-    TenantsPage {
+    FiguresPage {
         title: if net {
             "Do tenants get equal shares of the network?"
         } else {

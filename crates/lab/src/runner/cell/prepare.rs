@@ -137,9 +137,9 @@ pub(super) fn start(
         }
         let arguments = vec!["lab".to_owned(), "tenant".to_owned(), path.display().to_string()];
         let entrances = member.group.as_ref().map_or_else(|| Ok(Vec::new()), |g| g.entrances())?;
-        launches.push((number, Launch { arguments, entrances }));
+        launches.push((number, Launch::new(task.binary, arguments).inside(entrances)));
     }
-    running.launch(task.binary, launches)?;
+    running.launch(launches)?;
     for &number in activation {
         let member = &mut members[number];
         let (true, Some(mounts)) = (in_container(member), mounts) else { continue };

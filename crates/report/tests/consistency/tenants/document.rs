@@ -42,7 +42,7 @@ pub fn read(markdown: &str) -> Result<Document, String> {
     let mut document =
         Document { statements: Vec::new(), columns: Vec::new(), rows: Vec::new(), failed: Vec::new() };
     for line in markdown.lines() {
-        if let Some(said) = line.strip_prefix("- ").filter(|said| !said.starts_with("Not as in the source")) {
+        if let Some(said) = line.strip_prefix("- ").filter(|said| !said.starts_with("Requirement: ")) {
             document.statements.push(statement(&plain(said))?);
         } else if let Some(failed) = line.strip_prefix("Without a result: ") {
             document.failed.push(plain(failed));

@@ -1,4 +1,4 @@
-//! The page on tenants: verdicts first, then a picture a figure, then every number; and the same as a document, without pictures.
+//! The page of an experiment with figures by point (tenants, neighbours): verdicts first, then a picture a figure, then every number; and the same as a document, without pictures.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::svg::{LineChart, line_chart};
 
 /// What the page shows.
 #[derive(Debug, Clone, Default)]
-pub struct TenantsPage {
+pub struct FiguresPage {
     /// Heading.
     pub title: String,
     /// When, where: one line.
@@ -31,7 +31,7 @@ pub struct TenantsPage {
     pub method: Vec<String>,
 }
 
-impl TenantsPage {
+impl FiguresPage {
     /// The page as one file.
     pub fn html(&self) -> String {
         page(&self.title, &body(self))
@@ -41,7 +41,7 @@ impl TenantsPage {
     pub fn markdown(&self) -> String {
         let mut out = format!("# {}\n\n{}\n\n", cell(&self.title), cell(&self.sub));
         self.verdicts.iter().for_each(|verdict| out += &format!("- {}\n", cell(verdict)));
-        self.missed.iter().for_each(|missed| out += &format!("- Not as in the source: {}\n", cell(missed)));
+        self.missed.iter().for_each(|missed| out += &format!("- Requirement: {}\n", cell(missed)));
         let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
         out += &format!("\n{}", table(&columns, 1, self.rows.iter().cloned()));
         for (point, why) in &self.failed {
@@ -53,7 +53,7 @@ impl TenantsPage {
     }
 }
 
-fn body(content: &TenantsPage) -> Markup {
+fn body(content: &FiguresPage) -> Markup {
     html! {
         h1 { (content.title) }
         p.sub { (content.sub) }
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn what_is_unknown_or_hostile_does_not_break_the_page() {
-        let content = TenantsPage {
+        let content = FiguresPage {
             title: "a <b>".into(),
             failed: vec![("vm".into(), "no <qemu>".into())],
             columns: vec!["point".into(), "1/s".into()],
             rows: vec![vec!["1 x veth".into(), "?".into()]],
-            ..TenantsPage::default()
+            ..FiguresPage::default()
         };
         let html = content.html();
         assert!(html.contains("a &lt;b&gt;") && html.contains("no &lt;qemu&gt;") && !html.contains("<svg"));

@@ -1,0 +1,134 @@
+//! What the experiment measured, on disk: the minimum from which every figure is computed.
+
+use evenkeel_experiment::record::{CellRecord, Host, Requirement};
+use evenkeel_workload::latency::LatencySummary;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Options, Point};
+
+/// Value of [`NeighbourRecord::schema`].
+pub const SCHEMA: &str = "evenkeel.lab-neighbour/v1";
+
+/// The experiment with all its results so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourRecord {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// `neighbour`.
+    pub name: String,
+    /// Version of evenkeel that made it.
+    pub version: String,
+    /// When it was begun, RFC 3339.
+    pub began: String,
+    /// When it was finished, RFC 3339; `None` while cells are missing.
+    pub finished: Option<String>,
+    /// The host.
+    pub host: Host,
+    /// What was asked for.
+    pub options: Options,
+    /// What the experiment needs and whether it was there.
+    pub requirements: Vec<Requirement>,
+    /// The points, in order: what could not be is left out.
+    pub points: Vec<Point>,
+    /// Cells done, in the order in which they were run.
+    pub cells: Vec<Cell>,
+}
+
+/// One repetition at one point.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Cell {
+    /// Index of the point.
+    pub point: usize,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// When it began, RFC 3339.
+    pub began: String,
+    /// How long it took, set-up included, seconds.
+    pub took_s: f64,
+    /// From the start of evenkeel, its trial included; `None` for the other arms.
+    #[serde(default)]
+    pub from_start: Option<Measured>,
+    /// With whatever is in force; for evenkeel once that time is over.
+    #[serde(default)]
+    pub measured: Option<Measured>,
+    /// What evenkeel did.
+    #[serde(default)]
+    pub evenkeel: Option<Chosen>,
+    /// Why there is no result.
+    #[serde(default)]
+    pub failed: Option<String>,
+}
+
+/// What was measured over some time.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Measured {
+    /// How long, seconds.
+    pub seconds: f64,
+    /// Requests that were due.
+    pub asked: u64,
+    /// Those that were answered.
+    pub answered: u64,
+    /// From the instant at which a request was due to its answer; what was not answered counts with the time it waited.
+    pub latency: Option<LatencySummary>,
+    /// CPU time of the service, percent of ONE CPU.
+    pub service_pct: Option<f64>,
+    /// CPU time of who asks it, percent of ONE CPU; `None` for the built-in one, which asks itself.
+    pub clients_pct: Option<f64>,
+    /// CPU time of batch work, percent of ONE CPU; `None` where there is none.
+    pub batch_pct: Option<f64>,
+    /// Load of the host, percent of ONE CPU.
+    pub host_pct: Option<f64>,
+    /// Stolen from the host, percent of ONE CPU.
+    pub steal_pct: Option<f64>,
+}
+
+impl Measured {
+    /// Load of the host that is of none of these: other programs', and that of evenkeel itself, percent of ONE CPU.
+    pub fn others_pct(&self) -> Option<f64> {
+        let ours = self.service_pct? + self.clients_pct.unwrap_or(0.0) + self.batch_pct.unwrap_or(0.0);
+        Some((self.host_pct? - ours).max(0.0))
+    }
+}
+
+/// What evenkeel did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Chosen {
+    /// The setting that was in force when it was ended; `kernel default` where nothing was changed.
+    pub settings: String,
+    /// What it said of it, or why nothing was tried.
+    pub why: String,
+    /// Settings that it could not restore, or found changed by others.
+    pub not_restored: u64,
+}
+
+impl CellRecord for NeighbourRecord {
+    const SCHEMA: &'static str = SCHEMA;
+    type Cell = Cell;
+
+    fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    fn place(cell: &Cell) -> (usize, u32) {
+        (cell.point, cell.repetition)
+    }
+
+    fn planned(&self) -> usize {
+        self.points.len() * self.options.repetitions as usize
+    }
+
+    fn add(&mut self, cell: Cell, finished: String) {
+        self.cells.push(cell);
+        self.finished = self.is_complete().then_some(finished);
+    }
+}
+
+impl NeighbourRecord {
+    /// The cell of a point in a repetition, where it has a result.
+    pub(super) fn cell(&self, point: &Point, repetition: u32) -> Option<&Cell> {
+        let index = self.points.iter().position(|other| other == point)?;
+        self.cells
+            .iter()
+            .find(|cell| (cell.point, cell.repetition) == (index, repetition) && cell.failed.is_none())
+    }
+}

@@ -1,0 +1,179 @@
+//! How a cell is made and measured; the loop around the cells is [`crate::runner::bench`].
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_base::Topology;
+use evenkeel_experiment::file::Order;
+use evenkeel_experiment::record::Requirement;
+use evenkeel_workload::burn::monotonic_ns;
+
+use super::plan::{Arm, NAME, Options, Point};
+use super::record::{Cell, Measured, NeighbourRecord, SCHEMA};
+use super::scene::{Asking, Scene};
+use crate::runner::bench::now;
+use crate::runner::host::undisturbed;
+use crate::runner::{Bench, Passes, Run, RunError, facts, is_program, online, sweep_stale};
+
+/// How often a wait looks whether it was stopped.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the experiment runs with.
+#[derive(Debug, Clone)]
+pub struct Tools<'a> {
+    /// Runs `load ..` and `run ..`: normally the running program.
+    pub binary: &'a Path,
+    /// The host's topology, for the record.
+    pub topology: Option<Topology>,
+}
+
+/// Runs what is missing of the experiment; the record is complete unless it was stopped. Services and batch work that are not
+/// installed are left out, and a requirement says so.
+///
+/// # Errors
+/// See [`RunError`]. A cell that fails is recorded with its reason, and the others go on.
+pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<NeighbourRecord, RunError> {
+    let asked = options.points().map_err(RunError::Usage)?;
+    let there = |point: &&Point| missing(point).is_none();
+    let points: Vec<Point> = asked.iter().filter(there).copied().collect();
+    if points.iter().all(|point| point.batch.is_none()) {
+        let lacking: Vec<&str> = asked.iter().filter_map(missing).collect();
+        return Err(RunError::Missing(format!(
+            "nothing can be measured: {} is not installed (apt-get install {})",
+            lacking.first().copied().unwrap_or("a program"),
+            lacking.first().map_or("", |program| package(program))
+        )));
+    }
+    sweep_stale();
+    let passes = Passes {
+        labels: points.iter().map(ToString::to_string).collect(),
+        repetitions: options.repetitions,
+        order: Order::Shuffled,
+        seed: 1,
+    };
+    let stop = run.stop;
+    run.cells(&passes, &mut Neighbours { options, asked, points, tools, stop })
+}
+
+/// The program that a point needs and this host does not have.
+fn missing(point: &Point) -> Option<&'static str> {
+    let programs = [point.service.program(), point.batch.and_then(super::plan::Batch::program)];
+    programs.into_iter().flatten().find(|program| !is_program(program))
+}
+
+/// The Debian package of a program.
+fn package(program: &str) -> &str {
+    if program == "cc" { "gcc" } else { program }
+}
+
+/// The experiment.
+struct Neighbours<'a, 't> {
+    options: &'a Options,
+    /// All points, those that cannot be here included.
+    asked: Vec<Point>,
+    points: Vec<Point>,
+    tools: Tools<'t>,
+    stop: &'a AtomicBool,
+}
+
+impl Bench for Neighbours<'_, '_> {
+    type Record = NeighbourRecord;
+
+    fn is_same(&self, record: &NeighbourRecord) -> bool {
+        record.options == *self.options && record.points == self.points
+    }
+
+    fn begin(&mut self) -> NeighbourRecord {
+        let mut requirements: Vec<Requirement> = Vec::new();
+        for program in self.asked.iter().filter_map(missing) {
+            if requirements.iter().all(|r| r.name != program) {
+                let how = format!("{program} is not installed; apt-get install {}", package(program));
+                let consequence = "what needs it is left out";
+                requirements.push(Requirement::new(program, Some(false), how, consequence));
+            }
+        }
+        requirements.extend(undisturbed("others delay the service, too, and take from the batch's CPU"));
+        NeighbourRecord {
+            schema: SCHEMA.into(),
+            name: NAME.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            began: now(),
+            finished: None,
+            host: facts(self.tools.topology.as_ref()),
+            options: self.options.clone(),
+            requirements,
+            points: self.points.clone(),
+            cells: Vec::new(),
+        }
+    }
+
+    fn cell(
+        &mut self,
+        _: &mut NeighbourRecord,
+        index: usize,
+        repetition: u32,
+        part: &mut dyn FnMut(f64),
+    ) -> Result<Option<Cell>, RunError> {
+        let begun = Instant::now();
+        let mut cell = Cell { point: index, repetition, began: now(), ..Cell::default() };
+        cell.failed = self.measure(&self.points[index], &mut cell, part).err();
+        cell.took_s = begun.elapsed().as_secs_f64();
+        // What was interrupted is not a result.
+        let interrupted = self.stop.load(Ordering::Relaxed) && cell.failed.is_some();
+        Ok((!interrupted).then_some(cell))
+    }
+}
+
+impl Neighbours<'_, '_> {
+    fn measure(&self, point: &Point, cell: &mut Cell, part: &mut dyn FnMut(f64)) -> Result<(), String> {
+        let said = |error: RunError| error.to_string();
+        let Options { settle_s, seconds, decide_s, .. } = *self.options;
+        let threads = u32::try_from(online().len()).unwrap_or(1);
+        let scene = Scene::build(self.tools.binary, point, threads).map_err(said)?;
+        let whole_ns = ((settle_s + self.options.measured_s(point.arm)) * 1e9).max(1.0);
+        let began = monotonic_ns();
+        let mut wait = |until_ns: u64| self.until(until_ns, |now| part((now - began) as f64 / whole_ns));
+        wait(began + (settle_s * 1e9) as u64)?;
+        let is_evenkeel = point.arm == Arm::Evenkeel;
+        let times: &[f64] = if is_evenkeel { &[decide_s, seconds] } else { &[seconds] };
+        let mut asking = scene.ask(times).map_err(said)?.into_iter();
+        let mut over = |asking: Option<Asking>| -> Result<Measured, String> {
+            let asking = asking.ok_or("nobody asked")?;
+            wait(asking.begins_ns)?;
+            let before = scene.counters();
+            wait(asking.ends_ns)?;
+            let mut measured = before.to(&scene.counters());
+            // Its last answers are waited for; what was used is known by then.
+            asking.tell(&mut measured)?;
+            if point.batch.is_none() {
+                measured.batch_pct = None;
+            }
+            Ok(measured)
+        };
+        if is_evenkeel {
+            let evenkeel = scene.evenkeel().map_err(said)?;
+            cell.from_start = Some(over(asking.next())?);
+            cell.measured = Some(over(asking.next())?);
+            cell.evenkeel = Some(evenkeel.end()?);
+        } else {
+            cell.measured = Some(over(asking.next())?);
+        }
+        Ok(())
+    }
+
+    /// Waits until an instant of `CLOCK_MONOTONIC`.
+    fn until(&self, until_ns: u64, mut told: impl FnMut(u64)) -> Result<(), String> {
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err("it was stopped".into());
+            }
+            let now = monotonic_ns();
+            told(now);
+            match until_ns.checked_sub(now).filter(|left| *left > 0) {
+                Some(left) => std::thread::sleep(LOOK.min(Duration::from_nanos(left))),
+                None => return Ok(()),
+            }
+        }
+    }
+}
