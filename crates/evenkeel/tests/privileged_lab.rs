@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_experiment::record::{CellRecord, Record};
+use evenkeel_lab::neighbour::plan::Arm;
+use evenkeel_lab::neighbour::record::NeighbourRecord;
 
 fn evenkeel(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
@@ -170,12 +173,87 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
             "command not found",
         ),
         (&["lab", "run", "cpu-units-equal", "--place", "moon"], 2, "cgroup, process, docker"),
+        (
+            &["lab", "run", "cpu-units-equal", "--service", "redis"],
+            2,
+            "--service is for the experiment neighbour",
+        ),
+        (&["lab", "run", "neighbour", "--units", "64"], 2, "--units is for experiments with tenants"),
+        (&["lab", "run", "neighbour", "--load", "0"], 2, "nothing runs beside the service"),
+        (&["lab", "run", "neighbour", "--load", "50", "--batch", "stream"], 2, "take whole CPUs"),
+        (&["lab", "run", "neighbour", "--seconds", "0"], 2, "--seconds 0"),
+        (&["lab", "run", "neighbour", "--arm", "alone"], 2, "invalid value 'alone'"),
     ] {
         let output = output(args);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
         assert!(stderr.contains(part) && !stderr.contains("panicked"), "{args:?}: {stderr}");
     }
+}
+
+/// What is set for batch work in the cgroups of an experiment at this instant.
+fn levers(pid: u32) -> BTreeSet<&'static str> {
+    let mut seen = BTreeSet::new();
+    for group in traces(pid).iter().filter(|path| path.starts_with("/sys/fs/cgroup")) {
+        let read = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default().trim().to_owned();
+        let mut add = |what, is_so: bool| is_so.then(|| seen.insert(what));
+        add("cpu.idle", read("cpu.idle") == "1");
+        // An idle group of v1 shows the weight of an idle one.
+        add("weight", read("cpu.shares") == "2" || read("cpu.weight") == "1");
+        for pid in read("cgroup.procs").lines() {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
+            let fields: Vec<&str> = rest.split(' ').collect();
+            add("nice", fields[16] == "19");
+            add("SCHED_IDLE", fields[38] == "5");
+        }
+    }
+    seen
+}
+
+#[test]
+fn a_service_is_measured_beside_batch_work_under_each_arm_and_nothing_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("results");
+    // A process for a whole CPU, and one for the half.
+    let args = ["lab", "run", "neighbour", "--service", "wakeup,redis", "--load", "150", "--seconds", "0.5"];
+    let more = ["--decide-seconds", "1", "--repetitions", "1", "--out", out.to_str().unwrap()];
+    let args = [&args[..], &more].concat();
+    let mut running = Running(evenkeel(&args).spawn().unwrap());
+    let pid = running.0.id();
+    let mut seen = BTreeSet::new();
+    while running.0.try_wait().unwrap().is_none() {
+        seen.append(&mut levers(pid));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+    assert_eq!(traces(pid), Vec::<PathBuf>::new());
+    assert_eq!(seen, BTreeSet::from(["SCHED_IDLE", "cpu.idle", "nice", "weight"]));
+    let record = NeighbourRecord::load(&out).unwrap();
+    // Two services, each alone and under six arms.
+    assert!(record.is_complete() && record.cells.len() == 14, "{}", record.cells.len());
+    for cell in &record.cells {
+        let point = record.points[cell.point];
+        assert_eq!(cell.failed, None, "{point}");
+        let evenkeel = point.arm == Arm::Evenkeel;
+        assert_eq!((cell.from_start.is_some(), cell.evenkeel.is_some()), (evenkeel, evenkeel), "{point}");
+        assert!(cell.evenkeel.as_ref().is_none_or(|chosen| chosen.not_restored == 0), "{cell:?}");
+        for measured in cell.from_start.iter().chain(&cell.measured) {
+            assert!(measured.answered > 0 && measured.answered <= measured.asked, "{point}: {measured:?}");
+            let latency = measured.latency.unwrap();
+            assert!(latency.p50_usec <= latency.p99_usec && Some(latency.p99_usec) <= latency.p999_usec);
+            assert!(measured.service_pct.unwrap() > 0.0, "{point}: {measured:?}");
+            assert_eq!(measured.batch_pct.is_some(), point.batch.is_some(), "{point}");
+        }
+        let batch = cell.measured.as_ref().unwrap().batch_pct;
+        assert!(point.arm != Arm::Default || batch.unwrap() > 0.0, "{point}: {batch:?}");
+    }
+    // Complete: nothing is run again. With other settings it is another experiment.
+    assert_eq!(output(&args).status.code(), Some(0));
+    assert_eq!(NeighbourRecord::load(&out).unwrap(), record);
+    let other = output(&[&args[..], &["--arm", "default"]].concat());
+    assert_eq!(other.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("--again"));
 }
 
 #[test]
@@ -193,6 +271,7 @@ fn the_experiments_are_listed() {
         "isolation-fd",
         "limit-sweep",
         "platforms",
+        "neighbour",
     ] {
         assert!(text.contains(name) && names.contains(&name), "{name}");
     }

@@ -27,6 +27,7 @@ table{border-collapse:collapse;font-size:13.5px;margin:10px 0;width:100%}
 th{text-align:left;font-weight:600;color:var(--dim);border-bottom:1.5px solid var(--line);padding:5px 10px 5px 0;vertical-align:bottom}
 td{border-bottom:1px solid var(--grid);padding:5px 10px 5px 0;vertical-align:top;overflow-wrap:anywhere}
 .r{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th.r{white-space:normal}
+.k{min-width:15em}
 .r+th:not(.r),.r+td:not(.r){padding-left:12px}
 .iv{color:var(--dim);font-size:12px;display:block}.good{color:var(--good);font-weight:600}.bad{color:var(--bad);font-weight:600}
 .dot{display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:7px}

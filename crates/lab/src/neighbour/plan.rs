@@ -10,10 +10,10 @@ pub const NAME: &str = "neighbour";
 pub const ABOUT: &str =
     "A service beside more and more batch work: what it feels by default, under each lever, under evenkeel";
 
-/// Starting and ending what a cell needs, seconds; measured: 0.8.
-const CELL_S: f64 = 1.2;
-/// The same for evenkeel, which undoes what it did.
-const EVENKEEL_S: f64 = 1.5;
+/// Starting and ending what a cell needs, seconds; measured: 0.3 to 0.5.
+const CELL_S: f64 = 0.6;
+/// The same for evenkeel, which undoes what it did; measured: 0.3.
+const EVENKEEL_S: f64 = 0.5;
 
 /// What answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
@@ -204,10 +204,10 @@ impl Options {
             batches: vec![Batch::Loops],
             loads_pct: if quick { vec![of(8)] } else { vec![of(1), of(2), of(4), of(8)] },
             arms: if quick { vec![Arm::Default, Arm::CpuIdle, Arm::Evenkeel] } else { Arm::BESIDE.to_vec() },
-            settle_s: if quick { 0.5 } else { 1.0 },
+            settle_s: if quick { 0.3 } else { 1.0 },
             seconds: if quick { 1.5 } else { 5.0 },
-            decide_s: if quick { 12.0 } else { 45.0 },
-            repetitions: if quick { 2 } else { 5 },
+            decide_s: if quick { 8.0 } else { 45.0 },
+            repetitions: if quick { 3 } else { 5 },
             quick,
         }
     }

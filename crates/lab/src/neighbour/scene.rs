@@ -20,9 +20,10 @@ use crate::mounts::CgroupMounts;
 use crate::net::measure::host_between;
 use crate::private::PrivateDir;
 use crate::runner::RunError;
+use crate::runner::scratch::fresh_name;
 use crate::runner::spawn::{Launch, start};
+use crate::tenant::TenantError;
 use crate::tenant::cgroup::LabGroup;
-use crate::tenant::{TenantError, fresh_name};
 
 /// How long whoever asks takes to come up.
 const COMES_UP: Duration = Duration::from_millis(300);
@@ -73,7 +74,7 @@ impl<'a> Scene<'a> {
     /// Makes the groups, starts service and batch work, and waits until the service answers.
     pub fn build(binary: &'a Path, point: &Point, threads: u32) -> Result<Self, RunError> {
         let mounts = CgroupMounts::find()?;
-        let dir = PrivateDir::temporary().map_err(|e| RunError::system("a directory for a cell", e))?;
+        let dir = PrivateDir::in_memory().map_err(|e| RunError::system("a directory for a cell", e))?;
         let group = || LabGroup::make(&mounts, &fresh_name()).map_err(group_error);
         let files = |e| RunError::system(dir.path().display().to_string(), e);
         let server = Server::of(point.service, dir.path()).map_err(files)?;
@@ -174,9 +175,12 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Batch work may have children of its own, which outlive it.
+/// Batch work may have children of its own, which outlive it; and who is killed needs CPU time to end, which an idle group may
+/// not get for many seconds on a busy host.
 impl Drop for Scene<'_> {
     fn drop(&mut self) {
+        // Not there before Linux 5.15, where nothing was set either.
+        let _ = self.batch.cpu().write("cpu.idle", "0");
         self.processes.clear();
         [&self.service, &self.batch]
             .into_iter()

@@ -6,8 +6,8 @@
 use evenkeel_experiment::decide::{Claim, Decision, Draft, Figure, Mean, Said, Verdict, page};
 
 use super::plan::{Arm, Point};
-use super::record::NeighbourRecord;
-use super::study::{Place, isolation};
+use super::record::{Measured, NeighbourRecord};
+use super::study::Place;
 
 /// A service keeps its latency where its 99th percentile is at most this many times that alone.
 const KEPT: f64 = 1.5;
@@ -15,8 +15,10 @@ const KEPT: f64 = 1.5;
 const AS_GOOD: f64 = 1.2;
 /// Work is conserved where batch work gets at least this part of what it gets by default, percent.
 const CONSERVED_PCT: f64 = 90.0;
-/// A service is isolated where it answers at least this part of what is asked, percent.
-const ISOLATED_PCT: f64 = 99.0;
+/// A service is isolated where at most this part of what is asked is not answered, percent.
+const UNANSWERED_PCT: f64 = 1.0;
+/// Other programs that use more than this may be why a service is slow, percent of ONE CPU.
+const OTHERS_PCT: f64 = 10.0;
 
 /// All that may be said of a record.
 pub(super) fn verdicts(record: &NeighbourRecord) -> Vec<Verdict> {
@@ -50,8 +52,14 @@ fn scene<'a>(record: &'a NeighbourRecord, default: Point, drafts: &mut Vec<Draft
 fn default_keeps(record: &NeighbourRecord, default: Point) -> Option<Draft<'_>> {
     let here = Place::of(default);
     let ratio = record.latency_ratio(here, Place::of(Point::alone(default.service)))?;
-    let answered = Mean::of(&record.each(here, isolation)?).map(Figure::Mean)?;
-    let claims = vec![(ratio, Claim::AtMost(KEPT)), (answered, Claim::AtLeast(ISOLATED_PCT))];
+    let claims =
+        vec![(ratio, Claim::AtMost(KEPT)), (record.unanswered(here)?, Claim::AtMost(UNANSWERED_PCT))];
+    // Seen in full, not a sample: no part of the page's error.
+    let others = record.each(here, Measured::others_pct).and_then(|values| Some(Mean::of(&values)?.value));
+    let beside = match others.filter(|pct| *pct > OTHERS_PCT) {
+        Some(pct) => format!(" Other programs used {pct:.0} % of a CPU meanwhile."),
+        None => String::new(),
+    };
     let statistic = ("99th percentile under the kernel's default over that alone", "");
     Some(Draft::with("default-keeps-latency", &default.scene(), statistic, claims, move |d| {
         let scene = default.scene();
@@ -60,11 +68,11 @@ fn default_keeps(record: &NeighbourRecord, default: Point) -> Option<Draft<'_>> 
             Some(false) => format!("Under the kernel's default {scene} does not keep its latency"),
             None => format!("Whether {scene} keeps its latency under the kernel's default is open"),
         };
-        let rate = d[1].words(1);
+        let not = d[1].words(1);
         Some(Said {
             holds: d[0].holds,
             text: format!(
-                "{text}: its 99th percentile is {} times that alone ({KEPT} would do), and {rate} % of requests are answered.",
+                "{text}: its 99th percentile is {} times that alone ({KEPT} would do), and {not} % of requests are not answered.{beside}",
                 d[0].words(2)
             ),
             shown: Some(0),
@@ -77,11 +85,12 @@ fn helps(record: &NeighbourRecord, place: Place, default: Point) -> Option<Draft
     let ratio = record.latency_ratio(place, Place::of(default))?;
     let work = record.work_conserved(place)?;
     let claims = vec![(ratio, Claim::AtMost(1.0)), (work, Claim::AtLeast(CONSERVED_PCT))];
+    let decide_s = record.options.decide_s;
     let name = match (place.point.arm, place.from_start) {
         (Arm::Evenkeel, true) => {
-            format!("evenkeel, in its first {} s, trial included,", record.options.decide_s)
+            format!("evenkeel, in its first {decide_s} s, trial included,")
         }
-        (Arm::Evenkeel, false) => format!("evenkeel, after that{},", settings(record, place.point)),
+        (Arm::Evenkeel, false) => format!("evenkeel, after {decide_s} s{},", settings(record, place.point)),
         (arm, _) => arm.to_string(),
     };
     let id = match (place.point.arm, place.from_start) {
@@ -155,7 +164,7 @@ fn beside_best(record: &NeighbourRecord, default: Point) -> Option<Draft<'_>> {
         Some(Said {
             holds: d[0].holds,
             text: format!(
-                "{text}, {best}: its 99th percentile is {times} times that one's ({AS_GOOD} would do)."
+                "{text} ({best}): its 99th percentile is {times} times that one's ({AS_GOOD} would do)."
             ),
             shown: Some(0),
         })
@@ -163,7 +172,7 @@ fn beside_best(record: &NeighbourRecord, default: Point) -> Option<Draft<'_>> {
     Some(draft.picked_from(tried))
 }
 
-/// ` (idle groups in 2 of 3 runs, kernel default in 1)`.
+/// ` (in force: idle groups in 2, kernel default in 1 of 3)`.
 fn settings(record: &NeighbourRecord, point: Point) -> String {
     let cells = (0..record.options.repetitions).filter_map(|r| record.cell(&point, r)?.evenkeel.as_ref());
     let mut counts: Vec<(&str, usize)> = Vec::new();
@@ -178,8 +187,9 @@ fn settings(record: &NeighbourRecord, point: Point) -> String {
     let part = |(name, count): &(&str, usize)| format!("{name} in {count}");
     match counts.as_slice() {
         [] => String::new(),
-        [(name, _)] => format!(" ({name} in all {all} runs)"),
-        several => format!(" ({} of {all} runs)", several.iter().map(part).collect::<Vec<_>>().join(", ")),
+        several => {
+            format!(" (in force: {} of {all})", several.iter().map(part).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 
@@ -241,16 +251,16 @@ mod tests {
             nice.text
         );
         assert_eq!(one(&all, "evenkeel-helps-from-start", "").holds, Some(true));
-        let after = one(&all, "evenkeel-helps", "after that");
+        let after = one(&all, "evenkeel-helps", "after 8 s");
         assert!(
-            after.text.starts_with("evenkeel, after that (idle groups in all 10 runs), helps wakeup"),
+            after.text.starts_with("evenkeel, after 8 s (in force: idle groups in 10 of 10), helps wakeup"),
             "{}",
             after.text
         );
         let best = one(&all, "evenkeel-as-good", "");
         assert_eq!(best.holds, Some(true));
         assert!(
-            best.text.contains("the best lever by hand, cpu.idle: its 99th percentile is 1.02 ["),
+            best.text.contains("the best lever by hand (cpu.idle): its 99th percentile is 1.02 ["),
             "{}",
             best.text
         );
@@ -262,7 +272,8 @@ mod tests {
         let default = one(&all, "default-keeps-latency", "");
         assert_eq!(default.holds, Some(true));
         assert!(
-            default.text.contains(" keeps its latency: ") && default.text.contains("100.0 % of requests"),
+            default.text.contains(" keeps its latency: ")
+                && default.text.contains("0.0 % of requests are not answered"),
             "{}",
             default.text
         );

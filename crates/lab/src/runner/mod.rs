@@ -26,7 +26,7 @@ mod order;
 mod pods;
 mod predict;
 mod running;
-mod scratch;
+pub(crate) mod scratch;
 mod simulate;
 pub(crate) mod spawn;
 mod steal;

@@ -72,7 +72,7 @@ fn body(content: &FiguresPage) -> Markup {
             } } }
             tbody { @for row in &content.rows { tr {
                 @for (index, cell) in row.iter().enumerate() {
-                    @if index == 0 { td { (cell) } } @else { td.r { (cell) } }
+                    @if index == 0 { td.k { (cell) } } @else { td.r { (cell) } }
                 }
             } } }
         } }

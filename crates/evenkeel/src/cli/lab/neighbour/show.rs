@@ -142,10 +142,16 @@ fn chart(study: &Study, service: Service, batch: Batch) -> LineChart {
     let alone = study.rows.iter().find(|row| (row.point.service, row.point.arm) == (service, Arm::Alone));
     let here = |row: &&Row| (row.point.service, row.point.batch) == (service, Some(batch));
     let mut lines: Vec<Line> = Vec::new();
-    for row in study.rows.iter().filter(here) {
+    // What comes first of one colour is drawn without gaps: what is in force, not the way there.
+    let (after, before): (Vec<&Row>, Vec<&Row>) =
+        study.rows.iter().filter(here).partition(|row| !row.from_start);
+    for row in after.into_iter().chain(before) {
         let name = row.arm(&study.options);
         let at = lines.iter().position(|line| line.name == name).unwrap_or_else(|| {
-            let points = alone.and_then(point).into_iter().collect();
+            // The service alone is one point, so it has one interval.
+            let first = lines.is_empty();
+            let start = alone.and_then(point).map(|(x, y, interval)| (x, y, interval.filter(|_| first)));
+            let points = start.into_iter().collect();
             lines.push(Line { name, points, role: Some(role(row.point.arm)) });
             lines.len() - 1
         });
@@ -186,6 +192,7 @@ pub fn page(study: &Study) -> FiguresPage {
         )
     };
     let charts = scenes(study).into_iter().map(|(s, b)| (caption(s, b), chart(study, s, b))).collect();
+    let shown = || FIGURES.iter().filter(|figure| figure.shown);
     let heading = |figure: &Figure| {
         figure.names[0]
             .replace("_per_s", "/s")
@@ -193,7 +200,7 @@ pub fn page(study: &Study) -> FiguresPage {
             .replace("_usec", ", us")
             .replace('_', " ")
     };
-    let columns = ["point".to_owned(), "n".into()].into_iter().chain(FIGURES.iter().map(heading)).collect();
+    let columns = ["point".to_owned(), "n".into()].into_iter().chain(shown().map(heading)).collect();
     let of_row = |row: &Row| {
         let figure = |f: &Figure| {
             let has_batch = row.point.batch.is_some();
@@ -201,7 +208,7 @@ pub fn page(study: &Study) -> FiguresPage {
             (f.of)(row).map_or_else(|| none.to_owned(), |e| interval(&e, f.decimals))
         };
         let name = format!("{}, {}", row.point.scene(), row.arm(options));
-        [name, row.repetitions.to_string()].into_iter().chain(FIGURES.iter().map(figure)).collect()
+        [name, row.repetitions.to_string()].into_iter().chain(shown().map(figure)).collect()
     };
     FiguresPage {
         title: "What does a service feel of batch work beside it?".into(),
