@@ -19,14 +19,12 @@ use crate::burn::{duration_ns, monotonic_ns, to_timespec};
 use crate::duty::{Periods, parse_percent};
 use crate::flow::connect;
 use crate::load::{Context, Counted, FlowCounts, FlowReport, LoadError};
-use crate::wakeup::{check_schedule, counted_until};
+use crate::wakeup::{LINGER_NS, check_schedule, counted_until, still_done};
 
 /// How long a service may take to come up, or to give its first answer.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 /// After so long a silence the first answer is whole.
 const WHOLE_AFTER: Duration = Duration::from_millis(100);
-/// How long answers are waited for after the end.
-const LINGER_NS: u64 = 1_000_000_000;
 /// Longest wait without looking whether it is over, nanoseconds.
 const NAP_NS: u64 = 100_000_000;
 
@@ -176,8 +174,13 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     /// Sends what is due, as far as the socket takes it and `claim` lets another begin; `false`: no more is to begin.
-    fn send(&mut self, mut claim: impl FnMut() -> bool) -> io::Result<bool> {
-        while self.due <= monotonic_ns() {
+    fn send(&mut self, claim: impl FnMut() -> bool) -> io::Result<bool> {
+        self.send_before(u64::MAX, claim)
+    }
+
+    /// The same of what is due before an instant.
+    fn send_before(&mut self, end_ns: u64, mut claim: impl FnMut() -> bool) -> io::Result<bool> {
+        while self.due <= monotonic_ns() && self.due < end_ns {
             if self.part == 0 && !claim() {
                 return Ok(false);
             }
@@ -260,17 +263,15 @@ impl Ask {
             context.done(taken);
             asking.wait(if more { asking.due } else { u64::MAX });
         }
-        // What is under way when its time is up is still waited for; what was stopped is left.
-        let until = context.deadline_ns().unwrap_or(0).saturating_add(LINGER_NS);
-        let end = monotonic_ns();
-        while context.deadline_ns().is_some_and(|deadline| end >= deadline)
-            && !asking.waiting.is_empty()
-            && monotonic_ns() < until
-        {
-            asking.wait(until);
+        // What was due in time is still sent and waited for, unless it was stopped.
+        let end = context.deadline_ns().unwrap_or(0);
+        while still_done(context, 0) && (more && asking.due < end || !asking.waiting.is_empty()) {
+            more = more && asking.due < end && asking.send_before(end, || !context.bounded())?;
+            asking.wait(end.saturating_add(LINGER_NS));
             let taken = asking.take(&mut buffer)?;
             context.done(taken);
         }
+        let end = monotonic_ns();
         let now = monotonic_ns();
         for due in std::mem::take(&mut asking.waiting) {
             asking.counts.unanswered(now.saturating_sub(due));

@@ -97,9 +97,19 @@ fn chosen(text: &str) -> Option<Chosen> {
     let document: serde_json::Value = serde_json::from_str(text).ok()?;
     let settings = document["settings"].as_str()?.to_owned();
     let stages = document["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let why = |stage: &serde_json::Value| stage["why"].as_str().map(str::to_owned);
-    let name = |stage: &&serde_json::Value| stage["name"].as_str().is_some_and(|n| n.ends_with(&settings));
-    let why = stages.iter().rev().find(name).or(stages.last()).and_then(why).unwrap_or_default();
+    let text = |stage: &serde_json::Value, key: &str| stage[key].as_str().unwrap_or_default().to_owned();
+    let in_force = stages.iter().rev().find(|stage| text(stage, "name").ends_with(&settings));
+    let first = stages.first().map(|stage| text(stage, "name"));
+    let why = match in_force {
+        // Every trial begins with the present state. Why that stayed is said of what was tried instead.
+        Some(stage) if Some(text(stage, "name")) == first && stages.len() > 1 => {
+            let tried = stages.iter().filter(|stage| Some(text(stage, "name")) != first);
+            let tried = tried.map(|stage| format!("{} {}", text(stage, "name"), text(stage, "why")));
+            tried.collect::<Vec<_>>().join("; ")
+        }
+        Some(stage) => text(stage, "why"),
+        None => String::new(),
+    };
     let count = |key: &str| document["restored"][key].as_u64().unwrap_or(0);
     Some(Chosen { settings, why, not_restored: count("failed") + count("conflicts") })
 }
@@ -115,6 +125,10 @@ mod tests {
             {"name": "trial least weight", "why": "taken back"}]}"#;
         let expected = Chosen { settings: "idle groups".into(), why: "kept: x".into(), not_restored: 3 };
         assert_eq!(chosen(text), Some(expected));
+        // Nothing helped: what each did is why.
+        let none = chosen(&text.replace("\"settings\": \"idle groups\"", "\"settings\": \"kernel default\""))
+            .unwrap();
+        assert_eq!(none.why, "trial idle groups kept: x; trial least weight taken back");
         let bare = Chosen { settings: "kernel default".into(), ..Chosen::default() };
         assert_eq!(chosen(r#"{"settings": "kernel default"}"#), Some(bare));
         assert_eq!((chosen("{}"), chosen("")), (None, None));

@@ -77,6 +77,9 @@ pub struct Row {
     pub others_pct: Option<Estimate>,
     /// What evenkeel had in force at its end, a repetition each.
     pub settings: Vec<String>,
+    /// Why, as evenkeel says it, each reason once.
+    #[serde(default)]
+    pub why: Vec<String>,
     /// Settings that evenkeel did not restore; above 0 in no good run.
     pub not_restored: u64,
 }
@@ -199,6 +202,17 @@ pub fn study(record: &NeighbourRecord) -> Study {
     }
 }
 
+/// Each text once, in order; empty ones left out.
+fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for text in texts.filter(|text| !text.is_empty()) {
+        if !found.contains(&text) {
+            found.push(text);
+        }
+    }
+    found
+}
+
 fn row(record: &NeighbourRecord, place: Place) -> Option<Row> {
     let point = place.point;
     let alone = Place::of(Point::alone(point.service));
@@ -232,7 +246,11 @@ fn row(record: &NeighbourRecord, place: Place) -> Option<Row> {
         p999_usec: geometric(&|m| m.latency?.p999_usec),
         answered_per_s: mean(&|m| Some(m.answered as f64 / m.seconds)),
         isolation_pct: record.unanswered(place).and_then(|figure| figure.estimate(0.05)).map(|not| {
-            Estimate { value: 100.0 - not.value, low: (100.0 - not.high).max(0.0), high: 100.0 - not.low }
+            // One repetition shows no interval: that a part is not below 0 is no news.
+            let known = not.high.is_finite();
+            let low = if known { (100.0 - not.high).max(0.0) } else { f64::NEG_INFINITY };
+            let high = if known { 100.0 - not.low } else { f64::INFINITY };
+            Estimate { value: 100.0 - not.value, low, high }
         }),
         latency_impact_pct: if beside { impact() } else { None },
         work_conserved_pct: record.work_conserved(place).filter(|_| beside).and_then(|f| f.estimate(0.05)),
@@ -240,6 +258,7 @@ fn row(record: &NeighbourRecord, place: Place) -> Option<Row> {
         service_pct: mean(&|m| m.service_pct),
         others_pct: mean(&Measured::others_pct),
         settings: chosen.clone().map(|chosen| chosen.settings.clone()).collect(),
+        why: distinct(chosen.clone().map(|chosen| chosen.why.clone())),
         not_restored: chosen.map(|chosen| chosen.not_restored).sum(),
     })
 }
@@ -301,6 +320,7 @@ mod tests {
         let value = |from_start| find(&study, Arm::Evenkeel, from_start).p99_usec.unwrap().value;
         assert!((value(true) - 400.0).abs() < 1e-6 && (value(false) - 200.0).abs() < 1e-6);
         assert_eq!(find(&study, Arm::Evenkeel, false).settings, ["idle groups"; 3]);
+        assert_eq!(find(&study, Arm::Evenkeel, false).why, ["kept"]);
         assert!(find(&study, Arm::Evenkeel, true).settings.is_empty());
         let options = &study.options;
         let names: Vec<String> = study.rows.iter().map(|row| row.arm(options)).collect();

@@ -71,6 +71,11 @@ impl<'a> Context<'a> {
         self.deadline_ns
     }
 
+    /// Whether it was told to end before its time is up.
+    pub fn stopped(&self) -> bool {
+        self.shared.stop.load(Ordering::Relaxed)
+    }
+
     /// Number of this thread, from 0.
     pub fn thread(&self) -> u32 {
         self.thread

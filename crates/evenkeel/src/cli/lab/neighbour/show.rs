@@ -210,21 +210,18 @@ pub fn page(study: &Study) -> FiguresPage {
         let name = format!("{}, {}", row.point.scene(), row.arm(options));
         [name, row.repetitions.to_string()].into_iter().chain(shown().map(figure)).collect()
     };
+    let measured = format!(
+        "{} s a cell after {} s of batch work, {} repetitions; evenkeel {} s from its start, then {} s",
+        options.seconds, options.settle_s, options.repetitions, options.decide_s, options.seconds
+    );
+    let facts = [("Measured".to_owned(), measured)].into_iter().chain(study.rows.iter().filter_map(in_force));
+    let facts = facts.collect();
     FiguresPage {
         title: "What does a service feel of batch work beside it?".into(),
         sub: format!("{} · {} · begun {}", study.name, host_line(&study.host), study.began),
         verdicts: study.verdicts.clone(),
         missed: missed(study),
-        facts: vec![
-            (
-                "Measured".into(),
-                format!(
-                    "{} s a cell after {} s of batch work, {} repetitions; evenkeel {} s from its start, then {} s",
-                    options.seconds, options.settle_s, options.repetitions, options.decide_s, options.seconds
-                ),
-            ),
-            ("What evenkeel had in force".into(), settings(study)),
-        ],
+        facts,
         charts,
         columns,
         rows: study.rows.iter().map(of_row).collect(),
@@ -233,17 +230,15 @@ pub fn page(study: &Study) -> FiguresPage {
     }
 }
 
-/// What evenkeel had in force at the end of each run, by load.
-fn settings(study: &Study) -> String {
-    let of = |row: &Row| {
-        let restored = match row.not_restored {
-            0 => String::new(),
-            n => format!(" ({n} settings NOT restored)"),
-        };
-        format!("{}: {}{restored}", row.point.scene(), row.settings.join(", "))
+/// What evenkeel had in force at the end of each run of a point, and why.
+fn in_force(row: &Row) -> Option<(String, String)> {
+    let restored = match row.not_restored {
+        0 => String::new(),
+        n => format!(" {n} settings were NOT restored."),
     };
-    let known: Vec<String> = study.rows.iter().filter(|row| !row.settings.is_empty()).map(of).collect();
-    if known.is_empty() { "it was not tried".into() } else { known.join("; ") }
+    let why: String = row.why.iter().map(|why| format!(" {why}.")).collect();
+    let name = format!("Evenkeel's choice, {}", row.point.scene());
+    (!row.settings.is_empty()).then(|| (name, format!("{}.{restored}{why}", row.settings.join(", "))))
 }
 
 fn method() -> Vec<String> {
