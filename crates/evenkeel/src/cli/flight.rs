@@ -1,11 +1,13 @@
 //! The flight recorder of `serve --record`: who may have what it kept gets it by a socket in the state directory.
 
+use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use evenkeel_base::Observation;
@@ -14,6 +16,7 @@ use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_linux::sys;
 use evenkeel_observe::Observer;
 use evenkeel_observe::flight::Recording;
+use evenkeel_report::time;
 
 use super::Failure;
 
@@ -118,6 +121,86 @@ fn hand_out(
     flight.last(Duration::from_nanos(u64::from_le_bytes(asked)), (*observation).clone()).write(&mut stream)
 }
 
+/// Minutes before notices, kept on disk: the newest, and no more than these, ...
+const KEPT: usize = 8;
+/// ... at most one in this time: notices of one trouble come together.
+const APART: Duration = Duration::from_secs(60);
+/// Where, in the state directory.
+const FOLDER: &str = "recordings";
+const ENDING: &str = "recording";
+
+/// Keeps the time before a notice on disk, in a thread of its own.
+#[derive(Debug)]
+pub struct Keeper {
+    wanted: SyncSender<String>,
+    kept: Mutex<Option<Instant>>,
+}
+
+impl Keeper {
+    /// For what this recorder keeps in memory.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(
+        state_dir: &Path,
+        flight: Arc<Flight>,
+        now: impl Fn() -> Option<Arc<Observation>> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (wanted, asked) = mpsc::sync_channel::<String>(1);
+        let folder = state_dir.join(FOLDER);
+        std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
+            for kind in asked {
+                let Some(observation) = now() else { continue };
+                let recording = flight.last(APART, (*observation).clone());
+                match keep(&folder, &kind, &recording) {
+                    Ok(file) => say!("evenkeel: the time before it is kept: {}", file.display()),
+                    Err(error) => {
+                        say!("evenkeel: the time before it is not kept: {}: {error}", folder.display())
+                    }
+                }
+            }
+        })?;
+        Ok(Self { wanted, kept: Mutex::new(None) })
+    }
+
+    /// There is a notice of this kind. Never waits.
+    pub fn notice(&self, kind: &str) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_none_or(|kept| kept.elapsed() >= APART) && self.wanted.try_send(kind.to_owned()).is_ok() {
+            *kept = Some(Instant::now());
+        }
+    }
+}
+
+/// Writes a recording beside the others, of which the oldest go.
+fn keep(folder: &Path, kind: &str, recording: &Recording) -> io::Result<PathBuf> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let at = time::short(recording.wall_ns(recording.interval_ns().1)).replace([' ', ':'], "-");
+    let file = folder.join(format!("{at}-{kind}.{ENDING}"));
+    let unfinished = file.with_extension("part");
+    let write = || {
+        let mut to =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        recording.write(&mut to)?;
+        std::fs::rename(&unfinished, &file)
+    };
+    write().inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
+    // Names begin with their time.
+    let mut all: Vec<PathBuf> = std::fs::read_dir(folder)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| is_kept(path))
+        .collect();
+    all.sort();
+    let many = all.len().saturating_sub(KEPT);
+    all.iter().take(many).try_for_each(std::fs::remove_file)?;
+    Ok(file)
+}
+
+/// Whether a file is one of those that are kept, or was to be.
+fn is_kept(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == ENDING || ending == "part")
+}
+
 /// Asks the agent of this state directory for the last time.
 ///
 /// # Errors
@@ -143,4 +226,44 @@ pub fn ask(state_dir: &Path, last: Duration) -> Result<Recording, Failure> {
     };
     let mut read = read;
     read().with_context(|| format!("the agent at {}", path.display())).map_err(Failure::Cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two threads over 100 ns, see `crates/fuzz/corpus`.
+    const SAMPLE: &[u8] = include_bytes!("../../../fuzz/corpus/recording/two-threads");
+
+    #[test]
+    fn the_newest_are_kept_and_nothing_of_others_goes() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join(FOLDER);
+        let recording = Recording::read(SAMPLE).unwrap();
+        let first = keep(&folder, "starved", &recording).unwrap();
+        assert_eq!(first.file_name().unwrap(), "1970-01-01-00-00-00-starved.recording");
+        assert_eq!(std::fs::metadata(&first).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Recording::read(std::fs::File::open(&first).unwrap()).unwrap().interval_ns(), (0, 100));
+        std::fs::write(folder.join("notes.txt"), "somebody's own").unwrap();
+        std::fs::write(folder.join("1969.part"), "of one who was killed").unwrap();
+        for kind in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            keep(&folder, kind, &recording).unwrap();
+        }
+        let mut names: Vec<_> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), KEPT + 1, "{names:?}");
+        assert!(names.contains(&"notes.txt".to_owned()) && !names.iter().any(|name| name.ends_with(".part")));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_leaves_nothing_behind() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join(FOLDER);
+        std::fs::write(&folder, "a file").unwrap();
+        keep(&folder, "starved", &Recording::read(SAMPLE).unwrap()).unwrap_err();
+        assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 1);
+    }
 }

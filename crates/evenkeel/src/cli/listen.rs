@@ -13,7 +13,7 @@ pub mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -31,6 +31,7 @@ use evenkeel_observe::Sampling;
 use serde_json::Value;
 
 use super::Failure;
+use super::flight::Keeper;
 use access::Token;
 use board::Board;
 use notices::Notice;
@@ -52,6 +53,7 @@ pub struct Served {
 pub struct Server {
     board: Shared,
     webhook: Option<Arc<Webhook>>,
+    keeper: OnceLock<Keeper>,
 }
 
 /// A page is drawn from a copy: whoever asks does not keep the loop waiting.
@@ -114,7 +116,7 @@ impl Server {
             })
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
-        let server = Self { board, webhook };
+        let server = Self { board, webhook, keeper: OnceLock::new() };
         server.with(|board| board.webhook = server.webhook.as_ref().map(|webhook| webhook.counts()));
         Ok(server)
     }
@@ -137,7 +139,15 @@ impl Server {
         for notice in notices {
             notice.say();
             self.webhook.iter().for_each(|webhook| webhook.tell(notice));
+            if let Some(keeper) = self.keeper.get().filter(|_| !notice.over) {
+                keeper.notice(notice.kind);
+            }
         }
+    }
+
+    /// From now on the time before a notice is kept.
+    pub fn keep(&self, keeper: Keeper) {
+        let _ = self.keeper.set(keeper);
     }
 
     /// Asks what was observed last.

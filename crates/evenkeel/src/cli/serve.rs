@@ -13,7 +13,7 @@ use evenkeel_observe::{Detail, Observer, ObserverOptions};
 use evenkeel_report::time;
 use evenkeel_store::{Limits, Recorder};
 
-use super::flight::{self, Flight};
+use super::flight::{self, Flight, Keeper};
 use super::listen::access::{self, TokenArgs};
 use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
@@ -131,6 +131,8 @@ fn record(
         }
     };
     say!("evenkeel: recording in {}", time::bytes(flight.bytes()));
+    let keeper = Keeper::start(&global.state_dir, Arc::clone(&flight), server.observation());
+    server.keep(keeper.map_err(|error| Failure::Cannot(error.into()))?);
     let socket = flight::Socket::open(&global.state_dir, flight, server.observation());
     Ok(Some(socket.map_err(Failure::Cannot)?))
 }
