@@ -427,6 +427,8 @@ mod tests {
             why.contains("of the requests to comm:x") && why.contains("20.00 % take more than 50 ms"),
             "{why}"
         );
+        let (state, keeps, why) = long_waits(reader(&[(100.0, 6.0); 3]));
+        assert_eq!((state.as_str(), keeps, why), ("broken", Some(false), None), "by chance, perhaps");
         let (state, keeps, why) = long_waits(reader(&[(3.0, 0.0); 20]));
         assert_eq!((state.as_str(), keeps), ("broken", None), "few requests");
         assert!(why.unwrap().contains("comm:x, which is protected, waits"));

@@ -201,7 +201,7 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
         Field::text("name", "GUARANTEE", |g: &GuaranteeStatus| g.name.clone()),
         Field::text("source", "SOURCE", |g: &GuaranteeStatus| g.source.clone()).documents_only(),
         Field::text("promise", "PROMISE", |g: &GuaranteeStatus| g.promise.clone()),
-        Field::number("promised_pct", "%", 1, |g: &GuaranteeStatus| g.promised_pct).documents_only(),
+        Field::number("allowed_pct", "%", 1, |g: &GuaranteeStatus| g.promised_pct).documents_only(),
         Field::number("promised_wait_p99_ms", "MS", 2, |g: &GuaranteeStatus| g.promised_wait_p99_ms)
             .documents_only(),
         Field::integer("priority", "PRIORITY", |g: &GuaranteeStatus| Some(i64::from(g.priority)))
@@ -268,7 +268,7 @@ pub fn slo_table() -> Table<ProtectedStatus> {
         Field::text("state", "STATE", |p: &ProtectedStatus| {
             known(p, |slo| slo.kept).map_or("unknown", |kept| if kept { "kept" } else { "broken" })
         }),
-        percent("promised_pct", "MAY BE SLOW %", |slo| Some(1.0 - slo.quantile)),
+        percent("allowed_pct", "ALLOWED %", |slo| Some(1.0 - slo.quantile)),
         percent("slow_pct", "SLOW %", |slo| slo.slow_share),
         percent("default_slow_pct", "BEFORE", |slo| slo.default_slow_share),
         percent("limit_pct", "LIMIT", |slo| Some(slo.limit_share)),

@@ -290,6 +290,18 @@ fn what_protects_somebody_is_never_held_out_and_shows_what_the_decision_measured
 }
 
 #[test]
+fn what_makes_fewer_requests_slow_protects_somebody_too() {
+    let protects = |found: f64, change: f64| {
+        let mut decision = decision(&[2], &[2]);
+        for (verdict, slow) in decision.verdicts.iter_mut().zip([found, change]) {
+            verdict.requests = vec![vec![Requests { all: 100.0, slow }]];
+        }
+        decided(&decision, 0).protects
+    };
+    assert_eq!([protects(8.0, 2.0), protects(2.0, 2.0), protects(2.0, 3.0)], [true, false, false]);
+}
+
+#[test]
 fn the_decisions_pairs_count_where_they_are_against_the_host_as_found() {
     let decision = decision(&[], &[]);
     let known = decided(&decision, 0);

@@ -263,6 +263,7 @@ fn settings_are_held_against_what_is_promised_or_what_was_found() {
         reader.shown_broken(1.5, 20.0)
     };
     assert_eq!(broken(&[(100.0, 5.0); 20], &[]), None);
+    assert_eq!(broken(&[(100.0, 6.0); 3], &[]), None, "more than that, and not shown");
     let shown = broken(&[(100.0, 12.0); 20], &[]);
     assert!(shown.is_some_and(|(share, limit)| share == 0.12 && (limit - 0.05).abs() < 1e-9), "{shown:?}");
     // What the host as found breaks may stay as broken.
