@@ -45,13 +45,7 @@ impl Agent {
         let requests = self.components.latency_slos.keep_requests();
         for ((service, (waits, seconds)), keeps) in self.config.protect.iter().zip(waits).zip(requests) {
             let protection = &service.protection;
-            let delayed = match keeps {
-                Some(true) => false,
-                // That requests are slow is a reason to act where waits may be the cause.
-                Some(false) => is_delayed(waits, *seconds, None),
-                None => is_delayed(waits, *seconds, protection.wait_p99_ns),
-            };
-            if delayed {
+            if is_short(keeps, waits, *seconds, protection.wait_p99_ns) {
                 return None;
             }
             if keeps == Some(true) {
@@ -81,6 +75,17 @@ impl Agent {
         let mut plan = self.plan.clone();
         plan.changes.extend(more);
         Some(plan)
+    }
+}
+
+/// Whether something is to be done for a service, which keeps what it promises of its requests, or does not; `None` where these do
+/// not tell.
+fn is_short(keeps: Option<bool>, waits: &Histogram, seconds: f64, bound_ns: Option<u64>) -> bool {
+    match keeps {
+        Some(true) => false,
+        // That requests are slow is a reason to act where waits may be the cause.
+        Some(false) => is_delayed(waits, seconds, None),
+        None => is_delayed(waits, seconds, bound_ns),
     }
 }
 
@@ -114,5 +119,17 @@ mod tests {
         seldom.add_many(100_000, 96);
         assert!(seldom.delay(0.99, 1.0) < 1_000_000);
         assert!(is_delayed(&seldom, 1.0, Some(1_000_000)) && !is_delayed(&seldom, 1.0, Some(3_000_000)));
+    }
+
+    #[test]
+    fn requests_say_whether_there_is_anything_to_do_and_waits_whether_they_may_be_the_cause() {
+        let mut long = Histogram::default();
+        long.add_many(2_000_000, 100);
+        let short = Histogram::default();
+        let bound = Some(1_000_000);
+        assert!(!is_short(Some(true), &long, 1.0, bound), "whatever it waits");
+        assert!(is_short(Some(false), &long, 1.0, Some(9_000_000)), "whatever it may wait");
+        assert!(!is_short(Some(false), &short, 1.0, bound), "no setting here mends that");
+        assert!(is_short(None, &long, 1.0, bound) && !is_short(None, &long, 1.0, Some(9_000_000)));
     }
 }

@@ -5,6 +5,7 @@
 
 mod scene;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
+use evenkeel_tune::http::{Request, get_with};
+use evenkeel_tune::prometheus;
 use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
 use serde_json::Value;
 
@@ -121,7 +124,17 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
     std::fs::write(&config, toml).unwrap();
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&api, &work]);
-    let args = ["run", "--config", config.to_str().unwrap(), "--for", "300s", "-o", "json"];
+    let args = [
+        "run",
+        "--config",
+        config.to_str().unwrap(),
+        "--for",
+        "300s",
+        "--listen",
+        "127.0.0.1:0",
+        "-o",
+        "json",
+    ];
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
     let minutes = Duration::from_secs(150);
     said(&agent, "no bucket of t_seconds ends at 60 ms: requests beyond 50 ms count as slow", minutes);
@@ -145,6 +158,25 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
     assert_eq!((&slo["name"], &slo["state"]), (&api.scope().into(), &"broken".into()), "{slo:#}");
     assert_eq!((&slo["bound_ms"], &slo["edge_ms"]), (&60.0.into(), &50.0.into()), "{slo:#}");
     assert!(text(&run(dir.path(), &["status"]).stdout).contains("SLO OF"));
+    let metric = |name: &str| -> Option<f64> {
+        let words = agent.words();
+        let address = words.lines().find_map(|line| line.split_once("listening on "))?.1.to_owned();
+        let request = Request { within: Duration::from_secs(30), most: 8 << 20, token: None };
+        let page = get_with(&format!("{address}/metrics"), request).unwrap();
+        let name = format!("evenkeel_service_slo_{name}");
+        let of_service = |(found, labels, value): (String, BTreeMap<String, String>, f64)| {
+            (found == name && labels["name"] == api.scope()).then_some(value)
+        };
+        page.lines().filter_map(prometheus::line).find_map(of_service)
+    };
+    assert_eq!((metric("judged"), metric("kept")), (Some(1.0), Some(0.0)));
+    assert!(
+        metric("slow_ratio").is_some_and(|share| (share - 0.1).abs() < 0.03),
+        "{:?}",
+        metric("slow_ratio")
+    );
+    assert!(metric("requests").is_some_and(|all| all > 100.0), "{:?}", metric("requests"));
+    assert!(metric("answer_age_seconds").is_some_and(|age| age >= 0.0), "{:?}", metric("answer_age_seconds"));
 
     endpoint.hangs.store(true, Ordering::Relaxed);
     said(&agent, "is judged by its waits", minutes);
