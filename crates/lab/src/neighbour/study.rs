@@ -15,6 +15,9 @@ use super::record::{Cell, Measured, NeighbourRecord};
 /// Value of [`Study::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-neighbour-study/v1";
 
+/// Less CPU time of batch work counts as this much, percent of ONE CPU: 0.1 ms a second.
+const LEAST_PCT: f64 = 0.01;
+
 /// What a record says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Study {
@@ -159,7 +162,8 @@ impl NeighbourRecord {
     /// CPU time of batch work of that under the kernel's default, percent, by repetition.
     pub(super) fn work_conserved(&self, place: Place) -> Option<Figure> {
         let default = Place::of(place.point.under(Arm::Default));
-        let pairs = self.pairs(place, default, |m| m.batch_pct);
+        // None at all is known, too; but it has no logarithm.
+        let pairs = self.pairs(place, default, |m| Some(m.batch_pct?.max(LEAST_PCT)));
         let logs: Vec<f64> = pairs.into_iter().map(f64::ln).collect();
         Mean::of(&logs).map(|mean| Figure::Ratio(mean).over(Figure::Observed(0.01)))
     }
@@ -325,6 +329,15 @@ mod tests {
         let options = &study.options;
         let names: Vec<String> = study.rows.iter().map(|row| row.arm(options)).collect();
         assert!(names.contains(&"evenkeel, first 8 s".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn batch_work_that_got_nothing_is_known_to_have_got_nothing() {
+        let study = study(&record(|point, _, _| {
+            measured(100.0, if point.arm == Arm::CpuIdle { 0.0 } else { 200.0 }, (10, 10))
+        }));
+        let work = find(&study, Arm::CpuIdle, false).work_conserved_pct.unwrap();
+        assert!(work.value < 0.01 && work.value > 0.0, "{work:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use evenkeel_report::demo::Role;
 use evenkeel_report::html::FiguresPage;
 use evenkeel_report::lab::host_line;
 use evenkeel_report::svg::{Across, Line, LineChart, line_chart, standalone};
-use evenkeel_report::{Field, Table};
+use evenkeel_report::{Field, Table, Value};
 
 /// One of a row's figures.
 struct Figure {
@@ -85,7 +85,12 @@ fn names(study: &Study) -> Vec<Field<Row>> {
 fn people(study: &Study) -> Table<Row> {
     let mut fields = names(study);
     for Figure { names, heading, decimals, of, .. } in FIGURES.into_iter().filter(|figure| figure.shown) {
-        fields.push(Field::text(names[0], heading, move |row: &Row| of(row).map(|e| interval(&e, decimals))));
+        fields.push(Field::text(names[0], heading, move |row: &Row| match of(row) {
+            Some(e) => Value::Text(interval(&e, decimals)),
+            // A service alone has no impact and no batch; beside one everything should be known.
+            None if row.point.batch.is_none() => Value::Absent,
+            None => Value::Unknown,
+        }));
     }
     Table::new(fields)
 }
