@@ -98,7 +98,7 @@ impl Workload for Wakeup {
         let apart = duration_ns(self.period) / u64::from(threads) * u64::from(thread);
         let mut due = monotonic_ns() + apart;
         let mut all_claimed = false;
-        while let Some(period) = periods.next() {
+        for period in periods.by_ref() {
             if context.bounded() && !context.claim() {
                 all_claimed = true;
                 break;

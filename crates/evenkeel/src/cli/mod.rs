@@ -108,7 +108,7 @@ pub enum Format {
     Json,
     /// Comma-separated values with a header line.
     Csv,
-    /// A picture (`topology` and `why`).
+    /// A picture (`topology`, `why`, `lab report` of neighbour).
     Svg,
 }
 
