@@ -30,7 +30,7 @@ const UNDO_DESCRIPTORS: u64 = 32;
 pub(crate) struct Interference {
     /// Whose it is, in words.
     pub target: String,
-    /// Which property, and what it is now.
+    /// What it is now, with the property's name.
     pub what: String,
 }
 
@@ -231,8 +231,10 @@ fn interferences(report: &SetReport) -> Vec<Interference> {
     let left = report.back.conflicts.iter().map(|item| (&item.target, item.knob, item.found.as_ref()));
     met.chain(left)
         .map(|(target, knob, now)| {
-            let now = now.map_or_else(|| "cannot be read".to_owned(), |now| format!("is {now} now"));
-            Interference { target: target.to_string(), what: format!("{} {now}", knob.name()) }
+            // A value says which property it is.
+            let what =
+                now.map_or_else(|| format!("{} that cannot be read", knob.name()), ToString::to_string);
+            Interference { target: target.to_string(), what }
         })
         .collect()
 }
@@ -307,11 +309,6 @@ mod tests {
         };
         let told: Vec<String> =
             interferences(&report).into_iter().map(|it| format!("{}: {}", it.target, it.what)).collect();
-        let weight = Knob::Weight.name();
-        let now = |raw| Setting::Weight(raw);
-        assert_eq!(
-            told,
-            [format!("/a: {weight} is {} now", now(300)), format!("/c: {weight} is {} now", now(7))]
-        );
+        assert_eq!(told, ["/a: weight 300", "/c: weight 7"]);
     }
 }

@@ -55,7 +55,7 @@ pub enum Event<'a> {
     Interference {
         /// Task or cgroup, in words.
         target: &'a str,
-        /// Which property, and what it is now.
+        /// What it is now, with the property's name, such as `weight 300`.
         what: &'a str,
     },
     /// How promises and the limit against stolen CPU stand; follows each observation.

@@ -28,7 +28,7 @@ pub use file_error::{FileError, nearest};
 pub use id::{BootId, TaskId};
 pub use limit::{CpuQuota, CpuShares, CpuWeight, Limit};
 pub use observation::{
-    ContainerView, ExitedView, GroupView, HostView, Observation, PodView, TaskView, VmView,
+    BesideCpu, ContainerView, ExitedView, GroupView, HostView, Observation, PodView, TaskView, VmView,
 };
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample};
 pub use sched::{Nice, SchedAttr, SchedPolicy};

@@ -168,6 +168,17 @@ impl ContainerView {
     }
 }
 
+/// What a cgroup uses and waits for beside CPU. What is not told is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct BesideCpu {
+    /// Anonymous memory of it and what is below, bytes.
+    pub rss_bytes: Option<u64>,
+    /// Time in which at least one of its tasks waited for memory, average of the last 10 s, percent.
+    pub memory_pressure_pct: Option<f64>,
+    /// The same for I/O.
+    pub io_pressure_pct: Option<f64>,
+}
+
 /// A Kubernetes pod (or a CRI sandbox).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PodView {

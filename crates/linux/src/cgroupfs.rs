@@ -45,6 +45,13 @@ pub fn parse_cpu_stat(text: &str) -> Result<CpuStat, ParseError> {
     Ok(stat)
 }
 
+/// Anonymous memory of a group and what is below, bytes, of `memory.stat`: `anon` of v2, `total_rss` of v1. `None` where it is
+/// not told.
+pub fn parse_rss(text: &str) -> Option<u64> {
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value("anon").or_else(|| value("total_rss"))?.trim().parse().ok()
+}
+
 /// Reads `cpu.max`: `max 100000` or `50000 100000` (the period may be left out when writing, never when reading).
 ///
 /// # Errors

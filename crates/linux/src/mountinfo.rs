@@ -124,6 +124,8 @@ pub struct Hierarchies {
     pub cpuset: Option<Hierarchy>,
     /// v1 `cpuacct`, often the same mount as `cpu`.
     pub cpuacct: Option<Hierarchy>,
+    /// Hierarchy with `memory`.
+    pub memory: Option<Hierarchy>,
     /// The v2 hierarchy, with or without controllers.
     pub unified: Option<Hierarchy>,
 }
@@ -163,6 +165,7 @@ impl Hierarchies {
             cpu: v1("cpu").or_else(|| v2("cpu")),
             cpuset: v1("cpuset").or_else(|| v2("cpuset")),
             cpuacct: v1("cpuacct"),
+            memory: v1("memory").or_else(|| v2("memory")),
             unified,
         }
     }

@@ -7,6 +7,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod beside;
 pub mod capture;
 pub mod error;
 mod exited;

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
-    ContainerView, ExitedView, GroupView, Observation, PodView, SchedAttr, TaskId, TaskView, VmView,
+    BesideCpu, ContainerView, ExitedView, GroupView, Observation, PodView, SchedAttr, TaskId, TaskView,
+    VmView,
 };
 use serde_json::{Value as Json, json};
 
@@ -64,6 +65,8 @@ pub struct Sum<'a, T> {
     pub tasks: usize,
     /// Lengths of its waits; containers only, `None` where they are not known.
     pub waits: Option<Waits>,
+    /// What it uses and waits for beside CPU; containers only.
+    pub beside: BesideCpu,
 }
 
 /// The observation with what documents, text and screens all need.
@@ -77,6 +80,8 @@ pub struct View<'a> {
     pub processes: Vec<Row>,
     /// Lengths of containers' waits, where they were looked at.
     pub waits: WaitsByContainer,
+    /// What containers use beside CPU, by index in the observation, where it was looked at.
+    pub beside: BTreeMap<u32, BesideCpu>,
     /// Whether only the tasks of a scope are looked at.
     scoped: bool,
 }
@@ -116,7 +121,7 @@ impl<'a> View<'a> {
         let mut processes: Vec<Row> = processes.into_values().collect();
         sort(&mut tasks);
         sort(&mut processes);
-        Self { observation, tasks, processes, waits: None, scoped: only.is_some() }
+        Self { observation, tasks, processes, waits: None, beside: BTreeMap::new(), scoped: only.is_some() }
     }
 
     /// Whether a container, pod or machine is to be shown.
@@ -136,6 +141,7 @@ impl<'a> View<'a> {
             let mut sum =
                 self.sum((at, what), what.name.clone(), pod, what.group, ended, |task| task.container == own);
             sum.waits = self.waits.as_ref().and_then(|waits| waits.get(&(at as u32))).cloned();
+            sum.beside = self.beside.get(&(at as u32)).copied().unwrap_or_default();
             sum
         })
         .collect()
@@ -190,6 +196,7 @@ impl<'a> View<'a> {
             wait_pct: waits.map(|waits| waits + ended.wait_pct),
             tasks: members.len(),
             waits: None,
+            beside: BesideCpu::default(),
         }
     }
 

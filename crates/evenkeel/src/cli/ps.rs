@@ -3,12 +3,15 @@
 mod text;
 mod waits;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_agent::Scope;
-use evenkeel_base::{Observation, TaskView};
+use evenkeel_base::{BesideCpu, ContainerView, Observation, TaskView};
+use evenkeel_linux::Root;
+use evenkeel_observe::beside::read_beside_cpu;
 use evenkeel_observe::capture::replay;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
 use evenkeel_report::ps::{self, View, WaitsByContainer};
@@ -90,6 +93,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let meant = meant.as_ref().map(|meant| meant as &dyn Fn(&TaskView) -> bool);
     let mut view = View::new(&observation, |task| observer.unit(task).map(str::to_owned), meant);
     view.waits = waits;
+    if global.output != Format::Text {
+        view.beside = beside(&show::root(global)?, &observer, &observation);
+    }
     match global.output {
         Format::Json => outln!("{:#}", view.document())?,
         Format::Csv => out!("{}", csv(&view, args.by))?,
@@ -97,6 +103,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Format::Svg => return Err(show::no_such_output(Format::Svg, "ps")),
     }
     Ok(0)
+}
+
+/// What containers use beside CPU, by index.
+fn beside(root: &Root, observer: &Observer, observation: &Observation) -> BTreeMap<u32, BesideCpu> {
+    let Some(hierarchies) = observer.hierarchies() else { return BTreeMap::new() };
+    let path = |container: &ContainerView| Some(&observation.groups.get(container.group? as usize)?.path);
+    let containers = (0..).zip(&observation.containers);
+    containers.filter_map(|(at, one)| Some((at, read_beside_cpu(root, hierarchies, path(one)?)))).collect()
 }
 
 fn csv(view: &View<'_>, by: By) -> String {

@@ -19,6 +19,7 @@ use evenkeel_base::{Observation, Sample};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, Seen, Watch, WatchOptions};
 use evenkeel_linux::Root;
+use evenkeel_observe::beside::{IoStalled, read_io_stalled};
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 use evenkeel_report::{svg, table, why};
 
@@ -154,6 +155,7 @@ struct Looked {
     gone: bool,
     /// Why it is not from BPF.
     note: Option<String>,
+    io_stalled: Option<IoStalled>,
 }
 
 impl Looked {
@@ -164,6 +166,7 @@ impl Looked {
             before: &self.before,
             after: &self.after,
             observation: &self.observation,
+            io_stalled: self.io_stalled,
         }
     }
 
@@ -211,12 +214,21 @@ fn look<'a>(
     let stop = begins();
     let (probe, note) = start(source, &aim)?;
     drop(types);
+    // Of several cgroups none speaks for the target.
+    let group = aim.groups.first().filter(|_| aim.groups.len() == 1).map(String::as_str);
+    let io_before = read_io_stalled(&root, observer.hierarchies(), group);
     let before = observer.sample().map_err(anyhow::Error::from)?;
     let (seen, gone) = watch(probe, duration, &aim, &scope, &mut observer, stop)?;
     let after = observer.sample().map_err(anyhow::Error::from)?;
+    let io_after = read_io_stalled(&root, observer.hierarchies(), group);
+    let io_stalled = io_before.zip(io_after).filter(|(before, after)| before.own == after.own);
+    let io_stalled = io_stalled.and_then(|(before, after)| {
+        let total_usec = after.total_usec.checked_sub(before.total_usec)?;
+        Some(IoStalled { total_usec, ..after })
+    });
     let observation =
         observer.observe_named(&before, &after, &Detail::None, RUNTIMES_WAIT).map_err(anyhow::Error::from)?;
-    Ok(Looked { root, observer, before, after, observation, aim, all, seen, gone, note })
+    Ok(Looked { root, observer, before, after, observation, aim, all, seen, gone, note, io_stalled })
 }
 
 fn pretty(document: &impl serde::Serialize) -> Result<String, Failure> {

@@ -155,6 +155,18 @@ pub fn container_table<'a>() -> Table<Sum<'a, ContainerView>> {
                 .waits
                 .as_ref()?
                 .max_usec),
+            Field::integer("rss_bytes", "RSS", |sum: &Sum<'_, ContainerView>| {
+                i64::try_from(sum.beside.rss_bytes?).ok()
+            })
+            .documents_only(),
+            Field::number("memory_pressure_pct", "MEMORY PSI %", 1, |sum: &Sum<'_, ContainerView>| {
+                sum.beside.memory_pressure_pct
+            })
+            .documents_only(),
+            Field::number("io_pressure_pct", "IO PSI %", 1, |sum: &Sum<'_, ContainerView>| {
+                sum.beside.io_pressure_pct
+            })
+            .documents_only(),
         ]
     )
 }

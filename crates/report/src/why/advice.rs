@@ -10,7 +10,7 @@ use crate::why::text::quota;
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advice {
-    /// `quota`, `weight`, `nice`, `threads`, `affinity`, `interrupts`, `slice`, `hypervisor`, `none`.
+    /// `quota`, `weight`, `nice`, `threads`, `affinity`, `interrupts`, `slice`, `hypervisor`, `disk`, `none`.
     pub lever: &'static str,
     /// Why and what, with figures.
     pub text: String,
@@ -35,6 +35,10 @@ pub struct Facts {
     pub same_group: Option<bool>,
     /// The kernel gives a task a slice of its own.
     pub task_slice: Option<bool>,
+    /// Time in which a task waited for I/O, percent of the time looked at.
+    pub io_stalled_pct: Option<f64>,
+    /// That is of the target's own cgroup, not of the whole host.
+    pub io_own: bool,
 }
 
 /// A wait from which a group has lost its turn, microseconds: 350 competitors that each take a whole slice.
@@ -46,6 +50,13 @@ const BRIEFLY: f64 = 50.0;
 
 /// A share below this, percent, is not worth a word.
 const WORTH: f64 = 2.0;
+
+/// A share blocked from which on it is worth more than a word that it was, percent.
+const BLOCKED: f64 = 20.0;
+/// Stalls on I/O above this say that it was the disk, percent of the time; ...
+const IO_STALLS: f64 = 5.0;
+/// ... and below this that it was not.
+const NO_IO: f64 = 1.0;
 
 /// Advice for a target, what costs most first.
 pub fn advise(target: &Target, facts: &Facts) -> Vec<Advice> {
@@ -69,19 +80,18 @@ pub fn advise(target: &Target, facts: &Facts) -> Vec<Advice> {
         );
         say(stolen, "hypervisor", text);
     }
+    let blocked = 100.0 * target.blocked_s.unwrap_or(0.0) / target.split.total_s().max(1e-9);
+    if blocked >= BLOCKED && blocked > shares.waited + shares.throttled.unwrap_or(0.0) {
+        all.push((blocked, Advice { lever: "disk", text: blocking(facts, blocked) }));
+    }
     if all.is_empty() {
         let text = if shares.slept >= 90.0 {
             let stopped = target.stopped_s.unwrap_or(0.0) / target.split.total_s().max(1e-9);
-            let blocked = target.blocked_s.unwrap_or(0.0) / target.split.total_s().max(1e-9);
-            match (stopped, blocked) {
-                (stopped, _) if stopped > 0.5 => format!(
-                    "stopped {:.0} %: a signal or a tracer holds it; CPU is not what it lacks",
-                    100.0 * stopped
-                ),
-                (_, blocked) if blocked > 0.5 => {
-                    format!("blocked {:.0} % on disk or locks: CPU is not what it waits for", 100.0 * blocked)
-                }
-                _ => format!("slept {:.0} % by itself: CPU is not what it waits for", shares.slept),
+            if stopped > 0.5 {
+                let stopped = 100.0 * stopped;
+                format!("stopped {stopped:.0} %: a signal or a tracer holds it; CPU is not what it lacks")
+            } else {
+                format!("slept {:.0} % by itself: CPU is not what it waits for", shares.slept)
             }
         } else {
             format!("ran {:.0} % and hardly waited: it gets the CPU it wants", shares.ran)
@@ -90,6 +100,22 @@ pub fn advise(target: &Target, facts: &Facts) -> Vec<Advice> {
     }
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     all.into_iter().map(|(_, advice)| advice).collect()
+}
+
+/// It waits for its disk, or for a lock in the kernel: no lever on CPU helps.
+fn blocking(facts: &Facts, blocked: f64) -> String {
+    let whose = if facts.io_own { "its cgroup" } else { "this host" };
+    match facts.io_stalled_pct {
+        Some(io) if io >= IO_STALLS => format!(
+            "blocked {blocked:.0} % while {whose} was stalled on I/O {io:.0} % of the time: it waits for its disk rather than for \
+             CPU; look at the device (`iostat -x`), at who else reads and writes, and whether its data fits into memory"
+        ),
+        Some(io) if io < NO_IO => format!(
+            "blocked {blocked:.0} % while {whose} was hardly stalled on I/O: it waits for locks in the kernel or a network file system \
+             rather than for CPU or a disk"
+        ),
+        _ => format!("blocked {blocked:.0} % on disk or locks: CPU is not what it waits for"),
+    }
 }
 
 fn threads(n: usize) -> String {
@@ -358,6 +384,31 @@ mod tests {
         assert!(advise(&stopped, &facts())[0].text.starts_with("stopped 100 %"));
         let runner = with(Split { ran_s: 9.9, waited_s: 0.1, ..Split::default() });
         assert_eq!(advise(&runner, &facts())[0].lever, "none");
+    }
+
+    #[test]
+    fn who_waits_for_a_disk_is_told_so_rather_than_to_get_more_cpu() {
+        let split = Split { ran_s: 1.0, waited_s: 1.0, slept_s: 8.0, ..Split::default() };
+        let target = Target { blocked_s: Some(5.0), ..with(split) };
+        let first = |target: &Target, io, own| {
+            let facts = Facts { io_stalled_pct: io, io_own: own, ..facts() };
+            advise(target, &facts).remove(0)
+        };
+        let disk = first(&target, Some(43.0), true);
+        assert_eq!(disk.lever, "disk");
+        assert!(disk.text.contains("blocked 50 % while its cgroup was stalled on I/O 43 %"), "{disk:?}");
+        assert!(first(&target, Some(43.0), false).text.contains("this host was stalled"));
+        assert!(first(&target, Some(0.1), true).text.contains("locks in the kernel"));
+        // Between the two, and where nothing is told, both stay possible.
+        for io in [Some(3.0), None] {
+            assert!(first(&target, io, true).text.contains("on disk or locks"));
+        }
+        // Who waits for a CPU for longer is told that, and who is hardly blocked no word of a disk.
+        let split = Split { ran_s: 1.0, waited_s: 6.0, slept_s: 3.0, ..Split::default() };
+        let waits = Target { blocked_s: Some(2.5), ..with(split) };
+        assert!(advise(&waits, &facts()).iter().all(|advice| advice.lever != "disk"));
+        let hardly = Target { blocked_s: Some(1.0), ..target };
+        assert!(advise(&hardly, &facts()).iter().all(|advice| advice.lever != "disk"));
     }
 
     #[test]

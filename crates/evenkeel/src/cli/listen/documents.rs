@@ -1,6 +1,9 @@
 //! The pages' documents. Names are whatever somebody gave them: they are data here, and text in the dashboard.
 
 use evenkeel_base::{Histogram, Observation, TaskView};
+use evenkeel_linux::Root;
+use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_observe::beside::read_beside_cpu;
 use evenkeel_report::run::{guarantee_table, slos};
 use evenkeel_report::time;
 use serde_json::{Value, json};
@@ -210,6 +213,7 @@ pub fn owner(board: &Board, number: u32) -> Value {
         .collect();
     json!({
         "schema": schema, "owner": owner_view(owner), "limits": limits(seen, &owner.key.path), "moments": moments,
+        "beside": beside(&owner.key.path),
         "tasks": tasks.iter().take(TASKS).map(|task| task_view(task, Some(number))).collect::<Vec<_>>(),
         "waits": owner.waits.as_ref().map(|(waits, _)| octaves(waits)),
         "blame": board.owners.blames.then_some(blame),
@@ -219,6 +223,13 @@ pub fn owner(board: &Board, number: u32) -> Value {
 /// Counts by length: from, to (both in microseconds), count.
 fn octaves(waits: &Histogram) -> Value {
     waits.octaves_usec().iter().map(|(from, to, count)| json!([from, to, count])).collect()
+}
+
+/// What its cgroup uses and waits for beside CPU; read when it is asked for, which is once a page and interval.
+fn beside(path: &str) -> Value {
+    let root = Root::host();
+    let found = Hierarchies::read(&root).ok().filter(|_| !path.is_empty());
+    json!(found.map(|found| read_beside_cpu(&root, &found, path)).unwrap_or_default())
 }
 
 /// What its cgroup may use.

@@ -120,7 +120,7 @@ impl Notices {
                 ("reverted", name, format!("the change is taken back: {}", stage.why))
             }
             Event::Interference { target, what } => {
-                ("interference", *target, format!("somebody else sets it, too: {what}"))
+                ("interference", *target, format!("somebody else set {what}"))
             }
             _ => return,
         };
@@ -337,7 +337,7 @@ mod tests {
                 5 => notices.learn(&Event::Stage(&stage("watch batch", None))),
                 6 => notices.learn(&Event::Stage(&stage("trial batch", Some(false)))),
                 10 | 200 => notices.learn(&Event::Stage(&stage("watch batch", Some(false)))),
-                20 => notices.learn(&Event::Interference { target: "/a", what: "weight is 300 now" }),
+                20 => notices.learn(&Event::Interference { target: "/a", what: "weight 300" }),
                 _ => {}
             }
             let mut now = Judged::new();
@@ -350,7 +350,7 @@ mod tests {
             told,
             [
                 "10 10 notice: reverted: batch: the change is taken back: it helps no more",
-                "20 20 notice: interference: /a: somebody else sets it, too: weight is 300 now",
+                "20 20 notice: interference: /a: somebody else set weight 300",
                 "620 20 all clear: interference: /a: it did not happen again",
                 "800 10 all clear: reverted: batch: it did not happen again",
             ]

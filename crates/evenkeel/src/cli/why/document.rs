@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_base::{CpuTimes, GroupView, Observation, Sample};
 use evenkeel_bpf::why::{Culprit, Histogram, Seen, Watch};
 use evenkeel_linux::{Root, sys};
+use evenkeel_observe::beside::IoStalled;
 use evenkeel_observe::{Observer, read_kernel};
 use evenkeel_report::time;
 use evenkeel_report::why::{Blame, Bucket, Facts, Kind, Split, Target, ThrottledBy, Waits, advise};
@@ -21,6 +22,8 @@ pub(super) struct Window<'a> {
     pub before: &'a Sample,
     pub after: &'a Sample,
     pub observation: &'a Observation,
+    /// Time in which a task waited for I/O, microseconds: the target's cgroup's, or the host's.
+    pub io_stalled: Option<IoStalled>,
 }
 
 impl Window<'_> {
@@ -359,6 +362,8 @@ fn facts(window: &Window<'_>, aim: &Aim, target: &Target) -> Facts {
         // In the root, sessions may have groups of their own (autogroup), which no path tells.
         same_group: mine.zip(theirs).filter(|(mine, _)| mine != "/").map(|(mine, theirs)| mine == theirs),
         task_slice: read_kernel(window.root).features.task_slice,
+        io_stalled_pct: window.io_stalled.map(|io| 100.0 * io.total_usec as f64 * 1e3 / wall_ns as f64),
+        io_own: window.io_stalled.is_some_and(|io| io.own),
     }
 }
 

@@ -260,7 +260,9 @@ function ownerPage(data) {
   return [h('h1', {}, owner.title), h('p', { class: 'sub' }, `${owner.kind}${owner.path ? ', cgroup ' + owner.path : ''}`),
     h('div', { class: 'tiles' }, tile(number(owner.now.cpu) + ' %', 'CPU', 'cpu'), tile(number(owner.now.wait) + ' %', 'waited', 'wait'), tile(number(owner.now.throttled) + ' %', 'throttled', 'hold'),
       tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.quota_pct === null ? 'none' : number(data.limits.quota_pct, 0) + ' %', 'limit'),
-      tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed')),
+      tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed'),
+      tile(data.beside.rss_bytes === null ? '?' : number(data.beside.rss_bytes / 1048576, 0) + ' MiB', 'memory'),
+      tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s')),
     chart(data.moments, [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
     h('h2', {}, 'Lengths of its waits'), data.waits === null ? h('p', { class: 'sub' }, 'Not counted one by one: "serve --blame" does.')
       : table('Lengths of waits', [['From'], ['To'], ['Waits', 'n'], ['']], data.waits.map(([from, to, count]) => {

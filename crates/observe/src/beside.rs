@@ -1,0 +1,103 @@
+//! What a cgroup uses and waits for beside CPU: memory, and stalls on memory and I/O (PSI).
+
+use evenkeel_base::BesideCpu;
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::{Root, cgroupfs, pressure};
+
+/// Of a cgroup, by its path below the cpu controller's mount. The other hierarchies are asked for the same path: where a
+/// manager places differently there, nothing is known. Three files are read.
+pub fn read_beside_cpu(root: &Root, hierarchies: &Hierarchies, path: &str) -> BesideCpu {
+    let file = |hierarchy: &Hierarchy, name: &str| format!("{}/{name}", hierarchy.dir(path));
+    let memory = hierarchies
+        .memory
+        .as_ref()
+        .and_then(|memory| root.read_optional(file(memory, "memory.stat")).ok().flatten());
+    let stalled = |name: &str| {
+        let unified = hierarchies.unified.as_ref()?;
+        Some(pressure::read_file(root, &file(unified, name)).ok()??.some_avg[0])
+    };
+    BesideCpu {
+        rss_bytes: memory.as_deref().and_then(cgroupfs::parse_rss),
+        memory_pressure_pct: stalled("memory.pressure"),
+        io_pressure_pct: stalled("io.pressure"),
+    }
+}
+
+/// For how long at least one task waited for I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoStalled {
+    /// Since boot, or since the cgroup was made, microseconds.
+    pub total_usec: u64,
+    /// Of the cgroup alone; otherwise of the whole host.
+    pub own: bool,
+}
+
+/// Of a cgroup (path as above) where the kernel tells it, else of the host; `None` where it tells neither.
+pub fn read_io_stalled(
+    root: &Root,
+    hierarchies: Option<&Hierarchies>,
+    path: Option<&str>,
+) -> Option<IoStalled> {
+    let read = |file: &str| Some(pressure::read_file(root, file).ok()??.some_total_usec);
+    let unified = hierarchies.and_then(|found| found.unified.as_ref());
+    let own =
+        unified.zip(path).and_then(|(unified, path)| read(&format!("{}/io.pressure", unified.dir(path))));
+    match own {
+        Some(total_usec) => Some(IoStalled { total_usec, own: true }),
+        None => read("proc/pressure/io").map(|total_usec| IoStalled { total_usec, own: false }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PSI: &str =
+        "some avg10=12.50 avg60=0.00 avg300=0.00 total=42\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n";
+
+    fn hierarchy(mount_point: &str, v2: bool) -> Option<Hierarchy> {
+        Some(Hierarchy { mount_point: mount_point.into(), root: "/".into(), v2 })
+    }
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::at(dir.path());
+        (dir, root)
+    }
+
+    #[test]
+    fn both_layouts_are_read_and_what_is_not_told_is_unknown() {
+        let (_dir, root) = tree(&[
+            ("m/web/memory.stat", "cache 7\nrss 5\ntotal_cache 9\ntotal_rss 4096\n"),
+            ("u/web/memory.stat", "anon 8192\nfile 1\nanon_thp 3\n"),
+            ("u/web/memory.pressure", PSI),
+            ("u/web/io.pressure", "some avg10=nan\n"),
+            ("proc/pressure/io", PSI),
+        ]);
+        let mut found = Hierarchies::find(&[], None);
+        assert_eq!(read_beside_cpu(&root, &found, "/web"), BesideCpu::default());
+        (found.memory, found.unified) = (hierarchy("/m", false), hierarchy("/u", true));
+        let v1 = read_beside_cpu(&root, &found, "/web");
+        assert_eq!(
+            (v1.rss_bytes, v1.memory_pressure_pct, v1.io_pressure_pct),
+            (Some(4096), Some(12.5), None)
+        );
+        found.memory = hierarchy("/u", true);
+        assert_eq!(read_beside_cpu(&root, &found, "/web").rss_bytes, Some(8192));
+        assert_eq!(read_beside_cpu(&root, &found, "/none"), BesideCpu::default());
+        // What the cgroup does not tell, the host does.
+        let host = Some(IoStalled { total_usec: 42, own: false });
+        assert_eq!(read_io_stalled(&root, Some(&found), Some("/web")), host);
+        std::fs::write(root.path("u/web/io.pressure"), PSI.replace("42", "7")).unwrap();
+        let own = read_io_stalled(&root, Some(&found), Some("/web"));
+        assert_eq!(own, Some(IoStalled { total_usec: 7, own: true }));
+        assert_eq!(read_io_stalled(&root, None, None), host);
+        std::fs::remove_file(root.path("proc/pressure/io")).unwrap();
+        assert_eq!(read_io_stalled(&root, None, None), None);
+    }
+}
