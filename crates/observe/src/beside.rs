@@ -74,7 +74,7 @@ mod tests {
     fn both_layouts_are_read_and_what_is_not_told_is_unknown() {
         let (_dir, root) = tree(&[
             ("m/web/memory.stat", "cache 7\nrss 5\ntotal_cache 9\ntotal_rss 4096\n"),
-            ("u/web/memory.stat", "anon 8192\nfile 1\nanon_thp 3\n"),
+            ("u/web/memory.stat", "file 1\nanon_thp 3\nanon 8192\n"),
             ("u/web/memory.pressure", PSI),
             ("u/web/io.pressure", "some avg10=nan\n"),
             ("proc/pressure/io", PSI),
