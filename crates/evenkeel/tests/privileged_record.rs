@@ -92,7 +92,7 @@ fn without_an_agent_it_says_what_to_do() {
     assert!(error(&out).contains("not a recording"), "{}", error(&out));
     let out = evenkeel(state.path(), &["why", "comm:sh", "--at", "noon"]);
     assert_eq!(out.status.code(), Some(2));
-    assert!(error(&out).contains("expected an instant"), "{}", error(&out));
+    assert!(error(&out).contains("a time such as"), "{}", error(&out));
 }
 
 #[test]

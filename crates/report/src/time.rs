@@ -17,28 +17,6 @@ pub fn short(ns: u64) -> String {
         .map_or_else(|_| "?".to_owned(), |instant| format!("{instant:.0}").replace('T', " ").replace('Z', ""))
 }
 
-/// An instant, ns since 1970, as people give it: RFC 3339, a time of day (UTC) of the last 24 hours, or how long ago.
-///
-/// # Errors
-/// What is expected.
-pub fn parse(text: &str, now_ns: u64) -> Result<u64, String> {
-    const DAY_NS: u64 = 86_400_000_000_000;
-    let expected = || {
-        format!("{text:?}: expected an instant such as 2026-11-25T10:00:03Z, a time such as 10:00:03, or 30s")
-    };
-    if let Ok(instant) = text.parse::<jiff::Timestamp>() {
-        return u64::try_from(instant.as_nanosecond()).map_err(|_| expected());
-    }
-    if let Ok(time) = text.parse::<jiff::civil::Time>() {
-        let of_day = time.duration_since(jiff::civil::Time::midnight()).as_nanos();
-        let of_day = u64::try_from(of_day).map_err(|_| expected())?;
-        let today = now_ns / DAY_NS * DAY_NS + of_day;
-        return Ok(if today > now_ns { today.saturating_sub(DAY_NS) } else { today });
-    }
-    let ago = humantime::parse_duration(text).map_err(|_| expected())?;
-    Ok(now_ns.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)))
-}
-
 /// A length of time for people: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 4 min`, `3 d 1 h`.
 pub fn length(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
@@ -76,14 +54,6 @@ mod tests {
     fn reads_well() {
         assert_eq!(rfc3339(1_763_759_045_123_456_789).as_deref(), Some("2025-11-21T21:04:05.123Z"));
         assert_eq!(short(1_763_759_045_123_456_789), "2025-11-21 21:04:05");
-        let now = 1_763_759_045_000_000_000;
-        assert_eq!(parse("2025-11-21T21:04:05.123Z", 0), Ok(1_763_759_045_123_000_000));
-        assert_eq!(parse("21:04:05", now), Ok(now));
-        assert_eq!(parse("21:04", now), Ok(now - 5_000_000_000));
-        // Not yet today.
-        assert_eq!(parse("21:04:06", now), Ok(now - 86_399_000_000_000));
-        assert_eq!(parse("30s", now), Ok(now - 30_000_000_000));
-        assert!(parse("yesterday", now).unwrap_err().contains("expected an instant"));
         assert_eq!(length(0.42), "0.4 s");
         assert_eq!(length(185.0), "3 min 5 s");
         assert_eq!(length(90_000.0), "1 d 1 h");

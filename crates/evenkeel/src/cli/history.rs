@@ -3,7 +3,6 @@
 mod course;
 mod page;
 mod rates;
-mod when;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -16,10 +15,10 @@ use evenkeel_report::{Field, Table, Value, table, time};
 use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, Usage, Who};
 use serde_json::json;
 
+use super::when::{self, When};
 use super::{Failure, Format, Global, Outcome};
 use jiff::Timestamp;
 pub(super) use rates::{By, lines};
-use when::When;
 
 /// List past runs; show one run's stages and changes, who got the CPU over some time past, or the course of one, minute by
 /// minute.

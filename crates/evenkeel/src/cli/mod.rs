@@ -48,6 +48,7 @@ mod tenants;
 mod top;
 mod topology;
 mod tune;
+mod when;
 mod why;
 
 /// Keeps CPU sharing on Linux hosts even: shows who gets the CPU, checks the set-up, evens out, proves each change

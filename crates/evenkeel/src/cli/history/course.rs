@@ -8,8 +8,8 @@ use evenkeel_report::{Field, Table, table, time};
 use evenkeel_store::{Step, Store, Who};
 use serde_json::json;
 
-use super::when::Span;
 use super::{failure, pretty};
+use crate::cli::when::Span;
 use crate::cli::{Failure, Format, Global};
 
 /// Steps at most.

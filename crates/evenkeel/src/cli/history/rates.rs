@@ -8,8 +8,8 @@ use evenkeel_report::{Field, Table, table, time};
 use evenkeel_store::{Rates, Store};
 use serde_json::json;
 
-use super::when::Span;
 use super::{Args, failure, pretty};
+use crate::cli::when::Span;
 use crate::cli::{Failure, Format, Global};
 
 /// What rates are summed over.

@@ -9,8 +9,10 @@ use evenkeel_base::{Observation, TaskView};
 use evenkeel_observe::flight::{Account, Place, Recording, Threads, account};
 use evenkeel_report::time;
 use evenkeel_report::why::{Blame, Kind, Split, Target};
+use jiff::Timestamp;
 
 use super::document::{NS, waits};
+use crate::cli::when::{self, When};
 use crate::cli::{Failure, Global, flight, record};
 
 /// When, and where that is recorded.
@@ -18,8 +20,8 @@ use crate::cli::{Failure, Global, flight, record};
 pub(super) struct Past {
     /// Look at a past moment, from what `serve --record` kept or a --recording has: --for is the time around it. An instant as
     /// 2026-11-25T10:00:03Z, a time of the last 24 hours (UTC) as 10:00:03, or how long ago, as 30s.
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["all", "source"])]
-    pub at: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = when::parse, conflicts_with_all = ["all", "source"])]
+    pub at: Option<When>,
     /// A file that `record --form recording` wrote, or an agent with an alert; without --at all of it counts.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["all", "source"])]
     pub recording: Option<PathBuf>,
@@ -39,12 +41,8 @@ pub(super) fn document(
     duration: Duration,
 ) -> Result<Target, Failure> {
     let scope = Scope::parse(&[text]).map_err(|error| Failure::Usage(error.into()))?;
-    let now = evenkeel_linux::sys::wall_ns();
-    let at = args
-        .at
-        .as_deref()
-        .map(|at| time::parse(at, now).map_err(|why| Failure::Usage(anyhow!("--at {why}"))));
-    let at = at.transpose()?;
+    let moment = |at| when::moment(Timestamp::now(), at).map_err(Failure::Usage);
+    let at = args.at.map(moment).transpose()?;
     let recording = match &args.recording {
         Some(file) => record::read(file)?,
         // Everything that is kept: an account begins with what went before.
@@ -59,8 +57,8 @@ pub(super) fn document(
     if interval.0 >= interval.1 {
         let instant = |ns| time::instant(recording.wall_ns(ns));
         return Err(Failure::Usage(anyhow!(
-            "--at {}: what is kept is from {} to {}",
-            args.at.as_deref().unwrap_or_default(),
+            "{}: what is kept is from {} to {}",
+            at.map(time::instant).unwrap_or_default(),
             instant(start),
             instant(end)
         )));

@@ -14,6 +14,8 @@ pub(super) enum When {
     At(Timestamp),
     /// Whenever clocks show this, UTC.
     Clock(Time),
+    /// So long ago.
+    Ago(Duration),
 }
 
 /// A time past, wall clock, nanoseconds since 1970.
@@ -24,10 +26,13 @@ pub(super) struct Span {
     pub to_ns: u64,
 }
 
-/// Reads an instant: `14:00`, `2026-11-22 14:00`, `2026-11-22T14:00:00+01:00`; UTC where it does not say.
+/// Reads an instant: `14:00`, `2026-11-22 14:00`, `2026-11-22T14:00:00+01:00`, UTC where it does not say; or `30s` for so long ago.
 pub(super) fn parse(text: &str) -> Result<When, String> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(When::At(at));
+    }
+    if let Ok(ago) = super::duration(text) {
+        return Ok(When::Ago(ago));
     }
     // Of a date with a time the parser would take the time, and of a number the hour.
     if text.contains(':')
@@ -38,7 +43,9 @@ pub(super) fn parse(text: &str) -> Result<When, String> {
     }
     let civil = text.parse::<DateTime>().ok().and_then(|civil| civil.to_zoned(TimeZone::UTC).ok());
     civil.map(|at| When::At(at.timestamp())).ok_or_else(|| {
-        "a time such as 14:00, \"2026-11-22 14:00\" or 2026-11-22T14:00:00+01:00; UTC where no other is given".to_owned()
+        "a time such as 14:00, \"2026-11-22 14:00\" or 2026-11-22T14:00:00+01:00, UTC where no other is given, or how long ago, \
+         such as 30s"
+            .to_owned()
     })
 }
 
@@ -55,6 +62,27 @@ fn ns(at: Timestamp) -> u64 {
     u64::try_from(at.as_nanosecond()).unwrap_or(0)
 }
 
+/// The last time that has passed at which clocks showed that.
+fn last(now: Timestamp, when: When) -> Option<Timestamp> {
+    let time = match when {
+        When::At(at) => return Some(at),
+        When::Ago(ago) => return Some(now.checked_sub(ago).unwrap_or(Timestamp::UNIX_EPOCH)),
+        When::Clock(time) => time,
+    };
+    let day_ago = now.checked_sub(24.hours()).ok()?;
+    let first = first_from(day_ago, time)?;
+    // A day ago to the moment: that is now, too.
+    Some(if first == day_ago { now } else { first })
+}
+
+/// One moment past, wall clock, nanoseconds since 1970.
+///
+/// # Errors
+/// In words: there is no such time.
+pub(super) fn moment(now: Timestamp, when: When) -> anyhow::Result<u64> {
+    last(now, when).map(ns).ok_or_else(|| anyhow!("there is no such time"))
+}
+
 /// The time meant: since so long ago, or from one instant to another; until now where no end is given.
 ///
 /// # Errors
@@ -68,19 +96,12 @@ pub(super) fn span(
     let impossible = || anyhow!("there is no such time");
     let begin = match (since, from) {
         (Some(since), _) => now.checked_sub(since).unwrap_or(Timestamp::UNIX_EPOCH),
-        (None, Some(When::At(at))) => at,
-        // The last time that has passed.
-        (None, Some(When::Clock(time))) => {
-            let day_ago = now.checked_sub(24.hours()).map_err(|_| impossible())?;
-            let first = first_from(day_ago, time).ok_or_else(impossible)?;
-            // A day ago to the moment: that is now, too.
-            if first == day_ago { now } else { first }
-        }
+        (None, Some(from)) => last(now, from).ok_or_else(impossible)?,
         (None, None) => return Err(anyhow!("say which time: --since DURATION, or --from TIME")),
     };
     let end = match to {
         None => now,
-        Some(When::At(at)) => at.min(now),
+        Some(to @ (When::At(_) | When::Ago(_))) => last(now, to).ok_or_else(impossible)?.min(now),
         Some(When::Clock(time)) => {
             let after = begin.checked_add(1.nanosecond()).map_err(|_| impossible())?;
             first_from(after, time).ok_or_else(impossible)?.min(now)
@@ -151,6 +172,18 @@ mod tests {
             told(None, Some("2026-11-22"), None),
             both("2026-11-22T00:00:00Z", "2026-11-25T14:30:00Z")
         );
+        assert_eq!(told(None, Some("20m"), Some("5m")), both("2026-11-25T14:10:00Z", "2026-11-25T14:25:00Z"));
+    }
+
+    #[test]
+    fn a_moment_has_passed() {
+        let now = at("2026-11-25T14:30:00Z");
+        let told = |text: &str| moment(now, parse(text).unwrap()).unwrap();
+        let ns = |text: &str| at(text).as_nanosecond() as u64;
+        assert_eq!(told("30s"), ns("2026-11-25T14:29:30Z"));
+        assert_eq!(told("14:29:59"), ns("2026-11-25T14:29:59Z"));
+        assert_eq!(told("14:31"), ns("2026-11-24T14:31:00Z"));
+        assert_eq!(told("2026-11-25T14:10:00.5Z"), ns("2026-11-25T14:10:00.5Z"));
     }
 
     #[test]
