@@ -17,6 +17,7 @@ import re
 import struct
 import subprocess
 import sys
+import time
 
 # sched_getattr(2) by machine: asm/unistd.h.
 SYS_SCHED_GETATTR = {"x86_64": 315, "aarch64": 275, "riscv64": 275, "ppc64le": 356, "s390x": 346}[os.uname().machine]
@@ -233,6 +234,12 @@ def take(wanted=lambda tag: True, net=True):
         }  # fmt: skip
         if task.pid == task.tid:
             autogroup[task.key()] = (read(f"/proc/{task.pid}/autogroup"), read(f"/proc/{task.pid}/cgroup"))
+    # One that is being forked is shown in the root cgroup, too, until it gets its parent's.
+    rooted = [key for key, (_, member) in autogroup.items() if member and set(re.findall(r":([^:\n]*)$", member, re.M)) == {"/"}]
+    if rooted:
+        time.sleep(0.02)
+        for key in rooted:
+            autogroup[key] = (autogroup[key][0], read(f"/proc/{found[key]['pid']}/cgroup"))
     for key, (auto, member) in autogroup.items():
         values[f"task {key} autogroup"] = auto
         values[f"task {key} cgroup"] = member

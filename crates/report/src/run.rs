@@ -201,7 +201,7 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
         Field::text("name", "GUARANTEE", |g: &GuaranteeStatus| g.name.clone()),
         Field::text("source", "SOURCE", |g: &GuaranteeStatus| g.source.clone()).documents_only(),
         Field::text("promise", "PROMISE", |g: &GuaranteeStatus| g.promise.clone()),
-        Field::number("allowed_pct", "%", 1, |g: &GuaranteeStatus| g.promised_pct).documents_only(),
+        Field::number("promised_pct", "%", 1, |g: &GuaranteeStatus| g.promised_pct).documents_only(),
         Field::number("promised_wait_p99_ms", "MS", 2, |g: &GuaranteeStatus| g.promised_wait_p99_ms)
             .documents_only(),
         Field::integer("priority", "PRIORITY", |g: &GuaranteeStatus| Some(i64::from(g.priority)))
