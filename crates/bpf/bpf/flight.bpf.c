@@ -118,13 +118,12 @@ int on_switch(u64 *ctx)
 	if (!head)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	if (field_exists(((struct rq *)0)->prev_steal_time_rq)) {
-		u64 stolen = ((struct task_struct___why *)next)->se.cfs_rq->rq->prev_steal_time_rq;
+	u64 stolen = stolen_clock(next);
+	if (head->written && stolen > head->stolen) {
 		u64 grown = stolen - head->stolen;
-		if (head->written && grown && stolen > head->stolen)
-			write(head, cpu, now, grown > 0xffffffff ? 0xffffffff : grown, KIND_STOLEN | cpu << 8);
-		head->stolen = stolen;
+		write(head, cpu, now, grown > 0xffffffff ? 0xffffffff : grown, KIND_STOLEN | cpu << 8);
 	}
+	head->stolen = stolen;
 	u32 left = left_how(((struct task_struct___why *)prev)->__state, ctx[0]);
 	u32 what = KIND_SWITCH | left << 8 | (next->prio & 0xff) << PRIORITY_SHIFT;
 	if (left == LEFT_RUNNABLE && prev->pid && is_held(prev))
@@ -135,9 +134,7 @@ int on_switch(u64 *ctx)
 
 static always_inline int wakes(struct task_struct *task, u32 kind)
 {
-	u32 there = field_exists(((struct task_struct___info *)task)->thread_info.cpu) ?
-			    ((struct task_struct___info *)task)->thread_info.cpu :
-			    ((struct task_struct___cpu *)task)->cpu;
+	u32 there = task_cpu(task);
 	u32 cpu = bpf_get_smp_processor_id();
 	struct head *head = get_head(HEAD_CPU(cpu));
 	if (!head)

@@ -231,11 +231,7 @@ static always_inline int woken(struct task_struct *p)
 	struct task *task = get_task(tid);
 	if (!is_meant(task, p))
 		return 0;
-	u32 here;
-	if (field_exists(((struct task_struct___info *)p)->thread_info.cpu))
-		here = ((struct task_struct___info *)p)->thread_info.cpu;
-	else
-		here = ((struct task_struct___cpu *)p)->cpu;
+	u32 here = task_cpu(p);
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &here);
 	struct domain *domain = domain_of(cpu);
 	if (!domain)

@@ -60,4 +60,20 @@ struct irqaction {
 
 static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 
+/* The CPU that a task is on, or whose queue it is in. */
+static always_inline u32 task_cpu(struct task_struct *task)
+{
+	if (field_exists(((struct task_struct___info *)task)->thread_info.cpu))
+		return ((struct task_struct___info *)task)->thread_info.cpu;
+	return ((struct task_struct___cpu *)task)->cpu;
+}
+
+/* Time stolen from this CPU so far, as the scheduler has taken note of it. */
+static always_inline u64 stolen_clock(struct task_struct *task)
+{
+	if (!field_exists(((struct rq *)0)->prev_steal_time_rq))
+		return 0;
+	return ((struct task_struct___why *)task)->se.cfs_rq->rq->prev_steal_time_rq;
+}
+
 #endif

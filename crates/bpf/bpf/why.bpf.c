@@ -532,26 +532,11 @@ verified_once u32 classify(u64 task)
 	return cell;
 }
 
-static always_inline u32 task_cpu(struct task_struct *task)
-{
-	if (field_exists(((struct task_struct___info *)task)->thread_info.cpu))
-		return ((struct task_struct___info *)task)->thread_info.cpu;
-	return ((struct task_struct___cpu *)task)->cpu;
-}
-
 static always_inline u32 read_task_cpu(u64 task)
 {
 	if (field_exists(((struct task_struct___info *)task)->thread_info.cpu))
 		return read_field(((struct task_struct___info *)task)->thread_info.cpu);
 	return read_field(((struct task_struct___cpu *)task)->cpu);
-}
-
-/* Time stolen from this CPU so far, as the scheduler has taken note of it. */
-static always_inline u64 stolen_clock(struct task_struct *task)
-{
-	if (!field_exists(((struct rq *)0)->prev_steal_time_rq))
-		return 0;
-	return ((struct task_struct___why *)task)->se.cfs_rq->rq->prev_steal_time_rq;
 }
 
 static always_inline u64 read_stolen_clock(u64 task)

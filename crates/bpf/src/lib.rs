@@ -19,7 +19,7 @@ pub mod why;
 pub use error::BpfError;
 
 /// `CLOCK_MONOTONIC`, which is what programs see, ns.
-pub fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

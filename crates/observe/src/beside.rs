@@ -51,23 +51,13 @@ pub fn read_io_stalled(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::tests::tree;
 
     const PSI: &str =
         "some avg10=12.50 avg60=0.00 avg300=0.00 total=42\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n";
 
     fn hierarchy(mount_point: &str, v2: bool) -> Option<Hierarchy> {
         Some(Hierarchy { mount_point: mount_point.into(), root: "/".into(), v2 })
-    }
-
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let root = Root::at(dir.path());
-        (dir, root)
     }
 
     #[test]

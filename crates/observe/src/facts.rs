@@ -140,10 +140,11 @@ fn read_sched_ext(root: &Root) -> Known<Option<String>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+    /// A tree of these files, by name and text.
+    pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = dir.path().join(name);

@@ -11,7 +11,7 @@ use evenkeel_base::{Observation, TaskView};
 use prost::Message;
 
 use super::account::{Does, tell};
-use super::{Left, Recording, What};
+use super::{Left, Recording, Threads, What};
 
 #[derive(Clone, PartialEq, Message)]
 struct Packet {
@@ -162,6 +162,7 @@ const STEPS: u64 = 20_000;
 pub fn trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     let mut to = io::BufWriter::with_capacity(1 << 16, to);
     let (from, _) = recording.interval_ns();
+    let threads = recording.threads();
     let clock = |clock_id, timestamp| Clock { clock_id, timestamp };
     // A trace's own clock is BOOTTIME; who never slept knows no difference.
     let clocks =
@@ -169,12 +170,12 @@ pub fn trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     put(&mut to, Packet { clock_snapshot: Some(ClockSnapshot { clocks }), ..Packet::default() })?;
     put(
         &mut to,
-        Packet { process_tree: Some(process_tree(recording)), timestamp: Some(from), ..Packet::default() },
+        Packet { process_tree: Some(process_tree(&threads)), timestamp: Some(from), ..Packet::default() },
     )?;
     for cpu in 0..recording.cpus() {
-        events(recording, cpu, &mut to)?;
+        events(recording, &threads, cpu, &mut to)?;
     }
-    owners(recording, &mut to)?;
+    owners(recording, &threads, &mut to)?;
     to.flush()
 }
 
@@ -189,8 +190,7 @@ fn put(to: &mut impl Write, packet: Packet) -> io::Result<()> {
     to.write_all(&Trace { packet: vec![packet] }.encode_to_vec())
 }
 
-fn process_tree(recording: &Recording) -> ProcessTree {
-    let threads = recording.threads();
+fn process_tree(threads: &Threads<'_>) -> ProcessTree {
     let mut tree = ProcessTree::default();
     for view in threads.all() {
         let (tid, tgid) = (view.id.tid as i32, view.id.tgid as i32);
@@ -218,8 +218,7 @@ fn state(left: Left) -> i64 {
     }
 }
 
-fn events(recording: &Recording, cpu: usize, to: &mut impl Write) -> io::Result<()> {
-    let threads = recording.threads();
+fn events(recording: &Recording, threads: &Threads<'_>, cpu: usize, to: &mut impl Write) -> io::Result<()> {
     let all: Vec<_> = recording.events(cpu).collect();
     for some in all.chunks(EVENTS) {
         let mut sched = CompactSched::default();
@@ -280,14 +279,13 @@ fn owner(view: &TaskView, observation: &Observation) -> Option<String> {
 const COUNTERS: [(Does, &str); 3] =
     [(Does::Runs, "CPUs used"), (Does::Waits, "threads waiting"), (Does::IsHeld, "threads throttled")];
 
-fn owners(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
+fn owners(recording: &Recording, threads: &Threads<'_>, to: &mut impl Write) -> io::Result<()> {
     let (from, end) = recording.interval_ns();
     let observation = recording.observation();
     let step_ns = STEP_NS.max((end - from).div_ceil(STEPS));
     let steps = (end - from).div_ceil(step_ns) as usize;
     let mut sums: BTreeMap<String, [Vec<u64>; 3]> = BTreeMap::new();
-    let threads = recording.threads();
-    tell(recording, &threads, &mut |place, does, (since, until)| {
+    tell(recording, threads, &mut |place, does, (since, until)| {
         let Some(owner) = threads.view(place).and_then(|view| owner(view, observation)) else { return };
         let Some(at) = COUNTERS.iter().position(|(one, _)| *one == does) else { return };
         let series = &mut sums.entry(owner).or_insert_with(|| [(); 3].map(|()| vec![0; steps]))[at];

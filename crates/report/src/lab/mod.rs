@@ -47,6 +47,23 @@ pub(crate) fn estimate(e: Option<Estimate>) -> String {
     }
 }
 
+/// A study for people: when it was begun, its table, what it means, what was missing, and points without a result.
+pub fn study_text(
+    begun: &str,
+    table: &str,
+    verdicts: &[String],
+    missed: &[String],
+    failed: &[(String, String)],
+) -> String {
+    let mut out = format!("{begun}\n\n{table}\n");
+    verdicts.iter().for_each(|verdict| out += &format!("* {verdict}\n"));
+    missed.iter().for_each(|missed| out += &format!("! {missed}\n"));
+    for (point, why) in failed {
+        out += &format!("x {point}: {}\n", why.lines().next().unwrap_or(""));
+    }
+    out
+}
+
 /// The host in one line.
 pub fn host_line(h: &Host) -> String {
     let mut parts = Vec::new();

@@ -6,7 +6,7 @@ use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::fairness::study::{Row, Study, series};
 use evenkeel_report::html::FiguresPage;
-use evenkeel_report::lab::host_line;
+use evenkeel_report::lab::{host_line, study_text};
 use evenkeel_report::svg::{Across, Line, LineChart};
 use evenkeel_report::{Field, Table, Value};
 
@@ -55,19 +55,8 @@ const FIGURES: [Figure; 16] = [
 
 /// For people.
 pub fn text(study: &Study) -> String {
-    let mut out = format!("{}, begun {}\n\n", study.name, study.began);
-    out += &table(study).text(&study.rows, None);
-    out.push('\n');
-    for verdict in &study.verdicts {
-        out += &format!("* {verdict}\n");
-    }
-    for missed in missed(study) {
-        out += &format!("! {missed}\n");
-    }
-    for (point, why) in &study.failed {
-        out += &format!("x {point}: {}\n", why.lines().next().unwrap_or(""));
-    }
-    out
+    let begun = format!("{}, begun {}", study.name, study.began);
+    study_text(&begun, &table(study).text(&study.rows, None), &study.verdicts, &missed(study), &study.failed)
 }
 
 /// Every figure, those that any point has also for people.

@@ -6,7 +6,7 @@ use evenkeel_lab::neighbour::plan::{Arm, Batch, Service};
 use evenkeel_lab::neighbour::study::{Row, Study};
 use evenkeel_report::demo::Role;
 use evenkeel_report::html::FiguresPage;
-use evenkeel_report::lab::host_line;
+use evenkeel_report::lab::{host_line, study_text};
 use evenkeel_report::svg::{Across, Line, LineChart, line_chart, standalone};
 use evenkeel_report::{Field, Table, Value};
 
@@ -53,19 +53,8 @@ const FIGURES: [Figure; 11] = [
 
 /// For people.
 pub fn text(study: &Study) -> String {
-    let mut out = format!("{}, begun {}\n\n", study.name, study.began);
-    out += &people(study).text(&study.rows, None);
-    out.push('\n');
-    for verdict in &study.verdicts {
-        out += &format!("* {verdict}\n");
-    }
-    for missed in missed(study) {
-        out += &format!("! {missed}\n");
-    }
-    for (point, why) in &study.failed {
-        out += &format!("x {point}: {}\n", why.lines().next().unwrap_or(""));
-    }
-    out
+    let begun = format!("{}, begun {}", study.name, study.began);
+    study_text(&begun, &people(study).text(&study.rows, None), &study.verdicts, &missed(study), &study.failed)
 }
 
 /// The columns that name a point.
