@@ -1,0 +1,157 @@
+use super::*;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
+
+fn id(tid: u32) -> Subject {
+    Subject::Task(TaskId { tgid: tid, tid, start_time: 1 })
+}
+
+/// A window in which each task has this CPU and these waits, all within ±25 %.
+fn window(rng: &mut Pcg32, tasks: &[(f64, f64)]) -> Seen {
+    let usages = tasks.iter().enumerate().map(|(at, (cpu, wait))| {
+        let cpu_pct = cpu * rng.random_range(0.75..1.25);
+        let waited_pct = Some(wait * rng.random_range(0.75..1.25));
+        (id(at as u32), Usage { cpu_pct, waited_pct })
+    });
+    Seen { seconds: 3.0, usages: usages.collect(), ..Seen::default() }
+}
+
+fn watched(seed: u64, blocks: usize, baseline: &[(f64, f64)], change: &[(f64, f64)]) -> Vec<Victim> {
+    let mut rng = Pcg32::seed_from_u64(seed);
+    let mut watch = Watch::new(VictimLimits::default());
+    for _ in 0..blocks {
+        let change: Vec<Seen> = (0..4).map(|_| window(&mut rng, change)).collect();
+        watch.add(Comparison { change: &change, baseline: &window(&mut rng, baseline) });
+    }
+    watch.victims(0.05)
+}
+
+#[test]
+fn who_loses_forty_percent_is_named_with_about_that() {
+    let baseline = vec![(20.0, 4.0); 50];
+    let mut change = baseline.clone();
+    change[7] = (12.0, 2.4);
+    let victims = watched(1, 8, &baseline, &change);
+    assert_eq!(victims.len(), 1, "{victims:?}");
+    assert_eq!((&victims[0].subject, victims[0].loss), (&id(7), Loss::Cpu));
+    assert!((0.5..0.72).contains(&victims[0].ratio) && victims[0].evidence > 2000.0, "{victims:?}");
+}
+
+#[test]
+fn who_waits_three_times_as_long_is_named() {
+    let baseline = vec![(20.0, 4.0); 10];
+    let mut change = baseline.clone();
+    change[2] = (20.0, 12.0);
+    let victims = watched(2, 8, &baseline, &change);
+    assert_eq!(victims.iter().map(|v| (&v.subject, v.loss)).collect::<Vec<_>>(), [(&id(2), Loss::Wait)]);
+    assert!((2.0..3.6).contains(&victims[0].ratio), "{victims:?}");
+}
+
+/// Blocks in which this share of the waits outside the scope is long under the change, and one in a hundred under the baseline.
+fn waits_outside(seed: u64, blocks: usize, share: f64) -> Vec<Victim> {
+    let mut rng = Pcg32::seed_from_u64(seed);
+    let mut watch = Watch::new(VictimLimits::default());
+    let mut window = |share: f64| {
+        let mut waits = Histogram::default();
+        for _ in 0..750 {
+            let long = rng.random_bool(share);
+            waits.add(if long { rng.random_range(6e6..2e7) } else { rng.random_range(2e5..4e6) } as u64);
+        }
+        Seen { seconds: 3.0, waits: BTreeMap::from([("/web".into(), waits)]), ..Seen::default() }
+    };
+    for _ in 0..blocks {
+        let change: Vec<Seen> = (0..4).map(|_| window(share)).collect();
+        watch.add(Comparison { change: &change, baseline: &window(0.01) });
+    }
+    watch.victims(0.05)
+}
+
+#[test]
+fn who_is_outside_and_comes_to_have_long_waits_is_named() {
+    let victims = waits_outside(7, 10, 0.04);
+    assert_eq!(victims.len(), 1, "{victims:?}");
+    assert_eq!((&victims[0].subject, victims[0].loss), (&Subject::Group("/web".to_owned()), Loss::Tail));
+    assert!((2.0..7.0).contains(&victims[0].ratio), "{victims:?}");
+    for seed in 0..20 {
+        assert_eq!(waits_outside(seed, 60, 0.01), []);
+    }
+}
+
+/// Blocks in which these shares of a service's requests are slow, under the baseline and under the change.
+fn requests(blocks: usize, before: f64, after: f64) -> Vec<Victim> {
+    let mut rng = Pcg32::seed_from_u64(8);
+    let mut watch = Watch::new(VictimLimits::default());
+    for _ in 0..blocks {
+        for (share, change) in [(before, false), (after, true)] {
+            let slow = (0..300).filter(|_| rng.random_bool(share)).count() as f64;
+            let target = RequestTarget { slow_share: 0.01, bound_s: 0.05 };
+            watch.add_requests("web", target, Some(Requests { all: 300.0, slow }), change);
+        }
+    }
+    watch.victims(0.05)
+}
+
+#[test]
+fn a_service_of_which_more_requests_are_slow_is_named() {
+    let victims = requests(10, 0.002, 0.05);
+    assert_eq!(
+        victims.iter().map(|v| (&v.subject, v.loss)).collect::<Vec<_>>(),
+        [(&Subject::Service("web".into()), Loss::Slow)]
+    );
+    assert!((3.0..8.0).contains(&victims[0].ratio), "{victims:?}");
+    assert_eq!(requests(1, 0.002, 0.5), [], "few requests are no proof");
+    for share in [0.001, 0.01, 0.3] {
+        assert_eq!(requests(40, share, share), []);
+    }
+}
+
+#[test]
+fn a_loss_within_the_limit_is_no_harm_however_sure() {
+    let baseline = vec![(20.0, 4.0); 10];
+    let mut change = baseline.clone();
+    change[0] = (18.8, 4.0);
+    assert_eq!(watched(3, 400, &baseline, &change), []);
+}
+
+#[test]
+fn chance_tiny_tasks_and_tiny_waits_accuse_nobody() {
+    for seed in 0..40 {
+        assert_eq!(watched(seed, 8, &[(20.0, 4.0); 50], &[(20.0, 4.0); 50]), []);
+    }
+    assert_eq!(watched(4, 8, &[(20.0, 0.02); 5], &[(20.0, 0.2); 5]), []);
+    assert_eq!(watched(4, 8, &[(0.09, 0.01); 5], &[(0.01, 0.5); 5]), []);
+}
+
+#[test]
+fn a_task_that_ends_is_forgotten_and_one_that_came_late_is_not_compared() {
+    let mut rng = Pcg32::seed_from_u64(5);
+    let mut watch = Watch::new(VictimLimits::default());
+    let both = vec![(20.0, 4.0); 2];
+    for block in 0..30 {
+        let change: Vec<Seen> = (0..4).map(|_| window(&mut rng, &both)).collect();
+        let baseline = window(&mut rng, if block < 15 { &both } else { &both[..1] });
+        watch.add(Comparison { change: &change, baseline: &baseline });
+    }
+    assert_eq!(watch.everybody.keys().collect::<Vec<_>>(), [&id(0)]);
+}
+
+#[test]
+fn a_common_variance_is_found_again() {
+    // Variances of 200 tasks that are all 4, from 10 values each: much in common.
+    let mut rng = Pcg32::seed_from_u64(6);
+    let mut draw = |sd: f64| {
+        let values: Vec<f64> = (0..11).map(|_| sd * 12f64.sqrt() * (rng.random::<f64>() - 0.5)).collect();
+        let mean = values.iter().sum::<f64>() / 11.0;
+        (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 10.0, 10.0)
+    };
+    let alike: Vec<_> = (0..200).map(|_| draw(2.0)).collect();
+    let common = Common::of(&alike);
+    assert!(common.freedom > 20.0 && (3.5..4.5).contains(&common.variance), "{common:?}");
+    let mixed: Vec<_> = (0..200).map(|at| draw(if at % 2 == 0 { 0.5 } else { 5.0 })).collect();
+    assert!(Common::of(&mixed).freedom < 2.0);
+    assert_eq!(Common::of(&alike[..2]).freedom, 0.0, "two are no crowd");
+    // pi²/6, and the tables' trigamma(5) = 0.2213
+    assert!((trigamma(1.0) - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-8);
+    assert!((trigamma(5.0) - 0.221_322_955_7).abs() < 1e-8);
+    assert!((inverse_trigamma(trigamma(3.0)) - 3.0).abs() < 1e-6);
+}
