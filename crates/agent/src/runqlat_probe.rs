@@ -1,8 +1,9 @@
 //! Counts the waits for a CPU of some scopes by length.
 //!
 //! Where programs in the kernel can be had, one set of them counts every wait of all the scopes' processes
-//! (`evenkeel_bpf::why`, throttled time left out), those included that go on; processes that come later are added at the next
-//! observation. Elsewhere the tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th percentile of
+//! (`evenkeel_bpf::why`), those included that go on; processes that come later are added at the next observation. Time that a
+//! quota holds a task back is part of a wait: whoever asks a service for something does not care why it has no CPU. Elsewhere the
+//! tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th percentile of
 //! those means is an estimate from below. Which of the two it is, [`RunqLatProbe::problem`] tells.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +47,7 @@ fn number(scope: usize) -> ScopeNumber {
 impl Exact {
     fn start() -> Result<Self, BpfError> {
         let types = evenkeel_bpf::load::kernel_types()?;
-        let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
+        let options = WatchOptions { waits_only: true, throttled_waits: true, ..WatchOptions::default() };
         let probe = Probe::start(&types, &Watch::Scopes, &options)?;
         Ok(Self { probe, known: BTreeMap::new(), last: Waited::default(), started: Instant::now() })
     }

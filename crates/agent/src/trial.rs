@@ -41,6 +41,12 @@ const MOST_LATE: Duration = Duration::from_secs(180);
 /// Where services count: what is long for them is long in a short window, too, and while a window under the default lasts they
 /// wait. That such windows differ more is made up for by their number.
 const SERVICES_WINDOW_S: f64 = 0.4;
+/// Where a quota holds services back, a window has so many of its periods, and as many pass before it as it may take until what came
+/// in meanwhile is done; both at most so many seconds.
+const PERIODS: (f64, f64) = (24.0, 2.0);
+const SETTLE_PERIODS: (f64, f64) = (24.0, 2.0);
+/// A closer look may take longer where turns do, at most so many times.
+const LONGER: f64 = 3.0;
 
 /// Lengths of a trial's parts, by how often the scope's tasks go to sleep, weighted by load.
 fn pace_of(scene: &Scene<'_>) -> Pace {
@@ -55,7 +61,9 @@ fn pace_of(scene: &Scene<'_>) -> Pace {
     let cycle = if weight > 0.0 { weighted / weight } else { 0.1 };
     let settle_s = (SETTLE_CYCLES * cycle).clamp(SETTLE_S.0, SETTLE_S.1);
     if scene.features.background {
-        Pace::new(SERVICES_WINDOW_S, settle_s).for_services()
+        let period_s = levers::shared_quota(scene).map_or(0.0, |quota| quota.period_usec as f64 / 1e6);
+        let of = |(times, most): (f64, f64), least: f64| (times * period_s).min(most).max(least);
+        Pace::new(of(PERIODS, SERVICES_WINDOW_S), of(SETTLE_PERIODS, settle_s)).for_services()
     } else {
         Pace::new((CYCLES * cycle).clamp(WINDOW_S.0, WINDOW_S.1), settle_s)
     }
@@ -159,7 +167,9 @@ impl Agent {
         }
         // On a host that lets evenkeel wait, a look takes longer than asked for: that is none of the decision's time.
         let until = Instant::now() + self.config.decide_within.saturating_sub(LOOK);
-        let until = (until, until + self.config.closer_look);
+        let usual_turn_s = if self.has_background() { SERVICES_WINDOW_S + SETTLE_S.1 } else { f64::INFINITY };
+        let longer = ((pace.window_s + pace.settle_s) / usual_turn_s).clamp(1.0, LONGER);
+        let until = (until, until + self.config.closer_look.mul_f64(longer));
         Ok(Ok(self.hold_trial(&candidates, pace, until, seen, &found, watcher)?))
     }
 

@@ -49,6 +49,7 @@ enum state { STATE_NEW, STATE_RUN, STATE_WAIT, STATE_SLEEP, STATE_DISK, STATE_ST
 /* Set before the programs are loaded: the verifier knows them, and leaves out what cannot happen. */
 const volatile u32 watch_mode = MODE_ALL;
 const volatile u32 watch_blames = 1; /* or only how long waits are is asked for */
+const volatile u32 watch_throttled = 0; /* whether time held back by a quota is part of a wait's length */
 
 struct config {
 	u32 on;	   /* nothing is counted while 0 */
@@ -588,7 +589,7 @@ static always_inline void end_piece(struct config *cfg, struct record *record, u
 		__sync_fetch_and_add(&spot->word, -((now << 16) + 1));
 		spot->waited += piece - throttled;
 		spot->throttled += throttled;
-		record->waited += piece - throttled;
+		record->waited += watch_throttled ? piece : piece - throttled;
 	} else if (state == STATE_SLEEP) {
 		spot->slept += piece;
 	} else if (state == STATE_DISK) {

@@ -50,6 +50,8 @@ pub struct WatchOptions {
     /// How long waits are is all that is asked for, not who is to blame: interrupts are not watched then. Loading a program keeps
     /// a CPU in the kernel for some milliseconds, and each interrupt costs two calls.
     pub waits_only: bool,
+    /// Time that a quota holds a thread back is part of its wait's length ([`Probe::waited`], [`Probe::open_waits`]).
+    pub throttled_waits: bool,
 }
 
 /// cgroups told apart in a watch of all or of scopes, and of a target.
@@ -86,6 +88,7 @@ const CALLS: [&str; 3] = ["csd_function_exit", "call_function_single_exit", "ipi
 pub struct Probe {
     ebpf: Ebpf,
     config: Config,
+    throttled_waits: bool,
     cpus: u32,
     start_ns: u64,
     window_ns: u64,
@@ -113,14 +116,16 @@ impl Probe {
             ("records", options.threads.max(THREADS)),
         ];
         let blames = if options.waits_only { &NO } else { &YES };
-        let mut ebpf =
-            open(object!("why"), types, &sizes, &[("watch_mode", mode), ("watch_blames", blames)])?;
+        let throttled = if options.throttled_waits { &YES } else { &NO };
+        let constants = [("watch_mode", mode), ("watch_blames", blames), ("watch_throttled", throttled)];
+        let mut ebpf = open(object!("why"), types, &sizes, &constants)?;
 
         let mut states: Array<_, CpuState> = map_mut(&mut ebpf, "cpus")?;
         for cpu in 0..cpus {
             states.set(cpu, CpuState::NEW, 0).map_err(|error| BpfError::refused("loading", error))?;
         }
-        let mut probe = Self { ebpf, config, cpus, start_ns: 0, window_ns: 0 };
+        let throttled_waits = options.throttled_waits;
+        let mut probe = Self { ebpf, config, throttled_waits, cpus, start_ns: 0, window_ns: 0 };
         // The kernel is told whom to watch before anything is attached, and to begin when all is.
         probe.set_config()?;
         match watch {
@@ -175,7 +180,7 @@ impl Probe {
         collect::any_record(&self.ebpf)
     }
 
-    /// Waits that have ended so far, throttled time left out. Two of these tell what happened between them.
+    /// Waits that have ended so far, throttled time left out but for [`WatchOptions::throttled_waits`]. Two of these tell what happened between them.
     ///
     /// # Errors
     /// Reading the maps.
@@ -183,14 +188,15 @@ impl Probe {
         counts::read(&self.ebpf, self.config.cells)
     }
 
-    /// Lengths at this instant of the waits that go on, throttled time left out; of one that began before the window
+    /// Lengths at this instant of the waits that go on, as [`Self::waited`] counts them; of one that began before the window
     /// ([`Self::begin_window`]) its part of it. Without them a thread that starves would seem not to wait. By cgroup, as
     /// [`Waited::since`] has them.
     ///
     /// # Errors
     /// Reading the maps.
     pub fn open_waits(&self) -> Result<BTreeMap<Option<u64>, Histogram>, BpfError> {
-        collect::open_waits(&self.ebpf, &self.config, (self.window_ns, crate::monotonic_ns()))
+        let window = (self.window_ns, crate::monotonic_ns());
+        collect::open_waits(&self.ebpf, &self.config, window, self.throttled_waits)
     }
 
     /// A window begins. What [`Self::waited`] grows by from now on are waits that began in it.

@@ -10,8 +10,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions, scope_of};
+use evenkeel_linux::Root;
+use evenkeel_linux::group::Cgroup;
+use evenkeel_linux::mountinfo::Hierarchies;
 use load::{Process, SPIN, turn};
 
 /// Identity as `why` takes it.
@@ -161,6 +165,58 @@ fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() 
     assert!(
         ended.longest() < Some(200_000_000),
         "a wait of an earlier window is counted when it ends: {ended:?}"
+    );
+}
+
+/// A cgroup of a hog's own, with a quota; both go with it.
+struct Limited(Cgroup, Process);
+
+impl Limited {
+    fn new(to: &CpuQuota) -> Self {
+        let found = Hierarchies::read(&Root::host()).unwrap().cpu.expect("a cpu controller is needed");
+        let top = Cgroup::new(&found.mount_point, found.v2);
+        if found.v2 {
+            top.enable(&["cpu"]).unwrap();
+        }
+        let name = format!("evenkeel-why-{}", std::process::id());
+        let group = Cgroup::make(top.dir(), &name, found.v2).unwrap();
+        let hog = Process::hog(0);
+        let limited = Self(group, hog);
+        limited.0.set_quota(to).unwrap();
+        limited.0.write("cgroup.procs", &limited.1.pid().to_string()).unwrap();
+        limited
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[test]
+fn time_held_back_by_a_quota_is_part_of_a_wait_where_that_is_asked_for() {
+    let _turn = turn();
+    // It runs for 10 ms and is held back for 190 ms, as long as no other is on its CPU.
+    let quota = CpuQuota { quota_usec: Limit::Value(10_000), period_usec: 200_000, burst_usec: 0 };
+    let limited = Limited::new(&quota);
+    let longest = |throttled_waits| {
+        let options = WatchOptions { waits_only: true, throttled_waits, ..WatchOptions::default() };
+        let watch = Watch::Processes(vec![named(&limited.1)]);
+        let mut probe = Probe::start(&kernel_types().unwrap(), &watch, &options).unwrap();
+        probe.begin_window().unwrap();
+        let (mut ended, mut open) = (Histogram::default(), Histogram::default());
+        for _ in 0..12 {
+            std::thread::sleep(Duration::from_millis(90));
+            probe.open_waits().unwrap().values().for_each(|waits| open.merge(waits));
+        }
+        probe.waited().unwrap().since(&Waited::default()).for_each(|(_, part)| ended.merge(&part));
+        [ended.longest().unwrap_or(0), open.longest().unwrap_or(0)]
+    };
+    let (with, without) = (longest(true), longest(false));
+    assert!(
+        with.iter().zip(without).all(|(with, without)| *with > 100_000_000 && *with > 3 * without),
+        "{with:?} {without:?}"
     );
 }
 

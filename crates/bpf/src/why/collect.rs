@@ -147,6 +147,7 @@ pub(super) fn open_waits(
     ebpf: &Ebpf,
     config: &Config,
     window: (u64, u64),
+    throttled_waits: bool,
 ) -> Result<BTreeMap<Option<u64>, Histogram>, BpfError> {
     let spots: Array<&MapData, Spot> = map(ebpf, "spots")?;
     let slots: HashMap<&MapData, u32, u64> = map(ebpf, "slots")?;
@@ -154,7 +155,9 @@ pub(super) fn open_waits(
     let mut waits: BTreeMap<Option<u64>, Histogram> = BTreeMap::new();
     for (_, record) in records(ebpf)?.filter(|(_, record)| record.state == STATE_WAIT) {
         let spot = spots.get(&(record.cpu * config.cells + record.cell), 0).map_err(reading)?;
-        let lasted = open_wait(&record, &spot, window.1).0.min(window.1.saturating_sub(window.0));
+        let (wait, throttled) = open_wait(&record, &spot, window.1);
+        let length = wait + if throttled_waits { throttled } else { 0 };
+        let lasted = length.min(window.1.saturating_sub(window.0));
         waits.entry(ids.get(&record.cell).copied()).or_default().add(lasted);
     }
     Ok(waits)

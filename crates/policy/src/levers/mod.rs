@@ -14,6 +14,7 @@ mod as_found;
 mod batch;
 mod burst;
 mod deadline;
+mod headroom;
 mod placement_nice;
 mod pull;
 mod realtime;
@@ -24,6 +25,7 @@ mod tiers;
 mod weights;
 
 pub use as_found::as_found;
+pub use headroom::shared_quota;
 pub use pull::{PULL, beside, with_pull};
 
 /// What the kernel offers and the user allows.
@@ -60,6 +62,8 @@ pub struct Scene<'a> {
     pub tasks: Vec<Subject<'a>>,
     /// By group, what tasks of the scope use of it.
     pub groups: BTreeMap<u32, GroupUse>,
+    /// By group, what tasks that are not of the scope use in it and below, percent of one CPU.
+    pub others: BTreeMap<u32, f64>,
     /// For each group whether it holds tasks of the scope and no others, sleeping ones included.
     pub own: Vec<bool>,
     /// What this kernel offers.
@@ -123,8 +127,14 @@ impl<'a> Scene<'a> {
             }
             tasks.extend(Subject::new(observation, task, found(task)));
         }
+        let mut others: BTreeMap<u32, f64> = BTreeMap::new();
+        for task in observation.tasks.iter().filter(|task| !ours(task)) {
+            for group in task.group.into_iter().flat_map(|group| observation.path_to_root(group)) {
+                *others.entry(group).or_default() += task.cpu_pct;
+            }
+        }
         let own = observation.groups_of(|task| (!task.kernel_thread).then(|| ours(&task)));
-        Self { observation, tasks, groups, own, features, served: Vec::new() }
+        Self { observation, tasks, groups, others, own, features, served: Vec::new() }
     }
 
     /// Services whose tasks may be changed, too, each with its bound: of one that has a single thread at work, that thread.
@@ -247,8 +257,17 @@ pub const LEVERS: &[&dyn Lever] = &[
 ];
 
 /// Every lever for background work beside services, in the order in which they are tried.
-pub const BACKGROUND_LEVERS: &[&dyn Lever] =
-    &[&tiers::IdleGroups, &tiers::LeastWeight, &tiers::IdleTasks, &tiers::LastNice, &deadline::Deadline];
+pub const BACKGROUND_LEVERS: &[&dyn Lever] = &[
+    // First: where a quota is what holds services back, nothing else helps.
+    &headroom::HEADROOM,
+    &headroom::TIGHT_HEADROOM,
+    &headroom::TIGHTEST_HEADROOM,
+    &tiers::IdleGroups,
+    &tiers::LeastWeight,
+    &tiers::IdleTasks,
+    &tiers::LastNice,
+    &deadline::Deadline,
+];
 
 /// The published recipe's name: greedy placement, then niceness in proportion to load.
 pub const PUBLISHED_RECIPE: &str = "placement+nice";

@@ -348,6 +348,76 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
 }
 
 #[test]
+fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
+    let groups =
+        [("/", None), ("/pod", Some(0)), ("/pod/api", Some(1)), ("/pod/batch", Some(1)), ("/batch", Some(0))];
+    // A service of 4 % in a quota of 5 of each 80 ms, background work beside it there and elsewhere.
+    let tasks = [(4.0, 50.0, 2), (2.0, 0.0, 3), (90.0, 0.0, 4)];
+    let quota = |usec, period_usec| {
+        let quota_usec = evenkeel_base::Limit::Value(usec);
+        Some(evenkeel_base::CpuQuota { quota_usec, period_usec, burst_usec: 0 })
+    };
+    let limits = |name: &str, edit: &dyn Fn(&mut Observation)| -> Option<Vec<String>> {
+        let mut observation = host(2, &groups, &tasks);
+        observation.groups[1].quota = quota(5_000, 80_000);
+        observation.groups[1].throttled_periods = Some((8, 12));
+        edit(&mut observation);
+        let background = |task: &TaskView| matches!(task.group, Some(3 | 4 | 5));
+        let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background, |_| None);
+        let limit = |change: &Change| match (&change.target, change.to.clone()) {
+            (Target::Group(group), Setting::Quota(to)) => {
+                format!("{} {:?} of {}", group.path, to.quota_usec.value(), to.period_usec)
+            }
+            other => panic!("{other:?}"),
+        };
+        Some(plan_named(name, &scene)?.changes.iter().map(limit).collect())
+    };
+    // 6.25 - 1.25 * 4 = 1.25 %, of which the kernel takes nothing shorter than 1 ms.
+    assert_eq!(limits("headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 80000"]);
+    assert_eq!(limits("tight headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 200000"]);
+    assert_eq!(limits("tightest headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 800000"]);
+    // Who runs first does not help then.
+    let no_longer = |observation: &mut Observation| observation.groups[1].throttled_periods = Some((0, 9));
+    let of = |edit: &dyn Fn(&mut Observation)| {
+        let mut observation = host(2, &groups, &tasks);
+        observation.groups[1].quota = quota(5_000, 80_000);
+        edit(&mut observation);
+        let background = |task: &TaskView| matches!(task.group, Some(3 | 4));
+        let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background, |_| None);
+        plans(&scene).into_iter().map(|plan| plan.name).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&|_| {}), ["headroom", "tight headroom", "tightest headroom"]);
+    assert_eq!(of(&no_longer), ["idle groups", "least weight"]);
+    // Several share what is left as they want it.
+    let two = |observation: &mut Observation| {
+        let mut third = observation.groups[3].clone();
+        third.path = "/pod/more".into();
+        observation.groups.push(third);
+        let mut task = observation.tasks[1].clone();
+        (task.group, task.id.tid, task.cpu_pct) = (Some(5), 500, 6.0);
+        observation.tasks.push(task);
+        observation.groups[1].quota = quota(20_000, 80_000);
+    };
+    assert_eq!(
+        limits("headroom", &two).unwrap(),
+        ["/pod/batch Some(4000) of 80000", "/pod/more Some(12000) of 80000"]
+    );
+    // Nothing is left: the least that there is.
+    let greedy = |observation: &mut Observation| observation.tasks[0].cpu_pct = 7.0;
+    assert_eq!(limits("headroom", &greedy).unwrap(), ["/pod/batch Some(1000) of 1000000"]);
+    // A quota that holds nobody back, none, one of background work alone, and a limit that is as tight already.
+    assert_eq!(limits("headroom", &|o| o.groups[1].throttled_periods = Some((0, 12))), None);
+    assert_eq!(limits("headroom", &|o| o.groups[1].quota = None), None);
+    assert_eq!(
+        limits("tight headroom", &|o| {
+            o.groups[3].quota = o.groups[1].quota.take();
+        }),
+        None
+    );
+    assert_eq!(limits("headroom", &|o| o.groups[3].quota = quota(1_000, 100_000)), None);
+}
+
+#[test]
 fn a_deadline_is_for_services_that_state_a_bound_and_have_one_thread_at_work() {
     let features = Features { background: true, deadline: true, ..MODERN };
     // Two services, of which the second has two threads at work, and background work.

@@ -7,6 +7,7 @@
 
 use evenkeel_base::{Change, GroupView, Nice, SchedPolicy, Setting, Target};
 
+use super::headroom::shared_quota;
 use super::weights::rounded;
 use super::{Lever, Scene, Subject};
 
@@ -88,14 +89,13 @@ fn by_group(
     to: impl Fn(&GroupView) -> Setting,
     elsewhere: impl Fn(&Subject<'_>) -> Option<Change>,
 ) -> Option<Vec<Change>> {
-    let groups = &scene.observation.groups;
-    let highest = |index: &u32| {
-        is_own(scene, *index) && groups[*index as usize].parent.is_some_and(|parent| !is_own(scene, parent))
-    };
-    let mut changes: Vec<Change> = (0..groups.len() as u32)
-        .filter(highest)
+    // Where a quota that is shared holds services back, it does not help them to run first.
+    if shared_quota(scene).is_some() {
+        return None;
+    }
+    let mut changes: Vec<Change> = own_tops(scene)
         .map(|index| {
-            let group = &groups[index as usize];
+            let group = &scene.observation.groups[index as usize];
             let target = Target::Group(group.reference());
             Change { target, to: to(group), why: "cgroup of background work alone".to_owned() }
         })
@@ -107,8 +107,17 @@ fn by_group(
     Some(changes)
 }
 
+/// The highest cgroups that hold background work alone.
+pub(super) fn own_tops<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = u32> + 'a {
+    let groups = &scene.observation.groups;
+    let parent = |index: u32| groups[index as usize].parent;
+    let highest =
+        move |index: &u32| is_own(scene, *index) && parent(*index).is_some_and(|above| !is_own(scene, above));
+    (0..groups.len() as u32).filter(highest)
+}
+
 /// Whether a cgroup holds background work alone and can be told how much it counts. The root cannot.
-fn is_own(scene: &Scene<'_>, index: u32) -> bool {
+pub(super) fn is_own(scene: &Scene<'_>, index: u32) -> bool {
     let group = &scene.observation.groups[index as usize];
     scene.own.get(index as usize) == Some(&true) && group.parent.is_some() && group.raw_weight.is_some()
 }

@@ -1,0 +1,111 @@
+//! A limit for background work that shares a quota with services.
+//!
+//! A quota is one account for all that is below its cgroup: background work that takes what services leave at the moment uses up
+//! what they need later in the same period, and then all of them are held back until the next one. Neither weights nor `cpu.idle`
+//! change that, for they order who runs, not who may use up the quota. A limit of its own does: background work gets what the
+//! services leave of the quota on average, less a margin for periods in which they need more.
+
+use evenkeel_base::{Change, CpuQuota, GroupView, Limit, Setting, Target};
+
+use super::tiers::{is_own, own_tops};
+use super::{Lever, Scene};
+
+/// What the others in the quota are taken to need, of what they use on average.
+const NEED: f64 = 1.25;
+/// Longest period the kernel takes, microseconds (`max_cfs_quota_period`, `kernel/sched/core.c`).
+const LONGEST_USEC: f64 = 1e6;
+
+/// Background work gets this part of what the others leave of a quota that they share.
+pub struct Headroom(f64);
+
+/// All that is left.
+pub const HEADROOM: Headroom = Headroom(1.0);
+/// Smaller parts, for services that need more at times, or do not get what they need now: that is not known well, for a wait for
+/// a quota says how long it is, not how much CPU it is for.
+pub const TIGHT_HEADROOM: Headroom = Headroom(0.4);
+/// See [`TIGHT_HEADROOM`].
+pub const TIGHTEST_HEADROOM: Headroom = Headroom(0.1);
+
+impl Lever for Headroom {
+    fn name(&self) -> &'static str {
+        match self.0 {
+            ..0.2 => "tightest headroom",
+            ..0.8 => "tight headroom",
+            _ => "headroom",
+        }
+    }
+
+    fn why(&self) -> &'static str {
+        "background work has a limit of its own and does not use up the quota that it shares with services"
+    }
+
+    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+        let changes: Vec<Change> = own_tops(scene).filter_map(|index| self.limit(scene, index)).collect();
+        (!changes.is_empty()).then_some(changes)
+    }
+}
+
+impl Headroom {
+    /// The limit of a cgroup of background work: its part of what is left of the tightest quota above it.
+    fn limit(&self, scene: &Scene<'_>, index: u32) -> Option<Change> {
+        let group = &scene.observation.groups[index as usize];
+        let (left_pct, quota, above) = tightest(scene, index)?;
+        let pct = self.0 * left_pct * part(scene, index, above);
+        let to = limit_of(pct, quota.period_usec, group);
+        if group.quota.and_then(|own| own.pct()).is_some_and(|own| Some(own) <= to.pct()) {
+            return None;
+        }
+        let above = &scene.observation.groups[above as usize].path;
+        let why = format!("others leave {left_pct:.1} % of one CPU of the quota of {above}");
+        Some(Change { target: Target::Group(group.reference()), to: Setting::Quota(to), why })
+    }
+}
+
+/// A quota that background work shares with others and that holds them back: the one with the longest period.
+pub fn shared_quota(scene: &Scene<'_>) -> Option<CpuQuota> {
+    own_tops(scene)
+        .flat_map(|index| tightest(scene, index))
+        .map(|(_, quota, _)| quota)
+        .max_by_key(|quota| quota.period_usec)
+}
+
+/// The quota above a cgroup of background work of which least is left: percent of one CPU, the quota, whose it is.
+fn tightest(scene: &Scene<'_>, index: u32) -> Option<(f64, CpuQuota, u32)> {
+    let shared = scene.observation.path_to_root(index).filter(|above| !is_own(scene, *above));
+    shared.filter_map(|above| left(scene, above)).min_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// What others than background work leave of a cgroup's quota, percent of one CPU; `None` where it has none, or holds nobody back.
+fn left(scene: &Scene<'_>, index: u32) -> Option<(f64, CpuQuota, u32)> {
+    let group = &scene.observation.groups[index as usize];
+    let quota = group.quota?;
+    let limit_pct = quota.pct()?;
+    let holds_back = group.throttled_periods.is_none_or(|(throttled, _)| throttled > 0);
+    let used_pct = scene.others.get(&index).copied().unwrap_or(0.0);
+    holds_back.then_some(((limit_pct - NEED * used_pct).max(0.0), quota, index))
+}
+
+/// What a cgroup of background work wants, of what all such below another one want.
+fn part(scene: &Scene<'_>, index: u32, above: u32) -> f64 {
+    let wanted = |top: u32| {
+        let below = |group: &u32| scene.observation.path_to_root(*group).any(|at| at == top);
+        scene.groups.iter().filter(|(group, _)| below(group)).map(|(_, used)| used.load_pct).sum::<f64>()
+    };
+    let (mine, all) = (wanted(index), wanted(above));
+    if all > 0.0 { mine / all } else { 1.0 }
+}
+
+/// So many percent of one CPU in the period of the quota that is shared, or in a longer one where the kernel takes no quota as
+/// short as that.
+fn limit_of(pct: f64, period_usec: u64, group: &GroupView) -> CpuQuota {
+    let least = CpuQuota::LEAST_USEC as f64;
+    let share = (pct / 100.0).max(least / LONGEST_USEC);
+    let period = (period_usec as f64).max(least / share).min(LONGEST_USEC);
+    let burst_usec = group.quota.map_or(0, |own| own.burst_usec);
+    let quota_usec = (share * period).round().max(least) as u64;
+    CpuQuota {
+        quota_usec: Limit::Value(quota_usec),
+        period_usec: period.ceil() as u64,
+        burst_usec: burst_usec.min(quota_usec),
+    }
+}
