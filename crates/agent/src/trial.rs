@@ -228,9 +228,6 @@ impl Agent {
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
         let mut trial = Trial::new(candidates.len() - 1, rules, pace)
             .protecting(self.components.latency_slos.protections(), default);
-        if self.has_background() {
-            trial = trial.for_services();
-        }
         trial.favour(favoured);
         for (candidate, prediction) in predicted.iter().enumerate().skip(1) {
             if prediction.as_ref().is_some_and(|prediction| hurts(prediction, &self.config.rules.guard)) {
@@ -458,7 +455,7 @@ mod tests {
             verdicts: vec![],
             confirmed,
             pairs: vec![],
-            objective: evenkeel_policy::trial::Objective::new(0.1),
+            objective: evenkeel_policy::trial::Objective::new(0.1, false),
         };
         feed_back(&mut control, &decision(0, false), true);
         assert!((alpha(&control) - rules.alpha).abs() < 1e-12, "screening alone spends nothing");

@@ -13,6 +13,7 @@
 
 mod confirm;
 mod objective;
+mod pace;
 mod protected;
 mod screen;
 mod verdict;
@@ -31,6 +32,7 @@ use crate::requests::Requests;
 use crate::window::Summary;
 use confirm::{Confirmation, LATE, LATE_S};
 pub use objective::Objective;
+pub use pace::Pace;
 pub use protected::Recorded;
 pub use verdict::{Decision, Verdict};
 
@@ -71,17 +73,6 @@ impl Default for TrialRules {
             seed: 1,
         }
     }
-}
-
-/// Usual lengths of a trial's parts, seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
-    /// A window.
-    pub window_s: f64,
-    /// Time given to settings to take hold before a window, when they changed.
-    pub settle_s: f64,
-    /// Windows under the present state before anything is changed.
-    pub lead: usize,
 }
 
 /// What is to be measured next.
@@ -144,32 +135,6 @@ pub struct Trial {
     begins: bool,
 }
 
-/// Windows under the present state before anything is changed, and the time that they take at least, seconds: short windows
-/// differ more.
-const LEAD: usize = 8;
-const LEAD_S: f64 = 5.0;
-/// The same where services count: while such a window lasts they wait, and what helps them shows in fewer.
-const SERVICES_LEAD: usize = 5;
-
-impl Pace {
-    /// Windows of this length, after this time to settle.
-    pub const fn new(window_s: f64, settle_s: f64) -> Self {
-        let least_s = (LEAD_S / window_s).ceil() as usize;
-        Self { window_s, settle_s, lead: if least_s > LEAD { least_s } else { LEAD } }
-    }
-
-    /// The same where services count.
-    #[must_use]
-    pub const fn for_services(self) -> Self {
-        Self { lead: SERVICES_LEAD, ..self }
-    }
-
-    /// So many windows, or as many as so many seconds hold.
-    fn windows(self, least: usize, seconds: f64) -> usize {
-        least.max((seconds / self.window_s).ceil() as usize)
-    }
-}
-
 impl Trial {
     /// A trial of the present state (0) against `challengers` others.
     pub fn new(challengers: usize, rules: TrialRules, pace: Pace) -> Self {
@@ -180,7 +145,7 @@ impl Trial {
             phase: if challengers == 0 { Phase::Over } else { Phase::Lead(vec![0; pace.lead]) },
             turn: None,
             rng: Pcg32::seed_from_u64(rules.seed),
-            objective: Objective::new(rules.wait_price),
+            objective: Objective::new(rules.wait_price, pace.services),
             lead: 0,
             protections: Vec::new(),
             default: 0,
@@ -228,14 +193,6 @@ impl Trial {
             *turns = [vec![self.default; lead], vec![0; lead]].concat();
         }
         self.protections = protections;
-        self
-    }
-
-    /// The protected scopes are services and the candidates change background work: what counts first is how long the services
-    /// wait.
-    #[must_use]
-    pub fn for_services(mut self) -> Self {
-        self.objective.for_services();
         self
     }
 

@@ -66,7 +66,7 @@ impl Host {
         self.actuator.set(&self.plan.clone(), &|_| true);
         let rules = rules(MonitorRules::default(), &TrialRules::default());
         let now = Now { wall_ns: self.random.random(), ..self.now() };
-        KeptChange::new(self.plan.clone(), rules, decided, Objective::new(0.1), now)
+        KeptChange::new(self.plan.clone(), rules, decided, Objective::new(0.1, false), now)
     }
 
     fn changed(&self) -> bool {
@@ -267,7 +267,7 @@ fn decision(found: &[u64], change: &[u64]) -> Decision {
         verdicts: vec![verdict(found, 0.0), verdict(change, 10.0)],
         confirmed: true,
         pairs: vec![(seen(105.0), seen(95.0)); 4],
-        objective: Objective::new(0.1),
+        objective: Objective::new(0.1, false),
     }
 }
 

@@ -362,7 +362,7 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
         observation.groups[1].quota = quota(5_000, 80_000);
         observation.groups[1].throttled_periods = Some((8, 12));
         edit(&mut observation);
-        let background = |task: &TaskView| matches!(task.group, Some(3 | 4 | 5));
+        let background = |task: &TaskView| matches!(task.group, Some(3..=5));
         let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background, |_| None);
         let limit = |change: &Change| match (&change.target, change.to.clone()) {
             (Target::Group(group), Setting::Quota(to)) => {

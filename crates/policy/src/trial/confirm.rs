@@ -22,6 +22,8 @@ const ACCEPTED_PAIRS: usize = 15;
 const USUAL_PAIRS: f64 = 14.0;
 /// Standard errors that a gain may be underestimated by before the candidate is given up.
 const BENEFIT_OF_DOUBT: f64 = 0.7;
+/// Part of its CPU that background work may lose where it has less than its least share already.
+const SPARED: f64 = 0.05;
 /// What an effect of the settings before is given to fade, seconds: a half-life of 3 s leaves a tenth of it.
 const FADE_S: f64 = 10.0;
 /// Windows after that, at least and at most.
@@ -336,11 +338,12 @@ impl Confirmation {
         self.objective.worth(min_gain, stats::mean(&self.baseline_got).unwrap_or_default())
     }
 
-    /// Background work that does not get its least share, although it did before.
+    /// Background work that does not get its least share, although it did before; or that loses, where it did not.
     fn starved_background(&self) -> Option<Doubt> {
         let (before, after) =
             stats::mean(&self.baseline_got).zip(stats::estimate_at(&self.tried_got, 0.10))?;
-        let least = self.least_pct.min(before);
+        // What it had is known with noise, so that it must not be asked for to the last point.
+        let least = if before < self.least_pct { (1.0 - SPARED) * before } else { self.least_pct };
         (self.objective.is_for_services() && after.low < least).then(|| Doubt {
             subject: Subject::Pool(None),
             harm: Harm::Cpu,
@@ -488,7 +491,7 @@ mod tests {
     #[test]
     fn a_candidate_has_the_benefit_of_the_doubt_but_no_more() {
         let rules = TrialRules::default();
-        let objective = Objective::new(rules.wait_price);
+        let objective = Objective::new(rules.wait_price, false);
         let mut confirmation = Confirmation::new((1, 0.05), &rules, (&[], &[]), &objective, None);
         // A gain of half a point is worth a change; the mean is 0.1, its standard error 0.9, then 0.3.
         confirmation.baseline_got = vec![50.0; 5];

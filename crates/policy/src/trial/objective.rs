@@ -47,14 +47,9 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// Nothing learnt yet; a point of waiting is worth so many points of CPU.
-    pub fn new(wait_price: f64) -> Self {
-        Self { wait_price, insatiable: BTreeSet::new(), full: false, services: false }
-    }
-
-    /// Waits of the protected scopes, which are services, come first.
-    pub(super) fn for_services(&mut self) {
-        self.services = true;
+    /// Nothing learnt yet; a point of waiting is worth so many points of CPU, or waits of services come first.
+    pub fn new(wait_price: f64, services: bool) -> Self {
+        Self { wait_price, insatiable: BTreeSet::new(), full: false, services }
     }
 
     /// Whether waits of services come first.

@@ -411,9 +411,8 @@ proptest! {
 fn serve(truth: &[(f64, f64)], rules: TrialRules, seed: u64) -> Decision {
     let service =
         LatencyTarget { name: "cgroup:/api".to_owned(), wait_p99_ns: None, ..LatencyTarget::default() };
-    let mut trial = Trial::new(truth.len() - 1, TrialRules { seed, ..rules }, PACE)
-        .protecting(vec![service], 0)
-        .for_services();
+    let mut trial = Trial::new(truth.len() - 1, TrialRules { seed, ..rules }, PACE.for_services())
+        .protecting(vec![service], 0);
     let mut rng = Pcg32::seed_from_u64(seed);
     let mut left_s = 200.0;
     while let Some(turn) = trial.next(left_s) {
@@ -463,10 +462,15 @@ fn background_work_keeps_its_least_share() {
     assert_eq!(decision(least(100.0)).winner, 1);
     let starved = decision(least(140.0));
     assert_eq!(starved.winner, 0);
-    assert!(starved.verdicts[1].why.contains("background work gets 12"), "{}", starved.verdicts[1].why);
+    let why = &starved.verdicts[1].why;
+    assert!(["gets 119 ", "gets 120 ", "gets 121 "].iter().any(|about| why.contains(about)), "{why}");
     // What it did not have before cannot be kept.
-    let poor = serve(&[(3.0, 100.0), (0.3, 100.0)], least(140.0), 4);
-    assert_eq!(poor.winner, 1, "{poor:?}");
+    let poor = |got: f64| {
+        let kept = |seed: &u64| serve(&[(3.0, 100.0), (0.3, got)], least(140.0), *seed).winner == 1;
+        (0..20).filter(kept).count()
+    };
+    assert!(poor(100.0) >= 19, "{}", poor(100.0));
+    assert_eq!(poor(80.0), 0, "less than it has is not asked of it either");
 }
 
 #[test]
@@ -490,7 +494,7 @@ fn of_short_windows_more_come_before_anything_is_changed() {
 fn a_window_in_which_the_service_was_not_seen_does_not_count() {
     let service =
         LatencyTarget { name: "cgroup:/api".to_owned(), wait_p99_ns: None, ..LatencyTarget::default() };
-    let mut trial = Trial::new(1, TrialRules::default(), PACE).protecting(vec![service], 0).for_services();
+    let mut trial = Trial::new(1, TrialRules::default(), PACE.for_services()).protecting(vec![service], 0);
     let turn = trial.next(100.0).unwrap();
     trial.record(summary(100.0, 10.0), vec![None]);
     assert_eq!(trial.next(100.0).map(|turn| turn.candidate), Some(turn.candidate));

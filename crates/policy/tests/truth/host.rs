@@ -359,7 +359,7 @@ pub fn decide(scene: &Scene, seed: u64) -> Outcome {
     if scene.service.is_some() {
         let service =
             LatencyTarget { name: "service".to_owned(), wait_p99_ns: None, ..LatencyTarget::default() };
-        trial = trial.protecting(vec![service], 0).for_services();
+        trial = trial.protecting(vec![service], 0);
     }
     // The second of study that comes before a trial.
     let first = Turn { candidate: 0, settle_s: 0.0, window_s: 1.0 };
