@@ -19,13 +19,18 @@ SERVICES_ARGS ?=
 # Runs of `make test-ends`, and arguments such as ENDS_ARGS="--only run:timeout -v --seed 7".
 ENDS ?= 1000
 ENDS_ARGS ?=
+# Of `make antagonists`: how many, and quiet minutes after them.
+ANTAGONISTS ?= 100
+QUIET_MINUTES ?= 10
+# Of `make serve-figures`: which (all).
+FIGURES ?=
 # Of `make fuzz`: seconds for each target, and which (all).
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-vm test-kill test-ends fuzz validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean
+.PHONY: help demo test antagonists alerts serve-figures test-vm test-kill test-ends fuzz validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -45,6 +50,21 @@ test-kill: ## `kill -9` at KILLS random instants (200), then CASES drawn crashes
 	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only 'privileged_kill*'
 	@. scripts/lib.sh && need_cargo && EVENKEEL_CRASH_CASES=$(CASES) nice -n 10 cargo test --locked --release \
 		-p evenkeel-actuate --test crashes many_cases -- --nocapture
+
+antagonists: ## ANTAGONISTS (100) put in a victim's way: is each named within 10 s, and nobody else (as root, quiet, 50 min)
+	@scripts/packages.sh build test
+	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
+	@. scripts/lib.sh && need_cargo && EVENKEEL_ANTAGONISTS='$(ANTAGONISTS)' EVENKEEL_ANTAGONISTS_QUIET='$(QUIET_MINUTES)' \
+		cargo test --locked --release -p evenkeel --test privileged_antagonists -- --nocapture
+
+alerts: ## are notices and alert rules right: 60 labelled episodes to tune on, 40 others to judge by (minutes, no root)
+	@scripts/packages.sh build test
+	@. scripts/lib.sh && need_cargo && cargo test --locked -p evenkeel --lib labelled -- --nocapture --test-threads 1
+
+serve-figures: ## what serve and its dashboard cost, each figure with its goal (as root, quiet machine, 10 min)
+	@scripts/packages.sh build test
+	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
+	@EVENKEEL='$(CARGO_TARGET_DIR)/release/evenkeel' scripts/serve-figures.sh $(FIGURES)
 
 test-ends: ## ENDS runs (1000): every command ended in every way in every state, the host's scheduling state compared (as root)
 	@scripts/packages.sh build test

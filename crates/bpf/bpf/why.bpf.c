@@ -626,8 +626,8 @@ verified_once int describe(u64 address, u64 now, struct record *record)
 	} else {
 		if (read_field(task->flags) & PF_KTHREAD)
 			return 0;
-		u32 *known = bpf_map_lookup_elem(&groups, &group);
-		record->cell = known ? *known : classify(address);
+		/* Not what is known of the address: the group that had it may be gone, and another have it now. */
+		record->cell = classify(address);
 	}
 	record->cpu = read_task_cpu(address);
 	record->tgid = tgid;

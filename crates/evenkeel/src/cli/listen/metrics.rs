@@ -111,7 +111,7 @@ fn owners(page: &mut Page, board: &Board) {
             family.histogram(&labels(&owner.key), &counts, waits.total(), *seconds);
         }
     }
-    let help = "Time a victim's threads were runnable while the culprit had their CPU";
+    let help = "Time a victim's threads were runnable and the culprit had their CPU, or kept them from it";
     let mut family = page.family("evenkeel_cpu_blame_seconds_total", Kind::Counter, help);
     for ((victim, culprit), seconds) in &board.owners.blame {
         family.value(&[("victim", victim), ("culprit", culprit)], Some(*seconds));

@@ -11,6 +11,8 @@ pub const MOST: usize = 500;
 pub const PAIRS: usize = 200;
 /// Time from which on a pair is worth a place, seconds.
 const WORTH_S: f64 = 0.1;
+/// Intervals without growth after which a pair leaves its place to another: cgroups come and go, and so do their names.
+const IDLE: u64 = 300;
 /// Who came when there was no room, as a name.
 pub const OTHER: &str = "other";
 
@@ -123,6 +125,8 @@ pub struct Owners {
     /// Time by victim and culprit, seconds.
     pub blame: BTreeMap<(String, String), f64>,
     small: HashMap<(String, String), f64>,
+    /// When each pair grew last.
+    grew: HashMap<(String, String), u64>,
     /// Whether anybody counts who ran while others waited.
     pub blames: bool,
 }
@@ -193,11 +197,13 @@ impl Owners {
         }
     }
 
-    /// Adds time that a victim waited while a culprit ran. A pair gets a place of its own once it is worth one, and keeps it.
+    /// Adds time that a victim waited while a culprit ran. A pair gets a place of its own once it is worth one, and keeps it
+    /// while it grows now and then.
     pub fn add_blame(&mut self, victim: &str, culprit: &str, seconds: f64) {
         let pair = (victim.to_owned(), culprit.to_owned());
         if let Some(sum) = self.blame.get_mut(&pair) {
             *sum += seconds;
+            self.grew.insert(pair, self.rounds);
             return;
         }
         if self.small.len() >= 10 * PAIRS {
@@ -205,12 +211,25 @@ impl Owners {
         }
         let small = self.small.entry(pair.clone()).or_default();
         *small += seconds;
-        if *small >= WORTH_S && self.blame.len() < PAIRS {
+        if *small >= WORTH_S && self.has_room() {
             self.small.remove(&pair);
+            self.grew.insert(pair.clone(), self.rounds);
             self.blame.insert(pair, seconds);
         } else {
             *self.blame.entry((OTHER.to_owned(), OTHER.to_owned())).or_default() += seconds;
         }
+    }
+
+    /// Whether there is a place for a pair, perhaps that of the one that has not grown for the longest time.
+    fn has_room(&mut self) -> bool {
+        if self.blame.len() < PAIRS {
+            return true;
+        }
+        let oldest = self.grew.iter().min_by_key(|(_, grew)| **grew);
+        let Some((pair, _)) = oldest.filter(|(_, grew)| **grew + IDLE <= self.rounds) else { return false };
+        let pair = pair.clone();
+        self.grew.remove(&pair);
+        self.blame.remove(&pair).is_some()
     }
 }
 
@@ -262,6 +281,19 @@ fn keys(observation: &Observation) -> (Vec<Key>, Vec<Option<u32>>) {
     (keys, places)
 }
 
+/// Time that a group's own quota held it back, or one above it: a pod's holds back each of its containers, but only one that
+/// wants to run, so no more than that one waited.
+fn held_back(observation: &Observation, group: Option<u32>, wait: Option<f64>) -> Option<f64> {
+    let throttled = |at: u32| observation.groups.get(at as usize)?.throttled_pct;
+    let group = group?;
+    let above = observation.path_to_root(group).skip(1).filter_map(throttled).fold(0.0, f64::max);
+    let above = above.min(wait.unwrap_or(0.0));
+    match throttled(group) {
+        Some(own) => Some(own.max(above)),
+        None => (above > 0.0).then_some(above),
+    }
+}
+
 /// What each used in the interval, and how many threads it has.
 fn uses(observation: &Observation, places: &[Option<u32>], owners: usize) -> Vec<(Use, u32)> {
     let mut uses = vec![(Use::default(), 0); owners];
@@ -298,18 +330,41 @@ fn uses(observation: &Observation, places: &[Option<u32>], owners: usize) -> Vec
     let group = |at: Option<u32>| at.and_then(|at| observation.groups.get(at as usize));
     let owned =
         observation.containers.iter().map(|c| c.group).chain(observation.vms.iter().map(|vm| vm.group));
-    for ((sum, _), group) in uses.iter_mut().zip(owned.map(group)) {
+    for ((sum, _), at) in uses.iter_mut().zip(owned) {
         // The cgroup's own counter has what ended in between, too.
-        sum.cpu = group.and_then(|group| group.cpu_pct).map_or(sum.cpu, |pct| pct.max(sum.cpu));
-        sum.throttled = group.and_then(|group| group.throttled_pct);
+        sum.cpu = group(at).and_then(|group| group.cpu_pct).map_or(sum.cpu, |pct| pct.max(sum.cpu));
+        sum.throttled = held_back(observation, at, sum.wait);
     }
     for (task, place) in observation.tasks.iter().zip(places) {
         let services = observation.containers.len() + observation.vms.len();
         if let Some(at) = place.filter(|at| *at as usize >= services)
             && let Some((sum, _)) = uses.get_mut(at as usize)
         {
-            sum.throttled = group(task.group).and_then(|group| group.throttled_pct);
+            sum.throttled = held_back(observation, task.group, sum.wait);
         }
     }
     uses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_that_no_longer_grows_leaves_its_place_to_one_that_does() {
+        let mut owners = Owners::default();
+        let pair = |n: usize| ("web".to_owned(), format!("/job-{n}"));
+        for n in 0..PAIRS {
+            owners.add_blame("web", &pair(n).1, 1.0);
+        }
+        owners.rounds = IDLE - 1;
+        owners.add_blame("web", "/job-0", 1.0);
+        owners.add_blame("web", "/late", 1.0);
+        assert!(owners.blame.keys().all(|(_, culprit)| culprit != "/late"), "somebody who grew was put out");
+        owners.rounds = IDLE;
+        owners.add_blame("web", "/late", 1.0);
+        assert_eq!(owners.blame.get(&("web".to_owned(), "/late".to_owned())), Some(&1.0));
+        assert_eq!(owners.blame.get(&pair(0)), Some(&2.0));
+        assert_eq!((owners.blame.len(), owners.grew.len()), (PAIRS + 1, PAIRS));
+    }
 }

@@ -27,9 +27,19 @@ pub(crate) struct Owner {
 impl Names {
     /// Of the groups that own tasks now.
     pub fn read(root: &Root, cpu: Option<&Hierarchy>, observation: &Observation) -> Self {
+        Self::read_some(root, cpu, observation, |_| true)
+    }
+
+    /// Of the groups among them whose paths are wanted.
+    pub fn read_some(
+        root: &Root,
+        cpu: Option<&Hierarchy>,
+        observation: &Observation,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Self {
         let Some(cpu) = cpu else { return Self::default() };
         let mut paths = HashMap::new();
-        for group in &observation.groups {
+        for group in observation.groups.iter().filter(|group| wanted(&group.path)) {
             if let Ok(meta) = std::fs::metadata(root.path(cpu.dir(&group.path))) {
                 paths.insert(meta.ino(), group.path.clone());
             }
@@ -46,6 +56,11 @@ impl Names {
             })
             .collect();
         Self { paths, containers }
+    }
+
+    /// Numbers and paths.
+    pub fn all(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.paths.iter().map(|(id, path)| (*id, path.as_str()))
     }
 
     /// Path of a group.

@@ -167,7 +167,7 @@ fn never(task: &TaskView) -> bool {
 }
 
 /// Whether a cgroup is another or below it.
-pub(super) fn below(path: &str, group: &str) -> bool {
+pub(crate) fn below(path: &str, group: &str) -> bool {
     group == "/" || path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

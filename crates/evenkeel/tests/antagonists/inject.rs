@@ -1,0 +1,311 @@
+//! The injector: a victim, and antagonists of seven kinds that take its CPU time.
+//!
+//! Each knows its truth: what must be named, and from when to when. evenkeel has no part in it.
+//!
+//! ```text
+//! /evenkeel-antagonists-PID
+//!   machine            the steal emulator's quota
+//!     pod              a quota that the victim shares with a sibling
+//!       victim         its own quota
+//!       sibling-N
+//!   antagonist-N       whoever else wants the victim's CPU
+//! ```
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_lab::mounts::CgroupMounts;
+use evenkeel_lab::steal::{StealEmulator, TICK, limit_of};
+use evenkeel_linux::group::Cgroup;
+use evenkeel_model::credit::Rule;
+use rand::Rng;
+
+/// Loads that are ours.
+const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
+/// Where the victim runs; who shares only a quota with it runs on the other one.
+const CPU: &str = "0";
+
+/// What takes the victim's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Task,
+    Container,
+    Forks,
+    Softirq,
+    OwnQuota,
+    SiblingsQuota,
+    Steal,
+}
+
+impl Kind {
+    pub const ALL: [Self; 7] = [
+        Self::Task,
+        Self::Container,
+        Self::Forks,
+        Self::Softirq,
+        Self::OwnQuota,
+        Self::SiblingsQuota,
+        Self::Steal,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Container => "container",
+            Self::Forks => "forks",
+            Self::Softirq => "softirq",
+            Self::OwnQuota => "own-quota",
+            Self::SiblingsQuota => "siblings-quota",
+            Self::Steal => "steal",
+        }
+    }
+}
+
+/// What was done to the victim.
+#[derive(Debug, Clone)]
+pub struct Injected {
+    pub kind: Kind,
+    /// What must be named: the culprit as `/metrics` has it.
+    pub name: String,
+    /// Seconds since 1970.
+    pub start_s: f64,
+    pub end_s: f64,
+}
+
+impl Injected {
+    /// A line of the log.
+    pub fn line(&self) -> String {
+        let Self { kind, name, start_s, end_s } = self;
+        serde_json::json!({"kind": kind.name(), "name": name, "start": start_s, "end": end_s}).to_string()
+    }
+}
+
+pub fn now_s() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// A process and those it made; they end with it.
+struct Process(Child);
+
+impl Process {
+    fn start(group: &Cgroup, cpu: &str, command: &[&str]) -> Self {
+        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", group.dir().display());
+        let mut run = Command::new("sh");
+        run.args(["-c", &join, "sh", "taskset", "-c", cpu]).args(command);
+        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Self(run.spawn().unwrap())
+    }
+
+    fn ran_ns(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id())).unwrap_or_default();
+        text.split(' ').next().and_then(|ran| ran.parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.0.id() as i32) {
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// A cgroup that is cleared with its guard.
+struct Group(Cgroup);
+
+impl Group {
+    fn make(parent: &Cgroup, name: &str) -> Self {
+        if parent.is_v2() {
+            parent.enable(&["cpu"]).unwrap();
+        }
+        Self(Cgroup::make(parent.dir(), name, parent.is_v2()).unwrap())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.0.clear() {
+            eprintln!("{} is left behind", self.0.dir().display());
+        }
+    }
+}
+
+/// The victim and its place. Fields are ended in their order: the inner groups first.
+pub struct Scene {
+    victim: Process,
+    own: Group,
+    pod: Group,
+    machine: Group,
+    top: Group,
+    path: String,
+    count: usize,
+}
+
+/// What an antagonist is made of; all of it goes with it.
+#[derive(Default)]
+struct Parts {
+    processes: Vec<Process>,
+    groups: Vec<Group>,
+}
+
+impl Scene {
+    /// A victim that works for 2 ms in each 8 ms, 25 % of its CPU.
+    pub fn start() -> Self {
+        let mounts = CgroupMounts::find().unwrap();
+        let mount = Cgroup::new(mounts.cpu_mount(), mounts.is_v2());
+        let name = format!("evenkeel-antagonists-{}", std::process::id());
+        let top = Group::make(&mount, &name);
+        // Whoever else works on this host hardly matters then.
+        let (file, most) = if mounts.is_v2() { ("cpu.weight", "10000") } else { ("cpu.shares", "65536") };
+        top.0.write(file, most).unwrap();
+        let machine = Group::make(&top.0, "machine");
+        let pod = Group::make(&machine.0, "pod");
+        let own = Group::make(&pod.0, "victim");
+        let duty =
+            ["load", "duty", "--percent", "25", "--period", "8ms", "--name", "victim", "--seconds", "86400"];
+        let victim = Process::start(&own.0, CPU, &[&[BINARY], &duty[..]].concat());
+        Self { victim, own, pod, machine, top, path: format!("/{name}"), count: 0 }
+    }
+
+    /// As evenkeel calls it.
+    pub fn victim(&self) -> String {
+        format!("{}/machine/pod/victim", self.path)
+    }
+
+    /// Whether a culprit is one that could have been injected, at this time or another.
+    pub fn is_ours(&self, culprit: &str) -> bool {
+        let victim = self.victim();
+        culprit != victim
+            && (culprit.contains(&self.path)
+                || ["softirq NET_RX", "interrupts", "the hypervisor"].contains(&culprit)
+                || culprit.starts_with("quota of"))
+    }
+
+    /// Puts something in the victim's way for a time.
+    pub fn inject(&mut self, kind: Kind, time: Duration, rng: &mut impl Rng) -> Injected {
+        self.count += 1;
+        let mut parts = Parts::default();
+        let start_s = now_s();
+        let name = match kind {
+            Kind::OwnQuota => {
+                let quota = Quota::of(&self.own.0, rng.random_range(5.0..12.0), rng.random_range(10..=100));
+                std::thread::sleep(time);
+                drop(quota);
+                format!("quota of {}", self.victim())
+            }
+            Kind::Steal => {
+                self.steal(rng.random_range(0.85..0.95), time);
+                format!("quota of {}/machine", self.path)
+            }
+            Kind::SiblingsQuota => {
+                let sibling = format!("sibling-{}", self.count);
+                let group = Group::make(&self.pod.0, &sibling);
+                let other = if std::thread::available_parallelism().unwrap().get() > 1 { "1" } else { CPU };
+                parts.processes.push(Process::start(
+                    &group.0,
+                    other,
+                    &[BINARY, "load", "spin", "--seconds", "60"],
+                ));
+                parts.groups.push(group);
+                let quota = Quota::of(&self.pod.0, rng.random_range(30.0..45.0), rng.random_range(20..=100));
+                std::thread::sleep(time);
+                drop(quota);
+                format!("quota of {0}/machine/pod, used up by {0}/machine/pod/{sibling}", self.path)
+            }
+            _ => {
+                let called = self.compete(kind, &mut parts, rng);
+                std::thread::sleep(time);
+                if kind == Kind::Softirq { "softirq NET_RX".to_owned() } else { called }
+            }
+        };
+        drop(parts);
+        Injected { kind, name, start_s, end_s: now_s() }
+    }
+
+    /// Somebody wants the victim's CPU. Returns the name of its cgroup.
+    fn compete(&self, kind: Kind, parts: &mut Parts, rng: &mut impl Rng) -> String {
+        let name = format!("antagonist-{}", self.count);
+        let group = Group::make(&self.top.0, &name);
+        let mut start = |command: &[&str]| parts.processes.push(Process::start(&group.0, CPU, command));
+        match kind {
+            Kind::Task => {
+                // One of some: the others sleep.
+                start(&[BINARY, "load", "spin", "--seconds", "60"]);
+                start(&["sleep", "60"]);
+                start(&["sleep", "60"]);
+            }
+            Kind::Container => {
+                for _ in 0..rng.random_range(3..6) {
+                    let percent = rng.random_range(40..90).to_string();
+                    start(&[
+                        BINARY,
+                        "load",
+                        "duty",
+                        "--percent",
+                        &percent,
+                        "--period",
+                        "20ms",
+                        "--seconds",
+                        "60",
+                    ]);
+                }
+            }
+            Kind::Forks => {
+                for _ in 0..rng.random_range(2..5) {
+                    start(&["sh", "-c", "while :; do /bin/true; done"]);
+                }
+            }
+            _ => {
+                let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/antagonists/flood.py");
+                start(&["python3", script, "60"]);
+            }
+        }
+        parts.groups.push(group);
+        format!("{}/{name}", self.path)
+    }
+
+    /// The steal emulator at work on what stands for the machine.
+    fn steal(&self, stolen: f64, time: Duration) {
+        let over = Arc::new(AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let flag = over.clone();
+            scope.spawn(move || {
+                let mut emulator = StealEmulator::new(Rule::Constant { stolen }, 1.0);
+                emulator.begin(&self.machine.0, self.victim.ran_ns(), limit_of(&self.machine.0));
+                while !flag.load(Ordering::Relaxed) {
+                    std::thread::sleep(TICK);
+                    // The group has no limit of its own but the emulator's.
+                    emulator.tick(Some(&self.machine.0), self.victim.ran_ns(), None);
+                }
+                emulator.release(&self.machine.0);
+            });
+            std::thread::sleep(time);
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// A quota, lifted with its guard.
+struct Quota<'a>(&'a Cgroup);
+
+impl<'a> Quota<'a> {
+    /// In percent of one CPU.
+    fn of(group: &'a Cgroup, percent: f64, period_ms: u64) -> Self {
+        let period_usec = period_ms * 1000;
+        let quota_usec = Limit::Value(((period_usec as f64 * percent / 100.0) as u64).max(1000));
+        group.set_quota(&CpuQuota { quota_usec, period_usec, burst_usec: 0 }).unwrap();
+        Self(group)
+    }
+}
+
+impl Drop for Quota<'_> {
+    fn drop(&mut self) {
+        self.0.set_quota(&CpuQuota::UNLIMITED).unwrap();
+    }
+}
