@@ -2,6 +2,9 @@
 //! sets what it sets. One fault gives one notice and one all-clear: a state must last before it is told, and must be over for as
 //! long before it ends.
 
+#[cfg(test)]
+mod labelled;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -83,11 +86,24 @@ struct Average {
     throttled: f64,
 }
 
+/// Who does more than this part of what all CPUs do is starved by nobody: its threads wait for each other.
+const MOST_OF_HOST: f64 = 0.45;
+
+impl Average {
+    /// Whether a quota holds it back for more than a share of the time it wants, and more than so many percent. Its threads
+    /// wait then, one by one, for the quota; its throttled time is counted by CPU.
+    fn is_held_back(&self, share: f64, least: f64) -> bool {
+        self.throttled > least && self.throttled > share * (self.throttled + self.cpu)
+    }
+}
+
 /// What was told and what may have to be.
 #[derive(Debug, Clone, Default)]
 pub struct Notices {
     states: BTreeMap<Subject, State>,
     averages: BTreeMap<u32, Average>,
+    /// Of all CPUs, percent of one.
+    busy: f64,
     steal: f64,
     /// What happened since the last interval, in words.
     happened: BTreeMap<Subject, String>,
@@ -161,6 +177,7 @@ impl Notices {
 
     fn judge_host(&mut self, seen: &Observation, owners: &Owners, now: &mut Judged) {
         let part = 1.0 - (-seen.interval_s / SMOOTH_S).exp();
+        self.busy += part * (seen.host.busy_pct - self.busy);
         let mut averages = BTreeMap::new();
         for owner in owners.iter().filter(|owner| owner.key.kind != Kind::Other && owner.tasks > 0) {
             let mut mean = self.averages.get(&owner.number).copied().unwrap_or_default();
@@ -172,19 +189,21 @@ impl Notices {
             mean.throttled += part * (throttled - mean.throttled);
             averages.insert(owner.number, mean);
             let title = owner.key.title();
-            let starves =
-                |share: f64, least: f64| mean.wait > least && mean.wait > share * (mean.wait + mean.cpu);
+            let starves = |share: f64, least: f64| {
+                mean.wait > least
+                    && mean.wait > share * (mean.wait + mean.cpu)
+                    && !mean.is_held_back(0.1, 5.0)
+                    && mean.cpu < MOST_OF_HOST * self.busy
+            };
             let words = format!("waits {:.0} % and runs {:.0} % of one CPU", mean.wait, mean.cpu);
             let judged = Seen { bad: starves(0.5, 20.0), good: !starves(0.35, 15.0) };
             now.insert(("starved", title.clone()), (judged, words));
-            let held = |share: f64, least: f64| {
-                mean.throttled > least && mean.throttled > share * (mean.throttled + mean.cpu)
-            };
             let words = format!(
                 "its limit holds it back {:.0} %, it runs {:.0} % of one CPU",
                 mean.throttled, mean.cpu
             );
-            let judged = Seen { bad: held(0.25, 10.0), good: !held(0.15, 7.0) };
+            let judged =
+                Seen { bad: mean.is_held_back(1.0 / 3.0, 10.0), good: !mean.is_held_back(0.15, 7.0) };
             now.insert(("throttled", title), (judged, words));
         }
         self.averages = averages;
