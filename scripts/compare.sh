@@ -13,6 +13,8 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/crowd.sh
 . "$(dirname "$0")/crowd.sh"
+# shellcheck source=scripts/unpacked.sh
+. "$(dirname "$0")/unpacked.sh"
 cd "$(dirname "$0")/.."
 
 tasks=2000 busy=50 seconds=8 binary='' tools='evenkeel-serve evenkeel-bpf evenkeel-proc top pidstat atop atop-file exporter'
@@ -34,25 +36,7 @@ if [ -z "$binary" ]; then
     binary=$(target_dir)/release/evenkeel
 fi
 
-unpacked=$(target_dir)/bench-tools
 library=
-# The path of a command: installed, or from its package and those of its libraries.
-command_of() {
-    local name=$1 found
-    shift
-    if have "$name"; then command -v "$name" && return; fi
-    if [ ! -e "$unpacked/$name.done" ] && have apt-get && have dpkg; then
-        mkdir -p "$unpacked/$name.debs"
-        say "$name is not installed: fetching the package $1 to look inside (nothing is installed)"
-        if (cd "$unpacked/$name.debs" && apt-get -qq -o APT::Sandbox::User=root download "$@" >&2); then
-            for deb in "$unpacked/$name.debs"/*.deb; do dpkg -x "$deb" "$unpacked/root"; done
-            : >"$unpacked/$name.done"
-        fi
-    fi
-    found=$(find "$unpacked/root" -type f -path "*bin/$name" 2>/dev/null | head -1)
-    [ -n "$found" ] && echo "$found"
-}
-
 work=$(mktemp -d)
 tool='' scraper=''
 clean() {

@@ -1,7 +1,8 @@
-//! What keeping history costs: 2,000 tasks of which 50 change, one sample a second, for an hour.
+//! What keeping history costs: 2,000 tasks of which 50 change, 50 cgroups, one sample a second, for an hour; or as said. With a
+//! directory, the history stays there.
 //!
 //! ```text
-//! cargo run --release -p evenkeel-store --example history_cost
+//! cargo run --release -p evenkeel-store --example history_cost [TASKS CHANGING SECONDS CGROUPS [DIRECTORY]]
 //! ```
 
 use std::time::Instant;
@@ -10,25 +11,26 @@ use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample};
 use evenkeel_store::{Limits, Store, TaskInfo};
 use rand::{Rng, SeedableRng};
 
-const TASKS: u32 = 2000;
-const CHANGING: u32 = 50;
-const SAMPLES: u64 = 3600;
 const S: u64 = 1_000_000_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, otherwise: u32| args.get(at).map_or(Ok(otherwise), |text| text.parse());
+    let (tasks, changing, seconds) = (number(0, 2000)?, number(1, 50)?, u64::from(number(2, 3600)?));
+    let groups = number(3, 50)?;
     let dir = tempfile::tempdir()?;
-    let path = dir.path().join("history.db");
+    let path = args.get(4).map_or(dir.path(), std::path::Path::new).join("history.db");
     let mut random = rand_pcg::Pcg64::seed_from_u64(42);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos() as u64;
     let mut store = Store::open(&path, Limits::default())?;
     let mut sample = Sample {
         monotonic_ns: 1000 * S,
-        wall_ns: now - SAMPLES * S,
+        wall_ns: now - seconds * S,
         cpus: (0..2)
             .map(|cpu| CpuTimes { cpu, busy_ns: 0, idle_ns: 0, irq_ns: 0, steal_ns: Some(0) })
             .collect(),
         tasks: Vec::new(),
-        groups: (0..50)
+        groups: (0..groups)
             .map(|n| GroupSample {
                 path: format!("/kubepods/pod{n:08x}"),
                 usage_ns: Some(random.random_range(0..S)),
@@ -39,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .collect(),
         exited: Vec::new(),
     };
-    for n in 1..=TASKS {
+    for n in 1..=tasks {
         let id = TaskId { tgid: n * 7, tid: n * 7, start_time: u64::from(n) * 31 };
         store.name_task(id, TaskInfo { comm: format!("task-{}", n % 200), ..TaskInfo::default() });
         sample.tasks.push(TaskSample {
@@ -54,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut worst = std::time::Duration::ZERO;
     let started = Instant::now();
-    for _ in 0..SAMPLES {
+    for _ in 0..seconds {
         sample.monotonic_ns += S;
         sample.wall_ns += S;
         for cpu in &mut sample.cpus {
@@ -64,8 +66,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for group in sample.groups.iter_mut().take(20) {
             group.usage_ns = group.usage_ns.map(|usage| usage + random.random_range(0..S / 10));
         }
-        for n in 0..CHANGING {
-            let task = &mut sample.tasks[(n * TASKS / CHANGING) as usize];
+        for n in 0..changing {
+            let task = &mut sample.tasks[(n * tasks / changing) as usize];
             task.cpu = Some(random.random_range(0..2));
             task.ran_ns += random.random_range(0..S / 10);
             task.waited_ns = task.waited_ns.map(|n| n + random.random_range(0..S / 10));
@@ -78,11 +80,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         worst = worst.max(before.elapsed());
     }
     store.flush()?;
-    let per_sample = started.elapsed() / SAMPLES as u32;
+    let per_sample = started.elapsed() / seconds as u32;
     let usage = store.usage()?;
     let kept: u64 = usage.samples.iter().sum();
     println!(
-        "{TASKS} tasks, {CHANGING} of them change; {SAMPLES} samples added, {kept} kept: {:?}",
+        "{tasks} tasks, {changing} of them change; {seconds} samples added, {kept} kept: {:?}",
         usage.samples
     );
     println!("CPU per sample: {per_sample:?} mean, {worst:?} worst (thinning included)");
@@ -90,8 +92,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "bytes: {} of samples, {} on disk; {:.2} per task and sample kept, {:.1} per changed one",
         usage.sample_bytes,
         usage.disk_bytes,
-        usage.sample_bytes as f64 / (kept * u64::from(TASKS)) as f64,
-        usage.sample_bytes as f64 / (kept * u64::from(CHANGING)) as f64,
+        usage.sample_bytes as f64 / (kept * u64::from(tasks)) as f64,
+        usage.sample_bytes as f64 / (kept * u64::from(changing)) as f64,
     );
     let before = Instant::now();
     let rates = store.rates(now - 600 * S, now)?.ok_or("no rates")?;
