@@ -331,3 +331,54 @@ fn nothing_is_left_behind_also_after_a_kill() {
         assert_eq!(until_gone(), 0);
     }
 }
+
+/// A cgroup of the cpu controller, gone with its guard.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(name: &str) -> Self {
+        let v1 = PathBuf::from("/sys/fs/cgroup/cpu");
+        let root = if v1.join("cgroup.procs").exists() { v1 } else { PathBuf::from("/sys/fs/cgroup") };
+        if root.join("cgroup.controllers").exists() {
+            fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
+        }
+        let dir = root.join(format!("evenkeel-bpf-{}-{name}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its process has ended; the kernel may need a moment.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        eprintln!("{} is left behind", self.0.display());
+    }
+}
+
+/// The programs know a cgroup's scheduling group by its address, which the kernel uses again.
+#[test]
+fn a_cgroup_at_the_address_of_one_that_is_gone_is_not_taken_for_it() {
+    let _turn = turn();
+    let probe = watch(Watch::All);
+    let mut made = Vec::new();
+    for n in 0..25 {
+        let group = Group::make(&n.to_string());
+        made.push(std::os::unix::fs::MetadataExt::ino(&fs::metadata(&group.0).unwrap()));
+        let script = "echo 0 >\"$0/cgroup.procs\"; i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); done";
+        let status = Command::new("sh").args(["-c", script]).arg(&group.0).status().unwrap();
+        assert!(status.success());
+        drop(group);
+        // Its memory is free once nobody can look at it any more.
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    let seen = probe.look().unwrap();
+    let ran = |id: &u64| seen.cells.iter().any(|cell| cell.cgroup == Some(*id) && cell.ran_ns > 0);
+    let missing = made.iter().filter(|id| !ran(id)).count();
+    assert_eq!(missing, 0, "{missing} of {} ran under another's name", made.len());
+}

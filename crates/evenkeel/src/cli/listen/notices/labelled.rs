@@ -1,6 +1,7 @@
 //! Are notices and alerts right? Labelled minutes: 60 episodes on which the bounds were tuned, 40 others by which they are
 //! judged. `make alerts` prints both figures; single ones of the 40 are not looked at.
 
+mod recorded;
 mod rules;
 mod scene;
 

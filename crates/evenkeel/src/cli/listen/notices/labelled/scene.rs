@@ -1,4 +1,5 @@
-//! Made-up courses of what services get, wait for and are held back from, with the truth of what was done to them.
+//! Courses of what services get, wait for and are held back from, with the truth of what was done to them. A third are real
+//! seconds put together anew (`recorded.rs`), the others are made up.
 //!
 //! The model, a second at a time. A service has `threads` that want to run on `cpus` CPUs for a part of the time. While they
 //! want to, its quota holds them back for a part `held` of it, and of the rest they get a part `share` of their CPUs: others
@@ -19,6 +20,8 @@ use std::collections::BTreeSet;
 
 use rand::Rng;
 use rand_pcg::Pcg64;
+
+use super::recorded;
 
 /// Seconds before and after a scene, in which nothing is wrong.
 const CALM: usize = 480;
@@ -157,16 +160,16 @@ fn draw(rng: &mut Pcg64, scene: Scene, cpus: u32) -> (Vec<Service>, f64) {
         }
         Scene::HarmlessThrottling => {
             first.wants = rng.random_range(0.1..0.7);
-            first.held = 1.0 - 1.0 / rng.random_range(1.02..1.4);
+            first.held = 1.0 - 1.0 / rng.random_range(1.02..1.45);
         }
         Scene::HarmfulThrottling => {
             first.threads = f64::from(rng.random_range(1..=3 * cpus));
-            first.held = 1.0 - 1.0 / log_between(rng, 1.6, 6.0);
+            first.held = 1.0 - 1.0 / log_between(rng, 1.55, 6.0);
             first.wants = rng.random_range(0.3..0.9);
         }
         Scene::Neighbour => {
             let slow =
-                if rng.random_bool(0.7) { log_between(rng, 2.2, 8.0) } else { rng.random_range(1.05..1.8) };
+                if rng.random_bool(0.7) { log_between(rng, 2.1, 8.0) } else { rng.random_range(1.05..1.9) };
             first.share = 1.0 / slow;
             first.wants = rng.random_range(0.3..0.9);
             // Whoever has the rest, on the same CPUs.
@@ -209,15 +212,18 @@ fn draw(rng: &mut Pcg64, scene: Scene, cpus: u32) -> (Vec<Service>, f64) {
 }
 
 impl Episode {
-    /// Draws a scene and what it looks like.
+    /// Draws a scene and what it looks like; a third of them are real ones.
     pub fn draw(rng: &mut Pcg64) -> Self {
+        let end = CALM + rng.random_range(720..=960);
+        if rng.random_bool(1.0 / 3.0) {
+            return recorded::replay(rng, CALM..end);
+        }
         let scene = SCENES[rng.random_range(0..SCENES.len())];
         let cpus = [2, 4, 8][rng.random_range(0..3)];
         let (services, stolen_share) = draw(rng, scene, cpus);
         let mut faults: BTreeSet<Fault> = BTreeSet::new();
         faults.extend(services.iter().enumerate().filter_map(|(at, one)| Some((one.fault()?, Some(at)))));
         faults.extend((stolen_share >= 0.05).then_some(("steal", None)));
-        let end = CALM + rng.random_range(720..=960);
         // Where nothing lasts, something may pass.
         let burst = (faults.is_empty() && rng.random_bool(0.3)).then(|| {
             let begin = rng.random_range(CALM..end - 60);
