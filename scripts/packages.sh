@@ -29,6 +29,7 @@ test|stress-ng|stress-ng|foreign load that the loop has to cope with
 test|sysbench|sysbench|reference for the built-in prime workload
 test|jq|jq|prints the laboratory's figures
 test|CHROMIUM|chromium|renders the HTML report as a reader's browser would
+test|openssl|openssl|makes the certificates of the tests of https
 test|prometheus|promtool|checks /metrics and the alert rules, and scrapes as a user would
 test|util-linux|unshare|mount namespace of the test engine
 test|tmux|tmux|a terminal of 80 columns and 24 lines, for `top`

@@ -6,8 +6,12 @@
 mod agent;
 #[path = "serve/chrome.rs"]
 mod chrome;
+#[path = "serve/pki.rs"]
+mod pki;
 #[path = "serve/prometheus.rs"]
 mod prometheus;
+#[path = "serve/tls.rs"]
+mod tls;
 #[path = "serve/webhook.rs"]
 mod webhook;
 
@@ -98,7 +102,7 @@ fn metrics_are_clean_and_grow_and_nothing_but_reading_is_allowed() {
 }
 
 #[test]
-fn only_the_token_opens_and_other_hosts_are_refused() {
+fn only_the_token_opens() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
     std::fs::write(&file, "0123456789abcdefghij\n").unwrap();
@@ -115,15 +119,16 @@ fn only_the_token_opens_and_other_hosts_are_refused() {
         let out = Command::new(BINARY).arg("--state-dir").arg(dir.path()).args(options).output().unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
     };
-    for command in ["serve", "run"] {
-        let (code, said) = refused(&[command, "--listen", "0.0.0.0:0"]);
-        assert!(code == Some(2) && said.contains("127.0.0.1"), "{said}");
-    }
     std::fs::write(&file, "secret\n").unwrap();
     let (code, said) = refused(&["serve", "--listen", "127.0.0.1:0", "--token-file", file.to_str().unwrap()]);
     assert!(code == Some(2) && said.contains("holds no token") && !said.contains("secret"), "{said}");
     let (code, said) = refused(&["serve", "--listen", &serve.address]);
     assert!(code == Some(3) && said.contains(&serve.address), "{said}");
+}
+
+#[test]
+fn other_hosts_are_answered_over_tls_alone_and_a_new_certificate_is_taken_up() {
+    tls::other_hosts_are_answered_with_token_and_certificate();
 }
 
 /// With `EVENKEEL_PAGES=DIR` every page's picture is kept there: light, dark, and as wide as a telephone.

@@ -9,6 +9,7 @@ mod notices;
 mod owners;
 mod past;
 pub(super) mod server;
+pub mod tls;
 pub mod webhook;
 
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ use serde_json::Value;
 
 use super::Failure;
 use super::flight::Keeper;
-use access::Token;
+use access::Entrance;
 use board::Board;
 use notices::Notice;
 use webhook::Webhook;
@@ -81,15 +82,13 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 impl Server {
     /// Serves what comes by this listener from now on, and hands notices to the webhook.
-    pub fn start(
-        (listener, token): (std::net::TcpListener, Token),
-        served: Served,
-        webhook: Option<Arc<Webhook>>,
-    ) -> Result<Self, Failure> {
+    pub fn start(entrance: Entrance, served: Served, webhook: Option<Arc<Webhook>>) -> Result<Self, Failure> {
         // With port 0 the kernel chose one.
-        let address: SocketAddr = listener.local_addr().context("cannot listen").map_err(Failure::Cannot)?;
-        say!("evenkeel: listening on http://{address}");
-        if token.is_set() {
+        let address: SocketAddr =
+            entrance.listener.local_addr().context("cannot listen").map_err(Failure::Cannot)?;
+        let scheme = if entrance.tls.is_some() { "https" } else { "http" };
+        say!("evenkeel: listening on {scheme}://{address}");
+        if entrance.token.is_set() {
             say!("evenkeel: every page but /healthz asks for the token");
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -110,7 +109,7 @@ impl Server {
         std::thread::Builder::new()
             .name("listen".to_owned())
             .spawn(move || {
-                if let Err(error) = runtime.block_on(server::serve(listener, router, token)) {
+                if let Err(error) = runtime.block_on(server::serve(entrance, router)) {
                     tracing::warn!("{address} is no longer served: {error}");
                 }
             })

@@ -12,7 +12,7 @@ use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
 use super::console::{self, ConsoleSink};
-use super::listen::access::{self, TokenArgs};
+use super::listen::access::{self, AccessArgs};
 use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
@@ -55,11 +55,11 @@ pub struct Args {
     #[arg(long = "for", value_name = "DURATION", value_parser = super::duration)]
     time: Option<Duration>,
     /// Serve what is seen and decided meanwhile, as `serve` does: a dashboard, /metrics for Prometheus, /status as JSON.
-    /// On an address of this host alone, such as 127.0.0.1:9190.
+    /// An address that other hosts can reach needs a token and a certificate.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "dry_run")]
     listen: Option<std::net::SocketAddr>,
     #[command(flatten)]
-    token: TokenArgs,
+    access: AccessArgs,
     #[command(flatten)]
     webhook: WebhookArgs,
     /// End after the first decision (its settings are put back, as always at the end).
@@ -71,8 +71,8 @@ pub struct Args {
 const FRESH: Duration = Duration::from_secs(120);
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if args.token.token_file.is_some() && args.listen.is_none() {
-        return Err(Failure::Usage(anyhow!("--token-file goes with --listen")));
+    if args.access.is_given() && args.listen.is_none() {
+        return Err(Failure::Usage(anyhow!("--token-file, --tls-cert and --tls-key go with --listen")));
     }
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
     let _turn = (!args.dry_run).then(TurnGuard::of_this_thread).and_then(|guard| {
@@ -111,9 +111,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         sampling: global.sampling.unwrap_or_default(),
         fresh: FRESH,
     };
-    let listener = args.listen.map(|address| access::open(address, &args.token)).transpose()?;
+    let entrance = args.listen.map(|address| access::open(global, address, &args.access)).transpose()?;
     let webhook = webhook(global, &args.webhook)?.map(Webhook::start).transpose()?.map(Arc::new);
-    let server = listener.map(|listener| Server::start(listener, served(), webhook.clone())).transpose()?;
+    let server = entrance.map(|entrance| Server::start(entrance, served(), webhook.clone())).transpose()?;
     let notifier = Notifier::from_env();
     let mut agent = Agent::new(config, &mut sink)?;
     notifier.ready("observing");

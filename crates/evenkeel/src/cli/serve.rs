@@ -14,7 +14,7 @@ use evenkeel_report::time;
 use evenkeel_store::{Limits, Recorder};
 
 use super::flight::{self, Flight, Keeper};
-use super::listen::access::{self, TokenArgs};
+use super::listen::access::{self, AccessArgs};
 use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
@@ -25,8 +25,8 @@ use super::{Failure, Global, Outcome, stop};
 /// Watch this host and show it: a dashboard, /metrics for Prometheus, /healthz, and the history for later.
 ///
 /// Changes nothing and needs no journal. Of root's capabilities it keeps those to load BPF programs and to read; without
-/// root it shows what anybody may read. It ends on SIGTERM and Ctrl-C with status 0. It listens on addresses of this host
-/// alone: what other hosts may ask must be encrypted on the way, which is a proxy's task (docs/serve.md).
+/// root it shows what anybody may read. It ends on SIGTERM and Ctrl-C with status 0. An address that other hosts can reach
+/// needs a token and a certificate (docs/serve.md).
 ///
 /// Example: evenkeel serve --listen 127.0.0.1:9190
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9190")]
     listen: SocketAddr,
     #[command(flatten)]
-    token: TokenArgs,
+    access: AccessArgs,
     #[command(flatten)]
     webhook: WebhookArgs,
     /// Time between two looks.
@@ -74,7 +74,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     stop::on_signals()?;
     // The address first: a port below 1024 takes a capability that is not kept.
-    let listener = access::open(args.listen, &args.token)?;
+    let entrance = access::open(global, args.listen, &args.access)?;
     let receiver = webhook(global, &args.webhook)?;
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     // One that cannot be made is told of where it is needed.
@@ -93,7 +93,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         fresh: Duration::from_secs(10) + 3 * args.interval,
     };
     let webhook = receiver.map(Webhook::start).transpose()?.map(Arc::new);
-    let server = Server::start(listener, served, webhook.clone())?;
+    let server = Server::start(entrance, served, webhook.clone())?;
     tell(&server, &format!("capabilities kept: {kept}"));
     tell(&server, writes);
     let mut blame = args.blame.then(|| blame::Blame::start(&server)).flatten();

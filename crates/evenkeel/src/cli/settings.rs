@@ -23,7 +23,7 @@ mod serve;
 mod services;
 
 use serve::ServeTable;
-pub use serve::{WebhookArgs, webhook};
+pub use serve::{WebhookArgs, tls_files, webhook};
 pub use services::derived;
 use services::{BackgroundTable, ServiceTable, backgrounds, derive_tiers, services};
 

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
@@ -23,27 +24,47 @@ pub struct Serve {
     pub process: Running,
     pub address: String,
     pub state: tempfile::TempDir,
+    said: Arc<Mutex<String>>,
 }
 
 impl Serve {
     pub fn start(options: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", options)
+    }
+
+    pub fn start_at(listen: &str, options: &[&str]) -> Self {
+        Self::command(&[&["serve", "--listen", listen], options].concat())
+    }
+
+    /// What serves pages, `run --listen` for one.
+    pub fn command(args: &[&str]) -> Self {
         let state = tempfile::tempdir().unwrap();
         let mut process = Running(
             Command::new(BINARY)
                 .arg("--state-dir")
                 .arg(state.path())
-                .args(["serve", "--listen", "127.0.0.1:0"])
-                .args(options)
+                .args(args)
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap(),
         );
-        let mut lines = BufReader::new(process.0.stderr.take().unwrap()).lines();
-        let line = lines.by_ref().map(Result::unwrap).find(|line| line.contains("listening on")).unwrap();
-        std::thread::spawn(move || lines.for_each(drop));
+        let said = Arc::<Mutex<String>>::default();
+        let mut lines = BufReader::new(process.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.find(|line| {
+            said.lock().unwrap().push_str(line);
+            line.contains("listening on")
+        });
+        let line = line.unwrap_or_else(|| panic!("it does not listen: {}", said.lock().unwrap()));
+        let heard = said.clone();
+        std::thread::spawn(move || lines.for_each(|line| *heard.lock().unwrap() += &(line + "\n")));
         let address = line.rsplit('/').next().unwrap().to_owned();
-        Self { process, address, state }
+        Self { process, address, state, said }
+    }
+
+    /// What it said so far on stderr.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
     }
 
     /// Head and body of the answer.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::agent::{Running, Serve};
+use super::pki::Pki;
 
 const TOKEN: &str = "0123456789abcdefghijklmnopqrstuv";
 
@@ -25,24 +26,26 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn start(target: &str, monitoring: &Path) -> Self {
+    /// Scrapes over https, with the token.
+    fn start(target: &str, monitoring: &Path, pki: &Pki) -> Self {
         let files = tempfile::tempdir().unwrap();
-        // The documented scrape configuration, with a target, a token and a pace of our own.
-        let scrape = std::fs::read_to_string(monitoring.join("prometheus/scrape.yaml")).unwrap();
-        let token = files.path().join("token");
-        std::fs::write(&token, TOKEN).unwrap();
-        let config = scrape
-            .replace("127.0.0.1:9190", target)
-            .replace("scrape_interval: 15s", "scrape_interval: 1s")
-            .replace("    # authorization:", "    authorization:")
-            .replace(
-                "    #   credentials_file: /etc/prometheus/evenkeel.token",
-                &format!("      credentials_file: {}", token.display()),
-            );
-        assert!(
-            config.contains("credentials_file: /tmp") || config.contains(&token.display().to_string()),
-            "{config}"
-        );
+        // The documented scrape configuration as it says for token and certificate, with targets, files and a pace of our own.
+        let mut config = std::fs::read_to_string(monitoring.join("prometheus/scrape.yaml")).unwrap();
+        let (token, ca) = (pki.path("token"), pki.ca());
+        for (documented, ours) in [
+            ("127.0.0.1:9190", target),
+            ("scrape_interval: 15s", "scrape_interval: 1s"),
+            ("    # authorization:", "    authorization:"),
+            ("    #   credentials_file:", "      credentials_file:"),
+            ("    # scheme: https", "    scheme: https"),
+            ("    # tls_config:", "    tls_config:"),
+            ("    #   ca_file:", "      ca_file:"),
+            ("/etc/prometheus/evenkeel.token", token.to_str().unwrap()),
+            ("/etc/prometheus/evenkeel-ca.crt", ca.to_str().unwrap()),
+        ] {
+            assert_eq!(config.matches(documented).count(), 1, "{documented} in {config}");
+            config = config.replace(documented, ours);
+        }
         std::fs::write(files.path().join("prometheus.yml"), config).unwrap();
         std::fs::copy(monitoring.join("prometheus/alerts.yaml"), files.path().join("alerts.yaml")).unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -81,11 +84,13 @@ pub fn every_panel_has_data() {
         "{}",
         String::from_utf8_lossy(&rules.stdout) + String::from_utf8_lossy(&rules.stderr)
     );
-    let files = tempfile::tempdir().unwrap();
-    let token = files.path().join("token");
-    std::fs::write(&token, TOKEN).unwrap();
-    let serve = Serve::start(&["--no-history", "--blame", "--token-file", token.to_str().unwrap()]);
-    let prometheus = Prometheus::start(&serve.address, &monitoring);
+    let pki = Pki::make();
+    let (cert, key) = pki.issue("one", "IP:127.0.0.1");
+    let token = pki.secret("token", TOKEN);
+    let [token, cert, key] = [&token, &cert, &key].map(|path| path.to_str().unwrap());
+    let access = ["--token-file", token, "--tls-cert", cert, "--tls-key", key];
+    let serve = Serve::start(&[&["--no-history", "--blame"], &access[..]].concat());
+    let prometheus = Prometheus::start(&serve.address, &monitoring, &pki);
     let docs = std::fs::read_to_string(monitoring.join("../docs/serve.md")).unwrap();
     let (mut panels, mut conditional) = (0, 0);
     for file in std::fs::read_dir(monitoring.join("grafana/dashboards")).unwrap() {
@@ -113,7 +118,7 @@ pub fn every_panel_has_data() {
                         Instant::now() < until,
                         "{}: no data for {query}: {}",
                         panel["title"],
-                        serve_page(&serve)
+                        serve.said()
                     );
                     std::thread::sleep(Duration::from_millis(300));
                 }
@@ -131,8 +136,4 @@ pub fn every_panel_has_data() {
     // Every rule was evaluated, and this quiet host sets none off that is wrong in itself.
     let down = prometheus.ask("up == 0").unwrap();
     assert_eq!(down["data"]["result"], serde_json::json!([]), "{down}");
-}
-
-fn serve_page(serve: &Serve) -> String {
-    serve.get("/metrics", &format!("Authorization: Bearer {TOKEN}\r\n")).1
 }

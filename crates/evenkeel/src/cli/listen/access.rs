@@ -1,4 +1,4 @@
-//! Who may ask: by address, and by a token.
+//! Who may ask: by address, by a token, and whether what is said is encrypted.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -8,18 +8,38 @@ use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use crate::cli::Failure;
+use super::tls::{Tls, TlsFiles, is_open_to_all};
+use crate::cli::{Failure, Global, settings};
 
 /// Bytes of a token: what is shorter is guessed, what is longer is no token.
 const TOKEN: std::ops::RangeInclusive<usize> = 16..=1024;
 
 /// Where to listen and who may ask.
 #[derive(Debug, Clone, clap::Args)]
-pub struct TokenArgs {
+pub struct AccessArgs {
     /// File with a token of 16 to 1024 characters on its only line. Whoever asks for a page must send it (`Authorization:
     /// Bearer TOKEN`; a browser asks for it as a password); /healthz answers without.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// File with the certificate (PEM, its chain after it) by which the pages are served over https. It is read again when it
+    /// changes. An address that other hosts can reach needs this and a token.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// File with the certificate's private key (PEM), which not every user may read.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+}
+
+impl AccessArgs {
+    /// Whether something is asked for that goes with pages alone.
+    pub fn is_given(&self) -> bool {
+        self.token_file.is_some() || self.tls_cert.is_some()
+    }
+
+    /// The files named here.
+    pub fn tls_files(&self) -> Option<TlsFiles> {
+        Some(TlsFiles { cert: self.tls_cert.clone()?, key: self.tls_key.clone()? })
+    }
 }
 
 /// What must be sent; nothing where no token is asked for.
@@ -128,25 +148,48 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A place to listen, taken, and the token.
+/// A place to listen, taken, and what is asked of those who come.
+#[derive(Debug)]
+pub struct Entrance {
+    /// Where they come.
+    pub listener: TcpListener,
+    /// What they must send.
+    pub token: Token,
+    /// How they must speak; in the clear where there is none.
+    pub tls: Option<Tls>,
+}
+
+/// Takes the place and reads token and certificate.
 ///
 /// # Errors
-/// Usage: an address that other hosts can reach, a bad token file; otherwise the address cannot be had.
-pub fn open(address: SocketAddr, args: &TokenArgs) -> Result<(TcpListener, Token), Failure> {
+/// Usage: an address that other hosts can reach without token and certificate, a bad file of either; otherwise the address
+/// cannot be had.
+pub fn open(global: &Global, address: SocketAddr, args: &AccessArgs) -> Result<Entrance, Failure> {
     let token = args.token_file.as_deref().map(Token::read).transpose().map_err(Failure::Usage)?;
-    if !address.ip().is_loopback() {
+    let tls = settings::tls_files(global, args)?.map(Tls::open).transpose().map_err(Failure::Usage)?;
+    if !address.ip().is_loopback() && (token.is_none() || tls.is_none()) {
+        let mut missing = Vec::new();
+        if token.is_none() {
+            missing.push("--token-file FILE");
+        }
+        if tls.is_none() {
+            missing.push("--tls-cert FILE --tls-key FILE");
+        }
         return Err(Failure::Usage(anyhow!(
-            "--listen {address}: other hosts can reach this address, and evenkeel does not encrypt, so names and tokens \
-             could be read on the way. Listen on 127.0.0.1:{port} (with --token-file, where not every user of this host \
-             may ask) and let what encrypts here pass it on: a reverse proxy, `ssh -L {port}:127.0.0.1:{port}`, a sidecar",
+            "--listen {address}: other hosts can reach this address, so it takes a token and a certificate: add {}. Or \
+             listen on 127.0.0.1:{port}, which this host alone can reach",
+            missing.join(" and "),
             port = address.port()
         )));
+    }
+    if let Some(file) = args.token_file.as_deref().filter(|file| is_open_to_all(file)) {
+        say!("evenkeel: {0}: every user of this host can read the token: chmod o= {0}", file.display());
     }
     let listener = TcpListener::bind(address)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .with_context(|| format!("cannot listen on {address}"))
         .map_err(Failure::Cannot)?;
-    Ok((listener, token.unwrap_or_default()))
+    Ok(Entrance { listener, token: token.unwrap_or_default(), tls })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,9 +16,12 @@ use evenkeel_linux::reserve::Reserve;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::access::{Token, who_are_you};
+use super::access::{Entrance, who_are_you};
+use super::tls::Tls;
 
 /// The page that answers without a token: whether the host is watched.
 pub(super) const HEALTH: &str = "/healthz";
@@ -26,7 +29,7 @@ pub(super) const HEALTH: &str = "/healthz";
 /// Connections at a time. One more, and the oldest is closed: a request is answered within milliseconds, so the oldest is
 /// one that does nothing.
 const CONNECTIONS: usize = 32;
-/// Time to send a request's head.
+/// Time to send a request's head, and before that to agree on how to encrypt.
 const HEAD: Duration = Duration::from_secs(5);
 /// Time of a connection from its first byte to its last.
 const WHOLE: Duration = Duration::from_secs(15);
@@ -40,8 +43,12 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The listener cannot be used; clients cannot cause one.
-pub(super) async fn serve(listener: TcpListener, router: Router, token: Token) -> io::Result<()> {
-    let names = Names::of(listener.local_addr()?);
+pub(super) async fn serve(entrance: Entrance, router: Router) -> io::Result<()> {
+    let Entrance { listener, token, tls } = entrance;
+    let names = Names::of(listener.local_addr()?, tls.clone());
+    if let Some(tls) = tls.clone() {
+        tokio::spawn(tls.follow());
+    }
     let router = router.layer(from_fn(move |request: Request, next: Next| {
         let known = names.know(request.headers());
         let admitted = request.uri().path() == HEALTH || token.admits(request.headers());
@@ -75,16 +82,10 @@ pub(super) async fn serve(listener: TcpListener, router: Router, token: Token) -
         {
             oldest.abort();
         }
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
-            .max_buf_size(HEAD_BYTES)
-            .max_headers(HEAD_LINES)
-            .keep_alive(false)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let (router, tls) = (router.clone(), tls.clone());
         let task = tokio::spawn(async move {
             // What a client does wrong is its own affair.
-            let _ = tokio::time::timeout(WHOLE, connection).await;
+            let _ = tokio::time::timeout(WHOLE, talk(stream, tls, router)).await;
         });
         open.push_back(task.abort_handle());
         // Else a flood would be accepted by the hundred before one that was closed gives its descriptor up.
@@ -92,12 +93,36 @@ pub(super) async fn serve(listener: TcpListener, router: Router, token: Token) -
     }
 }
 
+/// One connection, from its first byte.
+async fn talk(stream: TcpStream, tls: Option<Tls>, router: Router) {
+    match tls {
+        None => answer(stream, router).await,
+        Some(tls) => {
+            if let Ok(Ok(stream)) = tokio::time::timeout(HEAD, tls.accept(stream)).await {
+                answer(stream, router).await;
+            }
+        }
+    }
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEAD_LINES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let _ = connection.await;
+}
+
 fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
 fn stranger() -> Response {
-    let text = "evenkeel: ask by address, by localhost, or by this host's name\n";
+    let text =
+        "evenkeel: ask by address, by localhost, by this host's name, or by one that the certificate names\n";
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
@@ -107,17 +132,19 @@ fn stranger() -> Response {
 pub struct Names {
     /// This host's own; none where only this host can ask.
     own: Option<String>,
+    /// Whose names count as well.
+    tls: Option<Tls>,
 }
 
 impl Names {
-    fn of(address: SocketAddr) -> Self {
+    fn of(address: SocketAddr, tls: Option<Tls>) -> Self {
         let own = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
-        Self::named((!address.ip().is_loopback()).then_some(own))
+        Self { own: (!address.ip().is_loopback()).then_some(own), tls }
     }
 
     /// Of a host of this name; of none where only this host can ask.
     pub fn named(own: Option<String>) -> Self {
-        Self { own }
+        Self { own, tls: None }
     }
 
     fn know(&self, headers: &HeaderMap) -> bool {
@@ -134,11 +161,10 @@ impl Names {
     pub fn knows(&self, host: &str) -> bool {
         let name = host_name(host).to_ascii_lowercase();
         let bare = name.trim_start_matches('[').trim_end_matches(']');
-        let is_own = |own: &String| {
-            let first = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
-            name == *own || (!own.is_empty() && first(&name) == first(own))
-        };
-        bare.parse::<IpAddr>().is_ok() || name == "localhost" || self.own.as_ref().is_some_and(is_own)
+        bare.parse::<IpAddr>().is_ok()
+            || name == "localhost"
+            || (!name.is_empty() && self.own.as_ref() == Some(&name))
+            || self.tls.as_ref().is_some_and(|tls| tls.covers(&name))
     }
 }
 
@@ -156,7 +182,7 @@ mod tests {
 
     #[test]
     fn only_names_of_this_host_are_answered() {
-        let names = |own: Option<&str>| Names { own: own.map(str::to_owned) };
+        let names = |own: Option<&str>| Names::named(own.map(str::to_owned));
         for host in
             ["127.0.0.1", "127.0.0.1:9101", "[::1]:9101", "10.1.2.3:80", "localhost", "LOCALHOST:9101"]
         {
@@ -169,10 +195,9 @@ mod tests {
             assert!(!names(Some("node1")).knows(host), "{host}");
         }
         assert!(!names(None).knows("node1"));
-        assert!(
-            names(Some("node1")).knows("node1:9101") && names(Some("node1")).knows("Node1.cluster.local")
-        );
-        assert!(!names(Some("")).knows(".evil.example"));
+        assert!(names(Some("node1")).knows("Node1:9101"));
+        assert!(!names(Some("node1")).knows("node1.evil.example"), "anybody may have a host of that name");
+        assert!(!names(Some("")).knows("") && !names(Some("")).knows(".evil.example"));
     }
 
     #[test]

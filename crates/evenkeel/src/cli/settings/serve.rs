@@ -1,4 +1,4 @@
-//! `[serve]`: where `serve` and `run` hand their notices to.
+//! `[serve]`: where `serve` and `run` hand their notices to, and by which certificate they are asked.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,8 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::super::listen::access;
+use super::super::listen::access::{self, AccessArgs};
+use super::super::listen::tls::TlsFiles;
 use super::super::listen::webhook::Receiver;
 use super::{DEFAULT_FILE, Source, chosen, read};
 use crate::cli::{Failure, Global};
@@ -17,6 +18,8 @@ use crate::cli::{Failure, Global};
 pub(super) struct ServeTable {
     webhook: Option<Spanned<String>>,
     webhook_token_file: Option<Spanned<PathBuf>>,
+    tls_cert: Option<Spanned<PathBuf>>,
+    tls_key: Option<Spanned<PathBuf>>,
 }
 
 /// Where notices are handed to.
@@ -31,6 +34,18 @@ pub struct WebhookArgs {
 }
 
 impl ServeTable {
+    /// Certificate and key that the file names.
+    pub(super) fn tls_files(&self, source: &Source) -> anyhow::Result<Option<TlsFiles>> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), Some(key)) => {
+                Ok(Some(TlsFiles { cert: cert.get_ref().clone(), key: key.get_ref().clone() }))
+            }
+            (None, None) => Ok(None),
+            (Some(alone), None) => Err(source.fault(alone, "tls_cert goes with tls_key")),
+            (None, Some(alone)) => Err(source.fault(alone, "tls_key goes with tls_cert")),
+        }
+    }
+
     /// The receiver that the file names, without its token.
     pub(super) fn receiver(&self, source: &Source) -> anyhow::Result<Option<Receiver>> {
         match (&self.webhook, &self.webhook_token_file) {
@@ -65,6 +80,22 @@ pub fn webhook(global: &Global, args: &WebhookArgs) -> Result<Option<Receiver>, 
     let Some((receiver, file)) = found else { return Ok(None) };
     let token = file.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
     Ok(Some(receiver.with_token(token)))
+}
+
+/// Certificate and key of the command line, else of the file.
+///
+/// # Errors
+/// Usage: the file cannot be read, or names one without the other.
+pub fn tls_files(global: &Global, args: &AccessArgs) -> Result<Option<TlsFiles>, Failure> {
+    if let Some(files) = args.tls_files() {
+        return Ok(Some(files));
+    }
+    let Some(path) = chosen(global, Path::new(DEFAULT_FILE))? else { return Ok(None) };
+    let of_file = || {
+        let (file, source) = read(&path)?;
+        file.serve.tls_files(&source)
+    };
+    of_file().map_err(Failure::Usage)
 }
 
 fn of_file(path: &Path) -> anyhow::Result<Option<(Receiver, Option<PathBuf>)>> {
@@ -135,5 +166,23 @@ mod tests {
             asked(dir.path(), "", &["--webhook", "https://h"]).unwrap_err().contains("--webhook: evenkeel")
         );
         assert!(asked(dir.path(), "", &["--webhook-token-file", "x"]).unwrap_err().contains("--webhook"));
+    }
+
+    #[test]
+    fn a_certificate_goes_with_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let of_file = |text: &str| -> anyhow::Result<Option<TlsFiles>> {
+            let path = dir.path().join("config.toml");
+            std::fs::write(&path, text).unwrap();
+            let (file, source) = read(&path)?;
+            file.serve.tls_files(&source)
+        };
+        let both = of_file("[serve]\ntls_cert = \"/c\"\ntls_key = \"/k\"\n").unwrap();
+        assert_eq!(both, Some(TlsFiles { cert: "/c".into(), key: "/k".into() }));
+        assert_eq!(of_file("[serve]\n").unwrap(), None);
+        for (alone, other) in [("tls_cert", "tls_key"), ("tls_key", "tls_cert")] {
+            let error = format!("{:#}", of_file(&format!("[serve]\n{alone} = \"/x\"\n")).unwrap_err());
+            assert!(error.contains(&format!("config.toml:2: {alone} goes with {other}")), "{error}");
+        }
     }
 }
