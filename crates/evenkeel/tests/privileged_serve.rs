@@ -140,6 +140,7 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let _busy = busy("evenkeel <script>alert(1)</script>".replace('/', "|").as_str(), &hostile);
     let serve = Serve::start(&[]);
     serve.metrics_with("alert(1)");
+    let listener = serve.listen();
     let mut chrome = Chrome::start();
     let pictures = std::env::var_os("EVENKEEL_PAGES");
     let origin = format!("http://{}/", serve.address);
@@ -208,6 +209,23 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
         "document.querySelector('main details details').open && document.activeElement.tagName === 'SUMMARY'",
     );
     assert!(chrome.complaints.is_empty(), "{:?}", chrome.complaints);
+    // All of that was told by the server: nothing was asked once an interval.
+    let asked = |chrome: &Chrome, what: &str| chrome.asked.iter().filter(|url| url.contains(what)).count();
+    let polled = ["/api/live", "/api/timeline", "/api/owner", "/api/task"].map(|what| asked(&chrome, what));
+    assert_eq!((polled, asked(&chrome, "/api/events") > 0), ([0; 4], true), "{:?}", chrome.asked);
+    // A stream lasts longer than other connections, and tells each look once.
+    let told = listener.told(18);
+    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    // Paused, nobody listens.
+    chrome.value("document.getElementById('pause').click()");
+    chrome.until("stream === null");
+    let streams: Vec<_> = (1..16).map(|_| serve.listen()).collect();
+    streams.iter().for_each(|stream| drop(stream.told(1)));
+    // Where there is no room for another stream, the page asks instead.
+    chrome.value("document.getElementById('pause').click()");
+    let seen = chrome.value("live.at_ms");
+    chrome.until(&format!("live.at_ms > {seen} && stream === null"));
+    assert!(asked(&chrome, "/api/live") > 0, "{:?}", chrome.asked);
     let strange: Vec<_> =
         chrome.asked.iter().filter(|url| !url.starts_with(&origin) && !url.starts_with("data:")).collect();
     assert!(strange.is_empty(), "{strange:?}");

@@ -3,6 +3,7 @@
 pub mod access;
 mod board;
 mod documents;
+mod events;
 mod expose;
 mod metrics;
 mod notices;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use axum::Router;
+use axum::extract::Request;
 use axum::http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -30,6 +32,7 @@ use evenkeel_base::{Histogram, Observation};
 use evenkeel_linux::fault;
 use evenkeel_observe::Sampling;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::Failure;
 use super::flight::Keeper;
@@ -55,6 +58,8 @@ pub struct Server {
     board: Shared,
     webhook: Option<Arc<Webhook>>,
     keeper: OnceLock<Keeper>,
+    /// Of each look.
+    news: watch::Sender<()>,
 }
 
 /// A page is drawn from a copy: whoever asks does not keep the loop waiting.
@@ -67,6 +72,7 @@ struct Site {
     served: Arc<Served>,
     began: Instant,
     findings: Arc<past::Findings>,
+    streams: events::Streams,
 }
 
 /// The dashboard: nothing of it comes from elsewhere.
@@ -99,11 +105,13 @@ impl Server {
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
         let board = Shared::default();
+        let (news, of_streams) = watch::channel(());
         let site = Site {
             board: board.clone(),
             served: Arc::new(served),
             began: Instant::now(),
             findings: Arc::default(),
+            streams: events::Streams::new(of_streams),
         };
         let router = site.router();
         std::thread::Builder::new()
@@ -115,7 +123,7 @@ impl Server {
             })
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
-        let server = Self { board, webhook, keeper: OnceLock::new() };
+        let server = Self { board, webhook, keeper: OnceLock::new(), news };
         server.with(|board| board.webhook = server.webhook.as_ref().map(|webhook| webhook.counts()));
         Ok(server)
     }
@@ -130,6 +138,7 @@ impl Server {
         let observation = Arc::new(observation);
         let mut notices = Vec::new();
         self.with(|board| notices = board.observe(observation.clone()));
+        self.news.send_replace(());
         self.tell(&notices);
         observation
     }
@@ -189,6 +198,9 @@ impl Watcher for Beside<'_> {
     fn event(&mut self, event: &Event<'_>) {
         let mut notices = Vec::new();
         self.server.with(|board| notices = board.take(event));
+        if matches!(event, Event::Observed { .. }) {
+            self.server.news.send_replace(());
+        }
         self.inner.event(event);
         self.server.tell(&notices);
     }
@@ -218,6 +230,11 @@ impl Site {
                 move |uri: Uri| async move { json(&draw(&site.now(), uri.query().unwrap_or_default())) };
             router = router.route(path, get(answer));
         }
+        let events = self.clone();
+        let listen = move |request: Request| async move {
+            let site = events.clone();
+            events.streams.answer(move || site.now(), &request)
+        };
         let (metrics, health, findings, history) = (self.clone(), self.clone(), self.clone(), self.clone());
         let classic = move |headers: HeaderMap| async move {
             let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -226,6 +243,7 @@ impl Site {
         };
         router
             .route("/metrics", get(classic))
+            .route("/api/events", get(listen))
             .route(server::HEALTH, get(move || async move { health.health() }))
             .route("/api/findings", get(move || async move { slow(move || findings.findings()).await }))
             .route(

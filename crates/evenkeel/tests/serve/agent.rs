@@ -77,6 +77,14 @@ impl Serve {
         (head.to_owned(), body.to_owned())
     }
 
+    /// Somebody who listens to its events.
+    pub fn listen(&self) -> Listener {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(stream, "GET /api/events HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).unwrap();
+        Listener::new(stream)
+    }
+
     pub fn metrics(&self) -> String {
         let (head, body) = self.get("/metrics", "");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -94,6 +102,47 @@ impl Serve {
             assert!(Instant::now() < until, "no {what} in {page}");
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+}
+
+/// Takes events as they come; the connection ends with it.
+pub struct Listener {
+    stream: TcpStream,
+    /// When what each event shows was seen, ms.
+    told: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Listener {
+    fn new(stream: TcpStream) -> Self {
+        let told = Arc::<Mutex<Vec<u64>>>::default();
+        let (lines, heard) = (BufReader::new(stream.try_clone().unwrap()).lines(), told.clone());
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Some(at) = line.strip_prefix("id: ") {
+                    heard.lock().unwrap().push(at.parse().unwrap());
+                }
+            }
+        });
+        Self { stream, told }
+    }
+
+    /// Waits until so many events came.
+    pub fn told(&self, count: usize) -> Vec<u64> {
+        let until = Instant::now() + Duration::from_secs(90);
+        loop {
+            let told = self.told.lock().unwrap().clone();
+            if told.len() >= count {
+                return told;
+            }
+            assert!(Instant::now() < until, "{count} events are awaited: {told:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }
 

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,11 +15,15 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use evenkeel_linux::reserve::Reserve;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::access::{Entrance, who_are_you};
@@ -31,11 +37,13 @@ pub(super) const HEALTH: &str = "/healthz";
 const CONNECTIONS: usize = 32;
 /// Time to send a request's head, and before that to agree on how to encrypt.
 const HEAD: Duration = Duration::from_secs(5);
-/// Time of a connection from its first byte to its last.
+/// Time of a connection from its first byte to its last, unless it is a stream.
 const WHOLE: Duration = Duration::from_secs(15);
 /// Bytes and lines of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
 const HEAD_LINES: usize = 64;
+/// Bytes of an answer that wait in the socket; the kernel takes twice as much, for what it has to do with them.
+const UNSENT: usize = 256 << 10;
 /// Pause when the system has no descriptor left for a connection.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
@@ -61,7 +69,7 @@ pub(super) async fn serve(entrance: Entrance, router: Router) -> io::Result<()> 
         }
     }));
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    let mut open: VecDeque<(AbortHandle, Arc<Lease>)> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
             // Everything is being restored: what the reserve gives up is not for clients that waited.
@@ -69,50 +77,94 @@ pub(super) async fn serve(entrance: Entrance, router: Router) -> io::Result<()> 
             Ok((stream, _)) => stream,
             Err(error) if is_exhausted(&error) => {
                 // Its own connections are few; still, they are what can be given up.
-                open.drain(..).for_each(|connection| connection.abort());
+                open.drain(..).for_each(|(connection, _)| connection.abort());
                 tokio::time::sleep(EXHAUSTED).await;
                 continue;
             }
             // The client has gone already, and the like.
             Err(_) => continue,
         };
-        open.retain(|connection| !connection.is_finished());
-        if open.len() >= CONNECTIONS
-            && let Some(oldest) = open.pop_front()
+        open.retain(|(connection, _)| !connection.is_finished());
+        // Streams are bounded where they begin.
+        let mut others = (0..open.len()).filter(|at| !open[*at].1.is_stream());
+        let (oldest, count) = (others.next(), 1 + others.count());
+        if count >= CONNECTIONS
+            && let Some((oldest, _)) = oldest.and_then(|at| open.remove(at))
         {
             oldest.abort();
         }
-        let (router, tls) = (router.clone(), tls.clone());
+        // What a client does not take waits here, and is not much.
+        let _ = set_socket_send_buffer_size(&stream, UNSENT);
+        let (router, tls, lease) = (router.clone(), tls.clone(), Arc::<Lease>::default());
+        let leased = lease.clone();
         let task = tokio::spawn(async move {
             // What a client does wrong is its own affair.
-            let _ = tokio::time::timeout(WHOLE, talk(stream, tls, router)).await;
+            tokio::select! {
+                () = talk(stream, tls, router, &leased) => {}
+                () = leased.expired() => {}
+            }
         });
-        open.push_back(task.abort_handle());
+        open.push_back((task.abort_handle(), lease));
         // Else a flood would be accepted by the hundred before one that was closed gives its descriptor up.
         tokio::task::yield_now().await;
     }
 }
 
+/// How long a connection may last; a part of each request.
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    is_stream: AtomicBool,
+    over: Notify,
+}
+
+impl Lease {
+    /// From now on the answer may have no end.
+    pub fn stream(&self) {
+        self.is_stream.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection is to be closed.
+    pub fn end(&self) {
+        self.over.notify_one();
+    }
+
+    fn is_stream(&self) -> bool {
+        self.is_stream.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the connection is to be closed.
+    async fn expired(&self) {
+        if tokio::time::timeout(WHOLE, self.over.notified()).await.is_err() && self.is_stream() {
+            self.over.notified().await;
+        }
+    }
+}
+
 /// One connection, from its first byte.
-async fn talk(stream: TcpStream, tls: Option<Tls>, router: Router) {
+async fn talk(stream: TcpStream, tls: Option<Tls>, router: Router, lease: &Arc<Lease>) {
     match tls {
-        None => answer(stream, router).await,
+        None => answer(stream, router, lease).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = tokio::time::timeout(HEAD, tls.accept(stream)).await {
-                answer(stream, router).await;
+                answer(stream, router, lease).await;
             }
         }
     }
 }
 
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, lease: &Arc<Lease>) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(lease.clone());
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEAD_LINES)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let _ = connection.await;
 }
 

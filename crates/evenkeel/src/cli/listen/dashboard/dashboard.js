@@ -358,25 +358,67 @@ function remember() {
   for (const [key, row] of lately) if (live.at_ms - row.at > 120000) lately.delete(key);
 }
 
-async function update() {
+function take(now, timeline, of) {
+  live = now;
   const state = document.getElementById('state');
+  if (live.at_ms === null) { state.textContent = 'starting'; return; }
+  const since = series.length ? series.at(-1)[0] : 0;
+  series = series.concat(timeline.moments.filter(moment => moment[0] > since)).slice(-900);
+  marks = timeline.marks;
+  remember();
+  if (of) detail = of;
+  state.textContent = time(live.at_ms);
+  draw();
+}
+async function update() {
   try {
     const since = series.length ? series.at(-1)[0] : 0;
     const [now, timeline] = await Promise.all([ask('api/live'), ask('api/timeline?since=' + since)]);
-    live = now;
-    if (live.at_ms === null) { state.textContent = 'starting'; return; }
-    series = series.concat(timeline.moments.filter(moment => moment[0] > since)).slice(-900);
-    marks = timeline.marks;
-    remember();
     await askDetail();
-    state.textContent = time(live.at_ms);
-    draw();
+    take(now, timeline);
   } catch (error) {
-    state.textContent = 'no answer: ' + error.message;
+    document.getElementById('state').textContent = 'no answer: ' + error.message;
   }
 }
+
+/// What the server tells by itself, and for which page.
+let stream = null, streamKey = '';
+/// When it told something last, and until when it is asked instead.
+let heard = 0, askUntil = 0;
+function hangUp() {
+  stream?.close();
+  stream = null;
+}
+/// Whether the server tells by itself; where not, it is asked for another minute.
+function follow() {
+  if (Date.now() < askUntil) return false;
+  const { name, arg } = route(), key = name === 'owner' || name === 'task' ? name + arg : '';
+  if (stream && streamKey !== key) hangUp();
+  if (!stream) {
+    const since = series.length ? series.at(-1)[0] : 0;
+    const mine = new EventSource(`api/events?since=${since}${key ? `&${name}=${arg}` : ''}`);
+    mine.onmessage = event => {
+      if (mine !== stream) return;
+      const told = JSON.parse(event.data);
+      heard = Date.now();
+      take(told.live, told.timeline, key ? { key, data: told.detail } : null);
+    };
+    // One that is refused; one that is lost is taken up again by the browser.
+    mine.onerror = () => { if (mine === stream && mine.readyState === EventSource.CLOSED) giveUp(); };
+    stream = mine;
+    streamKey = key;
+    heard = Date.now();
+  }
+  if (Date.now() - heard > 5000 + 3000 * (live?.interval_s ?? 1)) giveUp();
+  return stream !== null;
+}
+function giveUp() {
+  hangUp();
+  askUntil = Date.now() + 60000;
+}
 async function rounds() {
-  if (!paused && !document.hidden) await update();
+  if (paused || document.hidden) hangUp();
+  else if (!follow()) await update();
   // The next question comes when this one is answered: a slow server is not asked more.
   setTimeout(rounds, Math.max(1000, (live?.interval_s ?? 1) * 1000));
 }
@@ -386,7 +428,9 @@ async function turned() {
   if (name === 'findings') askFindings();
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
-  try { await askDetail(); } catch (error) { document.getElementById('state').textContent = 'no answer: ' + error.message; }
+  if (paused || document.hidden || !follow()) {
+    try { await askDetail(); } catch (error) { document.getElementById('state').textContent = 'no answer: ' + error.message; }
+  }
   draw();
 }
 const pause = document.getElementById('pause');
@@ -397,5 +441,6 @@ pause.addEventListener('click', () => {
 });
 addEventListener('hashchange', turned);
 addEventListener('resize', draw);
+document.addEventListener('visibilitychange', () => { if (document.hidden) hangUp(); });
 document.querySelector('.skip').addEventListener('click', event => { event.preventDefault(); main.focus(); });
 rounds().then(turned);
