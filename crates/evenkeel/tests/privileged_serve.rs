@@ -6,6 +6,8 @@
 mod agent;
 #[path = "serve/chrome.rs"]
 mod chrome;
+#[path = "serve/looping.rs"]
+mod looping;
 #[path = "serve/pki.rs"]
 mod pki;
 #[path = "serve/prometheus.rs"]

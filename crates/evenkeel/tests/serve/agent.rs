@@ -62,6 +62,14 @@ impl Serve {
         Self { process, address, state, said }
     }
 
+    /// Ends it as a service manager does.
+    pub fn end(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.process.0.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ = self.process.0.wait();
+        }
+    }
+
     /// What it said so far on stderr.
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
