@@ -161,7 +161,7 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
     let metric = |name: &str| -> Option<f64> {
         let words = agent.words();
         let address = words.lines().find_map(|line| line.split_once("listening on "))?.1.to_owned();
-        let request = Request { within: Duration::from_secs(30), most: 8 << 20, token: None };
+        let request = Request { within: Duration::from_secs(30), most: 8 << 20, token: None, trust: None };
         let page = get_with(&format!("{address}/metrics"), request).unwrap();
         let name = format!("evenkeel_service_slo_{name}");
         let of_service = |(found, labels, value): (String, BTreeMap<String, String>, f64)| {

@@ -1,8 +1,13 @@
 //! Just enough HTTP to ask an address for a page, or to hand it a document: one request a connection.
 
+mod wire;
+
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
+
+pub use wire::Trust;
+use wire::Wire;
 
 /// Largest answer taken.
 const MOST: u64 = 16 << 20;
@@ -16,6 +21,8 @@ pub struct Request<'a> {
     pub most: u64,
     /// Sent as `Authorization: Bearer`.
     pub token: Option<&'a str>,
+    /// Whose certificates are believed; without, https:// is not asked.
+    pub trust: Option<&'a Trust>,
 }
 
 /// Host with port, and path.
@@ -26,6 +33,24 @@ pub fn parse(url: &str) -> Result<(String, String), String> {
     let Some(rest) = url.strip_prefix("http://") else {
         return Err(format!("{url:?}: only http:// addresses are asked"));
     };
+    parts(url, rest, 80)
+}
+
+/// As [`parse`], and whether it is https://.
+///
+/// # Errors
+/// It is neither kind of address, in words.
+pub fn parse_either(url: &str) -> Result<(String, String, bool), String> {
+    let (rest, is_tls) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+        (Some(rest), _) => (rest, true),
+        (None, Some(rest)) => (rest, false),
+        (None, None) => return Err(format!("{url:?}: only http:// and https:// addresses are asked")),
+    };
+    let (host, path) = parts(url, rest, if is_tls { 443 } else { 80 })?;
+    Ok((host, path, is_tls))
+}
+
+fn parts(url: &str, rest: &str, port: u16) -> Result<(String, String), String> {
     let (host, path) = match rest.split_once('/') {
         Some((host, path)) => (host, format!("/{path}")),
         None => (rest, "/".into()),
@@ -35,7 +60,29 @@ pub fn parse(url: &str) -> Result<(String, String), String> {
     }
     let path = path.chars().filter(|c| !c.is_control()).collect::<String>().replace(' ', "%20");
     let with_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    Ok((if with_port { host.to_owned() } else { format!("{host}:80") }, path))
+    Ok((if with_port { host.to_owned() } else { format!("{host}:{port}") }, path))
+}
+
+/// Without the port.
+fn name(host: &str) -> &str {
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+/// Connects to what an address names; its host as it is written in a request, and the path.
+fn open(url: &str, request: &Request<'_>) -> io::Result<(Wire, String, String)> {
+    let no = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+    let (host, path, is_tls) = parse_either(url).map_err(no)?;
+    let trust = match (is_tls, request.trust) {
+        (true, None) => return Err(no(format!("{url:?}: only http:// addresses are asked"))),
+        (true, trust) => trust,
+        (false, _) => None,
+    };
+    let until = Instant::now() + request.within;
+    let stream = connect(&host, request.within)?;
+    let wire = Wire::new(stream, until, trust.map(|trust| (trust, name(&host))))?;
+    let default = if is_tls { ":443" } else { ":80" };
+    let written = host.strip_suffix(default).unwrap_or(&host).to_owned();
+    Ok((wire, written, path))
 }
 
 /// Connects, to the first address that takes it. The time is for all of a name's addresses together; the resolver has its own.
@@ -55,39 +102,30 @@ pub(super) fn connect(host: &str, within: Duration) -> io::Result<TcpStream> {
 
 /// The body of an answer with status 200.
 pub(super) fn get(url: &str, within: Duration) -> io::Result<String> {
-    get_with(url, Request { within, most: MOST, token: None })
+    get_with(url, Request { within, most: MOST, token: None, trust: None })
 }
 
 /// As [`get`]; the token is in no message.
 ///
 /// # Errors
 /// The address is none, nobody answers in time, the answer is too large, or its status is not 200.
-pub fn get_with(url: &str, Request { within, most, token }: Request<'_>) -> io::Result<String> {
-    let (host, path) = parse(url).map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
-    let until = Instant::now() + within;
-    let mut stream = connect(&host, within)?;
-    stream.set_write_timeout(Some(within))?;
-    let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
+pub fn get_with(url: &str, request: Request<'_>) -> io::Result<String> {
+    let (mut wire, host, path) = open(url, &request)?;
+    let token = bearer(request.token);
     // In one piece: a server may answer, and close, after the first.
-    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-    let request =
-        format!("GET {path} HTTP/1.0\r\nHost: {name}\r\nUser-Agent: evenkeel\r\nAccept: */*\r\n{token}\r\n");
-    stream.write_all(request.as_bytes())?;
+    let asked =
+        format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: evenkeel\r\nAccept: */*\r\n{token}\r\n");
+    wire.write_all(asked.as_bytes())?;
     let mut answer = Vec::new();
     let mut part = [0; 16 << 10];
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the answer has no end"));
-        }
-        if answer.len() as u64 > most {
+        if answer.len() as u64 > request.most {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("answers more than {most} bytes"),
+                format!("answers more than {} bytes", request.most),
             ));
         }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part) {
+        match wire.read(&mut part) {
             Ok(0) => break,
             Ok(n) => answer.extend(&part[..n]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -97,6 +135,11 @@ pub fn get_with(url: &str, Request { within, most, token }: Request<'_>) -> io::
     body_of(&answer)
 }
 
+/// The line that sends a token.
+fn bearer(token: Option<&str>) -> String {
+    token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"))
+}
+
 /// Largest part of an answer that is read for its status.
 const STATUS: usize = 1024;
 
@@ -104,40 +147,22 @@ const STATUS: usize = 1024;
 ///
 /// # Errors
 /// The address is none, nobody answers in time, or the answer is no HTTP.
-pub fn post(
-    url: &str,
-    kind: &str,
-    body: &str,
-    Request { within, most: _, token }: Request<'_>,
-) -> io::Result<u16> {
-    let (host, path) = parse(url).map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
-    let until = Instant::now() + within;
-    let mut stream = connect(&host, within)?;
-    let name = host.strip_suffix(":80").unwrap_or(&host);
-    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: evenkeel\r\nAccept: */*\r\nConnection: close\r\n\
+pub fn post(url: &str, kind: &str, body: &str, request: Request<'_>) -> io::Result<u16> {
+    let (mut wire, host, path) = open(url, &request)?;
+    let token = bearer(request.token);
+    let sent = format!(
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: evenkeel\r\nAccept: */*\r\nConnection: close\r\n\
          Content-Type: {kind}\r\nContent-Length: {}\r\n{token}\r\n{body}",
         body.len()
     );
-    let mut rest = request.as_bytes();
-    while !rest.is_empty() {
-        stream.set_write_timeout(Some(left(until)?))?;
-        match stream.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => rest = &rest[n..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(in_time(error)),
-        }
-    }
+    wire.write_all(sent.as_bytes())?;
     let (mut answer, mut part) = (Vec::new(), [0; STATUS]);
     while answer.len() < STATUS && !answer.contains(&b'\n') {
-        stream.set_read_timeout(Some(left(until)?))?;
-        match stream.read(&mut part) {
+        match wire.read(&mut part) {
             Ok(0) => break,
             Ok(n) => answer.extend(&part[..n]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(in_time(error)),
+            Err(error) => return Err(error),
         }
     }
     let line = String::from_utf8_lossy(&answer);
@@ -145,22 +170,6 @@ pub fn post(
     let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
     // What it said is not shown: it may be what it was sent, the token with it.
     status.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is no HTTP"))
-}
-
-/// The time that is left.
-fn left(until: Instant) -> io::Result<Duration> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(in_time(io::ErrorKind::TimedOut.into())) } else { Ok(left) }
-}
-
-/// A socket's time that is over reads as if it would block.
-fn in_time(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
-        }
-        _ => error,
-    }
 }
 
 /// The body of a whole answer.
@@ -188,6 +197,9 @@ mod tests {
         assert_eq!(parse("http://h:9/").unwrap().0, "h:9");
         assert!(parse("https://h").unwrap_err().contains("only http://"));
         assert!(parse("http:///x").is_err());
+        assert_eq!(parse_either("https://h/x").unwrap(), ("h:443".into(), "/x".into(), true));
+        assert_eq!(parse_either("http://[::1]:9").unwrap(), ("[::1]:9".into(), "/".into(), false));
+        assert!(parse_either("ftp://h").is_err() && parse_either("https://").is_err());
     }
 
     #[test]
@@ -236,7 +248,8 @@ mod tests {
         });
         let url = format!("http://{address}/notices");
         let within = Duration::from_secs(20);
-        let post = |token| post(&url, "application/json", "{}", Request { within, most: 0, token });
+        let post =
+            |token| post(&url, "application/json", "{}", Request { within, most: 0, token, trust: None });
         assert_eq!(post(Some("secret")).unwrap(), 204);
         assert_eq!(post(None).unwrap(), 500);
         assert_eq!(post(Some("secret")).unwrap_err().to_string(), "the answer is no HTTP");
@@ -257,7 +270,7 @@ mod tests {
     fn who_hangs_is_left_in_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        let request = Request { within: Duration::from_millis(300), most: 0, token: None };
+        let request = Request { within: Duration::from_millis(300), most: 0, token: None, trust: None };
         let error = post(&url, "text/plain", "x", request).unwrap_err();
         assert_eq!(error.to_string(), "no answer in time");
         drop(listener);

@@ -127,7 +127,7 @@ fn ask(shared: &Shared, slo: &RequestSlo) {
     let (mut last, mut count) = (None, 0);
     while shared.wait(last, count) {
         let sent = Instant::now();
-        let page = get_with(&slo.endpoint, Request { within: WITHIN, most: MOST, token: None });
+        let page = get_with(&slo.endpoint, Request { within: WITHIN, most: MOST, token: None, trust: None });
         let got = Instant::now();
         let point = page.map_err(|error| words(&error)).and_then(|page| reader.take(&page));
         shared.state().log.add(Scrape { sent, got, point });

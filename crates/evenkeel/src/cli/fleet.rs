@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
+use evenkeel_tune::http::Trust;
+
 use self::fetch::Reader;
 use super::listen::access;
 use super::{Failure, Format, Global, Outcome};
@@ -24,7 +26,7 @@ use super::{Failure, Format, Global, Outcome};
 /// Example: evenkeel fleet node1:9190 node2:9190
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Agents: HOST:PORT or http://HOST:PORT/PATH.
+    /// Agents: HOST:PORT, http://HOST:PORT/PATH or https://HOST:PORT/PATH.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// A file of targets, one a line; # begins a comment.
@@ -36,6 +38,9 @@ pub struct Args {
     /// A file with the token that the agents (or the Prometheus) ask for.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// A file with the authorities (PEM) that sign the agents' certificates; without it those that this system trusts.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
     /// Time that one answer may take.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = super::duration)]
     timeout: Duration,
@@ -61,12 +66,23 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(super::show::no_such_output(global.output, "fleet"));
     }
     let token = args.token_file.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
-    let reader =
-        Reader { token, timeout: args.timeout, at_once: usize::from(args.at_once), within: args.within };
+    let urls = match &args.prometheus {
+        Some(url) => vec![url.clone()],
+        None => targets(&args).map_err(Failure::Usage)?,
+    };
+    let is_tls = args.ca_file.is_some() || urls.iter().any(|url| url.starts_with("https://"));
+    let trust = is_tls.then(|| Trust::open(args.ca_file.as_deref())).transpose();
+    let reader = Reader {
+        token,
+        trust: trust.map_err(|why| Failure::Usage(anyhow!(why)))?,
+        timeout: args.timeout,
+        at_once: usize::from(args.at_once),
+        within: args.within,
+    };
     let began = Instant::now();
     let mut hosts = match &args.prometheus {
         Some(url) => reader.prometheus(url).map_err(Failure::Cannot)?,
-        None => reader.agents(targets(&args).map_err(Failure::Usage)?),
+        None => reader.agents(urls),
     };
     hosts.sort_by(|a, b| a.target.cmp(&b.target));
     let seconds = began.elapsed().as_secs_f64();
@@ -117,10 +133,9 @@ fn targets(args: &Args) -> anyhow::Result<Vec<String>> {
 /// The metrics page of a target.
 fn url(target: &str) -> anyhow::Result<String> {
     let with_scheme = if target.contains("://") { target.to_owned() } else { format!("http://{target}") };
-    let Some(rest) = with_scheme.strip_prefix("http://") else {
-        return Err(anyhow!(
-            "{target:?}: only http:// is spoken; put an encrypting proxy's plain side or a tunnel there"
-        ));
+    let rest = with_scheme.strip_prefix("http://").or(with_scheme.strip_prefix("https://"));
+    let Some(rest) = rest else {
+        return Err(anyhow!("{target:?}: only http:// and https:// are spoken"));
     };
     let host = rest.split('/').next().unwrap_or_default();
     if host.is_empty() || target.chars().any(|c| c.is_whitespace() || c.is_control()) {
@@ -145,7 +160,8 @@ mod tests {
         assert_eq!(url("node1:9190").unwrap(), "http://node1:9190/metrics");
         assert_eq!(url("http://node1:9190").unwrap(), "http://node1:9190/metrics");
         assert_eq!(url("http://node1/x").unwrap(), "http://node1/x");
-        for wrong in ["https://node1", "", "http://", "a b", "ftp://x"] {
+        assert_eq!(url("https://node1:9190").unwrap(), "https://node1:9190/metrics");
+        for wrong in ["https://", "", "http://", "a b", "ftp://x"] {
             assert!(url(wrong).is_err(), "{wrong}");
         }
     }

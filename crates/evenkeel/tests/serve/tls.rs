@@ -77,7 +77,29 @@ pub fn other_hosts_are_answered_with_token_and_certificate() {
         let got = sent(&address, garbage);
         assert!(!got.contains("evenkeel_") && !got.contains("200"), "{got}");
     }
+    read_by_fleet(&pki, &serve, &url);
     replaced(&pki, &serve, &url);
+}
+
+/// Our own client believes the right authority alone, and in the address that the certificate names.
+fn read_by_fleet(pki: &Pki, serve: &Serve, url: &str) {
+    let until = Instant::now() + Duration::from_secs(60);
+    let stranger = Pki::make();
+    let fleet = |ca: &Pki, url: &str| {
+        let mut command = Command::new(BINARY);
+        command.args(["fleet", url, "--token-file"]).arg(pki.path("token")).arg("--ca-file").arg(ca.ca());
+        let out = command.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+        (out.status.code(), said)
+    };
+    while fleet(pki, url).0 != Some(0) {
+        assert!(Instant::now() < until, "{:?} {}", fleet(pki, url), serve.said());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    for (ca, url) in [(&stranger, url.to_owned()), (pki, url.replace("127.0.0.1", "127.0.0.2"))] {
+        let (code, said) = fleet(ca, &url);
+        assert!(code == Some(3) && said.contains("invalid peer certificate"), "{said}");
+    }
 }
 
 /// A new certificate is used without a start, and a bad one is not.

@@ -1,21 +1,26 @@
 //! Notices by HTTP, from a cgroup that really starves.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
 use super::agent::{BINARY, Group, Running, Serve};
+use super::pki::Pki;
 
 /// Longest wait for what must come: a notice of starving comes after a minute of it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// One request: head and document.
-fn take(stream: &mut TcpStream) -> (String, Value) {
+fn take(stream: &mut impl Read) -> (String, Value) {
     let mut text = Vec::new();
     while !text.ends_with(b"}\n") {
         let mut part = [0; 4096];
@@ -28,13 +33,14 @@ fn take(stream: &mut TcpStream) -> (String, Value) {
     (head.to_owned(), serde_json::from_str(body).unwrap())
 }
 
-/// Answers 500, then 204 for good; sends on what it was handed.
-fn flaky(listener: TcpListener) -> mpsc::Receiver<(String, Value)> {
+/// Answers 500, then 204 for good, over https; sends on what it was handed.
+fn flaky(listener: TcpListener, config: Arc<ServerConfig>) -> mpsc::Receiver<(String, Value)> {
     let (send, taken) = mpsc::channel();
     std::thread::spawn(move || {
         let mut status = 500;
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
+            let tls = ServerConnection::new(config.clone()).unwrap();
+            let mut stream = StreamOwned::new(tls, stream.unwrap());
             let request = take(&mut stream);
             write!(stream, "HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n").unwrap();
             status = 204;
@@ -73,18 +79,31 @@ fn starving(group: &Group) -> Vec<Running> {
     (0..3).map(|_| start()).collect()
 }
 
+/// What serves https by this certificate.
+fn served_by((cert, key): (PathBuf, PathBuf)) -> Arc<ServerConfig> {
+    let chain = CertificateDer::pem_file_iter(cert).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(key).unwrap();
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    Arc::new(builder.with_single_cert(chain, key).unwrap())
+}
+
 pub fn starving_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let token = dir.path().join("token");
-    std::fs::write(&token, "a-secret-token\n").unwrap();
+    let pki = Pki::make();
+    let token = pki.secret("token", "a-secret-token\n");
     let listeners = ["127.0.0.1:0"; 2].map(|address| TcpListener::bind(address).unwrap());
-    let urls = [0, 1].map(|at: usize| format!("http://{}/notices", listeners[at].local_addr().unwrap()));
+    let address = |at: usize| listeners[at].local_addr().unwrap();
+    let urls = [format!("https://{}/notices", address(0)), format!("http://{}/notices", address(1))];
     let [receiver, hanging] = listeners;
     let config = dir.path().join("config.toml");
-    let text =
-        format!("[serve]\nwebhook = {:?}\nwebhook_token_file = {:?}\n", urls[0], token.to_str().unwrap());
+    let text = format!(
+        "[serve]\nwebhook = {:?}\nwebhook_token_file = {token:?}\nwebhook_ca = {:?}\n",
+        urls[0],
+        pki.ca()
+    );
     std::fs::write(&config, text).unwrap();
-    let told = flaky(receiver);
+    let told = flaky(receiver, served_by(pki.issue("receiver", "IP:127.0.0.1")));
     let group = Group::make("evenkeel-starving");
     let name = format!("/{}", Path::new(&group.0).file_name().unwrap().to_str().unwrap());
     let loads = starving(&group);

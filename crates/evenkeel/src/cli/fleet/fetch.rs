@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use evenkeel_tune::http::{Request, get_with};
+use evenkeel_tune::http::{Request, Trust, get_with};
 use evenkeel_tune::prometheus;
 use serde::Deserialize;
 
@@ -24,6 +24,8 @@ const WORTH: &str = "5";
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub token: Option<String>,
+    /// Of targets that are asked by https.
+    pub trust: Option<Trust>,
     pub timeout: Duration,
     pub at_once: usize,
     pub within: Duration,
@@ -64,7 +66,12 @@ impl Reader {
     }
 
     fn agent(&self, url: &str) -> Host {
-        let request = Request { within: self.timeout, most: PAGE, token: self.token.as_deref() };
+        let request = Request {
+            within: self.timeout,
+            most: PAGE,
+            token: self.token.as_deref(),
+            trust: self.trust.as_ref(),
+        };
         let text = match get_with(url, request) {
             Ok(text) => text,
             Err(error) => return silent(url, error.to_string()),
@@ -91,6 +98,7 @@ impl Reader {
                 within: self.timeout.max(Duration::from_secs(1)).min(left),
                 most: ANSWER,
                 token: self.token.as_deref(),
+                trust: self.trust.as_ref(),
             };
             let text =
                 get_with(&url, request).with_context(|| format!("{base} cannot be asked for {query}"))?;
@@ -191,7 +199,7 @@ fn encoded(query: &str) -> String {
 
 /// The target as it was named: without what every address has.
 fn target(url: &str) -> String {
-    let bare = url.strip_prefix("http://").unwrap_or(url);
+    let bare = url.split_once("://").map_or(url, |(_, rest)| rest);
     bare.strip_suffix("/metrics").unwrap_or(bare).to_owned()
 }
 

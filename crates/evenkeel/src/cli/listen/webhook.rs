@@ -15,7 +15,7 @@ use evenkeel_agent::{Event, Watcher};
 use evenkeel_base::cut;
 use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_report::time;
-use evenkeel_tune::http::{self, Request};
+use evenkeel_tune::http::{self, Request, Trust};
 use serde_json::json;
 
 use super::notices::{Notice, Notices};
@@ -35,6 +35,9 @@ pub struct Receiver {
     /// Host and port: an address may hold a secret further on.
     name: String,
     token: Option<String>,
+    /// Of https.
+    trust: Option<Trust>,
+    is_tls: bool,
 }
 
 impl fmt::Debug for Receiver {
@@ -49,23 +52,17 @@ impl Receiver {
     /// # Errors
     /// In words: it is none that can be asked.
     pub fn parse(url: &str) -> Result<Self, String> {
-        if url.strip_prefix("https:").is_some() {
-            return Err(
-                "evenkeel does not encrypt: name an http:// address of this host, where a proxy passes notices on by https"
-                    .to_owned(),
-            );
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err("an address such as https://alerts.example/notices is expected".to_owned());
         }
-        if !url.starts_with("http://") {
-            return Err("an address such as http://127.0.0.1:9900/notices is expected".to_owned());
-        }
-        let (name, _) = http::parse(url)?;
+        let (name, _, is_tls) = http::parse_either(url)?;
         if name.contains('@') {
             return Err(
                 "a password does not belong into the address: webhook_token_file names a file with a token"
                     .into(),
             );
         }
-        Ok(Self { url: url.to_owned(), name, token: None })
+        Ok(Self { url: url.to_owned(), name, token: None, trust: None, is_tls })
     }
 
     /// Host and port.
@@ -78,6 +75,16 @@ impl Receiver {
     #[cfg(test)]
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
+    }
+
+    /// Whether its certificate is verified.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    /// Believes certificates that these authorities signed.
+    pub fn with_trust(self, trust: Trust) -> Self {
+        Self { trust: Some(trust), ..self }
     }
 
     /// Sends this as `Authorization: Bearer`.
@@ -295,7 +302,9 @@ impl Work {
     }
 
     fn attempt(&self, body: &str) -> Result<(), Refusal> {
-        let request = Request { within: self.rules.within, most: 0, token: self.receiver.token.as_deref() };
+        let Receiver { token, trust, .. } = &self.receiver;
+        let request =
+            Request { within: self.rules.within, most: 0, token: token.as_deref(), trust: trust.as_ref() };
         match http::post(&self.receiver.url, "application/json", body, request) {
             Ok(200..=299) => Ok(()),
             // What is asked too often, or fails now, may be taken later; what is refused stays refused.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use evenkeel_tune::http::Trust;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -18,6 +19,7 @@ use crate::cli::{Failure, Global};
 pub(super) struct ServeTable {
     webhook: Option<Spanned<String>>,
     webhook_token_file: Option<Spanned<PathBuf>>,
+    webhook_ca: Option<Spanned<PathBuf>>,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
 }
@@ -25,12 +27,15 @@ pub(super) struct ServeTable {
 /// Where notices are handed to.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WebhookArgs {
-    /// Hand each notice and each all-clear to this http:// address, as a JSON document (POST).
+    /// Hand each notice and each all-clear to this http:// or https:// address, as a JSON document (POST).
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
     /// File with the token that the webhook asks for (`Authorization: Bearer`).
     #[arg(long, value_name = "FILE", requires = "webhook")]
     webhook_token_file: Option<PathBuf>,
+    /// File with the authorities (PEM) that sign the webhook's certificate; without it those that this system trusts.
+    #[arg(long, value_name = "FILE", requires = "webhook")]
+    webhook_ca: Option<PathBuf>,
 }
 
 impl ServeTable {
@@ -48,12 +53,15 @@ impl ServeTable {
 
     /// The receiver that the file names, without its token.
     pub(super) fn receiver(&self, source: &Source) -> anyhow::Result<Option<Receiver>> {
-        match (&self.webhook, &self.webhook_token_file) {
-            (None, Some(file)) => {
+        match (&self.webhook, &self.webhook_token_file, &self.webhook_ca) {
+            (None, Some(file), _) => {
                 Err(source.fault(file, "webhook_token_file goes with webhook = \"http://HOST:PORT/PATH\""))
             }
-            (None, None) => Ok(None),
-            (Some(url), _) => {
+            (None, None, Some(file)) => {
+                Err(source.fault(file, "webhook_ca goes with webhook = \"https://HOST:PORT/PATH\""))
+            }
+            (None, None, None) => Ok(None),
+            (Some(url), ..) => {
                 let receiver = Receiver::parse(url.get_ref());
                 receiver.map(Some).map_err(|why| source.fault(url, format!("webhook: {why}")))
             }
@@ -70,16 +78,22 @@ pub fn webhook(global: &Global, args: &WebhookArgs) -> Result<Option<Receiver>, 
     let found = match &args.webhook {
         Some(url) => {
             let receiver = Receiver::parse(url).map_err(|why| Failure::Usage(anyhow!("--webhook: {why}")))?;
-            Some((receiver, args.webhook_token_file.clone()))
+            Some((receiver, args.webhook_token_file.clone(), args.webhook_ca.clone()))
         }
         None => match chosen(global, Path::new(DEFAULT_FILE))? {
             Some(path) => of_file(&path).map_err(Failure::Usage)?,
             None => None,
         },
     };
-    let Some((receiver, file)) = found else { return Ok(None) };
+    let Some((receiver, file, ca)) = found else { return Ok(None) };
     let token = file.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
-    Ok(Some(receiver.with_token(token)))
+    let receiver = receiver.with_token(token);
+    let usage = |why: String| Failure::Usage(anyhow!("webhook: {why}"));
+    match (receiver.is_tls(), ca) {
+        (true, ca) => Ok(Some(receiver.with_trust(Trust::open(ca.as_deref()).map_err(usage)?))),
+        (false, None) => Ok(Some(receiver)),
+        (false, Some(_)) => Err(usage("authorities go with an https:// address".to_owned())),
+    }
 }
 
 /// Certificate and key of the command line, else of the file.
@@ -98,10 +112,14 @@ pub fn tls_files(global: &Global, args: &AccessArgs) -> Result<Option<TlsFiles>,
     of_file().map_err(Failure::Usage)
 }
 
-fn of_file(path: &Path) -> anyhow::Result<Option<(Receiver, Option<PathBuf>)>> {
+/// A receiver, and the files of its token and of its authorities.
+type Named = (Receiver, Option<PathBuf>, Option<PathBuf>);
+
+fn of_file(path: &Path) -> anyhow::Result<Option<Named>> {
     let (file, source) = read(path)?;
-    let token = file.serve.webhook_token_file.as_ref().map(|file| file.get_ref().clone());
-    Ok(file.serve.receiver(&source)?.map(|receiver| (receiver, token)))
+    let path = |of: &Option<Spanned<PathBuf>>| of.as_ref().map(|file| file.get_ref().clone());
+    let (token, ca) = (path(&file.serve.webhook_token_file), path(&file.serve.webhook_ca));
+    Ok(file.serve.receiver(&source)?.map(|receiver| (receiver, token, ca)))
 }
 
 #[cfg(test)]
@@ -148,8 +166,16 @@ mod tests {
     fn what_cannot_be_asked_is_refused_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         for (text, why) in [
-            ("[serve]\nwebhook = \"https://h/\"\n", "config.toml:2: webhook: evenkeel does not encrypt"),
-            ("[serve]\nwebhook = \"h:80\"\n", "config.toml:2: webhook: an address such as http://"),
+            (
+                "[serve]\nwebhook = \"https://h/\"\nwebhook_ca = \"/none/there\"\n",
+                "webhook: cannot read /none/there",
+            ),
+            (
+                "[serve]\nwebhook = \"http://h/\"\nwebhook_ca = \"/none/there\"\n",
+                "authorities go with an https:// address",
+            ),
+            ("[serve]\nwebhook_ca = \"/x\"\n", "config.toml:2: webhook_ca goes with webhook"),
+            ("[serve]\nwebhook = \"h:80\"\n", "config.toml:2: webhook: an address such as https://"),
             ("[serve]\nwebhook = \"http:///x\"\n", "names no host"),
             ("[serve]\nwebhook = \"http://u:secret@h/\"\n", "webhook_token_file"),
             ("[serve]\nwebhook_token_file = \"/x\"\n", "config.toml:2: webhook_token_file goes with webhook"),
@@ -163,7 +189,7 @@ mod tests {
             assert!(error.contains(why) && !error.contains("secret"), "{text}: {error}");
         }
         assert!(
-            asked(dir.path(), "", &["--webhook", "https://h"]).unwrap_err().contains("--webhook: evenkeel")
+            asked(dir.path(), "", &["--webhook", "ftp://h"]).unwrap_err().contains("--webhook: an address")
         );
         assert!(asked(dir.path(), "", &["--webhook-token-file", "x"]).unwrap_err().contains("--webhook"));
     }
