@@ -30,7 +30,7 @@ FUZZ_TARGETS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test antagonists alerts serve-figures test-vm test-kill test-ends fuzz validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean
+.PHONY: help demo test antagonists alerts serve-figures test-vm test-kill test-ends fuzz validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean test-mcp
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -136,6 +136,12 @@ test-packages: ## install, upgrade, remove and purge the packages in a clean Deb
 test-chart: ## lint and render the Helm chart; the plain manifests are what it renders (builds helm with Go where there is none)
 	@scripts/packages.sh test
 	@scripts/test-chart.sh
+
+test-mcp: ## drive `evenkeel mcp` with the official client library (Python, from PyPI, in a folder of its own under target)
+	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
+	@test -x target/mcp-client/bin/python || python3 -m venv target/mcp-client
+	@target/mcp-client/bin/python -c 'import mcp' 2>/dev/null || target/mcp-client/bin/pip --quiet install 'mcp>=2.3'
+	@target/mcp-client/bin/python scripts/mcp-client.py '$(CARGO_TARGET_DIR)/debug/evenkeel'
 
 install: ## build, then install to PREFIX (/usr/local): binary, man pages, completions, systemd unit
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh
