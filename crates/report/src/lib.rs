@@ -7,6 +7,7 @@
 pub mod demo;
 pub mod html;
 pub mod lab;
+mod parquet;
 pub mod ps;
 pub mod run;
 pub mod svg;
@@ -14,7 +15,7 @@ pub mod table;
 pub mod time;
 pub mod why;
 
-pub use table::{Field, Table, Value};
+pub use table::{Field, Kind, Table, Value};
 
 /// A measured number for people: four significant digits, no exponent.
 pub fn significant(value: f64) -> String {

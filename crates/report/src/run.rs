@@ -6,7 +6,7 @@ use evenkeel_base::run::{
 };
 use serde_json::{Value as Json, json};
 
-use crate::table::{Field, Table, Value};
+use crate::table::{Field, Kind, Table, Value};
 use crate::time;
 
 /// Which command speaks: the document is `evenkeel.<kind>/v1`.
@@ -142,8 +142,7 @@ pub fn stage_table() -> Table<Stage> {
     let low = |pick: fn(&Stage) -> Option<Estimate>| move |s: &Stage| pick(s).map(|e| e.low);
     let high = |pick: fn(&Stage) -> Option<Estimate>| move |s: &Stage| pick(s).map(|e| e.high);
     Table::new(vec![
-        Field::new("started", "STARTED (UTC)", |s: &Stage| time::rfc3339(s.started_ns).into())
-            .documents_only(),
+        Field::instant("started", "STARTED (UTC)", |s: &Stage| Some(s.started_ns)).documents_only(),
         Field::text("name", "STAGE", |s: &Stage| s.name.clone()),
         Field::number("seconds", "SECONDS", 1, |s: &Stage| Some(s.seconds)),
         Field::number("cpu_pct", "CPU %", 1, |s: &Stage| s.cpu_pct.map(|e| e.value)),
@@ -156,8 +155,9 @@ pub fn stage_table() -> Table<Stage> {
         Field::number("fulfilment_low", "LOW", 3, low(|s| s.fulfilment)),
         Field::number("fulfilment_high", "HIGH", 3, high(|s| s.fulfilment)),
         Field::new("fulfilment_estimated", "ESTIMATED", |s: &Stage| Value::Bool(s.fulfilment_estimated))
+            .kind(Kind::Bool)
             .documents_only(),
-        Field::new("kept", "KEPT", |s: &Stage| s.kept.map_or(Value::Absent, Value::Bool)),
+        Field::new("kept", "KEPT", |s: &Stage| s.kept.map_or(Value::Absent, Value::Bool)).kind(Kind::Bool),
         Field::number("predicted_cpu_change_pct", "PREDICTED %", 1, |s: &Stage| {
             s.predicted.and_then(|p| p.cpu_change_pct)
         })
@@ -174,9 +174,10 @@ pub fn stage_table() -> Table<Stage> {
 pub fn change_table(when: bool) -> Table<ChangeRecord> {
     let number = |name, pick: fn(&ChangeRecord) -> Option<i64>| {
         Field::new(name, name, move |c: &ChangeRecord| pick(c).map_or(Value::Absent, Value::Integer))
+            .kind(Kind::Integer)
             .documents_only()
     };
-    let at = Field::new("at", "AT (UTC)", |c: &ChangeRecord| time::rfc3339(c.at_ns).into());
+    let at = Field::instant("at", "AT (UTC)", |c: &ChangeRecord| Some(c.at_ns));
     Table::new(vec![
         if when { at } else { at.documents_only() },
         number("tgid", |c| c.task.map(|t| i64::from(t.tgid))),

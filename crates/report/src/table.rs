@@ -17,6 +17,25 @@
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
 use serde_json::json;
 
+use crate::time;
+
+/// What a column holds, where a form of output has types: each value is of this kind, unknown or absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Words.
+    Text,
+    /// Whole numbers.
+    Integer,
+    /// Numbers.
+    Number,
+    /// yes or no.
+    Bool,
+    /// Instants.
+    Instant,
+    /// Several words.
+    List,
+}
+
 /// A field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
@@ -32,6 +51,8 @@ pub enum Value {
     Number(f64),
     /// yes or no.
     Bool(bool),
+    /// Nanoseconds since 1970: RFC 3339 in UTC with milliseconds.
+    Instant(u64),
     /// Several: an array in JSON, joined by spaces elsewhere.
     List(Vec<String>),
     /// A structure, for JSON only: compact JSON elsewhere.
@@ -77,6 +98,7 @@ impl Value {
             Self::Number(n) if n.is_finite() => json!(tidy(*n)),
             Self::Number(_) => serde_json::Value::Null,
             Self::Bool(b) => json!(b),
+            Self::Instant(ns) => json!(time::rfc3339(*ns)),
             Self::List(items) => json!(items),
             Self::Json(value) => value.clone(),
         }
@@ -90,6 +112,7 @@ impl Value {
             Self::Number(n) if n.is_finite() => tidy(*n).to_string(),
             Self::Number(_) => return String::new(),
             Self::Bool(b) => b.to_string(),
+            Self::Instant(ns) => time::rfc3339(*ns).unwrap_or_default(),
             Self::List(items) => items.join(" "),
             Self::Json(value) => value.to_string(),
         };
@@ -110,6 +133,7 @@ impl Value {
             Self::Number(n) if n.is_finite() => format!("{n:.decimals$}"),
             Self::Number(_) => "?".to_owned(),
             Self::Bool(b) => if *b { "yes" } else { "no" }.to_owned(),
+            Self::Instant(ns) => time::instant(*ns),
             Self::List(items) => printable(&items.join(" ")),
             Self::Json(value) => value.to_string(),
         }
@@ -122,12 +146,13 @@ type Getter<T> = Box<dyn Fn(&T) -> Value + Send + Sync>;
 
 /// A column: name in documents, heading for people, how to get it.
 pub struct Field<T> {
-    name: &'static str,
+    pub(crate) name: &'static str,
     heading: &'static str,
+    pub(crate) kind: Kind,
     decimals: usize,
     right: bool,
     in_text: bool,
-    get: Getter<T>,
+    pub(crate) get: Getter<T>,
 }
 
 impl<T> std::fmt::Debug for Field<T> {
@@ -137,13 +162,13 @@ impl<T> std::fmt::Debug for Field<T> {
 }
 
 impl<T> Field<T> {
-    /// A field of any value, aligned left.
+    /// A field of words or, with [`Field::kind`], of any value, aligned left.
     pub fn new(
         name: &'static str,
         heading: &'static str,
         get: impl Fn(&T) -> Value + Send + Sync + 'static,
     ) -> Self {
-        Self { name, heading, decimals: 0, right: false, in_text: true, get: Box::new(get) }
+        Self { name, heading, kind: Kind::Text, decimals: 0, right: false, in_text: true, get: Box::new(get) }
     }
 
     /// A field of words.
@@ -165,7 +190,7 @@ impl<T> Field<T> {
         let mut field = Self::new(name, heading, move |row| get(row).map_or(Value::Unknown, Value::Number));
         field.decimals = decimals;
         field.right = true;
-        field
+        field.kind(Kind::Number)
     }
 
     /// A whole number, unknown when `None`.
@@ -174,9 +199,25 @@ impl<T> Field<T> {
         heading: &'static str,
         get: impl Fn(&T) -> Option<i64> + Send + Sync + 'static,
     ) -> Self {
-        let mut field = Self::new(name, heading, move |row| get(row).map_or(Value::Unknown, Value::Integer));
-        field.right = true;
-        field
+        let field = Self::new(name, heading, move |row| get(row).map_or(Value::Unknown, Value::Integer));
+        field.kind(Kind::Integer).right()
+    }
+
+    /// An instant in nanoseconds since 1970, unknown when `None`.
+    pub fn instant(
+        name: &'static str,
+        heading: &'static str,
+        get: impl Fn(&T) -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        let field = Self::new(name, heading, move |row| get(row).map_or(Value::Unknown, Value::Instant));
+        field.kind(Kind::Instant)
+    }
+
+    /// What its values are, where the constructor does not say.
+    #[must_use]
+    pub fn kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
     }
 
     /// Only in JSON and CSV: details nobody wants in a terminal's width.
@@ -197,7 +238,7 @@ impl<T> Field<T> {
 /// Fields in order, applied to rows.
 #[derive(Debug)]
 pub struct Table<T> {
-    fields: Vec<Field<T>>,
+    pub(crate) fields: Vec<Field<T>>,
 }
 
 impl<T> Table<T> {

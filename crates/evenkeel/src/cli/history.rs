@@ -2,6 +2,7 @@
 
 mod course;
 mod page;
+mod parquet;
 mod rates;
 
 use std::io::IsTerminal;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use evenkeel_report::html;
 use evenkeel_report::run::{self, DocumentKind};
-use evenkeel_report::{Field, Table, Value, table, time};
+use evenkeel_report::{Field, Kind, Table, Value, table, time};
 use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, Usage, Who};
 use serde_json::json;
 
@@ -26,6 +27,8 @@ pub(super) use rates::{By, lines};
 /// Example: evenkeel history --since 10m --by container
 ///
 /// Example: evenkeel history --of container:web --from 14:00 --to 15:00
+///
+/// Example: evenkeel history --since 1d --by container --limit 0 --parquet containers.parquet
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Show this run: its number, or `last`.
@@ -59,6 +62,9 @@ pub struct Args {
     /// Write the page of a run (the last one, or --run) to this file.
     #[arg(long, value_name = "FILE", conflicts_with = "time")]
     html: Option<PathBuf>,
+    /// Write the table that -o csv prints to this file as Parquet: typed columns, times as timestamps, unknown as null.
+    #[arg(long, value_name = "FILE", conflicts_with = "html")]
+    parquet: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +101,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return nothing(global, &args, &path);
     };
     let out = if let (Some(span), Some((text, who))) = (span, &who) {
-        course::course(global, &store, (text, who), span, args.every)?
+        course::course(global, &args, &store, (text, who), span)?
     } else if let Some(span) = span {
         rates::rates(global, &args, &store, span)?
     } else if let Some(file) = &args.html {
@@ -113,7 +119,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         };
         one(global, &args, &store, &run)?
     } else {
-        list(global, &store)?
+        list(global, &args, &store)?
     };
     print(&out)
 }
@@ -140,6 +146,9 @@ fn pretty(document: &serde_json::Value) -> Result<String, Failure> {
 fn nothing(global: &Global, args: &Args, path: &Path) -> Outcome {
     if let (RunChoice::Number(run), true) = (args.run.unwrap_or(RunChoice::Last), args.run.is_some()) {
         return Err(Failure::Usage(anyhow!("nothing recorded in {}: there is no run {run}", path.display())));
+    }
+    if args.parquet.is_some() {
+        return Err(Failure::Usage(anyhow!("nothing recorded in {}: no file is written", path.display())));
     }
     match global.output {
         Format::Json => print(&pretty(
@@ -168,13 +177,15 @@ fn run_table() -> Table<StoredRun> {
     };
     Table::new(vec![
         Field::integer("run", "RUN", |run: &StoredRun| Some(run.id.0)),
-        Field::text("started", "STARTED (UTC)", |run: &StoredRun| time::rfc3339(run.record.started_ns)),
+        Field::instant("started", "STARTED (UTC)", |run: &StoredRun| Some(run.record.started_ns)),
         Field::new("seconds", "SECONDS", |run: &StoredRun| {
             let seconds = run.ended_ns.map(|end| end.saturating_sub(run.record.started_ns) as f64 / 1e9);
             seconds.map_or(Value::Unknown, Value::Number)
         })
+        .kind(Kind::Number)
         .right(),
-        Field::new("scope", "SCOPE", |run: &StoredRun| Value::List(run.record.scope.clone())),
+        Field::new("scope", "SCOPE", |run: &StoredRun| Value::List(run.record.scope.clone()))
+            .kind(Kind::List),
         Field::number("baseline", "BASELINE", 3, |run: &StoredRun| run.record.baseline.map(|e| e.value)),
         low_high("baseline_low", |run| run.record.baseline.map(|e| e.low)),
         low_high("baseline_high", |run| run.record.baseline.map(|e| e.high)),
@@ -197,10 +208,13 @@ fn usage_json(usage: &Usage) -> serde_json::Value {
     })
 }
 
-fn list(global: &Global, store: &Store) -> Result<String, Failure> {
+fn list(global: &Global, args: &Args, store: &Store) -> Result<String, Failure> {
     let runs = store.runs().map_err(failure)?;
-    let usage = store.usage().map_err(failure)?;
     let table = run_table();
+    if let Some(file) = &args.parquet {
+        return parquet::write(file, &table, &runs, Vec::new());
+    }
+    let usage = store.usage().map_err(failure)?;
     match global.output {
         Format::Json => pretty(&json!({
             "schema": "evenkeel.history/v1",
@@ -230,6 +244,13 @@ fn list(global: &Global, store: &Store) -> Result<String, Failure> {
 fn one(global: &Global, args: &Args, store: &Store, stored: &StoredRun) -> Result<String, Failure> {
     let changes = store.changes(stored.id).map_err(failure)?;
     let width = table::width(std::io::stdout().is_terminal());
+    if let Some(file) = &args.parquet {
+        let about = vec![("run", stored.id.0.to_string())];
+        return match args.changes {
+            true => parquet::write(file, &run::change_table(true), changes.iter().map(|c| &c.change), about),
+            false => parquet::write(file, &run::stage_table(), &stored.record.stages, about),
+        };
+    }
     match global.output {
         Format::Json => {
             let mut document = run::document(&stored.record, DocumentKind::Run);

@@ -8,7 +8,7 @@ use evenkeel_report::{Field, Table, table, time};
 use evenkeel_store::{Step, Store, Who};
 use serde_json::json;
 
-use super::{failure, pretty};
+use super::{Args, failure, parquet, pretty};
 use crate::cli::when::Span;
 use crate::cli::{Failure, Format, Global};
 
@@ -33,12 +33,11 @@ fn step_table(people: bool, lengths: bool) -> Table<Step> {
         Field::number(name, heading, 2, move |step: &Step| ms(step.waits.as_ref().and_then(pick)))
     };
     let column = |field: Field<Step>| if lengths { field } else { field.documents_only() };
-    let from = move |step: &Step| match people {
-        true => Some(time::short(step.from_ns)),
-        false => time::rfc3339(step.from_ns),
-    };
     Table::new(vec![
-        Field::text("from", "FROM (UTC)", from),
+        match people {
+            true => Field::text("from", "FROM (UTC)", |step: &Step| time::short(step.from_ns)),
+            false => Field::instant("from", "FROM (UTC)", |step: &Step| Some(step.from_ns)),
+        },
         Field::number("covered_s", "COVERED S", 0, |step: &Step| Some(step.seconds)),
         Field::number("cpu_pct", "CPU %", 1, |step: &Step| step.cpu_pct),
         Field::number("wait_pct", "WAIT %", 1, |step: &Step| step.wait_pct),
@@ -54,11 +53,12 @@ fn step_table(people: bool, lengths: bool) -> Table<Step> {
 
 pub(super) fn course(
     global: &Global,
+    args: &Args,
     store: &Store,
     (text, who): (&str, &Who),
     span: Span,
-    every: Duration,
 ) -> Result<String, Failure> {
+    let every = args.every;
     let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
     let count = (span.to_ns - span.from_ns) / every_ns;
     if count >= MOST {
@@ -72,6 +72,10 @@ pub(super) fn course(
     let steps = &series.steps;
     let known = steps.iter().filter(|step| step.cpu_pct.is_some()).count();
     let counted = steps.iter().any(|step| step.waits.is_some());
+    if let Some(file) = &args.parquet {
+        let about = vec![("of", text.to_owned()), ("every_s", every.as_secs().to_string())];
+        return parquet::write(file, &step_table(false, true), steps, about);
+    }
     let people = matches!(global.output, Format::Text | Format::Svg);
     let table = step_table(people, counted || !people);
     match global.output {

@@ -8,7 +8,7 @@ use evenkeel_report::{Field, Table, table, time};
 use evenkeel_store::{Rates, Store};
 use serde_json::json;
 
-use super::{Args, failure, pretty};
+use super::{Args, failure, parquet, pretty};
 use crate::cli::when::Span;
 use crate::cli::{Failure, Format, Global};
 
@@ -180,6 +180,9 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
     let rates = store.rates(span.from_ns, to_ns).map_err(failure)?;
     let Some(rates) = rates else {
         let table = line_table(args.by, false);
+        if let Some(file) = &args.parquet {
+            return parquet::write(file, &table, &[], Vec::new());
+        }
         return match global.output {
             Format::Json => pretty(&json!({ "schema": "evenkeel.history/v1", "rates": null })),
             Format::Csv => Ok(table.csv(&[])),
@@ -201,6 +204,14 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
     let table = line_table(args.by, lengths);
     if rates.damaged_blocks > 0 {
         say!("evenkeel: {} damaged blocks of samples were passed over", rates.damaged_blocks);
+    }
+    if let Some(file) = &args.parquet {
+        let about = vec![
+            ("from", time::instant(rates.from_ns)),
+            ("to", time::instant(rates.to_ns)),
+            ("covered_s", rates.seconds.to_string()),
+        ];
+        return parquet::write(file, &table, &lines, about);
     }
     match global.output {
         Format::Json => pretty(&json!({
