@@ -3,6 +3,7 @@
 
 mod account;
 mod perfetto;
+mod story;
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +65,31 @@ struct Head {
     /// Inode numbers of the directories of the observation's groups.
     cgroups: Vec<Option<u64>>,
     observation: Observation,
+    #[serde(default)]
+    story: Story,
+}
+
+/// What an agent said meanwhile of its promises, and what it changed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Story {
+    /// Guarantees, and services with a bound.
+    pub promises: Vec<Promise>,
+    /// What its loop did: wall clock's ms since 1970, words.
+    pub marks: Vec<(u64, String)>,
+}
+
+/// A promise over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Promise {
+    /// What its track is called.
+    pub title: String,
+    /// What is told of it, with its unit.
+    pub unit: String,
+    /// What is promised, in that unit; `None` where unknown.
+    pub bound: Option<f64>,
+    /// Wall clock's ms since 1970, what there was in that unit (`None`: unknown), state such as `kept`.
+    pub moments: Vec<(u64, Option<f64>, String)>,
 }
 
 /// What happened over a time, and to whom.
@@ -100,8 +126,26 @@ impl Recording {
             ended: ended.collect(),
             cgroups,
             observation,
+            story: Story::default(),
         };
         Self { head, cpus: snapshot.cpus }
+    }
+
+    /// With as much of a story as belongs to its time.
+    #[must_use]
+    pub fn with_story(mut self, mut story: Story) -> Self {
+        let (from, to) = self.interval_ns();
+        let ms = (self.wall_ns(from) / 1_000_000)..=(self.wall_ns(to) / 1_000_000);
+        story.marks.retain(|(at, _)| ms.contains(at));
+        story.promises.iter_mut().for_each(|promise| promise.moments.retain(|(at, ..)| ms.contains(at)));
+        story.promises.retain(|promise| !promise.moments.is_empty());
+        self.head.story = story;
+        self
+    }
+
+    /// What the agent said meanwhile.
+    pub fn story(&self) -> &Story {
+        &self.head.story
     }
 
     /// Writes it.

@@ -1,10 +1,10 @@
 //! A recording as a trace that Perfetto opens (ui.perfetto.dev): who had which CPU, who woke whom when, and for each container
-//! and cgroup how many CPUs it used, how many of its threads waited, and how many a quota held back.
+//! and cgroup how many CPUs it used, how many of its threads waited, and how many whose quota held back.
 //!
 //! Only the messages and fields that are used, by the numbers that `protos/perfetto/trace` of Perfetto gives them. Its time is
 //! `CLOCK_MONOTONIC`; the snapshot of clocks says what the wall clock was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use evenkeel_base::{Observation, TaskView};
@@ -14,7 +14,7 @@ use super::account::{Does, tell};
 use super::{Left, Recording, Threads, What};
 
 #[derive(Clone, PartialEq, Message)]
-struct Packet {
+pub(super) struct Packet {
     #[prost(message, optional, tag = "1")]
     ftrace_events: Option<Bundle>,
     #[prost(message, optional, tag = "2")]
@@ -133,17 +133,23 @@ struct Counter {
     unit_name: String,
 }
 
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 struct TrackEvent {
     #[prost(int32, tag = "9")]
     r#type: i32,
     #[prost(uint64, tag = "11")]
     track_uuid: u64,
-    #[prost(double, tag = "44")]
-    double_counter_value: f64,
+    #[prost(string, optional, tag = "23")]
+    name: Option<String>,
+    // A counter without a value is an error to viewers: 0 is written, too.
+    #[prost(double, optional, tag = "44")]
+    double_counter_value: Option<f64>,
 }
 
 /// Of `TrackEvent.Type`.
+const TYPE_SLICE_BEGIN: i32 = 1;
+const TYPE_SLICE_END: i32 = 2;
+const TYPE_INSTANT: i32 = 3;
 const TYPE_COUNTER: i32 = 4;
 
 /// Packets without an order among them need no more than one sequence.
@@ -176,11 +182,12 @@ pub fn trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
         events(recording, &threads, cpu, &mut to)?;
     }
     owners(recording, &threads, &mut to)?;
+    super::story::tracks(recording, &mut to)?;
     to.flush()
 }
 
 /// A packet as the trace has it: an element of its list.
-fn put(to: &mut impl Write, packet: Packet) -> io::Result<()> {
+pub(super) fn put(to: &mut impl Write, packet: Packet) -> io::Result<()> {
     #[derive(Clone, PartialEq, Message)]
     struct Trace {
         #[prost(message, repeated, tag = "1")]
@@ -277,7 +284,59 @@ fn owner(view: &TaskView, observation: &Observation) -> Option<String> {
 
 /// What owners' counters are called, by what their threads do.
 const COUNTERS: [(Does, &str); 3] =
-    [(Does::Runs, "CPUs used"), (Does::Waits, "threads waiting"), (Does::IsHeld, "threads throttled")];
+    [(Does::Runs, "CPUs used"), (Does::Waits, "threads waiting"), (Does::IsHeld, HELD)];
+const HELD: &str = "threads throttled";
+
+/// The groups above a thread whose quota can have held it back: those that did so lately, or else all that have one.
+fn quotas_of(view: &TaskView, observation: &Observation) -> BTreeSet<String> {
+    let above = view.group.into_iter().flat_map(|group| observation.path_to_root(group));
+    let groups: Vec<_> = above.filter_map(|at| observation.groups.get(at as usize)).collect();
+    let limited: Vec<_> =
+        groups.iter().filter(|group| group.quota.is_some_and(|quota| quota.pct().is_some())).collect();
+    let lately = limited.iter().filter(|group| group.throttled_pct.is_some_and(|pct| pct > 0.0));
+    let found: BTreeSet<_> = lately.map(|group| group.path.clone()).collect();
+    if found.is_empty() { limited.iter().map(|group| group.path.clone()).collect() } else { found }
+}
+
+/// What the counter of throttled threads is called.
+fn held_name(quotas: Option<&BTreeSet<String>>) -> String {
+    let quotas: Vec<&str> = quotas.into_iter().flatten().map(String::as_str).collect();
+    if quotas.is_empty() {
+        HELD.to_owned()
+    } else {
+        format!("{HELD} by the quota of {}", quotas.join(" or "))
+    }
+}
+
+/// A packet that describes a track; with a unit it is a counter's.
+pub(super) fn describe(uuid: u64, name: &str, parent_uuid: Option<u64>, unit: Option<&str>) -> Packet {
+    let counter = unit.map(|unit| Counter { unit_name: unit.to_owned() });
+    let track = TrackDescriptor { uuid, name: name.to_owned(), parent_uuid, counter };
+    Packet { track_descriptor: Some(track), ..Packet::default() }
+}
+
+fn event(timestamp: u64, event: TrackEvent) -> Packet {
+    Packet { timestamp: Some(timestamp), track_event: Some(event), ..Packet::default() }
+}
+
+/// A counter's value from then on.
+pub(super) fn counter(at_ns: u64, track_uuid: u64, value: f64) -> Packet {
+    let double_counter_value = Some(value);
+    event(at_ns, TrackEvent { r#type: TYPE_COUNTER, track_uuid, name: None, double_counter_value })
+}
+
+/// Something that lasts from then until then.
+pub(super) fn slice(from_ns: u64, to_ns: u64, track_uuid: u64, name: &str) -> [Packet; 2] {
+    let one = |r#type, name| TrackEvent { r#type, track_uuid, name, double_counter_value: None };
+    let begin = one(TYPE_SLICE_BEGIN, Some(name.to_owned()));
+    [event(from_ns, begin), event(to_ns, one(TYPE_SLICE_END, None))]
+}
+
+/// Something that happened then.
+pub(super) fn instant(at_ns: u64, track_uuid: u64, name: &str) -> Packet {
+    let name = Some(name.to_owned());
+    event(at_ns, TrackEvent { r#type: TYPE_INSTANT, track_uuid, name, double_counter_value: None })
+}
 
 fn owners(recording: &Recording, threads: &Threads<'_>, to: &mut impl Write) -> io::Result<()> {
     let (from, end) = recording.interval_ns();
@@ -285,8 +344,13 @@ fn owners(recording: &Recording, threads: &Threads<'_>, to: &mut impl Write) -> 
     let step_ns = STEP_NS.max((end - from).div_ceil(STEPS));
     let steps = (end - from).div_ceil(step_ns) as usize;
     let mut sums: BTreeMap<String, [Vec<u64>; 3]> = BTreeMap::new();
+    let mut quotas: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     tell(recording, threads, &mut |place, does, (since, until)| {
-        let Some(owner) = threads.view(place).and_then(|view| owner(view, observation)) else { return };
+        let Some(view) = threads.view(place) else { return };
+        let Some(owner) = owner(view, observation) else { return };
+        if does == Does::IsHeld && !quotas.contains_key(&owner) {
+            quotas.insert(owner.clone(), quotas_of(view, observation));
+        }
         let Some(at) = COUNTERS.iter().position(|(one, _)| *one == does) else { return };
         let series = &mut sums.entry(owner).or_insert_with(|| [(); 3].map(|()| vec![0; steps]))[at];
         let (mut since, until) = (since.max(from), until.min(end));
@@ -301,26 +365,21 @@ fn owners(recording: &Recording, threads: &Threads<'_>, to: &mut impl Write) -> 
     });
     for (number, (owner, series)) in (1u64..).zip(&sums) {
         let parent = number * 8;
-        let describe = |uuid, name: &str, parent_uuid, counter| {
-            let track = TrackDescriptor { uuid, name: name.to_owned(), parent_uuid, counter };
-            Packet { track_descriptor: Some(track), ..Packet::default() }
-        };
         put(to, describe(parent, owner, None, None))?;
+        let held = held_name(quotas.get(owner));
         for (uuid, ((_, name), steps)) in (parent + 1..).zip(COUNTERS.iter().zip(series)) {
             if steps.iter().all(|ns| *ns == 0) {
                 continue;
             }
-            put(to, describe(uuid, name, Some(parent), Some(Counter { unit_name: "1".to_owned() })))?;
+            let name = if *name == HELD { held.as_str() } else { name };
+            put(to, describe(uuid, name, Some(parent), Some("1")))?;
             let mut before = None;
             for (at, ns) in (0u64..).zip(steps) {
                 if before == Some(ns) {
                     continue;
                 }
                 before = Some(ns);
-                let double_counter_value = *ns as f64 / step_ns as f64;
-                let event = TrackEvent { r#type: TYPE_COUNTER, track_uuid: uuid, double_counter_value };
-                let timestamp = Some(from + at * step_ns);
-                put(to, Packet { timestamp, track_event: Some(event), ..Packet::default() })?;
+                put(to, counter(from + at * step_ns, uuid, *ns as f64 / step_ns as f64))?;
             }
         }
     }

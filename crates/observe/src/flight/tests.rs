@@ -247,3 +247,56 @@ proptest! {
         }
     }
 }
+
+/// The trace as text is not to be had without Perfetto: its words are looked for in its bytes.
+fn traced(recording: &Recording) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    trace(recording, &mut bytes).unwrap();
+    bytes
+}
+
+fn has(bytes: &[u8], words: &str) -> usize {
+    bytes.windows(words.len()).filter(|part| *part == words.as_bytes()).count()
+}
+
+#[test]
+fn promises_and_what_the_loop_did_have_tracks_of_their_own() {
+    let at = |ms: u64, got, state: &str| (ms, got, state.to_owned());
+    let promise = Promise {
+        title: "guarantee cgroup:/web".to_owned(),
+        unit: "got, % of one CPU".to_owned(),
+        bound: Some(15.0),
+        moments: vec![
+            at(5, Some(1.0), "before"),
+            at(12, Some(20.0), "kept"),
+            at(13, None, "kept"),
+            at(14, Some(0.0), "broken"),
+        ],
+    };
+    let gone = Promise { title: "gone".to_owned(), moments: vec![at(1, None, "kept")], ..Promise::default() };
+    let marks = vec![(3, "too early".to_owned()), (13, "kept idle groups".to_owned())];
+    let mut recording = recording(vec![task(7, "seven")], Vec::new(), 5_000_000);
+    recording.head.wall_ns = 10_000_000;
+    let recording = recording.with_story(Story { promises: vec![promise, gone], marks });
+    let bytes = traced(&recording);
+    for (words, count) in [
+        ("guarantee cgroup:/web", 1),
+        ("changes of the loop", 1),
+        ("kept idle groups", 1),
+        ("broken", 1),
+        ("promised: got, % of one CPU", 1),
+        ("too early", 0),
+        ("gone", 0),
+        ("before", 0),
+    ] {
+        assert_eq!(has(&bytes, words), count, "{words}");
+    }
+    // Nothing got is written as 0, which is not unknown: tag 44 as a double.
+    let value = |value: f64| [&[0xe1, 0x02][..], &value.to_le_bytes()].concat();
+    let written = |number: f64| bytes.windows(10).filter(|part| *part == value(number)).count();
+    assert_eq!((written(20.0), written(0.0), written(15.0)), (1, 1, 1));
+    // It goes with a recording.
+    let mut file = Vec::new();
+    recording.write(&mut file).unwrap();
+    assert_eq!(Recording::read(file.as_slice()).unwrap().story(), recording.story());
+}
