@@ -60,7 +60,7 @@ fn metrics_and_status_follow_the_loop() {
             .arg("--config")
             .arg(&promise)
             .args(["run", "--scope", &format!("pid:{}", load.0.id()), "--for", "100s"])
-            .args(["--listen", "127.0.0.1:0"])
+            .args(["--listen", "127.0.0.1:0", "--record", "30s"])
             .env("NOTIFY_SOCKET", &notify)
             .env("WATCHDOG_USEC", "4000000")
             .stdout(Stdio::null())
@@ -97,6 +97,33 @@ fn metrics_and_status_follow_the_loop() {
     assert_eq!(status["schema"], "evenkeel.live/v1");
     assert!(status["host"]["busy_pct"].as_f64().unwrap() > 0.0, "{status}");
     assert_eq!(status["guarantees"][0]["promised_pct"], 5.0, "{status}");
+    // The record of the promise, look by look.
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let page = get(&address, "/api/promises");
+        let body: serde_json::Value = serde_json::from_str(page.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let moments = body["guarantees"][0]["moments"].as_array().map_or(0, Vec::len);
+        if moments >= 2 && body["guarantees"][0]["moments"][moments - 1][1].is_number() {
+            assert_eq!(
+                (&body["schema"], &body["guarantees"][0]["bound"]),
+                (&"evenkeel.promises/v1".into(), &5.0.into())
+            );
+            break;
+        }
+        assert!(Instant::now() < until, "{body}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // What it recorded has the promise's track.
+    let trace = state.path().join("trace");
+    let record = Command::new(BINARY)
+        .arg("--state-dir")
+        .arg(state.path())
+        .args(["record", "--last", "30s", "--to", trace.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(record.status.success(), "{record:?}");
+    let (bytes, words) = (std::fs::read(&trace).unwrap(), format!("guarantee pid:{}", load.0.id()));
+    assert!(bytes.windows(words.len()).any(|part| part == words.as_bytes()), "no track {words:?}");
     assert!(get(&address, "/nonsense").starts_with("HTTP/1.1 404"));
     // The port is taken: the second one says so and touches nothing.
     let other = tempfile::tempdir().unwrap();

@@ -140,7 +140,11 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let hostile = dir.path().join("<img src=x>");
     std::os::unix::fs::symlink(BINARY, &hostile).unwrap();
     let _busy = busy("evenkeel <script>alert(1)</script>".replace('/', "|").as_str(), &hostile);
-    let serve = Serve::start(&[]);
+    let report = dir.path().join("a report <img src=y>");
+    std::fs::create_dir(&report).unwrap();
+    std::fs::write(report.join("report.html"), "<h1>Report</h1><script>document.title = 'ran'</script>")
+        .unwrap();
+    let serve = Serve::start(&["--reports", dir.path().to_str().unwrap()]);
     serve.metrics_with("alert(1)");
     let listener = serve.listen();
     let mut chrome = Chrome::start();
@@ -162,6 +166,7 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
         ("findings", "passed"),
         ("past", "Past hours"),
         ("loop", "only watches"),
+        ("reports", "a report <img"),
         (owner.as_str(), "alert(1)"),
         (task.as_str(), "<img src=x>"),
     ];
@@ -228,6 +233,12 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let seen = chrome.value("live.at_ms");
     chrome.until(&format!("live.at_ms > {seen} && stream === null"));
     assert!(asked(&chrome, "/api/live") > 0, "{:?}", chrome.asked);
+    // A report is shown as it is, and its script does not run, which the browser complains of.
+    chrome.value("location.hash = '#/reports'");
+    chrome.until("document.querySelector('main table a') !== null");
+    chrome.value("document.querySelector('main table a').click()");
+    chrome.until("document.querySelector('h1')?.textContent === 'Report'");
+    assert_ne!(chrome.value("document.title"), "ran");
     let strange: Vec<_> =
         chrome.asked.iter().filter(|url| !url.starts_with(&origin) && !url.starts_with("data:")).collect();
     assert!(strange.is_empty(), "{strange:?}");

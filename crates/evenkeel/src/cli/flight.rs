@@ -15,14 +15,19 @@ use evenkeel_bpf::flight::Recorder;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_linux::sys;
 use evenkeel_observe::Observer;
-use evenkeel_observe::flight::Recording;
+use evenkeel_observe::flight::{Recording, Story};
 use evenkeel_report::time;
 
 use super::Failure;
+use super::listen::Server;
+use super::ps::MIN_INTERVAL;
 
 const SOCKET: &str = "flight.sock";
 /// How long the other side may take to say what it wants, and to take a piece of it.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who was there at the last look, and what became of promises until then.
+pub type Seen = (Arc<Observation>, Story);
 
 /// A recorder at work, with what is needed to name whom it recorded.
 #[derive(Debug)]
@@ -76,7 +81,7 @@ impl Socket {
     pub fn open(
         state_dir: &Path,
         flight: Arc<Flight>,
-        now: impl Fn() -> Option<Arc<Observation>> + Send + 'static,
+        now: impl Fn() -> Option<Seen> + Send + 'static,
     ) -> anyhow::Result<Self> {
         let path = state_dir.join(SOCKET);
         let context = || format!("cannot listen at {}", path.display());
@@ -103,11 +108,7 @@ impl Socket {
     }
 }
 
-fn hand_out(
-    mut stream: UnixStream,
-    flight: &Flight,
-    now: &impl Fn() -> Option<Arc<Observation>>,
-) -> io::Result<()> {
+fn hand_out(mut stream: UnixStream, flight: &Flight, now: &impl Fn() -> Option<Seen>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // The socket's mode keeps others out already, where its file system minds it.
@@ -117,8 +118,64 @@ fn hand_out(
     }
     let mut asked = [0; 8];
     stream.read_exact(&mut asked)?;
-    let Some(observation) = now() else { return Ok(()) };
-    flight.last(Duration::from_nanos(u64::from_le_bytes(asked)), (*observation).clone()).write(&mut stream)
+    let Some((observation, story)) = now() else { return Ok(()) };
+    let recording = flight.last(Duration::from_nanos(u64::from_le_bytes(asked)), (*observation).clone());
+    recording.with_story(story).write(&mut stream)
+}
+
+/// What `serve` and `run` are asked to record.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RecordArgs {
+    /// Keep every switch and wake-up of the last time in memory, for `record --last` and `why --at`: about 1 MiB for each second,
+    /// which is enough for 20,000 switches a second.
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    pub record: Option<Duration>,
+}
+
+/// Shortest and longest time that is recorded; what is worth more than a GiB of memory has other tools.
+const LEAST_RECORD: Duration = MIN_INTERVAL;
+const MAX_RECORD: Duration = Duration::from_secs(900);
+
+impl RecordArgs {
+    /// Whether it can be that long.
+    ///
+    /// # Errors
+    /// Usage.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.record {
+            Some(keep) if keep < LEAST_RECORD || keep > MAX_RECORD => {
+                let why = format!("--record {keep:?}: from {LEAST_RECORD:?} to {MAX_RECORD:?}");
+                Err(Failure::Usage(anyhow!(why)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins to record, where that is asked for: for the socket that hands out what was kept, and for notices of the server.
+    /// Where the kernel cannot, that is told, and nothing is recorded.
+    ///
+    /// # Errors
+    /// The state directory cannot have the socket.
+    pub fn start(
+        &self,
+        observer: &Observer,
+        server: &Server,
+        state_dir: &Path,
+    ) -> Result<Option<Socket>, Failure> {
+        let Some(keep) = self.record else { return Ok(None) };
+        let flight = match Flight::start(observer, keep) {
+            Ok(flight) => Arc::new(flight),
+            Err(error) => {
+                say!("evenkeel: nothing is recorded: {error}");
+                server.note(&format!("nothing is recorded: {error}"));
+                return Ok(None);
+            }
+        };
+        say!("evenkeel: recording in {}", time::bytes(flight.bytes()));
+        let keeper = Keeper::start(state_dir, Arc::clone(&flight), server.observation());
+        server.keep(keeper.map_err(|error| Failure::Cannot(error.into()))?);
+        Socket::open(state_dir, flight, server.observation()).map(Some).map_err(Failure::Cannot)
+    }
 }
 
 /// Minutes before notices, kept on disk: the newest, and no more than these, ...
@@ -144,14 +201,14 @@ impl Keeper {
     pub fn start(
         state_dir: &Path,
         flight: Arc<Flight>,
-        now: impl Fn() -> Option<Arc<Observation>> + Send + 'static,
+        now: impl Fn() -> Option<Seen> + Send + 'static,
     ) -> io::Result<Self> {
         let (wanted, asked) = mpsc::sync_channel::<String>(1);
         let folder = state_dir.join(FOLDER);
         std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
             for kind in asked {
-                let Some(observation) = now() else { continue };
-                let recording = flight.last(APART, (*observation).clone());
+                let Some((observation, story)) = now() else { continue };
+                let recording = flight.last(APART, (*observation).clone()).with_story(story);
                 match keep(&folder, &kind, &recording) {
                     Ok(file) => say!("evenkeel: the time before it is kept: {}", file.display()),
                     Err(error) => {
@@ -210,7 +267,7 @@ pub fn ask(state_dir: &Path, last: Duration) -> Result<Recording, Failure> {
     let mut stream = UnixStream::connect(&path).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                "no agent records here: start `evenkeel serve --record 60s` before something happens, or record what happens \
+                "no agent records here: start `evenkeel serve --record 60s` (or `run --listen ADDR:PORT --record 60s`) before something happens, or record what happens \
                  now with `evenkeel record --for 10s`"
             }
             io::ErrorKind::PermissionDenied => "only root and the agent's own user may have what it recorded",

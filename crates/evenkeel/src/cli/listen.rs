@@ -5,10 +5,13 @@ mod board;
 mod documents;
 mod events;
 mod expose;
+mod lengths;
 mod metrics;
 mod notices;
 mod owners;
 mod past;
+mod promises;
+pub mod reports;
 pub(super) mod server;
 pub mod tls;
 pub mod webhook;
@@ -20,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{self, Request};
 use axum::http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -35,7 +38,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::Failure;
-use super::flight::Keeper;
+use super::flight::{Keeper, Seen};
 use access::Entrance;
 use board::Board;
 use notices::Notice;
@@ -46,6 +49,8 @@ use webhook::Webhook;
 pub struct Served {
     /// Where the history is.
     pub state_dir: PathBuf,
+    /// Where reports of the laboratory are.
+    pub reports: PathBuf,
     /// How `check` is to look.
     pub sampling: Sampling,
     /// The host counts as watched while the last look is not older than this.
@@ -76,9 +81,10 @@ struct Site {
 }
 
 /// The dashboard: nothing of it comes from elsewhere.
-const ASSETS: [(&str, &str, &str); 3] = [
+const ASSETS: [(&str, &str, &str); 4] = [
     ("/", "text/html; charset=utf-8", include_str!("listen/dashboard/index.html")),
     ("/dashboard.css", "text/css; charset=utf-8", include_str!("listen/dashboard/dashboard.css")),
+    ("/pages.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/pages.js")),
     ("/dashboard.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/dashboard.js")),
 ];
 
@@ -158,10 +164,14 @@ impl Server {
         let _ = self.keeper.set(keeper);
     }
 
-    /// Asks what was observed last.
-    pub fn observation(&self) -> impl Fn() -> Option<Arc<Observation>> + Send + use<> {
+    /// Asks what was observed last, and what became of promises until then.
+    pub fn observation(&self) -> impl Fn() -> Option<Seen> + Send + use<> {
         let board = self.board.clone();
-        move || board.lock().unwrap_or_else(PoisonError::into_inner).observation.clone()
+        move || {
+            let board = Arc::clone(&board.lock().unwrap_or_else(PoisonError::into_inner));
+            let observation = board.observation.clone()?;
+            Some((observation, board.promises.story(board.marks.iter().cloned())))
+        }
     }
 
     /// Something to be told.
@@ -177,8 +187,9 @@ impl Server {
     /// Waits that ended, by their owner, and their sum in seconds; and who ran meanwhile, by victim and culprit.
     pub fn add_waits(&self, waits: &[(String, Histogram, f64)], blame: &[(String, String, f64)]) {
         self.with(|board| {
+            let at_ms = board.observation.as_ref().map_or(0, |seen| seen.wall_ns / 1_000_000);
             let owners = Arc::make_mut(&mut board.owners);
-            waits.iter().for_each(|(owner, waits, seconds)| owners.add_waits(owner, waits, *seconds));
+            waits.iter().for_each(|(owner, waits, seconds)| owners.add_waits(at_ms, owner, waits, *seconds));
             blame.iter().for_each(|(victim, culprit, seconds)| owners.add_blame(victim, culprit, *seconds));
         });
     }
@@ -217,9 +228,10 @@ impl Site {
             router = router.route(path, get(move || async move { page(kind, text) }));
         }
         type Draw = fn(&Board, &str) -> Value;
-        let pages: [(&str, Draw); 5] = [
+        let pages: [(&str, Draw); 6] = [
             ("/status", |board, _| documents::status(board)),
             ("/api/live", |board, _| documents::live(board)),
+            ("/api/promises", |board, _| board.promises.document()),
             ("/api/timeline", |board, query| documents::timeline(board, number(query, "since").unwrap_or(0))),
             ("/api/owner", |board, query| documents::owner(board, number(query, "number").unwrap_or(0))),
             ("/api/task", |board, query| documents::task(board, number(query, "tid").unwrap_or(0))),
@@ -236,6 +248,7 @@ impl Site {
             events.streams.answer(move || site.now(), &request)
         };
         let (metrics, health, findings, history) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let (reports, report) = (self.served.clone(), self.served.clone());
         let classic = move |headers: HeaderMap| async move {
             let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
             let (kind, text) = metrics::page(&metrics.now(), accept);
@@ -245,6 +258,18 @@ impl Site {
             .route("/metrics", get(classic))
             .route("/api/events", get(listen))
             .route(server::HEALTH, get(move || async move { health.health() }))
+            .route(
+                "/api/reports",
+                get(move || async move { slow(move || reports::list(&reports.reports)).await }),
+            )
+            .route(
+                "/reports/{name}",
+                get(move |extract::Path(name): extract::Path<String>| async move {
+                    let shown =
+                        tokio::task::spawn_blocking(move || reports::show(&report.reports, &name)).await;
+                    shown.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+                }),
+            )
             .route("/api/findings", get(move || async move { slow(move || findings.findings()).await }))
             .route(
                 "/api/history",

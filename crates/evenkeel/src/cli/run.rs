@@ -8,11 +8,15 @@ use anyhow::{Context, anyhow};
 use evenkeel_actuate::TurnGuard;
 use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
+use evenkeel_linux::Root;
+use evenkeel_observe::{Endpoints, Observer, ObserverOptions, Sampling};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
 use super::console::{self, ConsoleSink};
+use super::flight::{RecordArgs, Socket};
 use super::listen::access::{self, AccessArgs};
+use super::listen::reports::ReportsArgs;
 use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
@@ -62,9 +66,24 @@ pub struct Args {
     access: AccessArgs,
     #[command(flatten)]
     webhook: WebhookArgs,
+    #[command(flatten)]
+    record: RecordArgs,
+    #[command(flatten)]
+    reports: ReportsArgs,
     /// End after the first decision (its settings are put back, as always at the end).
     #[arg(long)]
     once: bool,
+}
+
+/// Begins to record. The agent's own observer is not to be had for it: this one looks at CPUs and cgroups' mounts alone.
+fn record(record: &RecordArgs, server: &Server, global: &Global) -> Result<Option<Socket>, Failure> {
+    if record.record.is_none() {
+        return Ok(None);
+    }
+    let options =
+        ObserverOptions { sampling: Sampling::Proc, runtimes: Endpoints::none(), ..Default::default() };
+    let observer = Observer::new(&Root::host(), options).map_err(|error| Failure::Cannot(error.into()))?;
+    record.start(&observer, server, &global.state_dir)
 }
 
 /// A trial's windows and a look in a quiet time are shorter.
@@ -74,6 +93,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if args.access.is_given() && args.listen.is_none() {
         return Err(Failure::Usage(anyhow!("--token-file, --tls-cert and --tls-key go with --listen")));
     }
+    if args.record.record.is_some() && args.listen.is_none() {
+        return Err(Failure::Usage(anyhow!("--record goes with --listen")));
+    }
+    args.record.check()?;
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
     let _turn = (!args.dry_run).then(TurnGuard::of_this_thread).and_then(|guard| {
         guard.inspect_err(|error| tracing::debug!("evenkeel itself may lose its turn: {error}")).ok()
@@ -108,6 +131,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut sink = ConsoleSink::new()?;
     let served = || Served {
         state_dir: global.state_dir.clone(),
+        reports: args.reports.directory(&global.state_dir),
         sampling: global.sampling.unwrap_or_default(),
         fresh: FRESH,
     };
@@ -116,6 +140,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let server = entrance.map(|entrance| Server::start(entrance, served(), webhook.clone())).transpose()?;
     let notifier = Notifier::from_env();
     let mut agent = Agent::new(config, &mut sink)?;
+    let _recorder = server.as_ref().map(|server| record(&args.record, server, global)).transpose()?;
     notifier.ready("observing");
     let ran = match (&server, &webhook) {
         (Some(server), _) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
-use evenkeel_report::time;
 use evenkeel_store::{Limits, Recorder};
 
-use super::flight::{self, Flight, Keeper};
+use super::flight::RecordArgs;
 use super::listen::access::{self, AccessArgs};
+use super::listen::reports::ReportsArgs;
 use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
@@ -45,10 +45,10 @@ pub struct Args {
     /// and culprits. Costs some 0.3 us a context switch, and 3 s of CPU every ten minutes.
     #[arg(long)]
     blame: bool,
-    /// Keep every switch and wake-up of the last time in memory, for `record --last` and `why --at`: about 1 MiB for each second,
-    /// which is enough for 20,000 switches a second.
-    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
-    record: Option<Duration>,
+    #[command(flatten)]
+    record: RecordArgs,
+    #[command(flatten)]
+    reports: ReportsArgs,
     /// Keep no history.
     #[arg(long)]
     no_history: bool,
@@ -56,8 +56,6 @@ pub struct Args {
 
 /// Longest interval: the host counts as watched while the last look is not much older.
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
-/// Longest time that is recorded; what is worth more than a GiB of memory has other tools.
-const MAX_RECORD: Duration = Duration::from_secs(900);
 /// How soon a signal is seen.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How often it is asked whether a `run` writes the history.
@@ -72,23 +70,25 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         let why = "serve watches this host as it runs; `evenkeel ps --root` shows a tree";
         return Err(Failure::Usage(anyhow!(why)));
     }
+    args.record.check()?;
     stop::on_signals()?;
     // The address first: a port below 1024 takes a capability that is not kept.
     let entrance = access::open(global, args.listen, &args.access)?;
     let receiver = webhook(global, &args.webhook)?;
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     // One that cannot be made is told of where it is needed.
-    if !args.no_history || args.record.is_some() {
+    if !args.no_history || args.record.record.is_some() {
         let _ = std::fs::create_dir_all(&global.state_dir);
     }
     let writes = privileges::write_only_to(&global.state_dir).map_err(Failure::Cannot)?;
     let sampling = global.sampling.unwrap_or_default();
-    let types = (args.blame || args.record.is_some()).then(evenkeel_bpf::load::kernel_types);
+    let types = (args.blame || args.record.record.is_some()).then(evenkeel_bpf::load::kernel_types);
     let options = ObserverOptions { sampling, ..ObserverOptions::default() };
     let mut observer =
         Observer::new(&Root::host(), options).map_err(|error| Failure::Cannot(error.into()))?;
     let served = Served {
         state_dir: global.state_dir.clone(),
+        reports: args.reports.directory(&global.state_dir),
         sampling,
         fresh: Duration::from_secs(10) + 3 * args.interval,
     };
@@ -97,7 +97,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     tell(&server, &format!("capabilities kept: {kept}"));
     tell(&server, writes);
     let mut blame = args.blame.then(|| blame::Blame::start(&server)).flatten();
-    let _recorder = args.record.map(|keep| record(&observer, &server, global, keep)).transpose()?;
+    let _recorder = args.record.start(&observer, &server, &global.state_dir)?;
     drop(types);
     let mut history = History::open(global, args.no_history);
     let notifier = Notifier::from_env();
@@ -111,30 +111,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(Failure::Cannot(anyhow!("ended by an internal error")));
     }
     Ok(0)
-}
-
-/// The flight recorder, and the socket that hands out what it kept.
-fn record(
-    observer: &Observer,
-    server: &Server,
-    global: &Global,
-    keep: Duration,
-) -> Result<Option<flight::Socket>, Failure> {
-    if keep < MIN_INTERVAL || keep > MAX_RECORD {
-        return Err(Failure::Usage(anyhow!("--record {keep:?}: from {MIN_INTERVAL:?} to {MAX_RECORD:?}")));
-    }
-    let flight = match Flight::start(observer, keep) {
-        Ok(flight) => Arc::new(flight),
-        Err(error) => {
-            tell(server, &format!("nothing is recorded: {error}"));
-            return Ok(None);
-        }
-    };
-    say!("evenkeel: recording in {}", time::bytes(flight.bytes()));
-    let keeper = Keeper::start(&global.state_dir, Arc::clone(&flight), server.observation());
-    server.keep(keeper.map_err(|error| Failure::Cannot(error.into()))?);
-    let socket = flight::Socket::open(&global.state_dir, flight, server.observation());
-    Ok(Some(socket.map_err(Failure::Cannot)?))
 }
 
 /// Says something once, here and on the pages.

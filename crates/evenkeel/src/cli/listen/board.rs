@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 
 use super::notices::{Notice, Notices, taken_back};
 use super::owners::Owners;
+use super::promises::Promises;
 use super::webhook;
 
 /// Notes kept.
 const NOTES: usize = 20;
 /// Moments kept, one an observation: a quarter of an hour at the usual second.
-const MOMENTS: usize = 900;
+pub(super) const MOMENTS: usize = 900;
 /// Things done that are marked on the timeline.
 const MARKS: usize = 100;
 
@@ -37,6 +38,7 @@ pub struct Board {
     pub guarantees: Vec<GuaranteeStatus>,
     /// Services and other protected scopes.
     pub protected: Vec<ProtectedStatus>,
+    pub promises: Arc<Promises>,
     pub governor: Option<GovernorStatus>,
     pub effect: Option<EffectNow>,
     pub changes: Vec<Value>,
@@ -55,10 +57,22 @@ pub struct Moment {
     pub steal: Option<f32>,
     pub wait: Option<f32>,
     pub throttled: Option<f32>,
+    /// CPU got of what was wanted, percent: an estimate, as that of a trial's windows.
+    pub fulfilment: Option<f32>,
     /// Each online CPU's busy percentage.
     pub cpus: Box<[f32]>,
     /// Owners that did anything: number, CPU, waited, throttled.
     pub owners: Box<[(u32, f32, f32, f32)]>,
+}
+
+/// Sum got / sum (got / (1 - waited fraction)), as `policy::Summary` reckons it; `None` where no wait is known or nothing ran.
+fn fulfilment(observation: &Observation) -> Option<f32> {
+    let (mut got, mut wanted) = (0.0, 0.0);
+    for (cpu, wait) in observation.tasks.iter().filter_map(|task| Some((task.cpu_pct, task.wait_pct?))) {
+        got += cpu;
+        wanted += cpu / (1.0 - (wait / 100.0).clamp(0.0, 0.99));
+    }
+    (wanted > 0.0).then(|| (100.0 * got / wanted) as f32)
 }
 
 impl Board {
@@ -86,11 +100,13 @@ impl Board {
             steal: observation.host.steal_pct.map(|steal| steal as f32),
             wait,
             throttled,
+            fulfilment: fulfilment(&observation),
             cpus: observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct as f32).collect(),
             owners: owners
                 .iter()
                 .map(|owner| {
-                    let or_none = |part: Option<f64>| part.unwrap_or(0.0) as f32;
+                    // Not a number is not known.
+                    let or_none = |part: Option<f64>| part.map_or(f32::NAN, |part| part as f32);
                     (
                         owner.number,
                         owner.now.cpu as f32,
@@ -98,7 +114,7 @@ impl Board {
                         or_none(owner.now.throttled),
                     )
                 })
-                .filter(|(_, cpu, wait, throttled)| cpu + wait + throttled > 0.05)
+                .filter(|(_, cpu, wait, throttled)| *cpu > 0.05 || *wait > 0.05 || *throttled > 0.05)
                 .collect(),
         };
         let timeline = Arc::make_mut(&mut self.timeline);
@@ -106,6 +122,10 @@ impl Board {
             timeline.pop_front();
         }
         timeline.push_back(moment);
+        if !(self.guarantees.is_empty() && self.protected.is_empty()) {
+            let at_ms = observation.wall_ns / 1_000_000;
+            Arc::make_mut(&mut self.promises).add(at_ms, &self.guarantees, &self.protected);
+        }
         let notices = self.notices.judge(&observation, Some(owners), &self.guarantees);
         self.observation = Some(observation);
         notices.iter().for_each(|notice| self.note(&notice.to_string()));

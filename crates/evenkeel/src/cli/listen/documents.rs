@@ -4,7 +4,7 @@ use evenkeel_base::{Histogram, Observation, TaskView};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_observe::beside::read_beside_cpu;
-use evenkeel_report::run::{guarantee_table, slos};
+use evenkeel_report::run::{guarantee_table, protected_table, slos};
 use evenkeel_report::time;
 use serde_json::{Value, json};
 
@@ -107,6 +107,7 @@ pub fn live(board: &Board) -> Value {
             "settings": settings, "trials": board.trials, "kept": board.kept, "reverted": board.reverted,
             "last_decision": board.decision, "changes": board.changes,
             "guarantees": guarantee_table().json(&board.guarantees), "slos": slos(&board.protected),
+            "services": protected_table().json(&board.protected),
             "effect": board.effect,
         })),
         "notes": board.notes,
@@ -169,13 +170,14 @@ pub fn timeline(board: &Board, since_ms: u64) -> Value {
                 moment.steal.map(short),
                 moment.wait.map(short),
                 moment.throttled.map(short),
-                cpus
+                cpus,
+                moment.fulfilment.map(short)
             ])
         })
         .collect();
     json!({
         "schema": "evenkeel.timeline/v1",
-        "fields": ["at_ms", "busy_pct", "steal_pct", "wait_pct", "throttled_pct", "cpus_busy_pct"],
+        "fields": ["at_ms", "busy_pct", "steal_pct", "wait_pct", "throttled_pct", "cpus_busy_pct", "fulfilment_pct"],
         "moments": moments, "marks": board.marks,
     })
 }
@@ -216,6 +218,7 @@ pub fn owner(board: &Board, number: u32) -> Value {
         "beside": beside(&owner.key.path),
         "tasks": tasks.iter().take(TASKS).map(|task| task_view(task, Some(number))).collect::<Vec<_>>(),
         "waits": owner.waits.as_ref().map(|(waits, _)| octaves(waits)),
+        "lengths": owner.lengths.json(),
         "blame": board.owners.blames.then_some(blame),
     })
 }

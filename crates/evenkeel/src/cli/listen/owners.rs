@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use evenkeel_base::{Histogram, Observation};
 
+use super::lengths::Lengths;
+
 /// Owners told apart. One keeps its place until it is gone.
 pub const MOST: usize = 500;
 /// Pairs of victim and culprit told apart.
@@ -111,6 +113,8 @@ pub struct Owner {
     pub tasks: u32,
     /// Lengths of its waits and their sum, seconds, where they are counted one by one.
     pub waits: Option<(Histogram, f64)>,
+    /// The same over the last time.
+    pub lengths: Lengths,
     seen: u64,
 }
 
@@ -166,6 +170,7 @@ impl Owners {
                     now: Use::default(),
                     tasks: 0,
                     waits: None,
+                    lengths: Lengths::default(),
                     seen: 0,
                 }
             });
@@ -188,12 +193,13 @@ impl Owners {
             places.into_iter().map(|place| place.and_then(|at| numbers.get(at as usize).copied())).collect();
     }
 
-    /// Adds waits that ended, by the owner's title, with their sum in seconds.
-    pub fn add_waits(&mut self, title: &str, waits: &Histogram, seconds: f64) {
+    /// Adds waits that ended by an instant (ms since 1970), by the owner's title, with their sum in seconds.
+    pub fn add_waits(&mut self, at_ms: u64, title: &str, waits: &Histogram, seconds: f64) {
         if let Some(owner) = self.by_key.values_mut().find(|owner| owner.key.title() == title) {
             let (sum, time) = owner.waits.get_or_insert_with(Default::default);
             sum.merge(waits);
             *time += seconds;
+            owner.lengths.add(at_ms, waits);
         }
     }
 

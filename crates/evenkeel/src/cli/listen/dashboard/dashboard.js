@@ -43,7 +43,7 @@ function table(caption, heads, rows) {
 const tile = (value, what, kind) => h('div', { class: 'tile' }, h('b', { class: kind || null }, value), h('span', {}, what));
 const link = (href, text) => h('a', { href, 'data-key': href }, text);
 const ownerOf = number => live.owners.find(owner => owner.number === number);
-const ownerLink = owner => owner ? link('#/owner/' + owner.number, owner.title) : h('span', { class: 'unknown' }, '-');
+const ownerLink = owner => owner ? link('#/owner/' + owner.number, brief(owner.title)) : h('span', { class: 'unknown' }, '-');
 const taskLink = task => link('#/task/' + task.tid, task.comm + ' ' + task.tid);
 const legend = parts => h('div', { class: 'legend' }, parts.map(([name, kind]) => h('span', { class: kind }, h('i', {}), name)));
 
@@ -109,8 +109,8 @@ function taskTable(tasks, most = 200) {
     tasks.slice(0, most).map(task => h('tr', {}, h('td', { class: 'name' }, taskLink(task)), h('td', { class: 'n' }, String(task.tgid)),
       h('td', { class: 'n' }, task.cpu === null ? '?' : String(task.cpu)), cell(task.cpu_pct), cell(task.wait_pct), h('td', { class: 'name' }, task.kernel ? 'kernel' : ownerLink(ownerOf(task.owner))))));
 }
-function ownerTable(owners, most = 500) {
-  return table('Owners', [['Who'], ['Kind'], ['Tasks', 'n'], ...USE, ['Stolen %', 'n'], ['Wait p99 ms', 'n']],
+function ownerTable(owners, most = 500, caption = 'Owners') {
+  return table(caption, [['Who'], ['Kind'], ['Tasks', 'n'], ...USE, ['Stolen %', 'n'], ['Wait p99 ms', 'n']],
     owners.slice(0, most).map(owner => h('tr', {}, h('td', { class: 'name' }, ownerLink(owner)), h('td', {}, owner.kind), h('td', { class: 'n' }, String(owner.tasks)),
       use(owner.now), cell(owner.now.stolen), cell(owner.wait_p99_ms, 2))));
 }
@@ -124,8 +124,8 @@ const pages = {
         tile(number(sum('wait'), 0) + ' %', 'waited, summed over tasks', 'wait'), tile(number(sum('throttled'), 0) + ' %', 'held back by quotas', 'hold'),
         tile(number(live.host.steal_pct, 1) + ' %', 'stolen by the hypervisor', 'steal'), tile(String(live.host.tasks), `tasks, ${live.host.active} active`)),
       chart(series, [[1, 'busy', 'cpu'], [3, 'waited', 'wait'], [2, 'stolen', 'steal']], 'percent of one CPU'),
-      h('h2', {}, 'Most CPU'), ownerTable(live.owners, 8),
-      h('h2', {}, 'Longest waits'), ownerTable([...live.owners].filter(owner => owner.now.wait > 0).sort(waiting), 5),
+      h('h2', {}, 'Most CPU'), ownerTable(live.owners, 8, 'Most CPU'),
+      h('h2', {}, 'Longest waits'), ownerTable([...live.owners].filter(owner => owner.now.wait > 0).sort(waiting), 5, 'Longest waits'),
       h('h2', {}, 'Busiest tasks'), taskTable(live.tasks, 10),
       live.notes.length ? [h('h2', {}, 'Notes'), h('ul', {}, live.notes.map(note => h('li', {}, note)))] : null,
       h('p', { class: 'sub' }, 'Percent is of one CPU. Waited is time runnable without a CPU, throttled time included; "?" is unknown, not zero.')];
@@ -161,19 +161,21 @@ const pages = {
     flat ? byCore() : byOwner()]],
   timeline: ['Timeline', () => [h('h1', {}, 'The last quarter of an hour'),
     chart(series, [[1, 'busy', 'cpu'], [3, 'waited', 'wait'], [4, 'throttled', 'hold'], [2, 'stolen', 'steal']], 'percent of one CPU', 240),
+    h('h2', {}, 'Fulfilment'), chart(series, [[6, 'CPU got of what was wanted (estimate)', 'good']], 'percent', 140),
     h('h2', {}, 'By CPU'), shades(series.map(row => [row[0], row[5]]), cpuNames()),
     marks.length ? [h('h2', {}, 'What the loop did'), h('ul', {}, marks.slice(-30).reverse().map(mark => h('li', {}, time(mark[0]) + ' ' + mark[1])))] : null]],
   waits: ['Waits', () => [h('h1', {}, 'Who waits, and for whom'), ownerTable([...live.owners].sort(waiting), 50),
     h('h2', {}, 'Victims and culprits'), live.blame === null
-      ? h('p', { class: 'sub' }, 'Who ran while others waited is not counted: start with "evenkeel serve --blame", or ask "evenkeel why TARGET".') : blameTable(live.blame)]],
+      ? h('p', { class: 'sub' }, 'Who ran while others waited is not counted: start with "evenkeel serve --blame", or ask "evenkeel why TARGET".') : [matrix(live.blame), h('h2', {}, 'Pairs'), blameTable(live.blame)]]],
   findings: ['Findings', () => findings.data === null ? [h('h1', {}, 'Findings'), h('p', {}, findings.error ?? 'Looking at the set-up …')] : findingsPage()],
   past: ['Past', () => pastPage()],
-  loop: ['Loop', () => loopPage()],
+  loop: ['Loop', () => loopPage(detail.key === 'loop0' ? detail.data : null)],
+  reports: ['Reports', () => reportsPage(detail.key === 'reports0' ? detail.data : null)],
 };
 
 function blameTable(blame) {
   return table('Victims and culprits', [['Victim'], ['Culprit'], ['Seconds', 'n']],
-    [...blame].sort((a, b) => b[2] - a[2]).slice(0, 100).map(([victim, culprit, seconds]) => h('tr', {}, h('td', { class: 'name' }, victim), h('td', { class: 'name' }, culprit), cell(seconds, 2))));
+    [...blame].sort((a, b) => b[2] - a[2]).slice(0, 100).map(([victim, culprit, seconds]) => h('tr', {}, h('td', { class: 'name' }, ofTitle(victim)), h('td', { class: 'name' }, ofTitle(culprit)), cell(seconds, 2))));
 }
 function fold(key, title, now, children) {
   const box = h('details', { open: open.has(key) ? '' : null, ontoggle: event => event.target.open ? open.add(key) : open.delete(key) },
@@ -184,6 +186,7 @@ function fold(key, title, now, children) {
 function total(parts) {
   return parts.reduce((all, part) => ({ cpu: all.cpu + part.cpu, wait: part.wait === null ? all.wait : (all.wait ?? 0) + part.wait }), { cpu: 0, wait: null });
 }
+const page = link => h('div', { class: 'leaf' }, 'Page: ', link);
 const leaf = task => h('div', { class: 'leaf' }, taskLink(task), h('span', { class: 'n' }, `${number(task.cpu_pct)} % CPU, ${number(task.wait_pct)} % waited, CPU ${task.cpu ?? '?'}`));
 function byOwner() {
   const groups = new Map();
@@ -192,11 +195,11 @@ function byOwner() {
     const kind = groups.get(way[0]) || groups.set(way[0], new Map()).get(way[0]);
     kind.set(way[1], [...(kind.get(way[1]) || []), owner]);
   }
-  const one = owner => fold('owner' + owner.number, ownerLink(owner), owner.now, live.tasks.filter(task => task.owner === owner.number).map(leaf));
+  const one = owner => fold('owner' + owner.number, brief(owner.title), owner.now, [page(ownerLink(owner))].concat(live.tasks.filter(task => task.owner === owner.number).map(leaf)));
   return [...groups].map(([kind, pods]) => {
     const all = [...pods.values()].flat();
     return fold('kind' + kind, `${kind} (${all.length})`, total(all.map(owner => owner.now)),
-      [...pods].map(([pod, owners]) => pod === '' ? owners.map(one) : fold('pod' + pod, pod, total(owners.map(owner => owner.now)), owners.map(one))));
+      [...pods].map(([pod, owners]) => pod === '' ? owners.map(one) : fold('pod' + pod, pod, total(owners.map(owner => owner.now)), [page(link('#/pod/' + encodeURIComponent(podKey(owners[0])), pod))].concat(owners.map(one)))));
   }).concat(h('p', { class: 'sub' }, 'Open a line for what is in it: the busiest 200 tasks are listed.'));
 }
 function byCore() {
@@ -207,7 +210,7 @@ function byCore() {
     const use = list => total(list.map(task => ({ cpu: task.cpu_pct, wait: task.wait_pct })));
     return fold('cpu' + cpu.cpu, `CPU ${cpu.cpu}: ${number(cpu.busy_pct, 0)} % busy`, use(tasks),
       [...by].sort((a, b) => use(b[1]).cpu - use(a[1]).cpu).map(([owner, list]) => owner === null ? list.map(leaf)
-        : fold(`cpu${cpu.cpu}owner${owner}`, ownerLink(ownerOf(owner)), use(list), list.map(leaf))));
+        : fold(`cpu${cpu.cpu}owner${owner}`, brief(ownerOf(owner)?.title ?? '-'), use(list), [page(ownerLink(ownerOf(owner)))].concat(list.map(leaf)))));
   }).concat(h('p', { class: 'sub' }, 'A task counts on the core it was seen on last.'));
 }
 
@@ -227,7 +230,7 @@ function pastPage() {
   const hours = [[1, 'Hour'], [6, '6 hours'], [24, 'Day'], [168, 'Week']];
   const page = [h('h1', {}, 'Past hours'), h('div', { class: 'choice' },
     hours.map(([count, text]) => h('button', { type: 'button', 'aria-pressed': String(past.hours === count), 'data-key': 'hours' + count, onclick: () => { past.hours = count; ask(); } }, text)),
-    h('label', {}, 'beginning at ', h('input', { type: 'datetime-local', value: past.from, 'data-key': 'from', onchange: event => { past.from = event.target.value; ask(); } })))];
+    pastSteps(ask), h('label', {}, 'beginning at ', h('input', { type: 'datetime-local', value: past.from, 'data-key': 'from', onchange: event => { past.from = event.target.value; ask(); } })))];
   if (past.error) return page.concat(h('p', {}, past.error));
   if (!past.data) return page.concat(h('p', {}, 'Reading the history …'));
   if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after half a minute.'));
@@ -240,13 +243,13 @@ function pastPage() {
       past.data.waits.map(one => h('tr', {}, h('td', { class: 'name' }, one.name), cell(one.count, 0), cell(one.p50_ms, 3), cell(one.p99_ms, 3))))] : []);
 }
 
-function loopPage() {
+function loopPage(promises) {
   const loop = live.loop;
   if (!loop) return [h('h1', {}, 'The loop'), h('p', {}, 'This server only watches; "evenkeel run --listen" shows here what it tries and changes.')];
   const effect = loop.effect?.cpu_pct;
   return [h('h1', {}, 'The loop'), h('div', { class: 'tiles' }, tile(loop.settings, 'settings in force'), tile(String(loop.trials), 'trials'), tile(String(loop.kept), 'kept'), tile(String(loop.reverted), 'taken back'),
     effect ? tile(`${number(effect.value)} (${number(effect.low)} to ${number(effect.high)})`, 'CPU got more than under the baseline, points') : null),
-    h('h2', {}, 'Guarantees'), table('Guarantees', [['Who'], ['Promise'], ['State'], ['Got %', 'n']], loop.guarantees.map(one => h('tr', {}, h('td', {}, one.name), h('td', {}, one.promise ?? ''), h('td', {}, one.state ?? '?'), cell(one.got_pct)))),
+    promisesPart(loop, promises),
     h('h2', {}, 'Changes in force'), table('Changes', [['What'], ['Property'], ['From'], ['To'], ['Why'], ['Effect']], loop.changes.map(one =>
       h('tr', {}, h('td', { class: 'name' }, one.comm ?? one.group ?? '?'), h('td', {}, one.knob), h('td', {}, one.from), h('td', {}, one.to), h('td', {}, one.why), h('td', {}, one.effect ?? '?')))),
     h('h2', {}, 'Last decision'), h('ul', {}, loop.last_decision.map(one => h('li', {}, `${one.kept ? 'kept' : 'left'}: ${one.name}: ${one.why}`)))];
@@ -255,9 +258,7 @@ function loopPage() {
 function ownerPage(data) {
   const owner = data.owner;
   if (!owner) return [h('h1', {}, 'Gone'), h('p', {}, 'No container, service or virtual machine has this number any more.')];
-  const most = Math.max(1, ...(data.waits || []).map(one => one[2]));
-  const length = usec => usec >= 1e6 ? usec / 1e6 + ' s' : usec >= 1000 ? usec / 1000 + ' ms' : usec + ' µs';
-  return [h('h1', {}, owner.title), h('p', { class: 'sub' }, `${owner.kind}${owner.path ? ', cgroup ' + owner.path : ''}`),
+  return [h('h1', {}, brief(owner.title)), h('p', { class: 'sub' }, `${owner.kind}${owner.path ? ', cgroup ' + owner.path : ''}`),
     h('div', { class: 'tiles' }, tile(number(owner.now.cpu) + ' %', 'CPU', 'cpu'), tile(number(owner.now.wait) + ' %', 'waited', 'wait'), tile(number(owner.now.throttled) + ' %', 'throttled', 'hold'),
       tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.quota_pct === null ? 'none' : number(data.limits.quota_pct, 0) + ' %', 'limit'),
       tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed'),
@@ -265,10 +266,7 @@ function ownerPage(data) {
       tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s')),
     chart(data.moments, [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
     h('h2', {}, 'Lengths of its waits'), data.waits === null ? h('p', { class: 'sub' }, 'Not counted one by one: "serve --blame" does.')
-      : table('Lengths of waits', [['From'], ['To'], ['Waits', 'n'], ['']], data.waits.map(([from, to, count]) => {
-        const bar = s('svg', { height: 12, viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true', class: 'wait' }, s('rect', { width: 100 * count / most, height: 10, fill: 'currentColor' }));
-        return h('tr', {}, h('td', {}, length(from)), h('td', {}, length(to)), cell(count, 0), h('td', { class: 'name' }, bar));
-      })),
+      : waitsTable(data.waits), lengthsOverTime(data.lengths),
     data.blame === null ? null : [h('h2', {}, 'Victim of, culprit for'), blameTable(data.blame)],
     h('h2', {}, 'Tasks'), taskTable(data.tasks)];
 }
@@ -285,7 +283,7 @@ function taskPage(data) {
 
 function route() {
   const [, name = '', arg = ''] = location.hash.split('/');
-  return { name, arg: Number(arg) };
+  return { name, arg: name === 'pod' ? decodeURIComponent(arg) : Number(arg) };
 }
 
 /// Draws the page anew; the focus stays where it was.
@@ -293,9 +291,10 @@ function draw() {
   if (!live || live.at_ms === null) return;
   const { name, arg } = route(), focus = document.activeElement?.getAttribute('data-key');
   let body;
-  if (name === 'owner' || name === 'task') {
+  const own = { owner: ownerPage, task: taskPage, pod: podPage }[name];
+  if (own) {
     const shown = detail.key === name + arg && detail.data;
-    body = !shown ? [h('p', {}, 'Looking …')] : name === 'owner' ? ownerPage(detail.data) : taskPage(detail.data);
+    body = !shown ? [h('p', {}, 'Looking …')] : own(detail.data);
   } else {
     body = (pages[name] || pages[''])[1]();
   }
@@ -331,9 +330,9 @@ async function askFindings() {
 }
 async function askDetail() {
   const { name, arg } = route();
-  if (name !== 'owner' && name !== 'task') return;
-  const data = await ask(name === 'owner' ? 'api/owner?number=' + arg : 'api/task?tid=' + arg);
-  detail = { key: name + arg, data };
+  const from = { owner: () => ask('api/owner?number=' + arg), task: () => ask('api/task?tid=' + arg), pod: () => askPod(arg),
+    loop: () => ask('api/promises'), reports: () => ask('api/reports') }[name];
+  if (from) detail = { key: name + arg, data: await from() };
 }
 
 /// Tasks as seen in the last looks, for the map and their lines.

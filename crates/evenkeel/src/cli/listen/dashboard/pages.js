@@ -1,0 +1,144 @@
+'use strict';
+// Parts of pages that `dashboard.js` puts together. Names are data here, too: set as text, never as markup.
+
+/// A title with container ids cut to the twelve characters that tools show.
+const brief = title => title.replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, '$1');
+const ofTitle = title => {
+  const owner = live.owners.find(one => one.title === title);
+  return owner ? ownerLink(owner) : brief(title);
+};
+
+/// Victims by culprits, the greatest first; the stronger the colour, the longer.
+function matrix(blame, most = 10) {
+  const sums = at => {
+    const by = new Map();
+    for (const row of blame) by.set(row[at], (by.get(row[at]) || 0) + row[2]);
+    return [...by].sort((a, b) => b[1] - a[1]).map(([name]) => name).slice(0, most);
+  };
+  const victims = sums(0), culprits = sums(1), cells = new Map(blame.map(([victim, culprit, seconds]) => [victim + '\n' + culprit, seconds]));
+  const top = Math.max(.001, ...blame.map(row => row[2]));
+  const box = h('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-label': 'Matrix of victims and culprits, seconds' }, h('table', { class: 'matrix' },
+    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Victim \\ culprit'), culprits.map(culprit => h('th', { scope: 'col', class: 'n' }, brief(culprit))))),
+    h('tbody', {}, victims.length ? victims.map(victim => h('tr', {}, h('th', { scope: 'row' }, ofTitle(victim)), culprits.map(culprit => {
+      const seconds = cells.get(victim + '\n' + culprit), one = h('td', { class: 'cell' }, seconds === undefined ? '' : number(seconds, seconds < 10 ? 2 : 0));
+      if (seconds !== undefined) one.style.setProperty('background', `color-mix(in srgb, var(--wait) ${Math.round(8 + 42 * Math.sqrt(seconds / top))}%, transparent)`);
+      return one;
+    }))) : h('tr', {}, h('td', { class: 'unknown', colspan: '2' }, 'none')))));
+  return [box, h('p', { class: 'sub' }, 'Seconds that the one waited while the other had its CPU, since the server began.')];
+}
+
+const usecs = usec => usec >= 1e6 ? number(usec / 1048576, 0) + ' s' : usec >= 1000 ? number(usec / 1024, 0) + ' ms' : usec + ' µs';
+
+/// Lengths of waits over time: a column a slot, a line an octave; the stronger the colour, the larger its part of the slot's waits.
+function lengthsOverTime(lengths) {
+  if (!lengths || lengths.slots.length < 2) return null;
+  const slots = lengths.slots, starts = [...new Set(slots.flatMap(([, octaves]) => octaves.map(one => one[0])))].sort((a, b) => b - a);
+  if (!starts.length) return null;
+  const first = slots[0][0], columns = Math.max(2, Math.round((slots.at(-1)[0] - first) / lengths.slot_ms) + 1), tall = 14;
+  const worst = slots.map(([, octaves]) => Math.max(0, ...octaves.map(one => one[0])));
+  const picture = h('canvas', { width: columns * 8, height: starts.length * tall, role: 'img',
+    'aria-label': `Lengths of waits from ${date(first)} to ${date(slots.at(-1)[0])}. The longest of each quarter minute began at ${usecs(Math.min(...worst))} to ${usecs(Math.max(...worst))}; those of the last at ${usecs(worst.at(-1))}.` });
+  const paint = picture.getContext('2d');
+  paint.fillStyle = getComputedStyle(document.documentElement).getPropertyValue('--wait').trim();
+  for (const [at, octaves] of slots) {
+    const all = octaves.reduce((sum, one) => sum + one[1], 0), column = Math.round((at - first) / lengths.slot_ms);
+    for (const [from, count] of octaves) {
+      paint.globalAlpha = Math.min(1, .12 + .88 * Math.sqrt(count / all));
+      paint.fillRect(column * 8, starts.indexOf(from) * tall, 7, tall - 1);
+    }
+  }
+  picture.style.setProperty('height', starts.length * tall + 'px');
+  const scale = h('div', { class: 'scale', 'aria-hidden': 'true' }, starts.map(from => h('span', {}, usecs(from))));
+  return [h('h2', {}, 'Lengths of its waits over time'), h('div', { class: 'lengths' }, scale, picture),
+    h('p', { class: 'sub' }, `${time(first)} to ${time(slots.at(-1)[0] + lengths.slot_ms)}, a column for each ${lengths.slot_ms / 1000} s, longest waits on top; the stronger the colour, the more of the waits.`)];
+}
+
+/// How promises stood, look by look.
+function record(title, list, unit, states) {
+  const kinds = { kept: 'good', 'at risk': 'wait', broken: 'steal', refused: 'steal' };
+  return list.map(one => {
+    const rows = one.moments, judged = rows.filter(row => ['kept', 'at risk', 'broken', 'refused'].includes(states[row[2]]));
+    const part = state => judged.length ? number(100 * judged.filter(row => states[row[2]] === state).length / judged.length, 0) + ' %' : '?';
+    const words = `kept ${part('kept')}, at risk ${part('at risk')}, broken ${part('broken')} of ${judged.length} looks that could be judged`;
+    const strip = s('svg', { class: 'strip', height: 14, viewBox: `0 0 ${Math.max(1, rows.length)} 10`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${one.name}: ${words}` });
+    let from = 0;
+    rows.forEach((row, at) => {
+      if (at + 1 < rows.length && rows[at + 1][2] === row[2]) return;
+      strip.append(s('rect', { x: from, width: at + 1 - from, height: 10, class: kinds[states[row[2]]] || 'unknown', fill: 'currentColor' }, s('title', {}, `${time(rows[from][0])} to ${time(row[0])}: ${states[row[2]]}`)));
+      from = at + 1;
+    });
+    return h('section', {}, h('h3', {}, `${title} ${brief(one.name)}`), h('p', { class: 'sub' }, words + '.'), strip,
+      chart(rows.map(row => [row[0], row[1], one.bound]), [[1, unit[0], 'cpu'], [2, 'promised', 'hold']], unit[1], 120));
+  });
+}
+
+function promisesPart(loop, promises) {
+  const none = value => value === null || value === undefined ? '?' : value;
+  const guarantees = table('Guarantees', [['Who'], ['Promise'], ['State'], ['Got %', 'n'], ['Waited %', 'n'], ['Wait p99 ms', 'n'], ['Broken, min a day', 'n'], ['By'], ['Why']],
+    loop.guarantees.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', {}, none(one.promise)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)),
+      cell(one.got_pct), cell(one.waited_pct), cell(one.wait_p99_ms, 2), cell(one.broken_min_day), h('td', {}, one.lever ?? '-'), h('td', { class: 'name' }, one.why ?? ''))));
+  const services = loop.services.length ? [h('h2', {}, 'Services'), table('Services', [['Who'], ['State'], ['Wait p99 ms', 'n'], ['Bound ms', 'n'], ['Baseline p99 ms', 'n'], ['Waits', 'n'], ['Tasks', 'n']],
+    loop.services.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)), cell(one.p99_ms, 2),
+      cell(one.bound_ms ?? one.limit_ms, 2), cell(one.default_p99_ms, 2), h('td', { class: 'n' }, String(none(one.waits))), h('td', { class: 'n' }, String(none(one.tasks))))))] : [];
+  return [h('h2', {}, 'Guarantees'), guarantees, services, promises && (promises.guarantees.length || promises.services.length) ? [h('h2', {}, 'How they stood, the last quarter of an hour'),
+    record('Guarantee', promises.guarantees, ['got', 'percent of one CPU'], promises.states), record('Service', promises.services, ['wait p99', 'ms'], promises.states)] : []];
+}
+
+const podKey = owner => (owner.namespace ? owner.namespace + '/' : '') + owner.pod;
+const ofPod = key => live.owners.filter(owner => owner.kind === 'container' && owner.pod && podKey(owner) === key);
+
+/// What is known of each container of a pod; a page of more than these is of no use.
+async function askPod(key) {
+  return Promise.all(ofPod(key).slice(0, 12).map(owner => ask('api/owner?number=' + owner.number)));
+}
+function podPage(parts) {
+  const known = parts.filter(part => part.owner), { arg } = route();
+  if (!known.length) return [h('h1', {}, 'Gone'), h('p', {}, 'No pod has this name any more.')];
+  const owners = known.map(part => part.owner);
+  const sum = pick => owners.reduce((all, owner) => owner.now[pick] === null ? all : (all ?? 0) + owner.now[pick], null);
+  const add = (one, other) => one === null ? other : other === null ? one : one + other, moments = new Map(), waits = new Map(), blame = new Map();
+  for (const part of known) {
+    for (const row of part.moments) moments.set(row[0], (moments.get(row[0]) || [row[0], null, null, null]).map((value, at) => at ? add(value, row[at]) : value));
+    for (const [from, to, count] of part.waits || []) waits.set(from, [from, to, (waits.get(from)?.[2] || 0) + count]);
+    for (const [victim, culprit, seconds] of part.blame || []) blame.set(victim + '\n' + culprit, [victim, culprit, seconds]);
+  }
+  const rss = known.reduce((all, part) => add(all, part.beside.rss_bytes ?? null), null);
+  return [h('h1', {}, 'Pod ' + arg),
+    h('div', { class: 'tiles' }, tile(number(sum('cpu')) + ' %', 'CPU', 'cpu'), tile(number(sum('wait')) + ' %', 'waited', 'wait'), tile(number(sum('throttled')) + ' %', 'throttled', 'hold'),
+      tile(number(sum('stolen')) + ' %', 'stolen (estimate)', 'steal'), tile(rss === null ? '?' : number(rss / 1048576, 0) + ' MiB', 'memory'), tile(String(owners.length), 'containers')),
+    chart([...moments.values()].sort((a, b) => a[0] - b[0]), [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
+    h('h2', {}, 'Containers'), ownerTable(owners, 12, 'Containers'),
+    h('h2', {}, 'Lengths of their waits'), waits.size ? waitsTable([...waits.values()].sort((a, b) => a[0] - b[0])) : h('p', { class: 'sub' }, 'Not counted one by one: "serve --blame" does.'),
+    blame.size ? [h('h2', {}, 'Victim of, culprit for'), blameTable([...blame.values()])] : null,
+    h('h2', {}, 'Tasks'), taskTable(known.flatMap(part => part.tasks))];
+}
+
+function waitsTable(waits) {
+  const most = Math.max(1, ...waits.map(one => one[2]));
+  const length = usec => usec >= 1e6 ? usec / 1e6 + ' s' : usec >= 1000 ? usec / 1000 + ' ms' : usec + ' µs';
+  return table('Lengths of waits', [['From'], ['To'], ['Waits', 'n'], ['Picture']], waits.map(([from, to, count]) => {
+    const bar = s('svg', { height: 12, viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true', class: 'wait' }, s('rect', { width: 100 * count / most, height: 10, fill: 'currentColor' }));
+    return h('tr', {}, h('td', {}, length(from)), h('td', {}, length(to)), cell(count, 0), h('td', { class: 'name' }, bar));
+  }));
+}
+
+function reportsPage(data) {
+  if (!data) return [h('h1', {}, 'Lab reports'), h('p', {}, 'Looking …')];
+  return [h('h1', {}, 'Lab reports'), data.reports.length ? table('Lab reports', [['Report'], ['Written'], ['KiB', 'n']], data.reports.map(one => h('tr', {},
+    h('td', { class: 'name' }, link('reports/' + encodeURIComponent(one.name), one.name)), h('td', {}, one.written_ms === null ? '?' : date(one.written_ms)), cell(one.bytes / 1024, 0))))
+    : h('p', {}, 'None there yet.'), data.more ? h('p', { class: 'sub' }, 'The newest 200.') : null,
+    h('p', { class: 'sub' }, `Folders with a report.html in ${data.directory}: "evenkeel lab run EXPERIMENT --out DIR" writes one. Links are not followed, and scripts of a report do not run.`)];
+}
+
+/// The hour before and after, beside the choice of a time.
+function pastSteps(go) {
+  const pad = value => String(value).padStart(2, '0');
+  const local = at => `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
+  const step = way => {
+    const span = past.hours * 3600000, from = past.from ? new Date(past.from).getTime() : Date.now() - span;
+    const next = from + way * span;
+    past.from = next + span > Date.now() ? '' : local(new Date(next));
+    go();
+  };
+  return [['Earlier', -1, false], ['Later', 1, past.from === '']].map(([text, way, off]) => h('button', { type: 'button', 'data-key': 'step' + way, disabled: off ? '' : null, onclick: () => step(way) }, text));
+}

@@ -1,0 +1,154 @@
+//! What guarantees and services had, look by look: their record on pages, and their tracks in a trace.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use evenkeel_base::run::{GuaranteeStatus, ProtectedStatus};
+use evenkeel_observe::flight::{Promise, Story};
+use serde_json::{Value, json};
+
+use super::board::MOMENTS;
+
+/// Promises told apart.
+const MOST: usize = 64;
+/// States, by the number that moments have.
+const STATES: [&str; 6] = ["unknown", "kept", "at risk", "broken", "waiting", "refused"];
+
+/// What is promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// CPU: `got` is in percent of one CPU.
+    Guarantee,
+    /// Short waits: `got` is the 99th percentile in ms.
+    Service,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Course {
+    /// In the unit of what it got.
+    bound: Option<f64>,
+    /// ms since 1970, what it got, place in [`STATES`].
+    moments: VecDeque<(u64, Option<f32>, u8)>,
+}
+
+/// All of them, by kind and name.
+#[derive(Debug, Clone, Default)]
+pub struct Promises(BTreeMap<(Kind, String), Course>);
+
+impl Promises {
+    /// How each stands at a look.
+    pub fn add(&mut self, at_ms: u64, guarantees: &[GuaranteeStatus], services: &[ProtectedStatus]) {
+        for one in guarantees {
+            let waits = one.promised_pct.is_none();
+            let (bound, got) = match waits {
+                true => (one.promised_wait_p99_ms, one.wait_p99_ms),
+                false => (one.promised_pct, one.got_pct),
+            };
+            let kind = if waits { Kind::Service } else { Kind::Guarantee };
+            self.push((kind, &one.name), bound, (at_ms, got, &one.state));
+        }
+        for one in services {
+            let bound = one.bound_ms.or(one.limit_ms);
+            self.push((Kind::Service, &one.name), bound, (at_ms, one.p99_ms, &one.state));
+        }
+        // Who is no longer spoken of goes when what is known of it is older than all that is kept.
+        self.0.retain(|_, course| {
+            course.moments.back().is_some_and(|last| last.0 + 1000 * MOMENTS as u64 >= at_ms)
+        });
+    }
+
+    fn push(
+        &mut self,
+        (kind, name): (Kind, &str),
+        bound: Option<f64>,
+        (at_ms, got, state): (u64, Option<f64>, &str),
+    ) {
+        let key = (kind, name.to_owned());
+        if self.0.len() >= MOST && !self.0.contains_key(&key) {
+            return;
+        }
+        let course = self.0.entry(key).or_default();
+        course.bound = bound;
+        let state = STATES.iter().position(|one| *one == state).unwrap_or(0) as u8;
+        if course.moments.len() >= MOMENTS {
+            course.moments.pop_front();
+        }
+        course.moments.push_back((at_ms, got.map(|got| got as f32), state));
+    }
+
+    /// The document `evenkeel.promises/v1`.
+    pub fn document(&self) -> Value {
+        let of = |kind: Kind| -> Vec<Value> {
+            let some = self.0.iter().filter(|((one, _), _)| *one == kind);
+            some.map(|((_, name), course)| {
+                let moments = course.moments.iter().map(|(at, got, state)| {
+                    json!([at, got.map(|got| (f64::from(got) * 100.0).round() / 100.0), state])
+                });
+                json!({
+                    "name": evenkeel_base::cut(name, 200), "bound": course.bound, "moments": moments.collect::<Vec<_>>(),
+                })
+            })
+            .collect()
+        };
+        json!({
+            "schema": "evenkeel.promises/v1", "fields": ["at_ms", "got", "state"], "states": STATES,
+            "guarantees": of(Kind::Guarantee), "services": of(Kind::Service),
+        })
+    }
+
+    /// As a recording has them, with what else the loop did.
+    pub fn story(&self, marks: impl Iterator<Item = (u64, String)>) -> Story {
+        let promises = self.0.iter().map(|((kind, name), course)| {
+            let (title, unit) = match kind {
+                Kind::Guarantee => (format!("guarantee {name}"), "got, % of one CPU"),
+                Kind::Service => (format!("service {name}"), "wait p99, ms"),
+            };
+            let moments = course.moments.iter().map(|(at, got, state)| {
+                let state = STATES.get(usize::from(*state)).unwrap_or(&STATES[0]);
+                (*at, got.map(f64::from), (*state).to_owned())
+            });
+            Promise { title, unit: unit.to_owned(), bound: course.bound, moments: moments.collect() }
+        });
+        Story { promises: promises.collect(), marks: marks.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guarantee(name: &str, got_pct: Option<f64>, state: &str) -> GuaranteeStatus {
+        let promised_pct = Some(15.0);
+        GuaranteeStatus {
+            name: name.into(),
+            promised_pct,
+            got_pct,
+            state: state.into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn each_look_is_kept_and_unknown_is_not_zero() {
+        let mut promises = Promises::default();
+        promises.add(1000, &[guarantee("a", Some(20.0), "kept")], &[]);
+        promises.add(2000, &[guarantee("a", None, "nonsense")], &[]);
+        let document = promises.document();
+        assert_eq!(document["guarantees"][0]["moments"], json!([[1000, 20.0, 1], [2000, null, 0]]));
+        let story = promises.story(std::iter::once((1500, "kept idle groups".to_owned())));
+        assert_eq!(story.promises[0].moments[0], (1000, Some(20.0), "kept".to_owned()));
+        assert_eq!((story.promises[0].bound, story.marks.len()), (Some(15.0), 1));
+    }
+
+    #[test]
+    fn there_are_bounds_and_who_is_gone_makes_room() {
+        let mut promises = Promises::default();
+        for at in 0..(MOMENTS as u64 + 10) {
+            promises.add(1000 * at, &[guarantee("a", Some(1.0), "kept")], &[]);
+        }
+        assert_eq!(promises.document()["guarantees"][0]["moments"].as_array().unwrap().len(), MOMENTS);
+        let many: Vec<_> = (0..100).map(|at| guarantee(&format!("b{at}"), None, "kept")).collect();
+        promises.add(10_000_000, &many, &[]);
+        let names = promises.document()["guarantees"].as_array().unwrap().len();
+        assert!(names < MOST && names > 60, "{names}: the old one is gone, the rest is bounded");
+    }
+}
