@@ -86,7 +86,7 @@ pub struct Promise {
     pub title: String,
     /// What is told of it, with its unit.
     pub unit: String,
-    /// What is promised, in that unit; `None` where unknown.
+    /// By what its state is judged, in that unit; `None` where unknown.
     pub bound: Option<f64>,
     /// Wall clock's ms since 1970, what there was in that unit (`None`: unknown), state such as `kept`.
     pub moments: Vec<(u64, Option<f64>, String)>,

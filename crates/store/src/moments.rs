@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::run::KERNEL_DEFAULT;
+use evenkeel_base::run::{ChangeRecord, KERNEL_DEFAULT};
 
 use crate::rates::Accumulator;
 use crate::{Rates, RunId, Store, StoreError, StoredSample, TrialWindow};
@@ -160,6 +160,16 @@ fn nanos(seconds: f64) -> u64 {
     (seconds.max(0.0) * 1e9) as u64
 }
 
+/// Whose setting a change was of, and what it was before. Where the value begins with the knob's name, as a weight's does, that is
+/// not there twice.
+pub fn setting(change: &ChangeRecord) -> String {
+    let named = change.from.strip_prefix(&change.knob).is_some_and(|rest| rest.starts_with(' '));
+    let knob = if named { "" } else { change.knob.as_str() };
+    let target = change.target();
+    let words = [target.as_str(), knob, change.from.as_str()].into_iter().filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// What a run did.
 fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
     let stored = store.run(run)?;
@@ -180,11 +190,10 @@ fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
     }
     for change in store.changes(run)? {
         let what = &change.change;
-        let text = format!("{} {} {} -> {} ({})", what.target(), what.knob, what.from, what.to, what.why);
+        let text = format!("{} -> {} ({})", setting(what), what.to, what.why);
         moments.push(Moment::event(what.at_ns, Kind::Set, "", text));
         if let Some(at_ns) = change.undone_ns {
-            let text = format!("{} {} {}", what.target(), what.knob, what.from);
-            moments.push(Moment::event(at_ns, Kind::PutBack, "", text));
+            moments.push(Moment::event(at_ns, Kind::PutBack, "", setting(what)));
         }
     }
     if let Some(at_ns) = stored.ended_ns {

@@ -49,7 +49,7 @@ fn promised(recording: &Recording, promise: &Promise, parent: u64, to: &mut impl
         put(to, counter(at_ns(recording, *at_ms), got, value))?;
     }
     if let (Some(value), Some(first)) = (promise.bound, promise.moments.first()) {
-        put(to, describe(bound, &format!("promised: {}", promise.unit), Some(parent), Some("1")))?;
+        put(to, describe(bound, &format!("bound: {}", promise.unit), Some(parent), Some("1")))?;
         put(to, counter(at_ns(recording, first.0), bound, value))?;
     }
     Ok(())

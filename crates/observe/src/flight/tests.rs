@@ -284,7 +284,7 @@ fn promises_and_what_the_loop_did_have_tracks_of_their_own() {
         ("changes of the loop", 1),
         ("kept idle groups", 1),
         ("broken", 1),
-        ("promised: got, % of one CPU", 1),
+        ("bound: got, % of one CPU", 1),
         ("too early", 0),
         ("gone", 0),
         ("before", 0),

@@ -119,7 +119,8 @@ fn details(recorded: &Recorded, cursor: u64, width: usize) -> Vec<String> {
                     format!("samples are kept from {} to {} UTC", time::short(first), time::short(last))
                 },
             );
-            lines.push(format!("nothing was recorded at {} UTC; {kept}", time::short(cursor)));
+            lines.push(format!("nothing was recorded at {} UTC", time::short(cursor)));
+            lines.push(kept);
         }
     }
     if recorded.damaged > 0 {

@@ -79,7 +79,7 @@ fn known(value: Option<f64>, places: usize) -> String {
 
 fn change(change: &ChangeRecord, width: usize) -> Vec<String> {
     let effect = change.effect.as_deref().unwrap_or("effect not measured yet");
-    let what = format!("{} {} {} -> {}", change.target(), change.knob, change.from, change.to);
+    let what = format!("{} -> {}", evenkeel_store::moments::setting(change), change.to);
     let why = format!("{effect}; {}", change.why);
     indented(&what, &why, width)
 }

@@ -123,7 +123,8 @@ const pages = {
       h('div', { class: 'tiles' }, tile(number(live.host.busy_pct, 0) + ' %', `busy of ${live.host.cpus * 100} % (${live.host.cpus} CPUs)`, 'cpu'),
         tile(number(sum('wait'), 0) + ' %', 'waited, summed over tasks', 'wait'), tile(number(sum('throttled'), 0) + ' %', 'held back by quotas', 'hold'),
         tile(number(live.host.steal_pct, 1) + ' %', 'stolen by the hypervisor', 'steal'), tile(String(live.host.tasks), `tasks, ${live.host.active} active`)),
-      chart(series, [[1, 'busy', 'cpu'], [3, 'waited', 'wait'], [2, 'stolen', 'steal']], 'percent of one CPU'),
+      chart(series, [[1, 'busy', 'cpu'], [2, 'stolen', 'steal']], 'percent of one CPU', 120),
+      chart(series, [[3, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 120),
       h('h2', {}, 'Most CPU'), ownerTable(live.owners, 8, 'Most CPU'),
       h('h2', {}, 'Longest waits'), ownerTable([...live.owners].filter(owner => owner.now.wait > 0).sort(waiting), 5, 'Longest waits'),
       h('h2', {}, 'Busiest tasks'), taskTable(live.tasks, 10),
@@ -160,7 +161,8 @@ const pages = {
       h('button', { type: 'button', 'aria-pressed': String(flat === way), 'data-key': 'way' + way, onclick: () => { flat = way; draw(); } }, text))),
     flat ? byCore() : byOwner()]],
   timeline: ['Timeline', () => [h('h1', {}, 'The last quarter of an hour'),
-    chart(series, [[1, 'busy', 'cpu'], [3, 'waited', 'wait'], [4, 'throttled', 'hold'], [2, 'stolen', 'steal']], 'percent of one CPU', 240),
+    chart(series, [[1, 'busy', 'cpu'], [2, 'stolen', 'steal']], 'percent of one CPU', 150),
+    h('h2', {}, 'Waits'), chart(series, [[3, 'waited, summed over tasks', 'wait'], [4, 'throttled', 'hold']], 'percent of one CPU', 150),
     h('h2', {}, 'Fulfilment'), chart(series, [[6, 'CPU got of what was wanted (estimate)', 'good']], 'percent', 140),
     h('h2', {}, 'By CPU'), shades(series.map(row => [row[0], row[5]]), cpuNames()),
     marks.length ? [h('h2', {}, 'What the loop did'), h('ul', {}, marks.slice(-30).reverse().map(mark => h('li', {}, time(mark[0]) + ' ' + mark[1])))] : null]],
@@ -235,12 +237,13 @@ function pastPage() {
   if (!past.data) return page.concat(h('p', {}, 'Reading the history …'));
   if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after half a minute.'));
   return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: ${number(past.data.covered_s / 60, 0)} minutes of it were recorded.`),
-    chart(past.data.moments, [[2, 'busy', 'cpu'], [4, 'waited', 'wait'], [3, 'stolen', 'steal']], 'percent of one CPU', 220),
+    chart(past.data.moments, [[2, 'busy', 'cpu'], [3, 'stolen', 'steal']], 'percent of one CPU', 150),
+    chart(past.data.moments, [[4, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 150),
     shades(past.data.moments.map(row => [row[0], row[5]]), past.data.moments.at(-1)[5].map((_, at) => at)),
     h('h2', {}, 'Who had the CPU'), table('Owners in this time', [['Who'], ['CPU %', 'n'], ['Waited %', 'n']],
-      past.data.owners.map(owner => h('tr', {}, h('td', { class: 'name' }, owner.name), cell(owner.cpu_pct, 2), cell(owner.wait_pct, 2)))),
+      past.data.owners.map(owner => h('tr', {}, h('td', { class: 'name' }, brief(owner.name)), cell(owner.cpu_pct, 2), cell(owner.wait_pct, 2)))),
     past.data.waits.length ? [h('h2', {}, 'Lengths of waits'), table('Lengths of waits', [['Container'], ['Waits', 'n'], ['p50 ms', 'n'], ['p99 ms', 'n']],
-      past.data.waits.map(one => h('tr', {}, h('td', { class: 'name' }, one.name), cell(one.count, 0), cell(one.p50_ms, 3), cell(one.p99_ms, 3))))] : []);
+      past.data.waits.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), cell(one.count, 0), cell(one.p50_ms, 3), cell(one.p99_ms, 3))))] : []);
 }
 
 function loopPage(promises) {

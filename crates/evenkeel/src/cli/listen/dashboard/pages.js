@@ -15,7 +15,8 @@ function matrix(blame, most = 10) {
     for (const row of blame) by.set(row[at], (by.get(row[at]) || 0) + row[2]);
     return [...by].sort((a, b) => b[1] - a[1]).map(([name]) => name).slice(0, most);
   };
-  const victims = sums(0), culprits = sums(1), cells = new Map(blame.map(([victim, culprit, seconds]) => [victim + '\n' + culprit, seconds]));
+  const culprits = sums(1), cells = new Map(blame.map(([victim, culprit, seconds]) => [victim + '\n' + culprit, seconds]));
+  const victims = sums(0).filter(victim => culprits.some(culprit => cells.has(victim + '\n' + culprit)));
   const top = Math.max(.001, ...blame.map(row => row[2]));
   const box = h('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-label': 'Matrix of victims and culprits, seconds' }, h('table', { class: 'matrix' },
     h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Victim \\ culprit'), culprits.map(culprit => h('th', { scope: 'col', class: 'n' }, brief(culprit))))),
@@ -68,7 +69,7 @@ function record(title, list, unit, states) {
       from = at + 1;
     });
     return h('section', {}, h('h3', {}, `${title} ${brief(one.name)}`), h('p', { class: 'sub' }, words + '.'), strip,
-      chart(rows.map(row => [row[0], row[1], one.bound]), [[1, unit[0], 'cpu'], [2, 'promised', 'hold']], unit[1], 120));
+      chart(rows.map(row => [row[0], row[1], one.bound]), [[1, unit[0], 'cpu'], [2, unit[2], 'hold']], unit[1], 120));
   });
 }
 
@@ -77,11 +78,11 @@ function promisesPart(loop, promises) {
   const guarantees = table('Guarantees', [['Who'], ['Promise'], ['State'], ['Got %', 'n'], ['Waited %', 'n'], ['Wait p99 ms', 'n'], ['Broken, min a day', 'n'], ['By'], ['Why']],
     loop.guarantees.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', {}, none(one.promise)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)),
       cell(one.got_pct), cell(one.waited_pct), cell(one.wait_p99_ms, 2), cell(one.broken_min_day), h('td', {}, one.lever ?? '-'), h('td', { class: 'name' }, one.why ?? ''))));
-  const services = loop.services.length ? [h('h2', {}, 'Services'), table('Services', [['Who'], ['State'], ['Wait p99 ms', 'n'], ['Bound ms', 'n'], ['Baseline p99 ms', 'n'], ['Waits', 'n'], ['Tasks', 'n']],
+  const services = loop.services.length ? [h('h2', {}, 'Services'), table('Services', [['Who'], ['State'], ['Wait p99 ms', 'n'], ['Bound ms', 'n'], ['Limit ms', 'n'], ['Baseline p99 ms', 'n'], ['Waits', 'n'], ['Tasks', 'n']],
     loop.services.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)), cell(one.p99_ms, 2),
-      cell(one.bound_ms ?? one.limit_ms, 2), cell(one.default_p99_ms, 2), h('td', { class: 'n' }, String(none(one.waits))), h('td', { class: 'n' }, String(none(one.tasks))))))] : [];
+      cell(one.bound_ms, 2), cell(one.limit_ms, 2), cell(one.default_p99_ms, 2), h('td', { class: 'n' }, String(none(one.waits))), h('td', { class: 'n' }, String(none(one.tasks))))))] : [];
   return [h('h2', {}, 'Guarantees'), guarantees, services, promises && (promises.guarantees.length || promises.services.length) ? [h('h2', {}, 'How they stood, the last quarter of an hour'),
-    record('Guarantee', promises.guarantees, ['got', 'percent of one CPU'], promises.states), record('Service', promises.services, ['wait p99', 'ms'], promises.states)] : []];
+    record('Guarantee', promises.guarantees, ['got', 'percent of one CPU', 'promised'], promises.states), record('Service', promises.services, ['wait p99', 'ms', 'limit'], promises.states)] : []];
 }
 
 const podKey = owner => (owner.namespace ? owner.namespace + '/' : '') + owner.pod;
