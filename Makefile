@@ -30,7 +30,7 @@ FUZZ_TARGETS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test antagonists alerts serve-figures test-vm test-kill test-ends fuzz validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean test-mcp
+.PHONY: help demo test antagonists alerts serve-figures test-vm test-kill test-ends fuzz validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean test-mcp test-axe
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
@@ -142,6 +142,11 @@ test-mcp: ## drive `evenkeel mcp` with the official client library (Python, from
 	@test -x target/mcp-client/bin/python || python3 -m venv target/mcp-client
 	@target/mcp-client/bin/python -c 'import mcp' 2>/dev/null || target/mcp-client/bin/pip --quiet install 'mcp>=2.3'
 	@target/mcp-client/bin/python scripts/mcp-client.py '$(CARGO_TARGET_DIR)/debug/evenkeel'
+
+test-axe: ## judge every page of the dashboard by axe-core (from npm, in a folder of its own under target); as root
+	@test -e target/axe/node_modules/axe-core/axe.min.js || npm install --silent --no-audit --no-fund --prefix target/axe axe-core@4
+	@. scripts/lib.sh && need_cargo && EVENKEEL_AXE="$$PWD/target/axe/node_modules/axe-core/axe.min.js" \
+		cargo test --locked -p evenkeel --test privileged_serve every_page
 
 install: ## build, then install to PREFIX (/usr/local): binary, man pages, completions, systemd unit
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install.sh

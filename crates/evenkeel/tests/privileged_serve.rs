@@ -133,7 +133,8 @@ fn other_hosts_are_answered_over_tls_alone_and_a_new_certificate_is_taken_up() {
     tls::other_hosts_are_answered_with_token_and_certificate();
 }
 
-/// With `EVENKEEL_PAGES=DIR` every page's picture is kept there: light, dark, and as wide as a telephone.
+/// With `EVENKEEL_PAGES=DIR` every page's picture is kept there: light, dark, and as wide as a telephone. With `EVENKEEL_AXE=FILE`
+/// (axe-core's `axe.min.js`, see `make test-axe`) each page is also judged for screen readers.
 #[test]
 fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let dir = tempfile::tempdir().unwrap();
@@ -149,6 +150,7 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let listener = serve.listen();
     let mut chrome = Chrome::start();
     let pictures = std::env::var_os("EVENKEEL_PAGES");
+    let axe = std::env::var_os("EVENKEEL_AXE").map(|file| std::fs::read_to_string(file).unwrap() + ";0");
     let origin = format!("http://{}/", serve.address);
     chrome.window(1200, "light");
     chrome.call("Page.navigate", serde_json::json!({"url": origin}));
@@ -191,6 +193,15 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
                  !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).length",
             );
             assert_eq!(unnamed, 0, "{page}: something has no name");
+            if let Some(axe) = &axe {
+                chrome.value("paused = true");
+                chrome.value(axe);
+                let found = chrome.value(
+                    "axe.run(document, {resultTypes: ['violations']}).then(all => { paused = false; \
+                     return all.violations.map(one => one.id + ': ' + one.nodes[0].html).join('\\n'); })",
+                );
+                assert_eq!(found, "", "{page} at {width}, {scheme}");
+            }
             if let Some(pictures) = &pictures {
                 let name = if page.is_empty() { "overview" } else { page.split('/').next().unwrap() };
                 chrome.picture(&Path::new(pictures).join(format!("{name}-{width}-{scheme}.png")));
@@ -236,7 +247,8 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     // A report is shown as it is, and its script does not run, which the browser complains of.
     chrome.value("location.hash = '#/reports'");
     chrome.until("document.querySelector('main table a') !== null");
-    chrome.value("document.querySelector('main table a').click()");
+    let report = chrome.value("document.querySelector('main table a').href");
+    chrome.call("Page.navigate", serde_json::json!({"url": report}));
     chrome.until("document.querySelector('h1')?.textContent === 'Report'");
     assert_ne!(chrome.value("document.title"), "ran");
     let strange: Vec<_> =
