@@ -25,7 +25,11 @@ render() { "$helm" template evenkeel $chart --namespace evenkeel --kube-version 
 {
     echo "# Made by scripts/test-chart.sh --write from the chart's defaults. Before: kubectl create namespace evenkeel, and"
     echo "# kubectl -n evenkeel create secret generic evenkeel-token --from-literal=token=\"\$(openssl rand -hex 32)\""
-    render --set token.existingSecret=evenkeel-token | grep -v 'managed-by: Helm' | sed 's/^  name: evenkeel$/  name: evenkeel\n  namespace: evenkeel/'
+    echo "# openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=evenkeel \\"
+    echo "#     -addext subjectAltName=DNS:evenkeel.evenkeel.svc,DNS:localhost,IP:127.0.0.1 -keyout tls.key -out tls.crt"
+    echo "# kubectl -n evenkeel create secret tls evenkeel-tls --cert=tls.crt --key=tls.key"
+    render --set token.existingSecret=evenkeel-token --set tls.existingSecret=evenkeel-tls | grep -v 'managed-by: Helm' |
+        sed 's/^  name: evenkeel$/  name: evenkeel\n  namespace: evenkeel/'
 } >"$work/plain"
 if [ -n "$write" ]; then cp "$work/plain" $plain; fi
 diff $plain "$work/plain" || die "$plain is old: scripts/test-chart.sh --write"
@@ -35,10 +39,14 @@ check observes $plain
 render >"$work/default" && check observes "$work/default"
 render --set apply=true --set 'scope={pod:prod/*}' >"$work/apply" && check acts "$work/apply"
 render --set privileged=true >"$work/privileged" && check privileged "$work/privileged"
-proxy=(--set proxy.enabled=true --set proxy.image=proxy:1)
-render "${proxy[@]}" --set podMonitor.enabled=true --set proxy.tlsSecret=cert >"$work/proxy" && check observes "$work/proxy"
-grep -q '^kind: PodMonitor' "$work/proxy" || die "no PodMonitor"
-for wrong in apply=true podMonitor.enabled=true proxy.enabled=true; do
+render --set expose=true --set podMonitor.enabled=true >"$work/exposed" && check exposed "$work/exposed"
+# What the chart made is a token, and a certificate that its own authority signed for the name that is asked for.
+made() { python3 scripts/check-manifests.py secret "$work/exposed" "$1"; }
+[ "$(made token | wc -c)" -eq 48 ] || die "no token of 48 characters"
+for file in ca.crt tls.crt tls.key; do made $file >"$work/$file"; done
+openssl verify -CAfile "$work/ca.crt" -verify_hostname evenkeel.evenkeel.svc "$work/tls.crt" >/dev/null || die "no certificate"
+[ "$(openssl pkey -in "$work/tls.key" -pubout)" = "$(openssl x509 -in "$work/tls.crt" -noout -pubkey)" ] || die "another's key"
+for wrong in apply=true podMonitor.enabled=true; do
     if render --set $wrong >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done

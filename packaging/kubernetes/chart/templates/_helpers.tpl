@@ -14,3 +14,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "evenkeel.tokenSecret" -}}
 {{- .Values.token.existingSecret | default (printf "%s-token" (include "evenkeel.name" .)) }}
 {{- end }}
+{{- define "evenkeel.tlsSecret" -}}
+{{- .Values.tls.existingSecret | default (printf "%s-tls" (include "evenkeel.name" .)) }}
+{{- end }}
+{{- /* The name that the certificate is asked for, whatever a node's address is. */}}
+{{- define "evenkeel.serverName" -}}
+{{- printf "%s.%s.svc" (include "evenkeel.name" .) .Release.Namespace }}
+{{- end }}
