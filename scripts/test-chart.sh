@@ -50,4 +50,4 @@ for wrong in apply=true podMonitor.enabled=true; do
     if render --set $wrong >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
-echo "9 passed, 0 failed"
+echo "12 passed, 0 failed"
