@@ -21,7 +21,7 @@ const TUNED_ON: (u64, usize) = (2061, 60);
 const JUDGED: (u64, usize) = (91_725, 40);
 
 /// The first of them only, unless `EVENKEEL_ALERTS=all`: in a debug build each takes a second.
-const SHORT: usize = 12;
+const SHORT: usize = 8;
 
 fn drawn((seed, count): (u64, usize)) -> Vec<Episode> {
     let all = std::env::var("EVENKEEL_ALERTS").is_ok_and(|which| which == "all");
