@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_base::{HostView, Topology};
+use evenkeel_base::{CpuQuota, GroupView, HostView, Limit, Topology};
 use evenkeel_bpf::flight::Ended;
 use proptest::prelude::*;
 
@@ -299,4 +299,39 @@ fn promises_and_what_the_loop_did_have_tracks_of_their_own() {
     let mut file = Vec::new();
     recording.write(&mut file).unwrap();
     assert_eq!(Recording::read(file.as_slice()).unwrap().story(), recording.story());
+}
+
+#[test]
+fn the_counter_of_throttled_threads_names_whose_quota_it_was() {
+    let group = |path: &str, parent, quota_usec: Option<u64>, throttled_pct| GroupView {
+        path: path.to_owned(),
+        parent,
+        load_weight: None,
+        raw_weight: None,
+        v2: true,
+        quota: quota_usec.map(|quota| CpuQuota { quota_usec: Limit::Value(quota), ..CpuQuota::UNLIMITED }),
+        cpuset: None,
+        cpu_pct: None,
+        throttled_pct,
+        throttled_periods: None,
+    };
+    let named = |machine: Option<f64>, slice: Option<f64>| {
+        let mut observation =
+            observation(vec![TaskView { group: Some(3), ..task(7, "seven") }, task(8, "eight")]);
+        observation.groups = vec![
+            group("/", None, None, None),
+            group("/machine", Some(0), Some(50_000), machine),
+            group("/machine/slice", Some(1), Some(20_000), slice),
+            group("/machine/slice/web", Some(2), None, None),
+        ];
+        let events = [(10, switch(7, Left::Asleep)), (20, switch(8, HELD)), (70, switch(7, Left::Asleep))];
+        let events = events.into_iter().map(|(at, what)| Event::new(at, what)).collect();
+        let snapshot = Snapshot { from_ns: 0, to_ns: 80, cpus: vec![events], ended: Vec::new() };
+        traced(&Recording::of(snapshot, observation, Vec::new(), 0))
+    };
+    let one = named(Some(0.0), Some(40.0));
+    assert_eq!(has(&one, "threads throttled by the quota of /machine/slice"), 1);
+    assert_eq!(has(&one, "/machine or"), 0);
+    // Where nobody was seen to be held back, it can have been either.
+    assert_eq!(has(&named(None, None), "threads throttled by the quota of /machine or /machine/slice"), 1);
 }
