@@ -30,12 +30,12 @@ FUZZ_TARGETS ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test antagonists alerts serve-figures test-vm test-kill test-ends fuzz validate lint sources bench truth mutants why-cost outsiders promises services tenants lab-figures static packages test-packages test-chart install uninstall clean test-mcp test-axe
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
-		while IFS='|' read -r target what; do printf '%-18s %s\n' "$$target" "$$what"; done
+		while IFS='|' read -r target what; do printf '%-20s %s\n' "$$target" "$$what"; done
 
 demo: ## see this host's CPU sharing before and after, with a report (at most 8 minutes after the build)
 	@scripts/demo.sh $(DEMO_ARGS)
