@@ -177,6 +177,20 @@ pub struct BesideCpu {
     pub memory_pressure_pct: Option<f64>,
     /// The same for I/O.
     pub io_pressure_pct: Option<f64>,
+    /// Of its network namespace, where that is not the host's.
+    #[serde(flatten)]
+    pub network: NetworkUse,
+}
+
+/// What a network namespace transferred since it was made. What is not told is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkUse {
+    /// Bytes received by all interfaces but the loopback.
+    pub net_received_bytes: Option<u64>,
+    /// Bytes sent by these.
+    pub net_sent_bytes: Option<u64>,
+    /// TCP segments sent again, the loopback's included.
+    pub tcp_retransmits: Option<u64>,
 }
 
 /// A Kubernetes pod (or a CRI sandbox).

@@ -16,6 +16,7 @@ pub mod fault;
 pub mod group;
 pub mod input;
 pub mod mountinfo;
+pub mod net;
 pub mod pid_stat;
 pub mod pid_status;
 pub mod pressure;

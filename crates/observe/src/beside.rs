@@ -1,12 +1,12 @@
-//! What a cgroup uses and waits for beside CPU: memory, and stalls on memory and I/O (PSI).
+//! What a cgroup uses and waits for beside CPU: memory, stalls on memory and I/O (PSI), and the network.
 
-use evenkeel_base::BesideCpu;
+use evenkeel_base::{BesideCpu, NetworkUse};
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_linux::{Root, cgroupfs, pressure};
+use evenkeel_linux::{Root, cgroupfs, net, pressure};
 
 /// Of a cgroup, by its path below the cpu controller's mount. The other hierarchies are asked for the same path: where a
-/// manager places differently there, nothing is known. Three files are read.
-pub fn read_beside_cpu(root: &Root, hierarchies: &Hierarchies, path: &str) -> BesideCpu {
+/// manager places differently there, nothing is known. A process of it tells the network namespace. Five files are read.
+pub fn read_beside_cpu(root: &Root, hierarchies: &Hierarchies, path: &str, pid: Option<u32>) -> BesideCpu {
     let file = |hierarchy: &Hierarchy, name: &str| format!("{}/{name}", hierarchy.dir(path));
     let memory = hierarchies
         .memory
@@ -20,6 +20,30 @@ pub fn read_beside_cpu(root: &Root, hierarchies: &Hierarchies, path: &str) -> Be
         rss_bytes: memory.as_deref().and_then(cgroupfs::parse_rss),
         memory_pressure_pct: stalled("memory.pressure"),
         io_pressure_pct: stalled("io.pressure"),
+        network: pid.and_then(|pid| own_network(root, pid)).unwrap_or_default(),
+    }
+}
+
+/// Of the network namespace that this process is in; `None` where it is the host's, or that cannot be told.
+fn own_network(root: &Root, pid: u32) -> Option<NetworkUse> {
+    let (own, hosts) = (net::namespace(root, pid)?, net::namespace(root, HOST)?);
+    (own != hosts).then(|| network_of(root, pid))
+}
+
+/// The process that is in the host's namespace.
+const HOST: u32 = 1;
+
+/// Of the host's network namespace.
+pub fn read_host_network(root: &Root) -> NetworkUse {
+    network_of(root, HOST)
+}
+
+fn network_of(root: &Root, pid: u32) -> NetworkUse {
+    let counted = net::read(root, pid).unwrap_or_default();
+    NetworkUse {
+        net_received_bytes: counted.received_bytes,
+        net_sent_bytes: counted.sent_bytes,
+        tcp_retransmits: counted.retransmits,
     }
 }
 
@@ -61,6 +85,35 @@ mod tests {
     }
 
     #[test]
+    fn a_network_of_its_own_is_told_and_the_hosts_is_not_taken_for_one() {
+        let dev = "Inter-|\n face |\n  lo: 9 0 0 0 0 0 0 0 9 0\n eth0: 70 0 0 0 0 0 0 0 30 0\n";
+        let snmp = "Tcp: OutSegs RetransSegs\nTcp: 5 2\n";
+        let (_dir, root) = tree(&[
+            ("proc/1/net/dev", "Inter-|\n face |\n eth0: 7000 0 0 0 0 0 0 0 3000 0\n"),
+            ("proc/7/net/dev", dev),
+            ("proc/7/net/snmp", snmp),
+            ("proc/8/net/dev", dev),
+            ("proc/9/net/dev", "no such\nfile\nat all\n"),
+        ]);
+        let found = Hierarchies::find(&[], None);
+        let of = |pid| read_beside_cpu(&root, &found, "/web", Some(pid)).network;
+        assert_eq!(of(7), NetworkUse::default(), "nobody says whose namespace it is");
+        for (pid, namespace) in [(1, 100), (7, 101), (8, 100), (9, 102)] {
+            let dir = root.path(format!("proc/{pid}/ns"));
+            std::fs::create_dir_all(&dir).unwrap();
+            std::os::unix::fs::symlink(format!("net:[{namespace}]"), dir.join("net")).unwrap();
+        }
+        let own =
+            NetworkUse { net_received_bytes: Some(70), net_sent_bytes: Some(30), tcp_retransmits: Some(2) };
+        assert_eq!(of(7), own);
+        assert_eq!(of(8), NetworkUse::default(), "it shares the host's");
+        assert_eq!(of(9), NetworkUse::default());
+        assert_eq!(of(99), NetworkUse::default(), "gone");
+        assert_eq!(read_host_network(&root).net_received_bytes, Some(7000));
+        assert_eq!(read_host_network(&root).tcp_retransmits, None, "not told, which is not none");
+    }
+
+    #[test]
     fn both_layouts_are_read_and_what_is_not_told_is_unknown() {
         let (_dir, root) = tree(&[
             ("m/web/memory.stat", "cache 7\nrss 5\ntotal_cache 9\ntotal_rss 4096\n"),
@@ -70,16 +123,16 @@ mod tests {
             ("proc/pressure/io", PSI),
         ]);
         let mut found = Hierarchies::find(&[], None);
-        assert_eq!(read_beside_cpu(&root, &found, "/web"), BesideCpu::default());
+        assert_eq!(read_beside_cpu(&root, &found, "/web", None), BesideCpu::default());
         (found.memory, found.unified) = (hierarchy("/m", false), hierarchy("/u", true));
-        let v1 = read_beside_cpu(&root, &found, "/web");
+        let v1 = read_beside_cpu(&root, &found, "/web", None);
         assert_eq!(
             (v1.rss_bytes, v1.memory_pressure_pct, v1.io_pressure_pct),
             (Some(4096), Some(12.5), None)
         );
         found.memory = hierarchy("/u", true);
-        assert_eq!(read_beside_cpu(&root, &found, "/web").rss_bytes, Some(8192));
-        assert_eq!(read_beside_cpu(&root, &found, "/none"), BesideCpu::default());
+        assert_eq!(read_beside_cpu(&root, &found, "/web", None).rss_bytes, Some(8192));
+        assert_eq!(read_beside_cpu(&root, &found, "/none", None), BesideCpu::default());
         // What the cgroup does not tell, the host does.
         let host = Some(IoStalled { total_usec: 42, own: false });
         assert_eq!(read_io_stalled(&root, Some(&found), Some("/web")), host);

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
-    BesideCpu, ContainerView, ExitedView, GroupView, Observation, PodView, SchedAttr, TaskId, TaskView,
-    VmView,
+    BesideCpu, ContainerView, ExitedView, GroupView, NetworkUse, Observation, PodView, SchedAttr, TaskId,
+    TaskView, VmView,
 };
 use serde_json::{Value as Json, json};
 
@@ -82,6 +82,8 @@ pub struct View<'a> {
     pub waits: WaitsByContainer,
     /// What containers use beside CPU, by index in the observation, where it was looked at.
     pub beside: BTreeMap<u32, BesideCpu>,
+    /// What the host's network transferred, where it was looked at.
+    pub network: NetworkUse,
     /// Whether only the tasks of a scope are looked at.
     scoped: bool,
 }
@@ -121,7 +123,8 @@ impl<'a> View<'a> {
         let mut processes: Vec<Row> = processes.into_values().collect();
         sort(&mut tasks);
         sort(&mut processes);
-        Self { observation, tasks, processes, waits: None, beside: BTreeMap::new(), scoped: only.is_some() }
+        let (beside, network) = (BTreeMap::new(), NetworkUse::default());
+        Self { observation, tasks, processes, waits: None, beside, network, scoped: only.is_some() }
     }
 
     /// Whether a container, pod or machine is to be shown.
@@ -237,6 +240,9 @@ impl<'a> View<'a> {
                 "busy_pct": o.host.busy_pct,
                 "steal_pct": o.host.steal_pct,
                 "unattributed_pct": self.unattributed_pct(),
+                "net_received_bytes": self.network.net_received_bytes,
+                "net_sent_bytes": self.network.net_sent_bytes,
+                "tcp_retransmits": self.network.tcp_retransmits,
             },
             "cpus": self.cpu_table().json(&o.host.per_cpu),
             "tasks": task_table().json(&self.tasks),

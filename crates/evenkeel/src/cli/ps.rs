@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use evenkeel_agent::Scope;
 use evenkeel_base::{BesideCpu, ContainerView, Observation, TaskView};
 use evenkeel_linux::Root;
-use evenkeel_observe::beside::read_beside_cpu;
+use evenkeel_observe::beside::{read_beside_cpu, read_host_network};
 use evenkeel_observe::capture::replay;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
 use evenkeel_report::ps::{self, View, WaitsByContainer};
@@ -94,7 +94,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut view = View::new(&observation, |task| observer.unit(task).map(str::to_owned), meant);
     view.waits = waits;
     if global.output != Format::Text {
-        view.beside = beside(&show::root(global)?, &observer, &observation);
+        let root = show::root(global)?;
+        view.beside = beside(&root, &observer, &observation);
+        view.network = read_host_network(&root);
     }
     match global.output {
         Format::Json => outln!("{:#}", view.document())?,
@@ -110,7 +112,14 @@ fn beside(root: &Root, observer: &Observer, observation: &Observation) -> BTreeM
     let Some(hierarchies) = observer.hierarchies() else { return BTreeMap::new() };
     let path = |container: &ContainerView| Some(&observation.groups.get(container.group? as usize)?.path);
     let containers = (0..).zip(&observation.containers);
-    containers.filter_map(|(at, one)| Some((at, read_beside_cpu(root, hierarchies, path(one)?)))).collect()
+    let mut pids = BTreeMap::new();
+    for task in &observation.tasks {
+        if let Some(at) = task.container {
+            pids.entry(at).or_insert(task.id.tgid);
+        }
+    }
+    let read = |at: u32, path| read_beside_cpu(root, hierarchies, path, pids.get(&at).copied());
+    containers.filter_map(|(at, one)| Some((at, read(at, path(one)?)))).collect()
 }
 
 fn csv(view: &View<'_>, by: By) -> String {

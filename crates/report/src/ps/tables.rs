@@ -167,6 +167,18 @@ pub fn container_table<'a>() -> Table<Sum<'a, ContainerView>> {
                 sum.beside.io_pressure_pct
             })
             .documents_only(),
+            Field::integer("net_received_bytes", "NET IN", |sum: &Sum<'_, ContainerView>| {
+                i64::try_from(sum.beside.network.net_received_bytes?).ok()
+            })
+            .documents_only(),
+            Field::integer("net_sent_bytes", "NET OUT", |sum: &Sum<'_, ContainerView>| {
+                i64::try_from(sum.beside.network.net_sent_bytes?).ok()
+            })
+            .documents_only(),
+            Field::integer("tcp_retransmits", "RETRANSMITS", |sum: &Sum<'_, ContainerView>| {
+                i64::try_from(sum.beside.network.tcp_retransmits?).ok()
+            })
+            .documents_only(),
         ]
     )
 }

@@ -3,7 +3,7 @@
 use evenkeel_base::{Histogram, Observation, TaskView};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchies;
-use evenkeel_observe::beside::read_beside_cpu;
+use evenkeel_observe::beside::{read_beside_cpu, read_host_network};
 use evenkeel_report::run::{guarantee_table, protected_table, slos};
 use evenkeel_report::time;
 use serde_json::{Value, json};
@@ -99,6 +99,7 @@ pub fn live(board: &Board) -> Value {
             "kernel": rustix::system::uname().release().to_string_lossy(),
             "cpus": seen.host.cpus, "busy_pct": round(seen.host.busy_pct),
             "steal_pct": seen.host.steal_pct.map(round), "tasks": seen.tasks.len(), "active": active,
+            "network": read_host_network(&Root::host()),
         },
         "cpus": cpus, "tasks": tasks,
         "owners": owners.iter().map(|owner| owner_view(owner)).collect::<Vec<_>>(),
@@ -215,7 +216,7 @@ pub fn owner(board: &Board, number: u32) -> Value {
         .collect();
     json!({
         "schema": schema, "owner": owner_view(owner), "limits": limits(seen, &owner.key.path), "moments": moments,
-        "beside": beside(&owner.key.path),
+        "beside": beside(&owner.key.path, tasks.first().map(|task| task.id.tgid)),
         "tasks": tasks.iter().take(TASKS).map(|task| task_view(task, Some(number))).collect::<Vec<_>>(),
         "waits": owner.waits.as_ref().map(|(waits, _)| octaves(waits)),
         "lengths": owner.lengths.json(),
@@ -229,10 +230,10 @@ fn octaves(waits: &Histogram) -> Value {
 }
 
 /// What its cgroup uses and waits for beside CPU; read when it is asked for, which is once a page and interval.
-fn beside(path: &str) -> Value {
+fn beside(path: &str, pid: Option<u32>) -> Value {
     let root = Root::host();
     let found = Hierarchies::read(&root).ok().filter(|_| !path.is_empty());
-    json!(found.map(|found| read_beside_cpu(&root, &found, path)).unwrap_or_default())
+    json!(found.map(|found| read_beside_cpu(&root, &found, path, pid)).unwrap_or_default())
 }
 
 /// What its cgroup may use.

@@ -122,7 +122,7 @@ const pages = {
     return [h('h1', {}, 'Who has the CPU'),
       h('div', { class: 'tiles' }, tile(number(live.host.busy_pct, 0) + ' %', `busy of ${live.host.cpus * 100} % (${live.host.cpus} CPUs)`, 'cpu'),
         tile(number(sum('wait'), 0) + ' %', 'waited, summed over tasks', 'wait'), tile(number(sum('throttled'), 0) + ' %', 'held back by quotas', 'hold'),
-        tile(number(live.host.steal_pct, 1) + ' %', 'stolen by the hypervisor', 'steal'), tile(String(live.host.tasks), `tasks, ${live.host.active} active`)),
+        tile(number(live.host.steal_pct, 1) + ' %', 'stolen by the hypervisor', 'steal'), tile(String(live.host.tasks), `tasks, ${live.host.active} active`), networkTiles(live.host.network)),
       chart(series, [[1, 'busy', 'cpu'], [2, 'stolen', 'steal']], 'percent of one CPU', 120),
       chart(series, [[3, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 120),
       h('h2', {}, 'Most CPU'), ownerTable(live.owners, 8, 'Most CPU'),
@@ -258,6 +258,12 @@ function loopPage(promises) {
     h('h2', {}, 'Last decision'), h('ul', {}, loop.last_decision.map(one => h('li', {}, `${one.kept ? 'kept' : 'left'}: ${one.name}: ${one.why}`)))];
 }
 
+function networkTiles(network) {
+  const mib = bytes => bytes === null ? '?' : number(bytes / 1048576, 0) + ' MiB';
+  return network.net_received_bytes === null ? [] : [tile(`${mib(network.net_received_bytes)} / ${mib(network.net_sent_bytes)}`, 'network received / sent in all'),
+    tile(network.tcp_retransmits === null ? '?' : number(network.tcp_retransmits, 0), 'TCP segments sent again in all')];
+}
+
 function ownerPage(data) {
   const owner = data.owner;
   if (!owner) return [h('h1', {}, 'Gone'), h('p', {}, 'No container, service or virtual machine has this number any more.')];
@@ -266,7 +272,7 @@ function ownerPage(data) {
       tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.quota_pct === null ? 'none' : number(data.limits.quota_pct, 0) + ' %', 'limit'),
       tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed'),
       tile(data.beside.rss_bytes === null ? '?' : number(data.beside.rss_bytes / 1048576, 0) + ' MiB', 'memory'),
-      tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s')),
+      tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s'), networkTiles(data.beside)),
     chart(data.moments, [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
     h('h2', {}, 'Lengths of its waits'), data.waits === null ? h('p', { class: 'sub' }, 'Not counted one by one: "serve --blame" does.')
       : waitsTable(data.waits), lengthsOverTime(data.lengths),

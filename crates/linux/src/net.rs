@@ -1,0 +1,97 @@
+//! `/proc/PID/net/dev` and `snmp`: what a network namespace received, sent, and sent again.
+
+use crate::{ParseError, ReadError, Root};
+
+/// Counted since the namespace was made. What is not told is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes received by all interfaces but the loopback.
+    pub received_bytes: Option<u64>,
+    /// Bytes sent by these.
+    pub sent_bytes: Option<u64>,
+    /// TCP segments sent again, the loopback's included.
+    pub retransmits: Option<u64>,
+}
+
+/// Bytes received and sent by all interfaces but the loopback.
+///
+/// # Errors
+/// Not as the kernel writes it.
+pub fn parse_dev(text: &str) -> Result<(u64, u64), ParseError> {
+    let (mut received, mut sent) = (0_u64, 0_u64);
+    // Two lines of heading.
+    for (at, line) in text.lines().enumerate().skip(2) {
+        let bad = || ParseError::expected("net/dev", at + 1, "`NAME: BYTES .. BYTES ..`", line);
+        // A name may hold a colon; the numbers do not.
+        let (name, numbers) = line.rsplit_once(':').ok_or_else(bad)?;
+        let numbers: Vec<&str> = numbers.split_ascii_whitespace().collect();
+        let number = |at: usize| numbers.get(at).and_then(|text| text.parse::<u64>().ok()).ok_or_else(bad);
+        let (of_in, of_out) = (number(0)?, number(8)?);
+        if name.trim() != "lo" {
+            received = received.saturating_add(of_in);
+            sent = sent.saturating_add(of_out);
+        }
+    }
+    Ok((received, sent))
+}
+
+/// TCP segments sent again.
+///
+/// # Errors
+/// Not as the kernel writes it.
+pub fn parse_retransmits(text: &str) -> Result<u64, ParseError> {
+    let bad = || ParseError::expected("net/snmp", 1, "`Tcp: .. RetransSegs ..` and its numbers", text);
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (names, numbers) = (lines.next().ok_or_else(bad)?, lines.next().ok_or_else(bad)?);
+    let at = names.split_ascii_whitespace().position(|name| name == "RetransSegs").ok_or_else(bad)?;
+    numbers.split_ascii_whitespace().nth(at).and_then(|text| text.parse().ok()).ok_or_else(bad)
+}
+
+/// Of the namespace that a process is in.
+///
+/// # Errors
+/// A file is there and cannot be read, or is malformed.
+pub fn read(root: &Root, pid: u32) -> Result<Counters, ReadError> {
+    let bytes = root.parse_optional(format!("proc/{pid}/net/dev"), parse_dev)?;
+    Ok(Counters {
+        received_bytes: bytes.map(|(received, _)| received),
+        sent_bytes: bytes.map(|(_, sent)| sent),
+        retransmits: root.parse_optional(format!("proc/{pid}/net/snmp"), parse_retransmits)?,
+    })
+}
+
+/// The namespace that a process is in, as the kernel names it; `None` where that may not be asked.
+pub fn namespace(root: &Root, pid: u32) -> Option<String> {
+    let link = std::fs::read_link(root.path(format!("proc/{pid}/ns/net"))).ok()?;
+    Some(link.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "Inter-|   Receive  |  Transmit\n face |bytes    packets |bytes    packets\n";
+
+    #[test]
+    fn bytes_of_all_interfaces_but_the_loopback_are_summed() {
+        let text = format!(
+            "{HEAD}    lo: 500 1 0 0 0 0 0 0 500 1 0 0 0 0 0 0\n  eth0: 1000 2 0 0 0 0 0 0 30 3 0 0 0 0 0 0\n\
+             eth0:1:7 2 0 0 0 0 0 0 8 3 0 0 0 0 0 0\n"
+        );
+        assert_eq!(parse_dev(&text).unwrap(), (1007, 38));
+        assert_eq!(parse_dev(HEAD).unwrap(), (0, 0), "a namespace without interfaces");
+        for bad in ["  eth0 1 2", "  eth0: 1 2", "  eth0: -1 2 0 0 0 0 0 0 30 3 0 0 0 0 0 0"] {
+            assert!(parse_dev(&format!("{HEAD}{bad}\n")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn retransmits_are_found_by_their_name() {
+        let text =
+            "Ip: A B\nIp: 1 2\nTcp: MaxConn OutSegs RetransSegs InErrs\nTcp: -1 900 12 0\nUdp: X\nUdp: 1\n";
+        assert_eq!(parse_retransmits(text).unwrap(), 12);
+        for bad in ["", "Tcp: RetransSegs\n", "Tcp: OutSegs\nTcp: 1\n", "Tcp: RetransSegs\nTcp: x\n"] {
+            assert!(parse_retransmits(bad).is_err(), "{bad}");
+        }
+    }
+}
