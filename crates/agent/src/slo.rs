@@ -232,6 +232,8 @@ impl SloReader {
             Some(false) | None => Some(self.why.clone()),
         };
         let kept = share.filter(|_| why.is_none()).map(|share| share <= target.slow_share);
+        let mut counted = self.scraper.counted();
+        let all_counted = counted.pop().map(|(_, all)| all);
         SloStatus {
             endpoint: self.slo.endpoint.clone(),
             histogram: self.slo.histogram.clone(),
@@ -245,6 +247,8 @@ impl SloReader {
             answered_ns: self.answered_ns,
             kept,
             why: why.unwrap_or_else(|| self.edge_words().unwrap_or_default()),
+            counted: all_counted,
+            counted_within: counted,
         }
     }
 }

@@ -242,6 +242,12 @@ pub struct SloStatus {
     pub kept: Option<bool>,
     /// Why the requests do not tell, so that the service is judged by its waits; or which edge stands for the bound.
     pub why: String,
+    /// Requests that the endpoint counted since the run began to ask; `None` before the second answer.
+    #[serde(default)]
+    pub counted: Option<f64>,
+    /// Of these, those within each of its bounds but the infinite one, seconds.
+    #[serde(default)]
+    pub counted_within: Vec<(f64, f64)>,
 }
 
 /// The limit that was found for the scope under which least CPU is stolen from it, and what was seen.

@@ -29,13 +29,14 @@ pub(crate) struct PageReader {
     name: String,
     before: Option<Vec<(f64, f64)>>,
     epoch: u64,
+    counted: Vec<(f64, f64)>,
 }
 
 impl PageReader {
     pub fn new(slo: &RequestSlo) -> Self {
         let name = format!("{}_bucket", slo.histogram);
         let buckets = Selector::new(&name, &slo.labels);
-        Self { slo: slo.clone(), buckets, name, before: None, epoch: 0 }
+        Self { slo: slo.clone(), buckets, name, before: None, epoch: 0, counted: Vec::new() }
     }
 
     /// What this page says.
@@ -50,6 +51,7 @@ impl PageReader {
             return Err(read.err().unwrap_or_default());
         };
         let before = self.before.replace(buckets.clone());
+        self.count(before.as_deref(), &buckets);
         if let Some(why) = before.and_then(|before| breach(&before, &buckets)) {
             self.epoch += 1;
             return Err(why);
@@ -59,6 +61,24 @@ impl PageReader {
         let all = buckets.last().map_or(0.0, |last| last.1);
         let within = buckets.iter().find(|bucket| bucket.0 == edge).map_or(all, |bucket| bucket.1);
         Ok(Point { epoch: self.epoch, all, slow: all - within, edge_s: edge * self.slo.unit_s })
+    }
+
+    /// Requests counted from page to page so far, up to each bound (seconds, the last one infinite); empty before there were two
+    /// pages that go on from each other. What happened while the endpoint said nothing, or began anew, is missing.
+    pub fn counted(&self) -> &[(f64, f64)] {
+        &self.counted
+    }
+
+    fn count(&mut self, before: Option<&[(f64, f64)]>, buckets: &[(f64, f64)]) {
+        let Some(before) = before.filter(|before| breach(before, buckets).is_none()) else { return };
+        let unit_s = self.slo.unit_s;
+        let is_same = self.counted.iter().map(|sum| sum.0).eq(buckets.iter().map(|bucket| bucket.0 * unit_s));
+        if !is_same {
+            self.counted = buckets.iter().map(|bucket| (bucket.0 * unit_s, 0.0)).collect();
+        }
+        for (sum, (new, old)) in self.counted.iter_mut().zip(buckets.iter().zip(before)) {
+            sum.1 += new.1 - old.1;
+        }
     }
 
     fn read(&self, page: &str) -> Result<Vec<(f64, f64)>, String> {
@@ -177,6 +197,25 @@ mod tests {
         assert!(reader.take(&counts(4, 60)).is_err());
         let other = page(&[("0.05", "90"), ("0.1", "90"), ("+Inf", "100")]);
         assert!(reader.take(&other).unwrap_err().contains("buckets are others"));
+    }
+
+    #[test]
+    fn requests_are_summed_over_an_endpoint_that_begins_anew_and_one_that_is_silent() {
+        let mut reader = PageReader::new(&slo(0.05, 0.001));
+        let counts = |quick: u32, all: u32| page(&[("50", &quick.to_string()), ("+Inf", &all.to_string())]);
+        reader.take(&counts(90, 100)).unwrap();
+        assert!(reader.counted().is_empty(), "what was before is not ours");
+        reader.take(&counts(95, 110)).unwrap();
+        assert_eq!(reader.counted(), [(0.05, 5.0), (f64::INFINITY, 10.0)]);
+        assert!(reader.take(&counts(2, 3)).is_err());
+        reader.take(&counts(4, 6)).unwrap();
+        assert_eq!(reader.counted(), [(0.05, 7.0), (f64::INFINITY, 13.0)]);
+        assert!(reader.take("gone\n").is_err());
+        reader.take(&counts(104, 106)).unwrap();
+        assert_eq!(reader.counted()[1].1, 13.0, "unknown for so long");
+        reader.take(&page(&[("10", "1"), ("+Inf", "200")])).unwrap_err();
+        reader.take(&page(&[("10", "3"), ("+Inf", "202")])).unwrap();
+        assert_eq!(reader.counted(), [(0.01, 2.0), (f64::INFINITY, 2.0)], "other buckets begin from 0");
     }
 
     #[test]

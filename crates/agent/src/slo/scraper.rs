@@ -23,6 +23,8 @@ const MOST: u64 = 8 << 20;
 #[derive(Debug, Default)]
 struct State {
     log: Log,
+    /// Requests so far, up to each bound (seconds, the last one infinite).
+    counted: Vec<(f64, f64)>,
     /// A scrape is wanted as soon as can be, since then.
     wanted: Option<Instant>,
     hurried: bool,
@@ -109,6 +111,11 @@ impl Scraper {
         self.shared.wake.notify_all();
     }
 
+    /// Requests counted so far, up to each bound (seconds, the last one infinite).
+    pub fn counted(&self) -> Vec<(f64, f64)> {
+        self.shared.state().counted.clone()
+    }
+
     /// Lets the scrapes be read.
     pub fn with<T>(&self, read: impl FnOnce(&Log) -> T) -> T {
         read(&self.shared.state().log)
@@ -130,7 +137,12 @@ fn ask(shared: &Shared, slo: &RequestSlo) {
         let page = get_with(&slo.endpoint, Request { within: WITHIN, most: MOST, token: None, trust: None });
         let got = Instant::now();
         let point = page.map_err(|error| words(&error)).and_then(|page| reader.take(&page));
-        shared.state().log.add(Scrape { sent, got, point });
+        {
+            let mut state = shared.state();
+            state.log.add(Scrape { sent, got, point });
+            state.counted.clear();
+            state.counted.extend(reader.counted());
+        }
         (last, count) = (Some(sent), count + 1);
     }
 }
