@@ -8,6 +8,8 @@ mod agent;
 mod chrome;
 #[path = "serve/looping.rs"]
 mod looping;
+#[path = "serve/otlp.rs"]
+mod otlp;
 #[path = "serve/pki.rs"]
 mod pki;
 #[path = "serve/prometheus.rs"]

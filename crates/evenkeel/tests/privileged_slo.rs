@@ -163,20 +163,30 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
         let address = words.lines().find_map(|line| line.split_once("listening on "))?.1.to_owned();
         let request = Request { within: Duration::from_secs(30), most: 8 << 20, token: None, trust: None };
         let page = get_with(&format!("{address}/metrics"), request).unwrap();
-        let name = format!("evenkeel_service_slo_{name}");
+        let name = format!("evenkeel_service_{name}");
         let of_service = |(found, labels, value): (String, BTreeMap<String, String>, f64)| {
             (found == name && labels["name"] == api.scope()).then_some(value)
         };
         page.lines().filter_map(prometheus::line).find_map(of_service)
     };
-    assert_eq!((metric("judged"), metric("kept")), (Some(1.0), Some(0.0)));
+    assert_eq!((metric("slo_judged"), metric("slo_kept")), (Some(1.0), Some(0.0)));
     assert!(
-        metric("slow_ratio").is_some_and(|share| (share - 0.1).abs() < 0.03),
+        metric("slo_slow_ratio").is_some_and(|share| (share - 0.1).abs() < 0.03),
         "{:?}",
-        metric("slow_ratio")
+        metric("slo_slow_ratio")
     );
-    assert!(metric("requests").is_some_and(|all| all > 100.0), "{:?}", metric("requests"));
-    assert!(metric("answer_age_seconds").is_some_and(|age| age >= 0.0), "{:?}", metric("answer_age_seconds"));
+    assert!(metric("slo_requests").is_some_and(|all| all > 100.0), "{:?}", metric("slo_requests"));
+    assert!(
+        metric("slo_answer_age_seconds").is_some_and(|age| age >= 0.0),
+        "{:?}",
+        metric("slo_answer_age_seconds")
+    );
+
+    // What the endpoint counts stands there, too, with its buckets.
+    let counted = |name: &str| metric(name).unwrap_or_else(|| panic!("no {name}"));
+    let (quick, all) =
+        (counted("request_duration_seconds_bucket"), counted("request_duration_seconds_count"));
+    assert!(0.0 < quick && quick < all && all <= counted("requests_total"), "{quick} of {all}");
 
     endpoint.hangs.store(true, Ordering::Relaxed);
     said(&agent, "is judged by its waits", minutes);

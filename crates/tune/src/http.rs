@@ -143,33 +143,78 @@ fn bearer(token: Option<&str>) -> String {
 /// Largest part of an answer that is read for its status.
 const STATUS: usize = 1024;
 
-/// Hands over a document; returns the answer's status, of which nothing else is read. The token is in no message.
+/// What was answered to a document.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// How long the receiver wants to be left alone, where it says that in seconds (`Retry-After`).
+    pub retry_after: Option<Duration>,
+    /// What it said, as far as that was wanted and came in time. May repeat what it was sent.
+    pub body: Vec<u8>,
+}
+
+/// Hands over a document. Reads no more of the answer than its status and `most` bytes beyond. The token is in no message.
 ///
 /// # Errors
 /// The address is none, nobody answers in time, or the answer is no HTTP.
-pub fn post(url: &str, kind: &str, body: &str, request: Request<'_>) -> io::Result<u16> {
+pub fn post(url: &str, kind: &str, body: &[u8], request: Request<'_>) -> io::Result<Answer> {
     let (mut wire, host, path) = open(url, &request)?;
     let token = bearer(request.token);
-    let sent = format!(
+    let head = format!(
         "POST {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: evenkeel\r\nAccept: */*\r\nConnection: close\r\n\
-         Content-Type: {kind}\r\nContent-Length: {}\r\n{token}\r\n{body}",
+         Content-Type: {kind}\r\nContent-Length: {}\r\n{token}\r\n",
         body.len()
     );
-    wire.write_all(sent.as_bytes())?;
+    // In one piece: a server may answer, and close, after the first.
+    wire.write_all(&[head.as_bytes(), body].concat())?;
+    let most = STATUS + usize::try_from(request.most).unwrap_or(usize::MAX - STATUS);
     let (mut answer, mut part) = (Vec::new(), [0; STATUS]);
-    while answer.len() < STATUS && !answer.contains(&b'\n') {
+    while answer.len() < most && !is_whole(&answer, most) {
         match wire.read(&mut part) {
             Ok(0) => break,
             Ok(n) => answer.extend(&part[..n]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The status counts, whatever should have come after it.
+            Err(_) if answer.contains(&b'\n') => break,
             Err(error) => return Err(error),
         }
     }
-    let line = String::from_utf8_lossy(&answer);
+    taken_apart(&answer).ok_or_else(|| {
+        // What it said is not shown: it may be what it was sent, the token with it.
+        io::Error::new(io::ErrorKind::InvalidData, "the answer is no HTTP")
+    })
+}
+
+/// Whether nothing more of an answer is wanted.
+fn is_whole(answer: &[u8], most: usize) -> bool {
+    if most == STATUS {
+        return answer.contains(&b'\n');
+    }
+    let Some(head) = end_of_head(answer) else { return false };
+    let length = header(&answer[..head], "content-length").and_then(|value| value.parse::<usize>().ok());
+    length.is_some_and(|length| answer.len() - head >= length)
+}
+
+fn end_of_head(answer: &[u8]) -> Option<usize> {
+    answer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+}
+
+fn header(head: &[u8], name: &str) -> Option<String> {
+    let head = String::from_utf8_lossy(head);
+    head.lines().skip(1).find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+    })
+}
+
+fn taken_apart(answer: &[u8]) -> Option<Answer> {
+    let head = end_of_head(answer).unwrap_or(answer.len());
+    let line = String::from_utf8_lossy(&answer[..head]);
     let line = line.lines().next().unwrap_or_default();
-    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
-    // What it said is not shown: it may be what it was sent, the token with it.
-    status.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is no HTTP"))
+    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok())?;
+    let seconds = header(&answer[..head], "retry-after").and_then(|value| value.parse().ok());
+    Some(Answer { status, retry_after: seconds.map(Duration::from_secs), body: answer[head..].to_vec() })
 }
 
 /// The body of a whole answer.
@@ -248,8 +293,10 @@ mod tests {
         });
         let url = format!("http://{address}/notices");
         let within = Duration::from_secs(20);
-        let post =
-            |token| post(&url, "application/json", "{}", Request { within, most: 0, token, trust: None });
+        let post = |token| {
+            let request = Request { within, most: 0, token, trust: None };
+            post(&url, "application/json", b"{}", request).map(|answer| answer.status)
+        };
         assert_eq!(post(Some("secret")).unwrap(), 204);
         assert_eq!(post(None).unwrap(), 500);
         assert_eq!(post(Some("secret")).unwrap_err().to_string(), "the answer is no HTTP");
@@ -267,11 +314,42 @@ mod tests {
     }
 
     #[test]
+    fn as_much_of_an_answer_is_read_as_is_wanted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for answer in [
+                "HTTP/1.1 503 x\r\nretry-after:  7 \r\nContent-Length: 4\r\n\r\nbusy",
+                "HTTP/1.1 503 x\r\nRetry-After: tomorrow\r\nContent-Length: 0\r\n\r\n",
+            ] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 1000]).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+                // Not closed: who waited for that would wait long.
+                open.push(stream);
+            }
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1000]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 x\r\n\r\n").unwrap();
+            while stream.write_all(&[b'x'; 4096]).is_ok() {}
+        });
+        let request = Request { within: Duration::from_secs(3600), most: 5000, token: None, trust: None };
+        let ask = || post(&url, "text/plain", b"x", request).unwrap();
+        let busy = Answer { status: 503, retry_after: Some(Duration::from_secs(7)), body: b"busy".to_vec() };
+        assert_eq!(ask(), busy);
+        assert_eq!(ask(), Answer { status: 503, ..Answer::default() });
+        let endless = ask();
+        assert!(endless.status == 200 && endless.body.len() < 5000 + 2 * STATUS, "{}", endless.body.len());
+        server.join().unwrap();
+    }
+
+    #[test]
     fn who_hangs_is_left_in_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let request = Request { within: Duration::from_millis(300), most: 0, token: None, trust: None };
-        let error = post(&url, "text/plain", "x", request).unwrap_err();
+        let error = post(&url, "text/plain", b"x", request).unwrap_err();
         assert_eq!(error.to_string(), "no answer in time");
         drop(listener);
     }

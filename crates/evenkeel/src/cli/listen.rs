@@ -2,12 +2,15 @@
 
 pub mod access;
 mod board;
+mod distribution;
 mod documents;
 mod events;
 mod expose;
+pub mod handover;
 mod lengths;
 mod metrics;
 mod notices;
+pub mod otlp;
 mod owners;
 mod past;
 mod promises;
@@ -42,6 +45,7 @@ use super::flight::{Keeper, Seen};
 use access::Entrance;
 use board::Board;
 use notices::Notice;
+use otlp::{Otlp, Target};
 use webhook::Webhook;
 
 /// What pages need to know of the command that serves them.
@@ -65,6 +69,8 @@ pub struct Server {
     keeper: OnceLock<Keeper>,
     /// Of each look.
     news: watch::Sender<()>,
+    address: SocketAddr,
+    otlp: OnceLock<Otlp>,
 }
 
 /// A page is drawn from a copy: whoever asks does not keep the loop waiting.
@@ -129,9 +135,32 @@ impl Server {
             })
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
-        let server = Self { board, webhook, keeper: OnceLock::new(), news };
+        let (keeper, otlp) = (OnceLock::new(), OnceLock::new());
+        let server = Self { board, webhook, keeper, news, address, otlp };
         server.with(|board| board.webhook = server.webhook.as_ref().map(|webhook| webhook.counts()));
         Ok(server)
+    }
+
+    /// Pushes the metrics from now on, where there is somebody to push them to.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn push(&self, target: Option<Target>) -> Result<(), Failure> {
+        let Some(target) = target else { return Ok(()) };
+        let board = self.board.clone();
+        let draw = move || {
+            let board = Arc::clone(&board.lock().unwrap_or_else(PoisonError::into_inner));
+            board.observation.is_some().then(|| metrics::page(&board))
+        };
+        let otlp = Otlp::start(target, self.address.to_string(), draw)?;
+        self.with(|board| board.pushed = Some(otlp.pushed()));
+        let _ = self.otlp.set(otlp);
+        Ok(())
+    }
+
+    /// Hands over what is left, for some seconds at most; at the end.
+    pub fn finish(&self) {
+        self.otlp.get().iter().for_each(|otlp| otlp.finish());
     }
 
     /// A watcher that tells the server, too.
@@ -251,8 +280,8 @@ impl Site {
         let (reports, report) = (self.served.clone(), self.served.clone());
         let classic = move |headers: HeaderMap| async move {
             let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-            let (kind, text) = metrics::page(&metrics.now(), accept);
-            page(kind, text)
+            let (kind, content) = metrics::page(&metrics.now()).written(accept);
+            page(kind, content)
         };
         router
             .route("/metrics", get(classic))

@@ -20,7 +20,7 @@ use super::listen::reports::ReportsArgs;
 use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
-use super::settings::{LoopArgs, WebhookArgs, config, holdout_share, webhook};
+use super::settings::{LoopArgs, OtlpArgs, WebhookArgs, config, holdout_share, otlp, webhook};
 use super::{Failure, Format, Global, Outcome, stop};
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
@@ -67,6 +67,8 @@ pub struct Args {
     #[command(flatten)]
     webhook: WebhookArgs,
     #[command(flatten)]
+    otlp: OtlpArgs,
+    #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
     reports: ReportsArgs,
@@ -97,6 +99,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(Failure::Usage(anyhow!("--record goes with --listen")));
     }
     args.record.check()?;
+    if args.otlp.is_given() && args.listen.is_none() {
+        return Err(Failure::Usage(anyhow!("--otlp goes with --listen")));
+    }
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
     let _turn = (!args.dry_run).then(TurnGuard::of_this_thread).and_then(|guard| {
         guard.inspect_err(|error| tracing::debug!("evenkeel itself may lose its turn: {error}")).ok()
@@ -136,8 +141,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         fresh: FRESH,
     };
     let entrance = args.listen.map(|address| access::open(global, address, &args.access)).transpose()?;
+    let target = otlp(global, &args.otlp)?;
     let webhook = webhook(global, &args.webhook)?.map(Webhook::start).transpose()?.map(Arc::new);
     let server = entrance.map(|entrance| Server::start(entrance, served(), webhook.clone())).transpose()?;
+    server.iter().try_for_each(|server| server.push(target.clone()))?;
     let notifier = Notifier::from_env();
     let mut agent = Agent::new(config, &mut sink)?;
     let _recorder = server.as_ref().map(|server| record(&args.record, server, global)).transpose()?;
@@ -161,6 +168,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // What is shown is what was in force before it goes back.
     let record = agent.record().clone();
     let back = agent.close(&outcome);
+    server.iter().for_each(Server::finish);
     webhook.iter().for_each(|webhook| webhook.finish());
     if let Err(error) = ran {
         // What is left matters more than why the loop ended: both are said.

@@ -19,7 +19,7 @@ use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::ps::MIN_INTERVAL;
-use super::settings::{WebhookArgs, webhook};
+use super::settings::{OtlpArgs, WebhookArgs, otlp, webhook};
 use super::{Failure, Global, Outcome, stop};
 
 /// Watch this host and show it: a dashboard, /metrics for Prometheus, /healthz, and the history for later.
@@ -38,6 +38,8 @@ pub struct Args {
     access: AccessArgs,
     #[command(flatten)]
     webhook: WebhookArgs,
+    #[command(flatten)]
+    otlp: OtlpArgs,
     /// Time between two looks.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     interval: Duration,
@@ -75,6 +77,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // The address first: a port below 1024 takes a capability that is not kept.
     let entrance = access::open(global, args.listen, &args.access)?;
     let receiver = webhook(global, &args.webhook)?;
+    let target = otlp(global, &args.otlp)?;
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     // One that cannot be made is told of where it is needed.
     if !args.no_history || args.record.record.is_some() {
@@ -94,6 +97,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     };
     let webhook = receiver.map(Webhook::start).transpose()?.map(Arc::new);
     let server = Server::start(entrance, served, webhook.clone())?;
+    server.push(target)?;
     tell(&server, &format!("capabilities kept: {kept}"));
     tell(&server, writes);
     let mut blame = args.blame.then(|| blame::Blame::start(&server)).flatten();
@@ -105,6 +109,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let ended = watch(&mut observer, &server, &mut history, &mut blame, (args.interval, &notifier));
     notifier.stopping("ending");
     history.recorder.flush();
+    server.finish();
     webhook.iter().for_each(|webhook| webhook.finish());
     ended?;
     if stop::panicked() {

@@ -23,7 +23,7 @@ mod serve;
 mod services;
 
 use serve::ServeTable;
-pub use serve::{WebhookArgs, tls_files, webhook};
+pub use serve::{OtlpArgs, WebhookArgs, otlp, tls_files, webhook};
 pub use services::derived;
 use services::{BackgroundTable, ServiceTable, backgrounds, derive_tiers, services};
 
@@ -177,7 +177,7 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
 
 fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {
     let guarantees = promises(&file, source)?;
-    file.serve.receiver(source)?;
+    file.serve.check(source)?;
     let mut protect = services(&file, source, &args.service)?;
     let mut background = backgrounds(&file, source, &args.background)?;
     if args.tiers.is_some() {

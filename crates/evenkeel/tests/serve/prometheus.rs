@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::agent::{Running, Serve};
 use super::looping::Looping;
+use super::otlp::Collector;
 use super::pki::Pki;
+use super::webhook::served_by;
 
 const TOKEN: &str = "0123456789abcdefghijklmnopqrstuv";
 
@@ -28,12 +30,12 @@ struct Prometheus {
 
 impl Prometheus {
     /// Scrapes over https, with the token.
-    fn start(targets: [&str; 2], monitoring: &Path, pki: &Pki) -> Self {
+    fn start(targets: &[&str], monitoring: &Path, pki: &Pki, options: &[&str]) -> Self {
         let files = tempfile::tempdir().unwrap();
         // The documented scrape configuration as it says for token and certificate, with targets, files and a pace of our own.
         let mut config = std::fs::read_to_string(monitoring.join("prometheus/scrape.yaml")).unwrap();
         let (token, ca) = (pki.path("token"), pki.ca());
-        let targets = targets.map(|target| format!("{target:?}")).join(", ");
+        let targets = targets.iter().map(|target| format!("{target:?}")).collect::<Vec<_>>().join(", ");
         for (documented, ours) in [
             ("\"127.0.0.1:9190\"", targets.as_str()),
             ("scrape_interval: 15s", "scrape_interval: 1s"),
@@ -56,6 +58,7 @@ impl Prometheus {
             .arg(format!("--config.file={}", files.path().join("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", files.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
+            .args(options)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -88,12 +91,16 @@ pub fn every_panel_has_data() {
     );
     let pki = Pki::make();
     let (cert, key) = pki.issue("one", "IP:127.0.0.1");
-    let token = pki.secret("token", TOKEN);
-    let [token, cert, key] = [&token, &cert, &key].map(|path| path.to_str().unwrap());
+    let collector = Collector::start(served_by(pki.issue("collector", "IP:127.0.0.1")));
+    let (token, ca) = (pki.secret("token", TOKEN), pki.ca());
+    let [token, cert, key, ca] = [&token, &cert, &key, &ca].map(|path| path.to_str().unwrap());
     let access = ["--token-file", token, "--tls-cert", cert, "--tls-key", key];
-    let serve = Serve::start(&[&["--no-history", "--blame"], &access[..]].concat());
+    let push = ["--otlp", &collector.url, "--otlp-interval", "1s", "--otlp-ca", ca];
+    let serve = Serve::start(&[&["--no-history", "--blame"], &access[..], &push].concat());
     let looping = Looping::start(pki.path(""), &access);
-    let prometheus = Prometheus::start([&serve.address, &looping.agent.address], &monitoring, &pki);
+    let targets = [serve.address.as_str(), &looping.agent.address];
+    let prometheus = Prometheus::start(&targets, &monitoring, &pki, &[]);
+    let native = Prometheus::start(&targets[..1], &monitoring, &pki, &["--enable-feature=native-histograms"]);
     let docs = std::fs::read_to_string(monitoring.join("../docs/serve.md")).unwrap();
     let (mut panels, mut conditional) = (0, 0);
     for file in std::fs::read_dir(monitoring.join("grafana/dashboards")).unwrap() {
@@ -148,4 +155,74 @@ pub fn every_panel_has_data() {
     // Every rule was evaluated, and this quiet host sets none off that is wrong in itself.
     let down = prometheus.ask("up == 0").unwrap();
     assert_eq!(down["data"]["result"], serde_json::json!([]), "{down}");
+    let page = || serve_page(&serve, Path::new(ca));
+    native_histograms_are_the_classic_ones(&native, &page);
+    collector.has_what_the_page_has(&page);
+}
+
+/// A Prometheus that takes native histograms gets them instead of the classic ones, and its quantiles are right.
+fn native_histograms_are_the_classic_ones(prometheus: &Prometheus, page: &dyn Fn() -> String) {
+    const NAME: &str = "evenkeel_runqueue_wait_seconds";
+    let patience = Instant::now() + Duration::from_secs(90);
+    let number = |query: &str| -> Option<f64> {
+        let answer = prometheus.ask(query)?;
+        assert_eq!(answer["status"], "success", "{query}: {answer}");
+        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+    };
+    let known = |query: &str| loop {
+        if let Some(value) = number(query).filter(|value| value.is_finite()) {
+            return value;
+        }
+        assert!(Instant::now() < patience, "no data for {query}");
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    let p99 = known(&format!("histogram_quantile(0.99, sum(rate({NAME}[20s])))"));
+    assert!(p99 > 1e-9 && p99 < 1000.0, "{p99}");
+    assert_eq!(number(&format!("count({NAME}_bucket)")), None, "the classic one is there, too");
+    // Where ours and theirs have an edge between the same two buckets, counts are the same. Counts grow meanwhile: the one of
+    // Prometheus lies between that of a page before its scrape and that of one after.
+    let first = page();
+    let most = |line: &&str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
+    let line =
+        first.lines().filter(|line| line.starts_with(&format!("{NAME}_count"))).max_by_key(most).unwrap();
+    let labels = line.split_once('{').unwrap().1.rsplit_once('}').unwrap().0.to_owned();
+    let scraped = known(&format!("timestamp({NAME}{{{labels}}})"));
+    while known(&format!("timestamp({NAME}{{{labels}}})")) < scraped + 2.0 {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    for octave in [12, 16, 20, 24] {
+        let (ours, theirs) = ((1_u64 << octave) as f64 / 1e9, f64::exp2(f64::from(octave) - 29.75));
+        let of = format!("{NAME}{{{labels}}}");
+        let value = known(&format!("histogram_fraction(0, {theirs:e}, {of}) * histogram_count({of})"));
+        let classic = |page: &str| -> f64 {
+            let start = format!("{NAME}_bucket{{{labels},le=\"{ours}\"}} ");
+            let line = page.lines().find_map(|line| line.strip_prefix(&start));
+            line.unwrap_or_else(|| panic!("no {start} in {page}")).parse().unwrap()
+        };
+        let (before, after) = (classic(&first), classic(&page()));
+        assert!(
+            before - 0.01 <= value && value <= after + 0.01,
+            "up to {ours} s: {value} are none of {before} to {after}"
+        );
+    }
+}
+
+/// The page of metrics, over https with the token.
+fn serve_page(serve: &Serve, ca: &Path) -> String {
+    let out = Command::new("curl")
+        .args([
+            "-sS",
+            "--fail",
+            "--max-time",
+            "20",
+            "-H",
+            &format!("Authorization: Bearer {TOKEN}"),
+            "--cacert",
+        ])
+        .arg(ca)
+        .arg(format!("https://{}/metrics", serve.address))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
 }

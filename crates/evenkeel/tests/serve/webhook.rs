@@ -80,7 +80,7 @@ fn starving(group: &Group) -> Vec<Running> {
 }
 
 /// What serves https by this certificate.
-fn served_by((cert, key): (PathBuf, PathBuf)) -> Arc<ServerConfig> {
+pub fn served_by((cert, key): (PathBuf, PathBuf)) -> Arc<ServerConfig> {
     let chain = CertificateDer::pem_file_iter(cert).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(key).unwrap();
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));

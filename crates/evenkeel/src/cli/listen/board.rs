@@ -8,10 +8,11 @@ use evenkeel_base::Observation;
 use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus, ProtectedStatus};
 use serde_json::{Value, json};
 
+use super::handover::Counts;
 use super::notices::{Notice, Notices, taken_back};
+use super::otlp::Pushed;
 use super::owners::Owners;
 use super::promises::Promises;
-use super::webhook;
 
 /// Notes kept.
 const NOTES: usize = 20;
@@ -45,7 +46,9 @@ pub struct Board {
     pub notes: Vec<String>,
     notices: Notices,
     /// What a webhook took, where there is one.
-    pub webhook: Option<Arc<webhook::Counts>>,
+    pub webhook: Option<Arc<Counts>>,
+    /// What a collector took, where there is one.
+    pub pushed: Option<Arc<Pushed>>,
 }
 
 /// One interval, percent of one CPU.

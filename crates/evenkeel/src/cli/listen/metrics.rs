@@ -3,22 +3,23 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_agent::cost;
+use evenkeel_base::Observation;
 use evenkeel_base::run::{Effect, EffectNow, GuaranteeStatus, ProtectedStatus, SloStatus};
-use evenkeel_base::{Histogram, Observation};
 
 use super::board::Board;
+use super::distribution::{of_requests, of_waits};
 use super::expose::{Kind, Page};
 use super::owners::{self, Key, Owner, Use};
 
-/// The page in the format that the scraper accepts: content type and text.
-pub fn page(board: &Board, accept: &str) -> (&'static str, String) {
-    let mut page = Page::new(accept);
+/// All families.
+pub fn page(board: &Board) -> Page {
+    let mut page = Page::default();
     host(&mut page, board);
     owners(&mut page, board);
     gauges(&mut page, board);
     the_loop(&mut page, board);
     own(&mut page, board);
-    page.finish()
+    page
 }
 
 fn host(page: &mut Page, board: &Board) {
@@ -80,7 +81,7 @@ fn labels(key: &Key) -> [(&'static str, &str); 4] {
 
 fn owners(page: &mut Page, board: &Board) {
     type Pick = fn(&Use) -> Option<f64>;
-    let counters: [(&str, &str, Pick); 4] = [
+    let counters: [(&'static str, &'static str, Pick); 4] = [
         ("evenkeel_cpu_seconds_total", "CPU got since evenkeel watches", |used| Some(used.cpu)),
         (
             "evenkeel_cpu_wait_seconds_total",
@@ -107,8 +108,7 @@ fn owners(page: &mut Page, board: &Board) {
     let mut family = page.family("evenkeel_runqueue_wait_seconds", Kind::Histogram, help);
     for owner in by_cgroup() {
         if let Some((waits, seconds)) = &owner.waits {
-            let counts = cumulated(waits);
-            family.histogram(&labels(&owner.key), &counts, waits.total(), *seconds);
+            family.distribution(&labels(&owner.key), of_waits(waits, *seconds));
         }
     }
     let help = "Time a victim's threads were runnable and the culprit had their CPU, or kept them from it";
@@ -120,7 +120,7 @@ fn owners(page: &mut Page, board: &Board) {
     let ready: fn(&Owner) -> Option<f64> =
         |owner| owner.total.wait.map(|wait| (wait - owner.total.throttled.unwrap_or(0.0)).max(0.0));
     type OfOwner = fn(&Owner) -> Option<f64>;
-    let machines: [(&str, &str, OfOwner); 3] = [
+    let machines: [(&'static str, &'static str, OfOwner); 3] = [
         ("evenkeel_vm_cpu_seconds_total", "CPU got by a virtual machine", |owner| Some(owner.total.cpu)),
         (
             "evenkeel_vm_cpu_ready_seconds_total",
@@ -142,23 +142,11 @@ fn owners(page: &mut Page, board: &Board) {
     );
 }
 
-/// Upper bounds of the classic histogram: every second power of two from 1.024 us to 17.2 s, so that the kernel's counts
-/// need no interpolation.
-const OCTAVES: std::ops::RangeInclusive<u32> = 10..=34;
-
-fn cumulated(waits: &Histogram) -> Vec<(f64, u64)> {
-    let counts: Vec<(u8, u64)> = waits.clone().into();
-    let below = |octave: u32| {
-        counts.iter().filter(|(bucket, _)| u32::from(*bucket) / 4 < octave).map(|(_, count)| count).sum()
-    };
-    OCTAVES.step_by(2).map(|octave| ((1_u64 << octave) as f64 / 1e9, below(octave))).collect()
-}
-
 /// Rates of the last interval: older than the counters, and kept beside them.
 fn gauges(page: &mut Page, board: &Board) {
     let pods = board.observation.as_deref().map(pods).unwrap_or_default();
     type Pick = fn(&Use) -> Option<f64>;
-    let rates: [(&str, &str, Pick); 3] = [
+    let rates: [(&'static str, &'static str, Pick); 3] = [
         ("evenkeel_cpu_percent", "CPU got, percent of one CPU", |now| Some(now.cpu)),
         ("evenkeel_wait_percent", "Time runnable without a CPU, percent, summed over tasks", |now| now.wait),
         ("evenkeel_throttled_percent", "Time held back by a quota, percent", |now| now.throttled),
@@ -249,6 +237,7 @@ fn the_loop(page: &mut Page, board: &Board) {
     page.gauge("evenkeel_holdout_share_ratio", "Share of the time under the baseline", share);
     guarantees(page, &board.guarantees);
     slos(page, &board.protected);
+    requests(page, &board.protected);
     if let Some(settings) = &board.settings {
         page.counter("evenkeel_trials_total", "Trials held", Some(board.trials as f64));
         let help = "Trials after which settings of ours were in force";
@@ -265,7 +254,7 @@ fn the_loop(page: &mut Page, board: &Board) {
 
 fn guarantees(page: &mut Page, guarantees: &[GuaranteeStatus]) {
     type Pick = fn(&GuaranteeStatus) -> Option<f64>;
-    let gauges: [(&str, &str, Pick); 6] = [
+    let gauges: [(&'static str, &'static str, Pick); 6] = [
         ("evenkeel_guarantee_promised_percent", "CPU promised, percent of one CPU", |g| g.promised_pct),
         ("evenkeel_guarantee_got_percent", "CPU got in the last second, percent of one CPU", |g| g.got_pct),
         ("evenkeel_guarantee_wait_p99_seconds", "99th percentile of waits for a CPU", |g| {
@@ -296,7 +285,7 @@ fn slos(page: &mut Page, services: &[ProtectedStatus]) {
     const fn yes(value: bool) -> f64 {
         if value { 1.0 } else { 0.0 }
     }
-    let gauges: [(&str, &str, Pick); 7] = [
+    let gauges: [(&'static str, &'static str, Pick); 7] = [
         ("evenkeel_service_slo_slow_ratio", "Share of the last minute's requests beyond the bound", |slo| {
             slo.slow_share
         }),
@@ -327,38 +316,46 @@ fn slos(page: &mut Page, services: &[ProtectedStatus]) {
     }
 }
 
+/// What services count of their requests themselves.
+fn requests(page: &mut Page, services: &[ProtectedStatus]) {
+    let counted = || {
+        services.iter().filter_map(|service| {
+            let slo = service.slo.as_ref()?;
+            Some((&service.name, slo, slo.counted?))
+        })
+    };
+    let help = "Requests answered by a service, as its endpoint counts them, since the run began";
+    let mut family = page.family("evenkeel_service_requests_total", Kind::Counter, help);
+    counted().for_each(|(name, _, all)| family.value(&[("name", name)], Some(all)));
+    let help = "How long they took, as the endpoint counts them, since the run began";
+    let mut family = page.family("evenkeel_service_request_duration_seconds", Kind::Histogram, help);
+    for (name, slo, all) in counted() {
+        family.distribution(&[("name", name)], of_requests(&slo.counted_within, all));
+    }
+}
+
 fn own(page: &mut Page, board: &Board) {
     page.counter("evenkeel_self_cpu_seconds_total", "CPU time of evenkeel itself", cost::cpu_seconds());
     let bytes = cost::resident().map(|bytes| bytes as f64);
     page.gauge("evenkeel_self_resident_bytes", "Memory of evenkeel itself", bytes);
+    let count = |of: &AtomicU64| Some(of.load(Ordering::Relaxed) as f64);
     if let Some(counts) = &board.webhook {
-        let count = |of: &AtomicU64| Some(of.load(Ordering::Relaxed) as f64);
         let delivered = count(&counts.delivered);
         page.counter("evenkeel_webhook_delivered_total", "Notices that the webhook took", delivered);
         let dropped = count(&counts.dropped);
         page.counter("evenkeel_webhook_dropped_total", "Notices that the webhook did not take", dropped);
     }
+    if let Some(pushed) = &board.pushed {
+        let delivered = count(&pushed.counts.delivered);
+        page.counter("evenkeel_otlp_delivered_total", "Pushes that the collector took", delivered);
+        let dropped = count(&pushed.counts.dropped);
+        page.counter("evenkeel_otlp_dropped_total", "Pushes that the collector did not take", dropped);
+        let rejected = count(&pushed.rejected);
+        let help = "Data points that the collector refused of pushes that it took";
+        page.counter("evenkeel_otlp_rejected_points_total", help, rejected);
+    }
     let seen = board.observation.as_deref().map(|seen| seen.wall_ns as f64 / 1e9);
     page.gauge("evenkeel_observed_timestamp_seconds", "When the host was last looked at", seen);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     page.family("evenkeel_build_info", Kind::LoadSampler, "Version of evenkeel").value(&version, Some(1.0));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_of_the_histogram_are_exact() {
-        let mut waits = Histogram::default();
-        // 1.023 us is below the first bound, 1.024 us is not; 20 s is beyond the last.
-        for ns in [1023, 1024, 5_000_000, 20_000_000_000] {
-            waits.add(ns);
-        }
-        let counts = cumulated(&waits);
-        assert_eq!(counts.first(), Some(&(1.024e-6, 1)));
-        assert_eq!(counts[1].1, 2);
-        assert_eq!(counts.last().map(|(_, count)| *count), Some(3));
-        assert!(counts.windows(2).all(|pair| pair[0].1 <= pair[1].1 && pair[0].0 < pair[1].0));
-    }
 }

@@ -1,6 +1,7 @@
-//! `[serve]`: where `serve` and `run` hand their notices to, and by which certificate they are asked.
+//! `[serve]`: where `serve` and `run` hand their notices and their metrics to, and by which certificate they are asked.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use evenkeel_tune::http::Trust;
@@ -8,8 +9,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::super::listen::access::{self, AccessArgs};
+use super::super::listen::handover::Receiver;
+use super::super::listen::otlp::{self, Target};
 use super::super::listen::tls::TlsFiles;
-use super::super::listen::webhook::Receiver;
 use super::{DEFAULT_FILE, Source, chosen, read};
 use crate::cli::{Failure, Global};
 
@@ -20,6 +22,10 @@ pub(super) struct ServeTable {
     webhook: Option<Spanned<String>>,
     webhook_token_file: Option<Spanned<PathBuf>>,
     webhook_ca: Option<Spanned<PathBuf>>,
+    otlp: Option<Spanned<String>>,
+    otlp_interval: Option<Spanned<String>>,
+    otlp_token_file: Option<Spanned<PathBuf>>,
+    otlp_ca: Option<Spanned<PathBuf>>,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
 }
@@ -38,7 +44,59 @@ pub struct WebhookArgs {
     webhook_ca: Option<PathBuf>,
 }
 
+/// Where metrics are pushed to.
+#[derive(Debug, Clone, clap::Args)]
+pub struct OtlpArgs {
+    /// Push what /metrics has to this OpenTelemetry collector (OTLP over HTTP), such as http://127.0.0.1:4318.
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
+    /// Time between two pushes, 1 s to 10 min; 15 s unless set.
+    #[arg(long, value_name = "DURATION", requires = "otlp", value_parser = crate::cli::duration)]
+    otlp_interval: Option<Duration>,
+    /// File with the token that the collector asks for (`Authorization: Bearer`).
+    #[arg(long, value_name = "FILE", requires = "otlp")]
+    otlp_token_file: Option<PathBuf>,
+    /// File with the authorities (PEM) that sign the collector's certificate; without it those that this system trusts.
+    #[arg(long, value_name = "FILE", requires = "otlp")]
+    otlp_ca: Option<PathBuf>,
+}
+
+impl OtlpArgs {
+    /// Whether the command line names a collector.
+    pub fn is_given(&self) -> bool {
+        self.otlp.is_some()
+    }
+}
+
+/// What is pushed how often, unless it is said.
+const INTERVAL: Duration = Duration::from_secs(15);
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(600);
+
+const NOTICES: &str = "https://alerts.example/notices";
+const COLLECTOR: &str = "http://127.0.0.1:4318";
+
+/// Files that go with an address: of its token, and of the authorities that sign its certificate.
+#[derive(Debug, Default)]
+struct Files {
+    token: Option<PathBuf>,
+    ca: Option<PathBuf>,
+}
+
+fn interval(value: Duration) -> Result<Duration, String> {
+    if (SHORTEST..=LONGEST).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!("{value:?}: from {SHORTEST:?} to {LONGEST:?}"))
+}
+
 impl ServeTable {
+    /// Looks whether all of it can be meant.
+    pub(super) fn check(&self, source: &Source) -> anyhow::Result<()> {
+        self.webhook(source)?;
+        self.otlp(source).map(|_| ())
+    }
+
     /// Certificate and key that the file names.
     pub(super) fn tls_files(&self, source: &Source) -> anyhow::Result<Option<TlsFiles>> {
         match (&self.tls_cert, &self.tls_key) {
@@ -51,47 +109,108 @@ impl ServeTable {
         }
     }
 
-    /// The receiver that the file names, without its token.
-    pub(super) fn receiver(&self, source: &Source) -> anyhow::Result<Option<Receiver>> {
-        match (&self.webhook, &self.webhook_token_file, &self.webhook_ca) {
-            (None, Some(file), _) => {
-                Err(source.fault(file, "webhook_token_file goes with webhook = \"http://HOST:PORT/PATH\""))
-            }
-            (None, None, Some(file)) => {
-                Err(source.fault(file, "webhook_ca goes with webhook = \"https://HOST:PORT/PATH\""))
-            }
-            (None, None, None) => Ok(None),
-            (Some(url), ..) => {
-                let receiver = Receiver::parse(url.get_ref());
-                receiver.map(Some).map_err(|why| source.fault(url, format!("webhook: {why}")))
-            }
-        }
+    /// The webhook that the file names, and the files that go with it.
+    fn webhook(&self, source: &Source) -> anyhow::Result<(Option<Receiver>, Files)> {
+        receiver(source, ("webhook", NOTICES), &self.webhook, (&self.webhook_token_file, &self.webhook_ca))
+    }
+
+    /// The collector that the file names, and the files that go with it.
+    fn otlp(&self, source: &Source) -> anyhow::Result<(Option<Target>, Files)> {
+        let beside = (&self.otlp_token_file, &self.otlp_ca);
+        let (receiver, files) = receiver(source, ("otlp", COLLECTOR), &self.otlp, beside)?;
+        let value = self.otlp_interval.as_ref().map(|text| {
+            let value = crate::cli::duration(text.get_ref()).and_then(interval);
+            value.map_err(|why| source.fault(text, format!("otlp_interval: {why}")))
+        });
+        let interval = value.transpose()?.unwrap_or(INTERVAL);
+        let target = receiver.map(|receiver| Target { receiver: receiver.with_path(otlp::PATH), interval });
+        Ok((target, files))
     }
 }
 
-/// The receiver of the command line, else of the file. A token goes only where it was named with: the file's is not sent to an
+/// A file that the configuration names.
+type Named = Option<Spanned<PathBuf>>;
+
+fn receiver(
+    source: &Source,
+    (key, example): (&str, &str),
+    url: &Option<Spanned<String>>,
+    (token, ca): (&Named, &Named),
+) -> anyhow::Result<(Option<Receiver>, Files)> {
+    let Some(url) = url else {
+        return match (token, ca) {
+            (Some(file), _) => {
+                Err(source.fault(file, format!("{key}_token_file goes with {key} = \"{example}\"")))
+            }
+            (None, Some(file)) => {
+                Err(source.fault(file, format!("{key}_ca goes with {key} = \"https://HOST:PORT/PATH\"")))
+            }
+            (None, None) => Ok((None, Files::default())),
+        };
+    };
+    let receiver =
+        Receiver::parse(url.get_ref(), example).map_err(|why| source.fault(url, format!("{key}: {why}")))?;
+    let path = |of: &Named| of.as_ref().map(|file| file.get_ref().clone());
+    Ok((Some(receiver), Files { token: path(token), ca: path(ca) }))
+}
+
+/// The webhook of the command line, else of the file. A token goes only where it was named with: the file's is not sent to an
 /// address of the command line.
 ///
 /// # Errors
-/// Usage: an address that cannot be asked, a token's file that holds none.
+/// Usage: an address that cannot be asked, a file of a token or of authorities that holds none.
 pub fn webhook(global: &Global, args: &WebhookArgs) -> Result<Option<Receiver>, Failure> {
-    let found = match &args.webhook {
+    let (receiver, files) = match &args.webhook {
         Some(url) => {
-            let receiver = Receiver::parse(url).map_err(|why| Failure::Usage(anyhow!("--webhook: {why}")))?;
-            Some((receiver, args.webhook_token_file.clone(), args.webhook_ca.clone()))
+            let files = Files { token: args.webhook_token_file.clone(), ca: args.webhook_ca.clone() };
+            (Some(of_option("webhook", url, NOTICES)?), files)
         }
-        None => match chosen(global, Path::new(DEFAULT_FILE))? {
-            Some(path) => of_file(&path).map_err(Failure::Usage)?,
-            None => None,
-        },
+        None => of_file(global, ServeTable::webhook)?.unwrap_or_default(),
     };
-    let Some((receiver, file, ca)) = found else { return Ok(None) };
-    let token = file.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
+    receiver.map(|receiver| equipped("webhook", receiver, &files)).transpose()
+}
+
+/// The collector of the command line, else of the file; its token as with [`webhook`].
+///
+/// # Errors
+/// Usage: an address that cannot be asked, an interval that cannot be kept, a file of a token or of authorities that holds none.
+pub fn otlp(global: &Global, args: &OtlpArgs) -> Result<Option<Target>, Failure> {
+    let (target, files) = match &args.otlp {
+        Some(url) => {
+            let interval = interval(args.otlp_interval.unwrap_or(INTERVAL));
+            let interval = interval.map_err(|why| Failure::Usage(anyhow!("--otlp-interval {why}")))?;
+            let receiver = of_option("otlp", url, COLLECTOR)?.with_path(otlp::PATH);
+            let files = Files { token: args.otlp_token_file.clone(), ca: args.otlp_ca.clone() };
+            (Some(Target { receiver, interval }), files)
+        }
+        None => of_file(global, ServeTable::otlp)?.unwrap_or_default(),
+    };
+    let Some(Target { receiver, interval }) = target else { return Ok(None) };
+    Ok(Some(Target { receiver: equipped("otlp", receiver, &files)?, interval }))
+}
+
+fn of_option(name: &str, url: &str, example: &str) -> Result<Receiver, Failure> {
+    Receiver::parse(url, example).map_err(|why| Failure::Usage(anyhow!("--{name}: {why}")))
+}
+
+/// What the configuration file has of this; `None` without a file.
+fn of_file<T>(
+    global: &Global,
+    pick: impl FnOnce(&ServeTable, &Source) -> anyhow::Result<T>,
+) -> Result<Option<T>, Failure> {
+    let Some(path) = chosen(global, Path::new(DEFAULT_FILE))? else { return Ok(None) };
+    let (file, source) = read(&path).map_err(Failure::Usage)?;
+    pick(&file.serve, &source).map(Some).map_err(Failure::Usage)
+}
+
+/// With its token, and with whom it believes where it is https.
+fn equipped(name: &str, receiver: Receiver, files: &Files) -> Result<Receiver, Failure> {
+    let token = files.token.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
     let receiver = receiver.with_token(token);
-    let usage = |why: String| Failure::Usage(anyhow!("webhook: {why}"));
-    match (receiver.is_tls(), ca) {
-        (true, ca) => Ok(Some(receiver.with_trust(Trust::open(ca.as_deref()).map_err(usage)?))),
-        (false, None) => Ok(Some(receiver)),
+    let usage = |why: String| Failure::Usage(anyhow!("{name}: {why}"));
+    match (receiver.is_tls(), &files.ca) {
+        (true, ca) => Ok(receiver.with_trust(Trust::open(ca.as_deref()).map_err(usage)?)),
+        (false, None) => Ok(receiver),
         (false, Some(_)) => Err(usage("authorities go with an https:// address".to_owned())),
     }
 }
@@ -101,25 +220,10 @@ pub fn webhook(global: &Global, args: &WebhookArgs) -> Result<Option<Receiver>, 
 /// # Errors
 /// Usage: the file cannot be read, or names one without the other.
 pub fn tls_files(global: &Global, args: &AccessArgs) -> Result<Option<TlsFiles>, Failure> {
-    if let Some(files) = args.tls_files() {
-        return Ok(Some(files));
+    match args.tls_files() {
+        Some(files) => Ok(Some(files)),
+        None => Ok(of_file(global, ServeTable::tls_files)?.flatten()),
     }
-    let Some(path) = chosen(global, Path::new(DEFAULT_FILE))? else { return Ok(None) };
-    let of_file = || {
-        let (file, source) = read(&path)?;
-        file.serve.tls_files(&source)
-    };
-    of_file().map_err(Failure::Usage)
-}
-
-/// A receiver, and the files of its token and of its authorities.
-type Named = (Receiver, Option<PathBuf>, Option<PathBuf>);
-
-fn of_file(path: &Path) -> anyhow::Result<Option<Named>> {
-    let (file, source) = read(path)?;
-    let path = |of: &Option<Spanned<PathBuf>>| of.as_ref().map(|file| file.get_ref().clone());
-    let (token, ca) = (path(&file.serve.webhook_token_file), path(&file.serve.webhook_ca));
-    Ok(file.serve.receiver(&source)?.map(|receiver| (receiver, token, ca)))
 }
 
 #[cfg(test)]
@@ -128,7 +232,13 @@ mod tests {
 
     use super::*;
 
+    type Asked = Result<(Option<Receiver>, Option<Target>), String>;
+
     fn asked(dir: &Path, text: &str, options: &[&str]) -> Result<Option<Receiver>, String> {
+        both(dir, text, options).map(|(webhook, _)| webhook)
+    }
+
+    fn both(dir: &Path, text: &str, options: &[&str]) -> Asked {
         let file = dir.join("config.toml");
         std::fs::write(&file, text).unwrap();
         let global = ["evenkeel", "--config", file.to_str().unwrap(), "status"];
@@ -137,12 +247,16 @@ mod tests {
         struct Only {
             #[command(flatten)]
             webhook: WebhookArgs,
+            #[command(flatten)]
+            otlp: OtlpArgs,
         }
         let args = Only::try_parse_from([&["x"], options].concat()).map_err(|error| error.to_string())?;
-        webhook(&global, &args.webhook).map_err(|failure| match failure {
+        let words = |failure| match failure {
             Failure::Usage(error) => format!("{error:#}"),
             other => format!("{other:?}"),
-        })
+        };
+        let webhook = webhook(&global, &args.webhook).map_err(words)?;
+        Ok((webhook, otlp(&global, &args.otlp).map_err(words)?))
     }
 
     #[test]
@@ -160,6 +274,50 @@ mod tests {
         assert_eq!((named.name(), named.token()), ("b:80", None));
         assert!(!format!("{of_file:?}").contains("of-the-file"));
         assert!(asked(dir.path(), "", &[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_collector_has_a_path_and_a_pace_and_a_token_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let token = dir.path().join("token");
+        std::fs::write(&token, "of-the-file\n").unwrap();
+        let text = format!(
+            "[serve]\notlp = \"http://a:4318/\"\notlp_interval = \"1m\"\notlp_token_file = {:?}\n",
+            token.to_str().unwrap()
+        );
+        let of = |text: &str, options: &[&str]| both(dir.path(), text, options).unwrap().1.unwrap();
+        let target = of(&text, &[]);
+        assert_eq!((target.receiver.url(), target.interval.as_secs()), ("http://a:4318/v1/metrics", 60));
+        assert_eq!(target.receiver.token(), Some("of-the-file"));
+        let target = of(&text, &["--otlp", "http://b/otlp/v1/metrics"]);
+        assert_eq!((target.receiver.url(), target.interval.as_secs()), ("http://b/otlp/v1/metrics", 15));
+        assert_eq!(target.receiver.token(), None);
+        assert_eq!(of("", &["--otlp", "http://b:1", "--otlp-interval", "1s"]).interval.as_secs(), 1);
+        assert_eq!(of("", &["--otlp", "https://b"]).receiver.url(), "https://b/v1/metrics");
+        let refused = |text: &str, options: &[&str]| both(dir.path(), text, options).unwrap_err();
+        assert!(refused("", &["--otlp", "http://b", "--otlp-interval", "0s"]).contains("from 1s to 600s"));
+        assert!(refused("", &["--otlp-interval", "1s"]).contains("--otlp"));
+        for (text, why) in [
+            (
+                "[serve]\notlp = \"grpc://h:4317\"\n",
+                "config.toml:2: otlp: an address such as http://127.0.0.1:4318",
+            ),
+            (
+                "[serve]\notlp = \"http://h\"\notlp_interval = \"1h\"\n",
+                "config.toml:3: otlp_interval: 3600s: from",
+            ),
+            ("[serve]\notlp_interval = \"soon\"\n", "config.toml:2: otlp_interval"),
+            ("[serve]\notlp_token_file = \"/x\"\n", "config.toml:2: otlp_token_file goes with otlp"),
+            ("[serve]\notlp_ca = \"/x\"\n", "config.toml:2: otlp_ca goes with otlp"),
+            ("[serve]\notlp = \"https://h/\"\notlp_ca = \"/none/there\"\n", "otlp: cannot read /none/there"),
+            (
+                "[serve]\notlp = \"http://h/\"\notlp_ca = \"/none/there\"\n",
+                "otlp: authorities go with an https:// address",
+            ),
+        ] {
+            let error = refused(text, &[]);
+            assert!(error.contains(why), "{text}: {error}");
+        }
     }
 
     #[test]

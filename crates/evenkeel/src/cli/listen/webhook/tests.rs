@@ -14,16 +14,16 @@ fn notice(what: &str, over: bool) -> Notice {
 }
 
 /// Bounds with no time in them: nothing here depends on how busy the machine is.
-fn rules(pauses: &'static [Duration], queue: usize) -> Rules {
-    Rules { within: Duration::from_secs(3600), pauses, queue }
+fn rules(pauses: &'static [Duration], queue: usize) -> (Rules, usize) {
+    (Rules { within: Duration::from_secs(3600), pauses, ..RULES }, queue)
 }
 
 const TWICE: &[Duration] = &[Duration::from_millis(1), Duration::from_millis(1)];
 
 /// A webhook with what it says.
-fn start(address: &str, token: Option<&str>, rules: Rules) -> (Webhook, mpsc::Receiver<String>) {
+fn start(address: &str, token: Option<&str>, rules: (Rules, usize)) -> (Webhook, mpsc::Receiver<String>) {
     let (send, said) = mpsc::channel();
-    let receiver = Receiver::parse(address).unwrap().with_token(token.map(str::to_owned));
+    let receiver = Receiver::parse(address, "").unwrap().with_token(token.map(str::to_owned));
     let say = move |text: &str| send.send(text.to_owned()).unwrap();
     (Webhook::with(receiver, rules, say).unwrap(), said)
 }
