@@ -1,5 +1,7 @@
 //! `/proc/PID/net/dev` and `snmp`: what a network namespace received, sent, and sent again.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use crate::{ParseError, ReadError, Root};
 
 /// Counted since the namespace was made. What is not told is `None`.
@@ -60,10 +62,11 @@ pub fn read(root: &Root, pid: u32) -> Result<Counters, ReadError> {
     })
 }
 
-/// The namespace that a process is in, as the kernel names it; `None` where that may not be asked.
-pub fn namespace(root: &Root, pid: u32) -> Option<String> {
-    let link = std::fs::read_link(root.path(format!("proc/{pid}/ns/net"))).ok()?;
-    Some(link.to_str()?.to_owned())
+/// What tells the namespace that a process is in from others: the inode of its `net/dev`, of which each namespace has one.
+/// `ns/net` would take the right to trace the process, which `serve` gives up.
+pub fn namespace(root: &Root, pid: u32) -> Option<u64> {
+    let file = std::fs::metadata(root.path(format!("proc/{pid}/net/dev"))).ok()?;
+    Some(file.ino())
 }
 
 #[cfg(test)]

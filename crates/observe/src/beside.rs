@@ -92,17 +92,13 @@ mod tests {
             ("proc/1/net/dev", "Inter-|\n face |\n eth0: 7000 0 0 0 0 0 0 0 3000 0\n"),
             ("proc/7/net/dev", dev),
             ("proc/7/net/snmp", snmp),
-            ("proc/8/net/dev", dev),
             ("proc/9/net/dev", "no such\nfile\nat all\n"),
         ]);
         let found = Hierarchies::find(&[], None);
         let of = |pid| read_beside_cpu(&root, &found, "/web", Some(pid)).network;
-        assert_eq!(of(7), NetworkUse::default(), "nobody says whose namespace it is");
-        for (pid, namespace) in [(1, 100), (7, 101), (8, 100), (9, 102)] {
-            let dir = root.path(format!("proc/{pid}/ns"));
-            std::fs::create_dir_all(&dir).unwrap();
-            std::os::unix::fs::symlink(format!("net:[{namespace}]"), dir.join("net")).unwrap();
-        }
+        // One file for all processes of a namespace.
+        std::fs::create_dir_all(root.path("proc/8/net")).unwrap();
+        std::fs::hard_link(root.path("proc/1/net/dev"), root.path("proc/8/net/dev")).unwrap();
         let own =
             NetworkUse { net_received_bytes: Some(70), net_sent_bytes: Some(30), tcp_retransmits: Some(2) };
         assert_eq!(of(7), own);
@@ -111,6 +107,8 @@ mod tests {
         assert_eq!(of(99), NetworkUse::default(), "gone");
         assert_eq!(read_host_network(&root).net_received_bytes, Some(7000));
         assert_eq!(read_host_network(&root).tcp_retransmits, None, "not told, which is not none");
+        std::fs::remove_file(root.path("proc/1/net/dev")).unwrap();
+        assert_eq!(of(7), NetworkUse::default(), "nobody says which is the host's");
     }
 
     #[test]
