@@ -68,7 +68,7 @@ struct cpu_state {
 	u32 fresh;	  /* the task on the CPU owes, and culprits does not have it yet */
 	u32 switched;	  /* since the watch began */
 	u32 tid;	  /* who has the CPU, as far as was seen */
-	u32 pad;
+	u32 held;	  /* spots here that are throttled */
 	u64 missed;	  /* switches not seen */
 };
 
@@ -329,6 +329,9 @@ verified_once int quota_changes(struct spot *spot, u32 cpu, u32 cell, u64 now)
 {
 	if (!spot)
 		return 0;
+	struct cpu_state *state = get_cpu(cpu);
+	if (state)
+		__sync_fetch_and_add(&state->held, spot->is_throttled ? -1 : 1);
 	if (!spot->is_throttled) {
 		spot->is_throttled = 1;
 		spot->throttled_since = now;
@@ -1083,13 +1086,13 @@ int on_softirq_exit(__attribute__((unused)) u64 *ctx)
 	return 0;
 }
 
-/* Where the kernel has given out quota, perhaps. */
+/* Where the kernel has given out quota, perhaps: that matters where some has run out. */
 static always_inline int look_around(void)
 {
 	struct config *cfg = get_config();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_state *state = get_cpu(cpu);
-	if (!cfg || !cfg->on || !state)
+	if (!cfg || !cfg->on || !state || !state->held)
 		return 0;
 	if (any_active(cfg, state, cpu) && owe_all(cpu, bpf_ktime_get_ns(), irq_top(state)) && !state->irq_depth)
 		state->fresh = 1;

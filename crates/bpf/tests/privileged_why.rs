@@ -168,27 +168,22 @@ fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() 
     );
 }
 
-/// A cgroup of a hog's own, with a quota; both go with it.
-struct Limited(Cgroup, Process);
+/// A cgroup of the cpu controller; it goes with its processes.
+struct Group(Cgroup);
 
-impl Limited {
-    fn new(to: &CpuQuota) -> Self {
+impl Group {
+    fn make(name: &str) -> Self {
         let found = Hierarchies::read(&Root::host()).unwrap().cpu.expect("a cpu controller is needed");
         let top = Cgroup::new(&found.mount_point, found.v2);
         if found.v2 {
             top.enable(&["cpu"]).unwrap();
         }
-        let name = format!("evenkeel-why-{}", std::process::id());
-        let group = Cgroup::make(top.dir(), &name, found.v2).unwrap();
-        let hog = Process::hog(0);
-        let limited = Self(group, hog);
-        limited.0.set_quota(to).unwrap();
-        limited.0.write("cgroup.procs", &limited.1.pid().to_string()).unwrap();
-        limited
+        let name = format!("evenkeel-bpf-{}-{name}", std::process::id());
+        Self(Cgroup::make(top.dir(), &name, found.v2).unwrap())
     }
 }
 
-impl Drop for Limited {
+impl Drop for Group {
     fn drop(&mut self) {
         self.0.clear();
     }
@@ -199,10 +194,12 @@ fn time_held_back_by_a_quota_is_part_of_a_wait_where_that_is_asked_for() {
     let _turn = turn();
     // It runs for 10 ms and is held back for 190 ms, as long as no other is on its CPU.
     let quota = CpuQuota { quota_usec: Limit::Value(10_000), period_usec: 200_000, burst_usec: 0 };
-    let limited = Limited::new(&quota);
+    let (group, hog) = (Group::make("held"), Process::hog(0));
+    group.0.set_quota(&quota).unwrap();
+    group.0.write("cgroup.procs", &hog.pid().to_string()).unwrap();
     let longest = |throttled_waits| {
         let options = WatchOptions { waits_only: true, throttled_waits, ..WatchOptions::default() };
-        let watch = Watch::Processes(vec![named(&limited.1)]);
+        let watch = Watch::Processes(vec![named(&hog)]);
         let mut probe = Probe::start(&kernel_types().unwrap(), &watch, &options).unwrap();
         probe.begin_window().unwrap();
         let (mut ended, mut open) = (Histogram::default(), Histogram::default());
@@ -332,35 +329,6 @@ fn nothing_is_left_behind_also_after_a_kill() {
     }
 }
 
-/// A cgroup of the cpu controller, gone with its guard.
-struct Group(PathBuf);
-
-impl Group {
-    fn make(name: &str) -> Self {
-        let v1 = PathBuf::from("/sys/fs/cgroup/cpu");
-        let root = if v1.join("cgroup.procs").exists() { v1 } else { PathBuf::from("/sys/fs/cgroup") };
-        if root.join("cgroup.controllers").exists() {
-            fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
-        }
-        let dir = root.join(format!("evenkeel-bpf-{}-{name}", std::process::id()));
-        fs::create_dir(&dir).unwrap();
-        Self(dir)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its process has ended; the kernel may need a moment.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        eprintln!("{} is left behind", self.0.display());
-    }
-}
-
 /// The programs know a cgroup's scheduling group by its address, which the kernel uses again.
 #[test]
 fn a_cgroup_at_the_address_of_one_that_is_gone_is_not_taken_for_it() {
@@ -369,9 +337,11 @@ fn a_cgroup_at_the_address_of_one_that_is_gone_is_not_taken_for_it() {
     let mut made = Vec::new();
     for n in 0..25 {
         let group = Group::make(&n.to_string());
-        made.push(std::os::unix::fs::MetadataExt::ino(&fs::metadata(&group.0).unwrap()));
-        let script = "echo 0 >\"$0/cgroup.procs\"; i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); done";
-        let status = Command::new("sh").args(["-c", script]).arg(&group.0).status().unwrap();
+        made.push(std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.0.dir()).unwrap()));
+        // It sleeps there before it works: that it is in another cgroup is seen when it wakes.
+        let script =
+            "echo 0 >\"$0/cgroup.procs\"; sleep 0.01; i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); done";
+        let status = Command::new("sh").args(["-c", script]).arg(group.0.dir()).status().unwrap();
         assert!(status.success());
         drop(group);
         // Its memory is free once nobody can look at it any more.

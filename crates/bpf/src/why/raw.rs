@@ -45,7 +45,7 @@ pub(super) struct CpuState {
     pub fresh: u32,
     pub switched: u32,
     pub tid: u32,
-    pub pad: u32,
+    pub held: u32,
     pub missed: u64,
 }
 
@@ -61,7 +61,7 @@ impl CpuState {
         fresh: 0,
         switched: 0,
         tid: 0,
-        pad: 0,
+        held: 0,
         missed: 0,
     };
 
