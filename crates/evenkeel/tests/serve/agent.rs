@@ -85,12 +85,21 @@ impl Serve {
         (head.to_owned(), body.to_owned())
     }
 
-    /// Somebody who listens to its events.
+    /// Somebody who listens to its events, as soon as there is room: who has just gone has some for a moment yet.
     pub fn listen(&self) -> Listener {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        write!(stream, "GET /api/events HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).unwrap();
-        Listener::new(stream)
+        let until = Instant::now() + Duration::from_secs(90);
+        loop {
+            let mut stream = TcpStream::connect(&self.address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            write!(stream, "GET /api/events HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).unwrap();
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).unwrap();
+            if status == *b"HTTP/1.1 200" {
+                return Listener::new(stream);
+            }
+            assert!(Instant::now() < until, "{}", String::from_utf8_lossy(&status));
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     pub fn metrics(&self) -> String {
