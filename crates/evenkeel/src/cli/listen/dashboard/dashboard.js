@@ -424,9 +424,15 @@ function giveUp() {
   hangUp();
   askUntil = Date.now() + 60000;
 }
+/// Whether the stream has what this page shows in detail; the others ask for it.
+function isTold() { return ['owner', 'task'].includes(route().name); }
+async function askShown() {
+  try { await askDetail(); } catch (error) { document.getElementById('state').textContent = 'no answer: ' + error.message; }
+}
 async function rounds() {
   if (paused || document.hidden) hangUp();
   else if (!follow()) await update();
+  else if (!isTold()) await askShown();
   // The next question comes when this one is answered: a slow server is not asked more.
   setTimeout(rounds, Math.max(1000, (live?.interval_s ?? 1) * 1000));
 }
@@ -436,9 +442,7 @@ async function turned() {
   if (name === 'findings') askFindings();
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
-  if (paused || document.hidden || !follow()) {
-    try { await askDetail(); } catch (error) { document.getElementById('state').textContent = 'no answer: ' + error.message; }
-  }
+  if (paused || document.hidden || !follow() || !isTold()) await askShown();
   draw();
 }
 const pause = document.getElementById('pause');
