@@ -532,7 +532,9 @@ verified_once u32 classify(u64 task)
 		return NO_CELL;
 	if (watch_mode != MODE_GROUPS || is_below_target(group))
 		cell = group_cell_of(cfg, id_of(group));
-	bpf_map_update_elem(&groups, &group, &cell, BPF_ANY);
+	/* Asked for again at each switch, where it tells strangers apart. */
+	if (watch_mode == MODE_GROUPS)
+		bpf_map_update_elem(&groups, &group, &cell, BPF_ANY);
 	return cell;
 }
 
