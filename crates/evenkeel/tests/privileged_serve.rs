@@ -6,6 +6,8 @@
 mod agent;
 #[path = "serve/chrome.rs"]
 mod chrome;
+#[path = "serve/endpoint.rs"]
+mod endpoint;
 #[path = "serve/looping.rs"]
 mod looping;
 #[path = "serve/otlp.rs"]

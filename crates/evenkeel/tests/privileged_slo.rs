@@ -3,78 +3,43 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "serve/endpoint.rs"]
+mod endpoint;
 mod scene;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use endpoint::Endpoint;
 use evenkeel_actuate::Linux;
 use evenkeel_tune::http::{Request, get_with};
 use evenkeel_tune::prometheus;
 use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
 use serde_json::Value;
 
-/// A service's endpoint: a thousand requests a second, of which more are slow while the settings of a cgroup are not what they
-/// were.
-struct Endpoint {
-    port: u16,
-    hangs: Arc<AtomicBool>,
-    ended: Arc<AtomicBool>,
-}
-
-impl Endpoint {
-    /// `default` and `changed`: shares of slow requests.
-    fn start(group: &Arc<Group>, default: f64, changed: f64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let endpoint = Self { port, hangs: Arc::default(), ended: Arc::default() };
-        let counts = Arc::new(Mutex::new((0.0, 0.0)));
-        let (served, ended, group) = (counts.clone(), endpoint.ended.clone(), group.clone());
-        std::thread::spawn(move || {
-            let (found, mut last) = (group.files(), Instant::now());
-            while !ended.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(5));
-                let share = if group.files() == found { default } else { changed };
-                let more = 1000.0 * last.elapsed().as_secs_f64();
-                last = Instant::now();
-                let mut counts = served.lock().unwrap();
-                *counts = (counts.0 + more, counts.1 + share * more);
-            }
-        });
-        let (hangs, ended) = (endpoint.hangs.clone(), endpoint.ended.clone());
-        std::thread::spawn(move || {
-            let mut held = Vec::new();
-            for stream in listener.incoming() {
-                if ended.load(Ordering::Relaxed) {
-                    break;
-                }
-                let mut stream = stream.unwrap();
-                if hangs.load(Ordering::Relaxed) {
-                    held.push(stream);
-                    continue;
-                }
-                let (all, slow) = *counts.lock().unwrap();
-                let (all, quick) = (all.floor(), (all - slow).floor());
-                let page = format!(
-                    "up 1\nt_seconds_bucket{{le=\"0.05\"}} {quick}\nt_seconds_bucket{{le=\"+Inf\"}} {all}\n"
-                );
-                let _ = stream.read(&mut [0; 1024]);
-                let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{page}").as_bytes());
-            }
-        });
-        endpoint
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-    }
+/// The endpoint of a service with a thousand requests a second, of which more are slow while the settings of a cgroup are not what
+/// they were. `default` and `changed`: shares of slow requests.
+fn endpoint(group: &Arc<Group>, default: f64, changed: f64) -> Endpoint {
+    let counts = Arc::new(Mutex::new((0.0, 0.0)));
+    // It counts until the endpoint is gone.
+    let (counted, group) = (Arc::downgrade(&counts), group.clone());
+    std::thread::spawn(move || {
+        let (found, mut last) = (group.files(), Instant::now());
+        while let Some(counts) = counted.upgrade() {
+            std::thread::sleep(Duration::from_millis(5));
+            let share = if group.files() == found { default } else { changed };
+            let more = 1000.0 * last.elapsed().as_secs_f64();
+            last = Instant::now();
+            let mut counts = counts.lock().unwrap();
+            *counts = (counts.0 + more, counts.1 + share * more);
+        }
+    });
+    Endpoint::start(move || {
+        let (all, slow): (f64, f64) = *counts.lock().unwrap();
+        (all as u64, (all - slow) as u64)
+    })
 }
 
 /// A service that waits, and work that takes whatever it gets.
@@ -111,14 +76,14 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
     work.set_weight(3000, 300);
     let _loads = loads(&api, &work);
     // What is promised is broken, so that there is something to do; but whatever is done makes it worse, although waits shorten.
-    let endpoint = Endpoint::start(&work, 0.1, 0.6);
+    let endpoint = endpoint(&work, 0.1, 0.6);
     let config = dir.path().join("slo.toml");
     let toml = format!(
         "[run]\ninterval = \"200ms\"\n[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n\
-         [[service]]\nscope = \"{}\"\nslo = {{ endpoint = \"http://127.0.0.1:{}/metrics\", histogram = \"t_seconds\", \
+         [[service]]\nscope = \"{}\"\nslo = {{ endpoint = \"http://{}/metrics\", histogram = \"t_seconds\", \
          quantile = 0.95, bound = \"60ms\" }}\n[[background]]\nscope = \"{}\"\n",
         api.scope(),
-        endpoint.port,
+        endpoint.address,
         work.scope()
     );
     std::fs::write(&config, toml).unwrap();
