@@ -22,6 +22,9 @@ const RESET_ON_FORK: u32 = 8;
 const KERNEL_THREAD: u32 = 0x0020_0000;
 /// `PF_EXITING`, the same.
 const EXITING: u32 = 4;
+/// Odd numbers without a pattern, by which numbers of groups are mixed.
+const MIX_V2: u64 = 0x9e37_79b9_7f4a_7c15;
+const MIX_CPU: u64 = 0xc2b2_ae3d_27d4_eb4f;
 
 /// What the kernel knows of one thread, read in one instant. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +96,7 @@ impl TaskRecord {
         let u32_at = |at: usize| u32::from_ne_bytes(word(bytes, at));
         let known = |id: u64| (id != 0).then_some(id);
         let flags = u32_at(80 + 8 * 4);
+        let (v2, cpu, set) = (u64_at(56), u64_at(64), u64_at(72));
         Self {
             start_ns: u64_at(0),
             ran_ns: u64_at(8),
@@ -101,9 +105,10 @@ impl TaskRecord {
             voluntary: u64_at(32),
             involuntary: u64_at(40),
             slice_ns: (flags & HAS_SLICE != 0).then(|| u64_at(48)),
-            cgroup_v2: known(u64_at(56)),
-            cgroup_cpu: known(u64_at(64)),
-            memberships: u64_at(72),
+            cgroup_v2: known(v2),
+            cgroup_cpu: known(cpu),
+            // The kernel may use the address of one combination of groups again for another.
+            memberships: set ^ v2.wrapping_mul(MIX_V2) ^ cpu.wrapping_mul(MIX_CPU),
             tgid: u32_at(80),
             tid: u32_at(84),
             ppid: u32_at(88),
