@@ -42,14 +42,14 @@ impl Sim<'_> {
             ent.exec += cpu_time;
             let queue = ent.queue;
             let contested = self.queues[queue as usize].entities.len() > 1;
-            if self.generation == Generation::Cfs {
+            if self.tuning.generation == Generation::Cfs {
                 self.advance_zero(queue);
             } else {
                 let ent = &mut self.entities[e as usize];
                 if ent.vruntime >= ent.deadline - EPSILON_NS {
                     ent.deadline = ent.vruntime + ent.slice * NICE_0 / ent.weight;
                     resched |= contested;
-                    if self.generation != Generation::EevdfMinSlice {
+                    if self.tuning.generation != Generation::EevdfMinSlice {
                         ent.vprot = f64::NEG_INFINITY;
                     }
                 }
@@ -85,7 +85,7 @@ impl Sim<'_> {
     pub(super) fn count_runnable(&mut self, cpu: u32) {
         let tasks = f64::from(self.queues[cpu as usize].tasks) * 1024.0;
         let now = self.now;
-        self.overloaded |= tasks > 1024.0;
+        self.balance.overloaded |= tasks > 1024.0;
         self.cpus[cpu as usize].runnable.set(now, tasks);
     }
 

@@ -1,7 +1,8 @@
 //! Moving tasks between CPUs: new-idle, no-tick-idle and periodic load balancing (`sched_balance_newidle`,
 //! `sched_balance_rq`), real-time push and pull.
 
-use rand::Rng;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
 
 use super::engine::{RR_NS, Sim};
 use super::state::{NONE, Status};
@@ -37,19 +38,49 @@ impl Moved {
     const ONE: Self = Self { tasks: 1, load: f64::INFINITY, failed: 0 };
 }
 
+/// What balancing keeps of all CPUs.
+pub(super) struct Balance {
+    /// Idle CPUs, a bit each, and how many they are.
+    idle: Vec<u64>,
+    idle_count: u32,
+    /// Next kick of the idle CPUs, and the ticks from one to the next.
+    kick_at: u64,
+    kick_backoff: u64,
+    /// Some CPU had two runnable tasks and nobody has looked since (`root_domain::overloaded`).
+    pub overloaded: bool,
+    /// Order in which real-time tasks were queued last.
+    rt_order: i64,
+    rng: Pcg32,
+}
+
+impl Balance {
+    /// Of a host on which no CPU is idle yet.
+    pub fn new(cpus: usize, seed: u64) -> Self {
+        Self {
+            idle: vec![0; cpus.div_ceil(64)],
+            idle_count: 0,
+            kick_at: 0,
+            kick_backoff: 1,
+            overloaded: false,
+            rt_order: 0,
+            rng: Pcg32::seed_from_u64(seed ^ 0xd1ce),
+        }
+    }
+}
+
 impl Sim<'_> {
     pub(super) fn is_idle(&self, cpu: u32) -> bool {
-        self.idle[cpu as usize / 64] & (1 << (cpu % 64)) != 0
+        self.balance.idle[cpu as usize / 64] & (1 << (cpu % 64)) != 0
     }
 
     pub(super) fn set_idle(&mut self, cpu: u32, idle: bool) {
         let (word, bit) = (cpu as usize / 64, 1u64 << (cpu % 64));
-        if idle && self.idle[word] & bit == 0 {
-            self.idle[word] |= bit;
-            self.idle_count += 1;
-        } else if !idle && self.idle[word] & bit != 0 {
-            self.idle[word] &= !bit;
-            self.idle_count -= 1;
+        if idle && self.balance.idle[word] & bit == 0 {
+            self.balance.idle[word] |= bit;
+            self.balance.idle_count += 1;
+        } else if !idle && self.balance.idle[word] & bit != 0 {
+            self.balance.idle[word] &= !bit;
+            self.balance.idle_count -= 1;
         }
     }
 
@@ -67,7 +98,7 @@ impl Sim<'_> {
         if self.pull_rt(cpu) {
             return true;
         }
-        if !self.overloaded {
+        if !self.balance.overloaded {
             return false;
         }
         let mut looked_everywhere = true;
@@ -78,7 +109,7 @@ impl Sim<'_> {
             }
             let mut weight = 1;
             if self.scenario.kernel.proportional_newidle {
-                let dice = self.rng.random_range(0..1024);
+                let dice = self.balance.rng.random_range(0..1024);
                 let stats = &mut self.cpus[cpu as usize].newidle[level];
                 weight = 1 + stats.ratio;
                 if dice > weight {
@@ -97,7 +128,7 @@ impl Sim<'_> {
             }
         }
         if looked_everywhere && !found {
-            self.overloaded = false;
+            self.balance.overloaded = false;
         }
         false
     }
@@ -193,9 +224,12 @@ impl Sim<'_> {
 
     /// A CPU has tasks waiting while another is idle: its next tick asks the idle ones to pull (`nohz_balancer_kick`).
     pub(super) fn check_overload(&mut self, cpu: u32) {
-        if self.idle_count > 0 && self.queues[cpu as usize].tasks >= 2 && self.kick_at <= self.now {
-            let at = (self.now / self.tick_ns + self.kick_backoff) * self.tick_ns;
-            self.kick_at = at;
+        if self.balance.idle_count > 0
+            && self.queues[cpu as usize].tasks >= 2
+            && self.balance.kick_at <= self.now
+        {
+            let at = (self.now / self.tuning.tick_ns + self.balance.kick_backoff) * self.tuning.tick_ns;
+            self.balance.kick_at = at;
             self.queue.push(at, super::queue::Event::Kick);
         }
     }
@@ -203,8 +237,8 @@ impl Sim<'_> {
     pub(super) fn kick_idle(&mut self) {
         let mut helped = false;
         let mut overloaded = NONE;
-        for word in 0..self.idle.len() {
-            let mut bits = self.idle[word];
+        for word in 0..self.balance.idle.len() {
+            let mut bits = self.balance.idle[word];
             while bits != 0 {
                 let cpu = word as u32 * 64 + bits.trailing_zeros();
                 bits &= bits - 1;
@@ -225,7 +259,7 @@ impl Sim<'_> {
                 self.spread_cores(cpu);
             }
         }
-        self.kick_backoff = if helped { 1 } else { (self.kick_backoff * 2).min(16) };
+        self.balance.kick_backoff = if helped { 1 } else { (self.balance.kick_backoff * 2).min(16) };
         if overloaded != NONE {
             self.check_overload(overloaded);
         }
@@ -297,9 +331,9 @@ impl Sim<'_> {
         // Milliseconds: as many as CPUs, twice that when balanced; sixteen times as rare while busy.
         let ms = llc * if balanced { 2 } else { 1 } * if idle { 1 } else { BUSY_FACTOR };
         let at = self.now + ms * 1_000_000;
-        let at = at.div_ceil(self.tick_ns) * self.tick_ns;
-        let at = if idle { at } else { at - self.tick_ns };
-        let at = at.max((self.now / self.tick_ns + 1) * self.tick_ns);
+        let at = at.div_ceil(self.tuning.tick_ns) * self.tuning.tick_ns;
+        let at = if idle { at } else { at - self.tuning.tick_ns };
+        let at = at.max((self.now / self.tuning.tick_ns + 1) * self.tuning.tick_ns);
         self.cpus[cpu as usize].balance_ticket = self.queue.push(at, super::queue::Event::Balance(cpu));
     }
 
@@ -396,10 +430,9 @@ impl Sim<'_> {
     }
 
     pub(super) fn enqueue_rt(&mut self, cpu: u32, task: u32, front: bool) {
-        self.rt_order += 1;
-        let order = if front { -self.rt_order } else { self.rt_order };
+        self.balance.rt_order += 1;
+        let order = if front { -self.balance.rt_order } else { self.balance.rt_order };
         let t = &mut self.tasks[task as usize];
-        t.rt_order = order;
         t.rr_left = RR_NS;
         self.cpus[cpu as usize].rt.push((t.priority, order, task));
     }

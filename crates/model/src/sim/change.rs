@@ -1,5 +1,7 @@
 //! Settings: a task's attributes, changes while running, the hypervisor's rule.
 
+use std::collections::VecDeque;
+
 use evenkeel_base::{SchedAttr, SchedPolicy};
 
 use super::engine::{RR_NS, Sim};
@@ -7,11 +9,19 @@ use super::queue::Event;
 use super::spec::{Generation, Setting, Steal};
 use super::state::{IDLE_WEIGHT, Status};
 
+/// The hypervisor that takes time from the CPUs by a rule of their use.
+#[derive(Default)]
+pub(super) struct Hypervisor {
+    pub stealing: bool,
+    /// Time demanded of all CPUs in each second of its window, nanoseconds.
+    demand: VecDeque<f64>,
+}
+
 impl Sim<'_> {
     /// Applies scheduling attributes to an entity.
     pub(super) fn apply_attr(&mut self, task: u32, attr: SchedAttr) {
-        let custom = attr.slice_ns.filter(|_| self.generation >= Generation::EevdfSlices);
-        let granularity = self.granularity;
+        let custom = attr.slice_ns.filter(|_| self.tuning.generation >= Generation::EevdfSlices);
+        let granularity = self.tuning.granularity;
         let ent = &mut self.entities[task as usize];
         ent.idle = attr.policy == SchedPolicy::Idle;
         ent.weight = if ent.idle { IDLE_WEIGHT } else { f64::from(attr.nice.weight()) };
@@ -95,16 +105,16 @@ impl Sim<'_> {
                 std::mem::take(&mut c.demanded)
             })
             .sum();
-        self.demand.push_back(busy);
+        self.hypervisor.demand.push_back(busy);
         let slots = (window_ns / 1_000_000_000).max(1) as usize;
-        while self.demand.len() > slots {
-            self.demand.pop_front();
+        while self.hypervisor.demand.len() > slots {
+            self.hypervisor.demand.pop_front();
         }
         let use_share =
-            self.demand.iter().sum::<f64>() / (slots as f64 * 1e9) / self.cpus.len().max(1) as f64;
-        let was = self.stealing;
-        self.stealing = if was { use_share >= below } else { use_share > above };
-        if was != self.stealing {
+            self.hypervisor.demand.iter().sum::<f64>() / (slots as f64 * 1e9) / self.cpus.len().max(1) as f64;
+        let was = self.hypervisor.stealing;
+        self.hypervisor.stealing = if was { use_share >= below } else { use_share > above };
+        if was != self.hypervisor.stealing {
             for cpu in 0..self.cpus.len() as u32 {
                 self.set_rates(cpu);
             }

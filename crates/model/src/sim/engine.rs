@@ -2,8 +2,8 @@
 
 use evenkeel_base::SchedPolicy;
 
-use rand_pcg::Pcg32;
-
+use super::balance::Balance;
+use super::change::Hypervisor;
 use super::queue::{Event, Queue};
 use super::report::Report;
 use super::spec::{Generation, Scenario};
@@ -17,6 +17,7 @@ pub(super) const EPSILON_NS: f64 = 0.5;
 /// A running simulation.
 pub(super) struct Sim<'a> {
     pub scenario: &'a Scenario,
+    pub tuning: Tuning,
     pub now: u64,
     pub queue: Queue,
     pub cpus: Vec<Cpu>,
@@ -24,27 +25,25 @@ pub(super) struct Sim<'a> {
     pub queues: Vec<RunQueue>,
     pub groups: Vec<GroupState>,
     pub tasks: Vec<TaskState>,
-    pub counters: Vec<CounterState>,
+    pub work: Work,
+    pub balance: Balance,
+    pub hypervisor: Hypervisor,
+}
+
+/// What the scenario's kernel works with.
+pub(super) struct Tuning {
     pub generation: Generation,
     pub tick_ns: u64,
     pub granularity: f64,
     pub cfs_latency: f64,
     pub cfs_wakeup_granularity: f64,
-    pub idle: Vec<u64>,
-    pub idle_count: u32,
-    pub kick_at: u64,
-    pub kick_backoff: u64,
-    pub pending_resched: Vec<u32>,
-    pub pending_distribution: Vec<u32>,
-    pub stealing: bool,
-    pub demand: std::collections::VecDeque<f64>,
-    pub measured_from: u64,
+}
+
+/// What is still to be done.
+pub(super) struct Work {
+    pub counters: Vec<CounterState>,
+    /// Tasks that have not ended, of those whose end is waited for.
     pub alive: usize,
-    pub rt_order: i64,
-    pub events: u64,
-    /// Some CPU had two runnable tasks and nobody has looked since (`root_domain::overloaded`).
-    pub overloaded: bool,
-    pub rng: Pcg32,
 }
 
 impl<'a> Sim<'a> {
@@ -52,7 +51,7 @@ impl<'a> Sim<'a> {
     pub fn run(mut self) -> Report {
         let end = self.scenario.duration_ns;
         while let Some((at, ticket, event)) = self.queue.pop() {
-            if at > end || (self.scenario.stop_when_done && self.alive == 0) {
+            if at > end || (self.scenario.stop_when_done && self.work.alive == 0) {
                 break;
             }
             match event {
@@ -62,11 +61,11 @@ impl<'a> Sim<'a> {
                 _ => {}
             }
             self.now = at;
-            self.events += 1;
+            self.queue.handled += 1;
             self.handle(event);
             self.settle();
         }
-        if !(self.scenario.stop_when_done && self.alive == 0) {
+        if !(self.scenario.stop_when_done && self.work.alive == 0) {
             self.now = end;
         }
         self.finish()
@@ -92,13 +91,13 @@ impl<'a> Sim<'a> {
     /// Lets every CPU that must choose again do so, until none must.
     fn settle(&mut self) {
         loop {
-            if let Some(cpu) = self.pending_resched.pop() {
+            if let Some(cpu) = self.queue.resched.pop() {
                 if self.cpus[cpu as usize].resched {
                     self.cpus[cpu as usize].resched = false;
                     self.schedule(cpu);
                 }
                 self.program(cpu);
-            } else if let Some(group) = self.pending_distribution.pop() {
+            } else if let Some(group) = self.queue.distribution.pop() {
                 self.distribute(group);
             } else {
                 return;
@@ -109,12 +108,12 @@ impl<'a> Sim<'a> {
     /// A CPU must choose again once the present event is handled.
     pub(super) fn mark_resched(&mut self, cpu: u32) {
         self.cpus[cpu as usize].resched = true;
-        self.pending_resched.push(cpu);
+        self.queue.resched.push(cpu);
     }
 
     /// A CPU's next event must be computed again.
     pub(super) fn mark_program(&mut self, cpu: u32) {
-        self.pending_resched.push(cpu);
+        self.queue.resched.push(cpu);
     }
 
     /// The running task of a CPU, accounted, may have reached its goal, or a tick may take the CPU from it.
@@ -138,7 +137,7 @@ impl<'a> Sim<'a> {
             return;
         }
         self.update_shares(task);
-        if self.generation == Generation::Cfs && self.now.is_multiple_of(self.tick_ns) {
+        if self.tuning.generation == Generation::Cfs && self.now.is_multiple_of(self.tuning.tick_ns) {
             let mut e = task;
             while e != NONE {
                 if self.cfs_time_left(e) <= EPSILON_NS {
@@ -222,7 +221,7 @@ impl<'a> Sim<'a> {
         while e != NONE {
             let q = &self.queues[self.entities[e as usize].queue as usize];
             contested |= q.entities.len() > 1;
-            let left = if self.generation == Generation::Cfs {
+            let left = if self.tuning.generation == Generation::Cfs {
                 self.cfs_time_left(e)
             } else {
                 self.eevdf_time_left(e)
@@ -235,7 +234,7 @@ impl<'a> Sim<'a> {
             }
             // Group weights follow the load; ticks keep them up to date while somebody competes.
             if contested && q.owner != NONE {
-                at = at.min(self.tick_after(4.0 * self.tick_ns as f64, 1.0));
+                at = at.min(self.tick_after(4.0 * self.tuning.tick_ns as f64, 1.0));
             }
             e = q.owner;
         }
@@ -252,7 +251,7 @@ impl<'a> Sim<'a> {
     fn tick_after(&self, ns: f64, rate: f64) -> u64 {
         let wait = (ns.max(0.0) / rate.max(1e-6)).min(1e18) as u64;
         let at = self.now.saturating_add(wait);
-        let tick = self.tick_ns;
+        let tick = self.tuning.tick_ns;
         let at = at.div_ceil(tick).saturating_mul(tick);
         if at <= self.now { at + tick } else { at }
     }

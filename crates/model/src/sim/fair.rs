@@ -14,11 +14,11 @@ const ROUNDING: f64 = 0.5;
 
 impl Sim<'_> {
     pub(super) fn eevdf(&self) -> bool {
-        self.generation != Generation::Cfs
+        self.tuning.generation != Generation::Cfs
     }
 
     fn slices(&self) -> bool {
-        self.generation >= Generation::EevdfSlices
+        self.tuning.generation >= Generation::EevdfSlices
     }
 
     /// Weighted mean virtual runtime of a queue (`avg_vruntime`): an entity at or before it is owed time.
@@ -37,13 +37,13 @@ impl Sim<'_> {
     pub(super) fn min_slice(&self, queue: u32) -> f64 {
         let entities = &self.queues[queue as usize].entities;
         let min = entities.iter().map(|&e| self.entities[e as usize].slice).fold(f64::INFINITY, f64::min);
-        if min.is_finite() { min } else { self.granularity }
+        if min.is_finite() { min } else { self.tuning.granularity }
     }
 
     /// Remembers what the entity is owed (`update_entity_lag`).
     fn save_lag(&mut self, e: u32) {
         let mean = self.mean_vruntime(self.entities[e as usize].queue);
-        let tick = self.tick_ns as f64;
+        let tick = self.tuning.tick_ns as f64;
         let e = &mut self.entities[e as usize];
         let limit = (2.0 * e.slice).max(tick) * NICE_0 / e.weight;
         e.vlag = (mean - e.vruntime).clamp(-limit, limit);
@@ -57,7 +57,7 @@ impl Sim<'_> {
             // CFS: sleepers get half a latency period of credit (GENTLE_FAIR_SLEEPERS).
             let zero = self.queues[queue as usize].zero;
             let ent = &mut self.entities[index];
-            let bonus = if ent.idle { self.granularity } else { self.cfs_latency / 2.0 };
+            let bonus = if ent.idle { self.tuning.granularity } else { self.tuning.cfs_latency / 2.0 };
             let at = if initial { zero } else { zero - bonus };
             ent.vruntime = ent.vruntime.max(at);
             return;
@@ -66,7 +66,7 @@ impl Sim<'_> {
         let load = self.queues[queue as usize].weight;
         let ent = &mut self.entities[index];
         if !ent.custom_slice {
-            ent.slice = self.granularity;
+            ent.slice = self.tuning.granularity;
         }
         let mut lag = 0.0;
         if load > 0.0 && ent.vlag != 0.0 {
@@ -88,7 +88,7 @@ impl Sim<'_> {
         let q = &mut self.queues[queue as usize];
         if q.entities.is_empty() {
             q.weight = 0.0;
-            if self.generation != Generation::Cfs {
+            if self.tuning.generation != Generation::Cfs {
                 q.zero = self.entities[e as usize].vruntime;
             }
         }
@@ -121,7 +121,7 @@ impl Sim<'_> {
         q.weight = if q.entities.is_empty() { 0.0 } else { q.weight - weight };
         let total = q.weight;
         q.load.set(self.now, total);
-        if self.generation != Generation::Cfs {
+        if self.tuning.generation != Generation::Cfs {
             q.zero = if total > 0.0 { mean } else { vruntime };
         }
     }
@@ -330,8 +330,11 @@ impl Sim<'_> {
     pub(super) fn set_current(&mut self, e: u32) {
         let queue = self.entities[e as usize].queue;
         self.queues[queue as usize].current = e;
-        let min_slice =
-            if self.generation == Generation::EevdfMinSlice { self.min_slice(queue) } else { f64::INFINITY };
+        let min_slice = if self.tuning.generation == Generation::EevdfMinSlice {
+            self.min_slice(queue)
+        } else {
+            f64::INFINITY
+        };
         let ent = &mut self.entities[e as usize];
         ent.exec_at_pick = ent.exec;
         ent.vprot = ent.deadline;
@@ -356,7 +359,7 @@ impl Sim<'_> {
             return false;
         }
         if !self.eevdf() {
-            let gran = self.cfs_wakeup_granularity * NICE_0 / self.entities[new as usize].weight;
+            let gran = self.tuning.cfs_wakeup_granularity * NICE_0 / self.entities[new as usize].weight;
             return self.entities[curr as usize].vruntime - self.entities[new as usize].vruntime > gran;
         }
         let queue = self.entities[curr as usize].queue;
@@ -367,7 +370,7 @@ impl Sim<'_> {
             }
             return true;
         }
-        if short && self.generation == Generation::EevdfMinSlice {
+        if short && self.tuning.generation == Generation::EevdfMinSlice {
             let min = self.min_slice(queue);
             let ent = &mut self.entities[curr as usize];
             ent.vprot = ent.vprot.min(ent.vruntime + min * NICE_0 / ent.weight);
@@ -409,7 +412,8 @@ impl Sim<'_> {
     fn cfs_slice(&self, e: u32) -> f64 {
         let mut e = e;
         let nr = self.queues[self.entities[e as usize].queue as usize].entities.len() as f64;
-        let mut slice = if nr > CFS_NR_LATENCY { nr * self.granularity } else { self.cfs_latency };
+        let mut slice =
+            if nr > CFS_NR_LATENCY { nr * self.tuning.granularity } else { self.tuning.cfs_latency };
         loop {
             let ent = &self.entities[e as usize];
             let q = &self.queues[ent.queue as usize];
@@ -436,7 +440,7 @@ impl Sim<'_> {
         let first = others.map(|&x| self.entities[x as usize].vruntime).fold(f64::INFINITY, f64::min);
         if first.is_finite() {
             let behind = (first + ideal - ent.vruntime) * ent.weight / NICE_0;
-            left = left.min(behind.max(self.granularity - ran));
+            left = left.min(behind.max(self.tuning.granularity - ran));
         }
         left
     }
@@ -470,10 +474,10 @@ impl Sim<'_> {
         let mut until = ent.deadline;
         if ent.vruntime < ent.vprot {
             until = until.min(ent.vprot);
-        } else if self.generation == Generation::EevdfMinSlice {
+        } else if self.tuning.generation == Generation::EevdfMinSlice {
             // Chosen again without protection: until it is no longer eligible, or one with an earlier deadline is.
             until = until.min(self.next_change(e));
-        } else if self.generation == Generation::EevdfSlices {
+        } else if self.tuning.generation == Generation::EevdfSlices {
             // `did_preempt_short`: once its protection was cancelled it is up as soon as it is not eligible.
             until = until.min(self.mean_vruntime(ent.queue));
         }

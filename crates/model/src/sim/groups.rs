@@ -46,7 +46,7 @@ impl Sim<'_> {
     fn refresh_contributions(&mut self, group: u32) {
         let now = self.now;
         let g = &mut self.groups[group as usize];
-        if now < g.refreshed_ns + self.tick_ns {
+        if now < g.refreshed_ns + self.tuning.tick_ns {
             return;
         }
         g.refreshed_ns = now;
@@ -218,7 +218,7 @@ impl Sim<'_> {
         if self.groups[group as usize].pool > BANDWIDTH_SLICE_NS
             && !self.groups[group as usize].throttled.is_empty()
         {
-            self.pending_distribution.push(group);
+            self.queue.distribution.push(group);
         }
     }
 

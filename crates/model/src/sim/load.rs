@@ -67,10 +67,10 @@ impl Sim<'_> {
 
     /// Takes the next item of a counter; false when none is left.
     fn next_item(&mut self, task: u32, counter: usize) -> bool {
-        let at = self.counters[counter].next;
+        let at = self.work.counters[counter].next;
         match self.scenario.counters[counter].get(at) {
             Some(&work) => {
-                self.counters[counter].next = at + 1;
+                self.work.counters[counter].next = at + 1;
                 self.tasks[task as usize].goal = Goal::Work(f64::from(work));
                 true
             }
@@ -82,7 +82,7 @@ impl Sim<'_> {
     /// the one that goes on at once if there is another (true).
     fn next_round(&mut self, task: u32, counter: usize, rounds: u32) -> bool {
         let (now, empty) = (self.now, self.scenario.counters[counter].is_empty());
-        let state = &mut self.counters[counter];
+        let state = &mut self.work.counters[counter];
         state.busy = state.busy.saturating_sub(1);
         if state.busy > 0 {
             state.through.push(task);

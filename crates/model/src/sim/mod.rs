@@ -44,7 +44,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Report, SpecError> {
         let with = with_background(scenario);
         let mut sim = engine::Sim::new(&with);
         // Kernel threads never end; whether all is done is up to the others.
-        sim.alive = setup::alive(&scenario.tasks);
+        sim.work.alive = setup::alive(&scenario.tasks);
         let mut report = sim.run();
         report.tasks.truncate(scenario.tasks.len());
         return Ok(report);

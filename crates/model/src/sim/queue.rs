@@ -25,11 +25,17 @@ pub(super) enum Event {
     Measure,
 }
 
-/// Events by time.
+/// Events by time, and what the present one leaves to be done before the next.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
     tickets: u64,
+    /// Events that were not cancelled.
+    pub handled: u64,
+    /// CPUs that choose again, or whose next event is computed again.
+    pub resched: Vec<u32>,
+    /// Groups whose pool has something for their throttled queues.
+    pub distribution: Vec<u32>,
 }
 
 impl Queue {

@@ -1,11 +1,11 @@
 //! Building the initial state, counting, and the report.
 
-use std::collections::VecDeque;
-
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
-use super::engine::{RR_NS, Sim};
+use super::balance::Balance;
+use super::change::Hypervisor;
+use super::engine::{RR_NS, Sim, Tuning, Work};
 use super::pelt::Average;
 use super::queue::{Event, Queue};
 use super::report::{GroupReport, Histogram, Report, TaskReport};
@@ -19,7 +19,6 @@ impl<'a> Sim<'a> {
     pub fn new(scenario: &'a Scenario) -> Self {
         let cpus = build_cpus(scenario);
         let count = cpus.len();
-        let generation = scenario.kernel.generation;
         let granularity = scenario.kernel.granularity_ns(count);
         let task_count = scenario.tasks.len();
         let mut sim = Self {
@@ -31,26 +30,16 @@ impl<'a> Sim<'a> {
             queues: Vec::with_capacity((1 + scenario.groups.len()) * count),
             groups: Vec::new(),
             tasks: Vec::new(),
-            counters: counters(scenario),
-            generation,
-            tick_ns: 1_000_000_000 / u64::from(scenario.kernel.hz),
-            granularity,
-            cfs_latency: granularity * 8.0,
-            cfs_wakeup_granularity: 1_000_000.0 * scale(count),
-            idle: vec![0; count.div_ceil(64)],
-            idle_count: 0,
-            kick_at: 0,
-            kick_backoff: 1,
-            pending_resched: Vec::new(),
-            pending_distribution: Vec::new(),
-            stealing: false,
-            demand: VecDeque::new(),
-            measured_from: scenario.measure_from_ns,
-            alive: alive(&scenario.tasks),
-            rt_order: 0,
-            events: 0,
-            overloaded: false,
-            rng: Pcg32::seed_from_u64(scenario.seed ^ 0xd1ce),
+            work: Work { counters: counters(scenario), alive: alive(&scenario.tasks) },
+            tuning: Tuning {
+                generation: scenario.kernel.generation,
+                tick_ns: 1_000_000_000 / u64::from(scenario.kernel.hz),
+                granularity,
+                cfs_latency: granularity * 8.0,
+                cfs_wakeup_granularity: 1_000_000.0 * scale(count),
+            },
+            balance: Balance::new(count, scenario.seed),
+            hypervisor: Hypervisor::default(),
         };
         for cpu in 0..count as u32 {
             sim.set_idle(cpu, true);
@@ -65,7 +54,7 @@ impl<'a> Sim<'a> {
             sim.set_rates(cpu);
             if count > 1 {
                 // Spread, so that not all CPUs balance in the same tick.
-                let at = sim.tick_ns * u64::from(1 + cpu % 16);
+                let at = sim.tuning.tick_ns * u64::from(1 + cpu % 16);
                 sim.cpus[cpu as usize].balance_ticket = sim.queue.push(at, Event::Balance(cpu));
             }
         }
@@ -123,7 +112,6 @@ impl<'a> Sim<'a> {
             util_est: 0.0,
             used_cpu: NONE,
             rr_left: RR_NS,
-            rt_order: 0,
             got: 0.0,
             work: 0.0,
             waited: 0,
@@ -138,7 +126,7 @@ impl<'a> Sim<'a> {
             ended_ns: None,
             first_ran_ns: None,
         });
-        self.entities.push(entity(NONE, NONE, self.granularity));
+        self.entities.push(entity(NONE, NONE, self.tuning.granularity));
         self.apply_attr(index, task.attr);
         let allowed = self.scenario.task_cpus(task);
         self.set_allowed(index, &allowed);
@@ -169,7 +157,7 @@ impl<'a> Sim<'a> {
                 let owner = self.entities.len() as u32;
                 let own_queue = self.queues.len() as u32;
                 let parent_queue = self.queue_of(self.groups[index].parent, cpu);
-                let mut ent = entity(parent_queue, own_queue, self.granularity);
+                let mut ent = entity(parent_queue, own_queue, self.tuning.granularity);
                 ent.weight = group.weight;
                 self.entities.push(ent);
                 self.queues.push(run_queue(cpu, owner, index as u32, quota_ns.is_some()));
@@ -206,7 +194,7 @@ impl<'a> Sim<'a> {
             Steal::None => 0.0,
             Steal::Constant(share) => share,
             Steal::Window { stolen, .. } => {
-                if self.stealing {
+                if self.hypervisor.stealing {
                     stolen
                 } else {
                     0.0
@@ -256,7 +244,7 @@ impl<'a> Sim<'a> {
     }
 
     pub(super) fn finish(mut self) -> Report {
-        let measured = self.now.saturating_sub(self.measured_from).max(1);
+        let measured = self.now.saturating_sub(self.scenario.measure_from_ns).max(1);
         for cpu in 0..self.cpus.len() as u32 {
             self.update_current(cpu);
         }
@@ -309,11 +297,11 @@ impl<'a> Sim<'a> {
         });
         Report {
             groups: groups.collect(),
-            rounds: self.counters.iter_mut().map(|c| std::mem::take(&mut c.rounds)).collect(),
+            rounds: self.work.counters.iter_mut().map(|c| std::mem::take(&mut c.rounds)).collect(),
             cpu_pct: self.cpus.iter().map(|c| pct(c.busy)).collect(),
             measured_s: measured as f64 / 1e9,
             end_ns: self.now,
-            events: self.events,
+            events: self.queue.handled,
             tasks,
         }
     }

@@ -236,7 +236,6 @@ pub(super) struct TaskState {
     /// CPU it was on before its last wake-up (`recent_used_cpu`).
     pub used_cpu: u32,
     pub rr_left: f64,
-    pub rt_order: i64,
     // Counted.
     pub got: f64,
     pub work: f64,

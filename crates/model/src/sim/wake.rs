@@ -113,7 +113,7 @@ impl Sim<'_> {
             }
             None => {
                 self.tasks[task as usize].ended_ns = Some(now);
-                self.alive = self.alive.saturating_sub(1);
+                self.work.alive = self.work.alive.saturating_sub(1);
             }
         }
         self.mark_resched(cpu);
@@ -126,7 +126,7 @@ impl Sim<'_> {
         t.ticket = 0;
         t.status = Status::Ended;
         t.ended_ns = Some(self.now);
-        self.alive = self.alive.saturating_sub(1);
+        self.work.alive = self.work.alive.saturating_sub(1);
     }
 
     /// Moves a task that is not queued to a CPU's queues.
