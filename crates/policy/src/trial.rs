@@ -97,6 +97,8 @@ struct Entry {
     confirmed: Option<Confirmation>,
     /// Somebody is expected to be hurt, see [`Trial::suspect`].
     suspect: bool,
+    /// The user allowed it by name.
+    favoured: bool,
     out: Option<String>,
 }
 
@@ -112,6 +114,14 @@ enum Phase {
     Over,
 }
 
+/// Who may not come to wait too long.
+#[derive(Debug, Default)]
+struct Guarded {
+    targets: Vec<LatencyTarget>,
+    /// The candidate that is the host as found.
+    default: usize,
+}
+
 /// A trial of candidates against the present state.
 #[derive(Debug)]
 pub struct Trial {
@@ -124,11 +134,7 @@ pub struct Trial {
     objective: Objective,
     /// Windows at the beginning of candidate 0 that no change came before.
     lead: usize,
-    protections: Vec<LatencyTarget>,
-    /// The candidate that is the host as found.
-    default: usize,
-    /// What the user allowed by name.
-    favoured: Option<usize>,
+    guarded: Guarded,
     /// Settings in force, and for how long, seconds.
     in_force: (usize, f64),
     winner: Option<usize>,
@@ -147,9 +153,7 @@ impl Trial {
             rng: Pcg32::seed_from_u64(rules.seed),
             objective: Objective::new(rules.wait_price, pace.services),
             lead: 0,
-            protections: Vec::new(),
-            default: 0,
-            favoured: None,
+            guarded: Guarded::default(),
             in_force: (0, f64::INFINITY),
             winner: None,
             begins: true,
@@ -167,7 +171,9 @@ impl Trial {
 
     /// A candidate that the user allowed by name is confirmed first unless another is known to be better.
     pub fn favour(&mut self, candidate: Option<usize>) {
-        self.favoured = candidate;
+        for (at, entry) in self.entries.iter_mut().enumerate() {
+            entry.favoured = Some(at) == candidate;
+        }
     }
 
     /// A candidate under which somebody is expected to wait longer than he may: it comes after those of which that is not expected.
@@ -181,18 +187,18 @@ impl Trial {
     /// held against, and what is gone back to where the present state breaks a protection.
     #[must_use]
     pub fn protecting(mut self, protections: Vec<LatencyTarget>, default: usize) -> Self {
-        self.default = default.min(self.entries.len().saturating_sub(1));
+        self.guarded.default = default.min(self.entries.len().saturating_sub(1));
         for entry in &mut self.entries {
             entry.protected = vec![Vec::new(); protections.len()];
         }
-        if self.default != 0
+        if self.guarded.default != 0
             && !protections.is_empty()
             && let Phase::Lead(turns) = &mut self.phase
         {
             let lead = turns.len();
-            *turns = [vec![self.default; lead], vec![0; lead]].concat();
+            *turns = [vec![self.guarded.default; lead], vec![0; lead]].concat();
         }
-        self.protections = protections;
+        self.guarded.targets = protections;
         self
     }
 
@@ -313,8 +319,8 @@ impl Trial {
     pub fn decide(&self) -> Decision {
         let mut verdicts: Vec<Verdict> = (0..self.entries.len()).map(|c| self.verdict(c)).collect();
         // A present state that breaks a protection is given up for the host as found.
-        let broken = self.default != 0 && self.broken(0).is_some();
-        let winner = self.winner.unwrap_or(if broken { self.default } else { 0 });
+        let broken = self.guarded.default != 0 && self.broken(0).is_some();
+        let winner = self.winner.unwrap_or(if broken { self.guarded.default } else { 0 });
         for (candidate, verdict) in verdicts.iter_mut().enumerate() {
             verdict.kept = candidate == winner;
             verdict.why = self.explain(candidate, winner, verdict);
@@ -382,8 +388,10 @@ impl Trial {
                 continue;
             }
             let scale = self.scale().map(|sd| sd * std::f64::consts::SQRT_2);
-            let third = (self.default != 0 && candidate != self.default && !self.protections.is_empty())
-                .then_some(self.default);
+            let third = (self.guarded.default != 0
+                && candidate != self.guarded.default
+                && !self.guarded.targets.is_empty())
+            .then_some(self.guarded.default);
             let seen = (self.before(), self.entries[candidate].windows.as_slice());
             let mut confirmation =
                 Confirmation::new((candidate, alpha), &self.rules, seen, &self.objective, scale);
@@ -452,10 +460,10 @@ impl Trial {
             wait_per_ran: column(&|w| w.wait_per_ran()),
             fulfilment: column(&|w| w.fulfilment),
             doubts,
-            protected_ns: (0..self.protections.len())
+            protected_ns: (0..self.guarded.targets.len())
                 .map(|p| self.tail(p, candidate, 0).p99_ns().1)
                 .collect(),
-            requests: (0..self.protections.len())
+            requests: (0..self.guarded.targets.len())
                 .map(|p| self.request_tail(p, candidate, 0).into_candidate())
                 .collect(),
             kept: false,

@@ -24,9 +24,9 @@ impl Trial {
     }
 
     pub(super) fn tail(&self, protection: usize, candidate: usize, fresh_from: usize) -> Tail {
-        let mut tail = Tail::new(self.protections[protection].wait_p99_ns);
+        let mut tail = Tail::new(self.guarded.targets[protection].wait_p99_ns);
         let windows = |candidate: usize| &self.entries[candidate].protected[protection];
-        windows(self.default).iter().for_each(|waits| tail.add(waits.clone(), false));
+        windows(self.guarded.default).iter().for_each(|waits| tail.add(waits.clone(), false));
         windows(candidate).iter().skip(fresh_from).for_each(|waits| tail.add(waits.clone(), true));
         tail
     }
@@ -38,14 +38,14 @@ impl Trial {
             let windows = self.entries[candidate].requests.iter().skip(from);
             windows.flatten().map(move |requests| requests.get(protection).copied().flatten())
         };
-        known(self.default, 0).for_each(|requests| tail.add(requests, false));
+        known(self.guarded.default, 0).for_each(|requests| tail.add(requests, false));
         known(candidate, fresh_from).for_each(|requests| tail.add(requests, true));
         tail
     }
 
     /// Protections that a candidate is not shown to keep.
     pub(super) fn breaches(&self, candidate: usize, fresh_from: usize) -> Vec<Doubt> {
-        if candidate == self.default {
+        if candidate == self.guarded.default {
             return Vec::new();
         }
         let guard = &self.rules.guard;
@@ -53,7 +53,7 @@ impl Trial {
             let tail = self.tail(index, candidate, fresh_from);
             protection.doubt(&tail, &self.request_tail(index, candidate, fresh_from), guard)
         };
-        let doubts = self.protections.iter().enumerate().filter_map(doubt);
+        let doubts = self.guarded.targets.iter().enumerate().filter_map(doubt);
         // That what comes to services waits shorter is what is proved there: of waits that are rare it could hardly be shown
         // besides, so that only a service of which more seem to be long is in doubt.
         let services = self.objective.is_for_services();

@@ -47,7 +47,7 @@ impl Trial {
             for (at, (candidate, score)) in ranked.into_iter().enumerate() {
                 let far = best.zip(sd).is_some_and(|(best, sd)| best - score > BEHIND * sd);
                 // The favoured one may have been unlucky.
-                if (far || at >= MOST) && Some(candidate) != self.favoured {
+                if (far || at >= MOST) && !self.entries[candidate].favoured {
                     self.leave_out(candidate, "behind others in the first round");
                 }
             }
@@ -87,7 +87,7 @@ impl Trial {
             });
         }
         let best = ranked[0].0;
-        let favoured = self.favoured.and_then(|favoured| ranked.iter().position(|(c, _)| *c == favoured));
+        let favoured = ranked.iter().position(|(c, _)| self.entries[*c].favoured);
         if let Some(at) = favoured.filter(|at| near(&ranked[*at])) {
             let favoured = ranked.remove(at);
             ranked.insert(0, favoured);

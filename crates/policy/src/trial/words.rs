@@ -64,15 +64,16 @@ impl Trial {
 
     /// What protected scopes wait, and how many of their own requests are slow.
     fn protected(&self, verdict: &Verdict) -> String {
-        let found = self.entries[self.default].protected.iter().map(|windows| protect::p99_ns(windows));
-        let all = self.protections.iter().zip(found.zip(&verdict.protected_ns));
+        let found =
+            self.entries[self.guarded.default].protected.iter().map(|windows| protect::p99_ns(windows));
+        let all = self.guarded.targets.iter().zip(found.zip(&verdict.protected_ns));
         let ms = |ns: u64| ns as f64 / 1e6;
         let waits = all.filter_map(|(protection, (before, after))| {
             let (before, after) = (ms(before?), ms((*after)?));
             Some(format!(", {} waits {before:.2} -> {after:.2} ms in the 99th percentile", protection.name))
         });
-        let slow = self.protections.iter().enumerate().filter_map(|(index, protection)| {
-            let before = self.request_tail(index, self.default, 0).shares().1?;
+        let slow = self.guarded.targets.iter().enumerate().filter_map(|(index, protection)| {
+            let before = self.request_tail(index, self.guarded.default, 0).shares().1?;
             let after = slow_share(verdict.requests.get(index)?)?;
             Some(format!(
                 ", {:.2} -> {:.2} % of the requests to {} take more than {}",
