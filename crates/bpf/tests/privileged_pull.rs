@@ -6,9 +6,10 @@ mod load;
 
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, TaskId};
+use evenkeel_base::{CpuQuota, CpuSet, Limit, TaskId};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::pull::{Offer, Watch};
+use evenkeel_linux::testing::TestCgroup;
 use load::{Process, SPIN, turn};
 
 /// Two spinners on CPU 0 while CPU 1 has time: whatever wakes there and sleeps again shows that one of them waits.
@@ -75,44 +76,15 @@ fn a_later_task_of_the_same_number_is_not_meant() {
 #[test]
 fn who_has_run_out_of_quota_is_not_offered_over_and_over() {
     let _turn = turn();
-    let group = Group::throttled();
+    let group = TestCgroup::new("pull").unwrap();
+    let tenth = CpuQuota { quota_usec: Limit::Value(10_000), period_usec: 100_000, burst_usec: 0 };
+    group.set_quota(&tenth).unwrap();
     let spinner = Process::shell(SPIN);
-    std::fs::write(group.0.join("cgroup.procs"), spinner.pid().to_string()).unwrap();
+    group.add(spinner.pid()).unwrap();
     let mut watch = watch();
     watch.follow(spinner.id()).unwrap();
     let seen = offers(&mut watch, Duration::from_secs(2)).len();
     assert!(seen < 210, "{seen} offers in 2 s, each of which wakes a thread");
     // It ends before its cgroup.
     drop(spinner);
-}
-
-/// A cgroup that may use a tenth of a CPU.
-struct Group(std::path::PathBuf);
-
-impl Group {
-    fn throttled() -> Self {
-        let name = format!("evenkeel-pull-{}", std::process::id());
-        let (v1, v2) = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup");
-        let is_v1 = std::path::Path::new(v1).join("cpu.cfs_quota_us").exists()
-            || std::path::Path::new(v1).join("cpu.shares").exists();
-        let group = Self(std::path::Path::new(if is_v1 { v1 } else { v2 }).join(name));
-        if !is_v1 {
-            std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu").unwrap();
-        }
-        std::fs::create_dir(&group.0).unwrap();
-        let (file, value) = if is_v1 { ("cpu.cfs_quota_us", "10000") } else { ("cpu.max", "10000 100000") };
-        std::fs::write(group.0.join(file), value).unwrap();
-        group
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
 }

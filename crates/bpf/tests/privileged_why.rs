@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions, scope_of};
-use evenkeel_linux::Root;
-use evenkeel_linux::group::Cgroup;
-use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::testing::TestCgroup;
 use load::{Process, SPIN, turn};
 
 /// Identity as `why` takes it.
@@ -168,35 +166,14 @@ fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() 
     );
 }
 
-/// A cgroup of the cpu controller; it goes with its processes.
-struct Group(Cgroup);
-
-impl Group {
-    fn make(name: &str) -> Self {
-        let found = Hierarchies::read(&Root::host()).unwrap().cpu.expect("a cpu controller is needed");
-        let top = Cgroup::new(&found.mount_point, found.v2);
-        if found.v2 {
-            top.enable(&["cpu"]).unwrap();
-        }
-        let name = format!("evenkeel-bpf-{}-{name}", std::process::id());
-        Self(Cgroup::make(top.dir(), &name, found.v2).unwrap())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.0.clear();
-    }
-}
-
 #[test]
 fn time_held_back_by_a_quota_is_part_of_a_wait_where_that_is_asked_for() {
     let _turn = turn();
     // It runs for 10 ms and is held back for 190 ms, as long as no other is on its CPU.
     let quota = CpuQuota { quota_usec: Limit::Value(10_000), period_usec: 200_000, burst_usec: 0 };
-    let (group, hog) = (Group::make("held"), Process::hog(0));
-    group.0.set_quota(&quota).unwrap();
-    group.0.write("cgroup.procs", &hog.pid().to_string()).unwrap();
+    let (group, hog) = (TestCgroup::new("bpf-held").unwrap(), Process::hog(0));
+    group.set_quota(&quota).unwrap();
+    group.add(hog.pid()).unwrap();
     let longest = |throttled_waits| {
         let options = WatchOptions { waits_only: true, throttled_waits, ..WatchOptions::default() };
         let watch = Watch::Processes(vec![named(&hog)]);
@@ -336,12 +313,12 @@ fn a_cgroup_at_the_address_of_one_that_is_gone_is_not_taken_for_it() {
     let probe = watch(Watch::All);
     let mut made = Vec::new();
     for n in 0..25 {
-        let group = Group::make(&n.to_string());
-        made.push(std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.0.dir()).unwrap()));
+        let group = TestCgroup::new(&format!("bpf-{n}")).unwrap();
+        made.push(std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.dir()).unwrap()));
         // It sleeps there before it works: that it is in another cgroup is seen when it wakes.
         let script =
             "echo 0 >\"$0/cgroup.procs\"; sleep 0.01; i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); done";
-        let status = Command::new("sh").args(["-c", script]).arg(group.0.dir()).status().unwrap();
+        let status = Command::new("sh").args(["-c", script]).arg(group.dir()).status().unwrap();
         assert!(status.success());
         drop(group);
         // Its memory is free once nobody can look at it any more.

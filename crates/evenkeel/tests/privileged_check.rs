@@ -5,64 +5,19 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_linux::Root;
-use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_linux::testing::TestCgroup;
 use serde_json::Value;
-
-/// A cgroup of the cpu controller, removed at the end.
-struct Group {
-    dir: PathBuf,
-    path: String,
-    v2: bool,
-}
-
-impl Group {
-    fn new(name: &str) -> Self {
-        let cpu: Hierarchy = Hierarchies::read(&Root::host())
-            .unwrap()
-            .cpu
-            .expect("a mounted cgroup hierarchy with the cpu controller");
-        let path = format!("/evenkeel-check-{name}-{}", std::process::id());
-        let dir = Path::new(&cpu.mount_point).join(&path[1..]);
-        if cpu.v2 {
-            fs::write(Path::new(&cpu.mount_point).join("cgroup.subtree_control"), "+cpu").unwrap();
-        }
-        fs::create_dir(&dir).unwrap();
-        Self { dir, path, v2: cpu.v2 }
-    }
-
-    fn limit_to_a_tenth(&self) {
-        if self.v2 {
-            fs::write(self.dir.join("cpu.max"), "10000 100000").unwrap();
-        } else {
-            fs::write(self.dir.join("cpu.cfs_quota_us"), "10000").unwrap();
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // The kernel lets go of a dead task a moment after it was waited for.
-        for _ in 0..200 {
-            if fs::remove_dir(&self.dir).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        eprintln!("{} could not be removed", self.dir.display());
-    }
-}
 
 /// A process that only burns CPU, ended at the end.
 struct Spinner(Child);
 
 impl Spinner {
     /// With a nice value, on one CPU, in a group, or as the first of a session (an autogroup) of its own.
-    fn start(nice: i32, cpu: u32, group: Option<&Group>) -> Self {
+    fn start(nice: i32, cpu: u32, group: Option<&TestCgroup>) -> Self {
         let mut command = Command::new("taskset");
         command.args([
             "-c",
@@ -75,7 +30,7 @@ impl Spinner {
             "while :; do :; done",
         ]);
         command.stdin(Stdio::null());
-        let procs = group.map(|group| group.dir.join("cgroup.procs"));
+        let procs = group.map(|group| group.dir().join("cgroup.procs"));
         // SAFETY: setsid is async-signal-safe and touches only the child.
         unsafe {
             command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
@@ -134,10 +89,11 @@ fn apply(finding: &Value, first_line_only: bool) {
 
 #[test]
 fn a_throttled_group_is_found_and_its_fix_ends_it() {
-    let group = Group::new("quota");
-    group.limit_to_a_tenth();
+    let group = TestCgroup::new("check-quota").unwrap();
+    let tenth = CpuQuota { quota_usec: Limit::Value(10_000), period_usec: 100_000, burst_usec: 0 };
+    group.set_quota(&tenth).unwrap();
     let _spinner = Spinner::start(0, 0, Some(&group));
-    let subject = format!("cgroup {}", group.path);
+    let subject = format!("cgroup {}", group.path());
     let found = find("quota-throttled", |f| f["subject"] == subject.as_str());
     assert_eq!(found["severity"], "warning");
     let evidence = found["evidence"].as_str().unwrap();
@@ -162,19 +118,19 @@ fn a_throttled_group_is_found_and_its_fix_ends_it() {
 
 #[test]
 fn nice_in_a_cgroup_of_its_own_is_found_and_the_weight_of_the_fix_is_taken() {
-    let (niced, other) = (Group::new("nice"), Group::new("other"));
+    let (niced, other) = (TestCgroup::new("check-nice").unwrap(), TestCgroup::new("check-other").unwrap());
     let spinner = Spinner::start(10, 0, Some(&niced));
     let _rival = Spinner::start(0, 0, Some(&other));
     let about = format!("task {} ", spinner.pid());
     let found = find("nice-ineffective", |f| f["subject"].as_str().unwrap().starts_with(&about));
     let evidence = found["evidence"].as_str().unwrap();
     assert!(evidence.starts_with("nice 10, waits "), "{evidence}");
-    assert!(evidence.contains(&format!("alone in cgroup {}", niced.path)), "{evidence}");
-    assert!(evidence.contains(&format!("in cgroup {}", other.path)), "{evidence}");
+    assert!(evidence.contains(&format!("alone in cgroup {}", niced.path())), "{evidence}");
+    assert!(evidence.contains(&format!("in cgroup {}", other.path())), "{evidence}");
     apply(&found, false);
     // Nice 10 weighs 110 of 1024.
-    let (file, weight) = if niced.v2 { ("cpu.weight", "11") } else { ("cpu.shares", "110") };
-    assert_eq!(fs::read_to_string(niced.dir.join(file)).unwrap().trim(), weight);
+    let (file, weight) = if niced.is_v2() { ("cpu.weight", "11") } else { ("cpu.shares", "110") };
+    assert_eq!(fs::read_to_string(niced.dir().join(file)).unwrap().trim(), weight);
 }
 
 /// Turns autogroups on for a test, and back.

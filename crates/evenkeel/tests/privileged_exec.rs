@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_linux::group::Cgroup;
+use evenkeel_linux::testing::TestCgroup;
+
 /// A state directory, and the end of everything started in it.
 struct Bed {
     state: tempfile::TempDir,
@@ -232,35 +236,28 @@ fn the_command_finds_itself_within_its_bounds() {
     assert_eq!(bed.records(), 0);
 }
 
-/// A v1 group of the cpu controller with a quota; removed on drop.
-struct Above(PathBuf);
+/// A group of the cpu controller with a quota.
+struct Above(TestCgroup);
 
 impl Above {
-    fn new(name: &str, quota_usec: u32) -> Self {
-        let dir =
-            Path::new("/sys/fs/cgroup/cpu").join(format!("evenkeel-test-{}-{name}", std::process::id()));
-        std::fs::create_dir(&dir).expect("cgroup v1 with the cpu controller in /sys/fs/cgroup/cpu");
-        let above = Self(dir);
+    fn new(name: &str, quota_usec: u64) -> Self {
+        let above = Self(TestCgroup::new(name).unwrap());
         above.allow(quota_usec);
         above
     }
 
     /// Of 100 ms.
-    fn allow(&self, quota_usec: u32) {
-        std::fs::write(self.0.join("cpu.cfs_quota_us"), quota_usec.to_string()).unwrap();
+    fn allow(&self, quota_usec: u64) {
+        let quota_usec = Limit::Value(quota_usec);
+        self.0.set_quota(&CpuQuota { quota_usec, period_usec: 100_000, burst_usec: 0 }).unwrap();
     }
 
     /// The quota of the one group below, percent of one CPU.
     fn below_pct(&self) -> Option<f64> {
-        let dir = std::fs::read_dir(&self.0).ok()?.flatten().map(|e| e.path()).find(|path| path.is_dir())?;
-        let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok()?.trim().parse::<f64>().ok();
-        Some(100.0 * read("cpu.cfs_quota_us")? / read("cpu.cfs_period_us")?)
-    }
-}
-
-impl Drop for Above {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
+        let entries = std::fs::read_dir(self.0.dir()).ok()?.flatten().map(|entry| entry.path());
+        let below =
+            entries.filter(|path| path.is_dir()).map(|dir| Cgroup::new(dir, self.0.is_v2())).next()?;
+        below.quota()?.pct()
     }
 }
 
@@ -271,7 +268,7 @@ fn a_group_above_that_allows_less_bounds_the_limit_until_it_allows_more() {
     let bed = Bed::new();
     let exec = format!(
         "echo $$ > {}/cgroup.procs && exec {} --state-dir {} exec --cpu-limit 50% -- sleep 3",
-        above.0.display(),
+        above.0.dir().display(),
         env!("CARGO_BIN_EXE_evenkeel"),
         bed.state.path().display()
     );

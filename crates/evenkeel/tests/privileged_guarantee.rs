@@ -249,13 +249,13 @@ fn a_plan_names_the_cgroups_above_that_hold_others_too() {
     let plan = |format| run(dir.path(), &["--config", &config, "plan", "--scope", &scope, "-o", format]);
     let document = json(&plan("json"));
     let above = document["ancestors"].as_array().unwrap();
-    let above = above.iter().find(|one| one["group"] == group.path.as_str());
+    let above = above.iter().find(|one| one["group"] == group.path());
     assert_eq!(above.unwrap_or_else(|| panic!("{document:#}"))["changed"], true);
     let cost = document["outside"].as_array().unwrap();
     let after = |one: &Value| one["after_pct"].as_f64().unwrap() < one["before_pct"].as_f64().unwrap();
     assert!(!cost.is_empty() && cost.iter().all(after), "{document:#}");
     let words = text(&plan("text").stdout);
-    assert!(words.contains(&format!("    {}: weight changed", group.path)), "{words}");
+    assert!(words.contains(&format!("    {}: weight changed", group.path())), "{words}");
     assert!(words.contains("What promises cost those outside the scope"), "{words}");
     assert_eq!(group.files(), found, "a plan writes nothing");
 }

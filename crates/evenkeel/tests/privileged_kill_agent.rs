@@ -82,7 +82,7 @@ impl Host {
         for (group, files) in self.groups.iter().zip(&self.files) {
             let now = group.files();
             if now != *files {
-                differences.push(format!("{}: {now:?}, found {files:?}", group.path));
+                differences.push(format!("{}: {now:?}, found {files:?}", group.path()));
             }
             for pid in group.processes() {
                 let Ok(leader) = kernel.identity(pid).map(|facts| facts.process_group) else { continue };

@@ -33,7 +33,7 @@ impl Machine {
     fn new(name: &str) -> Self {
         let group = Group::new(name);
         let mounts = CgroupMounts::find().unwrap();
-        let (dir, v2) = (mounts.cpu_mount().join(&group.path[1..]), mounts.is_v2());
+        let (dir, v2) = (mounts.cpu_mount().join(&group.path()[1..]), mounts.is_v2());
         if v2 {
             fs::write(dir.join("cgroup.subtree_control"), "+cpu").unwrap();
         }
@@ -114,7 +114,7 @@ fn a_scope_is_held_under_the_edge_and_put_back() {
     let document = json(&output);
     let limit = &document["cpu_limit"];
     let told = format!("{:.1} % of a CPU; {limit:#}; {}", 100.0 * share, agent.words());
-    assert_eq!(limit["group"], machine.group.path, "{told}");
+    assert_eq!(limit["group"], machine.group.path(), "{told}");
     assert!(limit["onsets"].as_u64().unwrap() >= 1, "{told}");
     assert!(limit["why"].as_str().unwrap().contains("is throttled"), "{told}");
     assert!(agent.words().contains("cpu limit of "), "{told}");

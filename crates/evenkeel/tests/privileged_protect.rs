@@ -138,8 +138,8 @@ fn waits_outside_the_scope_are_counted_in_every_window() {
     assert!(windows.seen.len() > 1, "{:?}", windows.seen);
     for (seconds, counts) in &windows.seen {
         // It asks for a CPU 200 times a second at most, and less often the longer it waits.
-        let waits = counts.get(&other.path).copied().unwrap_or_default() as f64;
+        let waits = counts.get(other.path()).copied().unwrap_or_default() as f64;
         assert!(waits > 20.0 * seconds && waits < 400.0 * seconds, "{:?}", windows.seen);
-        assert!(!counts.contains_key(&mine.path), "the scope is judged by the task: {counts:?}");
+        assert!(!counts.contains_key(mine.path()), "the scope is judged by the task: {counts:?}");
     }
 }

@@ -25,19 +25,20 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use agent::{BINARY, Group, Running, Serve, load};
+use agent::{BINARY, Running, Serve, load};
 use chrome::Chrome;
+use evenkeel_linux::testing::TestCgroup;
 
 /// A load in a cgroup of its own; the load ends first, or the cgroup could not go.
 struct Busy {
     _load: Running,
-    group: Group,
+    group: TestCgroup,
 }
 
 fn busy(group: &str, program: &Path) -> Busy {
-    let group = Group::make(group);
+    let group = TestCgroup::new(group).unwrap();
     let load = load(program, 20);
-    group.add(load.0.id());
+    group.add(load.0.id()).unwrap();
     Busy { _load: load, group }
 }
 
@@ -57,10 +58,10 @@ fn promtool(page: &str) {
 
 #[test]
 fn metrics_are_clean_and_grow_and_nothing_but_reading_is_allowed() {
-    let hostile = "evenkeel-serve \"\\<img src=x>";
+    let hostile = "serve \"\\<img src=x>";
     let busy = busy(hostile, Path::new(BINARY));
     let mut serve = Serve::start(&[]);
-    let id = busy.group.0.file_name().unwrap().to_str().unwrap().replace('\\', "\\\\").replace('"', "\\\"");
+    let id = busy.group.path()[1..].replace('\\', "\\\\").replace('"', "\\\"");
     let label = format!("id=\"/{id}\"");
     let page = serve.metrics_with(&label);
     promtool(&page);

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_linux::testing::TestCgroup;
 use serde_json::Value;
 
 /// Each needs a CPU of its own: one at a time.
@@ -17,80 +18,38 @@ fn turn() -> std::sync::MutexGuard<'static, ()> {
 }
 
 /// A group of the cpu controller, removed with its guard.
-struct Group {
-    path: String,
-    dir: PathBuf,
-    v2: bool,
-}
+struct Group(TestCgroup);
 
 impl Group {
     fn new(name: &str) -> Self {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let mount = |kind: &str, option: &str| {
-            mounts.lines().find_map(|line| {
-                let (front, back) = line.split_once(" - ")?;
-                let mut back = back.split(' ');
-                let fits = back.next() == Some(kind) && back.nth(1)?.split(',').any(|o| o == option);
-                fits.then(|| PathBuf::from(front.split(' ').nth(4).unwrap()))
-            })
-        };
-        let (v2, mount) = match mount("cgroup", "cpu") {
-            Some(mount) => (false, mount),
-            None => (true, mount("cgroup2", "rw").expect("a cpu controller is needed")),
-        };
-        Self::below(&mount, "", &format!("evenkeel-why-{}-{name}", std::process::id()), v2)
-    }
-
-    fn below(parent: &Path, path: &str, name: &str, v2: bool) -> Self {
-        if v2 {
-            fs::write(parent.join("cgroup.subtree_control"), "+cpu").unwrap();
-        }
-        let dir = parent.join(name);
-        fs::create_dir(&dir).unwrap();
-        Self { path: format!("{path}/{name}"), dir, v2 }
+        Self(TestCgroup::new(&format!("why-{name}")).unwrap())
     }
 
     fn child(&self, name: &str) -> Self {
-        Self::below(&self.dir, &self.path, name, self.v2)
+        Self(self.0.child(name).unwrap())
+    }
+
+    fn path(&self) -> &str {
+        self.0.path()
     }
 
     fn quota(&self, quota_usec: u64, period_usec: u64) {
-        if self.v2 {
-            fs::write(self.dir.join("cpu.max"), format!("{quota_usec} {period_usec}")).unwrap();
-        } else {
-            fs::write(self.dir.join("cpu.cfs_period_us"), period_usec.to_string()).unwrap();
-            fs::write(self.dir.join("cpu.cfs_quota_us"), quota_usec.to_string()).unwrap();
-        }
+        let quota_usec = Limit::Value(quota_usec);
+        self.0.set_quota(&CpuQuota { quota_usec, period_usec, burst_usec: 0 }).unwrap();
     }
 
     /// 1024 is the default.
     fn weight(&self, weight: u64) {
-        let (file, value) = if self.v2 { ("cpu.weight", weight * 25 / 256) } else { ("cpu.shares", weight) };
-        fs::write(self.dir.join(file), value.to_string()).unwrap();
+        self.0.set(("cpu.shares", weight), ("cpu.weight", weight * 25 / 256)).unwrap();
     }
 
     /// Starts a built-in load in it, on one CPU.
     fn load(&self, name: &str, args: &[&str]) -> Process {
-        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.dir.display());
+        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.0.dir().display());
         let mut command = Command::new("sh");
         command.args(["-c", &join, "sh", "taskset", "-c", "0", env!("CARGO_BIN_EXE_evenkeel"), "load"]);
         command.args(args).args(["--seconds", "300", "--name", name]);
         Process::start(command, name)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its processes end just before: the kernel needs a moment.
-        for _ in 0..200 {
-            match fs::remove_dir(&self.dir) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                _ => return,
-            }
-        }
-        eprintln!("{} is left behind", self.dir.display());
     }
 }
 
@@ -221,13 +180,13 @@ fn a_quota_throttles_as_much_as_it_says_and_is_named() {
         group.weight(65_536);
         group.quota(percent * 500, 50_000);
         let _load = group.load("throttled", &["spin"]);
-        let document = why(&format!("cgroup:{}", group.path));
+        let document = why(&format!("cgroup:{}", group.path()));
         near("ran", share(&document, "ran"), percent as f64);
         // On a busy machine it waits for others, too, while it has quota left.
         let held = share(&document, "throttled") + share(&document, "waited");
         near("throttled and waited", held, 100.0 - percent as f64);
         assert!(share(&document, "throttled") > 20.0, "{document}");
-        assert_eq!(document["throttled_by"][0]["cgroup"], group.path);
+        assert_eq!(document["throttled_by"][0]["cgroup"], group.path());
         assert_eq!(document["throttled_by"][0]["quota_usec"], percent * 500);
         assert!(document["advice"].to_string().contains("quota"), "{}", document["advice"]);
     }
@@ -244,7 +203,7 @@ fn an_ancestors_quota_is_the_ancestors() {
     let document = why(&load.scope());
     near("ran", share(&document, "ran"), 20.0);
     assert!(share(&document, "throttled") > 50.0);
-    assert_eq!(document["throttled_by"][0]["cgroup"], parent.path);
+    assert_eq!(document["throttled_by"][0]["cgroup"], parent.path());
     drop(load);
 }
 
@@ -259,7 +218,7 @@ fn hogs_beside_it_take_what_their_weights_say_and_are_blamed() {
         let load = target.load("target", &["spin"]);
         let others: Vec<_> = (0..hogs).map(|n| rivals.load(&format!("hog{n}"), &["spin"])).collect();
         let before: Vec<f64> = others.iter().chain([&load]).map(Process::ran_ns).collect();
-        let document = why(&format!("cgroup:{}", target.path));
+        let document = why(&format!("cgroup:{}", target.path()));
         let ran: Vec<f64> =
             others.iter().chain([&load]).zip(before).map(|(p, old)| p.ran_ns() - old).collect();
         let (mine, all) = (ran[ran.len() - 1], ran.iter().sum::<f64>());
@@ -276,7 +235,7 @@ fn hogs_beside_it_take_what_their_weights_say_and_are_blamed() {
         // It always wants to run: its run and the hogs' are as the weights.
         let ran_s = document["ran_s"].as_f64().unwrap();
         near("blame of the hogs by the weights", 100.0 * blamed / (blamed + ran_s), 200.0 / 3.0);
-        assert_eq!(document["blame"][0]["cgroup"], rivals.path);
+        assert_eq!(document["blame"][0]["cgroup"], rivals.path());
         assert!(document["advice"].to_string().contains("16384 (target) to 32768"), "{}", document["advice"]);
     }
 }
@@ -434,7 +393,7 @@ fn proc_alone_tells_the_same_split() {
     // cpu.stat counts throttled time low: only in sum with the waits it is exact.
     let held = |document: &Value| share(document, "throttled") + share(document, "waited");
     near("held", held(&proc), held(&bpf));
-    assert_eq!(proc["throttled_by"][0]["cgroup"], group.path);
+    assert_eq!(proc["throttled_by"][0]["cgroup"], group.path());
 }
 
 #[test]
@@ -453,7 +412,7 @@ fn the_whole_host_is_a_matrix_and_a_picture() {
         let found = document[list].as_array().unwrap().iter().position(|row| row["name"] == name);
         found.unwrap_or_else(|| panic!("{name} is not in {list}: {document}"))
     };
-    let (victim, culprit) = (at("groups", &one.path), at("culprits", &other.path));
+    let (victim, culprit) = (at("groups", one.path()), at("culprits", other.path()));
     let cells = document["matrix"].as_array().unwrap();
     let cell = cells.iter().find(|cell| cell["victim"] == victim && cell["culprit"] == culprit).unwrap();
     assert!(cell["share_pct"].as_f64().unwrap() > 20.0, "{cell}");

@@ -28,6 +28,8 @@ pub mod schedstat;
 pub mod signals;
 pub mod sys;
 pub mod sysfs;
+#[doc(hidden)]
+pub mod testing;
 
 pub use error::{ParseError, ReadError};
 pub use root::Root;

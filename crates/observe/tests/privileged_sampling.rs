@@ -8,6 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use evenkeel_base::TaskId;
+use evenkeel_linux::testing::TestCgroup;
 use evenkeel_linux::{Root, sys};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampler, Select};
 
@@ -139,32 +140,21 @@ fn few_descriptors() {
     }
 }
 
-/// A v1 or v2 group of the test's own, removed with it.
-struct Group(std::path::PathBuf);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn a_task_moved_to_another_group_is_found_there() {
     let options = ObserverOptions { runtimes: Endpoints::none(), ..ObserverOptions::default() };
     let mut observer = Observer::new(&Root::host(), options).unwrap();
     let cpu = observer.hierarchies().and_then(|h| h.cpu.clone()).expect("a cpu controller");
-    let name = format!("evenkeel-moved-{}", std::process::id());
-    let group = Group(format!("{}/{name}", cpu.mount_point).into());
-    std::fs::create_dir(&group.0).unwrap();
+    let group = TestCgroup::new("moved").unwrap();
     let child = sleeper();
     observer.sample().unwrap();
-    std::fs::write(group.0.join("cgroup.procs"), child.0.id().to_string()).unwrap();
+    group.add(child.0.id()).unwrap();
     let before = observer.sample().unwrap();
     let after = observer.sample().unwrap();
     let seen = observer.observe(&before, &after, &Detail::None).unwrap();
     let task = seen.tasks.iter().find(|task| task.id.tgid == child.0.id()).unwrap();
     let place = seen.group_of(task).unwrap();
-    assert_eq!((place.path.as_str(), place.v2), (&*format!("/{name}"), cpu.v2));
+    assert_eq!((place.path.as_str(), place.v2), (group.path(), cpu.v2));
     assert!(
         place.load_weight.is_some() && place.quota.is_some() && place.throttled_pct.is_some(),
         "{place:?}"

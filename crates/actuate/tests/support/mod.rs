@@ -6,6 +6,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{Change, Knob, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId};
+use evenkeel_linux::testing::TestCgroup;
 
 pub fn state_dir() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -97,78 +98,28 @@ impl Drop for Child {
 }
 
 /// A cgroup of the cpu controller, v1 or v2, removed with its guard.
-pub struct TestGroup {
-    pub group: evenkeel_base::GroupRef,
-    pub dir: std::path::PathBuf,
-}
+pub struct TestGroup(TestCgroup);
 
 impl TestGroup {
-    /// Makes `/evenkeel-test-PID-NAME`.
+    /// Makes `/evenkeel-test-NAME-PID`.
     pub fn new(name: &str) -> Self {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let mount = |kind: &str, option: &str| {
-            mounts.lines().find_map(|line| {
-                let (front, back) = line.split_once(" - ")?;
-                let mut back = back.split(' ');
-                let fits = back.next() == Some(kind) && back.nth(1)?.split(',').any(|o| o == option);
-                fits.then(|| std::path::PathBuf::from(front.split(' ').nth(4).unwrap()))
-            })
-        };
-        let (v2, mount) = match mount("cgroup", "cpu") {
-            Some(mount) => (false, mount),
-            None => {
-                let mount = mount("cgroup2", "rw").expect("a cpu controller is needed");
-                std::fs::write(mount.join("cgroup.subtree_control"), "+cpu").unwrap();
-                (true, mount)
-            }
-        };
-        let path = format!("/evenkeel-test-{}-{name}", std::process::id());
-        let dir = mount.join(&path[1..]);
-        std::fs::create_dir(&dir).unwrap();
-        Self { group: evenkeel_base::GroupRef { path, v2 }, dir }
+        Self(TestCgroup::new(&format!("test-{name}")).unwrap())
     }
 
     pub fn target(&self) -> Target {
-        Target::Group(self.group.clone())
+        Target::Group(evenkeel_base::GroupRef { path: self.0.path().to_owned(), v2: self.0.is_v2() })
     }
 
     pub fn put(&self, v1: &str, v2: &str, value: &str) {
-        std::fs::write(self.dir.join(if self.group.v2 { v2 } else { v1 }), value).unwrap();
+        self.0.write(if self.0.is_v2() { v2 } else { v1 }, value).unwrap();
     }
 
     pub fn add(&self, pid: u32) {
-        std::fs::write(self.dir.join("cgroup.procs"), pid.to_string()).unwrap();
+        self.0.add(pid).unwrap();
     }
 
     /// All files of the cpu controller that hold a setting.
-    pub fn files(&self) -> Vec<(String, String)> {
-        let names = [
-            "cpu.shares",
-            "cpu.weight",
-            "cpu.idle",
-            "cpu.cfs_quota_us",
-            "cpu.cfs_period_us",
-            "cpu.cfs_burst_us",
-            "cpu.max",
-            "cpu.max.burst",
-            "cpu.rt_runtime_us",
-        ];
-        let read = |name: &str| Some((name.to_owned(), std::fs::read_to_string(self.dir.join(name)).ok()?));
-        names.into_iter().filter_map(read).collect()
-    }
-}
-
-impl Drop for TestGroup {
-    fn drop(&mut self) {
-        // Its processes end just before: the kernel needs a moment.
-        for _ in 0..100 {
-            match std::fs::remove_dir(&self.dir) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    std::thread::sleep(std::time::Duration::from_millis(20));
-                }
-                _ => return,
-            }
-        }
-        eprintln!("{} is left behind", self.dir.display());
+    pub fn files(&self) -> std::collections::BTreeMap<String, String> {
+        self.0.settings()
     }
 }

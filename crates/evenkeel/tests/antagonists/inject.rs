@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::steal::{StealEmulator, TICK, limit_of};
 use evenkeel_linux::group::Cgroup;
+use evenkeel_linux::testing::TestCgroup;
 use evenkeel_model::credit::Rule;
 use rand::Rng;
 
@@ -116,33 +116,13 @@ impl Drop for Process {
     }
 }
 
-/// A cgroup that is cleared with its guard.
-struct Group(Cgroup);
-
-impl Group {
-    fn make(parent: &Cgroup, name: &str) -> Self {
-        if parent.is_v2() {
-            parent.enable(&["cpu"]).unwrap();
-        }
-        Self(Cgroup::make(parent.dir(), name, parent.is_v2()).unwrap())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if !self.0.clear() {
-            eprintln!("{} is left behind", self.0.dir().display());
-        }
-    }
-}
-
 /// The victim and its place. Fields are ended in their order: the inner groups first.
 pub struct Scene {
     victim: Process,
-    own: Group,
-    pod: Group,
-    machine: Group,
-    top: Group,
+    own: TestCgroup,
+    pod: TestCgroup,
+    machine: TestCgroup,
+    top: TestCgroup,
     path: String,
     count: usize,
 }
@@ -151,26 +131,23 @@ pub struct Scene {
 #[derive(Default)]
 struct Parts {
     processes: Vec<Process>,
-    groups: Vec<Group>,
+    groups: Vec<TestCgroup>,
 }
 
 impl Scene {
     /// A victim that works for 2 ms in each 8 ms, 25 % of its CPU.
     pub fn start() -> Self {
-        let mounts = CgroupMounts::find().unwrap();
-        let mount = Cgroup::new(mounts.cpu_mount(), mounts.is_v2());
-        let name = format!("evenkeel-antagonists-{}", std::process::id());
-        let top = Group::make(&mount, &name);
+        let top = TestCgroup::new("antagonists").unwrap();
         // Whoever else works on this host hardly matters then.
-        let (file, most) = if mounts.is_v2() { ("cpu.weight", "10000") } else { ("cpu.shares", "65536") };
-        top.0.write(file, most).unwrap();
-        let machine = Group::make(&top.0, "machine");
-        let pod = Group::make(&machine.0, "pod");
-        let own = Group::make(&pod.0, "victim");
+        top.set(("cpu.shares", 65_536), ("cpu.weight", 10_000)).unwrap();
+        let machine = top.child("machine").unwrap();
+        let pod = machine.child("pod").unwrap();
+        let own = pod.child("victim").unwrap();
         let duty =
             ["load", "duty", "--percent", "25", "--period", "8ms", "--name", "victim", "--seconds", "86400"];
-        let victim = Process::start(&own.0, CPU, &[&[BINARY], &duty[..]].concat());
-        Self { victim, own, pod, machine, top, path: format!("/{name}"), count: 0 }
+        let victim = Process::start(&own, CPU, &[&[BINARY], &duty[..]].concat());
+        let path = top.path().to_owned();
+        Self { victim, own, pod, machine, top, path, count: 0 }
     }
 
     /// As evenkeel calls it.
@@ -194,7 +171,7 @@ impl Scene {
         let start_s = now_s();
         let name = match kind {
             Kind::OwnQuota => {
-                let quota = Quota::of(&self.own.0, rng.random_range(5.0..12.0), rng.random_range(10..=100));
+                let quota = Quota::of(&self.own, rng.random_range(5.0..12.0), rng.random_range(10..=100));
                 std::thread::sleep(time);
                 drop(quota);
                 format!("quota of {}", self.victim())
@@ -205,15 +182,15 @@ impl Scene {
             }
             Kind::SiblingsQuota => {
                 let sibling = format!("sibling-{}", self.count);
-                let group = Group::make(&self.pod.0, &sibling);
+                let group = self.pod.child(&sibling).unwrap();
                 let other = if std::thread::available_parallelism().unwrap().get() > 1 { "1" } else { CPU };
                 parts.processes.push(Process::start(
-                    &group.0,
+                    &group,
                     other,
                     &[BINARY, "load", "spin", "--seconds", "60"],
                 ));
                 parts.groups.push(group);
-                let quota = Quota::of(&self.pod.0, rng.random_range(30.0..45.0), rng.random_range(20..=100));
+                let quota = Quota::of(&self.pod, rng.random_range(30.0..45.0), rng.random_range(20..=100));
                 std::thread::sleep(time);
                 drop(quota);
                 format!("quota of {0}/machine/pod, used up by {0}/machine/pod/{sibling}", self.path)
@@ -231,8 +208,8 @@ impl Scene {
     /// Somebody wants the victim's CPU. Returns the name of its cgroup.
     fn compete(&self, kind: Kind, parts: &mut Parts, rng: &mut impl Rng) -> String {
         let name = format!("antagonist-{}", self.count);
-        let group = Group::make(&self.top.0, &name);
-        let mut start = |command: &[&str]| parts.processes.push(Process::start(&group.0, CPU, command));
+        let group = self.top.child(&name).unwrap();
+        let mut start = |command: &[&str]| parts.processes.push(Process::start(&group, CPU, command));
         match kind {
             Kind::Task => {
                 // One of some: the others sleep.
@@ -277,13 +254,13 @@ impl Scene {
             let flag = over.clone();
             scope.spawn(move || {
                 let mut emulator = StealEmulator::new(Rule::Constant { stolen }, 1.0);
-                emulator.begin(&self.machine.0, self.victim.ran_ns(), limit_of(&self.machine.0));
+                emulator.begin(&self.machine, self.victim.ran_ns(), limit_of(&self.machine));
                 while !flag.load(Ordering::Relaxed) {
                     std::thread::sleep(TICK);
                     // The group has no limit of its own but the emulator's.
-                    emulator.tick(Some(&self.machine.0), self.victim.ran_ns(), None);
+                    emulator.tick(Some(&self.machine), self.victim.ran_ns(), None);
                 }
-                emulator.release(&self.machine.0);
+                emulator.release(&self.machine);
             });
             std::thread::sleep(time);
             over.store(true, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{Knob, Setting, Target, TaskId};
+use evenkeel_linux::testing::TestCgroup;
 
 /// Loads of two tests at once would make each other's trials longer: one at a time.
 pub fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -80,75 +81,44 @@ pub const VISIBLE: [&str; 4] = ["--lever", "batch+slice by burst", "--lever", "s
 
 /// A cgroup of the cpu controller, v1 or v2, removed with its guard.
 #[derive(Debug)]
-pub struct Group {
-    /// Path below the controller's mount.
-    pub path: String,
-    dir: PathBuf,
-    v2: bool,
-}
+pub struct Group(TestCgroup);
 
 impl Group {
     pub fn new(name: &str) -> Self {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let mount = |kind: &str, option: &str| {
-            mounts.lines().find_map(|line| {
-                let (front, back) = line.split_once(" - ")?;
-                let mut back = back.split(' ');
-                let fits = back.next() == Some(kind) && back.nth(1)?.split(',').any(|o| o == option);
-                fits.then(|| PathBuf::from(front.split(' ').nth(4).unwrap()))
-            })
-        };
-        let (v2, mount) = match mount("cgroup", "cpu") {
-            Some(mount) => (false, mount),
-            None => {
-                let mount = mount("cgroup2", "rw").expect("a cpu controller is needed");
-                std::fs::write(mount.join("cgroup.subtree_control"), "+cpu").unwrap();
-                (true, mount)
-            }
-        };
-        let path = format!("/evenkeel-run-{}-{name}", std::process::id());
-        let dir = mount.join(&path[1..]);
-        std::fs::create_dir(&dir).unwrap();
-        Self { path, dir, v2 }
+        Self(TestCgroup::new(name).unwrap())
+    }
+
+    /// Path below the controller's mount.
+    pub fn path(&self) -> &str {
+        self.0.path()
     }
 
     pub fn scope(&self) -> String {
-        format!("cgroup:{}", self.path)
+        format!("cgroup:{}", self.path())
     }
 
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.0.dir()
     }
 
     pub fn set_weight(&self, v1_shares: u64, v2_weight: u64) {
-        let (file, value) = if self.v2 { ("cpu.weight", v2_weight) } else { ("cpu.shares", v1_shares) };
-        std::fs::write(self.dir.join(file), value.to_string()).unwrap();
+        self.0.set(("cpu.shares", v1_shares), ("cpu.weight", v2_weight)).unwrap();
     }
 
     /// All files of the cpu controller that hold a setting.
     pub fn files(&self) -> BTreeMap<String, String> {
-        let names = [
-            "cpu.shares",
-            "cpu.weight",
-            "cpu.idle",
-            "cpu.cfs_quota_us",
-            "cpu.cfs_period_us",
-            "cpu.max",
-            "cpu.rt_runtime_us",
-        ];
-        let read = |name: &str| Some((name.to_owned(), std::fs::read_to_string(self.dir.join(name)).ok()?));
-        names.into_iter().filter_map(read).collect()
+        self.0.settings()
     }
 
     /// Process numbers of those in it now.
     pub fn processes(&self) -> Vec<u32> {
-        let text = std::fs::read_to_string(self.dir.join("cgroup.procs")).unwrap();
+        let text = std::fs::read_to_string(self.dir().join("cgroup.procs")).unwrap();
         text.lines().map(|line| line.parse().unwrap()).collect()
     }
 
     /// Starts a program in it, in a process group of its own.
     pub fn start(&self, program: &str, args: &[&str]) -> Process {
-        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.dir.display());
+        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.dir().display());
         let mut command = Command::new("sh");
         command.args(["-c", &join, "sh", program]).args(args);
         let process = Process::spawn(command);
@@ -161,21 +131,6 @@ impl Group {
         let percent = percent.to_string();
         let args = ["load", "duty", "--percent", &percent, "--kind", kind, "--seconds", "600"];
         self.start(env!("CARGO_BIN_EXE_evenkeel"), &args)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its processes end just before: the kernel needs a moment.
-        for _ in 0..100 {
-            match std::fs::remove_dir(&self.dir) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                _ => return,
-            }
-        }
-        eprintln!("{} is left behind", self.dir.display());
     }
 }
 

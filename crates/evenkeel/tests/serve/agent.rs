@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -160,38 +160,6 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
-    }
-}
-
-/// A cgroup of the cpu controller with a name, gone when the test is.
-pub struct Group(pub PathBuf);
-
-impl Group {
-    pub fn make(name: &str) -> Self {
-        let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup"];
-        let root = roots.iter().find(|root| Path::new(root).join("cgroup.procs").exists()).unwrap();
-        let path = Path::new(root).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn add(&self, pid: u32) {
-        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // What was in it is ended by those who own it, perhaps a moment later.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        if !std::thread::panicking() {
-            panic!("{} is left behind", self.0.display());
-        }
     }
 }
 

@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::agent::{BINARY, Group, Running, Serve, load};
+use evenkeel_linux::testing::TestCgroup;
+
+use super::agent::{BINARY, Running, Serve, load};
 use super::endpoint::Endpoint;
 
 /// The loop, its loads and what they are in: ended in this order.
 pub struct Looping {
     pub agent: Serve,
     _loads: Vec<Running>,
-    _groups: Vec<Group>,
+    _groups: Vec<TestCgroup>,
     _endpoint: Endpoint,
 }
 
@@ -23,16 +25,16 @@ impl Looping {
             let all = began.elapsed().as_millis() as u64;
             (all, all - all / 100)
         });
-        let groups = vec![Group::make("evenkeel-service"), Group::make("evenkeel-other")];
+        let groups = ["service", "other"].map(|name| TestCgroup::new(name).unwrap());
         let loads: Vec<Running> = groups
             .iter()
             .map(|group| {
                 let load = load(Path::new(BINARY), 10);
-                group.add(load.0.id());
+                group.add(load.0.id()).unwrap();
                 load
             })
             .collect();
-        let scope = |at: usize| format!("cgroup:/{}", groups[at].0.file_name().unwrap().to_str().unwrap());
+        let scope = |at: usize| format!("cgroup:{}", groups[at].path());
         let config = dir.join("loop.toml");
         let text = format!(
             "[run]\nscope = [{:?}]\n[[service]]\nscope = {:?}\nslo = {{ endpoint = \"http://{}/metrics\", histogram = \
@@ -47,7 +49,7 @@ impl Looping {
         Self {
             agent: Serve::command(&[&run, access].concat()),
             _loads: loads,
-            _groups: groups,
+            _groups: groups.into(),
             _endpoint: endpoint,
         }
     }

@@ -2,18 +2,19 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::TestCgroup;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
-use super::agent::{BINARY, Group, Running, Serve};
+use super::agent::{BINARY, Running, Serve};
 use super::pki::Pki;
 
 /// Longest wait for what must come: a notice of starving comes after a minute of it.
@@ -54,13 +55,8 @@ fn flaky(listener: TcpListener, config: Arc<ServerConfig>) -> mpsc::Receiver<(St
 
 /// Three loops of a cgroup that counts for nothing, behind one that does not belong to it, all on one CPU and out of the way of
 /// others. Who does most of what the host does is not called starved, so the one must not be theirs.
-fn starving(group: &Group) -> Vec<Running> {
-    for (file, least) in [("cpu.shares", "2"), ("cpu.weight", "1")] {
-        let file = Path::new(&group.0).join(file);
-        if file.exists() {
-            std::fs::write(file, least).unwrap();
-        }
-    }
+fn starving(group: &TestCgroup) -> Vec<Running> {
+    group.set(("cpu.shares", 2), ("cpu.weight", 1)).unwrap();
     let start = |inside: bool| {
         let load = Command::new("taskset")
             .args(["-c", "0", "nice", "-n", "19", BINARY])
@@ -69,7 +65,7 @@ fn starving(group: &Group) -> Vec<Running> {
             .spawn()
             .expect("taskset and nice must be there for this test (Debian: util-linux, coreutils)");
         if inside {
-            group.add(load.id());
+            group.add(load.id()).unwrap();
         }
         Running(load)
     };
@@ -101,8 +97,8 @@ pub fn starving_is_told() {
     );
     std::fs::write(&config, text).unwrap();
     let told = flaky(receiver, served_by(pki.issue("receiver", "IP:127.0.0.1")));
-    let group = Group::make("evenkeel-starving");
-    let name = format!("/{}", Path::new(&group.0).file_name().unwrap().to_str().unwrap());
+    let group = TestCgroup::new("starving").unwrap();
+    let name = group.path();
     let loads = starving(&group);
     let serve = Serve::start(&["--no-history", "--config", config.to_str().unwrap()]);
     let held = Serve::start(&["--no-history", "--webhook", &urls[1]]);
@@ -113,7 +109,7 @@ pub fn starving_is_told() {
         let left = until.saturating_duration_since(Instant::now());
         let (head, document) = told.recv_timeout(left).expect("no notice of the starving cgroup came");
         assert!(head.contains("Authorization: Bearer a-secret-token"), "{head}");
-        if document["what"] == name.as_str() {
+        if document["what"] == name {
             mine.push(document);
         } else if mine.len() == 1 {
             // The first was taken at once: the one that failed was another's.

@@ -1,0 +1,104 @@
+//! For tests on the real kernel: a cgroup that goes with its guard.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Deref;
+
+use crate::Root;
+use crate::group::{Cgroup, GroupError};
+use crate::mountinfo::Hierarchies;
+
+/// Files of the cpu controller that hold a setting.
+const SETTINGS: [&str; 9] = [
+    "cpu.shares",
+    "cpu.weight",
+    "cpu.idle",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpu.cfs_burst_us",
+    "cpu.max",
+    "cpu.max.burst",
+    "cpu.rt_runtime_us",
+];
+
+/// A cgroup that ends with its guard: what is still in it is killed.
+#[derive(Debug)]
+pub struct TestCgroup {
+    group: Cgroup,
+    path: String,
+}
+
+impl TestCgroup {
+    /// Makes `/evenkeel-NAME-PID` in the hierarchy of the cpu controller, v1 or v2.
+    ///
+    /// # Errors
+    /// There is no such hierarchy, or the kernel refuses.
+    pub fn new(name: &str) -> Result<Self, String> {
+        let found = Hierarchies::read(&Root::host()).map_err(|error| error.to_string())?;
+        let cpu = found.cpu.ok_or("no cgroup hierarchy with the cpu controller is mounted")?;
+        let top = Cgroup::new(&cpu.mount_point, cpu.v2);
+        let name = format!("evenkeel-{name}-{}", std::process::id());
+        Self::at(&top, "", &name).map_err(|error| error.to_string())
+    }
+
+    fn at(parent: &Cgroup, path: &str, name: &str) -> Result<Self, GroupError> {
+        if parent.is_v2() {
+            parent.enable(&["cpu"])?;
+        }
+        let group = Cgroup::make(parent.dir(), name, parent.is_v2())?;
+        Ok(Self { group, path: format!("{path}/{name}") })
+    }
+
+    /// Makes one below it, which is to be dropped first.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn child(&self, name: &str) -> Result<Self, GroupError> {
+        Self::at(&self.group, &self.path, name)
+    }
+
+    /// Its path below the hierarchy's mount point.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Writes what v1 and v2 call differently.
+    ///
+    /// # Errors
+    /// The kernel refuses the value.
+    pub fn set(&self, v1: (&str, u64), v2: (&str, u64)) -> Result<(), GroupError> {
+        let (file, value) = if self.is_v2() { v2 } else { v1 };
+        self.write(file, &value.to_string())
+    }
+
+    /// Moves a process into it.
+    ///
+    /// # Errors
+    /// The process is gone, or the kernel refuses.
+    pub fn add(&self, pid: u32) -> Result<(), GroupError> {
+        self.write("cgroup.procs", &pid.to_string())
+    }
+
+    /// All files of the cpu controller that hold a setting.
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        let read = |name: &str| Some((name.to_owned(), fs::read_to_string(self.dir().join(name)).ok()?));
+        SETTINGS.into_iter().filter_map(read).collect()
+    }
+}
+
+impl Deref for TestCgroup {
+    type Target = Cgroup;
+
+    fn deref(&self) -> &Cgroup {
+        &self.group
+    }
+}
+
+impl Drop for TestCgroup {
+    #[allow(clippy::print_stderr)]
+    fn drop(&mut self) {
+        if !self.clear() {
+            eprintln!("{} is left behind", self.dir().display());
+        }
+    }
+}
