@@ -66,7 +66,6 @@ else
     tests=(cargo test --locked --workspace --no-fail-fast)
 fi
 run_tests() { "${tests[@]}" 2>&1 | tee -a "$log"; }
-say "kernel for the test guest: $(scripts/guest/kernel.sh)"
 # "test result: ok. 12 passed; 0 failed; 1 ignored; .." summed over all test binaries.
 sum() { awk -v what="$1;" '/^test result: / { for (i = 2; i <= NF; i++) if ($i == what) n += $(i - 1) } END { print n + 0 }' "$log"; }
 

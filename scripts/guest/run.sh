@@ -1,7 +1,8 @@
 #!/bin/bash
-# Boots a qemu guest, runs one scenario in it, prints its results: scripts/guest/run.sh SCENARIO [BINARY] [OUTDIR]
+# Boots a qemu guest, runs one scenario in it, prints its results: scripts/guest/run.sh SCENARIO KERNEL INITRAMFS OUTDIR
 #
-# A scenario is a shell script in scripts/guest/scenarios/ (or a path). Comment lines at its top choose the machine:
+# The initramfs holds the scenario, a shell script of scripts/guest/scenarios/: crates/evenkeel/tests/guest.rs makes it.
+# Comment lines at the script's top choose the machine:
 #   # smp: 4,sockets=2,cores=2        what follows qemu's -smp
 #   # numa: 0-1 2-3                   CPUs of each node, memory shared out evenly; "none" for no NUMA
 #   # memory: 1024                    MiB
@@ -11,22 +12,15 @@
 # The values shown are the defaults, except cmdline (empty).
 #
 # The guest's processor is emulated (no /dev/kvm needed): several times slower than the host, so scenarios judge what
-# was done, never how fast. OUTDIR (default: a directory under the target directory) receives `results` and `console`.
+# was done, never how fast. OUTDIR receives `results` and `console`.
 # Status: the scenario's own; 3 when the guest did not finish, with the console's last lines on stderr.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=scripts/lib.sh
 . "$here/../lib.sh"
-cd "$here/../.."
 
-scenario=${1:?usage: scripts/guest/run.sh SCENARIO [BINARY] [OUTDIR]}
-[ -e "$scenario" ] || scenario=$here/scenarios/$scenario.sh
-[ -r "$scenario" ] || die "no such scenario: $scenario"
-name=$(basename "$scenario" .sh)
-binary=${2:-$(target_dir)/debug/evenkeel}
-[ -x "$binary" ] || die "$binary is not there: cargo build first"
-out=${3:-$(target_dir)/guest/$name}
-mkdir -p "$out"
+[ $# = 4 ] || die "usage: scripts/guest/run.sh SCENARIO KERNEL INITRAMFS OUTDIR"
+scenario=$1 kernel=$2 initramfs=$3 out=$4
 rm -f "$out/results" "$out/console"
 
 setting() { sed -n "1,20s/^# $1: *//p" "$scenario" | head -n 1; }
@@ -48,7 +42,6 @@ case "$(uname -m)" in
     *) die "no test guest for $(uname -m)" ;;
 esac
 have "${qemu[0]}" || die "${qemu[0]} is not installed: scripts/packages.sh test"
-kernel=$("$here/kernel.sh")
 
 nodes=()
 if [ "$numa" != none ]; then
@@ -59,38 +52,15 @@ if [ "$numa" != none ]; then
     done
 fi
 
-# The file system: busybox, the binary with the libraries it was linked against, the scenario.
-fs=$(mktemp -d)
-trap 'rm -rf "$fs"' EXIT
-mkdir -p "$fs"/{bin,dev,etc,proc,sys,usr}
-ln -s bin "$fs/sbin"
-ln -s ../bin "$fs/usr/bin"
-cp -L "$(command -v busybox)" "$fs/bin/busybox"
-cp -L "$binary" "$fs/bin/evenkeel"
-if have strip; then strip --strip-debug "$fs/bin/evenkeel"; fi
-for file in "$fs/bin/busybox" "$fs/bin/evenkeel"; do
-    # `ldd` fails for a static program, which needs nothing.
-    { ldd "$file" 2>/dev/null || true; } | sed -n 's/^[^/]*\(\/[^ ]*\) (.*/\1/p' | while read -r library; do
-        mkdir -p "$fs$(dirname "$library")"
-        cp -Ln "$library" "$fs$library"
-    done
-done
-cp "$here/init" "$fs/init"
-cp "$here/guest.sh" "$fs/guest.sh"
-cp "$scenario" "$fs/scenario"
-chmod +x "$fs/init"
-echo 'root:x:0:0:root:/root:/bin/sh' >"$fs/etc/passwd"
-(cd "$fs" && find . -print0 | cpio --quiet --null --create --format=newc --owner=0:0) >"$out/initramfs"
-
 append="console=$console quiet loglevel=3 panic=-1 rdinit=/init results=$results cgroup_layout=$cgroup"
 [ "$cgroup" != v2 ] || append="$append cgroup_no_v1=all"
 append="$append $(setting cmdline)"
 
 status=0
 timeout --kill-after=5 "$seconds" "${qemu[@]}" -accel tcg,thread=multi -smp "$smp" -m "$memory" "${nodes[@]}" \
-    -kernel "$kernel" -initrd "$out/initramfs" -append "$append" \
+    -kernel "$kernel" -initrd "$initramfs" -append "$append" \
     -nodefaults -no-user-config -no-reboot -display none "${ports[@]}" </dev/null 2>"$out/qemu" || status=$?
-rm -f "$out/initramfs"
+rm -f "$initramfs"
 
 cat "$out/results" 2>/dev/null || true
 ended=$(sed -n 's/^@@exit \([0-9]*\).*/\1/p' "$out/results" 2>/dev/null || true)

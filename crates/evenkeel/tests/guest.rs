@@ -1,15 +1,17 @@
 //! The binary inside an emulated machine: cgroup v2, NUMA nodes, isolated CPUs, whatever this host lacks.
 //!
 //! A scenario is a shell script in `scripts/guest/scenarios/`, which also says what machine it wants; it hands named
-//! results back, and the `#[test]` here judges them. `scripts/guest/run.sh NAME` runs one by hand. The processor is
-//! emulated, so nothing here judges how long something took.
+//! results back, and the `#[test]` here judges them. What the machine boots is made here, as the laboratory makes it;
+//! `scripts/guest/run.sh` starts it. The processor is emulated, so nothing here judges how long something took.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+
+use evenkeel_lab::vm::image;
 
 /// What a scenario handed back.
 struct Results {
@@ -32,18 +34,33 @@ impl Results {
 /// Guests share two emulated-on processors badly: one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// Makes what a guest boots that runs `scripts/guest/scenarios/NAME.sh`: the command that boots it with results in a directory.
+fn guest(name: &str, out: &Path) -> Vec<String> {
+    let scripts = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest");
+    let scenario = scripts.join("scenarios").join(name).with_extension("sh");
+    let kernel = image::kernel(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm-kernel")).unwrap();
+    std::fs::create_dir_all(out).unwrap();
+    let initramfs = out.join("initramfs");
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"].map(Path::new).into_iter().find(|path| path.exists());
+    let files = [
+        ("init", &*scripts.join("init")),
+        ("guest.sh", &*scripts.join("guest.sh")),
+        ("scenario", &*scenario),
+        ("bin/busybox", busybox.expect("busybox is not installed: scripts/packages.sh test")),
+        ("bin/evenkeel", Path::new(env!("CARGO_BIN_EXE_evenkeel"))),
+    ];
+    image::pack(&initramfs, &files).unwrap();
+    let run = scripts.join("run.sh");
+    [&*run, &*scenario, &*kernel, &*initramfs, out].map(|path| path.display().to_string()).into()
+}
+
 /// Boots a guest, runs `scripts/guest/scenarios/NAME.sh` in it and returns its results. Panics, with the console's
 /// last lines, when the guest does not get to the end or the scenario fails.
 fn scenario(name: &str) -> Results {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest").join(name);
-    let output = Command::new(root.join("scripts/guest/run.sh"))
-        .args([name, env!("CARGO_BIN_EXE_evenkeel")])
-        .arg(&out)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let command = guest(name, &out);
+    let output = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     if let Some(reason) = stdout.lines().find_map(|line| line.strip_prefix("@@fail ")) {
@@ -229,14 +246,13 @@ fn a_machine_cannot_see_the_quota_that_plays_its_hypervisor() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).display().to_string();
-    let runs = root.join("scripts/guest/run.sh").display().to_string();
+    let command = guest("stolen", &dir.path().join("guest"));
     let binary = env!("CARGO_BIN_EXE_evenkeel");
     let file = at("stolen.toml");
     // The tenant is a whole machine; the rule is played on its processes, outside of what it can see.
     let text = format!(
         "name = 'stolen'\ntime_limit_s = 280\nenforcer = {{ rule = {{ rule = 'constant', stolen = 0.4 }} }}\n\
-         [[tenant]]\nname = 'machine'\ncommand = ['{runs}', 'stolen', '{binary}', '{}']\n",
-        at("guest")
+         [[tenant]]\nname = 'machine'\ncommand = {command:?}\n"
     );
     std::fs::write(&file, text).unwrap();
     let output = Command::new(binary)

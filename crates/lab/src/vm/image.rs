@@ -43,18 +43,22 @@ pub struct Image {
 /// # Errors
 /// No kernel is there and none can be had (no apt-get, no network), or the image cannot be written.
 pub fn make(cache: &Path, binary: &Path) -> Result<Image, VmError> {
-    let kernel = find_kernel(cache)?;
+    let kernel = kernel(cache)?;
     let name = kernel.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let release = name.trim_start_matches("vmlinuz-").to_owned();
     let modules = module_files(&kernel, &release);
     let dir = PrivateDir::temporary().map_err(|e| VmError::system("making a directory", e))?;
     let image = Image { kernel, release, initramfs: dir.path().join("initramfs"), _dir: dir };
-    write(&image.initramfs, binary, &modules)
+    write(&image.initramfs, &[("init", binary)], &modules)
         .map_err(|e| VmError::system(format!("making {}", image.initramfs.display()), e))?;
     Ok(image)
 }
 
-fn find_kernel(cache: &Path) -> Result<PathBuf, VmError> {
+/// A kernel for guests: the one that `EVENKEEL_VM_KERNEL` names, an installed one, or the distribution's, which `cache` keeps.
+///
+/// # Errors
+/// None is there and none can be had (no apt-get, no network).
+pub fn kernel(cache: &Path) -> Result<PathBuf, VmError> {
     if let Some(named) = std::env::var_os("EVENKEEL_VM_KERNEL") {
         let named = PathBuf::from(named);
         return match File::open(&named) {
@@ -154,7 +158,15 @@ fn module_files(kernel: &Path, release: &str) -> Vec<(&'static str, PathBuf)> {
     MODULES.iter().filter_map(|module| Some((*module, find(module)?))).collect()
 }
 
-fn write(to: &Path, binary: &Path, modules: &[(&'static str, PathBuf)]) -> io::Result<()> {
+/// Writes an initramfs of files, each with its name inside, and of the libraries that programs among them were linked against.
+///
+/// # Errors
+/// A file cannot be read, or the image cannot be written.
+pub fn pack(to: &Path, files: &[(&str, &Path)]) -> io::Result<()> {
+    write(to, files, &[])
+}
+
+fn write(to: &Path, files: &[(&str, &Path)], modules: &[(&'static str, PathBuf)]) -> io::Result<()> {
     let mut archive = Archive::new(BufWriter::new(File::create(to)?));
     let mut made = std::collections::BTreeSet::new();
     for dir in ["dev", "proc", "sys", "tmp", MODULE_DIR] {
@@ -163,15 +175,23 @@ fn write(to: &Path, binary: &Path, modules: &[(&'static str, PathBuf)]) -> io::R
     }
     // Before devtmpfs is mounted the kernel wants a console for the first process.
     archive.device("dev/console", 5, 1)?;
-    archive.file("init", &stripped(binary)?)?;
-    for library in libraries(binary)? {
-        let name = library.to_string_lossy().trim_start_matches('/').to_owned();
+    let mut put = |name: &str, data: &[u8]| -> io::Result<()> {
         for (at, _) in name.match_indices('/') {
             if made.insert(name[..at].to_owned()) {
                 archive.directory(&name[..at])?;
             }
         }
-        archive.file(&name, &fs::read(&library)?)?;
+        archive.file(name, data)
+    };
+    for (name, file) in files {
+        put(name, &stripped(file)?)?;
+    }
+    let mut needed = std::collections::BTreeSet::new();
+    for (_, file) in files {
+        needed.extend(libraries(file)?);
+    }
+    for library in needed {
+        put(library.to_string_lossy().trim_start_matches('/'), &fs::read(&library)?)?;
     }
     for (name, path) in modules {
         archive.file(&format!("{MODULE_DIR}/{name}.ko"), &unpacked(path)?)?;
