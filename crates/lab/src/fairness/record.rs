@@ -2,39 +2,25 @@
 
 use evenkeel_base::CpuSet;
 use evenkeel_experiment::decide::Mean;
-use evenkeel_experiment::record::{CellRecord, Host, Requirement};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Options, Point};
 use crate::net::measure::Measured;
+use crate::runner::grid::{GridCell, GridOptions, GridRecord};
 use crate::vm::machine::VmThread;
 
-/// Value of [`TenantsRecord::schema`].
+/// Value of [`GridRecord::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-tenants/v1";
 
-/// An experiment with all its results so far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TenantsRecord {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// `tenants-net` or `tenants-cpu`.
-    pub name: String,
-    /// Version of evenkeel that made it.
-    pub version: String,
-    /// When it was begun, RFC 3339.
-    pub began: String,
-    /// When it was finished, RFC 3339; `None` while cells are missing.
-    pub finished: Option<String>,
-    /// The host.
-    pub host: Host,
-    /// What was asked for.
-    pub options: Options,
-    /// What the experiment needs and whether it was there.
-    pub requirements: Vec<Requirement>,
-    /// The points, in order.
-    pub points: Vec<Point>,
-    /// Cells done, in the order in which they were run.
-    pub cells: Vec<Cell>,
+/// The experiments on tenants with all results so far.
+pub type TenantsRecord = GridRecord<Options, Point, Cell>;
+
+impl GridOptions for Options {
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn repetitions(&self) -> u32 {
+        self.repetitions
+    }
 }
 
 /// One repetition at one point.
@@ -95,25 +81,9 @@ pub struct TenantCpu {
     pub events_per_s: Option<f64>,
 }
 
-impl CellRecord for TenantsRecord {
-    const SCHEMA: &'static str = SCHEMA;
-    type Cell = Cell;
-
-    fn cells(&self) -> &[Cell] {
-        &self.cells
-    }
-
-    fn place(cell: &Cell) -> (usize, u32) {
-        (cell.point, cell.repetition)
-    }
-
-    fn planned(&self) -> usize {
-        self.points.len() * self.options.repetitions as usize
-    }
-
-    fn add(&mut self, cell: Cell, finished: String) {
-        self.cells.push(cell);
-        self.finished = self.is_complete().then_some(finished);
+impl GridCell for Cell {
+    fn place(&self) -> (usize, u32) {
+        (self.point, self.repetition)
     }
 }
 

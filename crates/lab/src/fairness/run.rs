@@ -10,7 +10,7 @@ use evenkeel_experiment::record::Requirement;
 use evenkeel_linux::{Root, proc_stat};
 
 use super::plan::{Kind, Options, Point, Which};
-use super::record::{Cell, CpuMeasured, SCHEMA, TenantCpu, TenantsRecord};
+use super::record::{Cell, CpuMeasured, TenantCpu, TenantsRecord};
 use crate::net::measure::{Measured, Timing, cpu_ns, host_between, until};
 use crate::net::scene::NamespaceScene;
 use crate::net::tool_scene::ToolScene;
@@ -94,18 +94,14 @@ impl Bench for Tenants<'_, '_> {
                 "without it RPS spreads flows by hash, not to the CPU of their reader (RFS)",
             ));
         }
-        TenantsRecord {
-            schema: SCHEMA.into(),
-            name: self.options.which.name().into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            began: now(),
-            finished: None,
-            host: facts(self.tools.topology.as_ref()),
-            options: self.options.clone(),
+        let host = facts(self.tools.topology.as_ref());
+        TenantsRecord::begin(
+            self.options.which.name(),
+            host,
+            self.options.clone(),
             requirements,
-            points: self.points.clone(),
-            cells: Vec::new(),
-        }
+            self.points.clone(),
+        )
     }
 
     fn cell(

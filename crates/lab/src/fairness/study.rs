@@ -378,18 +378,9 @@ mod tests {
             others_pct: Some(0.5),
         };
         let cell = Cell { cpu: Some(cpu), ..Cell::default() };
-        TenantsRecord {
-            schema: crate::fairness::record::SCHEMA.into(),
-            name: "tenants-cpu".into(),
-            version: "0".into(),
-            began: "t".into(),
-            finished: None,
-            host: Host::default(),
-            options,
-            requirements: vec![],
-            points,
-            cells: vec![cell],
-        }
+        let mut record = TenantsRecord::begin("tenants-cpu", Host::default(), options, vec![], points);
+        record.cells.push(cell);
+        record
     }
 
     #[test]

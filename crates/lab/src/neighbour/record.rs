@@ -1,37 +1,23 @@
 //! What the experiment measured, on disk: the minimum from which every figure is computed.
 
-use evenkeel_experiment::record::{CellRecord, Host, Requirement};
 use evenkeel_workload::latency::LatencySummary;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Options, Point};
+use crate::runner::grid::{GridCell, GridOptions, GridRecord};
 
-/// Value of [`NeighbourRecord::schema`].
+/// Value of [`GridRecord::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-neighbour/v1";
 
-/// The experiment with all its results so far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NeighbourRecord {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// `neighbour`.
-    pub name: String,
-    /// Version of evenkeel that made it.
-    pub version: String,
-    /// When it was begun, RFC 3339.
-    pub began: String,
-    /// When it was finished, RFC 3339; `None` while cells are missing.
-    pub finished: Option<String>,
-    /// The host.
-    pub host: Host,
-    /// What was asked for.
-    pub options: Options,
-    /// What the experiment needs and whether it was there.
-    pub requirements: Vec<Requirement>,
-    /// The points, in order: what could not be is left out.
-    pub points: Vec<Point>,
-    /// Cells done, in the order in which they were run.
-    pub cells: Vec<Cell>,
+/// The experiment with all results so far.
+pub type NeighbourRecord = GridRecord<Options, Point, Cell>;
+
+impl GridOptions for Options {
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn repetitions(&self) -> u32 {
+        self.repetitions
+    }
 }
 
 /// One repetition at one point.
@@ -101,25 +87,9 @@ pub struct Chosen {
     pub not_restored: u64,
 }
 
-impl CellRecord for NeighbourRecord {
-    const SCHEMA: &'static str = SCHEMA;
-    type Cell = Cell;
-
-    fn cells(&self) -> &[Cell] {
-        &self.cells
-    }
-
-    fn place(cell: &Cell) -> (usize, u32) {
-        (cell.point, cell.repetition)
-    }
-
-    fn planned(&self) -> usize {
-        self.points.len() * self.options.repetitions as usize
-    }
-
-    fn add(&mut self, cell: Cell, finished: String) {
-        self.cells.push(cell);
-        self.finished = self.is_complete().then_some(finished);
+impl GridCell for Cell {
+    fn place(&self) -> (usize, u32) {
+        (self.point, self.repetition)
     }
 }
 

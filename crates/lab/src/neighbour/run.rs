@@ -10,7 +10,7 @@ use evenkeel_experiment::record::Requirement;
 use evenkeel_workload::burn::monotonic_ns;
 
 use super::plan::{Arm, NAME, Options, Point};
-use super::record::{Cell, Measured, NeighbourRecord, SCHEMA};
+use super::record::{Cell, Measured, NeighbourRecord};
 use super::scene::{Asking, Scene};
 use crate::runner::bench::now;
 use crate::runner::host::undisturbed;
@@ -94,18 +94,8 @@ impl Bench for Neighbours<'_, '_> {
             }
         }
         requirements.extend(undisturbed("others delay the service, too, and take from the batch's CPU"));
-        NeighbourRecord {
-            schema: SCHEMA.into(),
-            name: NAME.into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            began: now(),
-            finished: None,
-            host: facts(self.tools.topology.as_ref()),
-            options: self.options.clone(),
-            requirements,
-            points: self.points.clone(),
-            cells: Vec::new(),
-        }
+        let host = facts(self.tools.topology.as_ref());
+        NeighbourRecord::begin(NAME, host, self.options.clone(), requirements, self.points.clone())
     }
 
     fn cell(

@@ -4,7 +4,7 @@ use evenkeel_experiment::record::{CellRecord, Host};
 use evenkeel_workload::latency::LatencySummary;
 
 use super::plan::{Arm, NAME, Options, Point};
-use super::record::{Cell, Chosen, Measured, NeighbourRecord, SCHEMA};
+use super::record::{Cell, Chosen, Measured, NeighbourRecord};
 
 /// What was measured, by the 99th percentile, the batch's CPU and how many were asked and answered.
 pub(super) fn measured(p99_usec: f64, batch_pct: f64, (asked, answered): (u64, u64)) -> Measured {
@@ -36,18 +36,8 @@ pub(super) fn record(of: impl Fn(&Point, u32, bool) -> Measured) -> NeighbourRec
 /// The same of other options.
 pub(super) fn record_of(options: Options, of: impl Fn(&Point, u32, bool) -> Measured) -> NeighbourRecord {
     let points = options.points().unwrap();
-    let mut record = NeighbourRecord {
-        schema: SCHEMA.into(),
-        name: NAME.into(),
-        version: "0".into(),
-        began: "t".into(),
-        finished: None,
-        host: Host { cpus: Some(2), ..Host::default() },
-        options,
-        requirements: Vec::new(),
-        points: points.clone(),
-        cells: Vec::new(),
-    };
+    let host = Host { cpus: Some(2), ..Host::default() };
+    let mut record = NeighbourRecord::begin(NAME, host, options, Vec::new(), points.clone());
     for repetition in 0..record.options.repetitions {
         for (index, point) in points.iter().enumerate() {
             let evenkeel = point.arm == Arm::Evenkeel;

@@ -19,6 +19,7 @@ mod cell;
 pub(crate) mod command;
 mod docker;
 mod estimate;
+pub mod grid;
 pub(crate) mod groups;
 pub(crate) mod host;
 mod inside;
