@@ -7,6 +7,7 @@
 //! itself; nothing else may put a vCPU elsewhere.
 
 use evenkeel_base::{CpuQuota, GroupRef, Limit, Setting};
+use evenkeel_linux::cgroup;
 use serde::{Deserialize, Serialize};
 
 /// What `virsh schedinfo DOMAIN` prints. Times are microseconds; a quota of [`Limit::Max`] is none.
@@ -82,35 +83,8 @@ pub fn parse_schedinfo(text: &str) -> Result<SchedInfo, String> {
 /// `qemu-3-web-1.libvirt-qemu`. `None` for its vCPUs' groups below and for everything else.
 pub fn domain(group: &GroupRef) -> Option<String> {
     let (_, last) = group.path.rsplit_once('/')?;
-    let numbered = match last.strip_suffix(".scope") {
-        Some(scope) => unescape(scope).strip_prefix("machine-qemu-")?.to_owned(),
-        None => last.strip_suffix(".libvirt-qemu").and_then(|name| name.strip_prefix("qemu-"))?.to_owned(),
-    };
-    let (number, name) = numbered.split_once('-')?;
-    let known = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty();
     // `virsh` would take a name that starts like an option for one.
-    (known && !name.starts_with('-')).then(|| name.to_owned())
-}
-
-/// systemd's `\xNN` in unit names.
-fn unescape(text: &str) -> String {
-    let mut out = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("\\x") {
-        out.extend_from_slice(&rest.as_bytes()[..at]);
-        match rest.get(at + 2..at + 4).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = &rest[at + 4..];
-            }
-            None => {
-                out.extend_from_slice(b"\\x");
-                rest = &rest[at + 2..];
-            }
-        }
-    }
-    out.extend_from_slice(rest.as_bytes());
-    String::from_utf8_lossy(&out).into_owned()
+    cgroup::machine(last).filter(|name| !name.starts_with('-'))
 }
 
 /// The arguments of `virsh` that give a machine this value while it runs; `None` where libvirt has no word for it.

@@ -20,9 +20,8 @@ pub fn output(text: &str) {
     assert!(rate.is_none_or(|rate| rate.is_finite() && rate >= 0.0), "{rate:?} events a second");
 }
 
-/// A thread's `stat`, a link's line in `/proc/net/dev`, the output of `ldd`.
+/// A link's line in `/proc/net/dev`, the output of `ldd`.
 pub fn small(text: &str) {
-    let _ = command::stat(text);
     let _ = link_packets(text, "eth0");
     let _ = paths_of_ldd(text);
 }

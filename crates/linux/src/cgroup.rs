@@ -50,6 +50,37 @@ pub fn parse(text: &str) -> Result<Memberships, ParseError> {
     Ok(Memberships(memberships))
 }
 
+/// The virtual machine whose own group has this name, as libvirt calls both: `machine-qemu\x2d3\x2dNAME.scope` with systemd,
+/// `qemu-3-NAME.libvirt-qemu` without.
+pub fn machine(group: &str) -> Option<String> {
+    let numbered = match group.strip_suffix(".scope") {
+        Some(scope) => unit_name(scope).strip_prefix("machine-qemu-")?.to_owned(),
+        None => group.strip_suffix(".libvirt-qemu")?.strip_prefix("qemu-")?.to_owned(),
+    };
+    let (number, name) = numbered.split_once('-')?;
+    let known = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty();
+    known.then(|| name.to_owned())
+}
+
+/// systemd's `\xNN` in unit names.
+pub fn unit_name(text: &str) -> String {
+    let mut parts = text.split("\\x");
+    let mut bytes = parts.next().unwrap_or("").as_bytes().to_vec();
+    for part in parts {
+        match part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend(&part.as_bytes()[2..]);
+            }
+            None => {
+                bytes.extend(b"\\x");
+                bytes.extend(part.as_bytes());
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Whose a cgroup is, by its path alone: the patterns of Docker, containerd, CRI-O, Podman, Kubernetes (both cgroup
 //! drivers), LXC, systemd-nspawn, libvirt and systemd units.
 
+use evenkeel_linux::cgroup;
 use serde::{Deserialize, Serialize};
 
 /// A container recognised in a path.
@@ -54,7 +55,7 @@ pub fn classify(path: &str) -> Owner {
         let upto = || path[..end.min(path.len())].to_owned();
         if let Some(uid) = pod_uid(part) {
             owner.pod = Some(PodPath { uid, path: upto() });
-        } else if let Some(name) = machine(part) {
+        } else if let Some(name) = cgroup::machine(part) {
             owner.machine = Some(name);
         } else if let Some((runtime, id)) = container(part, parent, owner.pod.is_some()) {
             owner.container = Some(ContainerPath { id, runtime: runtime.to_owned(), path: upto() });
@@ -110,10 +111,10 @@ fn container(part: &str, parent: &str, in_pod: bool) -> Option<(&'static str, St
         return Some(("lxc", part.to_owned()));
     }
     if let Some(name) = part.strip_prefix("machine-").and_then(|name| name.strip_suffix(".scope")) {
-        return Some(("systemd", unescape(name)));
+        return Some(("systemd", cgroup::unit_name(name)));
     }
     let nspawn = part.strip_prefix("systemd-nspawn@").and_then(|name| name.strip_suffix(".service"))?;
-    Some(("systemd", unescape(nspawn)))
+    Some(("systemd", cgroup::unit_name(nspawn)))
 }
 
 /// `podUID` (cgroupfs driver) or `kubepods-...-podUID.slice` with underscores (systemd driver). A static pod's uid is
@@ -127,33 +128,6 @@ fn pod_uid(part: &str) -> Option<String> {
     let digits = uid.bytes().filter(u8::is_ascii_hexdigit).count();
     let dashes = uid.bytes().filter(|b| *b == b'-').count();
     (digits == 32 && digits + dashes == uid.len() && matches!(dashes, 0 | 4)).then_some(uid)
-}
-
-/// libvirt's groups: `machine-qemu\x2d3\x2dNAME.scope` with systemd, `qemu-3-NAME.libvirt-qemu` without.
-fn machine(part: &str) -> Option<String> {
-    let scope = part.strip_prefix("machine-").and_then(|rest| rest.strip_suffix(".scope")).map(unescape);
-    let name = scope.or_else(|| part.strip_suffix(".libvirt-qemu").map(str::to_owned))?;
-    let (number, name) = name.strip_prefix("qemu-")?.split_once('-')?;
-    (number.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty()).then(|| name.to_owned())
-}
-
-/// systemd's `\xNN` in unit names.
-fn unescape(text: &str) -> String {
-    let mut parts = text.split("\\x");
-    let mut bytes = parts.next().unwrap_or("").as_bytes().to_vec();
-    for part in parts {
-        match part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                bytes.extend(&part.as_bytes()[2..]);
-            }
-            None => {
-                bytes.extend(b"\\x");
-                bytes.extend(part.as_bytes());
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-pub use evenkeel_linux::sys::thread_cpu_ns;
+pub use evenkeel_linux::sys::{monotonic_ns, thread_cpu_ns};
 use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -19,11 +19,6 @@ pub fn to_ns(time: Timespec) -> u64 {
 /// A [`Timespec`] of nanoseconds.
 pub fn to_timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
-}
-
-/// `CLOCK_MONOTONIC`, nanoseconds.
-pub fn monotonic_ns() -> u64 {
-    to_ns(clock_gettime(ClockId::Monotonic))
 }
 
 /// `CLOCK_REALTIME`, nanoseconds since 1970.

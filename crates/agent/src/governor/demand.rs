@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use evenkeel_linux::schedstat;
+use evenkeel_linux::{pid_stat, schedstat};
 
 /// Most threads looked at; more are as good as all CPUs wanted.
 const MOST: usize = 512;
@@ -74,11 +74,8 @@ fn threads(pid: u32) -> Vec<u32> {
 fn read(pid: u32, tid: u32) -> Option<Thread> {
     let dir = format!("/proc/{pid}/task/{tid}");
     let counted = schedstat::parse_bytes(&fs::read(format!("{dir}/schedstat")).ok()?)?;
-    let stat = fs::read_to_string(format!("{dir}/stat")).ok()?;
-    // The name may hold anything; the state, field 3, follows its last parenthesis. The CPU is field 39.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let runnable = fields.next()? == "R";
-    let cpu = fields.nth(35)?.trim().parse().ok()?;
+    let stat = fs::read(format!("{dir}/stat")).ok()?;
+    let (runnable, cpu) = (pid_stat::state(&stat)? == 'R', pid_stat::comm_and_cpu(&stat)?.1);
     Some(Thread { ran: counted.ran_ns, waited: counted.waited_ns, runnable, cpu })
 }
 

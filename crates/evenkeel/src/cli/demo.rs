@@ -412,16 +412,11 @@ fn missed_by_all(runs: &mut [DemoRun]) -> Vec<String> {
 fn host_facts(topology: &evenkeel_base::Topology, containers: bool) -> HostFacts {
     let kernel = evenkeel_observe::read_kernel(&Root::host());
     let scheduler = kernel.scheduler.and_then(|s| serde_json::to_value(s).ok());
-    let model = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
-        text.lines()
-            .find(|l| l.starts_with("model name"))
-            .and_then(|l| Some(l.split_once(':')?.1.trim().to_owned()))
-    });
     HostFacts {
         kernel: kernel.release.unwrap_or_default(),
         scheduler: scheduler.and_then(|s| s.as_str().map(str::to_owned)).unwrap_or_default(),
         cgroup: kernel.cgroup.unwrap_or_default(),
-        model,
+        model: evenkeel_lab::runner::facts(Some(topology)).cpu_model,
         topology: Some(format!(
             "{} CPUs online, {} cores, {} NUMA nodes",
             topology.online.len(),

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use evenkeel_linux::children::end_with;
+use evenkeel_linux::pid_stat;
 
 /// How often threads are looked at.
 const SAMPLE_MS: u64 = 50;
@@ -220,12 +221,11 @@ impl Seen {
     fn look(&mut self, pid: u32) {
         for tid in tasks(pid) {
             let dir = format!("/proc/{pid}/task/{tid}");
-            let Some((cpu, start_time)) =
-                std::fs::read_to_string(format!("{dir}/stat")).ok().and_then(|t| stat(&t))
-            else {
-                continue;
-            };
-            self.cpus.insert(cpu);
+            let stat = std::fs::read_to_string(format!("{dir}/stat")).ok();
+            let Some(stat) = stat.and_then(|text| pid_stat::parse(&text).ok()) else { continue };
+            if let Some(cpu) = stat.cpu {
+                self.cpus.insert(cpu);
+            }
             let schedstat = std::fs::read_to_string(format!("{dir}/schedstat")).unwrap_or_default();
             let sched = std::fs::read_to_string(format!("{dir}/sched")).unwrap_or_default();
             let migrations = sched.lines().find(|line| line.starts_with("se.nr_migrations"));
@@ -233,7 +233,7 @@ impl Seen {
                 waited_ns: schedstat.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()),
                 migrations: migrations.and_then(|line| line.rsplit(':').next()?.trim().parse().ok()),
             };
-            self.threads.insert((tid, start_time), thread);
+            self.threads.insert((tid, stat.start_time), thread);
         }
     }
 
@@ -249,13 +249,6 @@ impl Seen {
 fn tasks(pid: u32) -> Vec<u32> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// CPU it ran on last, and its start time: fields 39 and 22 of `stat`.
-pub(crate) fn stat(text: &str) -> Option<(u32, u64)> {
-    let (_, rest) = text.rsplit_once(") ")?;
-    let words: Vec<&str> = rest.split_ascii_whitespace().collect();
-    Some((words.get(36)?.parse().ok()?, words.get(19)?.parse().ok()?))
 }
 
 #[cfg(test)]
