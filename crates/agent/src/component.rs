@@ -1,6 +1,7 @@
 //! Parts of the agent that work beside the decision, each on the loop's timer and on every observation.
 //!
-//! A new one is a file with an implementation of [`Component`], and a line in [`crate::components::Components::new`].
+//! A new one is a file in `components` with an implementation of [`Component`], and a line in
+//! [`crate::components::Components::new`].
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

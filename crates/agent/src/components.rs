@@ -1,4 +1,6 @@
-//! The components of a run. A new one is a line in [`Components::new`].
+//! The components of a run. A new one is a file here, and a line in [`Components::new`].
+
+mod turns;
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use crate::controls::Controls;
 use crate::governor::ScopeGovernor;
 use crate::guarantee::Promises;
 use crate::protect::LatencySlos;
-use crate::turns::LostTurns;
+use turns::LostTurns;
 
 /// All of them. Those that decisions ask have names.
 pub(crate) struct Components {
@@ -28,9 +30,9 @@ impl Components {
     /// Those that a configuration asks for.
     pub fn new(config: &Config, features: Features) -> Self {
         let limit = config.limit.clone().filter(|_| config.apply);
-        let others: [Option<Box<dyn Component + Send>>; 2] = [
-            limit.map(|auto| Box::new(ScopeGovernor::new(auto.instance)) as _),
-            LostTurns::new(config, features.default_slice_ns).map(|turns| Box::new(turns) as _),
+        let others = [
+            limit.map(|auto| boxed(ScopeGovernor::new(auto.instance))),
+            LostTurns::new(config, features.default_slice_ns).map(boxed),
         ];
         Self {
             promises: Promises::new(config, features.task_slice),
@@ -80,4 +82,8 @@ impl Components {
     pub fn take_notes(&mut self) -> Vec<String> {
         self.all_mut().flat_map(Component::take_notes).collect()
     }
+}
+
+fn boxed(component: impl Component + Send + 'static) -> Box<dyn Component + Send> {
+    Box::new(component)
 }

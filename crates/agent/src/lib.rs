@@ -33,7 +33,6 @@ mod testing;
 pub mod tiers;
 mod trial;
 pub mod trusted;
-mod turns;
 mod watch;
 
 pub use agent::{Agent, Measured, default_plan};
