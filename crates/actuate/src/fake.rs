@@ -20,6 +20,7 @@
 //! ```
 
 mod medium;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,7 @@ use std::time::Duration;
 use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, NetKnob, SchedAttr, Setting, Target, TaskId};
 
 use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
-use crate::value::inherited;
+use state::{State, Task};
 
 /// What unwinds through the actuator when the world stops: catch it with `std::panic::catch_unwind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,44 +72,6 @@ pub enum Event {
     RemoveGroup(GroupRef, bool),
     /// Nothing can be written to the disk from now on.
     DiskFull,
-}
-
-#[derive(Debug, Clone)]
-struct Task {
-    facts: TaskFacts,
-    sched: SchedAttr,
-    affinity: CpuSet,
-    cpuset: CpuSet,
-}
-
-impl Task {
-    fn effective(&self) -> CpuSet {
-        let cpus = self.affinity.intersection(&self.cpuset);
-        if cpus.is_empty() { self.cpuset.clone() } else { cpus }
-    }
-}
-
-#[derive(Debug, Default)]
-struct State {
-    boot: String,
-    ticks: u64,
-    cpus: CpuSet,
-    tasks: BTreeMap<u32, Task>,
-    groups: BTreeMap<GroupRef, (u64, BTreeMap<Knob, Setting>)>,
-    journal: Option<Vec<u8>>,
-    aside: Vec<Vec<u8>>,
-    operations: u64,
-    events: BTreeMap<u64, Vec<Event>>,
-    disk_full: bool,
-    births: u64,
-    written: Vec<(Target, Setting)>,
-    ended: BTreeSet<TaskId>,
-    /// Cgroups whose owner remembers what is written.
-    owned: BTreeMap<GroupRef, BTreeMap<Knob, Setting>>,
-    namespaces: Namespaces,
-    /// Links' indices.
-    links: BTreeMap<String, u64>,
-    net: BTreeMap<NetKnob, String>,
 }
 
 /// Everything there is; clones are the same world. It outlives the actuator.
@@ -307,145 +270,6 @@ impl World {
             values.insert((Target::Net(knob), Knob::Net), Setting::Net(value.clone()));
         }
         values
-    }
-}
-
-impl State {
-    fn store(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
-        match (target, to) {
-            (Target::Task(id), Setting::Sched(attr)) => {
-                let task = self.tasks.get_mut(&id.tid).ok_or(KernelError::Gone)?;
-                let nice = if attr.policy.is_realtime() { task.sched.nice } else { attr.nice };
-                task.sched = SchedAttr { nice, ..*attr };
-            }
-            (Target::Task(id), Setting::Affinity(cpus)) => {
-                let task = self.tasks.get_mut(&id.tid).ok_or(KernelError::Gone)?;
-                if !cpus.intersects(&task.cpuset) {
-                    return Err(KernelError::Invalid("no such CPU".into()));
-                }
-                task.affinity = cpus.clone();
-            }
-            (Target::Group(group), to) => {
-                let (_, values) = self.groups.get_mut(group).ok_or(KernelError::Gone)?;
-                let idle = values.get(&Knob::GroupIdle) == Some(&Setting::GroupIdle(true));
-                if idle && to.knob() == Knob::Weight {
-                    return Err(KernelError::Invalid("an idle group has no weight".into()));
-                }
-                values.insert(to.knob(), to.clone());
-                // sched_group_set_idle() in kernel/sched/fair.c: the weight is lost.
-                if let Setting::GroupIdle(idle) = to {
-                    let weight = crate::value::idle_weight(*idle, group.v2);
-                    values.insert(Knob::Weight, Setting::Weight(weight));
-                }
-            }
-            (Target::Net(knob), Setting::Net(value)) => {
-                *self.net.get_mut(knob).ok_or(KernelError::Gone)? = value.clone();
-            }
-            _ => return Err(KernelError::Invalid("not a property of that".into())),
-        }
-        Ok(())
-    }
-
-    fn happen(&mut self, event: Event) {
-        self.ticks += 1;
-        match event {
-            Event::Vanish(tid) => {
-                if let Some(task) = self.tasks.remove(&tid) {
-                    self.ended.insert(task.facts.id);
-                }
-            }
-            Event::Reuse(tid) => {
-                if let Some(mut task) = self.tasks.remove(&tid) {
-                    self.ended.insert(task.facts.id);
-                    task.facts.id = TaskId { tgid: tid, tid, start_time: self.ticks };
-                    task.facts.ppid = 1;
-                    task.facts.cgroup = "0::/stranger\n".into();
-                    task.facts.image = self.ticks;
-                    (task.sched, task.affinity) = (SchedAttr::DEFAULT, crate::all_cpus());
-                    self.births += 1;
-                    self.tasks.insert(tid, task);
-                }
-            }
-            Event::Meddle(target, to) => {
-                let _ = self.store(&target, &to);
-            }
-            Event::Fork { parent, child, orphan } => {
-                let ppid = |parent: &TaskFacts| if orphan { 1 } else { parent.id.tgid };
-                self.fork(parent, child, ppid);
-            }
-            Event::ForkBeside { maker, child } => self.fork(maker, child, |maker| maker.ppid),
-            Event::Exec(tid) => self.exec(tid),
-            Event::RenameLink(from, to) => {
-                let Some(index) = self.links.remove(&from) else { return };
-                let knobs = std::mem::take(&mut self.net).into_iter();
-                self.net =
-                    knobs
-                        .map(|(knob, value)| {
-                            if knob.link() == Some(&from) {
-                                (knob.on_link(&to), value)
-                            } else {
-                                (knob, value)
-                            }
-                        })
-                        .collect();
-                self.links.insert(to, index);
-            }
-            Event::RemoveGroup(group, again) => {
-                if let Some((_, values)) = self.groups.remove(&group)
-                    && again
-                {
-                    self.groups.insert(group, (self.ticks, values));
-                }
-            }
-            Event::DiskFull => self.disk_full = true,
-            Event::Crash | Event::Fail(_) => {}
-        }
-    }
-
-    fn fork(&mut self, parent: u32, child: u32, ppid: impl Fn(&TaskFacts) -> u32) {
-        let Some(mut task) = self.tasks.get(&parent).cloned() else { return };
-        task.facts.ppid = ppid(&task.facts);
-        task.facts.reaper = false;
-        task.facts.id = TaskId { tgid: child, tid: child, start_time: self.ticks };
-        if let Setting::Sched(attr) = inherited(&Setting::Sched(task.sched)) {
-            task.sched = attr;
-        }
-        self.births += 1;
-        self.tasks.insert(child, task);
-    }
-
-    fn exec(&mut self, tid: u32) {
-        let Some(mut task) = self.tasks.get(&tid).cloned() else { return };
-        let Some(leader) = self.tasks.get(&task.facts.id.tgid) else { return };
-        // de_thread() in fs/exec.c
-        let id = leader.facts.id;
-        task.facts.ppid = leader.facts.ppid;
-        (task.facts.id, task.facts.comm, task.facts.image) = (id, format!("exec-{tid}"), self.ticks);
-        let ended: Vec<u32> =
-            self.tasks.values().filter(|t| t.facts.id.tgid == id.tgid).map(|t| t.facts.id.tid).collect();
-        for tid in ended {
-            if let Some(task) = self.tasks.remove(&tid).filter(|task| task.facts.id != id) {
-                self.ended.insert(task.facts.id);
-            }
-        }
-        self.tasks.insert(id.tid, task);
-    }
-
-    /// One operation begins. `Err` when it is to fail; the flag says that it is the last.
-    fn step(&mut self) -> (Result<(), KernelError>, bool) {
-        let number = self.operations;
-        self.operations += 1;
-        self.ticks += 1;
-        let mut result = Ok(());
-        let mut crash = false;
-        for event in self.events.get(&number).cloned().unwrap_or_default() {
-            match event {
-                Event::Fail(error) => result = Err(error),
-                Event::Crash => crash = true,
-                event => self.happen(event),
-            }
-        }
-        (result, crash)
     }
 }
 

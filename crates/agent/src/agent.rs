@@ -6,12 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 use evenkeel_actuate::{Options, RestoreReport, SetReport};
 use evenkeel_base::run::{KERNEL_DEFAULT, RunRecord};
 use evenkeel_base::stats;
-use evenkeel_base::{
-    Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Setting, Target, TaskId, TaskView,
-};
+use evenkeel_base::{Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Target, TaskId, TaskView};
 use evenkeel_linux::{Root, fault};
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select, read_kernel};
-use evenkeel_policy::levers::{self, Features, Scene};
+use evenkeel_policy::levers::Features;
 use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::window::{Owner, Summary};
 use evenkeel_store::{Limits, Recorder};
@@ -26,6 +24,7 @@ use crate::events::{Event, Watcher};
 use crate::guarantee::OutsideCost;
 use crate::kept::KeptChange;
 use crate::measure::{Owners, window};
+use crate::proposals::default_plan;
 use crate::runq_latency::RunqLatency;
 use crate::slo::Span;
 
@@ -387,53 +386,6 @@ impl Agent {
         self.measured(&before, &after, &scope, watcher)
     }
 
-    /// The plans that the levers propose for what was studied; each relative to the host as found.
-    pub fn propose(&self, observation: &Observation) -> Vec<Plan> {
-        let found = self.found(observation.clone());
-        let scene = self.scene(&found);
-        let plain = levers::plans(&scene);
-        let mut all = if self.pulls() { levers::with_pull(&scene, plain.clone()) } else { plain.clone() };
-        let named = &self.config.levers;
-        if !named.is_empty() {
-            // Each may be named without what moves waiting work. Where nobody can be moved both are the same plan, which
-            // would share the error budget with itself.
-            all.retain(|plan| !plain.contains(plan));
-            all = [plain, all].concat();
-            all.retain(|plan| named.contains(&plan.name));
-        }
-        all.retain(|plan| !self.decisions.barred.contains(&plan.name));
-        if self.config.as_found { levers::as_found(&scene, all) } else { all }
-    }
-
-    /// Whether plans may move waiting work: background work is to wait.
-    fn pulls(&self) -> bool {
-        self.controls.pull() && !self.has_background()
-    }
-
-    /// The plan of one lever by name, whatever the configuration allows.
-    pub fn propose_named(&self, name: &str, observation: &Observation) -> Option<Plan> {
-        let found = self.found(observation.clone());
-        levers::plan_named(name, &self.scene(&found))
-    }
-
-    pub(crate) fn found(&self, observation: Observation) -> Observation {
-        self.controls.as_found(observation)
-    }
-
-    pub(crate) fn scene<'a>(&self, found: &'a Observation) -> Scene<'a> {
-        let promised = self.components.promises.keeper();
-        let ours = |task: &TaskView| self.config.scope.has(task, found) && !promised.governs(task.id);
-        let scene = Scene::new(found, self.features, ours, |_| None);
-        if !self.features.deadline {
-            return scene;
-        }
-        let services = self.config.protect.iter();
-        scene.serving(services.filter_map(|service| {
-            let in_service = move |task: &TaskView| service.scope.has(task, found);
-            Some((in_service, service.protection.wait_p99_ns?))
-        }))
-    }
-
     /// Makes the host what was found plus this plan and what the components want. Does nothing where changes are not
     /// allowed.
     pub fn set(&mut self, plan: &Plan) -> SetReport {
@@ -493,28 +445,6 @@ impl Agent {
         let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
         stats::variance(&busy) > threshold_points * threshold_points
     }
-}
-
-/// The empty plan: everything as found.
-pub fn default_plan() -> Plan {
-    Plan { name: KERNEL_DEFAULT.to_owned(), why: "everything as found".to_owned(), ..Plan::default() }
-}
-
-/// Tasks a plan changes.
-pub(crate) fn tasks_of(plan: &Plan) -> std::collections::HashSet<TaskId> {
-    plan.changes
-        .iter()
-        .filter_map(|change| match &change.target {
-            Target::Task(id) => Some(*id),
-            Target::Group(_) | Target::Net(_) => None,
-        })
-        .chain(plan.pull.iter().copied())
-        .collect()
-}
-
-/// Whether a plan pins tasks, so that placement has to be watched.
-pub(crate) fn pins(plan: &Plan) -> bool {
-    plan.changes.iter().any(|c| c.knob() == Knob::Affinity && matches!(c.to, Setting::Affinity(_)))
 }
 
 /// Wall clock, nanoseconds since 1970.

@@ -6,10 +6,11 @@ use evenkeel_base::run::Stage;
 use evenkeel_policy::monitor::Leave;
 use evenkeel_policy::trial::Decision;
 
-use crate::agent::{Agent, Measured, default_plan, wall_ns};
+use crate::agent::{Agent, Measured, wall_ns};
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::kept::{self, KeptChange, Now, Turn};
+use crate::proposals::default_plan;
 
 impl Agent {
     fn now(&self) -> Now {

@@ -13,11 +13,12 @@ use evenkeel_policy::trial::{Decision, Pace, Recorded, Trial, TrialRules};
 use evenkeel_policy::window::Summary;
 use evenkeel_store::TrialWindow;
 
-use crate::agent::{Agent, default_plan, wall_ns};
+use crate::agent::{Agent, wall_ns};
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::kept::KeptChange;
 use crate::predict::{MOST, hurts, is_always_tried, unpromising};
+use crate::proposals::default_plan;
 use crate::runq_latency::RunqLatency;
 use crate::slo::{Pending, Span};
 

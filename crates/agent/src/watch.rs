@@ -6,9 +6,10 @@ use evenkeel_base::{CpuSet, Observation, Target};
 use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
 
-use crate::agent::{Agent, pins, tasks_of};
+use crate::agent::Agent;
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
+use crate::proposals::{pins, tasks_of};
 use crate::trial::NoTrial;
 
 /// A scope's load has drifted when it differs by this ratio from what the settings were chosen for ...

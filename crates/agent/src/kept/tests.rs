@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
 use super::*;
-use crate::agent::default_plan;
+use crate::proposals::default_plan;
 
 /// What the change does to each of four tasks' CPU, a factor.
 type Truth = [f64; 4];

@@ -1,0 +1,80 @@
+//! What the levers propose for what was observed.
+
+use std::collections::HashSet;
+
+use evenkeel_base::run::KERNEL_DEFAULT;
+use evenkeel_base::{Knob, Observation, Plan, Setting, Target, TaskId, TaskView};
+use evenkeel_policy::levers::{self, Scene};
+
+use crate::agent::Agent;
+
+impl Agent {
+    /// The plans that the levers propose for what was studied; each relative to the host as found.
+    pub fn propose(&self, observation: &Observation) -> Vec<Plan> {
+        let found = self.found(observation.clone());
+        let scene = self.scene(&found);
+        let plain = levers::plans(&scene);
+        let mut all = if self.pulls() { levers::with_pull(&scene, plain.clone()) } else { plain.clone() };
+        let named = &self.config.levers;
+        if !named.is_empty() {
+            // Each may be named without what moves waiting work. Where nobody can be moved both are the same plan, which
+            // would share the error budget with itself.
+            all.retain(|plan| !plain.contains(plan));
+            all = [plain, all].concat();
+            all.retain(|plan| named.contains(&plan.name));
+        }
+        all.retain(|plan| !self.decisions.barred.contains(&plan.name));
+        if self.config.as_found { levers::as_found(&scene, all) } else { all }
+    }
+
+    /// Whether plans may move waiting work: background work is to wait.
+    fn pulls(&self) -> bool {
+        self.controls.pull() && !self.has_background()
+    }
+
+    /// The plan of one lever by name, whatever the configuration allows.
+    pub fn propose_named(&self, name: &str, observation: &Observation) -> Option<Plan> {
+        let found = self.found(observation.clone());
+        levers::plan_named(name, &self.scene(&found))
+    }
+
+    pub(crate) fn found(&self, observation: Observation) -> Observation {
+        self.controls.as_found(observation)
+    }
+
+    pub(crate) fn scene<'a>(&self, found: &'a Observation) -> Scene<'a> {
+        let promised = self.components.promises.keeper();
+        let ours = |task: &TaskView| self.config.scope.has(task, found) && !promised.governs(task.id);
+        let scene = Scene::new(found, self.features(), ours, |_| None);
+        if !self.features().deadline {
+            return scene;
+        }
+        let services = self.config.protect.iter();
+        scene.serving(services.filter_map(|service| {
+            let in_service = move |task: &TaskView| service.scope.has(task, found);
+            Some((in_service, service.protection.wait_p99_ns?))
+        }))
+    }
+}
+
+/// The empty plan: everything as found.
+pub fn default_plan() -> Plan {
+    Plan { name: KERNEL_DEFAULT.to_owned(), why: "everything as found".to_owned(), ..Plan::default() }
+}
+
+/// Tasks a plan changes.
+pub(crate) fn tasks_of(plan: &Plan) -> HashSet<TaskId> {
+    plan.changes
+        .iter()
+        .filter_map(|change| match &change.target {
+            Target::Task(id) => Some(*id),
+            Target::Group(_) | Target::Net(_) => None,
+        })
+        .chain(plan.pull.iter().copied())
+        .collect()
+}
+
+/// Whether a plan pins tasks, so that placement has to be watched.
+pub(crate) fn pins(plan: &Plan) -> bool {
+    plan.changes.iter().any(|c| c.knob() == Knob::Affinity && matches!(c.to, Setting::Affinity(_)))
+}
