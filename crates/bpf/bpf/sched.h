@@ -36,6 +36,7 @@ struct task_group {
 
 struct sched_info___why {
 	unsigned long long last_arrival; /* when it came to a CPU, by rq->clock */
+	unsigned long long last_queued;	 /* when the wait that goes on began, by rq->clock; 0: none does */
 };
 
 struct sched_entity___why {

@@ -50,6 +50,12 @@ enum state { STATE_NEW, STATE_RUN, STATE_WAIT, STATE_SLEEP, STATE_DISK, STATE_ST
 const volatile u32 watch_mode = MODE_ALL;
 const volatile u32 watch_blames = 1; /* or only how long waits are is asked for */
 const volatile u32 watch_throttled = 0; /* whether time held back by a quota is part of a wait's length */
+const volatile u32 watch_earlier = 0; /* whether what was waited before the watch began is */
+
+/* Every so manieth call on a CPU is timed. A prime: calls come in patterns, of which each part is to have its turn. */
+#define TIMED_EACH 127
+/* What takes longer is not ours: an interrupt, or the hypervisor. */
+#define TIMED_MOST 10000
 
 struct config {
 	u32 on;	   /* nothing is counted while 0 */
@@ -70,6 +76,10 @@ struct cpu_state {
 	u32 tid;	  /* who has the CPU, as far as was seen */
 	u32 held;	  /* spots here that are throttled */
 	u64 missed;	  /* switches not seen */
+	u64 entered;	  /* when the call that is timed began, 0 for one that is not */
+	u64 timed;	  /* ns that timed calls took */
+	u32 until_timed;  /* calls to the next one */
+	u32 pad;
 };
 
 struct spot {
@@ -259,6 +269,29 @@ static always_inline struct spot *get_spot(struct config *cfg, u32 cpu, u32 cell
 {
 	u32 index = cpu * cfg->cells + cell;
 	return bpf_map_lookup_elem(&spots, &index);
+}
+
+/*
+ * A call begins, and ends: some are timed, which says what all cost. The clock's own time is in it and stands for what the
+ * kernel needs to call a program, which is not: about as much.
+ */
+static always_inline void call_begins(struct cpu_state *state)
+{
+	if (--state->until_timed)
+		return;
+	state->until_timed = TIMED_EACH;
+	state->entered = bpf_ktime_get_ns();
+}
+
+static always_inline void call_ends(struct cpu_state *state)
+{
+	/* Asked of memory: the verifier would walk through all between for either answer. */
+	u64 entered = state->entered;
+	if (!entered)
+		return;
+	u64 took = bpf_ktime_get_ns() - entered;
+	state->entered = 0;
+	state->timed += took < TIMED_MOST ? took : TIMED_MOST;
 }
 
 /* Time waited so far on a spot, summed over threads, modulo 2^48 ns. */
@@ -876,18 +909,10 @@ verified_once int comes(struct record *record, u32 cpu, u64 now, u64 stolen_cloc
 	return 0;
 }
 
-SEC("tp_btf/sched_switch")
-int on_switch(u64 *ctx)
+static always_inline void switches(struct config *cfg, struct cpu_state *state, u32 cpu, u64 *ctx)
 {
-	struct config *cfg = get_config();
-	if (!cfg || !cfg->on)
-		return 0;
 	struct task_struct *prev = (struct task_struct *)ctx[1];
 	struct task_struct *next = (struct task_struct *)ctx[2];
-	u32 cpu = bpf_get_smp_processor_id();
-	struct cpu_state *state = get_cpu(cpu);
-	if (!state)
-		return 0;
 	struct record *record = record_of(cfg, prev, ctx, 1);
 	struct record *following = record_of(cfg, next, ctx, 2);
 	bool active = any_active(cfg, state, cpu);
@@ -907,7 +932,7 @@ int on_switch(u64 *ctx)
 	asm volatile("" : "+r"(nothing));
 	if (nothing) {
 		state->current_cell = NO_CELL;
-		return 0;
+		return;
 	}
 	u64 now = bpf_ktime_get_ns();
 	u64 culprit = culprit_of(prev, record);
@@ -932,6 +957,21 @@ int on_switch(u64 *ctx)
 	} else {
 		state->current_cell = NO_CELL;
 	}
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct config *cfg = get_config();
+	if (!cfg || !cfg->on)
+		return 0;
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *state = get_cpu(cpu);
+	if (!state)
+		return 0;
+	call_begins(state);
+	switches(cfg, state, cpu, ctx);
+	call_ends(state);
 	return 0;
 }
 
@@ -958,10 +998,15 @@ static always_inline int woken(struct task_struct *task, u64 *ctx)
 	struct config *cfg = get_config();
 	if (!cfg || !cfg->on)
 		return 0;
-	struct record *record = record_of(cfg, task, ctx, 0);
-	if (!record || record->state == STATE_RUN || record->state == STATE_WAIT)
+	struct cpu_state *state = get_cpu(bpf_get_smp_processor_id());
+	if (!state)
 		return 0;
-	return wakes(record, task_cpu(task), ((struct task_struct___why *)task)->on_cpu);
+	call_begins(state);
+	struct record *record = record_of(cfg, task, ctx, 0);
+	if (record && record->state != STATE_RUN && record->state != STATE_WAIT)
+		wakes(record, task_cpu(task), ((struct task_struct___why *)task)->on_cpu);
+	call_ends(state);
+	return 0;
 }
 
 SEC("tp_btf/sched_wakeup")
@@ -1018,6 +1063,7 @@ static always_inline int irq_begins(u64 culprit)
 	struct cpu_state *state = get_cpu(cpu);
 	if (!cfg || !cfg->on || !state)
 		return 0;
+	call_begins(state);
 	u32 depth = state->irq_depth;
 	bool active = any_active(cfg, state, cpu);
 	if (active || (!depth && state->current_cell != NO_CELL)) {
@@ -1031,6 +1077,7 @@ static always_inline int irq_begins(u64 culprit)
 	if (depth < IRQ_DEPTH)
 		state->irq[depth & (IRQ_DEPTH - 1)] = culprit;
 	state->irq_depth = depth + 1;
+	call_ends(state);
 	return 0;
 }
 
@@ -1041,6 +1088,7 @@ static always_inline int irq_ends(void)
 	struct cpu_state *state = get_cpu(cpu);
 	if (!cfg || !cfg->on || !state || !state->irq_depth)
 		return 0;
+	call_begins(state);
 	bool active = any_active(cfg, state, cpu);
 	bool counts = state->irq_depth == 1 && state->current_cell != NO_CELL;
 	int fresh = 0;
@@ -1053,6 +1101,7 @@ static always_inline int irq_ends(void)
 			spot->interrupted += now - state->irq_since;
 	}
 	state->irq_depth--;
+	call_ends(state);
 	return fresh;
 }
 
@@ -1114,6 +1163,63 @@ int on_call(__attribute__((unused)) u64 *ctx)
 }
 
 /*
+ * What a wait that goes on has lasted, as the kernel's own counters know it (since its thread was moved to this CPU): the
+ * length is right then when it ends, though its sums begin with the watch. What a quota holds back now is counted from now
+ * on: who can tell how much of it was held back before.
+ */
+static always_inline void count_earlier(struct record *record, u64 task)
+{
+	struct config *cfg = get_config();
+	struct spot *spot = cfg ? get_spot(cfg, record->cpu, record->cell) : NULL;
+	if (!watch_earlier || !spot || spot->is_throttled)
+		return;
+	struct cfs_rq *queue = read_field(((struct task_struct___why *)task)->se.cfs_rq);
+	struct rq *rq = read_field(queue->rq);
+	u64 queued = read_field(((struct task_struct___why *)task)->sched_info.last_queued);
+	u64 clock = read_field(rq->clock);
+	if (!queued || clock <= queued)
+		return;
+	record->waited = clock - queued;
+	record->began -= record->waited;
+}
+
+/*
+ * Forgets all that was counted, for a watch that begins anew. Nothing may be on meanwhile; lengths of waits are an array a
+ * CPU, which only user space can clear.
+ */
+static long forget_entry(void *map, const void *key, void *value, void *ctx)
+{
+	bpf_map_delete_elem(map, key);
+	return 0;
+}
+
+static long forget_spot(void *map, const void *key, struct spot *spot,
+			void *ctx)
+{
+	if (spot)
+		__builtin_memset(spot, 0, sizeof(*spot));
+	return 0;
+}
+
+SEC("iter/task")
+int forget(struct bpf_iter__task *ctx)
+{
+	struct config *cfg = get_config();
+	/* Once, after the last task. */
+	if (!cfg || cfg->on || ctx->task)
+		return 0;
+	bpf_for_each_map_elem(&records, forget_entry, NULL, 0);
+	bpf_for_each_map_elem(&cells, forget_entry, NULL, 0);
+	bpf_for_each_map_elem(&slots, forget_entry, NULL, 0);
+	bpf_for_each_map_elem(&groups, forget_entry, NULL, 0);
+	bpf_for_each_map_elem(&blame, forget_entry, NULL, 0);
+	bpf_for_each_map_elem(&throttles, forget_entry, NULL, 0);
+	bpf_for_each_map_elem(&culprits, forget_entry, NULL, 0);
+	bpf_for_each_map_elem(&spots, forget_spot, NULL, 0);
+	return 0;
+}
+
+/*
  * What every wanted task is doing when the watch begins. A record is put in whole and only where there is none: whatever
  * happened to the task meanwhile has made one that is right.
  */
@@ -1140,6 +1246,7 @@ int seed(struct bpf_iter__task *ctx)
 		record.steal_at = stolen_clock(task);
 	} else if (waiting) {
 		begin_wait(cfg, &record, record.cpu, now);
+		count_earlier(&record, address_in(ctx, 1));
 	} else {
 		record.state = sleep_state(kind);
 	}

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 
@@ -126,17 +127,35 @@ where
     program.try_into().map_err(|error: ProgramError| BpfError::refused(name, error))
 }
 
-/// Loads a program and attaches it to a tracepoint.
+/// Loads a program for a tracepoint and attaches it.
 pub(crate) fn attach(
     ebpf: &mut Ebpf,
     name: &'static str,
     tracepoint: &'static str,
     types: &Types,
 ) -> Result<(), BpfError> {
+    load(ebpf, name, tracepoint, types)?;
     let program: &mut BtfTracePoint = program(ebpf, name)?;
-    program.load(tracepoint, types.btf()).map_err(|error| BpfError::refused(tracepoint, error))?;
     program.attach().map_err(|error| BpfError::refused(tracepoint, error))?;
     Ok(())
+}
+
+/// Loads a program for a tracepoint; [`attach_loaded`] sets it to work.
+pub(crate) fn load(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    tracepoint: &'static str,
+    types: &Types,
+) -> Result<(), BpfError> {
+    let program: &mut BtfTracePoint = program(ebpf, name)?;
+    program.load(tracepoint, types.btf()).map_err(|error| BpfError::refused(tracepoint, error))
+}
+
+/// A program that was loaded is at work for as long as what is returned lives.
+pub(crate) fn attach_loaded(ebpf: &mut Ebpf, name: &'static str) -> Result<BtfTracePointLink, BpfError> {
+    let program: &mut BtfTracePoint = program(ebpf, name)?;
+    let id = program.attach().map_err(|error| BpfError::refused(name, error))?;
+    program.take_link(id).map_err(|error| BpfError::refused(name, error))
 }
 
 /// A map or program is not there.

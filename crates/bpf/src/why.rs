@@ -4,6 +4,7 @@
 mod collect;
 mod counts;
 mod raw;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,10 +12,11 @@ use std::io::Read;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap};
 use aya::programs::Iter;
+use aya::programs::tp_btf::BtfTracePointLink;
 
 use crate::BpfError;
-use crate::load::{Types, attach, missing, object, open, possible_cpus, program};
-use raw::{Config, CpuState, MAX_CELLS, MEANT, SCOPE_SHIFT};
+use crate::load::{Types, attach_loaded, load, missing, object, open, possible_cpus, program};
+use raw::{Config, CpuState, MAX_CELLS, MEANT, SCOPE_SHIFT, TIMED_EACH};
 
 pub use collect::{Blame, Cell, Culprit, Held, Seen};
 pub use counts::Waited;
@@ -52,6 +54,9 @@ pub struct WatchOptions {
     pub waits_only: bool,
     /// Time that a quota holds a thread back is part of its wait's length ([`Probe::waited`], [`Probe::open_waits`]).
     pub throttled_waits: bool,
+    /// It may rest and go on ([`Probe::rest`]). The length of a wait that goes on when a turn begins is the whole one, so that
+    /// each wait whose end is seen counts as long as it was; sums of time are those within the turns.
+    pub in_turns: bool,
 }
 
 /// cgroups told apart in a watch of all or of scopes, and of a target.
@@ -88,6 +93,9 @@ const CALLS: [&str; 3] = ["csd_function_exit", "call_function_single_exit", "ipi
 pub struct Probe {
     ebpf: Ebpf,
     config: Config,
+    /// Programs that are attached while time is counted.
+    names: Vec<&'static str>,
+    links: Vec<BtfTracePointLink>,
     throttled_waits: bool,
     cpus: u32,
     start_ns: u64,
@@ -117,15 +125,19 @@ impl Probe {
         ];
         let blames = if options.waits_only { &NO } else { &YES };
         let throttled = if options.throttled_waits { &YES } else { &NO };
-        let constants = [("watch_mode", mode), ("watch_blames", blames), ("watch_throttled", throttled)];
-        let mut ebpf = open(object!("why"), types, &sizes, &constants)?;
+        let earlier = if options.in_turns { &YES } else { &NO };
+        let constants = [
+            ("watch_mode", mode),
+            ("watch_blames", blames),
+            ("watch_throttled", throttled),
+            ("watch_earlier", earlier),
+        ];
+        let ebpf = open(object!("why"), types, &sizes, &constants)?;
 
-        let mut states: Array<_, CpuState> = map_mut(&mut ebpf, "cpus")?;
-        for cpu in 0..cpus {
-            states.set(cpu, CpuState::NEW, 0).map_err(|error| BpfError::refused("loading", error))?;
-        }
         let throttled_waits = options.throttled_waits;
-        let mut probe = Self { ebpf, config, throttled_waits, cpus, start_ns: 0, window_ns: 0 };
+        let (names, links) = (Vec::new(), Vec::new());
+        let mut probe = Self { ebpf, config, names, links, throttled_waits, cpus, start_ns: 0, window_ns: 0 };
+        probe.renew_cpus()?;
         // The kernel is told whom to watch before anything is attached, and to begin when all is.
         probe.set_config()?;
         match watch {
@@ -137,13 +149,19 @@ impl Probe {
         }
         let interrupts = if options.waits_only { &[][..] } else { &INTERRUPTS };
         for (name, tracepoint) in TRACEPOINTS.iter().chain(interrupts) {
-            attach(&mut probe.ebpf, name, tracepoint, types)?;
+            load(&mut probe.ebpf, name, tracepoint, types)?;
+            probe.names.push(name);
         }
-        if !CALLS.iter().any(|call| attach(&mut probe.ebpf, "on_call", call, types).is_ok()) {
+        if CALLS.iter().any(|call| load(&mut probe.ebpf, "on_call", call, types).is_ok()) {
+            probe.names.push("on_call");
+        } else {
             tracing::info!("new quota is seen a moment late: no tracepoint of calls between CPUs");
         }
-        let seed: &mut Iter = program(&mut probe.ebpf, "seed")?;
-        seed.load("task", types.btf()).map_err(|error| BpfError::refused("task iterator", error))?;
+        let iterators = if options.in_turns { &["seed", "forget"][..] } else { &["seed"] };
+        for name in iterators {
+            let iterator: &mut Iter = program(&mut probe.ebpf, name)?;
+            iterator.load("task", types.btf()).map_err(|error| BpfError::refused("task iterator", error))?;
+        }
         probe.begin()?;
         Ok(probe)
     }
@@ -246,13 +264,18 @@ impl Probe {
     /// # Errors
     /// Reading the maps.
     pub fn finish(mut self) -> Result<Seen, BpfError> {
+        self.end()?;
+        let end_ns = crate::monotonic_ns();
+        collect::collect(&self.ebpf, &self.config, self.cpus, (self.start_ns, end_ns))
+    }
+
+    /// Counts nothing from now on.
+    fn end(&mut self) -> Result<(), BpfError> {
         // What the kernel keeps in the configuration must survive.
         let configs: Array<_, Config> = map_mut(&mut self.ebpf, "config")?;
         self.config = configs.get(&0, 0).map_err(|error| BpfError::refused("reading", error))?;
         self.config.on = 0;
-        self.set_config()?;
-        let end_ns = crate::monotonic_ns();
-        collect::collect(&self.ebpf, &self.config, self.cpus, (self.start_ns, end_ns))
+        self.set_config()
     }
 
     fn set_config(&mut self) -> Result<(), BpfError> {
@@ -262,15 +285,35 @@ impl Probe {
     }
 
     fn begin(&mut self) -> Result<(), BpfError> {
+        for name in &self.names {
+            self.links.push(attach_loaded(&mut self.ebpf, name)?);
+        }
         self.config.on = 1;
         self.set_config()?;
         self.start_ns = crate::monotonic_ns();
-        let seed: &mut Iter = program(&mut self.ebpf, "seed")?;
-        let id = seed.attach().map_err(|error| BpfError::refused("task iterator", error))?;
-        let link = seed.take_link(id).map_err(|error| BpfError::refused("task iterator", error))?;
+        self.run("seed")
+    }
+
+    /// Runs a program for each task there is, once.
+    fn run(&mut self, iterator: &'static str) -> Result<(), BpfError> {
+        let program: &mut Iter = program(&mut self.ebpf, iterator)?;
+        let id = program.attach().map_err(|error| BpfError::refused("task iterator", error))?;
+        let link = program.take_link(id).map_err(|error| BpfError::refused("task iterator", error))?;
         let mut file = link.into_file().map_err(|error| BpfError::refused("task iterator", error))?;
         file.read_to_end(&mut Vec::new())?;
         Ok(())
+    }
+
+    /// Nobody was seen on any CPU.
+    fn renew_cpus(&mut self) -> Result<(), BpfError> {
+        let mut states: Array<_, CpuState> = map_mut(&mut self.ebpf, "cpus")?;
+        // Which call is timed first is left to chance: also a few calls cost what they cost, on average.
+        let chance = crate::monotonic_ns();
+        (0..self.cpus).try_for_each(|cpu| {
+            let first = (chance + u64::from(cpu)) % u64::from(TIMED_EACH);
+            let state = CpuState { until_timed: 1 + first as u32, ..CpuState::NEW };
+            states.set(cpu, state, 0).map_err(|error| BpfError::refused("clearing", error))
+        })
     }
 }
 

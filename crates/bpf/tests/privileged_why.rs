@@ -5,6 +5,7 @@
 
 mod load;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -328,4 +329,101 @@ fn a_cgroup_at_the_address_of_one_that_is_gone_is_not_taken_for_it() {
     let ran = |id: &u64| seen.cells.iter().any(|cell| cell.cgroup == Some(*id) && cell.ran_ns > 0);
     let missing = made.iter().filter(|id| !ran(id)).count();
     assert_eq!(missing, 0, "{missing} of {} ran under another's name", made.len());
+}
+
+/// Links by which programs with our names are attached, also those of others on this host.
+fn attached() -> BTreeSet<u32> {
+    let ours: Vec<u32> = aya::programs::loaded_programs()
+        .flatten()
+        .filter(|program| program.name_as_str().is_some_and(|name| name == "on_switch"))
+        .map(|program| program.id())
+        .collect();
+    let links = aya::programs::loaded_links().flatten();
+    links.filter(|link| ours.contains(&link.program_id())).map(|link| link.id()).collect()
+}
+
+/// Waited, ns, and times that a CPU was got, of both, by the kernel's own counters.
+fn got(processes: &[Process]) -> [f64; 2] {
+    let mut sums = [0.0; 2];
+    for process in processes {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", process.pid())).unwrap();
+        let numbers: Vec<f64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
+        sums = [sums[0] + numbers[1], sums[1] + numbers[2]];
+    }
+    sums
+}
+
+#[test]
+fn turns_stand_for_the_time_between_them_and_a_border_makes_no_long_wait() {
+    let _turn = turn();
+    let group = Group::make("turns");
+    let hogs = [Process::hog(0), Process::hog(0)];
+    for hog in &hogs {
+        group.0.write("cgroup.procs", &hog.pid().to_string()).unwrap();
+    }
+    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.0.dir()).unwrap());
+    let options = WatchOptions { in_turns: true, ..WatchOptions::default() };
+    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::All, &options).unwrap();
+    probe.rest().unwrap();
+    let (before, mut begun) = (got(&hogs), Instant::now());
+    let (mut waited, mut waits, mut all) = (0.0, 0.0, Histogram::default());
+    let (mut spent, mut turns) = (0, 0.0);
+    // Pauses that have nothing to do with the hogs' slices.
+    for pause in [90, 613, 211, 47, 333, 148, 271, 502] {
+        std::thread::sleep(Duration::from_millis(pause));
+        let others = attached();
+        probe.resume().unwrap();
+        let ours = &attached() - &others;
+        std::thread::sleep(Duration::from_millis(170));
+        spent += probe.spent().unwrap()[0];
+        let (seen, counts) = probe.rest().unwrap();
+        assert!(!ours.is_empty() && !ours.is_subset(&attached()), "a probe that rests is attached: {ours:?}");
+        // The turn itself, as the programs have it.
+        let turn = (seen.interval_ns.1 - seen.interval_ns.0) as f64;
+        let factor = begun.elapsed().as_nanos() as f64 / turn;
+        begun = Instant::now();
+        turns += turn;
+        let cell = seen.cells.iter().find(|cell| cell.cgroup == Some(id)).expect("the hogs were seen");
+        waited += factor * cell.waited_ns as f64;
+        for (_, ended) in counts.since(&Waited::default()).filter(|(of, _)| *of == Some(id)) {
+            waits += factor * ended.total() as f64;
+            all.merge(&ended);
+        }
+    }
+    let after = got(&hogs);
+    let near = |what: &str, ours: f64, theirs: f64| {
+        assert!((ours / theirs - 1.0).abs() < 0.2, "{what}: {ours} against {theirs}");
+    };
+    near("waited", waited, after[0] - before[0]);
+    near("waits", waits, after[1] - before[1]);
+    assert!(all.longest() < Some(300_000_000), "{all:?}");
+    assert!(spent > 0 && (spent as f64) < 0.3 * turns, "{spent} ns in {turns}");
+}
+
+#[test]
+fn a_wait_that_begins_while_the_watch_rests_counts_as_long_as_it_was() {
+    let _turn = turn();
+    let victim = Process::hog(0);
+    let group = Group::make("border");
+    group.0.write("cgroup.procs", &victim.pid().to_string()).unwrap();
+    let options = WatchOptions { in_turns: true, ..WatchOptions::default() };
+    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::All, &options).unwrap();
+    probe.rest().unwrap();
+    let mut hog = Command::new("chrt");
+    hog.args(["-f", "10", "taskset", "-c", "0", "sh", "-c", SPIN]);
+    let hog = Process::start(hog);
+    std::thread::sleep(Duration::from_millis(400));
+    probe.resume().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    drop(hog);
+    std::thread::sleep(Duration::from_millis(200));
+    let (seen, waited) = probe.rest().unwrap();
+    let mut ended = Histogram::default();
+    waited.since(&Waited::default()).for_each(|(_, part)| ended.merge(&part));
+    assert!(ended.longest() > Some(300_000_000), "{ended:?}");
+    // Its time before the turn is not the turn's: all waits together are of this one on this CPU.
+    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.0.dir()).unwrap());
+    let cell = seen.cells.iter().find(|cell| cell.cgroup == Some(id)).unwrap();
+    let turn = seen.interval_ns.1 - seen.interval_ns.0;
+    assert!(cell.waited_ns > 50_000_000 && cell.waited_ns <= turn, "{} in {turn}", cell.waited_ns);
 }

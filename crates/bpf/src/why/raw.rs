@@ -13,6 +13,9 @@ pub(super) const STATE_SLEEP: u32 = 3;
 pub(super) const STATE_DISK: u32 = 4;
 pub(super) const STATE_STOPPED: u32 = 5;
 
+/// Every so manieth call on a CPU is timed.
+pub(super) const TIMED_EACH: u32 = 127;
+
 /// Entries of the map that tells most strangers.
 pub(super) const MEANT: u32 = 8192;
 /// Scopes that are counted apart have their number in the top byte of a word.
@@ -47,6 +50,10 @@ pub(super) struct CpuState {
     pub tid: u32,
     pub held: u32,
     pub missed: u64,
+    pub entered: u64,
+    pub timed: u64,
+    pub until_timed: u32,
+    pub pad: u32,
 }
 
 impl CpuState {
@@ -63,7 +70,16 @@ impl CpuState {
         tid: 0,
         held: 0,
         missed: 0,
+        entered: 0,
+        timed: 0,
+        until_timed: TIMED_EACH,
+        pad: 0,
     };
+
+    /// What its calls took, ns, by those that were timed.
+    pub(super) fn spent(&self) -> u64 {
+        self.timed * u64::from(TIMED_EACH)
+    }
 
     /// Who has the CPU.
     pub(super) fn culprit(&self) -> u64 {
@@ -162,6 +178,10 @@ pub(super) struct Who {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counts(pub [u32; BUCKETS]);
+
+impl Counts {
+    pub(super) const NONE: Self = Self([0; BUCKETS]);
+}
 
 macro_rules! pod {
     ($($name:ty),*) => {
