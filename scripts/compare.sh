@@ -85,7 +85,7 @@ for pair in $binaries; do
     evenkeel-serve | evenkeel-serve-blame)
         # What watches only, its history included; `evenkeel-serve-blame` counts waits one by one, too.
         options=(--listen 127.0.0.1:0)
-        [ "$name" = evenkeel-serve ] || options+=(--blame)
+        if [ "$name" = evenkeel-serve ]; then options+=(--blame off); else options+=(--blame); fi
         "$path" --state-dir "$work/$name" serve "${options[@]}" >/dev/null 2>"$work/$name.err" &
         settle=12 ;;
     evenkeel-*)

@@ -6,6 +6,8 @@
 mod agent;
 #[path = "serve/chrome.rs"]
 mod chrome;
+#[path = "serve/counting.rs"]
+mod counting;
 #[path = "serve/endpoint.rs"]
 mod endpoint;
 #[path = "serve/looping.rs"]
@@ -265,6 +267,11 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
 fn dashboards_and_rules_find_their_data() {
     let _busy = busy("evenkeel-panels", Path::new(BINARY));
     prometheus::every_panel_has_data();
+}
+
+#[test]
+fn waits_are_counted_in_turns_where_that_costs_too_much_and_sums_stay_right() {
+    counting::a_small_budget_is_kept_and_sums_stay_right();
 }
 
 /// Takes over a minute: who starves for less is not told.

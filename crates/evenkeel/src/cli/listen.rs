@@ -16,6 +16,7 @@ mod past;
 mod promises;
 pub mod reports;
 pub(super) mod server;
+mod tally;
 pub mod tls;
 pub mod webhook;
 
@@ -34,7 +35,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_agent::{Event, Watcher};
-use evenkeel_base::{Histogram, Observation};
+use evenkeel_base::Observation;
 use evenkeel_linux::fault;
 use evenkeel_observe::Sampling;
 use serde_json::Value;
@@ -46,6 +47,7 @@ use access::Entrance;
 use board::Board;
 use notices::Notice;
 use otlp::{Otlp, Target};
+pub use tally::Tally;
 use webhook::Webhook;
 
 /// What pages need to know of the command that serves them.
@@ -208,24 +210,18 @@ impl Server {
         self.with(|board| board.note(note));
     }
 
-    /// From now on it is known who runs while others wait.
-    pub fn blames(&self) {
-        self.with(|board| Arc::make_mut(&mut board.owners).blames = true);
-    }
-
-    /// Waits that ended, by their owner, and their sum in seconds; and who ran meanwhile, by victim and culprit.
-    pub fn add_waits(&self, waits: &[(String, Histogram, f64)], blame: &[(String, String, f64)]) {
-        self.with(|board| {
-            let at_ms = board.observation.as_ref().map_or(0, |seen| seen.wall_ns / 1_000_000);
-            let owners = Arc::make_mut(&mut board.owners);
-            waits.iter().for_each(|(owner, waits, seconds)| owners.add_waits(at_ms, owner, waits, *seconds));
-            blame.iter().for_each(|(victim, culprit, seconds)| owners.add_blame(victim, culprit, *seconds));
-        });
+    /// For who counts waits.
+    pub fn tally(&self) -> Tally {
+        Tally { board: self.board.clone() }
     }
 
     fn with(&self, change: impl FnOnce(&mut Board)) {
-        change(Arc::make_mut(&mut self.board.lock().unwrap_or_else(PoisonError::into_inner)));
+        with(&self.board, change);
     }
+}
+
+fn with(board: &Shared, change: impl FnOnce(&mut Board)) {
+    change(Arc::make_mut(&mut board.lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
 /// See [`Server::beside`].

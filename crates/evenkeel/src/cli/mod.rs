@@ -12,6 +12,7 @@ use evenkeel_observe::Sampling;
 
 #[macro_use]
 mod console;
+mod blame;
 mod capture;
 mod check;
 mod completions;

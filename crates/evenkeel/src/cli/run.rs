@@ -20,7 +20,9 @@ use super::listen::reports::ReportsArgs;
 use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
-use super::settings::{LoopArgs, OtlpArgs, WebhookArgs, config, holdout_share, otlp, webhook};
+use super::settings::{
+    BlameArgs, LoopArgs, OtlpArgs, WebhookArgs, blaming, config, holdout_share, otlp, webhook,
+};
 use super::{Failure, Format, Global, Outcome, stop};
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
@@ -69,6 +71,8 @@ pub struct Args {
     #[command(flatten)]
     otlp: OtlpArgs,
     #[command(flatten)]
+    blame: BlameArgs,
+    #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
     reports: ReportsArgs,
@@ -101,6 +105,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     args.record.check()?;
     if args.otlp.is_given() && args.listen.is_none() {
         return Err(Failure::Usage(anyhow!("--otlp goes with --listen")));
+    }
+    if args.blame.is_given() && args.listen.is_none() {
+        return Err(Failure::Usage(anyhow!("--blame and --blame-budget go with --listen")));
     }
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
     let _turn = (!args.dry_run).then(TurnGuard::of_this_thread).and_then(|guard| {
@@ -142,11 +149,13 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     };
     let entrance = args.listen.map(|address| access::open(global, address, &args.access)).transpose()?;
     let target = otlp(global, &args.otlp)?;
+    let blaming = blaming(global, &args.blame)?;
     let webhook = webhook(global, &args.webhook)?.map(Webhook::start).transpose()?.map(Arc::new);
     let server = entrance.map(|entrance| Server::start(entrance, served(), webhook.clone())).transpose()?;
     server.iter().try_for_each(|server| server.push(target.clone()))?;
     let notifier = Notifier::from_env();
     let mut agent = Agent::new(config, &mut sink)?;
+    server.iter().try_for_each(|server| super::blame::start(server.tally(), blaming))?;
     let _recorder = server.as_ref().map(|server| record(&args.record, server, global)).transpose()?;
     notifier.ready("observing");
     let ran = match (&server, &webhook) {

@@ -1,6 +1,5 @@
 //! `evenkeel serve`: watches the host and shows it, as long as it runs; changes nothing.
 
-mod blame;
 mod privileges;
 
 use std::net::SocketAddr;
@@ -19,7 +18,7 @@ use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::ps::MIN_INTERVAL;
-use super::settings::{OtlpArgs, WebhookArgs, otlp, webhook};
+use super::settings::{BlameArgs, OtlpArgs, WebhookArgs, blaming, otlp, webhook};
 use super::{Failure, Global, Outcome, stop};
 
 /// Watch this host and show it: a dashboard, /metrics for Prometheus, /healthz, and the history for later.
@@ -43,10 +42,8 @@ pub struct Args {
     /// Time between two looks.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     interval: Duration,
-    /// Count every wait for a CPU in the kernel, and who ran meanwhile: histograms by container and the matrix of victims
-    /// and culprits. Costs some 0.3 us a context switch, and 3 s of CPU every ten minutes.
-    #[arg(long)]
-    blame: bool,
+    #[command(flatten)]
+    blame: BlameArgs,
     #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
@@ -78,6 +75,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let entrance = access::open(global, args.listen, &args.access)?;
     let receiver = webhook(global, &args.webhook)?;
     let target = otlp(global, &args.otlp)?;
+    let blaming = blaming(global, &args.blame)?;
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     // One that cannot be made is told of where it is needed.
     if !args.no_history || args.record.record.is_some() {
@@ -85,7 +83,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let writes = privileges::write_only_to(&global.state_dir).map_err(Failure::Cannot)?;
     let sampling = global.sampling.unwrap_or_default();
-    let types = (args.blame || args.record.record.is_some()).then(evenkeel_bpf::load::kernel_types);
     let options = ObserverOptions { sampling, ..ObserverOptions::default() };
     let mut observer =
         Observer::new(&Root::host(), options).map_err(|error| Failure::Cannot(error.into()))?;
@@ -100,13 +97,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     server.push(target)?;
     tell(&server, &format!("capabilities kept: {kept}"));
     tell(&server, writes);
-    let mut blame = args.blame.then(|| blame::Blame::start(&server)).flatten();
+    super::blame::start(server.tally(), blaming)?;
     let _recorder = args.record.start(&observer, &server, &global.state_dir)?;
-    drop(types);
     let mut history = History::open(global, args.no_history);
     let notifier = Notifier::from_env();
     notifier.ready("watching");
-    let ended = watch(&mut observer, &server, &mut history, &mut blame, (args.interval, &notifier));
+    let ended = watch(&mut observer, &server, &mut history, (args.interval, &notifier));
     notifier.stopping("ending");
     history.recorder.flush();
     server.finish();
@@ -128,7 +124,6 @@ fn watch(
     observer: &mut Observer,
     server: &Server,
     history: &mut History<'_>,
-    blame: &mut Option<blame::Blame>,
     (interval, notifier): (Duration, &Notifier),
 ) -> Result<(), Failure> {
     let cannot = |error: evenkeel_observe::ObserveError| Failure::Cannot(error.into());
@@ -147,11 +142,6 @@ fn watch(
         let observation = observer.observe(&before, &after, &Detail::None).map_err(cannot)?;
         let observation = server.observe(observation);
         history.add(&after, &observation, server);
-        if let Some(at_work) = blame
-            && !at_work.look(observer, &observation, server)
-        {
-            *blame = None;
-        }
         if let Some(note) = observer.take_note() {
             tell(server, &note);
         }

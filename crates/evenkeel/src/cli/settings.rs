@@ -17,10 +17,12 @@ use toml::Spanned;
 
 use super::{Failure, Global};
 
+mod blame;
 mod guarantees;
 mod serve;
 mod services;
 
+pub use blame::{BlameArgs, Blaming, blaming};
 pub use guarantees::guarantees;
 use guarantees::{GuaranteeTable, LabelsTable, promises};
 use serve::ServeTable;

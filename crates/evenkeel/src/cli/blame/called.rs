@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use evenkeel_base::Observation;
 use evenkeel_bpf::why::Culprit;
 use evenkeel_linux::Root;
-use evenkeel_observe::Observer;
+use evenkeel_linux::mountinfo::Hierarchy;
 
 use super::Taker;
 use crate::cli::why::{Names, below};
@@ -31,19 +31,18 @@ pub(super) struct Called {
 
 impl Called {
     /// Takes note of cgroups with paths that were not there before.
-    pub fn learn_new(&mut self, observer: &Observer, observation: &Observation) {
+    pub fn learn_new(&mut self, cpu: Option<&Hierarchy>, observation: &Observation) {
         if observation.groups.iter().any(|group| !self.paths.contains(&group.path)) {
-            self.learn(observer, observation, false);
+            self.learn(cpu, observation, false);
         }
     }
 
     /// Takes note of all cgroups: one may have been made anew under its old path.
-    pub fn learn_all(&mut self, observer: &Observer, observation: &Observation) {
-        self.learn(observer, observation, true);
+    pub fn learn_all(&mut self, cpu: Option<&Hierarchy>, observation: &Observation) {
+        self.learn(cpu, observation, true);
     }
 
-    fn learn(&mut self, observer: &Observer, observation: &Observation, all: bool) {
-        let cpu = observer.hierarchies().and_then(|found| found.cpu.as_ref());
+    fn learn(&mut self, cpu: Option<&Hierarchy>, observation: &Observation, all: bool) {
         let names =
             Names::read_some(&Root::host(), cpu, observation, |path| all || !self.paths.contains(path));
         if self.known.len() > MOST {

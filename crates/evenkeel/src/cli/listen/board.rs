@@ -49,6 +49,16 @@ pub struct Board {
     pub webhook: Option<Arc<Counts>>,
     /// What a collector took, where there is one.
     pub pushed: Option<Arc<Pushed>>,
+    pub counted: Counted,
+}
+
+/// How waits are counted in the kernel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counted {
+    /// Share of the time in which they are; what is counted stands for all of it.
+    pub observed: Option<f64>,
+    /// CPU that took, seconds.
+    pub spent_s: Option<f64>,
 }
 
 /// One interval, percent of one CPU.

@@ -103,7 +103,7 @@ pub fn live(board: &Board) -> Value {
         },
         "cpus": cpus, "tasks": tasks,
         "owners": owners.iter().map(|owner| owner_view(owner)).collect::<Vec<_>>(),
-        "blame": board.owners.blames.then_some(blame),
+        "blame": board.owners.blames.then_some(blame), "blame_observed": board.counted.observed,
         "loop": board.settings.as_ref().map(|settings| json!({
             "settings": settings, "trials": board.trials, "kept": board.kept, "reverted": board.reverted,
             "last_decision": board.decision, "changes": board.changes,

@@ -104,18 +104,24 @@ fn owners(page: &mut Page, board: &Board) {
         let mut family = page.family(name, Kind::Counter, help);
         by_cgroup().for_each(|owner| family.value(&labels(&owner.key), pick(&owner.total)));
     }
-    let help = "Lengths of waits for a CPU, throttled time left out, each counted in the kernel";
+    let help = "Lengths of waits for a CPU, throttled time left out, counted in the kernel; scaled up where \
+                evenkeel_blame_observed_ratio is below 1";
     let mut family = page.family("evenkeel_runqueue_wait_seconds", Kind::Histogram, help);
     for owner in by_cgroup() {
         if let Some((waits, seconds)) = &owner.waits {
             family.distribution(&labels(&owner.key), of_waits(waits, *seconds));
         }
     }
-    let help = "Time a victim's threads were runnable and the culprit had their CPU, or kept them from it";
+    let help = "Time a victim's threads were runnable and the culprit had their CPU, or kept them from it; scaled up where \
+                evenkeel_blame_observed_ratio is below 1";
     let mut family = page.family("evenkeel_cpu_blame_seconds_total", Kind::Counter, help);
     for ((victim, culprit), seconds) in &board.owners.blame {
         family.value(&[("victim", victim), ("culprit", culprit)], Some(*seconds));
     }
+    let help = "Share of the last minute in which waits were counted; what was counted stands for all of it";
+    page.gauge("evenkeel_blame_observed_ratio", help, board.counted.observed);
+    let help = "CPU that counting waits took in the kernel, an estimate by every 127th call";
+    page.counter("evenkeel_blame_cpu_seconds_total", help, board.counted.spent_s);
     let vms = || board.owners.iter().filter(|owner| owner.key.kind == owners::Kind::Vm);
     let ready: fn(&Owner) -> Option<f64> =
         |owner| owner.total.wait.map(|wait| (wait - owner.total.throttled.unwrap_or(0.0)).max(0.0));

@@ -28,6 +28,8 @@ pub(super) struct ServeTable {
     otlp_ca: Option<Spanned<PathBuf>>,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
+    pub(super) blame: Option<Spanned<String>>,
+    pub(super) blame_budget: Option<Spanned<f64>>,
 }
 
 /// Where notices are handed to.
@@ -94,6 +96,7 @@ impl ServeTable {
     /// Looks whether all of it can be meant.
     pub(super) fn check(&self, source: &Source) -> anyhow::Result<()> {
         self.webhook(source)?;
+        self.blaming(source)?;
         self.otlp(source).map(|_| ())
     }
 
@@ -194,7 +197,7 @@ fn of_option(name: &str, url: &str, example: &str) -> Result<Receiver, Failure> 
 }
 
 /// What the configuration file has of this; `None` without a file.
-fn of_file<T>(
+pub(super) fn of_file<T>(
     global: &Global,
     pick: impl FnOnce(&ServeTable, &Source) -> anyhow::Result<T>,
 ) -> Result<Option<T>, Failure> {

@@ -168,13 +168,18 @@ const pages = {
     marks.length ? [h('h2', {}, 'What the loop did'), h('ul', {}, marks.slice(-30).reverse().map(mark => h('li', {}, time(mark[0]) + ' ' + mark[1])))] : null]],
   waits: ['Waits', () => [h('h1', {}, 'Who waits, and for whom'), ownerTable([...live.owners].sort(waiting), 50),
     h('h2', {}, 'Victims and culprits'), live.blame === null
-      ? h('p', { class: 'sub' }, 'Who ran while others waited is not counted: start with "evenkeel serve --blame", or ask "evenkeel why TARGET".') : [matrix(live.blame), h('h2', {}, 'Pairs'), blameTable(live.blame)]]],
+      ? h('p', { class: 'sub' }, 'Who ran while others waited is not counted: the overview says why, unless evenkeel was started with "--blame off". Ask "evenkeel why TARGET".') : [partly(), matrix(live.blame), h('h2', {}, 'Pairs'), blameTable(live.blame)]]],
   findings: ['Findings', () => findings.data === null ? [h('h1', {}, 'Findings'), h('p', {}, findings.error ?? 'Looking at the set-up …')] : findingsPage()],
   past: ['Past', () => pastPage()],
   loop: ['Loop', () => loopPage(detail.key === 'loop0' ? detail.data : null)],
   reports: ['Reports', () => reportsPage(detail.key === 'reports0' ? detail.data : null)],
 };
 
+/// Where waits are counted in turns.
+function partly() {
+  const share = live.blame_observed ?? 1;
+  return share > .995 ? null : h('p', { class: 'sub' }, `Counted ${number(100 * share)} % of the last minute, which stands for all of it ("--blame always" counts without a break).`);
+}
 function blameTable(blame) {
   return table('Victims and culprits', [['Victim'], ['Culprit'], ['Seconds', 'n']],
     [...blame].sort((a, b) => b[2] - a[2]).slice(0, 100).map(([victim, culprit, seconds]) => h('tr', {}, h('td', { class: 'name' }, ofTitle(victim)), h('td', { class: 'name' }, ofTitle(culprit)), cell(seconds, 2))));
@@ -274,8 +279,8 @@ function ownerPage(data) {
       tile(data.beside.rss_bytes === null ? '?' : number(data.beside.rss_bytes / 1048576, 0) + ' MiB', 'memory'),
       tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s'), networkTiles(data.beside)),
     chart(data.moments, [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
-    h('h2', {}, 'Lengths of its waits'), data.waits === null ? h('p', { class: 'sub' }, 'Not counted one by one: "serve --blame" does.')
-      : waitsTable(data.waits), lengthsOverTime(data.lengths),
+    h('h2', {}, 'Lengths of its waits'), data.waits === null ? h('p', { class: 'sub' }, 'None was counted yet.')
+      : [partly(), waitsTable(data.waits)], lengthsOverTime(data.lengths),
     data.blame === null ? null : [h('h2', {}, 'Victim of, culprit for'), blameTable(data.blame)],
     h('h2', {}, 'Tasks'), taskTable(data.tasks)];
 }

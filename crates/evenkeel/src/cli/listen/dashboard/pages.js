@@ -109,7 +109,7 @@ function podPage(parts) {
       tile(number(sum('stolen')) + ' %', 'stolen (estimate)', 'steal'), tile(rss === null ? '?' : number(rss / 1048576, 0) + ' MiB', 'memory'), tile(String(owners.length), 'containers')),
     chart([...moments.values()].sort((a, b) => a[0] - b[0]), [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
     h('h2', {}, 'Containers'), ownerTable(owners, 12, 'Containers'),
-    h('h2', {}, 'Lengths of their waits'), waits.size ? waitsTable([...waits.values()].sort((a, b) => a[0] - b[0])) : h('p', { class: 'sub' }, 'Not counted one by one: "serve --blame" does.'),
+    h('h2', {}, 'Lengths of their waits'), waits.size ? [partly(), waitsTable([...waits.values()].sort((a, b) => a[0] - b[0]))] : h('p', { class: 'sub' }, 'None was counted yet.'),
     blame.size ? [h('h2', {}, 'Victim of, culprit for'), blameTable([...blame.values()])] : null,
     h('h2', {}, 'Tasks'), taskTable(known.flatMap(part => part.tasks))];
 }

@@ -1,0 +1,127 @@
+//! Waits counted in turns: programs rest where they cost more than their budget, and sums are right all the same.
+
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::agent::{Group, Running, Serve};
+
+/// Threads that hand a byte to and fro, which is nothing but switches, until it is dropped.
+struct Switches {
+    over: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Switches {
+    fn start(pairs: usize) -> Self {
+        let over = Arc::<AtomicBool>::default();
+        let mut threads = Vec::new();
+        for _ in 0..pairs {
+            let ((theirs, to), (from, back)) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
+            rustix::io::write(&to, &[0]).unwrap();
+            let pass = |over: Arc<AtomicBool>, from: OwnedFd, to: OwnedFd| {
+                move || {
+                    let mut byte = [0];
+                    // Who ends closes both: the other reads nothing more, or cannot write.
+                    while !over.load(Ordering::Relaxed)
+                        && rustix::io::read(&from, &mut byte) == Ok(1)
+                        && rustix::io::write(&to, &byte).is_ok()
+                    {}
+                }
+            };
+            threads.push(std::thread::spawn(pass(over.clone(), theirs, back)));
+            threads.push(std::thread::spawn(pass(over.clone(), from, to)));
+        }
+        Self { over, threads }
+    }
+}
+
+impl Drop for Switches {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Spins on the first CPU.
+fn hog() -> Running {
+    let mut hog = Command::new("taskset");
+    hog.args(["-c", "0", "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
+    Running(hog.spawn().expect("taskset (util-linux) is needed"))
+}
+
+fn value(page: &str, name: &str, label: &str) -> Option<f64> {
+    let line = page.lines().find(|line| line.starts_with(name) && line.contains(label))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// What is counted of a cgroup, and what the kernel counts of its processes: seconds waited, and waits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Reading {
+    ours: [f64; 2],
+    kernels: [f64; 2],
+}
+
+/// Waits until the counters grow.
+fn at_growth(serve: &Serve, id: &str, hogs: &[Running]) -> Reading {
+    let read = || {
+        let page = serve.metrics();
+        ["sum", "count"]
+            .map(|part| value(&page, &format!("evenkeel_runqueue_wait_seconds_{part}"), id).unwrap_or(0.0))
+    };
+    let (before, until) = (read(), Instant::now() + Duration::from_secs(60));
+    loop {
+        let ours = read();
+        let mut kernels = [0.0; 2];
+        for hog in hogs {
+            let text = std::fs::read_to_string(format!("/proc/{}/schedstat", hog.0.id())).unwrap();
+            let numbers: Vec<f64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
+            kernels = [kernels[0] + numbers[1] / 1e9, kernels[1] + numbers[2]];
+        }
+        if ours != before {
+            return Reading { ours, kernels };
+        }
+        assert!(Instant::now() < until, "nothing is counted: {ours:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+pub fn a_small_budget_is_kept_and_sums_stay_right() {
+    let group = Group::make("evenkeel-turns");
+    let hogs = [hog(), hog()];
+    hogs.iter().for_each(|hog| group.add(hog.0.id()));
+    let id = group.0.file_name().unwrap().to_str().unwrap().to_owned();
+    let _switches = Switches::start(2);
+    let began = Instant::now();
+    let serve = Serve::start(&["--no-history", "--blame-budget", "2"]);
+    let begin = at_growth(&serve, &id, &hogs);
+    // Some turns, whose rests are of different lengths.
+    let (mut end, mut turns) = (begin, 0);
+    while turns < 3 || end.kernels[0] - begin.kernels[0] < 5.0 {
+        (end, turns) = (at_growth(&serve, &id, &hogs), turns + 1);
+    }
+    let page = serve.metrics();
+    let observed = value(&page, "evenkeel_blame_observed_ratio", "").unwrap();
+    let spent = value(&page, "evenkeel_blame_cpu_seconds_total", "").unwrap();
+    let cpus = value(&page, "evenkeel_host_cpus", "").unwrap();
+    let seconds = began.elapsed().as_secs_f64();
+    assert!(observed < 0.8, "it never rests: {observed}; {spent} s in {seconds} s");
+    // What is not paid for yet is a turn's, which cannot cost more than a quarter of each CPU.
+    assert!(spent > 0.0 && spent < cpus * (0.02 * seconds + 0.25), "{spent} s in {seconds} s on {cpus} CPUs");
+    for (at, what) in ["seconds", "waits"].iter().enumerate() {
+        let ratio = (end.ours[at] - begin.ours[at]) / (end.kernels[at] - begin.kernels[at]);
+        assert!((0.6..1.6).contains(&ratio), "{what}: {ratio} of the kernel's: {begin:?} {end:?}");
+    }
+    // A rest takes seconds, and no wait is taken to be as long.
+    let name = "evenkeel_runqueue_wait_seconds_";
+    let [short, all] = [("bucket", "le=\"1.073741824\""), ("count", id.as_str())].map(|(part, label)| {
+        let of_hogs = |line: &&str| {
+            line.starts_with(&format!("{name}{part}")) && line.contains(&id) && line.contains(label)
+        };
+        let line = page.lines().find(of_hogs).unwrap_or_else(|| panic!("no {part} with {label} in {page}"));
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    });
+    assert_eq!(short, all, "waits as long as a rest");
+}
