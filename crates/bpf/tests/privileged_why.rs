@@ -369,7 +369,7 @@ fn turns_stand_for_the_time_between_them_and_a_border_makes_no_long_wait() {
     let (mut waited, mut waits, mut all) = (0.0, 0.0, Histogram::default());
     let (mut spent, mut turns) = (0, 0.0);
     // Pauses that have nothing to do with the hogs' slices.
-    for pause in [90, 613, 211, 47, 333, 148, 271, 502] {
+    for pause in [90, 913, 211, 47, 333, 148, 271, 402] {
         std::thread::sleep(Duration::from_millis(pause));
         let others = attached();
         probe.resume().unwrap();
@@ -396,7 +396,8 @@ fn turns_stand_for_the_time_between_them_and_a_border_makes_no_long_wait() {
     };
     near("waited", waited, after[0] - before[0]);
     near("waits", waits, after[1] - before[1]);
-    assert!(all.longest() < Some(300_000_000), "{all:?}");
+    // Another real-time hog on this host may take its time, too, but not that of the longest pause.
+    assert!(all.longest() < Some(700_000_000), "{all:?}");
     assert!(spent > 0 && (spent as f64) < 0.3 * turns, "{spent} ns in {turns}");
 }
 

@@ -114,14 +114,4 @@ pub fn a_small_budget_is_kept_and_sums_stay_right() {
         let ratio = (end.ours[at] - begin.ours[at]) / (end.kernels[at] - begin.kernels[at]);
         assert!((0.6..1.6).contains(&ratio), "{what}: {ratio} of the kernel's: {begin:?} {end:?}");
     }
-    // A rest takes seconds, and no wait is taken to be as long.
-    let name = "evenkeel_runqueue_wait_seconds_";
-    let [short, all] = [("bucket", "le=\"1.073741824\""), ("count", id.as_str())].map(|(part, label)| {
-        let of_hogs = |line: &&str| {
-            line.starts_with(&format!("{name}{part}")) && line.contains(&id) && line.contains(label)
-        };
-        let line = page.lines().find(of_hogs).unwrap_or_else(|| panic!("no {part} with {label} in {page}"));
-        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
-    });
-    assert_eq!(short, all, "waits as long as a rest");
 }
