@@ -205,7 +205,7 @@ impl<K: Kernel> Actuator<K> {
                 report.notes.push(format!("the journal could not be removed: {error}"));
             }
         } else {
-            report.notes.push("the journal is kept for what could not be put back".to_owned());
+            report.notes.push("the journal is kept for what could not be restored".to_owned());
         }
         report
     }

@@ -30,7 +30,7 @@ pub enum ActuateError {
         version: u32,
     },
     /// The journal a predecessor left is damaged. What is readable was put back; nothing new is written this time.
-    #[error("{path} is damaged in line {line}: what is readable was put back ({} values), the file is kept as {kept}; \
+    #[error("{path} is damaged in line {line}: what is readable was restored ({} values), the file is kept as {kept}; \
         compare the tasks it names with your expectations, then start again",
         recovery.report.put_back.len(),
         kept = recovery.kept_aside.as_deref().unwrap_or(path).display())]

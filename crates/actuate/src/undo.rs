@@ -243,7 +243,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
             if same(&now, &reverse.to, widest.as_ref()) || cannot_compare(&reverse.to, widest.as_ref()) =>
         {
             if reverse.partial {
-                let note = "partly changed by somebody else; only our part was put back".to_owned();
+                let note = "partly changed by somebody else; only our part was restored".to_owned();
                 (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))))
             } else {
                 (State::Back, Done::Back(entry.item(Some(present), None)))
@@ -289,7 +289,7 @@ pub(crate) fn heal_stranger<K: Kernel>(kernel: &mut K, tid: u32, wrote: &Setting
     for _ in 0..HEAL_ATTEMPTS {
         match try_to_heal(kernel, tid, wrote, before) {
             Ok(()) | Err(KernelError::Gone) => return,
-            Err(error) => tracing::warn!(tid, %error, "the newcomer could not be put back yet"),
+            Err(error) => tracing::warn!(tid, %error, "the newcomer could not be restored yet"),
         }
     }
 }

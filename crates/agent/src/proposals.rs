@@ -59,7 +59,11 @@ impl Agent {
 
 /// The empty plan: everything as found.
 pub fn default_plan() -> Plan {
-    Plan { name: KERNEL_DEFAULT.to_owned(), why: "everything as found".to_owned(), ..Plan::default() }
+    Plan {
+        name: KERNEL_DEFAULT.to_owned(),
+        why: "the baseline: nothing is changed".to_owned(),
+        ..Plan::default()
+    }
 }
 
 /// Tasks a plan changes.

@@ -63,7 +63,7 @@ impl Agent {
                 group: None,
                 knob: levers::PULL.to_owned(),
                 from: "waits where it is queued".to_owned(),
-                to: "goes to an idle CPU beside".to_owned(),
+                to: "moves to an idle CPU that shares its cache".to_owned(),
                 why: "no CPU is idle while it waits".to_owned(),
                 effect: effect.map(str::to_owned),
                 at_ns,

@@ -130,7 +130,7 @@ impl Agent {
             let hotplug = measured.observation.topology.online != basis.online;
             if hotplug || drifting >= LASTING {
                 let why = if hotplug { "CPUs came or went" } else { "the load has changed" };
-                watcher.event(&Event::Note(&format!("{why}: deciding anew")));
+                watcher.event(&Event::Note(&format!("{why}: deciding again")));
                 self.stop_block();
                 self.decisions.barred.clear();
                 basis = self.decide_and_tell(watcher)?;

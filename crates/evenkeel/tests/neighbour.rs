@@ -102,7 +102,7 @@ fn the_folder_gets_documents_a_page_and_a_picture() {
     assert_eq!(study["rows"].as_array().unwrap().len(), 7);
     let page = read("report.html");
     for part in
-        ["<svg", "What does a service feel of batch work beside it?", "cpu.idle", "Evenkeel&#39;s choice"]
+        ["<svg", "What does a service feel of batch work next to it?", "cpu.idle", "Evenkeel&#39;s choice"]
     {
         assert!(page.contains(part) || page.contains(&part.replace("&#39;", "'")), "{part}");
     }

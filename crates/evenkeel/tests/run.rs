@@ -127,8 +127,8 @@ fn wrong_promises_are_named_with_their_line() {
         ("[[guarantee]]\nscope = \"pid:7\"\ncpu = \"-4%\"", "must not be negative"),
         ("[[guarantee]]\nscope = \"web\"\ncpu = \"40%\"", "evenkeel.toml:2: "),
         ("[[protect]]\nscope = \"web\"", "evenkeel.toml:2: "),
-        ("[[protect]]\nscope = \"all\"", "somebody named"),
-        ("[[protect]]\nscope = \"!pid:7\"", "somebody named"),
+        ("[[protect]]\nscope = \"all\"", "a scope of its own"),
+        ("[[protect]]\nscope = \"!pid:7\"", "a scope of its own"),
         ("[[protect]]\nscope = \"pid:7\"\nwait_p99 = \"soon\"", "evenkeel.toml:3: wait_p99"),
         ("[[protect]]\nscope = \"pid:7\"\nwait_p9 = \"2ms\"", "wait_p99"),
         ("[[protect]]\nwait_p99 = \"2ms\"", "scope"),
@@ -149,7 +149,7 @@ fn wrong_promises_are_named_with_their_line() {
             "evenkeel.toml:4: \"pid:7\" is named as a service",
         ),
         ("[run]\nwaits = \"yes\"", "evenkeel.toml:2"),
-        ("[[guarantee]]\nscope = \"all\"\ncpu = \"40%\"", "somebody named"),
+        ("[[guarantee]]\nscope = \"all\"\ncpu = \"40%\"", "a scope of its own"),
         ("[[guarantee]]\nscope = \"pid:7\"", "nothing is promised"),
         (
             "[[guarantee]]\nscope = \"pid:7\"\ncpus = \"40%\"",
@@ -208,7 +208,8 @@ fn services_and_background_work_belong_together() {
     assert!(refused(&["--background", "cgroup:/a"]).contains("name a service"));
     assert!(refused(&["--service", "cgroup:/a", "--background", "all"]).contains("is no background work"));
     assert!(
-        refused(&["--service", "all", "--background", "cgroup:/a"]).contains("a service is somebody named")
+        refused(&["--service", "all", "--background", "cgroup:/a"])
+            .contains("a service needs a scope of its own")
     );
     let twice = ["--service", "cgroup:/a", "--service", "cgroup:/a", "--background", "cgroup:/b"];
     assert!(refused(&twice).contains("already"));

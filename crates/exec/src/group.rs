@@ -345,7 +345,7 @@ fn escaped(home: &OwnCgroup, unified: &Hierarchy, parent: &Path) -> Option<Strin
     let limit = cgroupfs::parse_cpu_max(&text).ok()?.pct()?;
     (!parent.starts_with(&own)).then(|| {
         format!(
-            "the limit of {limit:.0} % of {} does not hold for the command, which runs beside it",
+            "the limit of {limit:.0} % of {} does not hold for the command, which runs next to it",
             own.display()
         )
     })

@@ -45,7 +45,7 @@ impl Scene {
                  recipe was made for. Equal periods fall into step, which flatters every setting."
             }
             Self::OneCgroupJittered => {
-                "The same loads, but every period is drawn anew within ±50 %. This is the honest case: demands \
+                "The same loads, but every period is drawn at random within ±50 %. This is the honest case: demands \
                  collide at random, and even a real-time class cannot give everyone all of it."
             }
             Self::CgroupEach => {
@@ -356,13 +356,13 @@ impl PutBack {
         match (self.changes, self.left.len()) {
             (0, 0) => "No change was in force at the end, and nothing is left of what was tried.".to_owned(),
             (changes, 0) if self.verified >= changes => {
-                format!("All {changes} changes were put back and verified by reading.")
+                format!("All {changes} changes were restored and verified by reading.")
             }
-            (changes, 0) => format!("{} of {changes} changes were verified as put back.", self.verified),
+            (changes, 0) => format!("{} of {changes} changes were verified as restored.", self.verified),
             // What is left may be of a trial, which is none of the changes counted.
             (_, left) => {
                 let changes = if left == 1 { "change" } else { "changes" };
-                format!("{left} {changes} could NOT be put back: {}.", self.left.join("; "))
+                format!("{left} {changes} could NOT be restored: {}.", self.left.join("; "))
             }
         }
     }

@@ -333,7 +333,7 @@ pub fn text(record: &RunRecord, width: Option<u16>) -> String {
 
 /// What goes on where no change is kept.
 pub const MEANWHILE: &str =
-    "While a trial is held, settings change from window to window; what is not kept is put back.";
+    "While a trial is held, settings change from window to window; what is not kept is taken back.";
 
 /// The heading lines of [`text`].
 pub fn summary(record: &RunRecord) -> String {
@@ -358,7 +358,7 @@ pub fn summary(record: &RunRecord) -> String {
 fn limit_line(governor: &GovernorStatus) -> String {
     let limit = match (governor.limit_pct, governor.found_pct) {
         (Some(pct), _) => format!("{pct:.1} % of one CPU"),
-        (None, Some(pct)) => format!("{pct:.1} % of one CPU, as found"),
+        (None, Some(pct)) => format!("{pct:.1} % of one CPU, the baseline"),
         (None, None) => "none".to_owned(),
     };
     format!("cpu limit   {limit}: {}\n", crate::table::printable(&governor.why))

@@ -45,7 +45,7 @@ fn the_demonstrations_page_stands_alone_and_shows_everything() {
         }
         // One summary, and three pictures a run; all as SVG, not as text.
         assert_eq!(dom.matches("<svg class=\"ek\"").count(), 1 + 3 * 6);
-        assert!(dom.contains("All 214 changes were put back"));
+        assert!(dom.contains("All 214 changes were restored"));
         assert!(!dom.contains("NaN"));
     }
 }

@@ -353,11 +353,11 @@ fn put_back(report: &DemoReport, text: &str, page: &str, t: &mut Tally) {
             "No change was in force at the end, and nothing is left of what was tried.".to_owned(),
         ),
         (n, 0) if back.verified as usize >= n => {
-            ("put back", format!("All {n} changes were put back and verified by reading."))
+            ("put back", format!("All {n} changes were restored and verified by reading."))
         }
-        (n, 0) => ("partly", format!("{} of {n} changes were verified as put back.", back.verified)),
-        (_, 1) => ("left", format!("1 change could NOT be put back: {}.", back.left[0])),
-        (_, n) => ("left", format!("{n} changes could NOT be put back: {}.", back.left.join("; "))),
+        (n, 0) => ("partly", format!("{} of {n} changes were verified as restored.", back.verified)),
+        (_, 1) => ("left", format!("1 change could NOT be restored: {}.", back.left[0])),
+        (_, n) => ("left", format!("{n} changes could NOT be restored: {}.", back.left.join("; "))),
     };
     t.seen(kind);
     t.hold(one_line(last).ends_with(&said) && shown.ends_with(&said), || {

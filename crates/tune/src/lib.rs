@@ -61,7 +61,7 @@ pub enum TuneError {
     /// The record is of other parameters or commands.
     #[error(
         "{dir} holds trials of {name:?} with other parameters, commands or quantities; name another directory with \
-         --dir, or begin anew with --fresh"
+         --dir, or start over with --fresh"
     )]
     Other {
         /// The directory.
@@ -70,7 +70,7 @@ pub enum TuneError {
         name: String,
     },
     /// A line of the record cannot be read.
-    #[error("{path}:{line}: {what}; remove the line, or begin anew with --fresh")]
+    #[error("{path}:{line}: {what}; remove the line, or start over with --fresh")]
     Damaged {
         /// The record.
         path: PathBuf,
@@ -124,7 +124,7 @@ pub enum Event<'a> {
 pub struct Options {
     /// Where the record and results are.
     pub dir: PathBuf,
-    /// Begin anew though there is a record.
+    /// Start over though there is a record.
     pub fresh: bool,
 }
 

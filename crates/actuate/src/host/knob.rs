@@ -72,7 +72,7 @@ pub(crate) fn cannot_be_put_back(knob: &NetKnob, present: &str) -> Option<String
         return None;
     }
     Some(format!(
-        "{link} has a queueing discipline that somebody set ({present}); it could not be put back as it is, so it is \
+        "{link} has a queueing discipline that somebody set ({present}); it could not be restored as it is, so it is \
          left alone"
     ))
 }

@@ -120,7 +120,7 @@ fn breach(before: &[(f64, f64)], after: &[(f64, f64)]) -> Option<String> {
     }
     let fell = before.iter().zip(after).find(|(old, new)| new.1 < old.1)?;
     Some(format!(
-        "its counts went down, from {} to {} up to {}: it began anew, or several processes answer in turns",
+        "its counts went down, from {} to {} up to {}: the service was restarted, or several processes answer in turns",
         fell.0.1,
         fell.1.1,
         le(fell.0.0)

@@ -56,7 +56,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                     hungry.len(),
                     list(hungry.iter().map(|task| task_name(task)))
                 ),
-                "build agents and batch jobs beside a daemon delay each of its answers; health checks fail first",
+                "build agents and batch jobs next to a daemon delay each of its answers; health checks fail first",
                 format!(
                     "evenkeel run --service pid:{pid} --background 'comm:^{}$'   # proved or taken back; {comm} is {pid}\n\
                      # or start the jobs by: evenkeel exec --weight 2 COMMAND",

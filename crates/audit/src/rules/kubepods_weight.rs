@@ -8,7 +8,7 @@ use crate::{Finding, Input, Rule, Severity, fix};
 pub(super) const RULE: Rule = Rule {
     name: "kubepods-weight",
     severity: Severity::Warning,
-    about: "system services get the CPU they want beside all pods together, whose weight grows with the CPUs of the node",
+    about: "system services get the CPU they want next to all pods together, whose weight grows with the CPUs of the node",
     check,
 };
 
@@ -47,7 +47,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 rule.fail(
                     name.clone(),
                     format!(
-                        "weighs {weighs} beside all pods' {pods_weigh} ({:.0} to 1); got {got:.1} % of one CPU and waited {:.1} s \
+                        "weighs {weighs} against all pods' {pods_weigh} ({:.0} to 1); got {got:.1} % of one CPU and waited {:.1} s \
                          per second of work; the pods used {:.0} %",
                         pods_weigh as f64 / weighs.max(1) as f64,
                         waited / got.max(0.01),
@@ -62,7 +62,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             })
         })
         .collect();
-    Ok(rule.or_pass(findings, "nobody beside the pods' cgroup is outweighed and waits"))
+    Ok(rule.or_pass(findings, "no service next to the pods' cgroup is outweighed and waits"))
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
         let finding = world(4096, 40.0).only("kubepods-weight");
         assert_eq!((finding.status, finding.subject.as_str()), (Status::Fail, "cgroup /system.slice"));
         assert!(
-            finding.evidence.contains("weighs 1024 beside all pods' 4096 (4 to 1)"),
+            finding.evidence.contains("weighs 1024 against all pods' 4096 (4 to 1)"),
             "{}",
             finding.evidence
         );

@@ -67,7 +67,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let evidence = match waiting.first() {
         Some(_) => format!("{evidence}; waiting most now: {}", who.join(", ")),
-        None => format!("{evidence}; nobody waits now"),
+        None => format!("{evidence}; no task waits now"),
     };
     let why = match waiting.first() {
         Some((_, task)) => format!("evenkeel why pid:{}   # who has the CPU meanwhile", task.id.tgid),

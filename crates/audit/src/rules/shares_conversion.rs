@@ -9,7 +9,7 @@ use crate::{Finding, Input, Rule, Severity, fix};
 pub(super) const RULE: Rule = Rule {
     name: "shares-conversion",
     severity: Severity::Warning,
-    about: "containers' shares were not converted to weights unfairly low beside plain services (cgroup v2)",
+    about: "containers' shares were not converted to weights unfairly low next to plain services (cgroup v2)",
     check,
 };
 
@@ -76,7 +76,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     Ok(rule.or_pass(
         findings,
         format!(
-            "{} container or pod groups, none at the converted default beside plain services",
+            "{} container or pod groups, none at the converted default next to plain services",
             converted.len()
         ),
     ))

@@ -44,7 +44,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             ),
             format!("with the same shares they get {linear} : {curve} where they compete: it depends on the runtime that made them"),
             format!(
-                "{}\n# lasting: one version of runc (1.3.2 or later) or crun (1.23 or later) for all, and containers made anew",
+                "{}\n# lasting: one version of runc (1.3.2 or later) or crun (1.23 or later) for all, then recreate the containers",
                 fix::set_weight(input, *first, 1024.0)
             ),
         ));

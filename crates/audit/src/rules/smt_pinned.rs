@@ -9,7 +9,7 @@ use crate::{Finding, Input, Rule, Severity};
 pub(super) const RULE: Rule = Rule {
     name: "smt-pinned",
     severity: Severity::Warning,
-    about: "no busy task is pinned beside a busy SMT sibling while a whole core idles",
+    about: "no busy task is pinned next to a busy SMT sibling while a whole core idles",
     check,
 };
 
@@ -68,7 +68,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         findings.push(finding.severity(if target.is_some() { Severity::Warning } else { Severity::Info }));
     }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    Ok(rule.or_pass(findings, format!("{pinned} busy pinned tasks, none beside a busy sibling")))
+    Ok(rule.or_pass(findings, format!("{pinned} busy pinned tasks, none next to a busy sibling")))
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             ));
         }
     }
-    Ok(rule.or_pass(findings, "every weight that was set can act, or nobody competes now"))
+    Ok(rule.or_pass(findings, "every weight that was set can act, or no group competes now"))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let finding = rule.fail(
             group_name(observation, light),
             format!(
-                "weight {} beside {} of {} (1 : {}){}",
+                "weight {} against {} of {} (1 : {}){}",
                 raw(light),
                 raw(heavy),
                 group_name(observation, heavy),
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Warning));
         assert_eq!(finding.subject, "cgroup /a");
         assert!(
-            finding.evidence.starts_with("weight 2 beside 1024 of cgroup /b (1 : 512)"),
+            finding.evidence.starts_with("weight 2 against 1024 of cgroup /b (1 : 512)"),
             "{}",
             finding.evidence
         );

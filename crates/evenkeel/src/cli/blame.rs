@@ -101,9 +101,13 @@ pub fn start(tally: Tally, blaming: Blaming) -> Result<(), Failure> {
         Ok(mut blame) => {
             let Err(error) = blame.go_on();
             tally.observed(None);
-            tally.tell(&format!("no more lengths of waits, and nobody to blame: {error}"));
+            tally.tell(&format!(
+                "no more histograms of waits and no more matrix of who took the CPU: {error}"
+            ));
         }
-        Err(error) => tally.tell(&format!("no lengths of waits and nobody to blame: {error}")),
+        Err(error) => {
+            tally.tell(&format!("no histograms of waits and no matrix of who took the CPU: {error}"))
+        }
     };
     let thread = std::thread::Builder::new().name("blame".to_owned()).spawn(count);
     thread.map(drop).context("cannot count waits").map_err(Failure::Cannot)

@@ -238,7 +238,7 @@ pub fn problems(report: &RestoreReport) -> Vec<String> {
     };
     let conflicts = report.conflicts.iter().map(|item| line(item, "changed by somebody else, left as it is"));
     let failed = report.failed.iter().map(|item| {
-        line(item, &format!("could not be put back: {}", item.note.as_deref().unwrap_or("unknown why")))
+        line(item, &format!("could not be restored: {}", item.note.as_deref().unwrap_or("unknown why")))
     });
     conflicts.chain(failed).chain(report.unseen.iter().cloned()).collect()
 }

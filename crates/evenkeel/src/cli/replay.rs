@@ -178,7 +178,7 @@ fn line(moment: &Moment) -> String {
         moment.kind.name(),
         moment.cpu_pct.unwrap_or(0.0),
         moment.settings,
-        if busiest.is_empty() { "nobody".to_owned() } else { busiest.join(", ") }
+        if busiest.is_empty() { "no task".to_owned() } else { busiest.join(", ") }
     )
 }
 

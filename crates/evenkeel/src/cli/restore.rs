@@ -1,4 +1,4 @@
-//! `evenkeel restore`: put back what a run changed.
+//! `evenkeel restore`: restores what a run changed.
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
 
-/// Put back everything a run changed and did not take back itself, such as after `kill -9`.
+/// Restore everything a run changed and did not restore itself, such as after `kill -9`.
 ///
 /// Every surviving task and cgroup gets the value it was found with, and so do the network's settings made by
 /// `evenkeel net`; what somebody else changed meanwhile is left alone and reported. Nothing to do is no error.
@@ -28,7 +28,7 @@ use crate::cli::console;
 /// Example: evenkeel restore --stop
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// If a run, a `net limit` or an experiment is at work, ask it to end (SIGTERM; it puts its changes back itself) and
+    /// If a run, a `net limit` or an experiment is at work, ask it to end (SIGTERM; it restores its changes itself) and
     /// wait for it first.
     #[arg(long)]
     stop: bool,
@@ -59,7 +59,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
                 let kept = recovery.kept_aside.clone().unwrap_or_else(|| path.clone());
                 add(&mut total, *recovery);
                 problem = problem.or(Some(Failure::No(anyhow!(
-                    "{} was damaged in line {line}: what is readable was put back; the file is kept as {}",
+                    "{} was damaged in line {line}: what is readable was restored; the file is kept as {}",
                     path.display(),
                     kept.display()
                 ))));
@@ -86,7 +86,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let report = &total.report;
     if !report.failed.is_empty() && report.failed.iter().all(is_denied) {
         return Err(Failure::Cannot(anyhow!(
-            "{} values could not be put back for lack of privilege: run as root (CAP_SYS_NICE, and write access to \
+            "{} values could not be restored for lack of privilege: run as root (CAP_SYS_NICE, and write access to \
              the cgroups); the journal is kept",
             report.failed.len()
         )));

@@ -26,7 +26,7 @@ use super::settings::{
 use super::{Failure, Format, Global, Outcome, stop};
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
-/// keep what measurably helps and hurts nobody, watch on, put everything back at the end.
+/// keep what measurably helps and hurts no one, watch on, restore everything at the end.
 ///
 /// A scope that is the whole host (`all`, the root cgroup, or whatever matches more than 90 % of the tasks) is only
 /// planned for unless --apply is given. Exit status: 0 done (leaving everything as it is
@@ -76,7 +76,7 @@ pub struct Args {
     record: RecordArgs,
     #[command(flatten)]
     reports: ReportsArgs,
-    /// End after the first decision (its settings are put back, as always at the end).
+    /// End after the first decision (its settings are restored, as always at the end).
     #[arg(long)]
     once: bool,
 }
@@ -221,7 +221,7 @@ fn left(back: &evenkeel_actuate::RestoreReport) -> String {
     let (what, items, unseen) = match back.is_finished() {
         true => ("changed by somebody else and left as it is", &back.conflicts, 0),
         false => {
-            let what = "not everything could be put back; `evenkeel restore` tries again";
+            let what = "not everything could be restored; `evenkeel restore` tries again";
             (what, &back.failed, back.unseen.len())
         }
     };
@@ -241,13 +241,13 @@ fn left(back: &evenkeel_actuate::RestoreReport) -> String {
 /// What went back, in a sentence.
 pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
     if back.is_empty() {
-        return "Nothing was left to put back.".to_owned();
+        return "Nothing was left to restore.".to_owned();
     }
     let mut text = format!("Put back: {} values", back.put_back.len() + back.already.len());
     for (count, what) in [
         (back.gone.len(), "of ended tasks"),
         (back.conflicts.len(), "changed by somebody else, whose part was left alone"),
-        (back.failed.len(), "could NOT be put back"),
+        (back.failed.len(), "could NOT be restored"),
         (back.unseen.len(), "could NOT be looked at"),
     ] {
         if count > 0 {

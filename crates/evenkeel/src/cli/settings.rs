@@ -172,13 +172,12 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         ));
     }
     if let (Some(_), Some(scope)) = (&background, args.scope.first()) {
-        let why = "where there is background work, nobody else is changed";
+        let why = "where there is background work, nothing else is changed";
         return Err(anyhow!("--scope {scope} goes without [[background]] in the configuration: {why}"));
     }
     let run = file.run;
     if let (Some(_), Some(scope)) = (&background, run.scope.first()) {
-        let why =
-            "[run] scope goes without [[background]]: where there is background work, nobody else is changed";
+        let why = "[run] scope goes without [[background]]: where there is background work, nothing else is changed";
         return Err(source.fault(scope, why));
     }
     for scope in &run.scope {

@@ -32,7 +32,7 @@ pub struct Args {
     /// Directory of the record and the results [default: the file's name with .tune, in the working directory].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Begin anew: throw the trials on record away.
+    /// Start over: throw the trials on record away.
     #[arg(long)]
     fresh: bool,
     /// How points are chosen, instead of the file's method.

@@ -7,7 +7,7 @@ use super::{Builtin, Plan, isolation_sys, sieve};
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "isolation-fd",
-    about: "a reader beside a burner of CPU, at 10 to 90 % of the machine: one descriptor for all threads, whose position each read() locks, against pread of own files, under cpuset, shares and quota",
+    about: "a reader next to a burner of CPU, at 10 to 90 % of the machine: one descriptor for all threads, whose position each read() locks, against pread of own files, under cpuset, shares and quota",
     sources: &[],
     make,
 };

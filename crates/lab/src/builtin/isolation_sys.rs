@@ -7,7 +7,7 @@ use super::{Builtin, Plan, sieve};
 
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "isolation-sys",
-    about: "a reader of files beside a burner of CPU, at 10 to 90 % of the machine: own files and the same file, under cpuset, shares and quota",
+    about: "a reader of files next to a burner of CPU, at 10 to 90 % of the machine: own files and the same file, under cpuset, shares and quota",
     sources: &[],
     make,
 };

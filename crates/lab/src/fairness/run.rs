@@ -88,7 +88,7 @@ impl Bench for Tenants<'_, '_> {
                 "rfs-table",
                 Some(set.is_ok()),
                 match set {
-                    Ok(()) => "net.core.rps_sock_flow_entries can be set, and was put back".into(),
+                    Ok(()) => "net.core.rps_sock_flow_entries can be set, and was restored".into(),
                     Err(why) => format!("net.core.rps_sock_flow_entries: {why}"),
                 },
                 "without it RPS spreads flows by hash, not to the CPU of their reader (RFS)",
@@ -174,7 +174,7 @@ impl Tenants<'_, '_> {
                 let set = point.rps && (self.tools.flow_table)(true).is_ok();
                 let result = self.net(point, &mut cell.threads);
                 if set && let Err(why) = (self.tools.flow_table)(false) {
-                    tracing::warn!("net.core.rps_sock_flow_entries could not be put back: {why}");
+                    tracing::warn!("net.core.rps_sock_flow_entries could not be restored: {why}");
                 }
                 cell.net = Some(result?);
             }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const NAME: &str = "neighbour";
 /// What it shows, one sentence.
 pub const ABOUT: &str =
-    "A service beside more and more batch work: what it feels by default, under each lever, under evenkeel";
+    "A service next to more and more batch work: what it feels by default, under each lever, under evenkeel";
 
 /// Starting and ending what a cell needs, seconds; measured: 0.3 to 0.5.
 const CELL_S: f64 = 0.6;
@@ -243,7 +243,7 @@ impl Options {
             return Err("a service, a batch, a load or an arm is given twice".into());
         }
         if points.iter().all(|point| point.batch.is_none()) {
-            return Err("nothing runs beside the service: give --load above 0 (stream and compile take whole CPUs: 100, 200, ..)".into());
+            return Err("nothing runs next to the service: give --load above 0 (stream and compile take whole CPUs: 100, 200, ..)".into());
         }
         Ok(points)
     }

@@ -129,7 +129,7 @@ impl Neighbours<'_, '_> {
         let times: &[f64] = if is_evenkeel { &[decide_s, seconds] } else { &[seconds] };
         let mut asking = scene.ask(times).map_err(said)?.into_iter();
         let mut over = |asking: Option<Asking>| -> Result<Measured, String> {
-            let asking = asking.ok_or("nobody asked")?;
+            let asking = asking.ok_or("no client was started")?;
             wait(asking.begins_ns)?;
             let before = scene.counters();
             wait(asking.ends_ns)?;

@@ -120,7 +120,7 @@ impl Run<'_> {
                 Err(error) => return Err(error.into()),
             };
             return Err(RunError::Usage(format!(
-                "{} holds results {found}; choose another folder (--out DIR), or begin anew (--again)",
+                "{} holds results {found}; choose another folder (--out DIR), or start over (--again)",
                 folder.display()
             )));
         }

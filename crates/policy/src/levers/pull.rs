@@ -18,7 +18,7 @@ use super::Scene;
 /// Name of the plan that does nothing else, and, after a plus, end of the names of those that do.
 pub const PULL: &str = "pull";
 
-const WHY: &str = "work that waits goes to an idle CPU beside it at once";
+const WHY: &str = "waiting work moves at once to an idle CPU that shares its cache";
 /// Tasks that are moved at most.
 const MOST: usize = 4096;
 

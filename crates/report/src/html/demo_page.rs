@@ -213,7 +213,7 @@ fn stages(stages: &[DemoStage]) -> Markup {
 
 fn changes(report: &DemoReport) -> Markup {
     html! {
-        h2 id="changes" { "What was changed on the host, and put back" }
+        h2 id="changes" { "What was changed on the host, and restored" }
         p class=[(!report.put_back.left.is_empty()).then_some("bad")] { (report.put_back.sentence()) }
         @for (index, run) in report.runs.iter().enumerate() {
             @if run.changes.is_empty() {
@@ -250,7 +250,7 @@ fn method(report: &DemoReport) -> Markup {
         p {
             "evenkeel chose by trial: the present settings and the candidate alternated in short windows on the running \
              loads, and a candidate was kept only if it was better beyond the interval and cost no other task more \
-             than its guard allows. Everything else was undone at once. At the end every change was put back and \
+             than its guard allows. Everything else was undone at once. At the end every change was restored and \
              read again."
         }
         p {

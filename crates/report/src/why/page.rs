@@ -40,7 +40,7 @@ pub fn host_page(host: &Host) -> String {
             (format!("{:.1} s, {} CPUs", host.wall_s, host.cpus))
         }
         @if host.at_least {
-            p.note { (host.lost) " events were lost: times are at least what is said" }
+            p.note { (host.lost) " events were lost: times are lower bounds" }
         }
         (figure("Containers, and groups of tasks that belong to none. Point at a bar or a cell for figures.",
             &host_picture(host)))

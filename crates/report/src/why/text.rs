@@ -193,7 +193,7 @@ pub fn host_text(host: &Host, width: Option<u16>) -> String {
     rows.truncate(2 * CULPRITS);
     out.push_str(&matrix_table().text(&rows, width));
     if host.at_least {
-        let _ = writeln!(out, "\n{} events were lost: times are at least what is said", host.lost);
+        let _ = writeln!(out, "\n{} events were lost: times are lower bounds", host.lost);
     }
     out
 }

@@ -89,7 +89,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>, page: Page) {
     }
     if model.lines.is_empty() {
         let found = order.search.trim().is_empty();
-        let why = if found { order.grouping.nothing() } else { "nobody is called so (Esc shows all again)" };
+        let why = if found { order.grouping.nothing() } else { "no name matches (Esc shows all again)" };
         canvas.put(1, y, width, why, Style::new());
         return;
     }

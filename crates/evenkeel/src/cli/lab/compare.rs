@@ -13,8 +13,8 @@ use crate::cli::{Failure, Format, Global, Outcome, show};
 /// Set result folders side by side: what changed in means and in how runs are distributed, with intervals.
 ///
 /// Points are matched by label and tenants by place in the list. Where the lists differ (4 containers, 8 containers),
-/// tenants are matched by units and load, and what the others leave them differs, which is said. With --platforms: what
-/// a unit is worth on each host, and with --units whether the units its vendor publishes carry over.
+/// tenants are matched by units and load; a note says that the others leave them different amounts. With --platforms: what a
+/// unit is worth on each host, and with --units whether the units its vendor publishes carry over.
 ///
 /// Example: evenkeel lab compare results/before results/after
 ///

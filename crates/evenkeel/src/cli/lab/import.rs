@@ -34,7 +34,7 @@ pub struct Args {
     /// Only runs that ended at or before this.
     #[arg(long, value_name = "STAMP", value_parser = stamp)]
     to: Option<Timestamp>,
-    /// CPUs of the host the logs are from; without it nothing is said of what weights allow.
+    /// CPUs of the host the logs are from; without it the study does not say what weights allow.
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
     /// Result folder; unless given, evenkeel-lab/import here.

@@ -10,7 +10,7 @@ use super::neighbour;
 use super::written::{Report, load};
 use crate::cli::{Global, Outcome, tenants};
 
-/// Study a result folder and make its reports anew, from its record alone.
+/// Study a result folder and make its reports again, from its record alone.
 ///
 /// Writes study.json, report.html (one file, readable offline), report.md (GitHub tables) and CSV files into the
 /// folder, and prints verdicts and figures. Nothing is measured: the same record gives the same reports.

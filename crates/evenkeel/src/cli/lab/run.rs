@@ -35,7 +35,7 @@ pub struct Args {
     /// Result folder; unless given, evenkeel-lab/NAME here.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Begin anew although the folder holds results.
+    /// Start over although the folder holds results.
     #[arg(long)]
     again: bool,
     /// CPU units of the tenants, in place of the experiment's: 64, 256x4, 8x2x3, 4to64, or several of these.

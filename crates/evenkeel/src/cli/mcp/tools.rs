@@ -107,7 +107,7 @@ const TOOLS: [Tool; 7] = [
     },
     Tool {
         name: "run",
-        about: "The closed loop for a time: tries changes, keeps what helps and hurts nobody, restores everything at the end.",
+        about: "The closed loop for a time: tries changes, keeps what helps and hurts no one, restores everything at the end.",
         acts: true,
         schema: "evenkeel.run/v1",
         arguments: &[

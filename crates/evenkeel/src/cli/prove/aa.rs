@@ -217,7 +217,7 @@ fn one(
     let back = agent.close("prove");
     drop(tenants);
     if !back.is_clean() {
-        return Err(Failure::No(anyhow!("not everything could be put back")));
+        return Err(Failure::No(anyhow!("not everything could be restored")));
     }
     Ok(Row { seed, load, writes, seconds: began.elapsed().as_secs_f64(), ..row(&outcome, &in_force) })
 }

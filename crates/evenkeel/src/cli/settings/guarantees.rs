@@ -52,7 +52,9 @@ pub(super) fn promises(file: &File, source: &Source) -> anyhow::Result<Guarantee
         let name = table.scope.get_ref().trim().to_owned();
         let scope = Scope::parse(&[&name]).map_err(|e| source.fault(&table.scope, e))?;
         if name.starts_with('!') || scope.names_the_host() {
-            let why = format!("scope {name:?}: a promise is made to somebody named");
+            let why = format!(
+                "scope {name:?}: a promise needs a scope of its own, not `all` or an exclusion alone"
+            );
             return Err(source.fault(&table.scope, why));
         }
         let amount =

@@ -112,7 +112,9 @@ pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow
         let name = text.trim().to_owned();
         let scope = Scope::parse(&[&name])?;
         if name.starts_with('!') || scope.names_the_host() {
-            return Err(anyhow!("scope {name:?}: a service is somebody named, beside others"));
+            return Err(anyhow!(
+                "scope {name:?}: a service needs a scope of its own, not `all` or an exclusion alone"
+            ));
         }
         if all.iter().any(|other| other.protection.name == name) {
             return Err(anyhow!("{name:?} is named as a service already"));

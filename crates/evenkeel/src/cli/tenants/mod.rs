@@ -66,7 +66,7 @@ pub struct Sweep {
     /// Result folder; tenants-net or tenants-cpu here, unless given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Begin anew although the folder holds results.
+    /// Start over although the folder holds results.
     #[arg(long)]
     again: bool,
     /// The short form, within a minute: no virtual machines, fewer kinds and repetitions.
@@ -102,7 +102,7 @@ pub struct Sweep {
     /// Measured time of a repetition, seconds.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// Repetitions, everything started anew each time.
+    /// Repetitions; everything is started again for each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
     /// What runs guests: KVM, or software emulation; KVM where it boots a guest, unless given.

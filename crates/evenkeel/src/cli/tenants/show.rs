@@ -196,7 +196,7 @@ pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
 
 fn method(net: bool, study: &Study) -> Vec<String> {
     let mut method = vec![
-        "Values are means over repetitions, each with everything started anew; intervals are Student's t, in the \
+        "Values are means over repetitions, each with everything started again; intervals are Student's t, in the \
          tables at 95 % each; those of the sentences hold together at 95 % and are wider. The order of points changes from one \
          repetition to the next."
             .to_owned(),
@@ -205,7 +205,7 @@ fn method(net: bool, study: &Study) -> Vec<String> {
         method.push(
             "A sender's namespace holds all flows and asks; each tenant answers in a namespace or machine of its own. \
              Between them is a switch in a third namespace, whose uplink stands for the host's network card: RPS is set \
-             there. Bare metal is a server beside that uplink."
+             there. Bare metal is a server next to that uplink."
                 .into(),
         );
         method.push(format!("Softirq time is charged to tenants by: {}.", study.softirq_method));

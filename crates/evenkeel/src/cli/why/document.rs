@@ -135,7 +135,7 @@ fn from_bpf(target: &mut Target, window: &Window<'_>, aim: &Aim, seen: &Seen) {
     target.lost = seen.lost;
     target.at_least = seen.lost > 0;
     if seen.lost > 0 {
-        target.notes.push(format!("{} events were lost: times are at least what is said", seen.lost));
+        target.notes.push(format!("{} events were lost: times are lower bounds", seen.lost));
     }
     let sum = |field: fn(&evenkeel_bpf::why::Cell) -> u64| seen.cells.iter().map(field).sum::<u64>();
     let seconds = |ns: u64| ns as f64 * NS;

@@ -211,7 +211,7 @@ pub fn page(study: &Study) -> FiguresPage {
     let facts = [("Measured".to_owned(), measured)].into_iter().chain(study.rows.iter().filter_map(in_force));
     let facts = facts.collect();
     FiguresPage {
-        title: "What does a service feel of batch work beside it?".into(),
+        title: "What does a service feel of batch work next to it?".into(),
         sub: format!("{} · {} · begun {}", study.name, host_line(&study.host), study.began),
         verdicts: study.verdicts.clone(),
         missed: missed(study),
@@ -237,18 +237,18 @@ fn in_force(row: &Row) -> Option<(String, String)> {
 
 fn method() -> Vec<String> {
     [
-        "Service, clients and batch work have a cgroup each, of equal weight, beside each other, as containers have. Latency counts \
+        "Service, clients and batch work have a cgroup each, of equal weight, next to each other, as containers have. Latency counts \
          from the instant at which a request was due, whatever became of earlier ones (an open loop); what is never answered counts \
          with the time it has waited.",
         "The terms are those of resctl-bench. Isolation (ISOL): requests answered of those that were due. Latency impact (LAT-IMP): how \
          much the 99th percentile is above that of the service alone. Work conserved (WORK-CSV): CPU time of batch work of what it gets \
          under the kernel's default at the same load. Both are of pairs from the same repetition; latencies are geometric means over \
          repetitions. Intervals are Student's t, in the tables at 95 % each; those of the sentences hold together at 95 % and are wider.",
-        "nice and SCHED_IDLE of a task act among the tasks of its own cgroup: beside a service in another cgroup they are not expected to \
+        "nice and SCHED_IDLE of a task act among the tasks of its own cgroup: next to a service in another cgroup they are not expected to \
          do what cpu.idle or a least weight of the whole cgroup does.",
         "evenkeel is started with the measurement and told which cgroup is the service and which the batch. Its first seconds include \
          the trial, during which every second window is under the kernel's default.",
-        "Points of a repetition are measured in random order, each with everything started anew.",
+        "Points of a repetition are measured in random order, each with everything started again.",
     ]
     .map(str::to_owned)
     .to_vec()
