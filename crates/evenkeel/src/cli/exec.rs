@@ -29,7 +29,7 @@ pub struct Args {
     /// stolen by the hypervisor, and sets none where none helps.
     #[arg(long, value_name = "LIMIT")]
     cpu_limit: Option<LimitArg>,
-    /// With `--cpu-limit auto`: the instance type, such as t1.micro, where the firmware does not tell it.
+    /// With `--cpu-limit auto`: the instance type, such as t1.micro, where the firmware does not name it.
     #[arg(long, value_name = "TYPE", requires = "cpu_limit")]
     instance: Option<String>,
     /// Period of the limit, 1 ms to 1 s.
@@ -38,10 +38,10 @@ pub struct Args {
     /// Unused time of earlier periods that may be saved up, at most a period's share.
     #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "0ms", requires = "cpu_limit")]
     burst: Duration,
-    /// Weight against others, 1 to 10000 (everybody has 100).
+    /// Weight against others, 1 to 10000 (the default is 100).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     weight: Option<u64>,
-    /// The same as v1 shares, 2 to 262144 (everybody has 1024).
+    /// The same as v1 shares, 2 to 262144 (the default is 1024).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=262_144), conflicts_with = "weight")]
     shares: Option<u64>,
     /// CPUs it may use, such as 0-1,4.

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Failure, Format, Global, Outcome, show};
 use rows::Row;
 
-/// Reckon what a job takes and costs on instance types whose rule about CPU use is known.
+/// Compute what a job takes and costs on instance types whose rule about CPU use is known.
 ///
 /// Credits, shared cores, ceilings and throttled bursts decide how long a job takes on a small instance. From the job's CPU time
 /// and its shape this gives the time on each known type, the CPU limit where one helps, and with --prices the money, least

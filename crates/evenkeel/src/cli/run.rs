@@ -43,11 +43,11 @@ pub struct Args {
     /// Really act on a scope that is the whole host.
     #[arg(long)]
     apply: bool,
-    /// `auto`: watch the scope's cgroup for CPU stolen by the hypervisor, and hold its quota where least is stolen;
+    /// `auto`: watch the scope's cgroup for CPU stolen by the hypervisor, and keep the quota under which least is stolen;
     /// none where none helps.
     #[arg(long, value_name = "LIMIT", value_parser = ["auto"])]
     cpu_limit: Option<String>,
-    /// With `--cpu-limit auto`: the instance type, such as t1.micro, where the firmware does not tell it.
+    /// With `--cpu-limit auto`: the instance type, such as t1.micro, where the firmware does not name it.
     #[arg(long, value_name = "TYPE")]
     instance: Option<String>,
     /// Keep the promised shares of the configuration (and of labels), and the limit of --cpu-limit, only; try nothing
@@ -243,7 +243,7 @@ pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
     if back.is_empty() {
         return "Nothing was left to restore.".to_owned();
     }
-    let mut text = format!("Put back: {} values", back.put_back.len() + back.already.len());
+    let mut text = format!("Restored: {} values", back.put_back.len() + back.already.len());
     for (count, what) in [
         (back.gone.len(), "of ended tasks"),
         (back.conflicts.len(), "changed by somebody else, whose part was left alone"),

@@ -39,7 +39,7 @@ pub struct Args {
     webhook: WebhookArgs,
     #[command(flatten)]
     otlp: OtlpArgs,
-    /// Time between two looks.
+    /// Time between two samples.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     interval: Duration,
     #[command(flatten)]

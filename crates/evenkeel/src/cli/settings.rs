@@ -70,7 +70,7 @@ struct RunTable {
 /// Options of `plan` and `run`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LoopArgs {
-    /// Whose CPU sharing: pid:N, comm:REGEX, cgroup:/PATH, container:NAME, pod:NS/NAME, vm:NAME or all; ! in front
+    /// What may be changed: pid:N, comm:REGEX, cgroup:/PATH, container:NAME, pod:NS/NAME, vm:NAME or all; ! in front
     /// excludes; repeatable. Without any: all containers and virtual machines.
     #[arg(long, value_name = "SCOPE")]
     pub scope: Vec<String>,
@@ -78,17 +78,17 @@ pub struct LoopArgs {
     /// repeatable.
     #[arg(long, value_name = "SCOPE")]
     pub service: Vec<String>,
-    /// Who may wait for the services; written like a scope; repeatable. Nobody else is changed.
+    /// Work that may wait for the services; written like a scope; repeatable. Nothing else is changed.
     #[arg(long, value_name = "SCOPE", conflicts_with = "scope")]
     pub background: Vec<String>,
-    /// `auto`: who is a service and who may wait as the host says it: pods' quality of service, the label or annotation
+    /// `auto`: derive services and background work from what the host declares: pods' quality of service, the label or annotation
     /// evenkeel.io/tier, nice values. `plan` shows what is derived, and from what.
     #[arg(long, value_name = "HOW", value_parser = ["auto"], conflicts_with = "scope")]
     pub tiers: Option<String>,
     /// Time between observations.
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub interval: Option<Duration>,
-    /// What is otherwise forbidden: `realtime` permits SCHED_FIFO for the scope, `deadline` SCHED_DEADLINE for services with
+    /// Levers that need your consent: `realtime` permits SCHED_FIFO for the scope, `deadline` SCHED_DEADLINE for services with
     /// a `wait_p99`; repeatable.
     #[arg(long, value_name = "WHAT", value_parser = ALLOWED)]
     pub allow: Vec<String>,

@@ -24,7 +24,7 @@ pub struct Args {
     /// What a line of the tree is; b goes through all.
     #[arg(long, value_name = "WHAT", default_value = Grouping::default().name(), value_parser = grouping())]
     by: Grouping,
-    /// Time between two looks.
+    /// Time between two samples.
     #[arg(long, default_value = "1s", value_parser = super::duration)]
     interval: Duration,
 }
