@@ -46,12 +46,12 @@ test: ## formatting, lints, and every test: unit, property, fixtures, real kerne
 test-vm: ## only the tests in an emulated machine (cgroup v2, NUMA, isolated CPUs)
 	@scripts/test.sh --only guest
 
-test-kill: ## `kill -9` at KILLS random instants (200), then CASES drawn crashes on a kernel in memory (1,000,000): all is as found
+test-kill: ## `kill -9` at KILLS random instants (200), then CASES drawn crashes on a kernel in memory (1,000,000): every original is restored
 	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only 'privileged_kill*'
 	@. scripts/lib.sh && need_cargo && EVENKEEL_CRASH_CASES=$(CASES) nice -n 10 cargo test --locked --release \
 		-p evenkeel-actuate --test crashes many_cases -- --nocapture
 
-antagonists: ## ANTAGONISTS (100) put in a victim's way: is each named within 10 s, and nobody else (as root, quiet, 50 min)
+antagonists: ## ANTAGONISTS (100) put in a victim's way: is each named within 10 s, and no other (as root, quiet, 50 min)
 	@scripts/packages.sh build test
 	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
 	@. scripts/lib.sh && need_cargo && EVENKEEL_ANTAGONISTS='$(ANTAGONISTS)' EVENKEEL_ANTAGONISTS_QUIET='$(QUIET_MINUTES)' \
@@ -66,7 +66,7 @@ serve-figures: ## what serve and its dashboard cost, each figure with its goal (
 	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
 	@EVENKEEL='$(CARGO_TARGET_DIR)/release/evenkeel' scripts/serve-figures.sh $(FIGURES)
 
-test-ends: ## ENDS runs (1000): every command ended in every way in every state, the host's scheduling state compared (as root)
+test-ends: ## ENDS runs (1000): every command ended in every way in every state; compares the host's scheduling state (as root)
 	@scripts/packages.sh build test
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
 	@. scripts/lib.sh && as_root python3 scripts/ends/ends.py --evenkeel '$(CARGO_TARGET_DIR)/debug/evenkeel' --runs '$(ENDS)' --lanes 3 $(ENDS_ARGS)
@@ -80,22 +80,22 @@ lint: ## formatting, clippy with warnings denied, shellcheck where installed
 validate: ## the simulator against this kernel: measures random mixes (as root, 20 quiet minutes), compares
 	@scripts/validate.sh $(VALIDATE_ARGS)
 
-sources: ## the sources' tables beside the simulator's, row by row, and what load makes the advisor's figures (3 minutes)
+sources: ## the sources' tables next to the simulator's, row by row, and what load makes the advisor's figures (3 minutes)
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo test --locked --release -p evenkeel-model --test sources -- --nocapture --test-threads 1
 	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-model --example advisor
 
-bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000 tasks costs, beside other tools (as root)
+bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000 tasks costs, compared with other tools (as root)
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo bench --locked --workspace --bench '*'
 	@scripts/cost.sh
 	@scripts/compare.sh
 
-outsiders: ## a redis under light load and a compile beside a mix that the loop evens out: what they feel (8 minutes, as root)
+outsiders: ## a redis under light load and a compile next to a mix that the loop evens out: what they feel (8 minutes, as root)
 	@scripts/packages.sh build test
 	@scripts/outsiders.sh
 
-truth: ## how often what is kept that should not be, and how soon what should: the decision on a made-up host (minutes)
+truth: ## how often the decision keeps what it should not, and how soon what it should, on a made-up host (minutes)
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-policy --example truth -- $(TRUTH_ARGS)
 
@@ -106,7 +106,7 @@ why-cost: ## what `why` costs a load of context switches while it watches (as ro
 	@scripts/packages.sh build
 	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-bpf --example why_cost
 
-services: ## what clients of a redis see beside batch work, alone and under `run --service --background` (as root, quiet, 20 min)
+services: ## what clients of a redis see next to batch work, alone and under `run --service --background` (as root, quiet, 20 min)
 	@scripts/packages.sh build test
 	@scripts/services/services.sh $(SERVICES_ARGS)
 
