@@ -197,7 +197,7 @@ impl<K: Kernel> Actuator<K> {
         report
     }
 
-    /// Puts everything back and removes the journal; it stays where something could not be put back.
+    /// Puts everything back and removes the journal; it stays where something could not be restored.
     pub fn close(mut self) -> RestoreReport {
         let mut report = self.restore_all();
         if report.is_finished() {

@@ -251,7 +251,7 @@ impl<K: Kernel> Search<'_, K> {
     }
 
     /// What an orphan is to have whose value is what every task has. It says little about where the orphan comes from, so it
-    /// counts only where a tuned process leads the orphan's process group, and nobody else in that group could have passed
+    /// counts only where a tuned process leads the orphan's process group, and no one else in that group could have passed
     /// such a value on.
     fn by_process_group(&mut self, seen: &Seen<'_>) -> Result<Option<(Setting, u64)>, KernelError> {
         let facts = seen.facts;
@@ -413,7 +413,7 @@ fn follow_exec<K: Kernel>(
     let own = entries.iter().position(|other| other.target == target && other.knob == entry.knob);
     let by_own = own.is_some_and(|own| entries[own].wrote.iter().any(is));
     if let Some(own) = own.filter(|_| by_own) {
-        // It may have been put back before, and then got the thread's.
+        // It may have been restored before, and then got the thread's.
         let again = entries[own].state == State::Back;
         if again {
             entries[own].state = State::Unknown;

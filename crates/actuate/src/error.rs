@@ -29,7 +29,7 @@ pub enum ActuateError {
         /// Its version.
         version: u32,
     },
-    /// The journal a predecessor left is damaged. What is readable was put back; nothing new is written this time.
+    /// The journal a predecessor left is damaged. What is readable was restored; nothing new is written this time.
     #[error("{path} is damaged in line {line}: what is readable was restored ({} values), the file is kept as {kept}; \
         compare the tasks it names with your expectations, then start again",
         recovery.report.put_back.len(),

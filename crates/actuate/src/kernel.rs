@@ -26,7 +26,7 @@ pub enum KernelError {
     /// The task ended or the cgroup was removed. Normal.
     #[error("gone")]
     Gone,
-    /// Not allowed; what is missing is said.
+    /// Not allowed; what is missing is reported.
     #[error("not permitted: {0}")]
     Denied(String),
     /// This kernel, or this cgroup layout, does not have the property.
@@ -69,7 +69,7 @@ pub struct TaskFacts {
     pub reaper: bool,
     /// Running or in an uninterruptible wait, so possibly inside `fork`.
     pub busy: bool,
-    /// Where its program has its stack: a number that a child shares until it calls `exec`, and nobody else is likely to
+    /// Where its program has its stack: a number that a child shares until it calls `exec`, and no one else is likely to
     /// (the kernel draws it); 0 when it is not shown.
     pub image: u64,
 }

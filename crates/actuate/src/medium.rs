@@ -124,7 +124,7 @@ pub(crate) fn wall_seconds() -> u64 {
 }
 
 /// A state directory: `journal` and `lock`. The lock is held as long as this lives and ends with the process, however
-/// it ends. Directory and files must be this user's and writable by nobody else.
+/// it ends. Directory and files must be this user's and writable by no one else.
 #[derive(Debug)]
 pub struct FileMedium {
     dir: StateDir,

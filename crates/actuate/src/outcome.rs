@@ -102,7 +102,7 @@ pub struct Item {
     pub knob: Knob,
     /// The task's name when it was first changed; `None` for a cgroup.
     pub comm: Option<String>,
-    /// Value found when it was put back; `None` when it could not be read.
+    /// Value found when it was restored; `None` when it could not be read.
     pub found: Option<Setting>,
     /// The original value.
     pub original: Setting,
@@ -112,7 +112,7 @@ pub struct Item {
     pub note: Option<String>,
 }
 
-/// What was put back.
+/// What was restored.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct RestoreReport {
     /// Written back and verified.
@@ -167,7 +167,7 @@ pub struct Recovery {
     pub left_behind: bool,
     /// The predecessor's pid, where its journal says.
     pub pid: Option<u32>,
-    /// What was put back.
+    /// What was restored.
     pub report: RestoreReport,
     /// Where an unreadable journal was kept.
     pub kept_aside: Option<PathBuf>,

@@ -64,7 +64,7 @@ pub(crate) fn read<K: Kernel>(kernel: &mut K, medium: &mut dyn Medium) -> Result
     Ok(Some(Left { header, boot, contents, entries, notes }))
 }
 
-/// Puts back what the journal says. The second part is what could not be put back and must stay journaled; the caller
+/// Puts back what the journal says. The second part is what could not be restored and must stay journaled; the caller
 /// replaces or removes the journal.
 pub(crate) fn recover<K: Kernel>(
     kernel: &mut K,
@@ -95,7 +95,7 @@ pub(crate) fn undo<K: Kernel>(
         entries.retain(|entry| entry.state == State::Unknown);
     }
     for entry in &mut entries {
-        // Descendants that could not be put back were in no journal yet: the next one must have them.
+        // Descendants that could not be restored were in no journal yet: the next one must have them.
         entry.journaled = entry.wrote.len();
     }
     let Some(line) = damaged else { return Ok((recovery, entries)) };
@@ -126,7 +126,7 @@ fn entries(contents: &Contents, notes: &mut Vec<String>) -> Vec<Entry> {
                     continue;
                 }
                 let key = (target.clone(), original.knob());
-                // A cgroup made anew under its old name is another one. A task whose number a thread took over by
+                // A cgroup recreated under its old name is another one. A task whose number a thread took over by
                 // `exec` has that thread's original from then on.
                 let same = |&at: &usize| {
                     let known = &entries[at];

@@ -159,7 +159,7 @@ fn put_back_if<K: Kernel>(
 ) -> bool {
     let (state, result) = loop {
         let Some((state, result)) = attempt(kernel, entry, wholly) else { return false };
-        // Not gone but renamed, before or while it was put back.
+        // Not gone but renamed, before or while it was restored.
         match (&state, locate(kernel, entry)) {
             (State::Gone, Ok(Some(target))) if target != entry.target => entry.target = target,
             _ => break (state, result),
@@ -294,7 +294,7 @@ pub(crate) fn heal_stranger<K: Kernel>(kernel: &mut K, tid: u32, wrote: &Setting
     }
 }
 
-/// A refusal may pass; nobody else will look after a newcomer.
+/// A refusal may pass; no one else will look after a newcomer.
 const HEAL_ATTEMPTS: u32 = 3;
 
 fn try_to_heal<K: Kernel>(
@@ -325,7 +325,7 @@ fn try_to_heal<K: Kernel>(
 }
 
 /// How often descendants are looked for while putting everything back, and how long is waited in between: a `fork`
-/// under way copied its parent before the parent was put back, and shows up only when it is done.
+/// under way copied its parent before the parent was restored, and shows up only when it is done.
 pub(crate) const SETTLE: [Duration; 6] = [
     Duration::from_millis(1),
     Duration::from_millis(4),

@@ -6,7 +6,7 @@ use evenkeel_base::{CpuQuota, CpuSet, SchedAttr, SchedPolicy, Setting};
 /// longer mask to its own size (`get_user_cpu_mask` in `kernel/sched/syscalls.c`).
 const ALL_BITS: u32 = 8192;
 
-/// The affinity of a task that was never restricted, as it is put back. Linux cannot un-set an affinity once set; all
+/// The affinity of a task that was never restricted, as it is restored. Linux cannot un-set an affinity once set; all
 /// ones is the nearest: the task follows its cpuset and hotplug as before.
 pub fn all_cpus() -> CpuSet {
     CpuSet::first_n(ALL_BITS)
@@ -17,7 +17,7 @@ pub fn is_all_cpus(cpus: &CpuSet) -> bool {
     cpus.len() >= ALL_BITS as usize
 }
 
-/// What is to be put back where this was found: all ones for an affinity that nobody restricted.
+/// What is to be restored where this was found: all ones for an affinity that nobody restricted.
 pub(crate) fn original_of(present: &Setting, widest: Option<&CpuSet>) -> Setting {
     match (present, widest) {
         (Setting::Affinity(cpus), Some(widest)) if cpus == widest => Setting::Affinity(all_cpus()),

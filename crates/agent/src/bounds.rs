@@ -42,7 +42,7 @@ impl Member {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bounds {
     tasks: HashMap<TaskId, Member>,
-    /// Cgroups that hold nobody else, and for how many observations they have been empty.
+    /// Cgroups that hold no one else, and for how many observations they have been empty.
     groups: BTreeMap<GroupRef, u32>,
     ancestors: BTreeSet<GroupRef>,
     realtime: BTreeSet<GroupRef>,
@@ -53,7 +53,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Reckons them anew; `before` are those of the last observation. `promises` are the configuration's.
+    /// Reckons them again; `before` are those of the last observation. `promises` are the configuration's.
     pub fn reckon(
         before: &Self,
         observation: &Observation,

@@ -1,5 +1,5 @@
 //! No write ever targets anything outside of the scope: random hosts, scopes, promises, labels and plans; pids reused, tasks
-//! moved and cgroups made anew meanwhile. The fake kernel's log of writes is judged by a reckoning of the test's own.
+//! moved and cgroups recreated meanwhile. The fake kernel's log of writes is judged by a reckoning of the test's own.
 //!
 //! `EVENKEEL_SCOPE_PLANS` says how many plans are carried out, `EVENKEEL_SCOPE_SEED` where the draws begin.
 
@@ -323,7 +323,7 @@ impl Case {
                     let path = GROUPS[random.random_range(1..GROUPS.len())].0;
                     let group = GroupRef { path: path.into(), v2: false };
                     self.world.happens(Event::RemoveGroup(group.clone(), true));
-                    // Made anew it is as the kernel makes them, and that is what was found of it.
+                    // Made again it is as the kernel makes them, and that is what was found of it.
                     for to in [Setting::Weight(1024), Setting::RtRuntime(0)] {
                         self.world.put(&Target::Group(group.clone()), &to);
                         self.found.insert((Target::Group(group.clone()), to.knob()), to);

@@ -11,7 +11,7 @@ use evenkeel_policy::window::Summary;
 pub enum Event<'a> {
     /// A remark for people, such as history that cannot be written.
     Note(&'a str),
-    /// A predecessor had left changes behind; they were put back.
+    /// A predecessor had left changes behind; they were restored.
     Recovered(&'a Recovery),
     /// The host was observed with some settings in force.
     Observed {

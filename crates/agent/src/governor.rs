@@ -30,7 +30,7 @@ pub(crate) use scope::ScopeGovernor;
 
 /// Whose CPU is governed.
 pub trait Governed {
-    /// CPU time so far, nanoseconds. `None` where nobody counts it: then threads' times are added up, and what those that
+    /// CPU time so far, nanoseconds. `None` where no one counts it: then threads' times are added up, and what those that
     /// end did since the last look is missed.
     fn cpu_ns(&self) -> Option<u64>;
 

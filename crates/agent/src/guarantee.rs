@@ -1,6 +1,6 @@
 //! Promised shares, kept by the loop: what `evenkeel_policy::guarantee` decides, brought together with the host.
 //!
-//! At each observation (once a second) everything is solved anew: who matches which scope, what fits, which settings
+//! At each observation (once a second) everything is solved again: who matches which scope, what fits, which settings
 //! carry it. Several times a second ([`TICK`]) the counters of the promised tasks alone are read, what is owed is
 //! corrected, and what was got is judged.
 
@@ -126,7 +126,7 @@ impl Component for Promises {
         self.correct(false, controls);
     }
 
-    /// Solves everything anew for what was observed.
+    /// Solves everything again for what was observed.
     fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
         let needed = self.keeper.is_needed(seen.observation);
         if controls.act() {

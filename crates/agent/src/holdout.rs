@@ -18,7 +18,7 @@ impl Agent {
     }
 
     /// Begins to watch what a decision put in force, or stops where nothing is. Settings that stay are watched on.
-    /// `default` is the candidate that was the host as found.
+    /// `default` is the candidate that was the baseline.
     pub(crate) fn watch_change(&mut self, decision: &Decision, default: usize) {
         if self.kept.as_ref().is_none_or(|kept| *kept.plan() != self.plan) {
             let acts = self.acts() && !self.plan.is_default();

@@ -151,7 +151,7 @@ pub(crate) fn rules(monitor: MonitorRules, trial: &TrialRules) -> MonitorRules {
     }
 }
 
-/// What a decision knew of its winner. `default` is the candidate that was the host as found.
+/// What a decision knew of its winner. `default` is the candidate that was the baseline.
 pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
     let verdict = &decision.verdicts[decision.winner];
     let found = &decision.verdicts[default];

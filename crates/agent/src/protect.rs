@@ -36,7 +36,7 @@ const LEAST: Duration = Duration::from_millis(95);
 struct LatencySlo {
     protected: Protected,
     tasks: u32,
-    /// Of the host as found in the last trial, ns.
+    /// Of the baseline in the last trial, ns.
     default_ns: Option<u64>,
     /// The last windows under the settings in force.
     recent: VecDeque<(Histogram, f64)>,
@@ -77,7 +77,7 @@ impl LatencySlo {
         let limit_ns = self.alarm_ns(wait_factor);
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
         let requests = self.requests.as_ref().map(|requests| requests.status(wait_factor));
-        // As with waits: who breaks a promise in the host as found is within the limit until it becomes worse.
+        // As with waits: who breaks a promise in the baseline is within the limit until it becomes worse.
         let by_requests = requests.as_ref().filter(|slo| slo.kept.is_some());
         let by_requests = by_requests.map(|slo| slo.slow_share <= Some(slo.limit_share));
         let state = match (p99_ns, limit_ns) {
@@ -147,7 +147,7 @@ impl LatencySlos {
         caveat.map(|caveat| format!("waits of services are {caveat}")).into_iter().collect()
     }
 
-    /// From now on the tasks seen here are followed, and counted anew.
+    /// From now on the tasks seen here are followed, and counted again.
     pub fn meet(&mut self, observation: &Observation) {
         self.follow(observation);
         self.begin();
@@ -236,7 +236,7 @@ impl LatencySlos {
     pub fn decided(&mut self, decision: &Decision, default: usize) {
         let Some(found) = decision.verdicts.get(default) else { return };
         for (guarded, ns) in self.all.iter_mut().zip(&found.protected_ns) {
-            // A trial too short for a window of the host as found says nothing new of it.
+            // A trial too short for a window of the baseline says nothing new of it.
             guarded.default_ns = ns.or(guarded.default_ns);
             guarded.recent.clear();
         }

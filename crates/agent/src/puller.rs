@@ -40,11 +40,11 @@ struct Work {
     moves: u64,
 }
 
-/// While it lives nobody is moved.
+/// While it lives no task is moved.
 pub(crate) struct MigrationsPaused<'a>(#[expect(dead_code, reason = "held, not read")] MutexGuard<'a, Work>);
 
 impl Puller {
-    /// Loads the programs and starts the thread; nobody is moved yet.
+    /// Loads the programs and starts the thread; no task is moved yet.
     pub fn start(domains: &[CpuSet]) -> Result<Self, BpfError> {
         let types = evenkeel_bpf::load::kernel_types()?;
         let watch = Watch::start(&types, domains)?;

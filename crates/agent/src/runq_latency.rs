@@ -13,7 +13,7 @@ use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_policy::window::Owner;
 
 /// The programs have room for some hundred cgroups, ended ones included, and know them by an address that the kernel may
-/// use again: they are started anew this often, ...
+/// use again: they are started again this often, ...
 const AGE: Duration = Duration::from_secs(600);
 /// ... or when there was no room, but not sooner than this.
 pub(crate) const LEAST_AGE: Duration = Duration::from_secs(60);

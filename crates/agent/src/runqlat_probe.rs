@@ -53,7 +53,7 @@ impl Exact {
     }
 
     /// Waits since the last call. A wait belongs to the time in which it began; one that goes on counts with what it has
-    /// lasted since then. Where cgroups found no room, their waits are missing until everything starts anew.
+    /// lasted since then. Where cgroups found no room, their waits are missing until everything starts again.
     fn take(&mut self) -> Result<BTreeMap<usize, Histogram>, BpfError> {
         let now = self.probe.waited()?;
         let open = self.probe.open_waits()?;
@@ -75,7 +75,7 @@ impl Exact {
     }
 
     /// A scope's processes are these from now on, but for those that belong to another one still. The kernel's lists have room
-    /// for some thousands, the ended ones included: when they are full, everything starts anew.
+    /// for some thousands, the ended ones included: when they are full, everything starts again.
     fn follow(&mut self, scope: ScopeNumber, processes: &BTreeSet<(u32, u64)>) -> Result<(), BpfError> {
         let left = self.known.iter().filter(|(id, of)| **of == scope && !processes.contains(*id));
         let left: Vec<_> = left.map(|(id, _)| (*id, NOBODY)).collect();
@@ -103,7 +103,7 @@ impl Exact {
 }
 
 impl RunqLatProbe {
-    /// Exact where it can be had; nobody is followed yet.
+    /// Exact where it can be had; no task is followed yet.
     pub fn start() -> Self {
         match Exact::start() {
             Ok(exact) => Self::Exact(Box::new(exact)),

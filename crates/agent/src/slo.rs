@@ -68,7 +68,7 @@ pub(crate) struct SloReader {
     since: Instant,
     /// Times since then under other settings.
     held_out: Vec<Span>,
-    /// Windows under the host as found in the last trial, and the share of slow requests in them.
+    /// Windows under the baseline in the last trial, and the share of slow requests in them.
     default: Vec<Requests>,
     default_share: Option<f64>,
 }
@@ -171,7 +171,7 @@ impl SloReader {
         self.scraper.with(|log| log.between(span, Instant::now()))
     }
 
-    /// A trial ended: these were the windows under the host as found, where there were any, and other settings are in force.
+    /// A trial ended: these were the windows under the baseline, where there were any, and other settings are in force.
     pub fn decided(&mut self, default: Vec<Requests>) {
         if !default.is_empty() {
             self.default_share = slow_share(&default);

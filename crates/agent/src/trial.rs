@@ -225,7 +225,7 @@ impl Agent {
         let rules = next_rules(&self.config.rules, &self.decisions.control, self.decisions.trials);
         let usual_s = Trial::usual_s(candidates.len() - 1 - unpromising.len(), pace);
         watcher.event(&Event::TrialBegins { candidates, usual_s, most_s: left.as_secs_f64() });
-        // The host as found is what protected scopes' waits are held against.
+        // The baseline is what protected scopes' waits are held against.
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
         let mut trial = Trial::new(candidates.len() - 1, rules, pace)
             .protecting(self.components.latency_slos.protections(), default);
@@ -259,7 +259,7 @@ impl Agent {
             if turn.candidate != in_force {
                 if let Some(why) = self.take_turn(plan) {
                     trial.withdraw(turn.candidate, why);
-                    // What could be set of it is: whoever is next is set anew.
+                    // What could be set of it is: whoever is next is set again.
                     in_force = usize::MAX;
                     continue;
                 }
@@ -415,7 +415,7 @@ fn next_rules(rules: &TrialRules, control: &OnlineControl, trials: u32) -> Trial
 }
 
 /// A decision has spent its level if it came as far as fresh pairs, and earns more if it found a change that helps: giving
-/// one up for the host as found is no such find.
+/// one up for the baseline is no such find.
 fn feed_back(control: &mut OnlineControl, decision: &Decision, to_default: bool) {
     if decision.confirmed {
         control.decided(decision.winner != 0 && !to_default);

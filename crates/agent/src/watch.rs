@@ -114,7 +114,7 @@ impl Agent {
             };
             if let Some(leave) = leave {
                 self.take_back(&leave, &measured, watcher);
-                // What else could help is decided anew.
+                // What else could help is decided again.
                 basis = self.decide_and_tell(watcher)?;
                 before = self.begin_window()?;
                 continue;
@@ -147,7 +147,7 @@ impl Agent {
                 } else {
                     self.recheck(watcher)?;
                 }
-                // Settings that fail are gone already; what else could help is then decided anew.
+                // Settings that fail are gone already; what else could help is then decided again.
                 if self.plan.is_default() {
                     basis = self.decide_and_tell(watcher)?;
                 }

@@ -27,7 +27,7 @@ pub struct Observation {
     pub pods: Vec<PodView>,
     /// Virtual machines found.
     pub vms: Vec<VmView>,
-    /// Threads that ended within the interval, by group; empty where nobody counts them.
+    /// Threads that ended within the interval, by group; empty where no one counts them.
     #[serde(default)]
     pub exited: Vec<ExitedView>,
 }

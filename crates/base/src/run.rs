@@ -67,7 +67,7 @@ pub struct EffectNow {
 pub struct Predicted {
     /// CPU the scope would get, percent of one CPU.
     pub cpu_pct: f64,
-    /// Change of it against the host as found, percent.
+    /// Change of it against the baseline, percent.
     pub cpu_change_pct: Option<f64>,
     /// Time waited per second of CPU.
     pub wait_per_ran: Option<f64>,
@@ -193,14 +193,14 @@ pub struct GuaranteeStatus {
 pub struct ProtectedStatus {
     /// What it is called: its scope, such as `container:web`.
     pub name: String,
-    /// Bound on the 99th percentile of its waits as stated, milliseconds; `None`: what the host as found has, times the
+    /// Bound on the 99th percentile of its waits as stated, milliseconds; `None`: what the baseline has, times the
     /// guard's factor.
     pub bound_ms: Option<f64>,
     /// From where settings are called into question, milliseconds; `None` until known.
     pub limit_ms: Option<f64>,
-    /// 99th percentile in the host as found, in the last trial, milliseconds.
+    /// 99th percentile in the baseline, in the last trial, milliseconds.
     pub default_p99_ms: Option<f64>,
-    /// 99th percentile in the last windows under the settings in force, milliseconds; `None` where nobody waited.
+    /// 99th percentile in the last windows under the settings in force, milliseconds; `None` where no task waited.
     pub p99_ms: Option<f64>,
     /// Waits in these windows.
     pub waits: u64,
@@ -230,7 +230,7 @@ pub struct SloStatus {
     pub edge_ms: Option<f64>,
     /// Share of the requests of the last minute, under the settings in force, that took longer, 0 to 1; `None` without any.
     pub slow_share: Option<f64>,
-    /// The same in the host as found, in the last trial.
+    /// The same in the baseline, in the last trial.
     pub default_slow_share: Option<f64>,
     /// Share from which on settings are called into question, 0 to 1.
     pub limit_share: f64,

@@ -17,7 +17,7 @@ pub struct Sample {
     pub tasks: Vec<TaskSample>,
     /// One entry per cgroup that owns a task, ordered by path.
     pub groups: Vec<GroupSample>,
-    /// What threads that are gone have used, one entry per cgroup, ordered by path; empty where nobody counts it.
+    /// What threads that are gone have used, one entry per cgroup, ordered by path; empty where no one counts it.
     #[serde(default)]
     pub exited: Vec<ExitedSample>,
 }

@@ -156,7 +156,7 @@ impl Before {
     }
 }
 
-/// CPU time in user mode and in the kernel, seconds. A group counts descendants nobody waited for, too; without one
+/// CPU time in user mode and in the kernel, seconds. A group counts descendants no process waited for, too; without one
 /// there is what was reaped. The kernel knows the sum exactly and the modes by samples: of those reaped where possible,
 /// for these are made to fit the sum task by task.
 fn cpu_s(counted: &Counted, reaped: (f64, f64)) -> (f64, f64) {

@@ -128,7 +128,7 @@ impl Claimed {
     fn save(&mut self) {
         let written = (|| {
             if let Some(dir) = self.file.parent() {
-                // The state directory above it is nobody else's business either.
+                // The state directory above it is no one else's business either.
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             }
             let temporary = self.file.with_extension("tmp");

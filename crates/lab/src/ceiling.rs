@@ -32,7 +32,7 @@ struct Raised {
 }
 
 impl Ceiling {
-    /// Switches the members to `SCHED_FIFO`; those that have ended are left out. On an error all are put back.
+    /// Switches the members to `SCHED_FIFO`; those that have ended are left out. On an error all are restored.
     pub fn raise(members: &[Member]) -> Result<Self, TenantError> {
         let mut ceiling = Self { raised: Vec::new() };
         for member in members {

@@ -31,7 +31,7 @@ pub struct PidStat {
     pub threads: u32,
     /// Start, clock ticks since boot.
     pub start_time: u64,
-    /// Address of the bottom of the stack, which `exec` draws anew and `fork` does not; 0 when it is not shown.
+    /// Address of the bottom of the stack, which `exec` chooses again and `fork` does not; 0 when it is not shown.
     pub start_stack: u64,
     /// CPU it ran on last.
     pub cpu: Option<u32>,

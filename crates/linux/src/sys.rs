@@ -222,7 +222,7 @@ mod tests {
             let one = CpuSet::single(before.first().unwrap());
             setaffinity(0, &one).unwrap();
             assert_eq!(getaffinity(0).unwrap(), one);
-            // All ones, far beyond the CPUs there are, is how a full mask is put back.
+            // All ones, far beyond the CPUs there are, is how a full mask is restored.
             setaffinity(0, &CpuSet::first_n(4096)).unwrap();
             assert!(one.is_subset(&getaffinity(0).unwrap()));
             assert!(setaffinity(0, &CpuSet::new()).is_err());

@@ -161,7 +161,7 @@ impl Host {
         Self { scenario, tasks, groups, scope }
     }
 
-    /// Simulates the host as found and under each plan. An empty list for a scope without running tasks.
+    /// Simulates the host under the baseline and under each plan. An empty list for a scope without running tasks.
     ///
     /// # Errors
     /// What was observed, or a plan, cannot be simulated: a deadline task, a weight or quota out of range.

@@ -10,7 +10,7 @@ use evenkeel_linux::cgroupfs::{self, CpuStat};
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_linux::{ReadError, Root};
 
-/// Limits older than this are read again even when nobody asked.
+/// Limits older than this are read again even when no one asked.
 const LIMITS_AGE: Duration = Duration::from_secs(5);
 /// Groups whose descriptors are kept open at most (two each).
 const KEEP_OPEN: usize = 2000;
@@ -108,7 +108,7 @@ impl Groups {
         samples
     }
 
-    /// A group's limits; read anew when `fresh` is wanted or they are old.
+    /// A group's limits; read again when `fresh` is wanted or they are old.
     pub(crate) fn limits(
         &mut self,
         root: &Root,

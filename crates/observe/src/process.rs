@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::place::{Place, PlaceCache};
 
-/// CPU time after which a task's last CPU and name are read anew.
+/// CPU time after which a task's last CPU and name are read again.
 const REFRESH_AFTER_NS: u64 = 2_000_000;
 /// Samples for which a new task's name and cgroup are read every time: it may still `exec` or be moved.
 const SETTLING_SAMPLES: u64 = 3;
@@ -33,7 +33,7 @@ impl Budget {
     }
 }
 
-/// A file of a task: its descriptor when there is room to keep it open, else opened anew each time.
+/// A file of a task: its descriptor when there is room to keep it open, else opened again each time.
 #[derive(Debug)]
 enum CachedFd {
     Open(OwnedFd),
@@ -333,7 +333,7 @@ impl Thread {
         }
     }
 
-    /// Reads anew which cgroup the task is in.
+    /// Reads again which cgroup the task is in.
     pub(crate) fn refresh_place(&mut self, pass: &mut Pass<'_>) {
         self.meta.place = pass.places.read(&self.path(pass.root, "cgroup"));
     }

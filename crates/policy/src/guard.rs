@@ -1,9 +1,9 @@
-//! The guard: a candidate must be shown to hurt nobody, with the burden of proof on the candidate.
+//! The guard: a candidate must be shown to hurt no one, with the burden of proof on the candidate.
 //!
 //! Everyone who is guarded has limits on what he may lose. Each limit must be shown to be kept at its own error probability;
 //! since *all* must be shown, no correction is made for their number (an intersection-union test: the chance that a
 //! candidate passes which breaks any one limit is at most that limit's own error probability). What cannot be shown in the
-//! time is said, and the candidate is not kept.
+//! time is reported, and the candidate is not kept.
 //!
 //! Questions are asked of fresh pairs of windows, one under the baseline and one under the candidate, whose order a coin
 //! decides. Had somebody lost exactly what he may lose, then what he got under the candidate, less `1 - loss` times what he

@@ -84,7 +84,7 @@ pub fn utilisation(loads: &[Load<'_>], slots: &[Slot], placed: &[Option<u32>]) -
     sums.iter().zip(slots).map(|(sum, slot)| sum / slot.speed).collect()
 }
 
-/// Whether CPU utilisations (percent) differ so much that placing anew is worth a look: their variance exceeds the
+/// Whether CPU utilisations (percent) differ so much that placing again is worth a look: their variance exceeds the
 /// square of `threshold_points`.
 pub fn uneven(per_cpu_pct: &[f64], threshold_points: f64) -> bool {
     stats::variance(per_cpu_pct) > threshold_points * threshold_points

@@ -1,7 +1,7 @@
 //! Waits of somebody named that a change for the others must not lengthen.
 //!
 //! A protection is about the 99th percentile of the waits for a CPU of a scope. It is held against the bound the user gave;
-//! where the host as found is beyond that bound already, or without a bound, against what the host as found has. A candidate
+//! where the baseline is beyond that bound already, or without a bound, against what the baseline has. A candidate
 //! must show that less than the guard's `tail_share` of the waits are longer: that is the same question as the percentile's,
 //! but a share has a spread from window to window that tells how sure the answer is ([`crate::guard::Tail`]).
 //!
@@ -24,7 +24,7 @@ const FEW: f64 = 1.0;
 pub struct LatencyTarget {
     /// The scope as stated: its name in messages.
     pub name: String,
-    /// Bound on the 99th percentile of its waits, ns; `None`: what the host as found has.
+    /// Bound on the 99th percentile of its waits, ns; `None`: what the baseline has.
     pub wait_p99_ns: Option<u64>,
     /// What it promises of its own requests; `None`: it is judged by its waits alone.
     #[serde(default)]

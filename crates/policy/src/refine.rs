@@ -13,7 +13,7 @@ const TOLERANCE: f64 = 0.05;
 const SUFFIX: &str = ", refined";
 
 /// The plan with one step of [`priority::refine`] in each contest: the tasks of one cgroup, and of one CPU where the plan
-/// pins them. How far a task is held below what it wants is told by the share of time it waits. `None` when nobody waits
+/// pins them. How far a task is held below what it wants is told by the share of time it waits. `None` when no task waits
 /// so much more than another that a step is worth a trial.
 pub fn refined(plan: &Plan, scene: &Scene<'_>) -> Option<Plan> {
     let pinned: BTreeMap<TaskId, &CpuSet> = plan.changes.iter().filter_map(pin).collect();

@@ -358,7 +358,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: a quota is positive, not above what its group used nor below its floor; nobody is held back for a
+        /// Whatever happens: a quota is positive, not above what its group used nor below its floor; no task is held back for a
         /// group that ran; the steps tell the quotas in force.
         #[test]
         fn quotas_stay_within_their_bounds(

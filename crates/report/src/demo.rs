@@ -161,7 +161,7 @@ pub struct PutBack {
     pub changes: u64,
     /// Changes put back and verified by reading.
     pub verified: u64,
-    /// What could not be put back, in words.
+    /// What could not be restored, in words.
     pub left: Vec<String>,
 }
 

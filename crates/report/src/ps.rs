@@ -88,7 +88,7 @@ pub struct View<'a> {
     scoped: bool,
 }
 
-/// Sums of tasks that ended; 0 where nobody counts them.
+/// Sums of tasks that ended; 0 where no one counts them.
 #[derive(Default)]
 struct Ended {
     cpu_pct: f64,

@@ -248,7 +248,7 @@ pub struct Target {
     pub blame: Option<Vec<Blame>>,
     /// Whose quota throttled it.
     pub throttled_by: Vec<ThrottledBy>,
-    /// Events were lost: times are at least what is said.
+    /// Events were lost: times are at least what is reported.
     pub at_least: bool,
     /// Events lost.
     pub lost: u64,
@@ -324,7 +324,7 @@ pub struct Host {
     pub culprits: Vec<Column>,
     /// Who waited while who ran.
     pub matrix: Vec<Cell>,
-    /// Events were lost: times are at least what is said.
+    /// Events were lost: times are at least what is reported.
     pub at_least: bool,
     /// Events lost.
     pub lost: u64,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use evenkeel_base::{Observation, TaskId, cut, printable};
 use evenkeel_report::ps::{Row, Sum, View, class, limits};
 
-/// Characters of a name that are kept: nobody reads more, and somebody may have chosen 4 KB.
+/// Characters of a name that are kept: no one reads more, and somebody may have chosen 4 KB.
 const NAME: usize = 200;
 
 /// Who it is, from one observation to the next.

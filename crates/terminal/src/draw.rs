@@ -239,7 +239,7 @@ pub(crate) fn text(lines: &[String], top: usize, canvas: &mut Canvas<'_>, page: 
     for (y, line) in lines.iter().skip(top).take(usize::from(page.height)).enumerate() {
         canvas.put(0, page.top + y as u16, canvas.area.width, line, Style::new());
     }
-    // Where there is more, that is said at the edge.
+    // Where there is more, that is reported at the edge.
     let below = lines.len().saturating_sub(top + usize::from(page.height));
     if below > 0 && page.height > 1 {
         let more = format!(" {below} more ");

@@ -23,7 +23,7 @@ pub const MAX_INTERVAL: Duration = Duration::from_secs(60);
 pub const WHY_TIME: Duration = Duration::from_secs(5);
 /// How often a loop's record is read while it is shown.
 const RUNNING_AGE: Duration = Duration::from_secs(2);
-/// How often the history is read while it is shown and nobody looks back.
+/// How often the history is read while it is shown and no one looks back.
 const PAST_AGE: Duration = Duration::from_secs(5);
 /// Larger terminals are drawn as far as this.
 const LARGEST: u16 = 2000;
@@ -114,7 +114,7 @@ pub struct Model {
     pub skin: Skin,
     /// Time between two looks.
     pub interval: Duration,
-    /// Nobody looks.
+    /// No one looks.
     pub paused: bool,
     /// Columns and lines.
     pub size: (u16, u16),
@@ -291,7 +291,7 @@ impl Model {
         }
     }
 
-    /// The history is to be read anew.
+    /// The history is to be read again.
     pub(crate) fn read_past(&mut self) {
         self.past_asked = None;
     }

@@ -74,7 +74,7 @@ impl Grouping {
         matches!(self, Self::Task | Self::Process | Self::Cpu)
     }
 
-    /// What is said when there is nothing to show.
+    /// What is reported when there is nothing to show.
     pub fn nothing(self) -> &'static str {
         match self {
             Self::Container => "no containers found",

@@ -31,7 +31,7 @@ struct Trend {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Trends {
     by_key: HashMap<Key, Trend>,
-    /// Time observed so far, seconds: a clock that nobody sets.
+    /// Time observed so far, seconds: a clock that no one sets.
     clock_s: f64,
 }
 

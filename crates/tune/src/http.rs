@@ -108,7 +108,7 @@ pub(super) fn get(url: &str, within: Duration) -> io::Result<String> {
 /// As [`get`]; the token is in no message.
 ///
 /// # Errors
-/// The address is none, nobody answers in time, the answer is too large, or its status is not 200.
+/// The address is none, no one answers in time, the answer is too large, or its status is not 200.
 pub fn get_with(url: &str, request: Request<'_>) -> io::Result<String> {
     let (mut wire, host, path) = open(url, &request)?;
     let token = bearer(request.token);
@@ -157,7 +157,7 @@ pub struct Answer {
 /// Hands over a document. Reads no more of the answer than its status and `most` bytes beyond. The token is in no message.
 ///
 /// # Errors
-/// The address is none, nobody answers in time, or the answer is no HTTP.
+/// The address is none, no one answers in time, or the answer is no HTTP.
 pub fn post(url: &str, kind: &str, body: &[u8], request: Request<'_>) -> io::Result<Answer> {
     let (mut wire, host, path) = open(url, &request)?;
     let token = bearer(request.token);

@@ -151,7 +151,7 @@ impl Selector {
         if values.is_empty() { Err(format!("no metric {}", self.0.name)) } else { Ok(values.iter().sum()) }
     }
 
-    /// Growth of counters a second. One that ran backwards began anew.
+    /// Growth of counters a second. One that ran backwards started again.
     pub fn rate(&self, before: Option<&Metrics>, after: &Metrics, seconds: f64) -> Result<f64, String> {
         self.value(after)?;
         let growth = self.growth(before, after);

@@ -256,7 +256,7 @@ impl TuneResult {
         }
     }
 
-    /// What came of it, in a sentence or two: what is decided is said, what is not is said to be open.
+    /// What came of it, in a sentence or two: what is decided is reported, what is not is said to be open.
     pub fn answer(&self) -> String {
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
         let Some(best) = &self.best else {

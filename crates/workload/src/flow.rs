@@ -39,7 +39,7 @@ pub trait Asker {
 /// Connects a flow; tries again for `within` while nobody listens yet.
 ///
 /// # Errors
-/// Nobody answered within that time; sockets could not be prepared.
+/// No one answered within that time; sockets could not be prepared.
 pub fn connect(address: SocketAddr, within: Duration) -> io::Result<TcpStream> {
     let until = Instant::now() + within;
     loop {

@@ -103,7 +103,7 @@ impl Page {
         if fd < 0 {
             return Err(error(path, io::Error::last_os_error()));
         }
-        // SAFETY: just created, owned by nobody else.
+        // SAFETY: just created, owned by no one else.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Self::make(path, file, slots)
     }

@@ -16,7 +16,7 @@ pub struct TemporaryPin {
     pub id: TaskId,
     /// The affinity as it reads now.
     pub present: CpuSet,
-    /// What is to be written afterwards: all ones where nobody asked for less.
+    /// What is to be written afterwards: all ones where no one asked for less.
     pub original: CpuSet,
 }
 
@@ -59,7 +59,7 @@ impl<K: Kernel> Actuator<K> {
     /// first seen.
     ///
     /// # Errors
-    /// The journal cannot be written: then nobody may be moved.
+    /// The journal cannot be written: then no task may be moved.
     pub fn lend(&mut self, tasks: &[TaskId], cpus: &CpuSet) -> Result<Vec<TemporaryPin>, KernelError> {
         let mut lent = Vec::new();
         let mut lines = Vec::new();

@@ -103,7 +103,7 @@ impl<K: Kernel> Actuator<K> {
         }
     }
 
-    /// The entry of a property that was touched before. A cgroup or link made anew under its old name is another one.
+    /// The entry of a property that was touched before. A cgroup or link recreated under its old name is another one.
     fn known(&mut self, target: &Target, knob: Knob) -> Result<Option<usize>, Verdict> {
         let Some(&index) = self.index.get(&(target.clone(), knob)) else { return Ok(None) };
         let now = locate(&mut self.kernel, &self.entries[index]).map_err(verdict)?;

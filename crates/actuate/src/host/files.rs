@@ -104,7 +104,7 @@ impl Files {
         written.map_err(|error| of_file(&error, &file))
     }
 
-    /// The index of its link, which no other link has, also not one made anew under the same name; 0 where there is none.
+    /// The index of its link, which no other link has, also not one recreated under the same name; 0 where there is none.
     ///
     /// # Errors
     /// [`HostError::Gone`].

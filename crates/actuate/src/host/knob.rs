@@ -64,7 +64,7 @@ pub(crate) fn normal(knob: &NetKnob, value: &str) -> Result<String, String> {
     }
 }
 
-/// Why a value found could not be put back, if so: a discipline somebody configured has classes and parameters that
+/// Why a value found could not be restored, if so: a discipline somebody configured has classes and parameters that
 /// deleting ours would not bring back.
 pub(crate) fn cannot_be_put_back(knob: &NetKnob, present: &str) -> Option<String> {
     let NetKnob::RootQdisc { link } = knob else { return None };

@@ -298,7 +298,7 @@ fn load(code: &[Instruction]) -> Result<OwnedFd, HostError> {
             },
         });
     }
-    // SAFETY: just created by the kernel, owned by nobody else.
+    // SAFETY: just created by the kernel, owned by no one else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

@@ -87,7 +87,7 @@ impl StateDir {
     }
 }
 
-/// Whether something opened is this user's and nobody else may write to it.
+/// Whether something opened is this user's and no one else may write to it.
 fn check(fd: &OwnedFd, path: &Path) -> Result<rustix::fs::Stat, OpenError> {
     let found =
         rustix::fs::fstat(fd).map_err(|error| OpenError::Io { path: path.into(), error: error.into() })?;

@@ -107,7 +107,7 @@ impl LostTurns {
 
     fn look(&mut self, observation: &Observation, controls: &Controls) {
         self.groups.clear();
-        // Where each CPU idles now and then nobody loses a turn, and reading thousands of tasks ten times a second is not free.
+        // Where each CPU idles now and then none loses its turn, and reading thousands of tasks ten times a second is not free.
         if self.turns.caps().next().is_none() && !has_full_cpu(&observation.host.per_cpu) {
             self.counters.follow(&BTreeSet::new());
             return;

@@ -168,7 +168,7 @@ impl Hand<'_> {
     }
 }
 
-/// The cgroup that holds the scope and nobody else. `Err` says why there is none.
+/// The cgroup that holds the scope and no one else. `Err` says why there is none.
 fn group_of<'a>(scope: &Scope, observation: &'a Observation) -> Result<&'a GroupView, String> {
     let groups = &observation.groups;
     let parent = |index: u32| groups.get(index as usize).and_then(|group| group.parent);

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use evenkeel_base::TaskId;
 use evenkeel_policy::guarantee::pack::{Item, pack};
 
-/// Time for which threads stay pinned at first, after nobody has waited any more; doubled each time it was too short.
+/// Time for which threads stay pinned at first, after no task has waited any more; doubled each time it was too short.
 const HOLD: Duration = Duration::from_secs(30);
 /// Doublings at most.
 const DOUBLINGS: u32 = 6;
-/// Observations for which waste must last before everything is packed anew.
+/// Observations for which waste must last before everything is packed again.
 const LASTING: u32 = 3;
 /// Threads for each CPU that are still packed one by one.
 const MOST_PER_CPU: usize = 16;

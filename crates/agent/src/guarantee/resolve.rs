@@ -1,4 +1,4 @@
-//! Everything solved anew for what was observed: who competes with whom, where, and which settings carry what.
+//! Everything solved again for what was observed: who competes with whom, where, and which settings carry what.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const SHORT_PCT: f64 = 1.0;
 const CALM_PCT: f64 = 2.0;
 /// Idle and waiting, percent of one CPU, at once: waste.
 const WASTE_PCT: f64 = 15.0;
-/// What those outside the scope lose is said from here on, percent of one CPU.
+/// What those outside the scope lose is reported from here on, percent of one CPU.
 const WORTH_SAYING_PCT: f64 = 0.1;
 /// A scope in which tasks were born so recently is not pinned: children would be born on their parent's CPU.
 const RESTLESS: Duration = Duration::from_secs(10);

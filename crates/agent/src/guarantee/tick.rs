@@ -143,7 +143,7 @@ impl Keeper {
                     } else if due {
                         self.correction.dithers.entry(*id).or_default().next(*weight)
                     } else {
-                        // Between ticks nothing is decided anew; a newcomer gets the nearest value.
+                        // Between ticks nothing is decided again; a newcomer gets the nearest value.
                         let now = self.in_force.get(&(held.target.clone(), Knob::Sched));
                         match now.map(|in_force| &in_force.change.to) {
                             Some(Setting::Sched(attr)) => attr.nice,

@@ -81,7 +81,7 @@ impl Log {
     }
 }
 
-/// Requests between two scrapes; `None` where one says nothing, or counts began anew between them.
+/// Requests between two scrapes; `None` where one says nothing, or counts started again between them.
 fn difference(first: &Scrape, last: &Scrape) -> Option<Requests> {
     let (Ok(first), Ok(last)) = (&first.point, &last.point) else { return None };
     let same = first.epoch == last.epoch && first.edge_s == last.edge_s;
@@ -97,7 +97,7 @@ mod tests {
     /// Sent, answered after, and requests with the slow ones.
     type Said = (u64, u64, Option<(f64, f64)>);
 
-    /// Scrapes; an epoch of its own for each that begins anew.
+    /// Scrapes; an epoch of its own for each that starts again.
     fn log(zero: Instant, scrapes: &[Said]) -> Log {
         let (mut log, mut epoch, mut before) = (Log::default(), 0, 0.0);
         for (sent, after, counts) in scrapes {

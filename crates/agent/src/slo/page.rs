@@ -64,7 +64,7 @@ impl PageReader {
     }
 
     /// Requests counted from page to page so far, up to each bound (seconds, the last one infinite); empty before there were two
-    /// pages that go on from each other. What happened while the endpoint said nothing, or began anew, is missing.
+    /// pages that go on from each other. What happened while the endpoint said nothing, or started again, is missing.
     pub fn counted(&self) -> &[(f64, f64)] {
         &self.counted
     }

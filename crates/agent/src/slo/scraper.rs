@@ -1,4 +1,4 @@
-//! The thread that asks one endpoint: what hangs there holds up nobody else.
+//! The thread that asks one endpoint: what hangs there holds up no one else.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -129,7 +129,7 @@ fn ask_until(reader: &mut SloReader, what: &str, holds: impl Fn(&SloReader) -> b
     notes
 }
 
-/// An endpoint that answers, then does this, then answers again: it is trusted, it is not, it is, and each is said once.
+/// An endpoint that answers, then does this, then answers again: it is trusted, it is not, it is, and each is reported once.
 fn falls_back_and_comes_back(mode: Mode, why: &str) -> Endpoint {
     let endpoint = Endpoint::start();
     let mut reader = SloReader::start(slo(endpoint.port));
@@ -146,7 +146,7 @@ fn falls_back_and_comes_back(mode: Mode, why: &str) -> Endpoint {
     let status = reader.status(1.5);
     assert!(status.kept.is_none() && status.why.contains(why), "{status:?}");
     assert_eq!(reader.shown_broken(1.5, 20.0), None);
-    // It goes on, and nothing more is said.
+    // It goes on, and nothing more is reported.
     let seen = reader.seen;
     assert_eq!(
         ask_until(&mut reader, "it was asked again", |reader| reader.seen > seen + 1),
@@ -266,7 +266,7 @@ fn settings_are_held_against_what_is_promised_or_what_was_found() {
     assert_eq!(broken(&[(100.0, 6.0); 3], &[]), None, "more than that, and not shown");
     let shown = broken(&[(100.0, 12.0); 20], &[]);
     assert!(shown.is_some_and(|(share, limit)| share == 0.12 && (limit - 0.05).abs() < 1e-9), "{shown:?}");
-    // What the host as found breaks may stay as broken.
+    // What the baseline breaks may stay as broken.
     assert_eq!(broken(&[(100.0, 12.0); 20], &[(100.0, 10.0); 20]), None);
     assert!(broken(&[(100.0, 40.0); 20], &[(100.0, 10.0); 20]).is_some());
 }

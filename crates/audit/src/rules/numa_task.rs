@@ -23,7 +23,7 @@ const FITS: f64 = 0.75;
 /// Part of a process's CPU on other nodes than its main one from which it counts as spread.
 const SPREAD: f64 = 0.2;
 
-/// Part of its memory that is remote from where it runs, from which it is said: a remote access takes 1.5 to 2
+/// Part of its memory that is remote from where it runs, from which it is reported: a remote access takes 1.5 to 2
 /// times as long, so 30 % remote is some 15 to 30 % of memory-bound speed.
 const REMOTE: f64 = 0.3;
 

@@ -4,7 +4,7 @@
 //! * Results go to stdout ([`results`], [`out!`], [`outln!`]). A reader that went away ends the output quietly; any
 //!   other error is the command's, which then does not end with status 0.
 //! * Messages go to stderr ([`say!`], [`ConsoleSink`]). They never fail, and they never hold the loop up: a terminal that
-//!   was closed, a full disk, a pipe nobody reads cost the message, not what the program was doing. A message that
+//!   was closed, a full disk, a pipe no one reads cost the message, not what the program was doing. A message that
 //!   finds the stream blocked waits in a small queue; what does not fit is counted and the count is reported. Control
 //!   characters in them, which names of tasks, cgroups and keys may hold, do not reach the terminal. Where stderr is the
 //!   systemd journal, each line begins with its level (sd-daemon(3)).
@@ -122,7 +122,7 @@ pub fn results() -> Results {
     Results
 }
 
-/// Whether nobody reads the results any more, so that a command that goes on printing may end.
+/// Whether no one reads the results any more, so that a command that goes on printing may end.
 pub fn reader_gone() -> bool {
     READER_GONE.load(Ordering::Relaxed)
 }
@@ -166,7 +166,7 @@ impl Write for Results {
                 return Ok(bytes.len());
             }
             if !ready(stdout.as_fd(), Duration::from_millis(200)) {
-                // Nobody reads, and somebody wants us to end.
+                // No one reads, and somebody wants us to end.
                 if stop::requested()
                     && stopping.get_or_insert_with(Instant::now).elapsed() > RESULTS_AFTER_STOP
                 {

@@ -78,9 +78,9 @@ const DECIDE: Duration = Duration::from_secs(20);
 const START: Duration = Duration::from_secs(2);
 /// Time for settings to take hold before a stage is measured.
 const SETTLE: Duration = Duration::from_millis(300);
-/// CPU used by others above this many percent of one CPU, in a second of a stage, is said in the report.
+/// CPU used by others above this many percent of one CPU, in a second of a stage, is noted in the report.
 const OUTSIDE_SEEN: f64 = 20.0;
-/// Steal above this many percent of one CPU during a stage is said in the report.
+/// Steal above this many percent of one CPU during a stage is noted in the report.
 const STEAL_SEEN: f64 = 2.0;
 
 pub fn run(global: &Global, args: Args) -> Outcome {

@@ -184,7 +184,7 @@ impl Known {
         })
     }
 
-    /// Measures the ceiling: the same loads under SCHED_FIFO, everything else as found. Afterwards all is as found.
+    /// Measures the ceiling: the same loads under SCHED_FIFO, everything else as in the baseline. Afterwards all is as found.
     pub fn ceiling(
         &mut self,
         settle: Duration,

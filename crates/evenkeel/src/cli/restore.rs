@@ -64,7 +64,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
                     kept.display()
                 ))));
             }
-            // The others are put back all the same.
+            // The others are restored all the same.
             Err(error @ ActuateError::Open(OpenError::Busy(_))) => {
                 problem = problem.or(Some(Failure::No(error.into())));
             }

@@ -150,7 +150,7 @@ fn watch(
     Ok(())
 }
 
-/// The history, while nobody else writes it.
+/// The history, while no one else writes it.
 struct History<'a> {
     recorder: Recorder,
     global: &'a Global,

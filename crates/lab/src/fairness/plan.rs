@@ -87,7 +87,7 @@ pub struct Options {
     pub flows: u32,
     /// How long is measured.
     pub timing: Timing,
-    /// How often, everything started anew.
+    /// How often, everything started again.
     pub repetitions: u32,
     /// What runs guests' instructions; `None`: KVM where it boots one.
     pub accel: Option<Accel>,

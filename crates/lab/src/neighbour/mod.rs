@@ -5,7 +5,7 @@
 //! arms                 alone    kernel default, each lever, evenkeel's choice (from its start, and after that)
 //! ```
 //!
-//! A cell is one repetition at one point (a service, a batch, its load, an arm), everything started anew; [`run`] makes and
+//! A cell is one repetition at one point (a service, a batch, its load, an arm), everything started again; [`run`] makes and
 //! measures it, the loop around the cells is [`crate::runner::bench`]. Every figure is held against that of the same
 //! repetition, so that a host that drifts does not look like a lever that works. From the [`record`] alone comes the
 //! [`study`], and from that the report.

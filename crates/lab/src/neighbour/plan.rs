@@ -149,7 +149,7 @@ pub struct Options {
     pub seconds: f64,
     /// Time from the start of evenkeel that is measured apart, its trial included, seconds.
     pub decide_s: f64,
-    /// How often, everything started anew.
+    /// How often, everything started again.
     pub repetitions: u32,
     /// The short form.
     pub quick: bool,

@@ -236,7 +236,7 @@ mod tests {
         assert!(default.text.starts_with("Under the kernel's default wakeup beside loops of 400 % does not keep its latency: its 99th percentile is 10."), "{}", default.text);
         let idle = one(&all, "lever-helps", "cpu.idle");
         assert_eq!(idle.holds, Some(true));
-        // 100 of 180 %: that is the price, and it is said.
+        // 100 of 180 %: that is the price, and it is reported.
         assert!(
             idle.text.contains("is 0.11 [") && idle.text.contains("batch work is not conserved (55."),
             "{}",

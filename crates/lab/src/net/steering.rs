@@ -1,4 +1,4 @@
-//! Receive packet steering on links of our own namespaces: it vanishes with them, so nothing is to be put back. The
+//! Receive packet steering on links of our own namespaces: it vanishes with them, so nothing is to be restored. The
 //! one thing it needs of the host, `net.core.rps_sock_flow_entries`, is set through `evenkeel-actuate` and its journal.
 
 use std::fs;

@@ -49,7 +49,7 @@ pub struct ToolScene {
 
 impl Drop for ToolScene {
     fn drop(&mut self) {
-        // netserver has a child a flow, which our signals to it do not reach; the group holds nobody else's.
+        // netserver has a child a flow, which our signals to it do not reach; the group holds no one else's.
         self.groups.iter().for_each(|group| group.cpu().kill_members());
     }
 }

@@ -59,7 +59,7 @@ pub trait Bench {
 pub struct Run<'a> {
     /// The result folder; made when missing.
     pub folder: &'a Path,
-    /// Begin anew although the folder holds results.
+    /// Start over although the folder holds results.
     pub again: bool,
     /// Set to end the experiment.
     pub stop: &'a AtomicBool,
@@ -125,7 +125,7 @@ impl Run<'_> {
             )));
         }
         let record = bench.begin();
-        // A full disk or a folder that cannot be written is said before anything is run.
+        // A full disk or a folder that cannot be written is reported before anything is run.
         record.save(folder)?;
         Ok(record)
     }

@@ -134,7 +134,7 @@ fn set_up(name: &str, address: Option<Ipv4Addr>) -> io::Result<()> {
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just created, owned by nobody else.
+    // SAFETY: just created, owned by no one else.
     let socket = unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(socket) };
     // SAFETY: a struct of plain numbers may be zero.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -1,7 +1,7 @@
 //! Container runtimes: who is asked, and what they said.
 //!
 //! A thread of its own asks, so that a slow or dead daemon never delays a sample: at once at the start, when a
-//! container appears that nobody named (at most once a second), and every half minute for changed labels.
+//! container appears that no one named (at most once a second), and every half minute for changed labels.
 
 mod cri;
 mod docker;
@@ -191,7 +191,7 @@ impl Runtimes {
 }
 
 impl Shared {
-    /// A round in which nobody answered leaves what was known: a daemon that restarts still has its containers.
+    /// A round in which no one answered leaves what was known: a daemon that restarts still has its containers.
     fn publish(&self, facts: Option<RuntimeFacts>) {
         let mut shared = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(facts) = facts {

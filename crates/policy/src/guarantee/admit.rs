@@ -69,7 +69,7 @@ const EPSILON_PCT: f64 = 1e-6;
 /// How much of a promise fits beside others, see [`Admissions::decide`].
 pub type LeftFor<'a> = dyn Fn(&[&AdmissionRequest], &AdmissionRequest, &[(u32, f64)]) -> f64 + 'a;
 
-/// Looks for which a refused promise has to fit before it is admitted again; doubled each time it was refused anew.
+/// Looks for which a refused promise has to fit before it is admitted again; doubled each time it was refused again.
 pub const LOOKS: u32 = 10;
 /// Doublings at most.
 const DOUBLINGS: u32 = 5;

@@ -167,7 +167,7 @@ pub struct Ground<'a> {
     pub reach: &'a dyn Fn(u32) -> Reach,
     /// Whether a promise may have the weight of an ancestor raised: those of the configuration may, labels may not.
     pub raises: &'a dyn Fn(usize) -> bool,
-    /// Whether a group is the scope's, and nobody in it is promised anything.
+    /// Whether a group is the scope's, and no task in it is promised anything.
     pub lends: &'a dyn Fn(u32) -> bool,
 }
 

@@ -158,7 +158,7 @@ fn what_is_enough_as_found_is_left_as_it_is() {
     let solved = solved_for(&host, 40.0, &|_| false);
     assert_eq!(solved[0].weights, [(SchedEntity::Group(1), 1024.0)]);
     assert!(solved[1].weights[0].1 > 1024.0 && solved[0].outside_pct.0 == solved[0].outside_pct.1);
-    // 90 have not: /docker's weight grows, by what it takes to win 90 and a tenth, and it is said what is left.
+    // 90 have not: /docker's weight grows, by what it takes to win 90 and a tenth, and it is reported what is left.
     let solved = solved_for(&host, 90.0, &|_| false);
     let won = 200.0 * solved[0].weights[0].1 / (solved[0].weights[0].1 + 2048.0);
     assert!((won - 99.0).abs() < 1e-6, "{won}");

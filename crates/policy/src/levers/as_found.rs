@@ -6,7 +6,7 @@ use evenkeel_base::{Change, Knob, Plan, Setting, Target};
 
 use super::Scene;
 
-/// These plans with the values as found in place of their own: the same properties, as many. What moves waiting work only
+/// These plans with the baseline's values in place of their own: the same properties, as many. What moves waiting work only
 /// sets nothing, so it is left out.
 pub fn as_found(scene: &Scene<'_>, plans: Vec<Plan>) -> Vec<Plan> {
     let tasks: HashMap<_, _> = scene.tasks.iter().map(|subject| (subject.task.id, subject)).collect();

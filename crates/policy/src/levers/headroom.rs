@@ -75,7 +75,7 @@ fn tightest(scene: &Scene<'_>, index: u32) -> Option<(f64, CpuQuota, u32)> {
     shared.filter_map(|above| left(scene, above)).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// What others than background work leave of a cgroup's quota, percent of one CPU; `None` where it has none, or holds nobody back.
+/// What others than background work leave of a cgroup's quota, percent of one CPU; `None` without a quota, or one that does not throttle.
 fn left(scene: &Scene<'_>, index: u32) -> Option<(f64, CpuQuota, u32)> {
     let group = &scene.observation.groups[index as usize];
     let quota = group.quota?;

@@ -234,7 +234,7 @@ pub trait Lever: Sync {
     fn name(&self) -> &'static str;
     /// What it does and why it may help.
     fn why(&self) -> &'static str;
-    /// The changes, relative to the state as found; `None` where the lever cannot act or would change nothing.
+    /// The changes, relative to the state as in the baseline; `None` where the lever cannot act or would change nothing.
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>>;
 }
 

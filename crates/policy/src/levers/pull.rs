@@ -22,7 +22,7 @@ const WHY: &str = "waiting work moves at once to an idle CPU that shares its cac
 /// Tasks that are moved at most.
 const MOST: usize = 4096;
 
-/// The plans with the lever added to each that pins nobody and uses no real-time class, and the lever alone in front.
+/// The plans with the lever added to each that pins no task and uses no real-time class, and the lever alone in front.
 /// The same plans where no CPU is beside another.
 pub fn with_pull(scene: &Scene<'_>, plans: Vec<Plan>) -> Vec<Plan> {
     let tasks = movable(scene);

@@ -405,7 +405,7 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
     // Nothing is left: the least that there is.
     let greedy = |observation: &mut Observation| observation.tasks[0].cpu_pct = 7.0;
     assert_eq!(limits("headroom", &greedy).unwrap(), ["/pod/batch Some(1000) of 1000000"]);
-    // A quota that holds nobody back, none, one of background work alone, and a limit that is as tight already.
+    // A quota that holds no task back, none, one of background work alone, and a limit that is as tight already.
     assert_eq!(limits("headroom", &|o| o.groups[1].throttled_periods = Some((0, 12))), None);
     assert_eq!(limits("headroom", &|o| o.groups[1].quota = None), None);
     assert_eq!(

@@ -50,7 +50,7 @@ const MOST_ALIKE: f64 = 0.6;
 pub(super) struct Confirmation {
     candidate: usize,
     alpha: f64,
-    /// The host as found, measured along with each pair where protections are held against it.
+    /// The baseline, measured along with each pair where protections are held against it.
     third: Option<usize>,
     /// Windows of the candidate that were measured before: not part of the proof.
     fresh_from: usize,
@@ -141,7 +141,7 @@ impl Confirmation {
         self.most_late = windows;
     }
 
-    /// The host as found is measured along with each pair.
+    /// The baseline is measured along with each pair.
     pub fn compare_too(&mut self, third: Option<usize>) {
         self.third = third;
     }
@@ -196,7 +196,7 @@ impl Confirmation {
         }
         let before = self.carry.before.replace(turn);
         if self.order.pop().is_none() {
-            // The first window after the gain was seen to last: the coin is tossed anew.
+            // The first window after the gain was seen to last: the coin is tossed again.
             self.deal(rng);
             return;
         }

@@ -31,7 +31,7 @@ impl Trial {
         tail
     }
 
-    /// A protected scope's own requests under the host as found and under a candidate. What is not known yet is no gap.
+    /// A protected scope's own requests under the baseline and under a candidate. What is not known yet is no gap.
     pub(super) fn request_tail(&self, protection: usize, candidate: usize, fresh_from: usize) -> RequestTail {
         let mut tail = RequestTail::default();
         let known = |candidate: usize, from: usize| {
@@ -122,7 +122,7 @@ mod tests {
         // Waits are short, and requests are slow.
         let bad = decided(&[(120.0, 1.0, Some(0.001)), (146.0, 1.0, Some(0.2))], 7);
         assert!(bad.winner == 0 && bad.verdicts[1].why.contains("answers"), "{bad:?}");
-        // Nobody counts: waits decide.
+        // No one counts: waits decide.
         assert_eq!(decided(&[(120.0, 1.0, None), (146.0, 9.0, None)], 7).winner, 0);
         assert_eq!(decided(&[(120.0, 1.0, None), (146.0, 1.0, None)], 7).winner, 1);
         // It can be asked under the default only: what is not known is no reason to go by the rest.

@@ -146,7 +146,7 @@ fn one_who_loses_forbids_what_helps_all_others() {
     assert_eq!(hold(Trial::new(1, rules, PACE), 5, window).0.winner, 0);
 }
 
-/// Candidate 1 gains most, but a task waits about twice as long under it; candidate 2 gains less and hurts nobody.
+/// Candidate 1 gains most, but a task waits about twice as long under it; candidate 2 gains less and hurts no one.
 fn one_of_two_hurts(c: usize, chance: f64, wait: f64) -> Summary {
     let mut summary = summary([100.0, 114.0, 113.0][c] + chance, 20.0);
     summary.tasks.insert(id(3), rates(10.0, if c == 1 { 10.0 * wait } else { 10.0 }));
@@ -384,7 +384,7 @@ fn waits_that_cannot_be_measured_decide_nothing() {
 
 #[test]
 fn a_present_state_that_breaks_a_protection_is_given_up_for_the_host_as_found() {
-    // The present state gives the others more than the host as found, which is candidate 1.
+    // The present state gives the others more than the baseline, which is candidate 1.
     let decision = protected(&[(146.0, 20.0, 9.0), (120.0, 30.0, 1.0)], None, 1, 3);
     assert_eq!(decision.winner, 1, "{decision:?}");
     assert!(decision.verdicts[0].why.starts_with("taken back:"), "{decision:?}");

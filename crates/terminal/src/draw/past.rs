@@ -141,7 +141,7 @@ fn details(recorded: &Recorded, cursor: u64, width: usize) -> Vec<String> {
 
 fn rates(moment: &Moment, lines: &mut Vec<String>) {
     let known = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:.1}"));
-    // Without a loop nobody knows which settings were in force.
+    // Without a loop no one knows which settings were in force.
     let under = match moment.settings.as_str() {
         "" | "?" => String::new(),
         settings => format!(", under {}", shown(settings)),

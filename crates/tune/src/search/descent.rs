@@ -2,7 +2,7 @@
 //!
 //! Both are functions of what was measured, nothing else, so that an interrupted search goes on where it was: the next
 //! point is the first of a fixed list about the best one that was not measured yet. When all of a list is known and none
-//! is better, steps are halved; when they are too small to matter, the search begins anew elsewhere.
+//! is better, steps are halved; when they are too small to matter, the search starts again elsewhere.
 
 use rand::Rng;
 
@@ -53,7 +53,7 @@ fn new_point(history: &History, point: Point) -> Option<Point> {
     history.arm(&point).is_none().then_some(point)
 }
 
-/// A point drawn anew that was not measured; `None` when a finite space seems exhausted.
+/// A point drawn again that was not measured; `None` when a finite space seems exhausted.
 pub(super) fn fresh(space: &Space, history: &History, rng: &mut impl Rng) -> Option<Point> {
     let drawn = (0..200).find_map(|_| new_point(history, space.draw(rng)));
     if drawn.is_some() || space.count().is_none_or(|n| n > 100_000) {
