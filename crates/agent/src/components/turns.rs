@@ -39,7 +39,7 @@ struct Group {
     path: Vec<(u32, Option<u64>)>,
     /// CPUs that its tasks were last on; empty where that is not known.
     cpus: CpuSet,
-    /// Least that it may be held to, percent of one CPU: what it is promised.
+    /// What it is promised, percent of one CPU.
     promised_pct: f64,
     /// As found, percent of one CPU.
     quota_pct: Option<f64>,
