@@ -28,8 +28,8 @@ pub use file_error::{FileError, nearest};
 pub use id::{BootId, TaskId};
 pub use limit::{CpuQuota, CpuShares, CpuWeight, Limit};
 pub use observation::{
-    BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkUse, Observation, PodView, TaskView,
-    VmView,
+    BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkRate, NetworkRates, NetworkUse,
+    Observation, PodView, TaskView, VmView,
 };
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample};
 pub use sched::{Nice, SchedAttr, SchedPolicy};

@@ -1,5 +1,6 @@
 //! What is there and how busy it was between two samples: the input of every decision and of every table.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -191,6 +192,24 @@ pub struct NetworkUse {
     pub net_sent_bytes: Option<u64>,
     /// TCP segments sent again, the loopback's included.
     pub tcp_retransmits: Option<u64>,
+}
+
+/// What a network transferred between two looks, bytes per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct NetworkRate {
+    /// Received by all interfaces but the loopback.
+    pub received_per_s: f64,
+    /// Sent by these.
+    pub sent_per_s: f64,
+}
+
+/// Networks between two looks. What is not told is not there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NetworkRates {
+    /// The host's.
+    pub host: Option<NetworkRate>,
+    /// Those of containers that have a network namespace of their own, by the container's id.
+    pub containers: BTreeMap<String, NetworkRate>,
 }
 
 /// A Kubernetes pod (or a CRI sandbox).

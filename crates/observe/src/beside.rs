@@ -25,7 +25,7 @@ pub fn read_beside_cpu(root: &Root, hierarchies: &Hierarchies, path: &str, pid: 
 }
 
 /// Of the network namespace that this process is in; `None` where it is the host's, or that cannot be told.
-fn own_network(root: &Root, pid: u32) -> Option<NetworkUse> {
+pub(crate) fn own_network(root: &Root, pid: u32) -> Option<NetworkUse> {
     let (own, hosts) = (net::namespace(root, pid)?, net::namespace(root, HOST)?);
     (own != hosts).then(|| network_of(root, pid))
 }

@@ -17,6 +17,7 @@ pub mod flight;
 pub mod fuzzing;
 mod groups;
 pub mod kernel;
+mod network;
 mod observer;
 mod on_demand;
 mod owners;
@@ -30,6 +31,7 @@ mod vm;
 
 pub use error::ObserveError;
 pub use kernel::{Features, KernelFacts, Scheduler, read_kernel};
+pub use network::NetworkCounters;
 pub use observer::{Detail, Observer, ObserverOptions};
 pub use runtimes::Endpoints;
 pub use sampler::{Sampler, Sampling, Select};

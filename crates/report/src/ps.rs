@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
-    BesideCpu, ContainerView, ExitedView, GroupView, NetworkUse, Observation, PodView, SchedAttr, TaskId,
-    TaskView, VmView,
+    BesideCpu, ContainerView, ExitedView, GroupView, NetworkRate, NetworkRates, NetworkUse, Observation,
+    PodView, SchedAttr, TaskId, TaskView, VmView,
 };
 use serde_json::{Value as Json, json};
 
@@ -84,8 +84,23 @@ pub struct View<'a> {
     pub beside: BTreeMap<u32, BesideCpu>,
     /// What the host's network transferred, where it was looked at.
     pub network: NetworkUse,
+    /// What networks transferred meanwhile, where it was looked at.
+    pub networks: NetworkRates,
     /// Whether only the tasks of a scope are looked at.
     scoped: bool,
+}
+
+/// Bytes per second received and sent, short: `1.2M/30k`.
+pub fn transferred(rate: NetworkRate) -> String {
+    let short = |bytes: f64| {
+        let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+        match units.into_iter().find(|(unit, _)| bytes >= *unit) {
+            Some((unit, name)) if bytes < 10.0 * unit => format!("{:.1}{name}", bytes / unit),
+            Some((unit, name)) => format!("{:.0}{name}", bytes / unit),
+            None => format!("{bytes:.0}"),
+        }
+    };
+    format!("{}/{}", short(rate.received_per_s), short(rate.sent_per_s))
 }
 
 /// Sums of tasks that ended; 0 where no one counts them.
@@ -124,7 +139,8 @@ impl<'a> View<'a> {
         sort(&mut tasks);
         sort(&mut processes);
         let (beside, network) = (BTreeMap::new(), NetworkUse::default());
-        Self { observation, tasks, processes, waits: None, beside, network, scoped: only.is_some() }
+        let (networks, scoped) = (NetworkRates::default(), only.is_some());
+        Self { observation, tasks, processes, waits: None, beside, network, networks, scoped }
     }
 
     /// Whether a container, pod or machine is to be shown.
@@ -396,4 +412,16 @@ fn sort(rows: &mut [Row]) {
             .then(waits(b).total_cmp(&waits(a)))
             .then(a.task.id.cmp(&b.task.id))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_short() {
+        let of = |received_per_s, sent_per_s| transferred(NetworkRate { received_per_s, sent_per_s });
+        assert_eq!(of(1_234_000.0, 30_400.0), "1.2M/30k");
+        assert_eq!((of(0.0, 999.4), of(1e9, 123e9)), ("0/999".to_owned(), "1.0G/123G".to_owned()));
+    }
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use evenkeel_base::Observation;
 use evenkeel_linux::Root;
-use evenkeel_observe::{Detail, ObserveError, Observer, ObserverOptions, Sampling, Select};
+use evenkeel_observe::{Detail, NetworkCounters, ObserveError, Observer, ObserverOptions, Sampling, Select};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event;
 
@@ -254,13 +255,21 @@ fn watch(mut observer: Observer, mut interval: Duration, orders: &Receiver<Order
 /// What happened since the last look; `None` at the first.
 fn look(
     observer: &mut Observer,
-    before: &mut Option<evenkeel_base::Sample>,
+    before: &mut Option<(evenkeel_base::Sample, NetworkCounters)>,
 ) -> Result<Option<Look>, ObserveError> {
     let after = observer.sample()?;
-    let Some(last) = before.replace(after.clone()) else { return Ok(None) };
+    let read = |observation: &Observation| NetworkCounters::read(&Root::host(), observation);
+    let Some((last, networks)) = before.take() else {
+        let begin = observer.observe(&after, &after, &Detail::None)?;
+        *before = Some((after, read(&begin)));
+        return Ok(None);
+    };
     let observation = observer.observe(&last, &after, &Detail::All)?;
+    let counters = read(&observation);
+    let networks = counters.since(&networks);
+    *before = Some((after, counters));
     let own = std::process::id();
     let ours = observation.tasks.iter().filter(|task| task.id.tgid == own);
     let own_pct = ours.map(|task| task.cpu_pct).reduce(|a, b| a + b);
-    Ok(Some(Look { observation, own_pct }))
+    Ok(Some(Look { observation, networks, own_pct }))
 }

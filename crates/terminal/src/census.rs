@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use evenkeel_base::{Observation, TaskId, cut, printable};
+use evenkeel_base::{NetworkRate, NetworkRates, Observation, TaskId, cut, printable};
 use evenkeel_report::ps::{Row, Sum, View, class, limits};
 
 /// Characters of a name that are kept: no one reads more, and somebody may have chosen 4 KB.
@@ -45,6 +45,8 @@ pub struct Numbers {
     pub voluntary: Option<f64>,
     /// Involuntary switches per second.
     pub involuntary: Option<f64>,
+    /// What its network transfers: of a container with one of its own, and its pod.
+    pub network: Option<NetworkRate>,
 }
 
 /// Somebody.
@@ -138,6 +140,18 @@ impl Census {
         }
         census.cpus(observation);
         census
+    }
+
+    /// Adds what networks transferred.
+    pub fn add_networks(&mut self, networks: &NetworkRates) {
+        for (id, rate) in &networks.containers {
+            let container = self.by_key.get(&Key::Container(id.clone())).copied();
+            // The containers of a pod share one.
+            let pod = container.and_then(|at| self.items[at].parent);
+            for at in container.into_iter().chain(pod) {
+                self.items[at].numbers.network = Some(*rate);
+            }
+        }
     }
 
     /// CPUs, with the waits of those who were there last.
@@ -241,6 +255,7 @@ impl Census {
                 throttled: row.throttled_pct,
                 voluntary: task.voluntary_per_s,
                 involuntary: task.involuntary_per_s,
+                network: None,
             },
             class: task.sched.map_or_else(|| "?".to_owned(), |sched| class(&sched)),
             limits: String::new(),
@@ -292,6 +307,7 @@ impl Census {
                 },
                 voluntary: None,
                 involuntary: None,
+                network: None,
                 cpu: 0.0,
             },
             class: String::new(),

@@ -13,6 +13,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use evenkeel_report::ps::transferred;
+
 use crate::model::{Model, Over, Screen};
 
 /// Most characters that one cell holds: a letter with its accents, not a tower of them.
@@ -193,7 +195,12 @@ fn host(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         known(queue),
         known(look.own_pct)
     );
-    canvas.put(1, y, width, &text, Style::new());
+    let x = 1 + canvas.put(1, y, width, &text, Style::new());
+    // Where there is room for it.
+    let network = look.networks.host.map(|rate| format!("  net in/out {}/s", transferred(rate)));
+    if let Some(network) = network.filter(|text| text.len() < usize::from(width.saturating_sub(x))) {
+        canvas.put(x, y, width, &network, Style::new());
+    }
 }
 
 fn footer(model: &Model, canvas: &mut Canvas<'_>, y: u16) {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use evenkeel_base::Observation;
 use evenkeel_base::run::RunRecord;
+use evenkeel_base::{NetworkRates, Observation};
 use evenkeel_store::moments::{self, Busy};
 use evenkeel_store::{FILE_NAME, Rates, Store, StoreError};
 
@@ -41,6 +41,8 @@ pub struct Running {
 pub struct Look {
     /// What was observed.
     pub observation: Observation,
+    /// What networks transferred meanwhile.
+    pub networks: NetworkRates,
     /// CPU that looking took, percent of one CPU.
     pub own_pct: Option<f64>,
 }

@@ -291,7 +291,7 @@ impl Model {
 }
 
 /// Columns in the order in which keys go through them.
-pub(crate) const COLUMNS: [Column; 10] = [
+pub(crate) const COLUMNS: [Column; 11] = [
     Column::Name,
     Column::Core,
     Column::Cpu,
@@ -300,6 +300,7 @@ pub(crate) const COLUMNS: [Column; 10] = [
     Column::Voluntary,
     Column::Involuntary,
     Column::Class,
+    Column::Network,
     Column::Limits,
     Column::Owner,
 ];

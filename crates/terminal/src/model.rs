@@ -263,6 +263,7 @@ impl Model {
     fn see(&mut self, look: Box<Look>) {
         let observation = &look.observation;
         self.census = Census::new(observation);
+        self.census.add_networks(&look.networks);
         self.trends.observe(&self.census, observation.interval_s);
         let busy = observation.host.per_cpu.iter().map(|cpu| (cpu.cpu, cpu.busy_pct));
         self.heat.observe(&self.census, busy, observation.interval_s);

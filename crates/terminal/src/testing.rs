@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
-    ContainerView, CpuQuota, GroupView, HostView, Observation, PodView, TaskId, TaskView, Topology, VmView,
+    ContainerView, CpuQuota, GroupView, HostView, NetworkRate, NetworkRates, Observation, PodView, TaskId,
+    TaskView, Topology, VmView,
 };
 
 use crate::census::Census;
@@ -96,11 +97,15 @@ pub fn look() -> Look {
         vms: vec![VmView { name: "db".into(), pid: 200, vcpus: vec![200], group: Some(3) }],
         exited: Vec::new(),
     };
-    Look { observation, own_pct: Some(0.4) }
+    let rate = NetworkRate { received_per_s: 1_234_000.0, sent_per_s: 30_400.0 };
+    let networks = NetworkRates { host: Some(rate), containers: [("c1".to_owned(), rate)].into() };
+    Look { observation, networks, own_pct: Some(0.4) }
 }
 
 /// Everybody on it.
 pub fn host() -> Census {
     let look = look();
-    Census::new(&look.observation)
+    let mut census = Census::new(&look.observation);
+    census.add_networks(&look.networks);
+    census
 }

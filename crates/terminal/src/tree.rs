@@ -3,6 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
+use evenkeel_base::NetworkRate;
+use evenkeel_report::ps::transferred;
+
 use crate::census::{Census, Item, Key};
 
 /// What the lines at the left edge are.
@@ -117,6 +120,8 @@ pub enum Column {
     Involuntary,
     /// Scheduling class.
     Class,
+    /// What its network transfers.
+    Network,
     /// Weight, quota, CPUs.
     Limits,
     /// Whose it is.
@@ -135,6 +140,7 @@ impl Column {
             Self::Voluntary => "VOL/s",
             Self::Involuntary => "INV/s",
             Self::Class => "CLASS",
+            Self::Network => "NET IN/OUT",
             Self::Limits => "LIMITS",
             Self::Owner => "WHOSE",
         }
@@ -161,6 +167,8 @@ impl Column {
             Self::Involuntary if leaf => number(item.numbers.involuntary, 0),
             Self::Voluntary | Self::Involuntary => String::new(),
             Self::Class => item.class.clone(),
+            // Who has no network of its own has no number.
+            Self::Network => item.numbers.network.map_or_else(String::new, transferred),
             Self::Limits => item.limits.clone(),
             Self::Owner => item.owner.clone(),
         }
@@ -182,6 +190,10 @@ impl Column {
             Self::Throttled => falling(m.throttled, n.throttled),
             Self::Voluntary => falling(m.voluntary, n.voluntary),
             Self::Involuntary => falling(m.involuntary, n.involuntary),
+            Self::Network => {
+                let sum = |rate: NetworkRate| rate.received_per_s + rate.sent_per_s;
+                falling(m.network.map(sum), n.network.map(sum))
+            }
             Self::Class => words(&a.class, &b.class),
             Self::Limits => words(&a.limits, &b.limits),
             Self::Owner => words(&a.owner, &b.owner),

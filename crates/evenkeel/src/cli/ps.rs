@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_agent::Scope;
-use evenkeel_base::{BesideCpu, ContainerView, Observation, TaskView};
+use evenkeel_base::{BesideCpu, ContainerView, NetworkRates, Observation, TaskView};
 use evenkeel_linux::Root;
 use evenkeel_observe::beside::{read_beside_cpu, read_host_network};
 use evenkeel_observe::capture::replay;
-use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
+use evenkeel_observe::{Detail, NetworkCounters, Observer, ObserverOptions, Select};
 use evenkeel_report::ps::{self, View, WaitsByContainer};
 
 use super::{Failure, Format, Global, Outcome, show};
@@ -21,8 +21,9 @@ use super::{Failure, Format, Global, Outcome, show};
 /// Show who uses the CPU and who waits for it, over an interval.
 ///
 /// Percent is of ONE CPU. WAIT is the time runnable but not running, throttling included. `?` is unknown, `-` is none.
-/// A pod's or container's view nests what is inside, with the core each process ran on last; `--by cpu` goes the
-/// other way: each core's tasks and whose they are.
+/// A pod's or container's view nests what is inside, with the core each process ran on last, and has the bytes per second that
+/// its network received and sent where it is not the host's; `--by cpu` goes the other way: each core's tasks and whose they
+/// are.
 ///
 /// Example: evenkeel ps --by pod --interval 5s
 #[derive(Debug, clap::Args)]
@@ -85,14 +86,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // Only where it is shown: watching every switch costs more than two samples.
     let lengths = global.root.is_none()
         && (matches!(args.by, By::Container | By::Pod) || global.output == Format::Json);
-    let (observation, observer, waits) = observe(global, args.interval, lengths)?;
+    let (observation, observer, waits, networks) = observe(global, args.interval, lengths)?;
     let meant = scope.map(|scope| {
         let observation = &observation;
         move |task: &TaskView| scope.has(task, observation)
     });
     let meant = meant.as_ref().map(|meant| meant as &dyn Fn(&TaskView) -> bool);
     let mut view = View::new(&observation, |task| observer.unit(task).map(str::to_owned), meant);
-    view.waits = waits;
+    (view.waits, view.networks) = (waits, networks);
     if global.output != Format::Text {
         let root = show::root(global)?;
         view.beside = beside(&root, &observer, &observation);
@@ -138,10 +139,10 @@ fn observe(
     global: &Global,
     interval: Duration,
     lengths: bool,
-) -> Result<(Observation, Observer, WaitsByContainer), Failure> {
+) -> Result<(Observation, Observer, WaitsByContainer, NetworkRates), Failure> {
     let root = show::root(global)?;
     let observing = || -> Result<_, evenkeel_observe::ObserveError> {
-        let mut watching = None;
+        let (mut watching, mut networks) = (None, None);
         let (mut observer, before, after) = if root.is_live() {
             let sampling = global.sampling.unwrap_or_default();
             let options = ObserverOptions { sampling, switches: Select::All, ..ObserverOptions::default() };
@@ -151,6 +152,11 @@ fn observe(
             watching = lengths.then(waits::Watching::start);
             drop(types);
             let before = observer.sample()?;
+            if lengths {
+                // Whose networks there are is to be known before the time begins.
+                let begin = observer.observe(&before, &before, &Detail::None)?;
+                networks = Some(NetworkCounters::read(&root, &begin));
+            }
             std::thread::sleep(interval);
             let after = observer.sample()?;
             watching = watching.map(waits::Watching::stop);
@@ -163,8 +169,10 @@ fn observe(
             replay(&root)?
         };
         let observation = observer.observe_named(&before, &after, &Detail::All, RUNTIMES_WAIT)?;
+        let since = |before: NetworkCounters| NetworkCounters::read(&root, &observation).since(&before);
+        let networks = networks.map(since).unwrap_or_default();
         let waits = watching.map(|watching| watching.by_container(&root, &observer, &observation));
-        Ok((observation, observer, waits.flatten()))
+        Ok((observation, observer, waits.flatten(), networks))
     };
     observing().map_err(|error| Failure::Cannot(error.into()))
 }

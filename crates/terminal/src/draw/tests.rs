@@ -64,6 +64,23 @@ fn the_tree_at_80_by_24() {
 }
 
 #[test]
+fn a_wide_tree_has_what_networks_transfer() {
+    let mut model = model(PLAIN);
+    // It fits after what a usual terminal has.
+    let lines = sized(model, (170, 24));
+    assert!(lines[1].trim_end().ends_with("net in/out 1.2M/30k/s"), "{}", lines[1]);
+    let at = lines[2].find("NET IN/OUT").expect("a column");
+    for (line, wanted) in [(3, "1.2M/30k"), (4, "1.2M/30k"), (5, ""), (6, "")] {
+        let chars: Vec<char> = lines[line].chars().collect();
+        let at = lines[2][..at].chars().count();
+        let cell: String = chars[at - 1..at + 10].iter().collect();
+        assert_eq!(cell.trim(), wanted, "{}", lines.join("\n"));
+    }
+    model = self::model(PLAIN);
+    assert!(!sized(model, (80, 24)).iter().any(|line| line.contains("net in/out")));
+}
+
+#[test]
 fn the_heat_map_says_the_same_with_and_without_colour() {
     let mut plain = model(PLAIN);
     let mut coloured = model(Skin { colour: true, ..PLAIN });

@@ -22,7 +22,7 @@ enum Cell {
 type Place = (Cell, u16, u16);
 
 /// Columns right of the name, in the order in which they get room, and the room that the name keeps.
-const WANTED: [(Cell, u16, u16); 9] = [
+const WANTED: [(Cell, u16, u16); 10] = [
     (Cell::Value(Column::Cpu), 6, 1),
     (Cell::Value(Column::Wait), 6, 10),
     (Cell::Value(Column::Throttled), 6, 12),
@@ -32,10 +32,11 @@ const WANTED: [(Cell, u16, u16); 9] = [
     (Cell::Value(Column::Voluntary), 7, 40),
     (Cell::Value(Column::Involuntary), 7, 40),
     (Cell::Value(Column::Class), 10, 40),
+    (Cell::Value(Column::Network), 11, 40),
 ];
 
 /// The order in which they stand.
-const ORDER: [Cell; 9] = [
+const ORDER: [Cell; 10] = [
     Cell::Value(Column::Core),
     Cell::Value(Column::Cpu),
     Cell::Value(Column::Wait),
@@ -45,6 +46,7 @@ const ORDER: [Cell; 9] = [
     Cell::Value(Column::Voluntary),
     Cell::Value(Column::Involuntary),
     Cell::Value(Column::Class),
+    Cell::Value(Column::Network),
 ];
 
 /// Places of the columns for a width; the name's width first.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_base::{ContainerView, GroupView, TaskView, cut};
-use evenkeel_report::ps::{Row, Sum, View, class, limits};
+use evenkeel_base::{ContainerView, GroupView, NetworkRate, TaskView, cut};
+use evenkeel_report::ps::{Row, Sum, View, class, limits, transferred};
 use evenkeel_report::table::printable;
 use evenkeel_report::{Field, Table, Value};
 
@@ -24,13 +24,17 @@ struct Line {
     limits: String,
     /// What 99 % of a container's waits do not exceed; empty for what is none.
     p99: Value,
+    /// Of a container with a network of its own, and its pod.
+    network: Option<NetworkRate>,
 }
 
 pub fn render(view: &View<'_>, args: &Args) -> String {
     let host = &view.observation.host;
     let steal = host.steal_pct.map_or_else(|| "unknown".to_owned(), |pct| format!("{pct:.1} %"));
+    let network = view.networks.host.map(|rate| format!(", network in/out {} bytes/s", transferred(rate)));
+    let network = network.unwrap_or_default();
     let mut out = format!(
-        "{} CPUs, busy {:.1} % of {} %, steal {steal}, over {:.2} s\n",
+        "{} CPUs, busy {:.1} % of {} %, steal {steal}{network}, over {:.2} s\n",
         host.cpus,
         host.busy_pct,
         100 * host.cpus,
@@ -112,6 +116,7 @@ fn process(row: &Row, depth: usize) -> Line {
         throttled_pct: row.throttled_pct.map_or(Value::Unknown, Value::Number),
         limits: String::new(),
         p99: Value::Text(String::new()),
+        network: None,
     }
 }
 
@@ -131,6 +136,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
         lines.extend(view.processes.iter().filter(|row| of(&row.task)).map(|row| process(row, depth)));
     };
     let containers = view.containers();
+    let network = |sum: &Sum<'_, ContainerView>| view.networks.containers.get(&sum.what.id).copied();
     let container = |lines: &mut Vec<Line>, sum: &Sum<'_, ContainerView>, depth: usize| {
         lines.push(Line {
             depth,
@@ -141,6 +147,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             throttled_pct: throttled(sum.group),
             limits: limits(sum.group),
             p99: p99(sum.waits.as_ref()),
+            network: network(sum),
         });
         processes(lines, depth + 1, &|task| task.container == Some(sum.at));
     };
@@ -154,6 +161,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             let sums = view.pods();
             for at in order(sums.iter().map(|sum| sum.cpu_pct)) {
                 let sum = &sums[at];
+                let inside = |inside: &&Sum<'_, ContainerView>| inside.what.pod == Some(sum.at);
                 lines.push(Line {
                     depth: 0,
                     name: sum.name.clone(),
@@ -163,8 +171,10 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
                     throttled_pct: throttled(sum.group),
                     limits: limits(sum.group),
                     p99: Value::Text(String::new()),
+                    // Its containers share one.
+                    network: containers.iter().filter(inside).find_map(network),
                 });
-                for inside in containers.iter().filter(|inside| inside.what.pod == Some(sum.at)) {
+                for inside in containers.iter().filter(inside) {
                     container(&mut lines, inside, 1);
                 }
                 processes(&mut lines, 1, &|task| task.pod == Some(sum.at) && task.container.is_none());
@@ -183,6 +193,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
                     throttled_pct: throttled(sum.group),
                     limits: limits(sum.group),
                     p99: Value::Text(String::new()),
+                    network: None,
                 });
                 let threads = view.tasks.iter().filter(|row| row.task.vm == Some(sum.at));
                 let threads =
@@ -199,7 +210,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
     if lines.is_empty() {
         return (String::new(), 0, total);
     }
-    let table = Table::new(vec![
+    let mut fields = vec![
         Field::text("name", "NAME", |line: &Line| {
             format!("{}{}", "· ".repeat(line.depth), printable(&line.name))
         }),
@@ -211,8 +222,13 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             _ => None,
         }),
         Field::new("p99", "P99 WAIT", |line: &Line| line.p99.clone()).right(),
-        Field::text("limits", "LIMITS", |line: &Line| line.limits.clone()),
-    ]);
+    ];
+    if lines.iter().any(|line| line.network.is_some()) {
+        let of = |line: &Line| Value::Text(line.network.map(transferred).unwrap_or_default());
+        fields.push(Field::new("network", "NET IN/OUT", of).right());
+    }
+    fields.push(Field::text("limits", "LIMITS", |line: &Line| line.limits.clone()));
+    let table = Table::new(fields);
     (table.text(&lines, show::width()), lines.len(), total)
 }
 
