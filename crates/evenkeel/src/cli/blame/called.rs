@@ -18,7 +18,7 @@ const MOST: usize = 4096;
 #[derive(Debug, Clone)]
 struct Known {
     path: String,
-    /// As [`crate::cli::listen`] names owners: a container's pod and name, else the cgroup's path.
+    /// As [`crate::cli::listen`] names owners: a virtual machine's name, a container's pod and name, else the cgroup's path.
     title: String,
 }
 
@@ -45,12 +45,17 @@ impl Called {
     fn learn(&mut self, cpu: Option<&Hierarchy>, observation: &Observation, all: bool) {
         let names =
             Names::read_some(&Root::host(), cpu, observation, |path| all || !self.paths.contains(path));
+        let machines = machines(observation);
         if self.known.len() > MOST {
             self.known.clear();
         }
         for (id, path) in names.all() {
             let container = names.container(path).and_then(|at| observation.containers.get(at));
-            let title = container.map_or_else(|| path.to_owned(), |it| observation.container_title(it));
+            let title = match (machines.get(path), container) {
+                (Some(machine), _) => (*machine).to_owned(),
+                (None, Some(container)) => observation.container_title(container),
+                (None, None) => path.to_owned(),
+            };
             self.known.insert(id, Known { path: path.to_owned(), title });
         }
         self.paths = observation.groups.iter().map(|group| group.path.clone()).collect();
@@ -100,6 +105,28 @@ impl Called {
             Culprit::Group(_) => "ended cgroups".to_owned(),
         }
     }
+}
+
+/// Paths of the cgroups that hold tasks of one virtual machine and no others, with its name: libvirt has one for the emulator and
+/// one for each vCPU.
+fn machines(observation: &Observation) -> HashMap<&str, &str> {
+    if observation.vms.is_empty() {
+        return HashMap::new();
+    }
+    let mut holds: HashMap<u32, Option<u32>> = HashMap::new();
+    for task in &observation.tasks {
+        if let Some(group) = task.group {
+            let of = holds.entry(group).or_insert(task.vm);
+            if *of != task.vm {
+                *of = None;
+            }
+        }
+    }
+    let named = holds.into_iter().filter_map(|(group, vm)| {
+        let group = observation.groups.get(group as usize)?;
+        Some((group.path.as_str(), observation.vms.get(vm? as usize)?.name.as_str()))
+    });
+    named.collect()
 }
 
 #[cfg(test)]
