@@ -8,10 +8,14 @@ mod agent;
 mod chrome;
 #[path = "serve/counting.rs"]
 mod counting;
+#[path = "serve/culprits.rs"]
+mod culprits;
 #[path = "serve/endpoint.rs"]
 mod endpoint;
 #[path = "serve/looping.rs"]
 mod looping;
+#[path = "serve/network.rs"]
+mod network;
 #[path = "serve/otlp.rs"]
 mod otlp;
 #[path = "serve/pki.rs"]
@@ -261,6 +265,16 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let strange: Vec<_> =
         chrome.asked.iter().filter(|url| !url.starts_with(&origin) && !url.starts_with("data:")).collect();
     assert!(strange.is_empty(), "{strange:?}");
+}
+
+#[test]
+fn pages_show_who_waited_for_whom() {
+    culprits::victims_and_culprits_are_drawn();
+}
+
+#[test]
+fn ps_shows_what_a_container_with_a_network_of_its_own_transfers() {
+    network::a_network_of_its_own_has_rates_in_the_tree();
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn effect_json(now: &EffectNow) -> Json {
 }
 
 /// The effect of the changes in force in a sentence.
-pub(crate) fn effect_words(now: &EffectNow) -> String {
+pub fn effect_words(now: &EffectNow) -> String {
     let end = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:+.1}"));
     let of = |effect: &Effect| format!("{:+.1} [{}, {}]", effect.value, end(effect.low), end(effect.high));
     let cpu = now.cpu_pct.as_ref().map_or_else(|| "?".to_owned(), of);

@@ -1,6 +1,7 @@
 //! The pages of `serve` and of `run --listen`: the dashboard, `/metrics` for Prometheus, and the same as JSON.
 
 pub mod access;
+mod asked;
 mod board;
 mod distribution;
 mod documents;
@@ -86,13 +87,16 @@ struct Site {
     began: Instant,
     findings: Arc<past::Findings>,
     streams: events::Streams,
+    asked: asked::Asked,
 }
 
 /// The dashboard: nothing of it comes from elsewhere.
-const ASSETS: [(&str, &str, &str); 4] = [
+const ASSETS: [(&str, &str, &str); 6] = [
     ("/", "text/html; charset=utf-8", include_str!("listen/dashboard/index.html")),
     ("/dashboard.css", "text/css; charset=utf-8", include_str!("listen/dashboard/dashboard.css")),
     ("/pages.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/pages.js")),
+    ("/process.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/process.js")),
+    ("/loop.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/loop.js")),
     ("/dashboard.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/dashboard.js")),
 ];
 
@@ -126,6 +130,7 @@ impl Server {
             began: Instant::now(),
             findings: Arc::default(),
             streams: events::Streams::new(of_streams),
+            asked: asked::Asked::default(),
         };
         let router = site.router();
         std::thread::Builder::new()
@@ -273,6 +278,10 @@ impl Site {
             events.streams.answer(move || site.now(), &request)
         };
         let (metrics, health, findings, history) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let asked = self.asked.clone();
+        let why = move |headers: HeaderMap, uri: Uri| async move {
+            asked.answer(&headers, uri.query().unwrap_or_default()).await
+        };
         let (reports, report) = (self.served.clone(), self.served.clone());
         let classic = move |headers: HeaderMap| async move {
             let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -282,6 +291,7 @@ impl Site {
         router
             .route("/metrics", get(classic))
             .route("/api/events", get(listen))
+            .route("/api/why", get(why))
             .route(server::HEALTH, get(move || async move { health.health() }))
             .route(
                 "/api/reports",

@@ -188,6 +188,15 @@ pub(super) fn text(
     Ok(looked.note.map_or_else(|| text.clone(), |note| format!("{note}\n\n{text}")))
 }
 
+/// Where a target's time goes over a time from now on; a page of the dashboard asks for it.
+pub(super) fn ask(target: &str, duration: Duration) -> Result<why::Target, Failure> {
+    static NEVER: AtomicBool = AtomicBool::new(false);
+    let looked = look(target, Source::Auto, duration, || &NEVER)?;
+    let mut document = looked.document(target);
+    document.notes.extend(looked.note);
+    Ok(document)
+}
+
 /// Looks for a time; `begins` is called when all is prepared, and gives the flag that ends it early.
 fn look<'a>(
     text: &str,

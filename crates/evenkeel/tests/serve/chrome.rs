@@ -158,9 +158,12 @@ impl Chrome {
         self.call("Emulation.setEmulatedMedia", features);
     }
 
-    /// Keeps a picture, base64 as the browser gives it.
+    /// Keeps a picture of the whole page, base64 as the browser gives it.
     pub fn picture(&mut self, file: &Path) {
-        let picture = self.call("Page.captureScreenshot", json!({"format": "png"}))["data"].clone();
+        let tall = self.value("document.documentElement.scrollHeight");
+        let clip = json!({"x": 0, "y": 0, "width": self.value("innerWidth"), "height": tall, "scale": 1});
+        let options = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let picture = self.call("Page.captureScreenshot", options)["data"].clone();
         let mut decode = Command::new("base64")
             .arg("-d")
             .stdin(Stdio::piped())

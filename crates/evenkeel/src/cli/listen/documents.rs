@@ -4,7 +4,7 @@ use evenkeel_base::{Histogram, Observation, TaskView};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_observe::beside::{read_beside_cpu, read_host_network};
-use evenkeel_report::run::{guarantee_table, protected_table, slos};
+use evenkeel_report::run::{effect_words, guarantee_table, protected_table, slos};
 use evenkeel_report::time;
 use serde_json::{Value, json};
 
@@ -109,7 +109,7 @@ pub fn live(board: &Board) -> Value {
             "last_decision": board.decision, "changes": board.changes,
             "guarantees": guarantee_table().json(&board.guarantees), "slos": slos(&board.protected),
             "services": protected_table().json(&board.protected),
-            "effect": board.effect,
+            "effect": board.effect, "effect_text": board.effect.as_ref().map(effect_words),
         })),
         "notes": board.notes,
         "marks": board.marks,
@@ -267,5 +267,7 @@ pub fn task(board: &Board, tid: u32) -> Value {
     json!({
         "schema": schema, "at_ms": seen.wall_ns / 1_000_000, "task": task_view(task, number), "ppid": task.ppid,
         "cgroup": name(path), "limits": limits(seen, path), "owner": owner.map(owner_view), "siblings": siblings,
+        "owner_waits": owner.and_then(|owner| owner.waits.as_ref()).map(|(waits, _)| octaves(waits)),
+        "owner_lengths": owner.map(|owner| owner.lengths.json()),
     })
 }

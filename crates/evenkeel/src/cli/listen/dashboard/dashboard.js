@@ -251,18 +251,6 @@ function pastPage() {
       past.data.waits.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), cell(one.count, 0), cell(one.p50_ms, 3), cell(one.p99_ms, 3))))] : []);
 }
 
-function loopPage(promises) {
-  const loop = live.loop;
-  if (!loop) return [h('h1', {}, 'The loop'), h('p', {}, 'This server only watches; "evenkeel run --listen" shows here what it tries and changes.')];
-  const effect = loop.effect?.cpu_pct;
-  return [h('h1', {}, 'The loop'), h('div', { class: 'tiles' }, tile(loop.settings, 'settings in force'), tile(String(loop.trials), 'trials'), tile(String(loop.kept), 'kept'), tile(String(loop.reverted), 'taken back'),
-    effect ? tile(`${number(effect.value)} (${number(effect.low)} to ${number(effect.high)})`, 'CPU got more than under the baseline, points') : null),
-    promisesPart(loop, promises),
-    h('h2', {}, 'Changes in force'), table('Changes', [['What'], ['Property'], ['From'], ['To'], ['Why'], ['Effect']], loop.changes.map(one =>
-      h('tr', {}, h('td', { class: 'name' }, one.comm ?? one.group ?? '?'), h('td', {}, one.knob), h('td', {}, one.from), h('td', {}, one.to), h('td', {}, one.why), h('td', {}, one.effect ?? '?')))),
-    h('h2', {}, 'Last decision'), h('ul', {}, loop.last_decision.map(one => h('li', {}, `${one.kept ? 'kept' : 'left'}: ${one.name}: ${one.why}`)))];
-}
-
 function networkTiles(network) {
   const mib = bytes => bytes === null ? '?' : number(bytes / 1048576, 0) + ' MiB';
   return network.net_received_bytes === null ? [] : [tile(`${mib(network.net_received_bytes)} / ${mib(network.net_sent_bytes)}`, 'network received / sent in all'),
@@ -284,17 +272,6 @@ function ownerPage(data) {
     data.blame === null ? null : [h('h2', {}, 'Victim of, culprit for'), blameTable(data.blame)],
     h('h2', {}, 'Tasks'), taskTable(data.tasks)];
 }
-function taskPage(data) {
-  if (!data.task) return [h('h1', {}, 'Gone'), h('p', {}, 'No task has this number any more.')];
-  const seen = lately.get(data.task.tid + ' ' + data.task.start);
-  return [h('h1', {}, `${data.task.comm} ${data.task.tid}`), h('p', { class: 'sub' }, `Process ${data.task.tgid}, parent ${data.ppid}, cgroup ${data.cgroup || '?'}`),
-    h('div', { class: 'tiles' }, tile(number(data.task.cpu_pct) + ' %', 'CPU', 'cpu'), tile(number(data.task.wait_pct) + ' %', 'waited', 'wait'), tile(String(data.task.cpu ?? '?'), 'last on CPU'), tile(data.limits.cpuset ?? '?', 'CPUs allowed by its cgroup')),
-    h('p', {}, 'Belongs to: ', data.task.kernel ? 'the kernel' : data.owner ? ownerLink(data.owner) : '?'),
-    seen ? chart(seen.points, [[1, 'CPU', 'cpu'], [2, 'waited', 'wait']], 'percent of one CPU') : null,
-    h('p', { class: 'sub' }, 'The line begins when this page was opened and the task was among the busiest 200. "evenkeel why pid:' + data.task.tgid + '" says where its time goes.'),
-    data.siblings.length ? [h('h2', {}, 'Other threads of the process'), taskTable(data.siblings)] : null];
-}
-
 function route() {
   const [, name = '', arg = ''] = location.hash.split('/');
   return { name, arg: name === 'pod' ? decodeURIComponent(arg) : Number(arg) };

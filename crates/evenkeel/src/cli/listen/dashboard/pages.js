@@ -31,7 +31,7 @@ function matrix(blame, most = 10) {
 const usecs = usec => usec >= 1e6 ? number(usec / 1048576, 0) + ' s' : usec >= 1000 ? number(usec / 1024, 0) + ' ms' : usec + ' µs';
 
 /// Lengths of waits over time: a column a slot, a line an octave; the stronger the colour, the larger its part of the slot's waits.
-function lengthsOverTime(lengths) {
+function lengthsOverTime(lengths, title = 'Lengths of its waits over time') {
   if (!lengths || lengths.slots.length < 2) return null;
   const slots = lengths.slots, starts = [...new Set(slots.flatMap(([, octaves]) => octaves.map(one => one[0])))].sort((a, b) => b - a);
   if (!starts.length) return null;
@@ -50,39 +50,8 @@ function lengthsOverTime(lengths) {
   }
   picture.style.setProperty('height', starts.length * tall + 'px');
   const scale = h('div', { class: 'scale', 'aria-hidden': 'true' }, starts.map(from => h('span', {}, usecs(from))));
-  return [h('h2', {}, 'Lengths of its waits over time'), h('div', { class: 'lengths' }, scale, picture),
+  return [h('h2', {}, title), h('div', { class: 'lengths' }, scale, picture),
     h('p', { class: 'sub' }, `${time(first)} to ${time(slots.at(-1)[0] + lengths.slot_ms)}, a column for each ${lengths.slot_ms / 1000} s, longest waits on top; the stronger the colour, the more of the waits.`)];
-}
-
-/// How promises stood, look by look.
-function record(title, list, unit, states) {
-  const kinds = { kept: 'good', 'at risk': 'wait', broken: 'steal', refused: 'steal' };
-  return list.map(one => {
-    const rows = one.moments, judged = rows.filter(row => ['kept', 'at risk', 'broken', 'refused'].includes(states[row[2]]));
-    const part = state => judged.length ? number(100 * judged.filter(row => states[row[2]] === state).length / judged.length, 0) + ' %' : '?';
-    const words = `kept ${part('kept')}, at risk ${part('at risk')}, broken ${part('broken')} of ${judged.length} looks that could be judged`;
-    const strip = s('svg', { class: 'strip', height: 14, viewBox: `0 0 ${Math.max(1, rows.length)} 10`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${one.name}: ${words}` });
-    let from = 0;
-    rows.forEach((row, at) => {
-      if (at + 1 < rows.length && rows[at + 1][2] === row[2]) return;
-      strip.append(s('rect', { x: from, width: at + 1 - from, height: 10, class: kinds[states[row[2]]] || 'unknown', fill: 'currentColor' }, s('title', {}, `${time(rows[from][0])} to ${time(row[0])}: ${states[row[2]]}`)));
-      from = at + 1;
-    });
-    return h('section', {}, h('h3', {}, `${title} ${brief(one.name)}`), h('p', { class: 'sub' }, words + '.'), strip,
-      chart(rows.map(row => [row[0], row[1], one.bound]), [[1, unit[0], 'cpu'], [2, unit[2], 'hold']], unit[1], 120));
-  });
-}
-
-function promisesPart(loop, promises) {
-  const none = value => value === null || value === undefined ? '?' : value;
-  const guarantees = table('Guarantees', [['Who'], ['Promise'], ['State'], ['Got %', 'n'], ['Waited %', 'n'], ['Wait p99 ms', 'n'], ['Broken, min a day', 'n'], ['By'], ['Why']],
-    loop.guarantees.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', {}, none(one.promise)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)),
-      cell(one.got_pct), cell(one.waited_pct), cell(one.wait_p99_ms, 2), cell(one.broken_min_day), h('td', {}, one.lever ?? '-'), h('td', { class: 'name' }, one.why ?? ''))));
-  const services = loop.services.length ? [h('h2', {}, 'Services'), table('Services', [['Who'], ['State'], ['Wait p99 ms', 'n'], ['Bound ms', 'n'], ['Limit ms', 'n'], ['Baseline p99 ms', 'n'], ['Waits', 'n'], ['Tasks', 'n']],
-    loop.services.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)), cell(one.p99_ms, 2),
-      cell(one.bound_ms, 2), cell(one.limit_ms, 2), cell(one.default_p99_ms, 2), h('td', { class: 'n' }, String(none(one.waits))), h('td', { class: 'n' }, String(none(one.tasks))))))] : [];
-  return [h('h2', {}, 'Guarantees'), guarantees, services, promises && (promises.guarantees.length || promises.services.length) ? [h('h2', {}, 'How they stood, the last quarter of an hour'),
-    record('Guarantee', promises.guarantees, ['got', 'percent of one CPU', 'promised'], promises.states), record('Service', promises.services, ['wait p99', 'ms', 'limit'], promises.states)] : []];
 }
 
 const podKey = owner => (owner.namespace ? owner.namespace + '/' : '') + owner.pod;

@@ -1,0 +1,82 @@
+//! `/api/why`: where the time of one process goes, and who takes it, watched for some seconds because its page asks.
+//!
+//! Programs are loaded for the time of the question, as `evenkeel why` does: nothing on the host is changed, and the server's own
+//! rights suffice. One question at a time, and none that another site puts: a watch costs CPU.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
+
+use super::{number, slow};
+use crate::cli::{Failure, why};
+
+/// How long is watched: with the loading well below what a connection may last.
+const TIME: Duration = Duration::from_secs(3);
+
+/// Whether somebody asks just now.
+#[derive(Debug, Clone)]
+pub(super) struct Asked(Arc<Semaphore>);
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Asked {
+    /// The document `evenkeel.why/v1` of the process `pid=`.
+    pub async fn answer(&self, headers: &HeaderMap, query: &str) -> Response {
+        if is_from_elsewhere(headers) {
+            return (StatusCode::FORBIDDEN, "evenkeel: another site must not ask this\n").into_response();
+        }
+        let Some(pid) = number::<u32>(query, "pid") else {
+            return (StatusCode::BAD_REQUEST, "evenkeel: pid=N says which process\n").into_response();
+        };
+        let Ok(turn) = self.0.clone().try_acquire_owned() else {
+            let text = "evenkeel: another process is being watched; ask again in some seconds\n";
+            return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+        };
+        slow(move || {
+            // Until the watch is over, even if nobody waits for its answer any more.
+            let _turn = turn;
+            match why::ask(&format!("pid:{pid}"), TIME) {
+                Ok(document) => serde_json::to_value(document).map_err(|error| error.to_string()),
+                Err(Failure::No(error) | Failure::Usage(error) | Failure::Cannot(error)) => {
+                    Err(format!("{error:#}"))
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Whether a browser says that a page of another site asks. Who is no browser says nothing.
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    site.is_some_and(|site| site != b"same-origin" && site != b"none")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn another_site_and_a_second_question_are_refused() {
+        let asked = Asked::default();
+        let mut headers = HeaderMap::new();
+        let status = |answer: Response| answer.status().as_u16();
+        assert_eq!(status(asked.answer(&headers, "pid=x").await), 400);
+        let turn = asked.0.clone().try_acquire_owned();
+        assert_eq!(status(asked.answer(&headers, "pid=2").await), 503);
+        drop(turn);
+        for site in ["cross-site", "same-site"] {
+            headers.insert("sec-fetch-site", site.parse().unwrap());
+            assert_eq!(status(asked.answer(&headers, "pid=2").await), 403, "{site}");
+        }
+        headers.insert("sec-fetch-site", "same-origin".parse().unwrap());
+        assert_eq!(status(asked.answer(&headers, "pid=x").await), 400);
+    }
+}
