@@ -3,7 +3,7 @@
 # usage: scripts/serve-figures.sh [paint|store|metrics|agent..]; EVENKEEL names the binary (target/release/evenkeel).
 #
 #   paint    the dashboard's first paint with 2,000 tasks and 24 h of history, bytes of the page, CPU of an update
-#   store    size of the history of 24 h: 500 tasks of which 100 change each second, 50 cgroups
+#   store    size of the history of 24 h: 500 tasks of which 100 change each second, 50 cgroups; what a kill -9 of serve costs of its own
 #   metrics  a scrape with 200 containers, and its CPU beside Debian's process exporter and cAdvisor, where they are to be had
 #   agent    CPU of the whole agent a task, at 2,000 tasks once a second (scripts/compare.sh)
 #
@@ -115,11 +115,35 @@ figure_paint() {
 }
 
 figure_store() {
-    local said bytes
+    local said bytes wait seen kept lost
     said=$(made_up 500 100 "$work/store")
     say "$said"
     bytes=$(du -cb "$work"/store/history.db* | tail -1 | cut -f1)
     figure "history of $hours h, 500 tasks, 50 cgroups, default thinning" "$(awk -v b="$bytes" 'BEGIN { printf "%.1f MB", b / 1e6 }')" '<= 100 MB'
+    lost=0
+    # Five instants of the time between two commits; what was seen last before each, less what is in the history then.
+    for wait in 8.3 9.1 9.9 10.7 11.5; do
+        rm -rf "$work/killed"
+        STATE=$work/killed start
+        sleep "$wait"
+        seen=$(curl -sf "$url/metrics" | awk '$1 == "evenkeel_observed_timestamp_seconds" { print $2 }')
+        kill -9 "$serve"
+        wait "$serve" 2>/dev/null || true
+        serve=
+        kept=$(newest "$work/killed/history.db")
+        lost=$(awk -v seen="$seen" -v kept="$kept" -v most="$lost" 'BEGIN { lost = seen - kept; printf "%.1f", lost > most ? lost : most }')
+    done
+    figure 'history lost by kill -9 of serve, worst of 5' "$lost s" '<= 5 s'
+}
+
+# When the newest sample of a history was taken, seconds since 1970.
+newest() { # FILE
+    python3 - "$1" <<'END'
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+newest = max(db.execute(f"SELECT coalesce(max(last_wall_ns), 0) FROM {table}").fetchone()[0] for table in ("block", "tail"))
+print(newest / 1e9)
+END
 }
 
 box() {

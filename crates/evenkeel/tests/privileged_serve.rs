@@ -327,3 +327,33 @@ fn systemd_is_told_that_it_is_ready_alive_and_ending() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     wait_for("STOPPING=1");
 }
+
+/// The history of a `serve` that was killed is whole, and lacks no more than the last seconds of what its page told of.
+#[test]
+fn a_killed_serve_loses_only_the_last_seconds_of_its_history() {
+    let mut serve = Serve::start(&[]);
+    let observed = |page: &str| -> Option<f64> {
+        let line = page.lines().find(|line| line.starts_with("evenkeel_observed_timestamp_seconds "))?;
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    let first = observed(&serve.metrics_with("evenkeel_observed_timestamp_seconds ")).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    let last = loop {
+        let last = observed(&serve.metrics()).unwrap();
+        // No multiple of the time within which it commits: it is killed with samples in memory.
+        if last >= first + 7.0 {
+            break last;
+        }
+        assert!(std::time::Instant::now() < until, "nothing is observed any more");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    };
+    serve.process.0.kill().unwrap();
+    serve.process.0.wait().unwrap();
+    let path = serve.state.path().join(evenkeel_store::FILE_NAME);
+    let store = evenkeel_store::Store::open(&path, evenkeel_store::Limits::default()).unwrap();
+    assert_eq!(store.note(), None, "it is not damaged");
+    let samples: Vec<_> = store.samples(0, u64::MAX).unwrap().map(|sample| sample.unwrap().sample).collect();
+    let kept = samples.last().unwrap().wall_ns as f64 / 1e9;
+    assert!(last - kept <= 5.0, "{} s are lost", last - kept);
+    assert!(samples.iter().all(|sample| !sample.tasks.is_empty()) && samples.len() >= 2);
+}

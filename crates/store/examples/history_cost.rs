@@ -1,8 +1,9 @@
 //! What keeping history costs: 2,000 tasks of which 50 change, 50 cgroups, one sample a second, for an hour; or as said. With a
-//! directory, the history stays there.
+//! directory, the history stays there. LOST is what a crash may cost, seconds: with more than a block's 30 nothing is committed in
+//! between, which shows what that costs.
 //!
 //! ```text
-//! cargo run --release -p evenkeel-store --example history_cost [TASKS CHANGING SECONDS CGROUPS [DIRECTORY]]
+//! cargo run --release -p evenkeel-store --example history_cost [TASKS CHANGING SECONDS CGROUPS [DIRECTORY [LOST]]]
 //! ```
 
 use std::time::Instant;
@@ -18,11 +19,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let number = |at: usize, otherwise: u32| args.get(at).map_or(Ok(otherwise), |text| text.parse());
     let (tasks, changing, seconds) = (number(0, 2000)?, number(1, 50)?, u64::from(number(2, 3600)?));
     let groups = number(3, 50)?;
+    let limits = Limits::default();
+    let limits = Limits { tail_seconds: u64::from(number(5, limits.tail_seconds as u32)?), ..limits };
     let dir = tempfile::tempdir()?;
     let path = args.get(4).map_or(dir.path(), std::path::Path::new).join("history.db");
     let mut random = rand_pcg::Pcg64::seed_from_u64(42);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos() as u64;
-    let mut store = Store::open(&path, Limits::default())?;
+    let mut store = Store::open(&path, limits)?;
     let mut sample = Sample {
         monotonic_ns: 1000 * S,
         wall_ns: now - seconds * S,

@@ -12,7 +12,7 @@ use evenkeel_base::{Sample, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::{self, Column, Damaged};
-use crate::rows::{Reader, Row, Writer};
+use crate::rows::{self, Reader, Row, Writer};
 
 /// First byte of a block, before compression.
 const FORMAT: u8 = 1;
@@ -22,6 +22,9 @@ const MAX_BLOCK_BYTES: usize = 256 << 20;
 const LIKELY_RATIO: usize = 32;
 /// zstd's own default; higher levels win 5 % here for several times the CPU.
 const ZSTD_LEVEL: i32 = 3;
+
+/// A part of a block lives for seconds: what is written soon is worth more than what is small.
+const PART_ZSTD_LEVEL: i32 = 1;
 
 /// What is known of a task beyond its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -38,6 +41,24 @@ pub struct TaskInfo {
 
 /// Names of tasks.
 pub type Infos = HashMap<TaskId, Arc<TaskInfo>>;
+
+/// How much of a block being filled was there at some time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Mark {
+    samples: u32,
+    times: usize,
+    cpus: rows::Mark,
+    tasks: rows::Mark,
+    groups: rows::Mark,
+    appeared: usize,
+}
+
+impl Mark {
+    /// Samples that were added.
+    pub fn samples(&self) -> u32 {
+        self.samples
+    }
+}
 
 /// A block being filled.
 #[derive(Debug, Default)]
@@ -103,21 +124,44 @@ impl BlockWriter {
         self.times.len() + self.cpus.len() + self.tasks.len() + self.groups.len()
     }
 
+    /// How much there is now.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            samples: self.samples,
+            times: self.times.len(),
+            cpus: self.cpus.mark(),
+            tasks: self.tasks.mark(),
+            groups: self.groups.mark(),
+            appeared: self.appeared.len(),
+        }
+    }
+
     /// The compressed block.
     pub fn finish(&self, infos: &Infos) -> std::io::Result<Vec<u8>> {
+        zstd::bulk::compress(&self.since(&Mark::default(), infos), ZSTD_LEVEL)
+    }
+
+    /// What was added since, compressed: of the form of a block, but its differences go on from the sample before. See
+    /// [`BlockReader::follow`].
+    pub fn part(&self, from: &Mark, infos: &Infos) -> std::io::Result<Vec<u8>> {
+        zstd::bulk::compress(&self.since(from, infos), PART_ZSTD_LEVEL)
+    }
+
+    fn since(&self, from: &Mark, infos: &Infos) -> Vec<u8> {
         let mut out = vec![FORMAT];
-        bytes::put(&mut out, u128::from(self.samples));
-        bytes::put(&mut out, self.times.len() as u128);
-        out.extend_from_slice(&self.times);
-        self.cpus.finish(&mut out);
-        self.tasks.finish(&mut out);
-        self.groups.finish(&mut out);
+        bytes::put(&mut out, u128::from(self.samples.saturating_sub(from.samples)));
+        let times = self.times.get(from.times..).unwrap_or_default();
+        bytes::put(&mut out, times.len() as u128);
+        out.extend_from_slice(times);
+        self.cpus.finish(&from.cpus, &mut out);
+        self.tasks.finish(&from.tasks, &mut out);
+        self.groups.finish(&from.groups, &mut out);
 
         // Names: a table of texts, a table of distinct infos, and for every task that appeared its info.
         let mut texts = Table::default();
         let mut distinct = Table::default();
         let mut per_task = Vec::new();
-        for id in &self.appeared {
+        for id in self.appeared.get(from.appeared..).unwrap_or_default() {
             let index = infos.get(id).map_or(0, |info| 1 + distinct.index(info.as_ref().clone()));
             bytes::put(&mut per_task, index as u128);
         }
@@ -137,7 +181,7 @@ impl BlockWriter {
         out.extend_from_slice(&info_columns);
         bytes::put(&mut out, per_task.len() as u128);
         out.extend_from_slice(&per_task);
-        zstd::bulk::compress(&out, ZSTD_LEVEL)
+        out
     }
 }
 
@@ -216,6 +260,14 @@ impl BlockReader {
         let per_task = Column::new(block.chunk()?);
         let sample = Sample::default();
         Ok(Self { times, cpus, tasks, groups, infos, per_task, names: Infos::new(), sample, left })
+    }
+
+    /// Goes on with the part that was written after this one, see [`BlockWriter::part`].
+    pub fn follow(&mut self, compressed: &[u8]) -> Result<(), Damaged> {
+        let before = std::mem::replace(self, Self::new(compressed)?);
+        self.sample = before.sample;
+        self.names = before.names;
+        Ok(())
     }
 
     /// Goes to the next sample and returns it; `None` after the last.

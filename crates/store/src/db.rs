@@ -10,6 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::block::{BlockWriter, Infos};
 use crate::bytes::Damaged;
+use crate::tail::{self, Tail};
 
 /// Version of the tables; kept in the file's `user_version`.
 pub const SCHEMA_VERSION: i64 = 1;
@@ -178,14 +179,17 @@ pub struct Limits {
     pub ten_s: Duration,
     /// How long one sample in 60 s is kept; runs are forgotten at this age too, except the last.
     pub sixty_s: Duration,
-    /// Samples are written when they span this many seconds: what a crash may lose.
+    /// A block of samples is finished when they span this many seconds.
     pub block_seconds: u64,
-    /// Samples are written when there are this many.
+    /// A block is finished when there are this many.
     pub block_samples: u32,
+    /// Samples are committed within this many seconds, or as they come where they are further apart: what a crash may lose.
+    pub tail_seconds: u64,
 }
 
 impl Default for Limits {
-    /// 200 MiB; full rate for 10 minutes, 10 s for a day, 60 s for 30 days; blocks of at most 30 s or 60 samples.
+    /// 200 MiB; full rate for 10 minutes, 10 s for a day, 60 s for 30 days; blocks of at most 30 s or 60 samples, of which
+    /// a crash loses at most 4 s.
     fn default() -> Self {
         Self {
             max_bytes: 200 << 20,
@@ -194,6 +198,7 @@ impl Default for Limits {
             sixty_s: Duration::from_secs(30 * 24 * 3600),
             block_seconds: 30,
             block_samples: 60,
+            tail_seconds: 4,
         }
     }
 }
@@ -208,6 +213,7 @@ pub struct Store {
     pub(crate) session: Option<i64>,
     pub(crate) boot_id: String,
     pub(crate) pending: BlockWriter,
+    pub(crate) tail: Tail,
     pub(crate) infos: Infos,
     pub(crate) read_only: bool,
 }
@@ -243,6 +249,7 @@ impl Store {
             session: None,
             boot_id: boot_id(),
             pending: BlockWriter::default(),
+            tail: Tail::default(),
             infos: Infos::new(),
             read_only: false,
         };
@@ -290,6 +297,7 @@ impl Store {
             session: None,
             boot_id: boot_id(),
             pending: BlockWriter::default(),
+            tail: Tail::default(),
             infos: Infos::new(),
             read_only: true,
         }))
@@ -376,7 +384,9 @@ fn open_checked(path: &Path) -> Result<Connection, StoreError> {
         }
         db.execute_batch(&format!("BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"))
             .map_err(wrap)?;
-    } else {
+    }
+    db.execute_batch(tail::TABLE).map_err(wrap)?;
+    if version > 0 {
         check(&db, path)?;
     }
     Ok(db)
@@ -406,6 +416,7 @@ fn check(db: &Connection, path: &Path) -> Result<(), StoreError> {
         ("stage", "run, seq, doc"),
         ("change", "run, seq, undone_ns, doc"),
         ("trial", "run, seq, doc"),
+        ("tail", "id, session, part, first_wall_ns, last_wall_ns, samples, data"),
     ] {
         let sql = format!("SELECT {columns} FROM {table} ORDER BY 1 DESC LIMIT 1");
         let mut statement = db.prepare(&sql).map_err(|error| corrupt(path, error.to_string()))?;

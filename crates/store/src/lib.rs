@@ -7,8 +7,8 @@
 //!   gone, its time is still in its cgroup's and CPU's counters.
 //! * **Runs** of the loop: stages, trial windows, changes with reason and measured effect ([`runs`]).
 //!
-//! Crash safety: the write-ahead log keeps what was committed. Samples not yet in a finished block (at most
-//! [`Limits::block_seconds`], 30 s by default) are lost by a crash; stages and changes are committed when they are
+//! Crash safety: the write-ahead log keeps what was committed. Samples of the unfinished block are committed within
+//! [`Limits::tail_seconds`] (4 s by default): a crash loses no more. Stages and changes are committed when they are
 //! told. With `synchronous = NORMAL` a power failure may lose the last commits, never the file's consistency.
 //! A damaged file is moved aside (`history.corrupt-N.db`) and a new one started: [`Store::note`] says so.
 //!
@@ -26,11 +26,13 @@ mod db;
 pub mod moments;
 pub mod promises;
 pub mod rates;
+mod reading;
 pub mod recorder;
 mod rows;
 pub mod runs;
 mod samples;
 pub mod series;
+mod tail;
 pub mod waits;
 
 pub use block::{Infos, TaskInfo};
@@ -38,9 +40,10 @@ pub use bytes::Damaged;
 pub use db::{Limits, SCHEMA_VERSION, Store, StoreError};
 pub use promises::PromiseTime;
 pub use rates::{CpuRate, GroupRate, Rates, TaskRate};
+pub use reading::{Samples, StoredSample};
 pub use recorder::Recorder;
 pub use runs::{RunId, StoredChange, StoredRun, TrialWindow};
-pub use samples::{Samples, StoredSample, Usage};
+pub use samples::Usage;
 pub use series::{Series, Step, Who};
 
 /// Name of the history's file in the state directory.

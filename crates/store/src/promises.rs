@@ -52,11 +52,7 @@ impl Store {
     /// When it cannot be read.
     pub fn promise_day(&self, name: &str, minute: u64) -> Result<Option<PromiseTime>, StoreError> {
         let wrap = self.wrap();
-        let there: i64 = self
-            .db
-            .query_row("SELECT count(*) FROM sqlite_master WHERE name = 'promise'", [], |row| row.get(0))
-            .map_err(&wrap)?;
-        if there == 0 {
+        if !self.has_table("promise")? {
             return Ok(None);
         }
         let (watched_s, broken_s): (Option<f64>, Option<f64>) = self

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::TaskInfo;
 use crate::db::{Store, StoreError};
-use crate::samples::StoredSample;
+use crate::reading::StoredSample;
 
 /// Nanoseconds in a clock tick of [`TaskId::start_time`] (`USER_HZ` is 100 on every Linux architecture supported).
 const TICK_NS: u64 = 10_000_000;

@@ -32,6 +32,9 @@ pub trait Row: Clone + PartialEq {
     fn key(last: Option<&Self>, key: &mut Column) -> Result<Self, Damaged>;
 }
 
+/// Lengths of all columns of a [`Writer`] at some time.
+pub type Mark = [usize; 4 + MAX_FIELDS];
+
 /// Columns being written.
 #[derive(Debug, Default)]
 pub struct Writer {
@@ -97,18 +100,29 @@ impl Writer {
         mask
     }
 
-    /// Appends all columns with their lengths.
-    pub fn finish(&self, out: &mut Vec<u8>) {
-        for column in [&self.counts, &self.gaps, &self.events, &self.keys].into_iter().chain(&self.fields) {
+    fn columns(&self) -> impl Iterator<Item = &Vec<u8>> {
+        [&self.counts, &self.gaps, &self.events, &self.keys].into_iter().chain(&self.fields)
+    }
+
+    /// Appends what was written to all columns since `from`, with its lengths.
+    pub fn finish(&self, from: &Mark, out: &mut Vec<u8>) {
+        for (column, from) in self.columns().zip(from) {
+            let column = column.get(*from..).unwrap_or_default();
             bytes::put(out, column.len() as u128);
             out.extend_from_slice(column);
         }
     }
 
+    /// How long the columns are now.
+    pub fn mark(&self) -> Mark {
+        let mut mark = Mark::default();
+        mark.iter_mut().zip(self.columns()).for_each(|(mark, column)| *mark = column.len());
+        mark
+    }
+
     /// Bytes held, uncompressed.
     pub fn len(&self) -> usize {
-        let heads = self.counts.len() + self.gaps.len() + self.events.len() + self.keys.len();
-        heads + self.fields.iter().map(Vec::len).sum::<usize>()
+        self.columns().map(Vec::len).sum()
     }
 }
 

@@ -367,7 +367,7 @@ impl Store {
         self.db
             .execute(
                 "DELETE FROM session WHERE started_ns < ?1 AND id IS NOT ?2
-                 AND id NOT IN (SELECT session FROM block)",
+                 AND id NOT IN (SELECT session FROM block UNION SELECT session FROM tail)",
                 params![oldest_ns, self.session],
             )
             .map_err(&wrap)?;

@@ -1,6 +1,6 @@
-//! Samples: adding, reading, thinning, keeping within the bounds.
+//! Samples: adding, thinning, keeping within the bounds.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,29 +9,16 @@ use rusqlite::params;
 
 use crate::block::{BlockReader, BlockWriter, Infos, TaskInfo};
 use crate::db::{Store, StoreError};
+use crate::tail::Tail;
 
 /// Seconds between the samples of a tier; tier 0 keeps all.
-const TIER_SECONDS: [u64; 3] = [0, 10, 60];
+pub(crate) const TIER_SECONDS: [u64; 3] = [0, 10, 60];
 /// Samples in a block of a thinned tier.
 const THINNED_BLOCK: u32 = 60;
 /// A block is closed at this size even if it holds few samples, bytes before compression: bounds memory.
 const MAX_PENDING_BYTES: usize = 2 << 20;
 /// Oldest blocks dropped at a time when the bound is reached.
 const EVICT_AT_ONCE: u32 = 8;
-
-/// A sample as kept.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StoredSample {
-    /// Session (one writer from its start to its end) it belongs to: only samples of one session have comparable
-    /// monotonic clocks for sure.
-    pub session: i64,
-    /// Boot of the host it was taken in: task identities are unique within it.
-    pub boot_id: Arc<str>,
-    /// Seconds between samples it was thinned to; 0 for full rate.
-    pub thinned_to_s: u64,
-    /// The counters.
-    pub sample: Sample,
-}
 
 /// What the history holds and takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,11 +81,16 @@ impl Store {
         learn_names(&mut self.infos, observation);
     }
 
-    /// Adds a sample. It is written when its block is complete, see [`crate::Limits`].
+    /// Adds a sample. It is committed within [`crate::Limits::tail_seconds`], and becomes part of a block when that is complete.
     ///
     /// # Errors
-    /// When writing a complete block fails: the block is dropped, the store remains usable.
+    /// When writing fails: a complete block is dropped, an incomplete one is tried again; the store remains usable.
     pub fn add_sample(&mut self, sample: &Sample) -> Result<(), StoreError> {
+        let before_ns = self.pending.last().monotonic_ns;
+        if self.pending.samples() == self.tail.samples() {
+            self.tail.first_wall_ns = sample.wall_ns;
+        }
+        let first = self.pending.samples() == 0;
         self.pending.push(sample);
         let full = self.pending.samples() >= self.limits.block_samples.max(1)
             || self.pending.span_ns() >= self.limits.block_seconds * 1_000_000_000
@@ -106,6 +98,11 @@ impl Store {
         if full {
             self.flush()?;
             self.keep_bounds(sample.wall_ns)?;
+        } else {
+            let before_ns = if first { self.tail.kept_ns.unwrap_or(before_ns) } else { before_ns };
+            if self.tail.is_due(sample, before_ns, self.limits.tail_seconds.saturating_mul(1_000_000_000)) {
+                self.keep_tail()?;
+            }
         }
         Ok(())
     }
@@ -115,21 +112,32 @@ impl Store {
     /// # Errors
     /// As for [`Self::add_sample`].
     pub fn flush(&mut self) -> Result<(), StoreError> {
+        let taken = self.leave_what_was_taken();
         let pending = std::mem::take(&mut self.pending);
+        let tail = std::mem::take(&mut self.tail);
+        taken?;
         if pending.samples() == 0 {
+            self.tail.kept_ns = tail.kept_ns;
             return Ok(());
         }
-        let session = match self.session {
-            Some(session) => session,
-            None => self.begin_session(pending.wall_ns().0)?,
-        };
+        let session = self.session_from(pending.wall_ns().0)?;
+        let wrap = self.wrap();
+        // A reader sees the parts or the block, never both and never neither.
+        let write = self.db.unchecked_transaction().map_err(&wrap)?;
+        self.db.execute("DELETE FROM tail WHERE session = ?1", [session]).map_err(&wrap)?;
         write_block(self, session, 0, &pending, &self.infos)?;
+        write.commit().map_err(wrap)?;
+        self.tail = Tail::after_block(pending.last().monotonic_ns);
         let alive: HashSet<TaskId> = pending.last().tasks.iter().map(|task| task.id).collect();
         self.infos.retain(|id, _| alive.contains(id));
         Ok(())
     }
 
-    fn begin_session(&mut self, now_ns: u64) -> Result<i64, StoreError> {
+    /// The session of this writer; begun when there is none.
+    pub(crate) fn session_from(&mut self, now_ns: u64) -> Result<i64, StoreError> {
+        if let Some(session) = self.session {
+            return Ok(session);
+        }
         self.db
             .execute(
                 "INSERT INTO session (boot_id, started_ns) VALUES (?1, ?2)",
@@ -141,42 +149,6 @@ impl Store {
         Ok(id)
     }
 
-    /// Samples taken from `from_ns` to `to_ns` inclusive (wall clock, nanoseconds since 1970), oldest first. Those of
-    /// this writer still pending are not among them; [`Self::flush`] first.
-    ///
-    /// # Errors
-    /// When the list of blocks cannot be read; damage within a block is an item of the iterator.
-    pub fn samples(&self, from_ns: u64, to_ns: u64) -> Result<Samples<'_>, StoreError> {
-        let wrap = self.wrap();
-        let mut statement = self
-            .db
-            .prepare_cached(
-                "SELECT b.id, b.session, b.tier, s.boot_id FROM block b JOIN session s ON s.id = b.session
-                 WHERE b.last_wall_ns >= ?1 AND b.first_wall_ns <= ?2 ORDER BY b.session, b.first_wall_ns, b.id",
-            )
-            .map_err(&wrap)?;
-        let mut boots: Vec<Arc<str>> = Vec::new();
-        let blocks = statement
-            .query_map(params![from_ns as i64, to_ns.min(i64::MAX as u64) as i64], |row| {
-                let boot: String = row.get(3)?;
-                Ok((row.get(0)?, row.get(1)?, row.get::<_, u16>(2)? as usize, boot))
-            })
-            .map_err(&wrap)?
-            .map(|row| {
-                row.map(|(id, session, tier, boot)| {
-                    let boot_id =
-                        boots.iter().find(|known| ***known == *boot).cloned().unwrap_or_else(|| {
-                            boots.push(boot.into());
-                            boots[boots.len() - 1].clone()
-                        });
-                    BlockRef { id, session, tier, boot_id }
-                })
-            })
-            .collect::<Result<VecDeque<_>, _>>()
-            .map_err(&wrap)?;
-        Ok(Samples { store: self, blocks, open: None, names: Infos::new(), names_of_open: 0, from_ns, to_ns })
-    }
-
     /// What the history holds.
     ///
     /// # Errors
@@ -184,18 +156,20 @@ impl Store {
     pub fn usage(&self) -> Result<Usage, StoreError> {
         let wrap = self.wrap();
         let mut usage = Usage { disk_bytes: self.disk_bytes(), ..Usage::default() };
-        let mut statement = self
-            .db
-            .prepare_cached(
-                "SELECT tier, count(*), sum(samples), sum(length(data)), min(first_wall_ns), max(last_wall_ns)
-                 FROM block GROUP BY tier",
-            )
-            .map_err(&wrap)?;
+        let of_blocks =
+            "SELECT tier, count(*), sum(samples), sum(length(data)), min(first_wall_ns), max(last_wall_ns)
+                         FROM block GROUP BY tier";
+        // The parts of an unfinished block are no blocks.
+        let of_parts =
+            "UNION ALL SELECT 0, 0, sum(samples), sum(length(data)), min(first_wall_ns), max(last_wall_ns)
+                        FROM tail HAVING count(*) > 0";
+        let of_parts = if self.has_table("tail")? { of_parts } else { "" };
+        let mut statement = self.db.prepare_cached(&format!("{of_blocks} {of_parts}")).map_err(&wrap)?;
         let mut rows = statement.query([]).map_err(&wrap)?;
         while let Some(row) = rows.next().map_err(&wrap)? {
             let number = |index| row.get::<_, i64>(index).map(|n| n.max(0) as u64).map_err(&wrap);
             if let Some(samples) = usage.samples.get_mut(number(0)? as usize) {
-                *samples = number(2)?;
+                *samples += number(2)?;
             }
             usage.blocks += number(1)?;
             usage.sample_bytes += number(3)?;
@@ -222,6 +196,7 @@ impl Store {
 
     /// Thins and drops what is over age, then drops the oldest until the size is within its bound.
     pub(crate) fn keep_bounds(&mut self, now_ns: u64) -> Result<(), StoreError> {
+        self.fold_abandoned(now_ns.saturating_sub(nanos(self.limits.full_rate)))?;
         self.thin(0, now_ns, self.limits.full_rate)?;
         self.thin(1, now_ns, self.limits.ten_s)?;
         let oldest = now_ns.saturating_sub(nanos(self.limits.sixty_s)) as i64;
@@ -318,7 +293,7 @@ impl Store {
         Ok(())
     }
 
-    fn block(&self, id: i64) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn block(&self, id: i64) -> Result<Vec<u8>, StoreError> {
         self.db
             .prepare_cached("SELECT data FROM block WHERE id = ?1")
             .and_then(|mut statement| statement.query_row([id], |row| row.get(0)))
@@ -374,7 +349,7 @@ impl Store {
     }
 }
 
-fn write_block(
+pub(crate) fn write_block(
     store: &Store,
     session: i64,
     tier: usize,
@@ -398,81 +373,4 @@ fn write_block(
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[derive(Debug)]
-struct BlockRef {
-    id: i64,
-    session: i64,
-    tier: usize,
-    boot_id: Arc<str>,
-}
-
-/// Iterator over stored samples, see [`Store::samples`].
-#[derive(Debug)]
-pub struct Samples<'a> {
-    store: &'a Store,
-    blocks: VecDeque<BlockRef>,
-    open: Option<(BlockRef, BlockReader)>,
-    names: Infos,
-    /// Names of the open block already copied.
-    names_of_open: usize,
-    from_ns: u64,
-    to_ns: u64,
-}
-
-impl Samples<'_> {
-    /// Names of the tasks met so far.
-    pub fn names(&self) -> &Infos {
-        &self.names
-    }
-
-    fn step(&mut self) -> Result<Option<StoredSample>, StoreError> {
-        loop {
-            if self.open.is_none() {
-                let Some(block) = self.blocks.pop_front() else { return Ok(None) };
-                let data = match self.store.block(block.id) {
-                    // Thinned by the writer since the list was made.
-                    Err(StoreError::Sqlite { source: rusqlite::Error::QueryReturnedNoRows, .. }) => continue,
-                    other => other?,
-                };
-                let reader = BlockReader::new(&data)
-                    .map_err(|damage| StoreError::damaged(&self.store.path, damage))?;
-                self.open = Some((block, reader));
-                self.names_of_open = 0;
-            }
-            let Some((block, reader)) = &mut self.open else { continue };
-            match reader.advance() {
-                Ok(Some(sample)) if sample.wall_ns < self.from_ns || sample.wall_ns > self.to_ns => (),
-                Ok(Some(sample)) => {
-                    let sample = sample.clone();
-                    let known = reader.names();
-                    if known.len() != self.names_of_open {
-                        self.names_of_open = known.len();
-                        self.names.extend(known.iter().map(|(id, info)| (*id, info.clone())));
-                    }
-                    return Ok(Some(StoredSample {
-                        session: block.session,
-                        boot_id: block.boot_id.clone(),
-                        thinned_to_s: TIER_SECONDS.get(block.tier).copied().unwrap_or(0),
-                        sample,
-                    }));
-                }
-                Ok(None) => self.open = None,
-                Err(damage) => {
-                    self.open = None;
-                    return Err(StoreError::damaged(&self.store.path, damage));
-                }
-            }
-        }
-    }
-}
-
-impl Iterator for Samples<'_> {
-    type Item = Result<StoredSample, StoreError>;
-
-    /// After an error (a damaged block) iteration goes on with the next block.
-    fn next(&mut self) -> Option<Self::Item> {
-        self.step().transpose()
-    }
 }

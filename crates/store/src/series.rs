@@ -12,7 +12,7 @@ use evenkeel_base::{Histogram, TaskId};
 use crate::block::{Infos, TaskInfo};
 use crate::db::{Store, StoreError};
 use crate::rates::{Accumulator, Rates};
-use crate::samples::StoredSample;
+use crate::reading::StoredSample;
 
 /// Samples this much outside the time that is asked for are read, too: the last one before it begins its first step, and of a
 /// thinned history they are a minute apart. Nanoseconds.

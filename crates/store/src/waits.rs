@@ -72,7 +72,7 @@ impl Store {
     pub fn waits(&self, from_ns: u64, to_ns: u64) -> Result<BTreeMap<String, Histogram>, StoreError> {
         let wrap = self.wrap();
         let mut all: BTreeMap<String, Histogram> = BTreeMap::new();
-        if !self.has_waits()? {
+        if !self.has_table("waits")? {
             return Ok(all);
         }
         let mut statement = self
@@ -103,7 +103,7 @@ impl Store {
         to_ns: u64,
     ) -> Result<BTreeMap<u64, Option<Histogram>>, StoreError> {
         let wrap = self.wrap();
-        if !self.has_waits()? {
+        if !self.has_table("waits")? {
             return Ok(BTreeMap::new());
         }
         let mut statement = self
@@ -126,15 +126,6 @@ impl Store {
             }
         }
         Ok(all)
-    }
-
-    /// Whether any were ever recorded.
-    fn has_waits(&self) -> Result<bool, StoreError> {
-        let there: i64 = self
-            .db
-            .query_row("SELECT count(*) FROM sqlite_master WHERE name = 'waits'", [], |row| row.get(0))
-            .map_err(self.wrap())?;
-        Ok(there > 0)
     }
 }
 

@@ -4,10 +4,9 @@
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel_base::run::{ChangeRecord, Estimate, Predicted, RunRecord, SelfCost, Stage};
+use evenkeel_base::run::{ChangeRecord, RunRecord, SelfCost, Stage};
 use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample};
 use evenkeel_store::block::{BlockReader, BlockWriter};
 use evenkeel_store::{Infos, Limits, Recorder, Store, StoreError, TaskInfo};
@@ -15,55 +14,8 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use rand::{Rng, SeedableRng};
 
-const S: u64 = 1_000_000_000;
-
-fn now_ns() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
-}
-
-fn task(tgid: u32, ran_ns: u64) -> TaskSample {
-    TaskSample {
-        id: TaskId { tgid, tid: tgid, start_time: 10 },
-        cpu: Some(tgid % 2),
-        ran_ns,
-        waited_ns: Some(ran_ns / 2),
-        timeslices: Some(ran_ns / 1000),
-        voluntary: None,
-        involuntary: None,
-    }
-}
-
-/// A host of `tasks` tasks of which the first `busy` run; `at` seconds after `start_ns`.
-fn sample(start_ns: u64, at: u64, tasks: u32, busy: u32) -> Sample {
-    Sample {
-        monotonic_ns: 1000 * S + at * S,
-        wall_ns: start_ns + at * S,
-        cpus: (0..2)
-            .map(|cpu| CpuTimes { cpu, busy_ns: at * S / 2, idle_ns: at * S / 2, irq_ns: 0, steal_ns: None })
-            .collect(),
-        tasks: (1..=tasks)
-            .map(|n| task(n, if n <= busy { at * S * u64::from(n) / 1000 } else { 5_000_000 }))
-            .collect(),
-        groups: vec![GroupSample {
-            path: "/".into(),
-            usage_ns: Some(at * S),
-            nr_periods: None,
-            nr_throttled: None,
-            throttled_ns: Some(0),
-        }],
-        exited: Vec::new(),
-    }
-}
-
-fn dir() -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("history.db");
-    (dir, path)
-}
-
-fn read_all(store: &Store) -> Vec<Sample> {
-    store.samples(0, u64::MAX).unwrap().map(|s| s.unwrap().sample).collect()
-}
+mod host;
+use host::{S, dir, now_ns, read_all, sample, stage, task};
 
 fn counters() -> impl Strategy<Value = [Option<u64>; 6]> {
     proptest::array::uniform6(proptest::option::of(any::<u64>()))
@@ -302,21 +254,6 @@ fn age_bounds_samples_and_runs() {
     assert_eq!((usage.samples, usage.runs), ([0, 0, 0], 1), "the last run is kept, the rest is too old");
 }
 
-fn stage(name: &str, at: u64) -> Stage {
-    Stage {
-        name: name.into(),
-        started_ns: at * S,
-        seconds: 3.0,
-        cpu_pct: Some(Estimate { value: 150.0, low: 149.0, high: 151.0 }),
-        wait_per_ran: None,
-        fulfilment: Some(Estimate { value: 0.95, low: 0.94, high: 0.96 }),
-        fulfilment_estimated: true,
-        kept: Some(false),
-        why: "no better".into(),
-        predicted: Some(Predicted { cpu_pct: 151.0, cpu_change_pct: Some(0.7), wait_per_ran: None }),
-    }
-}
-
 fn change(knob: &str, to: &str) -> ChangeRecord {
     ChangeRecord {
         task: Some(TaskId { tgid: 5, tid: 6, start_time: 7 }),
@@ -382,34 +319,6 @@ fn runs_remember_stages_trials_and_changes() {
     assert!(done[0].ended_ns.is_some() && done[0].outcome.as_deref() == Some("stopped by the user"));
     assert!(reader.changes(run).unwrap().iter().all(|c| c.undone_ns.is_some()));
     assert!(matches!(reader.run(evenkeel_store::RunId(77)), Err(StoreError::NoRun { run: 77, .. })));
-}
-
-#[test]
-fn a_killed_writer_loses_only_the_open_block() {
-    let (dir, path) = dir();
-    let mut store = Store::open(&path, Limits { block_samples: 10, ..Limits::default() }).unwrap();
-    let start = now_ns() - 100 * S;
-    let run = store.begin_run(&RunRecord::default()).unwrap();
-    for at in 0..25 {
-        store.add_sample(&sample(start, at, 5, 5)).unwrap();
-    }
-    store.add_stage(run, &stage("trial", 1)).unwrap();
-    // What is on disk at this instant is what a kill leaves.
-    for cut in [0usize, 1, 100, 5000] {
-        let copy = dir.path().join(format!("copy-{cut}.db"));
-        fs::copy(&path, &copy).unwrap();
-        let mut wal = fs::read(dir.path().join("history.db-wal")).unwrap();
-        wal.truncate(wal.len() - cut);
-        fs::write(dir.path().join(format!("copy-{cut}.db-wal")), wal).unwrap();
-        let after = Store::open(&copy, Limits::default()).unwrap();
-        assert_eq!(after.note(), None, "cut {cut}");
-        let samples = read_all(&after);
-        assert!(samples.len().is_multiple_of(10) && samples.len() <= 20, "cut {cut}: {}", samples.len());
-        if cut == 0 {
-            assert_eq!((samples.len(), after.last_run().unwrap().unwrap().record.stages.len()), (20, 1));
-        }
-    }
-    std::mem::forget(store);
 }
 
 #[test]
