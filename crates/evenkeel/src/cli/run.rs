@@ -148,7 +148,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         fresh: FRESH,
     };
     let entrance = args.listen.map(|address| access::open(global, address, &args.access)).transpose()?;
-    let target = otlp(global, &args.otlp)?;
+    // Pushed is what is served: without that no one asks for the files of its token and its authorities.
+    let target = args.listen.map(|_| otlp(global, &args.otlp)).transpose()?.flatten();
     let blaming = blaming(global, &args.blame)?;
     let webhook = webhook(global, &args.webhook)?.map(Webhook::start).transpose()?.map(Arc::new);
     let server = entrance.map(|entrance| Server::start(entrance, served(), webhook.clone())).transpose()?;
