@@ -11,6 +11,7 @@ use evenkeel_base::run::SloStatus;
 use evenkeel_linux::sys::wall_ns;
 use evenkeel_policy::requests::{RequestTail, RequestTarget, Requests, slow_share};
 
+mod failed;
 mod log;
 mod page;
 mod scraper;
@@ -232,7 +233,7 @@ impl SloReader {
             Some(false) | None => Some(self.why.clone()),
         };
         let kept = share.filter(|_| why.is_none()).map(|share| share <= target.slow_share);
-        let mut counted = self.scraper.counted();
+        let (mut counted, failed) = self.scraper.counted();
         let all_counted = counted.pop().map(|(_, all)| all);
         SloStatus {
             endpoint: self.slo.endpoint.clone(),
@@ -249,6 +250,7 @@ impl SloReader {
             why: why.unwrap_or_else(|| self.edge_words().unwrap_or_default()),
             counted: all_counted,
             counted_within: counted,
+            failed: failed.filter(|_| all_counted.is_some()),
         }
     }
 }

@@ -248,6 +248,9 @@ pub struct SloStatus {
     /// Of these, those within each of its bounds but the infinite one, seconds.
     #[serde(default)]
     pub counted_within: Vec<(f64, f64)>,
+    /// Of these, those that the server failed to answer; `None` where the histogram does not say how requests ended.
+    #[serde(default)]
+    pub failed: Option<f64>,
 }
 
 /// The limit that was found for the scope under which least CPU is stolen from it, and what was seen.

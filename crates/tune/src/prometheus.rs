@@ -145,6 +145,14 @@ impl Selector {
         metrics.0.iter().filter(move |(s, _)| fits(s))
     }
 
+    /// The series meant: their labels, and what they are now.
+    pub fn series<'a>(
+        &'a self,
+        metrics: &'a Metrics,
+    ) -> impl Iterator<Item = (&'a BTreeMap<String, String>, f64)> {
+        self.chosen(metrics).map(|(series, value)| (&series.labels, *value))
+    }
+
     /// Sum of the values.
     pub fn value(&self, metrics: &Metrics) -> Result<f64, String> {
         let values: Vec<f64> = self.chosen(metrics).map(|(_, v)| *v).collect();

@@ -3,6 +3,7 @@
 use evenkeel_tune::prometheus::{Metrics, Selector};
 
 use super::RequestSlo;
+use super::failed::failed;
 
 /// Relative difference up to which a bound is a bucket's edge: what is written in decimals is not exact.
 const SAME: f64 = 1e-9;
@@ -30,13 +31,25 @@ pub(crate) struct PageReader {
     before: Option<Vec<(f64, f64)>>,
     epoch: u64,
     counted: Vec<(f64, f64)>,
+    /// Requests that failed by the page before, where it says so.
+    failed_before: Option<f64>,
+    failed: Option<f64>,
 }
 
 impl PageReader {
     pub fn new(slo: &RequestSlo) -> Self {
         let name = format!("{}_bucket", slo.histogram);
         let buckets = Selector::new(&name, &slo.labels);
-        Self { slo: slo.clone(), buckets, name, before: None, epoch: 0, counted: Vec::new() }
+        Self {
+            slo: slo.clone(),
+            buckets,
+            name,
+            before: None,
+            epoch: 0,
+            counted: Vec::new(),
+            failed_before: None,
+            failed: None,
+        }
     }
 
     /// What this page says.
@@ -46,12 +59,14 @@ impl PageReader {
     pub fn take(&mut self, page: &str) -> Result<Point, String> {
         let read = self.read(page);
         let Ok(buckets) = read else {
-            self.before = None;
+            (self.before, self.failed_before) = (None, None);
             self.epoch += 1;
             return Err(read.err().unwrap_or_default());
         };
         let before = self.before.replace(buckets.clone());
         self.count(before.as_deref(), &buckets);
+        let goes_on = before.as_deref().is_some_and(|before| breach(before, &buckets).is_none());
+        self.count_failed(self.failed_on(page), goes_on);
         if let Some(why) = before.and_then(|before| breach(&before, &buckets)) {
             self.epoch += 1;
             return Err(why);
@@ -78,6 +93,30 @@ impl PageReader {
         }
         for (sum, (new, old)) in self.counted.iter_mut().zip(buckets.iter().zip(before)) {
             sum.1 += new.1 - old.1;
+        }
+    }
+
+    /// Of those counted, the ones that failed; `None` where the pages do not say it.
+    pub fn failed(&self) -> Option<f64> {
+        self.failed
+    }
+
+    /// By the histogram's `_count`, whose labels are those of its buckets.
+    fn failed_on(&self, page: &str) -> Option<f64> {
+        let name = format!("{}_count", self.slo.histogram);
+        let selector = Selector::new(&name, &self.slo.labels).ok()?;
+        failed(selector.series(&Metrics::beginning_with(page, &name)))
+    }
+
+    fn count_failed(&mut self, now: Option<f64>, goes_on: bool) {
+        let before = std::mem::replace(&mut self.failed_before, now);
+        let Some(now) = now else {
+            self.failed = None;
+            return;
+        };
+        // Fewer than before: those series began anew, and what lies between is not known.
+        if let Some(before) = before.filter(|before| goes_on && *before <= now) {
+            *self.failed.get_or_insert(0.0) += now - before;
         }
     }
 
@@ -216,6 +255,31 @@ mod tests {
         reader.take(&page(&[("10", "1"), ("+Inf", "200")])).unwrap_err();
         reader.take(&page(&[("10", "3"), ("+Inf", "202")])).unwrap();
         assert_eq!(reader.counted(), [(0.01, 2.0), (f64::INFINITY, 2.0)], "other buckets begin from 0");
+    }
+
+    #[test]
+    fn requests_that_failed_are_summed_where_the_page_says_so() {
+        let mut reader = PageReader::new(&slo(0.05, 1.0));
+        let counts = |label: &str, ok: u32, bad: u32| {
+            let of = |code: u32, n: u32| {
+                format!(
+                    "t_bucket{{{label}=\"{code}\",le=\"0.05\"}} {n}\nt_bucket{{{label}=\"{code}\",le=\"+Inf\"}} {n}\n\
+                     t_count{{{label}=\"{code}\"}} {n}\n"
+                )
+            };
+            of(200, ok) + &of(503, bad)
+        };
+        reader.take(&counts("code", 90, 10)).unwrap();
+        assert_eq!(reader.failed(), None, "what was before is not ours");
+        reader.take(&counts("code", 95, 12)).unwrap();
+        assert_eq!((reader.failed(), reader.counted()[1].1), (Some(2.0), 7.0));
+        // It began anew; what was before that stays counted.
+        assert!(reader.take(&counts("code", 3, 1)).is_err());
+        assert_eq!(reader.failed(), Some(2.0));
+        reader.take(&counts("code", 5, 4)).unwrap();
+        assert_eq!(reader.failed(), Some(5.0));
+        reader.take(&counts("path", 6, 4)).unwrap();
+        assert_eq!(reader.failed(), None, "it does not say it any more");
     }
 
     #[test]

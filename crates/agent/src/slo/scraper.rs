@@ -25,6 +25,8 @@ struct State {
     log: Log,
     /// Requests so far, up to each bound (seconds, the last one infinite).
     counted: Vec<(f64, f64)>,
+    /// Those of them that failed, where the endpoint says it.
+    failed: Option<f64>,
     /// A scrape is wanted as soon as can be, since then.
     wanted: Option<Instant>,
     hurried: bool,
@@ -111,9 +113,10 @@ impl Scraper {
         self.shared.wake.notify_all();
     }
 
-    /// Requests counted so far, up to each bound (seconds, the last one infinite).
-    pub fn counted(&self) -> Vec<(f64, f64)> {
-        self.shared.state().counted.clone()
+    /// Requests counted so far, up to each bound (seconds, the last one infinite), and those that failed where the endpoint says it.
+    pub fn counted(&self) -> (Vec<(f64, f64)>, Option<f64>) {
+        let state = self.shared.state();
+        (state.counted.clone(), state.failed)
     }
 
     /// Lets the scrapes be read.
@@ -142,6 +145,7 @@ fn ask(shared: &Shared, slo: &RequestSlo) {
             state.log.add(Scrape { sent, got, point });
             state.counted.clear();
             state.counted.extend(reader.counted());
+            state.failed = reader.failed();
         }
         (last, count) = (Some(sent), count + 1);
     }

@@ -13,7 +13,7 @@ const LABEL_BYTES: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
-    LoadSampler,
+    Gauge,
     /// Only grows; its name ends with `_total`.
     Counter,
     /// Counts by upper bound.
@@ -78,7 +78,7 @@ impl Page {
 
     /// A gauge without labels; what is not known is left out: it is not zero.
     pub fn gauge(&mut self, name: &'static str, help: &'static str, value: Option<f64>) {
-        self.family(name, Kind::LoadSampler, help).value(&[], value);
+        self.family(name, Kind::Gauge, help).value(&[], value);
     }
 
     /// A counter without labels.
@@ -191,7 +191,7 @@ pub(super) fn example() -> Page {
     let mut page = Page::default();
     page.counter("a_total", "A \\ b", Some(1.5));
     page.gauge("unknown", "Not there", None);
-    let mut family = page.family("c", Kind::LoadSampler, "C");
+    let mut family = page.family("c", Kind::Gauge, "C");
     family.value(&[("x", "q\"\n\u{1b}")], Some(1.0));
     family.value(&[("x", "q\"\n\u{1b}")], Some(2.0));
     let native = Some(vec![(-3, 1), (-1, 1), (2, 1)]);

@@ -62,7 +62,7 @@ fn host(page: &mut Page, board: &Board) {
 fn isolated(page: &mut Page, seen: &Observation) {
     let help =
         "Threads but the kernel's that ran on an isolated CPU in the last interval; more than 1 share it";
-    let mut family = page.family("evenkeel_isolated_cpu_tasks", Kind::LoadSampler, help);
+    let mut family = page.family("evenkeel_isolated_cpu_tasks", Kind::Gauge, help);
     for cpu in seen.topology.isolated.iter() {
         let ran = seen.tasks.iter().filter(|t| t.cpu == Some(cpu) && t.cpu_pct > 0.0 && !t.kernel_thread);
         family.value(&[("cpu", &cpu.to_string())], Some(ran.count() as f64));
@@ -158,7 +158,7 @@ fn gauges(page: &mut Page, board: &Board) {
         ("evenkeel_throttled_percent", "Time held back by a quota, percent", |now| now.throttled),
     ];
     for (name, help, pick) in rates {
-        let mut family = page.family(name, Kind::LoadSampler, help);
+        let mut family = page.family(name, Kind::Gauge, help);
         for owner in
             board.owners.iter().filter(|o| matches!(o.key.kind, owners::Kind::Container | owners::Kind::Vm))
         {
@@ -253,7 +253,7 @@ fn the_loop(page: &mut Page, board: &Board) {
             "Changes in force that were taken back",
             Some(board.reverted as f64),
         );
-        page.family("evenkeel_settings_in_force", Kind::LoadSampler, "Which settings are in force")
+        page.family("evenkeel_settings_in_force", Kind::Gauge, "Which settings are in force")
             .value(&[("name", settings)], Some(1.0));
     }
 }
@@ -281,7 +281,7 @@ fn guarantees(page: &mut Page, guarantees: &[GuaranteeStatus]) {
         ),
     ];
     for (name, help, pick) in gauges {
-        let mut family = page.family(name, Kind::LoadSampler, help);
+        let mut family = page.family(name, Kind::Gauge, help);
         guarantees.iter().for_each(|promise| family.value(&[("name", &promise.name)], pick(promise)));
     }
 }
@@ -315,7 +315,7 @@ fn slos(page: &mut Page, services: &[ProtectedStatus]) {
         ),
     ];
     for (name, help, pick) in gauges {
-        let mut family = page.family(name, Kind::LoadSampler, help);
+        let mut family = page.family(name, Kind::Gauge, help);
         for service in services {
             family.value(&[("name", &service.name)], service.slo.as_ref().and_then(pick));
         }
@@ -333,6 +333,9 @@ fn requests(page: &mut Page, services: &[ProtectedStatus]) {
     let help = "Requests answered by a service, as its endpoint counts them, since the run began";
     let mut family = page.family("evenkeel_service_requests_total", Kind::Counter, help);
     counted().for_each(|(name, _, all)| family.value(&[("name", name)], Some(all)));
+    let help = "Requests that a service failed to answer (5xx, gRPC), as its endpoint counts them, since the run began";
+    let mut family = page.family("evenkeel_service_request_errors_total", Kind::Counter, help);
+    counted().for_each(|(name, slo, _)| family.value(&[("name", name)], slo.failed));
     let help = "How long they took, as the endpoint counts them, since the run began";
     let mut family = page.family("evenkeel_service_request_duration_seconds", Kind::Histogram, help);
     for (name, slo, all) in counted() {
@@ -363,5 +366,5 @@ fn own(page: &mut Page, board: &Board) {
     let seen = board.observation.as_deref().map(|seen| seen.wall_ns as f64 / 1e9);
     page.gauge("evenkeel_observed_timestamp_seconds", "When the host was last looked at", seen);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
-    page.family("evenkeel_build_info", Kind::LoadSampler, "Version of evenkeel").value(&version, Some(1.0));
+    page.family("evenkeel_build_info", Kind::Gauge, "Version of evenkeel").value(&version, Some(1.0));
 }

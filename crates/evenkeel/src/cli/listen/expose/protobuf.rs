@@ -98,7 +98,7 @@ pub(super) fn page(page: &Page) -> Vec<u8> {
 fn message(family: &Samples) -> MetricFamily {
     let kind = match family.kind {
         Kind::Counter => 0,
-        Kind::LoadSampler => 1,
+        Kind::Gauge => 1,
         Kind::Histogram => 4,
     };
     let metric = family.samples.iter().map(|(labels, value)| metric(family.kind, labels, value)).collect();

@@ -19,7 +19,7 @@ pub(super) fn page(page: &Page, open: bool) -> String {
 
 fn family(text: &mut String, family: &Family, open: bool) {
     let kind = match family.kind {
-        Kind::LoadSampler => "gauge",
+        Kind::Gauge => "gauge",
         Kind::Counter => "counter",
         Kind::Histogram => "histogram",
     };

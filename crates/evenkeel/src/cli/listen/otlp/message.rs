@@ -189,7 +189,7 @@ fn metric(family: &Family, starts: &mut Starts, now: u64) -> Metric {
     for (labels, value) in &family.samples {
         let attributes = attributes(labels);
         let start = match family.kind {
-            Kind::LoadSampler => 0,
+            Kind::Gauge => 0,
             // A clock that was set back does not make a series begin after now.
             Kind::Counter | Kind::Histogram => starts.of(family.name, labels, value).min(now),
         };
@@ -204,7 +204,7 @@ fn metric(family: &Family, starts: &mut Starts, now: u64) -> Metric {
         }
     }
     let data = match family.kind {
-        Kind::LoadSampler => Data::Gauge(Gauge { data_points: numbers }),
+        Kind::Gauge => Data::Gauge(Gauge { data_points: numbers }),
         Kind::Counter => {
             Data::Sum(Sum { data_points: numbers, aggregation_temporality: CUMULATIVE, is_monotonic: true })
         }
