@@ -361,11 +361,11 @@ fn a_killed_serve_loses_only_the_last_seconds_of_its_history() {
 /// The collector is for what is served: without `--listen`, a token that cannot be read is nobody's business.
 #[test]
 fn run_without_pages_does_not_read_the_collectors_token() {
-    let (dir, group) = (tempfile::tempdir().unwrap(), Group::make("evenkeel-otlp-token"));
+    let (dir, group) = (tempfile::tempdir().unwrap(), TestCgroup::new("otlp-token").unwrap());
     let config = dir.path().join("config.toml");
     let text = "[serve]\notlp = \"http://127.0.0.1:1/\"\notlp_token_file = \"/nonexistent/token\"\n";
     std::fs::write(&config, text).unwrap();
-    let scope = format!("cgroup:/{}", group.0.file_name().unwrap().to_str().unwrap());
+    let scope = format!("cgroup:{}", group.path());
     let run = |more: &[&str]| {
         let mut command = Command::new(BINARY);
         command.arg("--state-dir").arg(dir.path()).arg("--config").arg(&config);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::agent::{Group, Running, Serve};
+use evenkeel_linux::testing::TestCgroup;
+
+use super::agent::{Running, Serve};
 
 /// Threads that hand a byte to and fro, which is nothing but switches, until it is dropped.
 struct Switches {
@@ -89,10 +91,10 @@ fn at_growth(serve: &Serve, id: &str, hogs: &[Running]) -> Reading {
 }
 
 pub fn a_small_budget_is_kept_and_sums_stay_right() {
-    let group = Group::make("evenkeel-turns");
+    let group = TestCgroup::new("turns").unwrap();
     let hogs = [hog(), hog()];
-    hogs.iter().for_each(|hog| group.add(hog.0.id()));
-    let id = group.0.file_name().unwrap().to_str().unwrap().to_owned();
+    hogs.iter().for_each(|hog| group.add(hog.0.id()).unwrap());
+    let id = group.path().trim_start_matches('/').to_owned();
     let _switches = Switches::start(2);
     let began = Instant::now();
     let serve = Serve::start(&["--no-history", "--blame-budget", "2"]);

@@ -4,40 +4,36 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use evenkeel_linux::testing::TestCgroup;
 use serde_json::json;
 
-use super::agent::{Group, Running, Serve};
+use super::agent::{Running, Serve};
 use super::chrome::Chrome;
 
 /// A shell that wants all of CPU 0, under a name and in a cgroup.
-fn spinner(group: &Group, name: &str, args: &[&str]) -> Running {
+fn spinner(group: &TestCgroup, name: &str, args: &[&str]) -> Running {
     let program = "while :; do :; done";
     let mut command = Command::new("taskset");
     command.args(["-c", "0", name, "-c", program]).args(args).stdout(Stdio::null());
     let spinner = Running(command.spawn().expect("taskset is needed (util-linux)"));
-    group.add(spinner.0.id());
+    group.add(spinner.0.id()).unwrap();
     spinner
 }
 
 /// A container in a pod as cgroups alone tell it: the uid, and the groups with the innermost first. `digit` tells it
 /// from others.
-pub fn pod(name: &str, digit: char) -> (String, Vec<Group>) {
-    let outer = Group::make(name);
-    let inner = |above: &Group, name: &str| {
-        let path = above.0.join(name);
-        std::fs::create_dir(&path).unwrap();
-        Group(path)
-    };
+pub fn pod(name: &str, digit: char) -> (String, Vec<TestCgroup>) {
+    let outer = TestCgroup::new(name).unwrap();
     let uid = format!("5f3c2a1{digit}-9b1e-4c57-8d34-{:012x}", std::process::id());
-    let pod = inner(&outer, &format!("pod{uid}"));
-    let container = inner(&pod, &digit.to_string().repeat(64));
+    let pod = outer.child(&format!("pod{uid}")).unwrap();
+    let container = pod.child(&digit.to_string().repeat(64)).unwrap();
     (uid, vec![container, pod, outer])
 }
 
 /// A pod's container, and an emulator that runs no machine: its command line says `guest=`.
 struct Rivals {
     _spinners: [Running; 2],
-    _groups: Vec<Group>,
+    _groups: Vec<TestCgroup>,
     machine: String,
     pod: String,
 }
@@ -47,8 +43,8 @@ impl Rivals {
         let qemu = dir.join("qemu-system-x86_64");
         std::os::unix::fs::symlink("/bin/bash", &qemu).unwrap();
         let machine = format!("vm-{} <img src=x>", std::process::id());
-        let (pod, mut groups) = pod("evenkeel-culprits", '4');
-        let machine_group = Group::make("evenkeel-culprits-vm");
+        let (pod, mut groups) = pod("culprits", '4');
+        let machine_group = TestCgroup::new("culprits-vm").unwrap();
         let guest = format!("guest={machine},debug-threads=on");
         let spinners = [
             spinner(&machine_group, qemu.to_str().unwrap(), &["-name", &guest]),

@@ -16,9 +16,9 @@ pub fn a_network_of_its_own_has_rates_in_the_tree() {
     let (_, hosts) = pod("evenkeel-no-network", '6');
     let shell = |command: &mut Command| Running(command.stdout(Stdio::null()).spawn().unwrap());
     let sender = shell(Command::new("unshare").args(["--net", "bash", "-c", SENDER]));
-    own[0].add(sender.0.id());
+    own[0].add(sender.0.id()).unwrap();
     let idle = shell(Command::new("sleep").arg("300"));
-    hosts[0].add(idle.0.id());
+    hosts[0].add(idle.0.id()).unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let shown = Command::new(BINARY).args(["ps", "--by", "container", "--all"]).output().unwrap();
