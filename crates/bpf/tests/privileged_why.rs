@@ -356,12 +356,12 @@ fn got(processes: &[Process]) -> [f64; 2] {
 #[test]
 fn turns_stand_for_the_time_between_them_and_a_border_makes_no_long_wait() {
     let _turn = turn();
-    let group = Group::make("turns");
+    let group = TestCgroup::new("bpf-turns").unwrap();
     let hogs = [Process::hog(0), Process::hog(0)];
     for hog in &hogs {
-        group.0.write("cgroup.procs", &hog.pid().to_string()).unwrap();
+        group.add(hog.pid()).unwrap();
     }
-    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.0.dir()).unwrap());
+    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.dir()).unwrap());
     let options = WatchOptions { in_turns: true, ..WatchOptions::default() };
     let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::All, &options).unwrap();
     probe.rest().unwrap();
@@ -405,8 +405,8 @@ fn turns_stand_for_the_time_between_them_and_a_border_makes_no_long_wait() {
 fn a_wait_that_begins_while_the_watch_rests_counts_as_long_as_it_was() {
     let _turn = turn();
     let victim = Process::hog(0);
-    let group = Group::make("border");
-    group.0.write("cgroup.procs", &victim.pid().to_string()).unwrap();
+    let group = TestCgroup::new("bpf-border").unwrap();
+    group.add(victim.pid()).unwrap();
     let options = WatchOptions { in_turns: true, ..WatchOptions::default() };
     let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::All, &options).unwrap();
     probe.rest().unwrap();
@@ -423,7 +423,7 @@ fn a_wait_that_begins_while_the_watch_rests_counts_as_long_as_it_was() {
     waited.since(&Waited::default()).for_each(|(_, part)| ended.merge(&part));
     assert!(ended.longest() > Some(300_000_000), "{ended:?}");
     // Its time before the turn is not the turn's: all waits together are of this one on this CPU.
-    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.0.dir()).unwrap());
+    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.dir()).unwrap());
     let cell = seen.cells.iter().find(|cell| cell.cgroup == Some(id)).unwrap();
     let turn = seen.interval_ns.1 - seen.interval_ns.0;
     assert!(cell.waited_ns > 50_000_000 && cell.waited_ns <= turn, "{} in {turn}", cell.waited_ns);
