@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_observe::Endpoints;
-use evenkeel_observe::runtimes::ask_once;
+use evenkeel_observe::runtimes::{Address, ask_located, ask_once, decode_docker};
 use tonic::{Request, Response, Status};
 
 #[allow(missing_docs, clippy::all)]
@@ -16,7 +16,7 @@ mod proto {
 
 use proto::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 
-/// A runtime with one pod of one container, and a pod that ended.
+/// A runtime with one pod of one container, one on the host's network, and a pod that ended.
 struct Played {
     delay: Duration,
 }
@@ -53,9 +53,31 @@ impl RuntimeService for Played {
     ) -> Result<Response<proto::ListPodSandboxResponse>, Status> {
         let items = vec![
             sandbox("p1", "web-0", "uid-1", proto::PodSandboxState::SandboxReady),
+            proto::PodSandbox {
+                annotations: [("evenkeel/guarantee".to_owned(), "30".to_owned())].into(),
+                ..sandbox("p3", "node", "uid-3", proto::PodSandboxState::SandboxReady)
+            },
             sandbox("p2", "old", "uid-2", proto::PodSandboxState::SandboxNotready),
         ];
         Ok(Response::new(proto::ListPodSandboxResponse { items }))
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        request: Request<proto::PodSandboxStatusRequest>,
+    ) -> Result<Response<proto::PodSandboxStatusResponse>, Status> {
+        let id = request.into_inner().pod_sandbox_id;
+        let mode = match id.as_str() {
+            "p1" => proto::NamespaceMode::Pod,
+            "p3" => proto::NamespaceMode::Node,
+            other => panic!("{other} has no such annotation"),
+        };
+        let options = proto::NamespaceOption { network: mode.into() };
+        let linux =
+            proto::LinuxPodSandboxStatus { namespaces: Some(proto::Namespace { options: Some(options) }) };
+        let network = proto::PodSandboxNetworkStatus { ip: "10.9.8.7".into() };
+        let status = proto::PodSandboxStatus { id, network: Some(network), linux: Some(linux) };
+        Ok(Response::new(proto::PodSandboxStatusResponse { status: Some(status) }))
     }
 
     async fn list_containers(
@@ -99,7 +121,16 @@ fn pods_and_containers_are_named_by_cri() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("cri.sock");
     play(&socket, Duration::ZERO);
-    let facts = ask_once(&Endpoints { docker: vec![], cri: vec![socket] }).unwrap();
+    let endpoints = Endpoints { docker: vec![], cri: vec![socket] };
+    let facts = ask_once(&endpoints).unwrap();
+    assert_eq!(facts.pods["uid-1"].address, None, "nobody asked for it");
+    let of = |value| {
+        let facts = ask_located(&endpoints, ("evenkeel/guarantee", value)).unwrap();
+        (facts.pods["uid-1"].address, facts.pods["uid-3"].address)
+    };
+    assert_eq!(of("40"), (Address::own("10.9.8.7"), None));
+    assert_eq!(of("30"), (None, Some(Address::Host)));
+    assert_eq!(of("41"), (None, None), "only who is meant is asked for");
     let (web, pause) = (&facts.containers["c1"], &facts.containers["p1"]);
     assert_eq!(
         (web.name.as_str(), web.runtime.as_str(), web.pod.as_deref()),
@@ -122,8 +153,25 @@ fn a_runtime_that_does_not_answer_is_left_out_in_time() {
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     let start = Instant::now();
     let endpoints = Endpoints { docker: vec![("docker".into(), dead.clone())], cri: vec![slow, fast, dead] };
-    assert_eq!(ask_once(&endpoints).unwrap().containers.len(), 2);
+    assert_eq!(ask_once(&endpoints).unwrap().containers.len(), 3);
     assert!(start.elapsed() < Duration::from_secs(30));
     let nobody = Endpoints { docker: vec![], cri: vec![dir.path().join("missing")] };
     assert_eq!(ask_once(&nobody), None);
+}
+
+#[test]
+fn docker_says_where_its_containers_are() {
+    let body = br#"[
+        {"Id":"own","HostConfig":{"NetworkMode":"bridge"},"NetworkSettings":{"Networks":{
+            "z":{"IPAddress":"172.18.0.9"},"bridge":{"IPAddress":"172.17.0.2"},"a":{"IPAddress":""}}}},
+        {"Id":"six","NetworkSettings":{"Networks":{"b":{"IPAddress":"","GlobalIPv6Address":"fd00::2"}}}},
+        {"Id":"host","HostConfig":{"NetworkMode":"host"},"NetworkSettings":{"Networks":{"host":{"IPAddress":""}}}},
+        {"Id":"lies","NetworkSettings":{"Networks":{"b":{"IPAddress":"127.0.0.1"}}}},
+        {"Id":"none","HostConfig":{"NetworkMode":"none"}}]"#;
+    let facts = decode_docker(body).unwrap();
+    let of = |id: &str| facts.containers[id].address;
+    assert_eq!(of("own"), Address::own("172.17.0.2"), "of the first network that has one, by name");
+    assert_eq!(of("six"), Address::own("fd00::2"));
+    assert_eq!(of("host"), Some(Address::Host));
+    assert_eq!((of("lies"), of("none")), (None, None));
 }

@@ -8,7 +8,7 @@ use prost::Message;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use super::facts::{ContainerFacts, PodFacts, RuntimeFacts, sorted};
+use super::facts::{Address, ContainerFacts, PodFacts, RuntimeFacts, sorted};
 
 #[allow(missing_docs, clippy::all)]
 mod proto {
@@ -29,14 +29,51 @@ async fn connect(socket: &Path) -> Result<RuntimeServiceClient<Channel>, String>
     Ok(RuntimeServiceClient::new(channel.map_err(|error| error.to_string())?))
 }
 
-/// Containers and pods of the runtime at a socket.
-pub(super) async fn ask(socket: &Path) -> Result<RuntimeFacts, String> {
+/// Pods whose addresses are asked for, of one runtime.
+const MOST_ADDRESSES: usize = 64;
+
+/// Containers and pods of the runtime at a socket; with the addresses of the pods that have this annotation.
+pub(super) async fn ask(socket: &Path, located: Option<(&str, &str)>) -> Result<RuntimeFacts, String> {
     let mut client = connect(socket).await?;
     let status = |status: tonic::Status| format!("{:?}: {}", status.code(), status.message());
     let version = client.version(proto::VersionRequest::default()).await.map_err(status)?.into_inner();
     let sandboxes = client.list_pod_sandbox(proto::ListPodSandboxRequest {}).await.map_err(status)?;
     let containers = client.list_containers(proto::ListContainersRequest {}).await.map_err(status)?;
-    Ok(facts(&version.runtime_name, sandboxes.into_inner(), containers.into_inner()))
+    let sandboxes = sandboxes.into_inner();
+    let mut asked: Vec<(String, String)> = located
+        .map(|(key, value)| {
+            let has = |pod: &&proto::PodSandbox| pod.annotations.get(key).is_some_and(|is| is == value);
+            let ready = |pod: &&proto::PodSandbox| pod.state() == proto::PodSandboxState::SandboxReady;
+            sandboxes.items.iter().filter(ready).filter(has).filter_map(uid_and_id).collect()
+        })
+        .unwrap_or_default();
+    asked.sort();
+    let mut facts = facts(&version.runtime_name, sandboxes, containers.into_inner());
+    for (uid, pod_sandbox_id) in asked.into_iter().take(MOST_ADDRESSES) {
+        // One that is gone meanwhile has no address.
+        let Ok(answer) = client.pod_sandbox_status(proto::PodSandboxStatusRequest { pod_sandbox_id }).await
+        else {
+            continue;
+        };
+        if let Some(pod) = facts.pods.get_mut(&uid) {
+            pod.address = address(answer.into_inner().status.unwrap_or_default());
+        }
+    }
+    Ok(facts)
+}
+
+fn uid_and_id(sandbox: &proto::PodSandbox) -> Option<(String, String)> {
+    let uid = &sandbox.metadata.as_ref()?.uid;
+    let id = &sandbox.id;
+    Some((if uid.is_empty() { id.clone() } else { uid.clone() }, id.clone()))
+}
+
+fn address(status: proto::PodSandboxStatus) -> Option<Address> {
+    let namespaces = status.linux.and_then(|linux| linux.namespaces).and_then(|all| all.options);
+    if namespaces.is_some_and(|options| options.network() == proto::NamespaceMode::Node) {
+        return Some(Address::Host);
+    }
+    Address::own(&status.network?.ip)
 }
 
 /// What two answers say, as they come over the wire; `None` where they are none.
@@ -61,6 +98,7 @@ fn facts(
             namespace: metadata.namespace,
             name: metadata.name,
             annotations: sorted(sandbox.annotations),
+            address: None,
         };
         let uid = if metadata.uid.is_empty() { sandbox.id.clone() } else { metadata.uid };
         facts.pods.insert(uid.clone(), pod);
@@ -70,6 +108,7 @@ fn facts(
             runtime: runtime.to_owned(),
             labels: sorted(sandbox.labels),
             pod: Some(uid.clone()),
+            address: None,
         };
         facts.containers.insert(sandbox.id.clone(), pause);
         uid_of.insert(sandbox.id, uid);
@@ -78,7 +117,7 @@ fn facts(
         let name = container.metadata.map_or_else(|| container.id.clone(), |metadata| metadata.name);
         let pod = uid_of.get(&container.pod_sandbox_id).cloned();
         let runtime = runtime.to_owned();
-        let facts_of = ContainerFacts { name, runtime, labels: sorted(container.labels), pod };
+        let facts_of = ContainerFacts { name, runtime, labels: sorted(container.labels), pod, address: None };
         facts.containers.insert(container.id, facts_of);
     }
     facts

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bollard::models::ContainerSummary;
 use bollard::{API_DEFAULT_VERSION, Docker};
 
-use super::facts::{ContainerFacts, PodFacts, RuntimeFacts, sorted};
+use super::facts::{Address, ContainerFacts, PodFacts, RuntimeFacts, sorted};
 
 /// Labels the kubelet's Docker shim puts on its containers.
 const POD_UID: &str = "io.kubernetes.pod.uid";
@@ -32,19 +32,36 @@ pub(super) fn decode(body: &[u8]) -> Option<RuntimeFacts> {
 fn facts(runtime: &str, list: Vec<ContainerSummary>) -> RuntimeFacts {
     let mut facts = RuntimeFacts::default();
     for container in list {
+        let address = address(&container);
         let Some(id) = container.id else { continue };
         let labels = container.labels.unwrap_or_default();
         let pod = labels.get(POD_UID).cloned();
         if let (Some(uid), Some(name), Some(namespace)) =
             (&pod, labels.get(POD_NAME), labels.get(POD_NAMESPACE))
         {
-            let pod = PodFacts { namespace: namespace.clone(), name: name.clone(), annotations: Vec::new() };
+            let (namespace, name) = (namespace.clone(), name.clone());
+            let pod = PodFacts { namespace, name, annotations: Vec::new(), address: None };
             facts.pods.insert(uid.clone(), pod);
         }
         let name = container.names.unwrap_or_default().into_iter().next();
         let name = name.map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned());
         let labels = sorted(labels);
-        facts.containers.insert(id, ContainerFacts { name, runtime: runtime.to_owned(), labels, pod });
+        let runtime = runtime.to_owned();
+        facts.containers.insert(id, ContainerFacts { name, runtime, labels, pod, address });
     }
     facts
+}
+
+/// Of several networks the first by name, so that it stays the same.
+fn address(container: &ContainerSummary) -> Option<Address> {
+    let mode = container.host_config.as_ref().and_then(|config| config.network_mode.as_deref());
+    if mode == Some("host") {
+        return Some(Address::Host);
+    }
+    let mut networks: Vec<_> = container.network_settings.as_ref()?.networks.as_ref()?.iter().collect();
+    networks.sort_by_key(|(name, _)| *name);
+    networks.into_iter().find_map(|(_, network)| {
+        let ips = [&network.ip_address, &network.global_ipv6_address];
+        ips.into_iter().flatten().find_map(|ip| Address::own(ip))
+    })
 }

@@ -1,8 +1,41 @@
 //! What runtimes say about their containers and pods.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
+
+/// Where a pod or a container is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Address {
+    /// An address of its own.
+    Own(IpAddr),
+    /// It is on the host's network.
+    Host,
+}
+
+impl Address {
+    /// One of its own as a runtime writes it. `None` where it is none, or one that cannot be a pod's: nobody's, everybody's, the
+    /// host's loopback, or of a link alone (where clouds have what only the host may ask).
+    pub fn own(text: &str) -> Option<Self> {
+        let ip: IpAddr = text.parse().ok()?;
+        let ip = ip.to_canonical();
+        let is_special = match ip {
+            IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        let is_one = !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_special);
+        is_one.then_some(Self::Own(ip))
+    }
+
+    /// What to connect to.
+    pub fn ip(self) -> IpAddr {
+        match self {
+            Self::Own(ip) => ip,
+            Self::Host => Ipv4Addr::LOCALHOST.into(),
+        }
+    }
+}
 
 /// A container, as its runtime describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +48,9 @@ pub struct ContainerFacts {
     pub labels: Vec<(String, String)>,
     /// uid of its pod.
     pub pod: Option<String>,
+    /// Where it is reached, where the runtime's list says it (Docker, Podman).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Address>,
 }
 
 /// A pod, as its runtime describes it.
@@ -26,6 +62,9 @@ pub struct PodFacts {
     pub name: String,
     /// Annotations.
     pub annotations: Vec<(String, String)>,
+    /// Where it is reached; of those that were asked for only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Address>,
 }
 
 /// Everything the runtimes said, together.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_linux::Root;
 
-pub use facts::{ContainerFacts, PodFacts, RuntimeFacts};
+pub use facts::{Address, ContainerFacts, PodFacts, RuntimeFacts};
 
 /// A runtime that has not answered by then is taken as not answering.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -85,7 +85,13 @@ impl Endpoints {
 /// answer are told on stderr at level info and left out: `None` when none answered.
 pub fn ask_once(endpoints: &Endpoints) -> Option<RuntimeFacts> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    executor.block_on(ask(&endpoints.present()))
+    executor.block_on(ask(&endpoints.present(), None))
+}
+
+/// As [`ask_once`], and where the pods with this annotation and value are reached.
+pub fn ask_located(endpoints: &Endpoints, annotation: (&str, &str)) -> Option<RuntimeFacts> {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    executor.block_on(ask(&endpoints.present(), Some(annotation)))
 }
 
 /// What a Docker Engine's list of containers says, as it comes in the body of its answer; `None` where it is none.
@@ -98,7 +104,7 @@ pub fn decode_cri(sandboxes: &[u8], containers: &[u8]) -> Option<RuntimeFacts> {
     cri::decode(sandboxes, containers)
 }
 
-async fn ask(endpoints: &Endpoints) -> Option<RuntimeFacts> {
+async fn ask(endpoints: &Endpoints, located: Option<(&str, &str)>) -> Option<RuntimeFacts> {
     let mut all: Option<RuntimeFacts> = None;
     let mut take = |what: &std::path::Path, answer: Result<Result<RuntimeFacts, String>, _>| match answer {
         Ok(Ok(facts)) => all.get_or_insert_default().merge(facts),
@@ -111,7 +117,7 @@ async fn ask(endpoints: &Endpoints) -> Option<RuntimeFacts> {
         take(socket, tokio::time::timeout(TIMEOUT, docker::ask(runtime, socket, TIMEOUT)).await);
     }
     for socket in &endpoints.cri {
-        take(socket, tokio::time::timeout(TIMEOUT, cri::ask(socket)).await);
+        take(socket, tokio::time::timeout(TIMEOUT, cri::ask(socket, located)).await);
     }
     all
 }
@@ -206,7 +212,7 @@ fn keep_asking(endpoints: &Endpoints, shared: &Shared, woken: &Receiver<()>) {
     let Ok(executor) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     loop {
         let start = Instant::now();
-        shared.publish(executor.block_on(ask(&endpoints.present())));
+        shared.publish(executor.block_on(ask(&endpoints.present(), None)));
         match woken.recv_timeout(EVERY) {
             Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
