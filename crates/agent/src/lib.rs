@@ -42,7 +42,7 @@ pub use error::AgentError;
 pub use events::{Event, Quiet, Watcher};
 pub use proposals::default_plan;
 pub use scope::{Scope, ScopeError};
-pub use slo::RequestSlo;
+pub use slo::{RequestSlo, scraped};
 pub use stated::{Guarantee, Guarantees, Protected};
 pub use trial::NoTrial;
 pub use trusted::Trusted;

@@ -14,6 +14,7 @@ use evenkeel_policy::requests::{RequestTail, RequestTarget, Requests, slow_share
 mod failed;
 mod log;
 mod page;
+pub mod scraped;
 mod scraper;
 
 pub(crate) use log::Span;

@@ -22,6 +22,8 @@ mod otlp;
 mod pki;
 #[path = "serve/prometheus.rs"]
 mod prometheus;
+#[path = "serve/scraped.rs"]
+mod scraped;
 #[path = "serve/tls.rs"]
 mod tls;
 #[path = "serve/webhook.rs"]

@@ -84,6 +84,11 @@ impl PageReader {
         &self.counted
     }
 
+    /// Buckets of the page before; 0 where it said nothing.
+    pub fn buckets_before(&self) -> usize {
+        self.before.as_ref().map_or(0, Vec::len)
+    }
+
     fn count(&mut self, before: Option<&[(f64, f64)]>, buckets: &[(f64, f64)]) {
         let Some(before) = before.filter(|before| breach(before, buckets).is_none()) else { return };
         let unit_s = self.slo.unit_s;

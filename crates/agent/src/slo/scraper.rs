@@ -16,9 +16,9 @@ const LATER: Duration = Duration::from_secs(5);
 /// Scrapes before the pace is the slower one.
 const FIRST: u64 = 3;
 /// What an answer may take.
-const WITHIN: Duration = Duration::from_secs(1);
+pub(super) const WITHIN: Duration = Duration::from_secs(1);
 /// The largest answer, bytes.
-const MOST: u64 = 8 << 20;
+pub(super) const MOST: u64 = 8 << 20;
 
 #[derive(Debug, Default)]
 struct State {
@@ -151,7 +151,7 @@ fn ask(shared: &Shared, slo: &RequestSlo) {
     }
 }
 
-fn words(error: &std::io::Error) -> String {
+pub(super) fn words(error: &std::io::Error) -> String {
     use std::io::ErrorKind::{TimedOut, WouldBlock};
     match error.kind() {
         TimedOut | WouldBlock => format!("it does not answer within {WITHIN:?}"),

@@ -11,7 +11,7 @@ use super::*;
 
 /// What an endpoint does with whoever asks.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Mode {
+pub(super) enum Mode {
     Honest,
     Hangs,
     Endless,
@@ -24,8 +24,8 @@ enum Mode {
 }
 
 /// A small server on a port of its own, which ends with this.
-struct Endpoint {
-    port: u16,
+pub(super) struct Endpoint {
+    pub port: u16,
     mode: Arc<Mutex<Mode>>,
     ended: Arc<AtomicBool>,
     /// Bytes taken by whoever asked for an answer without an end.
@@ -33,7 +33,7 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let endpoint = Self {
@@ -63,7 +63,7 @@ impl Endpoint {
         endpoint
     }
 
-    fn set(&self, mode: Mode) {
+    pub fn set(&self, mode: Mode) {
         *self.mode.lock().unwrap() = mode;
     }
 }

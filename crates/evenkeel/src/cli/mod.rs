@@ -39,6 +39,7 @@ mod record;
 mod replay;
 mod restore;
 mod run;
+mod scrape;
 mod serve;
 mod settings;
 mod show;

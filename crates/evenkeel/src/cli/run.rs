@@ -21,7 +21,8 @@ use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::settings::{
-    BlameArgs, LoopArgs, OtlpArgs, WebhookArgs, blaming, config, holdout_share, otlp, webhook,
+    BlameArgs, LoopArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, config, holdout_share, otlp, scrapes,
+    webhook,
 };
 use super::{Failure, Format, Global, Outcome, stop};
 
@@ -73,6 +74,8 @@ pub struct Args {
     #[command(flatten)]
     blame: BlameArgs,
     #[command(flatten)]
+    scrape: ScrapeArgs,
+    #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
     reports: ReportsArgs,
@@ -108,6 +111,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     if args.blame.is_given() && args.listen.is_none() {
         return Err(Failure::Usage(anyhow!("--blame and --blame-budget go with --listen")));
+    }
+    if args.scrape.is_given() && args.listen.is_none() {
+        return Err(Failure::Usage(anyhow!("--scrape-services goes with --listen")));
     }
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
     let _turn = (!args.dry_run).then(TurnGuard::of_this_thread).and_then(|guard| {
@@ -151,12 +157,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // Pushed is what is served: without that no one asks for the files of its token and its authorities.
     let target = args.listen.map(|_| otlp(global, &args.otlp)).transpose()?.flatten();
     let blaming = blaming(global, &args.blame)?;
+    let scrapes = scrapes(global, &args.scrape)?;
     let webhook = webhook(global, &args.webhook)?.map(Webhook::start).transpose()?.map(Arc::new);
     let server = entrance.map(|entrance| Server::start(entrance, served(), webhook.clone())).transpose()?;
     server.iter().try_for_each(|server| server.push(target.clone()))?;
     let notifier = Notifier::from_env();
     let mut agent = Agent::new(config, &mut sink)?;
     server.iter().try_for_each(|server| super::blame::start(server.tally(), blaming))?;
+    server.iter().try_for_each(|server| super::scrape::start(server.tally(), scrapes))?;
     let _recorder = server.as_ref().map(|server| record(&args.record, server, global)).transpose()?;
     notifier.ready("observing");
     let ran = match (&server, &webhook) {

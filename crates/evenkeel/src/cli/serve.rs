@@ -18,7 +18,7 @@ use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::ps::MIN_INTERVAL;
-use super::settings::{BlameArgs, OtlpArgs, WebhookArgs, blaming, otlp, webhook};
+use super::settings::{BlameArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, otlp, scrapes, webhook};
 use super::{Failure, Global, Outcome, stop};
 
 /// Watch this host and show it: a dashboard, /metrics for Prometheus, /healthz, and the history for later.
@@ -44,6 +44,8 @@ pub struct Args {
     interval: Duration,
     #[command(flatten)]
     blame: BlameArgs,
+    #[command(flatten)]
+    scrape: ScrapeArgs,
     #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
@@ -76,6 +78,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let receiver = webhook(global, &args.webhook)?;
     let target = otlp(global, &args.otlp)?;
     let blaming = blaming(global, &args.blame)?;
+    let scrapes = scrapes(global, &args.scrape)?;
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     // One that cannot be made is told of where it is needed.
     if !args.no_history || args.record.record.is_some() {
@@ -98,6 +101,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     tell(&server, &format!("capabilities kept: {kept}"));
     tell(&server, writes);
     super::blame::start(server.tally(), blaming)?;
+    super::scrape::start(server.tally(), scrapes)?;
     let _recorder = args.record.start(&observer, &server, &global.state_dir)?;
     let mut history = History::open(global, args.no_history);
     let notifier = Notifier::from_env();

@@ -26,7 +26,7 @@ pub use blame::{BlameArgs, Blaming, blaming};
 pub use guarantees::guarantees;
 use guarantees::{GuaranteeTable, LabelsTable, promises};
 use serve::ServeTable;
-pub use serve::{OtlpArgs, WebhookArgs, otlp, tls_files, webhook};
+pub use serve::{OtlpArgs, ScrapeArgs, WebhookArgs, otlp, scrapes, tls_files, webhook};
 pub use services::derived;
 use services::{BackgroundTable, ServiceTable, backgrounds, derive_tiers, services};
 

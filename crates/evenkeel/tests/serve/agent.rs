@@ -38,12 +38,18 @@ impl Serve {
 
     /// What serves pages, `run --listen` for one.
     pub fn command(args: &[&str]) -> Self {
+        Self::command_with(args, &[])
+    }
+
+    /// With variables of the environment.
+    pub fn command_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
         let state = tempfile::tempdir().unwrap();
         let mut process = Running(
             Command::new(BINARY)
                 .arg("--state-dir")
                 .arg(state.path())
                 .args(args)
+                .envs(environment.iter().copied())
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
                 .spawn()

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use evenkeel_agent::Event;
+use evenkeel_agent::scraped::ServiceRequests;
 use evenkeel_base::Observation;
 use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus, ProtectedStatus};
 use serde_json::{Value, json};
@@ -39,6 +40,8 @@ pub struct Board {
     pub guarantees: Vec<GuaranteeStatus>,
     /// Services and other protected scopes.
     pub protected: Vec<ProtectedStatus>,
+    /// Requests of services that say of themselves where they count them.
+    pub scraped: Arc<Vec<ServiceRequests>>,
     pub promises: Arc<Promises>,
     pub governor: Option<GovernorStatus>,
     pub effect: Option<EffectNow>,

@@ -243,7 +243,7 @@ fn the_loop(page: &mut Page, board: &Board) {
     page.gauge("evenkeel_holdout_share_ratio", "Share of the time under the baseline", share);
     guarantees(page, &board.guarantees);
     slos(page, &board.protected);
-    requests(page, &board.protected);
+    requests(page, board);
     if let Some(settings) = &board.settings {
         page.counter("evenkeel_trials_total", "Trials held", Some(board.trials as f64));
         let help = "Trials after which settings of ours were in force";
@@ -322,24 +322,41 @@ fn slos(page: &mut Page, services: &[ProtectedStatus]) {
     }
 }
 
+/// Requests of one service, with its labels: all series have the same ones.
+struct Counted<'a> {
+    labels: [(&'static str, &'a str); 4],
+    within: &'a [(f64, f64)],
+    all: f64,
+    failed: Option<f64>,
+}
+
 /// What services count of their requests themselves.
-fn requests(page: &mut Page, services: &[ProtectedStatus]) {
-    let counted = || {
-        services.iter().filter_map(|service| {
-            let slo = service.slo.as_ref()?;
-            Some((&service.name, slo, slo.counted?))
-        })
+fn requests(page: &mut Page, board: &Board) {
+    let labels = |name, [namespace, pod, container]: [_; 3]| {
+        [("name", name), ("namespace", namespace), ("pod", pod), ("container", container)]
     };
-    let help = "Requests answered by a service, as its endpoint counts them, since the run began";
+    let stated = board.protected.iter().filter_map(|service| {
+        let slo = service.slo.as_ref()?;
+        let labels = labels(service.name.as_str(), [""; 3]);
+        Some(Counted { labels, within: &slo.counted_within, all: slo.counted?, failed: slo.failed })
+    });
+    let scraped = board.scraped.iter().map(|found| Counted {
+        labels: labels(&found.name, [&found.namespace, &found.pod, &found.container]),
+        within: &found.within,
+        all: found.all,
+        failed: found.failed,
+    });
+    let counted: Vec<Counted<'_>> = stated.chain(scraped).collect();
+    let help = "Requests answered by a service, as its endpoint counts them, since it was asked first";
     let mut family = page.family("evenkeel_service_requests_total", Kind::Counter, help);
-    counted().for_each(|(name, _, all)| family.value(&[("name", name)], Some(all)));
-    let help = "Requests that a service failed to answer (5xx, gRPC), as its endpoint counts them, since the run began";
+    counted.iter().for_each(|of| family.value(&of.labels, Some(of.all)));
+    let help = "Requests that a service failed to answer (5xx, gRPC), as its endpoint counts them, since it was asked first";
     let mut family = page.family("evenkeel_service_request_errors_total", Kind::Counter, help);
-    counted().for_each(|(name, slo, _)| family.value(&[("name", name)], slo.failed));
-    let help = "How long they took, as the endpoint counts them, since the run began";
+    counted.iter().for_each(|of| family.value(&of.labels, of.failed));
+    let help = "How long they took, as the endpoint counts them, since it was asked first";
     let mut family = page.family("evenkeel_service_request_duration_seconds", Kind::Histogram, help);
-    for (name, slo, all) in counted() {
-        family.distribution(&[("name", name)], of_requests(&slo.counted_within, all));
+    for of in &counted {
+        family.distribution(&of.labels, of_requests(of.within, of.all));
     }
 }
 

@@ -1,7 +1,8 @@
-//! What a thread that counts waits tells the pages.
+//! What threads that count waits or requests tell the pages.
 
 use std::sync::{Arc, PoisonError};
 
+use evenkeel_agent::scraped::ServiceRequests;
 use evenkeel_base::{Histogram, Observation};
 
 use super::{Shared, with};
@@ -37,6 +38,11 @@ impl Tally {
     /// Counting took so many more seconds of CPU in the kernel.
     pub fn spent(&self, seconds: f64) {
         with(&self.board, |board| *board.counted.spent_s.get_or_insert(0.0) += seconds);
+    }
+
+    /// Requests that services counted so far.
+    pub fn scraped(&self, requests: Vec<ServiceRequests>) {
+        with(&self.board, |board| board.scraped = Arc::new(requests));
     }
 
     /// Waits that ended, by their owner, and their sum in seconds; and who ran meanwhile, by victim and culprit.

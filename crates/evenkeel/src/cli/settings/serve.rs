@@ -26,6 +26,7 @@ pub(super) struct ServeTable {
     otlp_interval: Option<Spanned<String>>,
     otlp_token_file: Option<Spanned<PathBuf>>,
     otlp_ca: Option<Spanned<PathBuf>>,
+    scrape_services: bool,
     tls_cert: Option<Spanned<PathBuf>>,
     tls_key: Option<Spanned<PathBuf>>,
     pub(super) blame: Option<Spanned<String>>,
@@ -61,6 +62,22 @@ pub struct OtlpArgs {
     /// File with the authorities (PEM) that sign the collector's certificate; without it those that this system trusts.
     #[arg(long, value_name = "FILE", requires = "otlp")]
     otlp_ca: Option<PathBuf>,
+}
+
+/// Whether services are asked for their requests.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ScrapeArgs {
+    /// Ask services for rate, durations and errors of their requests: pods with the annotations prometheus.io/scrape and
+    /// prometheus.io/port, containers with the label evenkeel.io/metrics.
+    #[arg(long)]
+    scrape_services: bool,
+}
+
+impl ScrapeArgs {
+    /// Whether the command line says so.
+    pub fn is_given(&self) -> bool {
+        self.scrape_services
+    }
 }
 
 impl OtlpArgs {
@@ -192,6 +209,15 @@ pub fn otlp(global: &Global, args: &OtlpArgs) -> Result<Option<Target>, Failure>
     Ok(Some(Target { receiver: equipped("otlp", receiver, &files)?, interval }))
 }
 
+/// Whether services are asked for their requests, by the command line or the file.
+///
+/// # Errors
+/// Usage: the file cannot be read.
+pub fn scrapes(global: &Global, args: &ScrapeArgs) -> Result<bool, Failure> {
+    let of_file = of_file(global, |table, _| Ok(table.scrape_services))?;
+    Ok(args.scrape_services || of_file.unwrap_or_default())
+}
+
 fn of_option(name: &str, url: &str, example: &str) -> Result<Receiver, Failure> {
     Receiver::parse(url, example).map_err(|why| Failure::Usage(anyhow!("--{name}: {why}")))
 }
@@ -277,6 +303,20 @@ mod tests {
         assert_eq!((named.name(), named.token()), ("b:80", None));
         assert!(!format!("{of_file:?}").contains("of-the-file"));
         assert!(asked(dir.path(), "", &[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn services_are_asked_when_one_of_both_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.toml");
+        let of = |text: &str, scrape_services| {
+            std::fs::write(&file, text).unwrap();
+            let global = ["evenkeel", "--config", file.to_str().unwrap(), "status"];
+            let global = crate::cli::Cli::try_parse_from(global).unwrap().global;
+            scrapes(&global, &ScrapeArgs { scrape_services }).unwrap()
+        };
+        let on = "[serve]\nscrape_services = true\n";
+        assert_eq!((of("", false), of("", true), of(on, false)), (false, true, true));
     }
 
     #[test]
