@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::docker::{Docker, IMAGE};
 use evenkeel_base::{ContainerView, GroupView, Observation};
 use evenkeel_linux::Root;
+use evenkeel_observe::runtimes::{Address, ask_once};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Select};
 
 const SPIN: &str = "while :; do :; done";
@@ -48,6 +49,11 @@ fn a_container_is_seen_with_its_name_and_limits() {
         switches: Select::All,
         ..ObserverOptions::default()
     };
+    // Where it is reached: nowhere, as one of no network.
+    docker.run(&["run", "-d", "--network=host", "--name=node", IMAGE, "/bin/busybox", "sleep", "600"]);
+    let facts = ask_once(&options.runtimes).unwrap();
+    let address = |name: &str| facts.containers.values().find(|facts| facts.name == name).unwrap().address;
+    assert_eq!((address("tenant"), address("node")), (None, Some(Address::Host)));
     let mut observer = Observer::new(&Root::host(), options).unwrap();
     observer.wait_for_runtimes(Duration::from_secs(10));
     let seen = look(&mut observer, &Detail::All);
