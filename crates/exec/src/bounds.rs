@@ -118,7 +118,8 @@ impl Bounds {
         if let Some(quota) = &self.quota {
             match quota.pct().and_then(CpuLimit::from_pct) {
                 Some(limit) => words.push(format!("{limit} of one CPU")),
-                None => words.push("no limit".to_owned()),
+                // A quota without a value is there to be changed as the command runs.
+                None => words.push("limit by auto".to_owned()),
             }
             words.push(format!("period {}", millis(quota.period_usec)));
             if quota.burst_usec > 0 {

@@ -324,11 +324,11 @@ mod tests {
         assert!(with(Some(10.0), 0.0).is_empty(), "it weighs much more");
         assert!(!with(Some(2.0), 0.0).is_empty(), "it weighs somewhat more");
         assert!(with(Some(1.0), 0.95).is_empty(), "its promise is more than it uses");
-        assert!(with(Some(1.0), 0.8).is_empty(), "it would not make up for what it got too little");
-        let Some(Step::Hold { cpus, .. }) = with(Some(1.0), 0.68).into_iter().next() else {
+        assert!(with(Some(1.0), 0.55).is_empty(), "it would not make up for what it got too little");
+        let Some(Step::Hold { cpus, .. }) = with(Some(1.0), 0.48).into_iter().next() else {
             panic!("a promise below")
         };
-        assert!((cpus - 0.85).abs() < 1e-9, "{cpus}: room to catch up with 0.68");
+        assert!((cpus - 0.6).abs() < 1e-9, "{cpus}: room to catch up with 0.48");
     }
 
     /// Five groups that take turns by slices of 100 ms: each gets nothing for 0.4 s, time and again, and nobody has its turn.
