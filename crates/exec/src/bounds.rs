@@ -191,6 +191,16 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_is_chosen_as_the_command_runs_is_not_called_none() {
+        let words = |limit| {
+            let quota = Some(quota(limit, PERIOD, Duration::ZERO).unwrap());
+            Bounds { quota, ..Bounds::default() }.words()
+        };
+        assert_eq!(words(None), "limit by auto, period 100 ms");
+        assert_eq!(words(CpuLimit::from_pct(25.0)), "25 % of one CPU, period 100 ms");
+    }
+
+    #[test]
     fn quotas_the_kernel_would_refuse_are_refused_with_advice() {
         let limit = |pct| CpuLimit::from_pct(pct);
         assert_eq!(quota(limit(25.0), PERIOD, Duration::ZERO).unwrap().quota_usec, Limit::Value(25_000));
