@@ -131,7 +131,7 @@ figure_store() {
         wait "$serve" 2>/dev/null || true
         serve=
         kept=$(newest "$work/killed/history.db")
-        lost=$(awk -v seen="$seen" -v kept="$kept" -v most="$lost" 'BEGIN { lost = seen - kept; printf "%.1f", lost > most ? lost : most }')
+        lost=$(awk -v seen="$seen" -v kept="$kept" -v most="$lost" 'BEGIN { lost = seen - kept; printf "%.1f", (lost > most ? lost : most) }')
     done
     figure 'history lost by kill -9 of serve, worst of 5' "$lost s" '<= 5 s'
 }
