@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use evenkeel_base::{Histogram, Observation};
 use evenkeel_bpf::BpfError;
+use evenkeel_bpf::load::Types;
 use evenkeel_bpf::why::{Cell, Culprit, Probe, Seen, Waited, Watch, WatchOptions};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
@@ -97,7 +98,9 @@ pub fn start(tally: Tally, blaming: Blaming) -> Result<(), Failure> {
         Blaming::Always => None,
         Blaming::Within(share) => Some(Budget::new(share)),
     };
-    let count = move || match Blame::load(tally.clone(), budget) {
+    // Here, where others of this process read them, too: one reading serves all.
+    let types = evenkeel_bpf::load::kernel_types();
+    let count = move || match types.and_then(|types| Blame::load(&types, tally.clone(), budget)) {
         Ok(mut blame) => {
             let Err(error) = blame.go_on();
             tally.observed(None);
@@ -114,10 +117,9 @@ pub fn start(tally: Tally, blaming: Blaming) -> Result<(), Failure> {
 }
 
 impl Blame {
-    fn load(tally: Tally, budget: Option<Budget>) -> Result<Self, BpfError> {
-        let types = evenkeel_bpf::load::kernel_types()?;
+    fn load(types: &Types, tally: Tally, budget: Option<Budget>) -> Result<Self, BpfError> {
         let options = WatchOptions { in_turns: true, ..WatchOptions::default() };
-        let probe = Probe::start(&types, &Watch::All, &options)?;
+        let probe = Probe::start(types, &Watch::All, &options)?;
         let told_ns = probe.start_ns();
         tally.blames();
         Ok(Self {

@@ -21,8 +21,8 @@ use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::settings::{
-    BlameArgs, LoopArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, config, holdout_share, otlp, scrapes,
-    webhook,
+    BlameArgs, Blaming, LoopArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, config, holdout_share, otlp,
+    scrapes, webhook,
 };
 use super::{Failure, Format, Global, Outcome, stop};
 
@@ -162,10 +162,13 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let server = entrance.map(|entrance| Server::start(entrance, served(), webhook.clone())).transpose()?;
     server.iter().try_for_each(|server| server.push(target.clone()))?;
     let notifier = Notifier::from_env();
+    // Read once for all who load programs.
+    let types = (server.is_some() && blaming != Blaming::Off).then(evenkeel_bpf::load::kernel_types);
     let mut agent = Agent::new(config, &mut sink)?;
     server.iter().try_for_each(|server| super::blame::start(server.tally(), blaming))?;
     server.iter().try_for_each(|server| super::scrape::start(server.tally(), scrapes))?;
     let _recorder = server.as_ref().map(|server| record(&args.record, server, global)).transpose()?;
+    drop(types);
     notifier.ready("observing");
     let ran = match (&server, &webhook) {
         (Some(server), _) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),

@@ -18,7 +18,9 @@ use super::listen::webhook::Webhook;
 use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::ps::MIN_INTERVAL;
-use super::settings::{BlameArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, otlp, scrapes, webhook};
+use super::settings::{
+    BlameArgs, Blaming, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, otlp, scrapes, webhook,
+};
 use super::{Failure, Global, Outcome, stop};
 
 /// Watch this host and show it: a dashboard, /metrics for Prometheus, /healthz, and the history for later.
@@ -86,6 +88,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let writes = privileges::write_only_to(&global.state_dir).map_err(Failure::Cannot)?;
     let sampling = global.sampling.unwrap_or_default();
+    // Read once for all who load programs.
+    let types =
+        (blaming != Blaming::Off || args.record.record.is_some()).then(evenkeel_bpf::load::kernel_types);
     let options = ObserverOptions { sampling, ..ObserverOptions::default() };
     let mut observer =
         Observer::new(&Root::host(), options).map_err(|error| Failure::Cannot(error.into()))?;
@@ -98,11 +103,13 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let webhook = receiver.map(Webhook::start).transpose()?.map(Arc::new);
     let server = Server::start(entrance, served, webhook.clone())?;
     server.push(target)?;
-    tell(&server, &format!("capabilities kept: {kept}"));
-    tell(&server, writes);
-    super::blame::start(server.tally(), blaming)?;
-    super::scrape::start(server.tally(), scrapes)?;
+    let tally = server.tally();
+    tally.tell(&format!("capabilities kept: {kept}"));
+    tally.tell(writes);
+    super::blame::start(tally.clone(), blaming)?;
+    super::scrape::start(tally, scrapes)?;
     let _recorder = args.record.start(&observer, &server, &global.state_dir)?;
+    drop(types);
     let mut history = History::open(global, args.no_history);
     let notifier = Notifier::from_env();
     notifier.ready("watching");
@@ -116,12 +123,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(Failure::Cannot(anyhow!("ended by an internal error")));
     }
     Ok(0)
-}
-
-/// Says something once, here and on the pages.
-fn tell(server: &Server, note: &str) {
-    say!("evenkeel: {note}");
-    server.note(note);
 }
 
 fn watch(
@@ -147,7 +148,7 @@ fn watch(
         let observation = server.observe(observation);
         history.add(&after, &observation, server);
         if let Some(note) = observer.take_note() {
-            tell(server, &note);
+            server.tally().tell(&note);
         }
         before = after;
     }
@@ -187,12 +188,12 @@ impl<'a> History<'a> {
                 } else {
                     "the history is written here again"
                 };
-                tell(server, what);
+                server.tally().tell(what);
             }
         }
         if !self.yields {
             self.recorder.add_sample(sample, Some(observation));
         }
-        self.recorder.take_notes().iter().for_each(|note| tell(server, note));
+        self.recorder.take_notes().iter().for_each(|note| server.tally().tell(note));
     }
 }

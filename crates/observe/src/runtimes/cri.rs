@@ -64,8 +64,7 @@ pub(super) async fn ask(socket: &Path, located: Option<(&str, &str)>) -> Result<
 
 fn uid_and_id(sandbox: &proto::PodSandbox) -> Option<(String, String)> {
     let uid = &sandbox.metadata.as_ref()?.uid;
-    let id = &sandbox.id;
-    Some((if uid.is_empty() { id.clone() } else { uid.clone() }, id.clone()))
+    Some((if uid.is_empty() { &sandbox.id } else { uid }.clone(), sandbox.id.clone()))
 }
 
 fn address(status: proto::PodSandboxStatus) -> Option<Address> {
@@ -93,14 +92,14 @@ fn facts(
         if sandbox.state() != ready {
             continue;
         }
-        let Some(metadata) = sandbox.metadata.clone() else { continue };
+        let Some((uid, id)) = uid_and_id(&sandbox) else { continue };
+        let Some(metadata) = sandbox.metadata else { continue };
         let pod = PodFacts {
             namespace: metadata.namespace,
             name: metadata.name,
             annotations: sorted(sandbox.annotations),
             address: None,
         };
-        let uid = if metadata.uid.is_empty() { sandbox.id.clone() } else { metadata.uid };
         facts.pods.insert(uid.clone(), pod);
         // The sandbox is a container too (the pause process).
         let pause = ContainerFacts {
@@ -110,8 +109,8 @@ fn facts(
             pod: Some(uid.clone()),
             address: None,
         };
-        facts.containers.insert(sandbox.id.clone(), pause);
-        uid_of.insert(sandbox.id, uid);
+        facts.containers.insert(id.clone(), pause);
+        uid_of.insert(id, uid);
     }
     for container in containers.containers {
         let name = container.metadata.map_or_else(|| container.id.clone(), |metadata| metadata.name);
