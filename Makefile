@@ -59,7 +59,7 @@ antagonists: ## ANTAGONISTS (100) put in a victim's way: is each named within 10
 
 alerts: ## are notices and alert rules right: 60 labelled episodes to tune on, 40 others to judge by (minutes, no root)
 	@scripts/packages.sh build test
-	@. scripts/lib.sh && need_cargo && EVENKEEL_ALERTS=all cargo test --locked -p evenkeel --lib labelled -- --nocapture --test-threads 1
+	@. scripts/lib.sh && need_cargo && EVENKEEL_ALERTS=all cargo test --locked -p evenkeel-listen --lib labelled -- --nocapture --test-threads 1
 
 serve-figures: ## what serve and its dashboard cost, each figure with its goal (as root, quiet machine, 10 min)
 	@scripts/packages.sh build test

@@ -9,5 +9,5 @@ need_cargo
 # With --target the flag applies to the program alone, not to build scripts and procedural macros.
 triple=$(host_triple)
 RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
-    cargo build --release --locked --target "$triple" -p evenkeel >&2
-printf '%s\n' "$(target_dir)/$triple/release/evenkeel"
+    cargo build --profile dist --locked --target "$triple" -p evenkeel >&2
+printf '%s\n' "$(target_dir)/$triple/dist/evenkeel"

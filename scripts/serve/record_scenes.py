@@ -4,7 +4,7 @@
 Each scene runs for SECONDS (40) on one CPU of this host. The victim's truth is what is done to it: a quota of so much, neighbours of such
 weight. A line is: scene, what is wrong with the victim (nothing, throttled or starved), CPUs of the host, then a second: CPU seconds of
 the victim, its waiting, its throttled time, and the CPU seconds of the whole host. alerts are judged on these, too
-(crates/evenkeel/src/cli/listen/notices/labelled)."""
+(crates/listen/src/notices/labelled)."""
 
 import os
 import re

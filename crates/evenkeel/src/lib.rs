@@ -3,6 +3,9 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+#[macro_use]
+extern crate evenkeel_console;
+
 mod cli;
 
 #[doc(hidden)]

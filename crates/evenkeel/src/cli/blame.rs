@@ -15,11 +15,11 @@ use evenkeel_bpf::load::Types;
 use evenkeel_bpf::why::{Cell, Culprit, Probe, Seen, Waited, Watch, WatchOptions};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_listen::Tally;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
 use super::Failure;
-use super::listen::Tally;
 use super::settings::Blaming;
 use budget::Budget;
 use called::Called;

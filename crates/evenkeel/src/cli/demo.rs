@@ -24,8 +24,8 @@ use evenkeel_workload::Kind as LoadKind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
 
-use super::console::ConsoleSink;
 use super::known::{Known, StageResult};
+use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
 use blocks::{Arm, compare};
@@ -235,11 +235,11 @@ fn one_run(
     watcher.start_clock();
     known.settle(SETTLE, watcher);
     // The recipe is computed from what is seen under the kernel's default, as its authors do.
-    let studied = known.agent.study(Duration::from_secs(1), watcher)?;
+    let studied = known.agent.study(Duration::from_secs(1), watcher).map_err(super::loop_failed)?;
     let recipe = studied.and_then(|s| known.agent.propose_named(PUBLISHED_RECIPE, &s.observation));
 
     let trial_from = watcher.clock_s();
-    let outcome = known.agent.decide(watcher)?;
+    let outcome = known.agent.decide(watcher).map_err(super::loop_failed)?;
     run.seconds_to_settle = Some(watcher.clock_s() - trial_from);
     note_trial(&known, &mut run, &outcome, trial_from, watcher);
     let choice = known.agent.plan().clone();

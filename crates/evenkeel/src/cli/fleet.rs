@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
+use evenkeel_listen::access;
 use evenkeel_tune::http::Trust;
 
 use self::fetch::Reader;
-use super::listen::access;
 use super::{Failure, Format, Global, Outcome};
 
 /// Read many agents' metrics and show who is starved on which host, what else is wrong there, and what the changes in

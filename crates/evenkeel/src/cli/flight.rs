@@ -14,20 +14,17 @@ use evenkeel_base::Observation;
 use evenkeel_bpf::flight::Recorder;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_linux::sys;
+use evenkeel_listen::{Seen, Server};
 use evenkeel_observe::Observer;
-use evenkeel_observe::flight::{Recording, Story};
+use evenkeel_observe::flight::Recording;
 use evenkeel_report::time;
 
 use super::Failure;
-use super::listen::Server;
 use super::ps::MIN_INTERVAL;
 
 const SOCKET: &str = "flight.sock";
 /// How long the other side may take to say what it wants, and to take a piece of it.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Who was there at the last look, and what became of promises until then.
-pub type Seen = (Arc<Observation>, Story);
 
 /// A recorder at work, with what is needed to name whom it recorded.
 #[derive(Debug)]
@@ -173,7 +170,8 @@ impl RecordArgs {
         };
         say!("evenkeel: recording in {}", time::bytes(flight.bytes()));
         let keeper = Keeper::start(state_dir, Arc::clone(&flight), server.observation());
-        server.keep(keeper.map_err(|error| Failure::Cannot(error.into()))?);
+        let keeper = keeper.map_err(|error| Failure::Cannot(error.into()))?;
+        server.on_notice(move |kind| keeper.notice(kind));
         Socket::open(state_dir, flight, server.observation()).map(Some).map_err(Failure::Cannot)
     }
 }

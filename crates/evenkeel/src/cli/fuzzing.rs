@@ -6,17 +6,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use axum::http::HeaderMap;
-use axum::http::header::{AUTHORIZATION, HeaderValue};
 use clap::Parser as _;
 use evenkeel_base::FileError;
 
 use super::fleet::fetch;
 use super::fleet::host::Host;
-use super::listen::access::Token;
-use super::listen::server::Names;
 use super::price::account::Account;
-use super::{Cli, Global, exec, history, listen, mcp, net, price, replay, settings};
+use super::{Cli, Global, exec, history, mcp, net, price, replay, settings};
 
 fn in_text(error: &FileError, text: &str) {
     assert!((1..=text.lines().count() + 1).contains(&error.line), "{error}");
@@ -52,7 +48,6 @@ pub fn options(text: &str) {
     if let Ok(speed) = replay::parse_speed(text) {
         assert!(speed.is_finite() && speed >= 0.0, "{speed}");
     }
-    let _ = listen::number::<u32>(text, "tid");
     let _ = history::parse_run(text);
     let _ = text.parse::<exec::LimitArg>();
     let _ = exec::slice(text);
@@ -75,35 +70,6 @@ pub fn account(text: &str) {
         if let Ok(busy) = account.busy(1) {
             assert!((0.0..=1.0).contains(&busy), "{busy}");
         }
-    }
-}
-
-/// The Host header of a request.
-pub fn host_header(text: &str) {
-    let names = Names::named(Some("node1".to_owned()));
-    let _ = names.knows(text);
-    // Who is not this host is not known where only this host can ask.
-    let strange = Names::named(None).knows(text) && text.to_ascii_lowercase().contains("evil");
-    assert!(!strange, "{text:?}");
-}
-
-/// A token's file, and the header of a request that is to have it.
-pub fn authorization(text: &str) {
-    const SECRET: &str = "0123456789abcdef-secret";
-    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
-    let mut headers = HeaderMap::new();
-    if let Ok(value) = HeaderValue::from_str(first) {
-        headers.insert(AUTHORIZATION, value);
-    }
-    if let Ok(token) = Token::parse(Path::new("token"), SECRET)
-        && token.admits(&headers)
-    {
-        // In clear, or in base 64 behind a name of any length.
-        assert!(first.contains(SECRET) || first.to_ascii_lowercase().starts_with("basic "), "{first:?}");
-    }
-    if let Ok(token) = Token::parse(Path::new("token"), rest) {
-        let _ = token.admits(&headers);
-        assert!(!token.admits(&HeaderMap::new()));
     }
 }
 

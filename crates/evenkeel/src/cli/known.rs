@@ -122,7 +122,7 @@ impl Known {
         config.history = false;
         config.known = tenants.members.iter().filter_map(|m| Some((m.tid, m.wanted_pct?))).collect();
         edit(&mut config);
-        let agent = Agent::new(config, watcher)?;
+        let agent = Agent::new(config, watcher).map_err(super::loop_failed)?;
         let gauge = tenants.gauge();
         tenants.release();
         Ok(Self { agent, tenants, gauge, _state: state })
@@ -153,7 +153,7 @@ impl Known {
         let steps_a_window = (WINDOW.as_millis() / STEP.as_millis()) as u32;
         let steps = (time.as_millis() / STEP.as_millis()).max(1) as u32;
         for step in 1..=steps {
-            let Some(measured) = self.agent.measure(STEP, &mut collector)? else {
+            let Some(measured) = self.agent.measure(STEP, &mut collector).map_err(super::loop_failed)? else {
                 break;
             };
             outside_sum += measured.summary.outside_pct.unwrap_or(0.0);

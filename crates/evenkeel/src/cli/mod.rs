@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use evenkeel_console::{self as console, Failure, Outcome, stop};
 use evenkeel_observe::Sampling;
 
-#[macro_use]
-mod console;
 mod blame;
 mod capture;
 mod check;
@@ -25,7 +24,6 @@ pub mod fuzzing;
 mod history;
 mod known;
 mod lab;
-mod listen;
 mod load;
 mod mcp;
 mod net;
@@ -44,8 +42,8 @@ mod serve;
 mod settings;
 mod show;
 mod sim;
+mod sink;
 mod status;
-mod stop;
 mod tenants;
 mod top;
 mod topology;
@@ -150,40 +148,18 @@ enum Command {
     Man(completions::ManArgs),
 }
 
-/// Why a command failed, which decides the exit status.
-#[derive(Debug)]
-pub enum Failure {
-    /// Status 1: the answer is no.
-    No(anyhow::Error),
-    /// Status 2: wrong usage or configuration.
-    Usage(anyhow::Error),
-    /// Status 3: the host cannot or may not.
-    Cannot(anyhow::Error),
-}
-
-impl From<anyhow::Error> for Failure {
-    /// What a library reports is about the host unless the command says otherwise.
-    fn from(error: anyhow::Error) -> Self {
-        Self::Cannot(error)
+/// Why the loop failed, and which exit status that is.
+fn loop_failed(error: evenkeel_agent::AgentError) -> Failure {
+    if matches!(error, evenkeel_agent::AgentError::Overlap { .. }) {
+        return Failure::Usage(error.into());
+    }
+    let error = anyhow::Error::from(error);
+    if rustix::process::geteuid().is_root() {
+        Failure::Cannot(error)
+    } else {
+        Failure::Cannot(error.context("the loop needs root (or CAP_SYS_NICE and a writable --state-dir)"))
     }
 }
-
-impl From<evenkeel_agent::AgentError> for Failure {
-    fn from(error: evenkeel_agent::AgentError) -> Self {
-        if matches!(error, evenkeel_agent::AgentError::Overlap { .. }) {
-            return Self::Usage(error.into());
-        }
-        let error = anyhow::Error::from(error);
-        if rustix::process::geteuid().is_root() {
-            Self::Cannot(error)
-        } else {
-            Self::Cannot(error.context("the loop needs root (or CAP_SYS_NICE and a writable --state-dir)"))
-        }
-    }
-}
-
-/// Result of a command: the exit status of a finished one (0 done, 1 the answer is no) or a failure.
-pub type Outcome = Result<u8, Failure>;
 
 /// Runs inside a virtual machine; on a host it refuses.
 fn guest_main(guest: &evenkeel_lab::vm::guest::Guest) -> Outcome {

@@ -65,8 +65,11 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
     let trier = if whole_host { "run --apply" } else { "run" };
     config.apply = false;
     let tiers = super::settings::derived(&config.guarantees)?;
-    let mut agent = Agent::new(config, &mut Quiet)?;
-    let studied = agent.study(Duration::from_secs(1), &mut Quiet)?.context("the host's clock stood still")?;
+    let mut agent = Agent::new(config, &mut Quiet).map_err(super::loop_failed)?;
+    let studied = agent
+        .study(Duration::from_secs(1), &mut Quiet)
+        .map_err(super::loop_failed)?
+        .context("the host's clock stood still")?;
     let plans = agent.propose(&studied.observation);
     let predicted = agent.predict(&studied.observation, &plans, &Quiet);
     let mut rows: Vec<Row> = plans

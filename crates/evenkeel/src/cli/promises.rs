@@ -22,7 +22,7 @@ use evenkeel_workload::spin::Spin;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
-use super::console::ConsoleSink;
+use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
 
@@ -264,7 +264,7 @@ fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
         .hold(&specs)
         .context("cannot start the loads")?;
     let state = PrivateDir::temporary().context("cannot make a directory for a journal")?;
-    let mut agent = Agent::new(config(scene, &tenants, &state)?, sink)?;
+    let mut agent = Agent::new(config(scene, &tenants, &state)?, sink).map_err(super::loop_failed)?;
     let gauge = tenants.gauge();
     tenants.release();
     let played = watch(scene, &mut agent, &gauge, &tenants, sink);
@@ -313,11 +313,11 @@ fn watch(
     let spikes = scene.loads.iter().any(|load| load.spec.common.start_at.is_some());
     // The spike comes two seconds into what is judged.
     for _ in 0..SETTLE_S {
-        agent.measure(Duration::from_secs(1), sink)?;
+        agent.measure(Duration::from_secs(1), sink).map_err(super::loop_failed)?;
     }
     let mut readings: Vec<Reading> = vec![gauge.read()];
     for _ in 0..scene.seconds + if spikes { 2 } else { 0 } {
-        if agent.measure(Duration::from_secs(1), sink)?.is_none() {
+        if agent.measure(Duration::from_secs(1), sink).map_err(super::loop_failed)?.is_none() {
             break;
         }
         readings.push(gauge.read());

@@ -15,8 +15,8 @@ use evenkeel_report::demo::gap_closed;
 use evenkeel_report::table::{Field, Table, width};
 use serde_json::json;
 
-use super::console::ConsoleSink;
 use super::known::{Known, StageResult};
+use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
 use crate::cli::console;
 
@@ -140,7 +140,7 @@ fn one(mix: Mix, args: &Args, sink: &mut ConsoleSink) -> Result<Row, Failure> {
     let mut known = Known::start(&mix.specs(), mix.place, edit, sink)?;
     known.settle(Duration::from_secs(1), sink);
     let began = Instant::now();
-    let outcome = known.agent.decide(sink)?;
+    let outcome = known.agent.decide(sink).map_err(super::loop_failed)?;
     let decided_s = began.elapsed().as_secs_f64();
     let plan = known.agent.plan().clone();
     let why = match &outcome {

@@ -9,22 +9,23 @@ use evenkeel_actuate::TurnGuard;
 use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
 use evenkeel_linux::Root;
+use evenkeel_listen::access::AccessArgs;
+use evenkeel_listen::reports::ReportsArgs;
+use evenkeel_listen::webhook::Webhook;
+use evenkeel_listen::{Served, Server};
 use evenkeel_observe::{Endpoints, Observer, ObserverOptions, Sampling};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
-use super::console::{self, ConsoleSink};
+use super::console;
 use super::flight::{RecordArgs, Socket};
-use super::listen::access::{self, AccessArgs};
-use super::listen::reports::ReportsArgs;
-use super::listen::webhook::Webhook;
-use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::settings::{
-    BlameArgs, Blaming, LoopArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, config, holdout_share, otlp,
-    scrapes, webhook,
+    BlameArgs, Blaming, LoopArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, config, holdout_share, open,
+    otlp, scrapes, webhook,
 };
-use super::{Failure, Format, Global, Outcome, stop};
+use super::sink::ConsoleSink;
+use super::{Failure, Format, Global, Outcome, loop_failed, stop};
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
 /// keep what measurably helps and hurts no one, watch on, restore everything at the end.
@@ -151,9 +152,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         state_dir: global.state_dir.clone(),
         reports: args.reports.directory(&global.state_dir),
         sampling: global.sampling.unwrap_or_default(),
+        check: super::check::document,
+        why: super::why::ask,
         fresh: FRESH,
     };
-    let entrance = args.listen.map(|address| access::open(global, address, &args.access)).transpose()?;
+    let entrance = args.listen.map(|address| open(global, address, &args.access)).transpose()?;
     // Pushed is what is served: without that no one asks for the files of its token and its authorities.
     let target = args.listen.map(|_| otlp(global, &args.otlp)).transpose()?.flatten();
     let blaming = blaming(global, &args.blame)?;
@@ -164,7 +167,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let notifier = Notifier::from_env();
     // Read once for all who load programs.
     let types = (server.is_some() && blaming != Blaming::Off).then(evenkeel_bpf::load::kernel_types);
-    let mut agent = Agent::new(config, &mut sink)?;
+    let mut agent = Agent::new(config, &mut sink).map_err(loop_failed)?;
     server.iter().try_for_each(|server| super::blame::start(server.tally(), blaming))?;
     server.iter().try_for_each(|server| super::scrape::start(server.tally(), scrapes))?;
     let _recorder = server.as_ref().map(|server| record(&args.record, server, global)).transpose()?;
@@ -193,7 +196,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     webhook.iter().for_each(|webhook| webhook.finish());
     if let Err(error) = ran {
         // What is left matters more than why the loop ended: both are said.
-        return Err(match Failure::from(error) {
+        return Err(match loop_failed(error) {
             Failure::Cannot(error) if !back.is_clean() => Failure::Cannot(error.context(left(&back))),
             other => other,
         });

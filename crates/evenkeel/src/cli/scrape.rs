@@ -2,10 +2,10 @@
 
 use anyhow::Context;
 use evenkeel_agent::scraped;
+use evenkeel_listen::Tally;
 use evenkeel_observe::Endpoints;
 
 use super::Failure;
-use super::listen::Tally;
 
 /// Asks from now on where that is wanted, in a thread of its own, which ends with the process.
 ///

@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use evenkeel_linux::Root;
+use evenkeel_listen::access::AccessArgs;
+use evenkeel_listen::reports::ReportsArgs;
+use evenkeel_listen::webhook::Webhook;
+use evenkeel_listen::{Served, Server};
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 use evenkeel_store::{Limits, Recorder};
 
 use super::flight::RecordArgs;
-use super::listen::access::{self, AccessArgs};
-use super::listen::reports::ReportsArgs;
-use super::listen::webhook::Webhook;
-use super::listen::{Served, Server};
 use super::notify::Notifier;
 use super::ps::MIN_INTERVAL;
 use super::settings::{
-    BlameArgs, Blaming, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, otlp, scrapes, webhook,
+    BlameArgs, Blaming, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, open, otlp, scrapes, webhook,
 };
 use super::{Failure, Global, Outcome, stop};
 
@@ -76,7 +76,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     args.record.check()?;
     stop::on_signals()?;
     // The address first: a port below 1024 takes a capability that is not kept.
-    let entrance = access::open(global, args.listen, &args.access)?;
+    let entrance = open(global, args.listen, &args.access)?;
     let receiver = webhook(global, &args.webhook)?;
     let target = otlp(global, &args.otlp)?;
     let blaming = blaming(global, &args.blame)?;
@@ -98,6 +98,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         state_dir: global.state_dir.clone(),
         reports: args.reports.directory(&global.state_dir),
         sampling,
+        check: super::check::document,
+        why: super::why::ask,
         fresh: Duration::from_secs(10) + 3 * args.interval,
     };
     let webhook = receiver.map(Webhook::start).transpose()?.map(Arc::new);

@@ -26,7 +26,7 @@ pub use blame::{BlameArgs, Blaming, blaming};
 pub use guarantees::guarantees;
 use guarantees::{GuaranteeTable, LabelsTable, promises};
 use serve::ServeTable;
-pub use serve::{OtlpArgs, ScrapeArgs, WebhookArgs, otlp, scrapes, tls_files, webhook};
+pub use serve::{OtlpArgs, ScrapeArgs, WebhookArgs, open, otlp, scrapes, webhook};
 pub use services::derived;
 use services::{BackgroundTable, ServiceTable, backgrounds, derive_tiers, services};
 
@@ -298,8 +298,7 @@ pub fn whole_host(scope: &Scope) -> Result<Option<String>, Failure> {
     }
     let by_runtime = |text: &String| ["container:", "pod:"].iter().any(|kind| text.contains(kind));
     let seen = glance(scope.texts().iter().any(by_runtime), &Detail::None);
-    Ok(scope
-        .is_whole_host(&seen.map_err(|error| super::Failure::from(evenkeel_agent::AgentError::from(error)))?))
+    Ok(scope.is_whole_host(&seen.map_err(|error| super::loop_failed(error.into()))?))
 }
 
 /// A short look at the host.

@@ -189,12 +189,12 @@ pub(super) fn text(
 }
 
 /// Where a target's time goes over a time from now on; a page of the dashboard asks for it.
-pub(super) fn ask(target: &str, duration: Duration) -> Result<why::Target, Failure> {
+pub(super) fn ask(target: &str, duration: Duration) -> anyhow::Result<serde_json::Value> {
     static NEVER: AtomicBool = AtomicBool::new(false);
-    let looked = look(target, Source::Auto, duration, || &NEVER)?;
+    let looked = look(target, Source::Auto, duration, || &NEVER).map_err(Failure::into_error)?;
     let mut document = looked.document(target);
     document.notes.extend(looked.note);
-    Ok(document)
+    Ok(serde_json::to_value(document)?)
 }
 
 /// Looks for a time; `begins` is called when all is prepared, and gives the flag that ends it early.

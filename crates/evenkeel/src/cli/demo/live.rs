@@ -5,7 +5,7 @@ use std::time::Instant;
 use evenkeel_agent::{Event, Watcher};
 use evenkeel_report::demo::{Kind, Moment, Scene};
 
-use crate::cli::console::ConsoleSink;
+use crate::cli::sink::ConsoleSink;
 
 /// Live progress, and the timeline for the report.
 pub(super) struct Live {

@@ -17,8 +17,9 @@ use evenkeel_report::table::{Field, Table, Value, width};
 use evenkeel_workload::Kind as LoadKind;
 use serde_json::json;
 
-use crate::cli::console::{self, ConsoleSink};
+use crate::cli::console;
 use crate::cli::known::Known;
+use crate::cli::sink::ConsoleSink;
 use crate::cli::{Failure, Format, Global, Outcome, demo};
 
 /// Share of decisions that may keep what does nothing, and the error probability at which a count refutes it.
@@ -210,7 +211,7 @@ fn one(
     let mut known = Known::start(&specs, demo::place_of(scene, false), edit, sink)?;
     known.settle(SETTLE, sink);
     let mut writes = Writes { inner: sink, changes: BTreeMap::new(), in_force: None, count: 0 };
-    let outcome = known.agent.decide(&mut writes)?;
+    let outcome = known.agent.decide(&mut writes).map_err(crate::cli::loop_failed)?;
     let writes = writes.count;
     let in_force = known.agent.plan().name.clone();
     let Known { agent, tenants, .. } = known;

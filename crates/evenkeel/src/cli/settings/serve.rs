@@ -1,17 +1,18 @@
 //! `[serve]`: where `serve` and `run` hand their notices and their metrics to, and by which certificate they are asked.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use evenkeel_listen::access::{self, AccessArgs, Entrance};
+use evenkeel_listen::handover::Receiver;
+use evenkeel_listen::otlp::{self, Target};
+use evenkeel_listen::tls::TlsFiles;
 use evenkeel_tune::http::Trust;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::super::listen::access::{self, AccessArgs};
-use super::super::listen::handover::Receiver;
-use super::super::listen::otlp::{self, Target};
-use super::super::listen::tls::TlsFiles;
 use super::{DEFAULT_FILE, Source, chosen, read};
 use crate::cli::{Failure, Global};
 
@@ -244,15 +245,16 @@ fn equipped(name: &str, receiver: Receiver, files: &Files) -> Result<Receiver, F
     }
 }
 
-/// Certificate and key of the command line, else of the file.
+/// Takes the place to listen at, for those who may ask as options and the file's `[serve]` say.
 ///
 /// # Errors
-/// Usage: the file cannot be read, or names one without the other.
-pub fn tls_files(global: &Global, args: &AccessArgs) -> Result<Option<TlsFiles>, Failure> {
-    match args.tls_files() {
-        Some(files) => Ok(Some(files)),
-        None => Ok(of_file(global, ServeTable::tls_files)?.flatten()),
-    }
+/// Usage: the file cannot be read or names a certificate without its key, or what [`access::open`] refuses.
+pub fn open(global: &Global, address: SocketAddr, args: &AccessArgs) -> Result<Entrance, Failure> {
+    let files = match args.tls_files() {
+        Some(files) => Some(files),
+        None => of_file(global, ServeTable::tls_files)?.flatten(),
+    };
+    access::open(address, args, files)
 }
 
 #[cfg(test)]

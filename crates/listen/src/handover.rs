@@ -64,13 +64,11 @@ impl Receiver {
     }
 
     /// What is sent as `Authorization: Bearer`.
-    #[cfg(test)]
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
     /// The whole address.
-    #[cfg(test)]
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -125,9 +123,11 @@ pub struct Refusal {
 /// A receiver with its rules.
 #[derive(Debug)]
 pub struct Handover {
+    /// Who gets it.
     pub receiver: Receiver,
     /// Content type of documents.
     pub kind: &'static str,
+    /// How often and how long.
     pub rules: Rules,
     /// What ends a pause.
     pub ending: Arc<AtomicBool>,
@@ -197,6 +197,7 @@ pub struct Losses {
 }
 
 impl Losses {
+    /// Nothing was handed over yet.
     pub fn new(who: String, what: &'static str) -> Self {
         Self { who, what, known: 0, lost: 0, failing: false }
     }

@@ -113,10 +113,15 @@ impl Tls {
             match Identity::read(&self.files) {
                 Ok(identity) => {
                     *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
-                    say!("evenkeel: the new certificate of {} is in use", self.files.cert.display());
+                    evenkeel_console::say!(
+                        "evenkeel: the new certificate of {} is in use",
+                        self.files.cert.display()
+                    );
                 }
                 Err(error) => {
-                    say!("evenkeel: the new certificate is not used, the one before it stays: {error:#}");
+                    evenkeel_console::say!(
+                        "evenkeel: the new certificate is not used, the one before it stays: {error:#}"
+                    );
                 }
             }
         }

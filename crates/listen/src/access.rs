@@ -7,9 +7,9 @@ use anyhow::{Context, anyhow};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use evenkeel_console::{Failure, say};
 
-use super::tls::{Tls, TlsFiles, is_open_to_all};
-use crate::cli::{Failure, Global, settings};
+use crate::tls::{Tls, TlsFiles, is_open_to_all};
 
 /// Bytes of a token: what is shorter is guessed, what is longer is no token.
 const TOKEN: std::ops::RangeInclusive<usize> = 16..=1024;
@@ -159,14 +159,14 @@ pub struct Entrance {
     pub tls: Option<Tls>,
 }
 
-/// Takes the place and reads token and certificate.
+/// Takes the place and reads token and certificate, the latter from these files.
 ///
 /// # Errors
 /// Usage: an address that other hosts can reach without token and certificate, a bad file of either; otherwise the address
 /// cannot be had.
-pub fn open(global: &Global, address: SocketAddr, args: &AccessArgs) -> Result<Entrance, Failure> {
+pub fn open(address: SocketAddr, args: &AccessArgs, files: Option<TlsFiles>) -> Result<Entrance, Failure> {
     let token = args.token_file.as_deref().map(Token::read).transpose().map_err(Failure::Usage)?;
-    let tls = settings::tls_files(global, args)?.map(Tls::open).transpose().map_err(Failure::Usage)?;
+    let tls = files.map(Tls::open).transpose().map_err(Failure::Usage)?;
     if !address.ip().is_loopback() && (token.is_none() || tls.is_none()) {
         let mut missing = Vec::new();
         if token.is_none() {

@@ -21,7 +21,7 @@ impl Tally {
 
     /// Says something once, here and on the pages.
     pub fn tell(&self, note: &str) {
-        say!("evenkeel: {note}");
+        evenkeel_console::say!("evenkeel: {note}");
         with(&self.board, |board| board.note(note));
     }
 

@@ -13,7 +13,7 @@ use evenkeel_base::Observation;
 use evenkeel_base::run::{GuaranteeStatus, Stage};
 
 use super::owners::{Kind, Owners};
-use crate::cli::console::{self, Level};
+use evenkeel_console::{self as console, Level};
 
 /// Notices in force at a time, and kept as known: more say no more.
 const MOST: usize = 100;

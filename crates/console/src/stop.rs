@@ -14,7 +14,7 @@ use signal_hook::consts::{
     SIGVTALRM, SIGXCPU,
 };
 
-use super::Failure;
+use crate::Failure;
 
 /// Whatever ends a program by default and can be caught. Faults of the program itself (SIGSEGV and its like) cannot be
 /// survived; SIGXFSZ and SIGPIPE are ignored, their writes fail instead.

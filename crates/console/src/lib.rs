@@ -1,13 +1,19 @@
-//! The console: every byte that this program writes to its standard streams goes through here (clippy's `print_stdout`
-//! and `print_stderr` are denied in the crate).
+//! How a command talks with whoever started it: every byte that the program writes to its standard streams goes through here
+//! (clippy's `print_stdout` and `print_stderr` are denied in the crates that use it), why a command failed ([`Failure`]), and whether
+//! it is to end ([`stop`]).
 //!
 //! * Results go to stdout ([`results`], [`out!`], [`outln!`]). A reader that went away ends the output quietly; any
 //!   other error is the command's, which then does not end with status 0.
-//! * Messages go to stderr ([`say!`], [`ConsoleSink`]). They never fail, and they never hold the loop up: a terminal that
+//! * Messages go to stderr ([`say!`], [`passing`]). They never fail, and they never hold the loop up: a terminal that
 //!   was closed, a full disk, a pipe no one reads cost the message, not what the program was doing. A message that
 //!   finds the stream blocked waits in a small queue; what does not fit is counted and the count is reported. Control
 //!   characters in them, which names of tasks, cgroups and keys may hold, do not reach the terminal. Where stderr is the
 //!   systemd journal, each line begins with its level (sd-daemon(3)).
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod failure;
+pub mod stop;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +28,7 @@ use indicatif::{ProgressDrawTarget, TermLike};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::stop;
+pub use failure::{Failure, Outcome};
 
 /// A pipe that is ready takes this much without blocking (PIPE_BUF, pipe(7)).
 const CHUNK: usize = 4096;
@@ -39,17 +45,20 @@ const RESULTS_AFTER_STOP: Duration = Duration::from_secs(3);
 const CLEAR: &str = "\r\x1b[K";
 
 /// Writes to stdout; the error is the command's failure.
+#[macro_export]
 macro_rules! out {
-    ($($words:tt)*) => { $crate::cli::console::print(format_args!($($words)*)) };
+    ($($words:tt)*) => { $crate::print(format_args!($($words)*)) };
 }
 /// As [`out!`], with a line's end.
+#[macro_export]
 macro_rules! outln {
-    () => { $crate::cli::console::print(format_args!("\n")) };
-    ($($words:tt)*) => { $crate::cli::console::print(format_args!("{}\n", format_args!($($words)*))) };
+    () => { $crate::print(format_args!("\n")) };
+    ($($words:tt)*) => { $crate::print(format_args!("{}\n", format_args!($($words)*))) };
 }
 /// A line on stderr; cannot fail.
+#[macro_export]
 macro_rules! say {
-    ($($words:tt)*) => { $crate::cli::console::message(&format!("{}\n", format_args!($($words)*))) };
+    ($($words:tt)*) => { $crate::message(&format!("{}\n", format_args!($($words)*))) };
 }
 /// Stdout lost its reader.
 static READER_GONE: AtomicBool = AtomicBool::new(false);
@@ -110,10 +119,10 @@ fn messages() -> MutexGuard<'static, Messages> {
 }
 
 /// See [`out!`].
-pub fn print(words: fmt::Arguments<'_>) -> Result<(), super::Failure> {
+pub fn print(words: fmt::Arguments<'_>) -> Result<(), Failure> {
     results()
         .write_fmt(words)
-        .map_err(|error| super::Failure::Cannot(anyhow::Error::from(error).context("cannot write to stdout")))
+        .map_err(|error| Failure::Cannot(anyhow::Error::from(error).context("cannot write to stdout")))
 }
 
 /// Stdout, for results.
@@ -261,48 +270,27 @@ impl Messages {
     }
 }
 
-/// What happens while the loop runs, for whoever watches: on stderr.
-#[derive(Debug)]
-pub struct ConsoleSink {
-    terminal: bool,
+/// Whether messages go to a terminal, where somebody may be watching.
+pub fn is_watched() -> bool {
+    io::stderr().is_terminal()
 }
 
-impl ConsoleSink {
-    /// From now on signals stop the loop instead of ending the program.
-    pub fn new() -> Result<Self, super::Failure> {
-        stop::on_signals()?;
-        Ok(Self { terminal: io::stderr().is_terminal() })
-    }
-
-    /// Whether somebody may be watching.
-    pub fn is_terminal(&self) -> bool {
-        self.terminal
-    }
-
-    /// A line that the next one replaces; terminals only.
-    pub fn passing(&mut self, text: &str) {
-        if self.terminal {
-            let mut messages = messages();
-            // One that waits already will do: progress is not worth a queue.
-            if messages.queue.is_empty() {
-                messages.send(format!("{CLEAR}{}", printable(text)).as_bytes(), PATIENCE);
-                messages.passing = true;
-            } else {
-                messages.flush(Duration::ZERO);
-            }
-        }
-    }
-
-    /// A line that stays.
-    pub fn lasting(&mut self, text: &str) {
-        say!("{text}");
+/// A message that the next one replaces; only for a terminal ([`is_watched`]).
+pub fn passing(text: &str) {
+    let mut messages = messages();
+    // One that waits already will do: progress is not worth a queue.
+    if messages.queue.is_empty() {
+        messages.send(format!("{CLEAR}{}", printable(text)).as_bytes(), PATIENCE);
+        messages.passing = true;
+    } else {
+        messages.flush(Duration::ZERO);
     }
 }
 
 /// Where progress bars draw: one line of the terminal. It goes the way of all messages, so that a terminal that does not
 /// read does not hold up what is measured.
 pub fn progress_target() -> ProgressDrawTarget {
-    if io::stderr().is_terminal() {
+    if is_watched() {
         ProgressDrawTarget::term_like_with_hz(Box::new(ProgressLine), 5)
     } else {
         ProgressDrawTarget::hidden()

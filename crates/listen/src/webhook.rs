@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::handover::{Counts, Handover, LAST, LOOK, Losses, Receiver, Rules};
 use super::notices::{Notice, Notices};
-use crate::cli::Failure;
+use evenkeel_console::{Failure, say};
 
 /// Characters of a name or a text in a document.
 const TEXT: usize = 1000;

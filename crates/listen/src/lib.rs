@@ -1,5 +1,7 @@
 //! The pages of `serve` and of `run --listen`: the dashboard, `/metrics` for Prometheus, and the same as JSON.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod access;
 mod asked;
 mod board;
@@ -7,6 +9,8 @@ mod distribution;
 mod documents;
 mod events;
 mod expose;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handover;
 mod lengths;
 mod metrics;
@@ -16,7 +20,7 @@ mod owners;
 mod past;
 mod promises;
 pub mod reports;
-pub(super) mod server;
+mod server;
 mod tally;
 pub mod tls;
 pub mod webhook;
@@ -37,13 +41,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_agent::{Event, Watcher};
 use evenkeel_base::Observation;
+use evenkeel_console::{Failure, say};
 use evenkeel_linux::fault;
 use evenkeel_observe::Sampling;
+use evenkeel_observe::flight::Story;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::Failure;
-use super::flight::{Keeper, Seen};
 use access::Entrance;
 use board::Board;
 use notices::Notice;
@@ -60,16 +64,25 @@ pub struct Served {
     pub reports: PathBuf,
     /// How `check` is to look.
     pub sampling: Sampling,
+    /// What `check` finds, looked for so long.
+    pub check: fn(Sampling, Duration) -> anyhow::Result<Value>,
+    /// Where the time of a target goes, watched so long: `evenkeel.why/v1`.
+    pub why: fn(&str, Duration) -> anyhow::Result<Value>,
     /// The host counts as watched while the last look is not older than this.
     pub fresh: Duration,
 }
 
+/// Who was there at the last look, and what became of promises until then.
+pub type Seen = (Arc<Observation>, Story);
+
+/// Who wants to know of each notice, by its kind. Must not wait.
+type OnNotice = Box<dyn Fn(&str) + Send + Sync>;
+
 /// A server of one command. It ends with the process: nothing is lost when a scrape is cut short.
-#[derive(Debug)]
 pub struct Server {
     board: Shared,
     webhook: Option<Arc<Webhook>>,
-    keeper: OnceLock<Keeper>,
+    on_notice: OnceLock<OnNotice>,
     /// Of each look.
     news: watch::Sender<()>,
     address: SocketAddr,
@@ -92,12 +105,12 @@ struct Site {
 
 /// The dashboard: nothing of it comes from elsewhere.
 const ASSETS: [(&str, &str, &str); 6] = [
-    ("/", "text/html; charset=utf-8", include_str!("listen/dashboard/index.html")),
-    ("/dashboard.css", "text/css; charset=utf-8", include_str!("listen/dashboard/dashboard.css")),
-    ("/pages.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/pages.js")),
-    ("/process.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/process.js")),
-    ("/loop.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/loop.js")),
-    ("/dashboard.js", "text/javascript; charset=utf-8", include_str!("listen/dashboard/dashboard.js")),
+    ("/", "text/html; charset=utf-8", include_str!("dashboard/index.html")),
+    ("/dashboard.css", "text/css; charset=utf-8", include_str!("dashboard/dashboard.css")),
+    ("/pages.js", "text/javascript; charset=utf-8", include_str!("dashboard/pages.js")),
+    ("/process.js", "text/javascript; charset=utf-8", include_str!("dashboard/process.js")),
+    ("/loop.js", "text/javascript; charset=utf-8", include_str!("dashboard/loop.js")),
+    ("/dashboard.js", "text/javascript; charset=utf-8", include_str!("dashboard/dashboard.js")),
 ];
 
 /// What a page may do: its own script and style, and questions to this server.
@@ -126,11 +139,11 @@ impl Server {
         let (news, of_streams) = watch::channel(());
         let site = Site {
             board: board.clone(),
-            served: Arc::new(served),
             began: Instant::now(),
             findings: Arc::default(),
             streams: events::Streams::new(of_streams),
-            asked: asked::Asked::default(),
+            asked: asked::Asked::new(served.why),
+            served: Arc::new(served),
         };
         let router = site.router();
         std::thread::Builder::new()
@@ -142,8 +155,8 @@ impl Server {
             })
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
-        let (keeper, otlp) = (OnceLock::new(), OnceLock::new());
-        let server = Self { board, webhook, keeper, news, address, otlp };
+        let (on_notice, otlp) = (OnceLock::new(), OnceLock::new());
+        let server = Self { board, webhook, on_notice, news, address, otlp };
         server.with(|board| board.webhook = server.webhook.as_ref().map(|webhook| webhook.counts()));
         Ok(server)
     }
@@ -189,15 +202,15 @@ impl Server {
         for notice in notices {
             notice.say();
             self.webhook.iter().for_each(|webhook| webhook.tell(notice));
-            if let Some(keeper) = self.keeper.get().filter(|_| !notice.over) {
-                keeper.notice(notice.kind);
+            if let Some(told) = self.on_notice.get().filter(|_| !notice.over) {
+                told(notice.kind);
             }
         }
     }
 
-    /// From now on the time before a notice is kept.
-    pub fn keep(&self, keeper: Keeper) {
-        let _ = self.keeper.set(keeper);
+    /// Calls this for each notice that begins, with its kind. The first one to ask is told, no other.
+    pub fn on_notice(&self, told: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.on_notice.set(Box::new(told));
     }
 
     /// Asks what was observed last, and what became of promises until then.
@@ -334,7 +347,7 @@ impl Site {
     }
 
     fn findings(&self) -> Result<Value, String> {
-        self.findings.get(self.served.sampling)
+        self.findings.get(self.served.check, self.served.sampling)
     }
 
     fn history(&self, query: &str) -> Result<Value, String> {
@@ -344,7 +357,7 @@ impl Site {
 }
 
 /// A number in a query; none where it is larger than what it numbers.
-pub(super) fn number<T: std::str::FromStr>(query: &str, name: &str) -> Option<T> {
+fn number<T: std::str::FromStr>(query: &str, name: &str) -> Option<T> {
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 

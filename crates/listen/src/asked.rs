@@ -8,25 +8,27 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{number, slow};
-use crate::cli::{Failure, why};
 
 /// How long is watched: with the loading well below what a connection may last.
 const TIME: Duration = Duration::from_secs(3);
 
 /// Whether somebody asks just now.
 #[derive(Debug, Clone)]
-pub(super) struct Asked(Arc<Semaphore>);
-
-impl Default for Asked {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(1)))
-    }
+pub(super) struct Asked {
+    turn: Arc<Semaphore>,
+    why: fn(&str, Duration) -> anyhow::Result<Value>,
 }
 
 impl Asked {
+    /// Nobody asks; `why` watches.
+    pub fn new(why: fn(&str, Duration) -> anyhow::Result<Value>) -> Self {
+        Self { turn: Arc::new(Semaphore::new(1)), why }
+    }
+
     /// The document `evenkeel.why/v1` of the process `pid=`.
     pub async fn answer(&self, headers: &HeaderMap, query: &str) -> Response {
         if is_from_elsewhere(headers) {
@@ -35,19 +37,15 @@ impl Asked {
         let Some(pid) = number::<u32>(query, "pid") else {
             return (StatusCode::BAD_REQUEST, "evenkeel: pid=N says which process\n").into_response();
         };
-        let Ok(turn) = self.0.clone().try_acquire_owned() else {
+        let Ok(turn) = self.turn.clone().try_acquire_owned() else {
             let text = "evenkeel: another process is being watched; ask again in some seconds\n";
             return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
         };
+        let why = self.why;
         slow(move || {
             // Until the watch is over, even if nobody waits for its answer any more.
             let _turn = turn;
-            match why::ask(&format!("pid:{pid}"), TIME) {
-                Ok(document) => serde_json::to_value(document).map_err(|error| error.to_string()),
-                Err(Failure::No(error) | Failure::Usage(error) | Failure::Cannot(error)) => {
-                    Err(format!("{error:#}"))
-                }
-            }
+            why(&format!("pid:{pid}"), TIME).map_err(|error| format!("{error:#}"))
         })
         .await
     }
@@ -65,11 +63,11 @@ mod tests {
 
     #[tokio::test]
     async fn another_site_and_a_second_question_are_refused() {
-        let asked = Asked::default();
+        let asked = Asked::new(|_, _| unreachable!("nothing is watched here"));
         let mut headers = HeaderMap::new();
         let status = |answer: Response| answer.status().as_u16();
         assert_eq!(status(asked.answer(&headers, "pid=x").await), 400);
-        let turn = asked.0.clone().try_acquire_owned();
+        let turn = asked.turn.clone().try_acquire_owned();
         assert_eq!(status(asked.answer(&headers, "pid=2").await), 503);
         drop(turn);
         for site in ["cross-site", "same-site"] {

@@ -16,7 +16,7 @@ use evenkeel_linux::sys::wall_ns;
 
 use super::expose::{Labels, Page, Value};
 use super::handover::{Counts, Handover, LAST, LOOK, Losses, Receiver, Rules};
-use crate::cli::Failure;
+use evenkeel_console::{Failure, say};
 
 /// Where collectors take metrics.
 pub const PATH: &str = "/v1/metrics";
@@ -33,13 +33,16 @@ const RULES: Rules = Rules {
 /// A receiver and how often it is handed what there is.
 #[derive(Debug, Clone)]
 pub struct Target {
+    /// Who gets them.
     pub receiver: Receiver,
+    /// Time between two.
     pub interval: Duration,
 }
 
 /// What became of pushes.
 #[derive(Debug, Default)]
 pub struct Pushed {
+    /// What became of what was handed over.
     pub counts: Counts,
     /// Data points that the receiver refused of pushes that it took.
     pub rejected: AtomicU64,

@@ -10,8 +10,6 @@ use evenkeel_store::rates::Accumulator;
 use evenkeel_store::{Rates, Store, moments};
 use serde_json::{Value, json};
 
-use crate::cli::check;
-
 /// Points of a page of the past, at most.
 const POINTS: u64 = 120;
 /// Longest time of a page.
@@ -32,7 +30,11 @@ pub struct Findings {
 
 impl Findings {
     /// What `check` finds.
-    pub fn get(&self, sampling: Sampling) -> Result<Value, String> {
+    pub fn get(
+        &self,
+        check: fn(Sampling, Duration) -> anyhow::Result<Value>,
+        sampling: Sampling,
+    ) -> Result<Value, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, document)) = &*last
             && at.elapsed() < AGE
@@ -41,7 +43,7 @@ impl Findings {
         }
         // BPF programs would be loaded for this second only.
         let way = if sampling == Sampling::Bpf { Sampling::Bpf } else { Sampling::Proc };
-        let mut document = check::document(way, LOOK).map_err(|error| format!("{error:#}"))?;
+        let mut document = check(way, LOOK).map_err(|error| format!("{error:#}"))?;
         document["at_ms"] = json!(now_ms());
         *last = Some((Instant::now(), document.clone()));
         Ok(document)
