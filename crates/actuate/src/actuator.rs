@@ -210,6 +210,18 @@ impl<K: Kernel> Actuator<K> {
         report
     }
 
+    pub(crate) fn entry_of(&self, target: &Target, knob: Knob) -> Option<usize> {
+        self.index.get(&(target.clone(), knob)).copied()
+    }
+
+    pub(crate) fn entry_mut(&mut self, index: usize) -> &mut Entry {
+        &mut self.entries[index]
+    }
+
+    pub(crate) fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
     fn insert(&mut self, entry: Entry) -> usize {
         let index = self.entries.len();
         self.index.insert((entry.target.clone(), entry.knob), index);
@@ -455,6 +467,10 @@ pub fn restore<K: Kernel>(state_dir: &Path, mut kernel: K) -> Result<Recovery, A
 /// # Errors
 /// As [`restore`].
 pub fn restore_on<K: Kernel>(kernel: &mut K, medium: &mut dyn Medium) -> Result<Recovery, ActuateError> {
+    // Nobody is to take over what was asked to go back.
+    if let Err(error) = medium.remove_decision() {
+        tracing::debug!(%error, "what was remembered could not be forgotten");
+    }
     let (mut recovery, remaining) = recover::recover(kernel, medium)?;
     if recovery.left_behind
         && remaining.is_empty()

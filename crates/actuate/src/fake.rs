@@ -82,7 +82,7 @@ pub struct World(Arc<Mutex<State>>);
 #[derive(Debug, Clone)]
 pub struct FakeKernel(pub World);
 
-/// The world's disk, which holds one journal.
+/// The world's disk, which holds one journal and one decision.
 #[derive(Debug, Clone)]
 pub struct FakeMedium(pub World);
 
@@ -219,6 +219,16 @@ impl World {
         self.lock().owned.get(group)?.get(&knob).cloned()
     }
 
+    /// A task calls `exec`: same task, other program.
+    pub fn run_another_program(&self, tid: u32) {
+        let mut state = self.lock();
+        state.ticks += 1;
+        let now = state.ticks;
+        if let Some(task) = state.tasks.get_mut(&tid) {
+            task.facts.image = now;
+        }
+    }
+
     /// Starts another boot: same tasks and values, by chance.
     pub fn reboot(&self) {
         self.lock().boot.push('+');
@@ -232,6 +242,11 @@ impl World {
     /// The journal's bytes.
     pub fn journal(&self) -> Option<Vec<u8>> {
         self.lock().journal.clone()
+    }
+
+    /// What is remembered beside it.
+    pub fn decision(&self) -> Option<Vec<u8>> {
+        self.lock().decision.clone()
     }
 
     /// Puts other bytes in place of the journal.

@@ -121,7 +121,12 @@ impl Contents {
 
 /// A record as a line. Infallible for the types it is made of; an empty line (never valid) otherwise.
 pub fn encode(record: &Record) -> Vec<u8> {
-    let json = serde_json::to_vec(record).unwrap_or_default();
+    seal(record)
+}
+
+/// What can be written as JSON as a line with a checksum; an empty line (never valid) otherwise.
+pub fn seal(what: &impl Serialize) -> Vec<u8> {
+    let json = serde_json::to_vec(what).unwrap_or_default();
     let mut line = format!("{:08x} ", crc32fast::hash(&json)).into_bytes();
     line.extend(json);
     line.push(b'\n');
@@ -136,7 +141,7 @@ pub fn decode(bytes: &[u8]) -> Contents {
     let mut number = 0;
     while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
         number += 1;
-        let record = decode_line(&rest[..end]);
+        let record = unseal::<Record>(&rest[..end]);
         let sound = match &record {
             // A header anywhere but in front: two journals were joined.
             Some(Record::Header(_)) => number == 1,
@@ -164,7 +169,8 @@ pub fn decode(bytes: &[u8]) -> Contents {
     contents
 }
 
-fn decode_line(line: &[u8]) -> Option<Record> {
+/// What a line made by [`seal`] says, without its newline; `None` where a single bit of it has changed.
+pub fn unseal<T: serde::de::DeserializeOwned>(line: &[u8]) -> Option<T> {
     let (sum, json) = (line.get(..9)?, line.get(9..)?);
     // As it is written and in no other way: a digit in capitals is a changed byte, too.
     if sum != format!("{:08x} ", crc32fast::hash(json)).as_bytes() {
@@ -183,7 +189,7 @@ fn is_cut_short(tail: &[u8]) -> bool {
     }
     match serde_json::from_slice::<serde_json::Value>(json) {
         // Only the newline is missing.
-        Ok(_) => decode_line(tail).is_some(),
+        Ok(_) => unseal::<Record>(tail).is_some(),
         Err(error) => error.is_eof(),
     }
 }

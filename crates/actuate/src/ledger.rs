@@ -146,6 +146,16 @@ impl Ledger {
         }
     }
 
+    /// Remembers a decision beside the journal.
+    pub fn remember(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.medium.replace_decision(bytes)
+    }
+
+    /// Forgets it.
+    pub fn forget(&mut self) -> std::io::Result<()> {
+        self.medium.remove_decision()
+    }
+
     /// Everything is back: no journal any more.
     pub fn finish(&mut self) -> std::io::Result<()> {
         self.medium.remove()

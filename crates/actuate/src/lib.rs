@@ -28,6 +28,7 @@ pub mod outcome;
 mod own;
 pub mod owner;
 mod recover;
+mod takeover;
 mod undo;
 mod value;
 
@@ -39,4 +40,5 @@ pub use medium::{FileMedium, Holder, LockHolder, Medium, OpenError, Survives, lo
 pub use options::Options;
 pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};
 pub use own::{Raised, TurnGuard, be_urgent};
+pub use takeover::Left;
 pub use value::{all_cpus, is_all_cpus};

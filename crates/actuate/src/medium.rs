@@ -53,11 +53,30 @@ pub trait Medium {
     /// When it could not be renamed.
     fn set_aside(&mut self) -> io::Result<PathBuf>;
 
-    /// Removes the journal.
+    /// Removes the journal, and before it what was remembered.
+    ///
+    /// # Errors
+    /// When one of them is still there.
+    fn remove(&mut self) -> io::Result<()>;
+
+    /// What was remembered of a decision, see [`crate::Actuator::remember`]; `None` when nothing was.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    fn load_decision(&mut self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Remembers these bytes in place of what was remembered before; after a crash either is there. They survive what the
+    /// journal survives: a kill.
+    ///
+    /// # Errors
+    /// When what was remembered before still is.
+    fn replace_decision(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Forgets what was remembered.
     ///
     /// # Errors
     /// When it is still there.
-    fn remove(&mut self) -> io::Result<()>;
+    fn remove_decision(&mut self) -> io::Result<()>;
 
     /// Name of the journal, for messages.
     fn name(&self) -> PathBuf;
@@ -135,6 +154,10 @@ pub struct FileMedium {
 const LOCK: &str = "lock";
 const JOURNAL: &str = "journal";
 const FRESH: &str = "journal.new";
+const DECISION: &str = "decision";
+const FRESH_DECISION: &str = "decision.new";
+/// Most bytes of a decision that are read: one has some hundred bytes for each task it changes.
+const MOST_DECISION: u64 = 64 << 20;
 
 impl FileMedium {
     /// Takes the lock of a state directory, creating the directory (mode 0700) if needed.
@@ -213,6 +236,43 @@ impl FileMedium {
         serde_json::from_str(&text).ok()
     }
 
+    /// All bytes of a file, or so many; `None` when it is not there.
+    fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        match self.dir.file(name, OFlags::RDONLY) {
+            Ok(file) => file.take(most).read_to_end(&mut bytes).map(|_| Some(bytes)),
+            Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(into_io(error)),
+        }
+    }
+
+    /// Writes a file of the first name and gives it the second one.
+    fn put(&self, (fresh, name): (&str, &str), bytes: &[u8], survives: Survives) -> io::Result<File> {
+        let written = (|| {
+            // A file of ours each time: what is there may be anything.
+            self.dir.remove(fresh)?;
+            let mut file =
+                self.dir.file(fresh, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL).map_err(into_io)?;
+            file.write_all(bytes)?;
+            if survives == Survives::Boot {
+                file.sync_all()?;
+            }
+            self.dir.rename(fresh, name)?;
+            Ok(file)
+        })();
+        match &written {
+            Ok(file) if survives == Survives::Kill => {
+                let later = file.try_clone();
+                // After a power failure an empty file would look damaged. Nobody waits for it.
+                let later = move || later.and_then(|file| file.sync_all());
+                drop(std::thread::Builder::new().name("journal".to_owned()).spawn(later));
+            }
+            Ok(_) => {}
+            Err(_) => drop(self.dir.remove(fresh)),
+        }
+        written
+    }
+
     fn file(&mut self) -> io::Result<&mut File> {
         match &mut self.journal {
             Some(file) => Ok(file),
@@ -235,44 +295,12 @@ fn into_io(error: OpenError) -> io::Error {
 
 impl Medium for FileMedium {
     fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut bytes = Vec::new();
-        match self.dir.file(JOURNAL, OFlags::RDONLY) {
-            Ok(mut file) => file.read_to_end(&mut bytes).map(|_| Some(bytes)),
-            Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(into_io(error)),
-        }
+        self.read(JOURNAL, u64::MAX)
     }
 
     fn replace(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()> {
-        let written = (|| {
-            // A file of ours each time: what is there may be anything.
-            self.dir.remove(FRESH)?;
-            let mut file =
-                self.dir.file(FRESH, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL).map_err(into_io)?;
-            file.write_all(bytes)?;
-            if survives == Survives::Boot {
-                file.sync_all()?;
-            }
-            self.dir.rename(FRESH, JOURNAL)?;
-            Ok(file)
-        })();
-        match written {
-            Ok(file) => {
-                let later = file.try_clone();
-                self.journal = Some(file);
-                if survives == Survives::Boot {
-                    return self.dir.sync();
-                }
-                // After a power failure an empty file would look damaged. Nobody waits for it.
-                let later = move || later.and_then(|file| file.sync_all());
-                drop(std::thread::Builder::new().name("journal".to_owned()).spawn(later));
-                Ok(())
-            }
-            Err(error) => {
-                let _ = self.dir.remove(FRESH);
-                Err(error)
-            }
-        }
+        self.journal = Some(self.put((FRESH, JOURNAL), bytes, survives)?);
+        if survives == Survives::Boot { self.dir.sync() } else { Ok(()) }
     }
 
     fn append(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()> {
@@ -305,8 +333,21 @@ impl Medium for FileMedium {
     }
 
     fn remove(&mut self) -> io::Result<()> {
+        self.remove_decision()?;
         self.journal = None;
         self.dir.remove(JOURNAL)
+    }
+
+    fn load_decision(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.read(DECISION, MOST_DECISION)
+    }
+
+    fn replace_decision(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.put((FRESH_DECISION, DECISION), bytes, Survives::Kill).map(drop)
+    }
+
+    fn remove_decision(&mut self) -> io::Result<()> {
+        self.dir.remove(DECISION)
     }
 
     fn name(&self) -> PathBuf {
@@ -346,6 +387,26 @@ mod tests {
         assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("journal.corrupt-"));
         assert_eq!(medium.load().unwrap(), None);
         medium.remove().unwrap();
+    }
+
+    #[test]
+    fn a_decision_is_kept_beside_the_journal_and_goes_before_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let mut medium = FileMedium::open(dir.path()).unwrap();
+        assert_eq!(medium.load_decision().unwrap(), None);
+        medium.replace(b"one\n", Survives::Kill).unwrap();
+        medium.replace_decision(b"first\n").unwrap();
+        medium.replace_decision(b"second\n").unwrap();
+        medium.append(b"two\n", Survives::Kill).unwrap();
+        assert_eq!(medium.load_decision().unwrap().unwrap(), b"second\n");
+        assert_eq!(medium.load().unwrap().unwrap(), b"one\ntwo\n");
+        let path = dir.path().join("decision");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o622)).unwrap();
+        assert!(medium.load_decision().unwrap_err().to_string().contains("by others"));
+        medium.remove().unwrap();
+        assert_eq!((medium.load_decision().unwrap(), medium.load().unwrap()), (None, None));
     }
 
     fn not_ours(dir: &Path) -> String {

@@ -1,6 +1,7 @@
 //! Random plans, random bad luck, a crash at every operation: afterwards everything is as found.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod takeover;
 mod world;
 
 use std::collections::BTreeMap;

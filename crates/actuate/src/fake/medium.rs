@@ -56,7 +56,22 @@ impl Medium for FakeMedium {
     }
 
     fn remove(&mut self) -> io::Result<()> {
+        self.remove_decision()?;
         self.begin(|_| {})?.journal = None;
+        Ok(())
+    }
+
+    fn load_decision(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.begin(|_| {})?.decision.clone())
+    }
+
+    fn replace_decision(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writable(|_| {})?.decision = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn remove_decision(&mut self) -> io::Result<()> {
+        self.begin(|_| {})?.decision = None;
         Ok(())
     }
 

@@ -31,6 +31,7 @@ pub(super) struct State {
     pub(super) tasks: BTreeMap<u32, Task>,
     pub(super) groups: BTreeMap<GroupRef, (u64, BTreeMap<Knob, Setting>)>,
     pub(super) journal: Option<Vec<u8>>,
+    pub(super) decision: Option<Vec<u8>>,
     pub(super) aside: Vec<Vec<u8>>,
     pub(super) operations: u64,
     pub(super) events: BTreeMap<u64, Vec<Event>>,
