@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 use evenkeel_actuate::{Options, RestoreReport, SetReport};
 use evenkeel_base::run::{KERNEL_DEFAULT, RunRecord};
 use evenkeel_base::stats;
-use evenkeel_base::{Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Target, TaskId, TaskView};
+use evenkeel_base::{
+    BootId, Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Target, TaskId, TaskView,
+};
 use evenkeel_linux::{Root, fault};
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::Features;
@@ -27,6 +29,7 @@ use crate::measure::{Owners, window};
 use crate::proposals::default_plan;
 use crate::runq_latency::RunqLatency;
 use crate::slo::Span;
+use crate::takeover::{self, Remembered};
 
 /// One measured window and what was seen in it.
 #[derive(Debug, Clone)]
@@ -78,11 +81,14 @@ pub struct Agent {
     pub(crate) kept: Option<KeptChange>,
     /// Why the waiting work that the settings in force are to move is not moved.
     pub(crate) pull_problem: Option<String>,
+    /// What a successor is to know, should this run be killed.
+    pub(crate) remembered: Remembered,
 }
 
 impl Agent {
-    /// Prepares to observe and, where the configuration allows changes, to act: takes the lock and puts back what a
-    /// killed predecessor left.
+    /// Prepares to observe and, where the configuration allows changes, to act: takes the lock; takes over what a killed
+    /// predecessor had proved, where [`Config::takeover`] says so and it was the same configuration, and puts back what else it
+    /// left.
     ///
     /// # Errors
     /// The host cannot be observed, another agent is at work, or the journal cannot be written.
@@ -98,20 +104,26 @@ impl Agent {
         let kernel = read_kernel(&root);
         // Verifiers of old kernels look at the programs that pull for a long time, and refuse them (6.1).
         let task_slice = kernel.features.task_slice == Some(true);
-        let controls = if config.apply {
+        let mut takes_over = false;
+        let (controls, remembered) = if config.apply {
             let options = Options {
                 allow_realtime: config.realtime,
                 allow_deadline: config.deadline,
                 rewrite: config.as_found,
                 ..Options::default()
             };
-            let (controls, recovery) = Controls::open(&config.state_dir, options, task_slice)?;
-            if recovery.left_behind {
-                watcher.event(&Event::Recovered(&recovery));
+            let opened = takeover::open(&config, options, task_slice)?;
+            if opened.recovery.left_behind {
+                if let Some(why) = opened.why_not.filter(|_| config.takeover) {
+                    let note = format!("what the run before left in force is not taken over: {why}");
+                    watcher.event(&Event::Note(&note));
+                }
+                watcher.event(&Event::Recovered(&opened.recovery));
             }
-            controls
+            takes_over = opened.takes_over;
+            (opened.controls, opened.remembered)
         } else {
-            Controls::none(task_slice)
+            (Controls::none(task_slice), Remembered::new(BootId(String::new()), &config))
         };
         let recorder = if config.history && config.apply {
             Recorder::open(&config.state_dir.join("history.db"), Limits::default())
@@ -141,8 +153,6 @@ impl Agent {
         let lengths = config.lengths.then(RunqLatency::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
         });
-        // Half of a run's budget is its first decision's.
-        let control = OnlineControl::new(2.0 * config.rules.alpha);
         let mut agent = Self {
             config,
             observer,
@@ -151,10 +161,16 @@ impl Agent {
             log: RunLog { recorder, record, began: Instant::now(), cost: OwnCost::start() },
             features,
             plan: default_plan(),
-            decisions: Decisions { trials: 0, outside: None, control, barred: BTreeSet::new() },
+            decisions: Decisions {
+                trials: remembered.trials,
+                outside: None,
+                control: remembered.control.clone(),
+                barred: remembered.barred.clone(),
+            },
             lengths,
             kept: None,
             pull_problem: None,
+            remembered,
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));
@@ -165,6 +181,9 @@ impl Agent {
             watcher.event(&Event::Note(&note));
         }
         agent.tell_notes(watcher);
+        if takes_over {
+            agent.take_over(watcher)?;
+        }
         Ok(agent)
     }
 
@@ -248,7 +267,7 @@ impl Agent {
     }
 
     /// What happened between two samples, with details of what is promised, too.
-    fn observe(
+    pub(crate) fn observe(
         &mut self,
         before: &Sample,
         after: &Sample,
@@ -264,7 +283,7 @@ impl Agent {
     }
 
     /// Shows the components what was observed, and does what they want.
-    fn attend(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
+    pub(crate) fn attend(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
         let hierarchies = self.observer.hierarchies();
         let cpu = hierarchies.and_then(|found| found.cpu.as_ref());
         let (scope, stated) = (&self.config.scope, &self.config.guarantees.stated);

@@ -54,6 +54,8 @@ pub struct Config {
     pub sampling: Sampling,
     /// Whether the history is written.
     pub history: bool,
+    /// What a killed run of the same configuration had proved goes on; otherwise it is restored first.
+    pub takeover: bool,
     /// End after the first decision instead of watching on.
     pub once: bool,
     /// Promised shares to keep.
@@ -90,6 +92,7 @@ impl Config {
             rules: TrialRules::default(),
             sampling: Sampling::Auto,
             history: true,
+            takeover: false,
             once: false,
             guarantees: Guarantees::default(),
             own_nice: Nice::new(-10),

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_actuate::{Actuator, Linux, Options, Recovery, RestoreReport, SetReport, Verdict};
+use evenkeel_actuate::{Actuator, Left, Linux, RestoreReport, SetReport, Verdict};
 use evenkeel_base::{Change, CpuQuota, GroupRef, Observation, Plan, Setting, Target, TaskId, Topology};
 use evenkeel_linux::fault;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -58,18 +58,32 @@ impl Controls {
         controls
     }
 
-    /// Takes the lock and restores what a killed predecessor left.
-    ///
-    /// # Errors
-    /// Another agent is at work, the journal cannot be written, or the kernel lets nothing be changed.
-    pub fn open(state_dir: &Path, options: Options, pulls: bool) -> Result<(Self, Recovery), AgentError> {
-        let (actuator, recovery) = Actuator::open(Linux::new()?, state_dir, options)?;
+    /// Controls of what an actuator knows.
+    pub fn of(actuator: Actuator<Linux>, state_dir: &Path, pulls: bool) -> Self {
         let mut controls = Self::none(pulls);
         controls.actuator = Some(actuator);
         state_dir.clone_into(&mut controls.state_dir);
         controls.unrestored = true;
         controls.reserve = Reserve::take(UNDO_DESCRIPTORS);
-        Ok((controls, recovery))
+        controls
+    }
+
+    /// What each of these changes of a killed predecessor is now.
+    pub fn left(&mut self, changes: &[Change]) -> Vec<Left> {
+        self.actuator.as_mut().map_or_else(Vec::new, |actuator| actuator.left(changes))
+    }
+
+    /// Keeps bytes that a successor is to know. Where they cannot be written, it is to know nothing: then it restores.
+    pub fn remember(&mut self, bytes: &[u8]) {
+        let Some(actuator) = &mut self.actuator else { return };
+        if let Err(error) = actuator.remember(bytes) {
+            tracing::warn!(
+                "a restart will restore everything first, because decisions cannot be written down: {error}"
+            );
+            if let Err(error) = actuator.forget() {
+                tracing::warn!("what was written down before is still there: {error}");
+            }
+        }
     }
 
     /// Whether changes are allowed.

@@ -13,7 +13,7 @@ use crate::kept::{self, KeptChange, Now, Turn};
 use crate::proposals::default_plan;
 
 impl Agent {
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now { s: self.elapsed_s(), wall_ns: wall_ns() }
     }
 
@@ -25,9 +25,12 @@ impl Agent {
             self.kept = acts.then(|| {
                 let rules = kept::rules(self.config.monitor, &self.config.rules);
                 let decided = kept::decided(decision, default);
+                self.remember_kept(decision, default, &decided);
                 KeptChange::new(self.plan.clone(), rules, decided, decision.objective.clone(), self.now())
             });
         }
+        self.remembered.confirming = false;
+        self.remember();
         self.note_effect();
     }
 
@@ -89,9 +92,11 @@ impl Agent {
             let task = last.observation.task(*id);
             task.map_or_else(|| id.to_string(), |task| format!("{id} {}", task.comm))
         });
+        self.decisions.control.taken_back();
+        self.decisions.barred.insert(kept.plan().name.clone());
+        self.forget_unless(&default_plan());
         self.set(&default_plan());
         self.stop_puller(watcher);
-        self.decisions.control.taken_back();
         self.note_effect();
         let (started_ns, seconds) = kept.since(self.now());
         let stage = Stage {
@@ -109,6 +114,5 @@ impl Agent {
         self.add_stage(stage, watcher);
         self.note_settings(None, &last.observation);
         watcher.event(&Event::Note(&format!("{} is taken back: {why}", kept.plan().name)));
-        self.decisions.barred.insert(kept.plan().name.clone());
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct KeptChange {
     objective: Objective,
     since_s: f64,
     since_ns: u64,
+    /// When it was proved, if that was before it was put in force here, nanoseconds since 1970.
+    proved_ns: Option<u64>,
     /// Windows of blocks whose requests are not known yet.
     pending: Pending<Arm>,
 }
@@ -54,7 +56,20 @@ impl KeptChange {
     pub fn new(plan: Plan, rules: MonitorRules, decided: Decided, objective: Objective, now: Now) -> Self {
         // Nobody is to foresee the blocks, and no two runs are to have the same.
         let monitor = Monitor::new(rules, decided, now.s, now.wall_ns);
-        Self { monitor, plan, objective, since_s: now.s, since_ns: now.wall_ns, pending: Pending::default() }
+        Self {
+            monitor,
+            plan,
+            objective,
+            since_s: now.s,
+            since_ns: now.wall_ns,
+            proved_ns: None,
+            pending: Pending::default(),
+        }
+    }
+
+    /// The decision was an earlier run's: what it measured is as old as that.
+    pub fn proved_at(self, ns: u64) -> Self {
+        Self { proved_ns: Some(ns), ..self }
     }
 
     /// The same change covers more.
@@ -131,7 +146,13 @@ impl KeptChange {
     }
 
     pub fn effect(&self, now: Now) -> EffectNow {
-        self.monitor.effect(now.s, now.wall_ns)
+        let mut effect = self.monitor.effect(now.s, now.wall_ns);
+        if let Some(proved_ns) = self.proved_ns.filter(|_| !effect.held_out) {
+            for measured in [&mut effect.cpu_pct, &mut effect.wait_p99_ms].into_iter().flatten() {
+                measured.since_ns = proved_ns;
+            }
+        }
+        effect
     }
 }
 

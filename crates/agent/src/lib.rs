@@ -29,6 +29,7 @@ pub mod scope;
 mod services;
 mod slo;
 mod stated;
+mod takeover;
 #[cfg(test)]
 mod testing;
 pub mod tiers;

@@ -234,13 +234,19 @@ impl LatencySlos {
 
     /// A trial ended with these 99th percentiles; the recent ones were under other settings.
     pub fn decided(&mut self, decision: &Decision, default: usize) {
-        let Some(found) = decision.verdicts.get(default) else { return };
-        for (guarded, ns) in self.all.iter_mut().zip(&found.protected_ns) {
+        if let Some(found) = decision.verdicts.get(default) {
+            self.compare_with(&found.protected_ns, &found.requests);
+        }
+    }
+
+    /// These were waits and requests under the baseline; the recent ones were under other settings.
+    pub fn compare_with(&mut self, protected_ns: &[Option<u64>], requests: &[Vec<Requests>]) {
+        for (guarded, ns) in self.all.iter_mut().zip(protected_ns) {
             // A trial too short for a window of the baseline says nothing new of it.
             guarded.default_ns = ns.or(guarded.default_ns);
             guarded.recent.clear();
         }
-        for (guarded, requests) in self.all.iter_mut().zip(&found.requests) {
+        for (guarded, requests) in self.all.iter_mut().zip(requests) {
             if let Some(reader) = &mut guarded.requests {
                 reader.decided(requests.clone());
             }

@@ -256,6 +256,10 @@ impl Agent {
             }
             let began = Instant::now();
             let plan = &candidates[turn.candidate];
+            if trial.part() == "confirmation" && !self.remembered.confirming {
+                self.remembered.confirming = true;
+                self.remember();
+            }
             if turn.candidate != in_force {
                 if let Some(why) = self.take_turn(plan) {
                     trial.withdraw(turn.candidate, why);
@@ -306,6 +310,7 @@ impl Agent {
         let decision = trial.decide();
         self.components.latency_slos.decided(&decision, default);
         let winner = &candidates[decision.winner];
+        self.forget_unless(winner);
         self.set(winner);
         feed_back(&mut self.decisions.control, &decision, winner.is_default());
         self.watch_change(&decision, default);

@@ -51,7 +51,11 @@ impl Agent {
             self.config.closer_look =
                 self.config.closer_look.min(time.saturating_sub(self.config.decide_within).mul_f64(0.7));
         }
-        let mut basis = self.decide_and_tell(watcher)?;
+        let mut basis = match self.basis_taken_over() {
+            Some(basis) => basis,
+            None if self.kept.is_some() => self.basis(false, watcher)?,
+            None => self.decide_and_tell(watcher)?,
+        };
         if self.config.once {
             return Ok(());
         }
@@ -205,12 +209,25 @@ impl Agent {
                 )
             }
         };
-        // What the loop compares with later is the scope under the settings now in force.
+        let basis = self.basis(idle, watcher)?;
+        self.remember_basis(basis.load_pct, &basis.online);
+        Ok(basis)
+    }
+
+    /// What the loop compares with later: the scope under the settings now in force.
+    fn basis(&mut self, idle: bool, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
         let measured = self.measure(Duration::from_secs(1), watcher)?;
         let (load_pct, online) = measured.map_or((0.0, CpuSet::new()), |m| {
             (self.scope_load(&m.observation), m.observation.topology.online.clone())
         });
         Ok(Basis { load_pct, online, idle })
+    }
+
+    /// What the settings that were taken over were chosen for, if the run before had come so far as to know.
+    fn basis_taken_over(&self) -> Option<Basis> {
+        let proved = self.remembered.kept.as_ref().filter(|_| self.kept.is_some())?;
+        let (load_pct, online) = proved.basis.clone()?;
+        Some(Basis { load_pct, online, idle: false })
     }
 
     /// Whether a decision is due for the services: while nothing is in force, when one waits too long; else when much of the
@@ -241,9 +258,13 @@ impl Agent {
         let Some(plan) = self.with_newcomers(observation) else { return };
         let more = plan.changes.len() - self.plan.changes.len();
         self.set(&plan);
+        if let Some(proved) = &mut self.remembered.kept {
+            proved.plan.clone_from(&plan);
+        }
         if let Some(kept) = &mut self.kept {
             kept.extend(plan);
         }
+        self.remember();
         watcher.event(&Event::Note(&format!("{more} more of background work: {}", self.plan.name)));
     }
 

@@ -281,6 +281,19 @@ pub struct SelfCost {
     pub rss_bytes: Option<u64>,
 }
 
+/// Settings that a run took over from the one before it, which was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TakenOver {
+    /// How many values.
+    pub settings: u64,
+    /// Process of the run that proved them.
+    pub pid: u32,
+    /// When they were proved, wall clock, nanoseconds since 1970.
+    pub proved_ns: u64,
+    /// When they were taken over, wall clock, nanoseconds since 1970.
+    pub at_ns: u64,
+}
+
 /// Everything a run did so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunRecord {
@@ -314,4 +327,7 @@ pub struct RunRecord {
     /// The limit against stolen CPU, where one is looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<GovernorStatus>,
+    /// What of the changes in force the run before had proved; `None` once nothing of it is in force any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_over: Option<TakenOver>,
 }

@@ -5,12 +5,13 @@
 
 mod scene;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
-use evenkeel_base::{CpuSet, Setting};
-use scene::{Agent, Group, Process, assert_all_back, evenkeel, json, run, snapshot, turn, until};
+use evenkeel_base::{CpuSet, Setting, TaskId};
+use scene::{Agent, Facts, Group, Process, assert_all_back, evenkeel, json, run, snapshot, turn, until};
 use serde_json::Value;
 
 /// What is tested comes after the decision: only a gain must be proved, for which there is time on a busy host, too.
@@ -26,6 +27,8 @@ outside_cpu_loss = 0.9
 wait_factor = 50
 tail_share = 0.9
 "#;
+
+type Snapshot = (BTreeMap<TaskId, Facts>, Vec<BTreeMap<String, String>>);
 
 fn status(dir: &Path) -> Value {
     json(&run(dir, &["status", "-o", "json"]))
@@ -58,6 +61,99 @@ fn wait_for<T>(what: &str, within: Duration, every: Duration, mut look: impl FnM
     }
 }
 
+/// A run that is killed while its change is in force.
+struct Killed<'a> {
+    dir: &'a Path,
+    file: &'a Path,
+    group: &'a Group,
+    before: &'a Snapshot,
+    kernel: &'a mut Linux,
+}
+
+impl Killed<'_> {
+    fn start(&self, more: &[&str]) -> Agent {
+        let mut command = evenkeel(self.dir, &["--config", self.file.to_str().unwrap()]);
+        command.args(["run", "--scope", &self.group.scope(), "--for", "600s", "-o", "json"]).args(more);
+        Agent::start(command, self.dir)
+    }
+
+    fn is_changed(&mut self) -> bool {
+        snapshot(self.kernel, &[self.group]) != *self.before
+    }
+
+    /// Kills it with its change in force, not in a block under the baseline.
+    fn kill(&mut self, agent: &mut Agent) {
+        wait_for("the change", Duration::from_secs(60), Duration::from_millis(5), || {
+            self.is_changed().then_some(())
+        });
+        agent.process.kill().unwrap();
+        agent.process.wait().unwrap();
+    }
+
+    /// Until it says so; what is in force is looked at all the while.
+    fn says(&mut self, agent: &Agent, words: &str, mut seen: impl FnMut(Snapshot)) {
+        wait_for(words, Duration::from_secs(60), Duration::from_millis(5), || {
+            seen(snapshot(self.kernel, &[self.group]));
+            let told = agent.words();
+            assert!(!told.contains("panicked"), "{told}");
+            told.contains(words).then_some(())
+        });
+    }
+
+    /// Started again after a kill it goes on; of another configuration, or where a fresh start is asked for, everything goes
+    /// back first. Returns one that has taken over.
+    fn goes_on_until_it_is_restored(&mut self, mut agent: Agent, proved_by: u32) -> Agent {
+        self.kill(&mut agent);
+        let in_force = snapshot(self.kernel, &[self.group]);
+        assert_ne!(in_force, *self.before, "killed in the instant in which a block began");
+        let mut agent = self.start(&[]);
+        let took_over = format!("by the run before (pid {proved_by})");
+        self.says(&agent, &took_over, |now| assert_eq!(now, in_force, "the value left"));
+        assert!(agent.words().contains("took over 4 settings (short first) proved at"), "{}", agent.words());
+        let shown = wait_for("status", Duration::from_secs(30), Duration::from_millis(200), || {
+            Some(status(self.dir)).filter(|shown| shown["taken_over"].is_object())
+        });
+        assert_eq!(
+            (&shown["settings"], &shown["taken_over"]["pid"]),
+            (&"short first".into(), &proved_by.into())
+        );
+        assert_eq!(shown["changes"].as_array().map(Vec::len), Some(4), "{shown:#}");
+        assert!(shown["changes"][0]["effect"].as_str().unwrap().contains(&took_over), "{shown:#}");
+        assert_eq!(shown["effect_now"]["measured"], "decision", "{shown:#}");
+
+        self.kill(&mut agent);
+        let left: Vec<(&str, Vec<u8>)> =
+            ["journal", "decision"].map(|name| (name, std::fs::read(self.dir.join(name)).unwrap())).to_vec();
+        for (more, why) in [
+            (
+                ["--holdout", "0.05"].as_slice(),
+                "is not taken over: the configuration is another one (holdout)",
+            ),
+            (&["--fresh"], "had not put everything back. Restored"),
+        ] {
+            // As it was left, the first time; later the values are as in a block under the baseline, which the journal knows.
+            let mut agent = self.start(&[]);
+            self.says(&agent, &took_over, |_| {});
+            self.kill(&mut agent);
+            let mut agent = self.start(more);
+            self.says(&agent, why, |_| {});
+            assert!(!self.is_changed(), "{more:?}: {}", agent.words());
+            assert!(!agent.words().contains("took over"), "{}", agent.words());
+            agent.signal(rustix::process::Signal::INT);
+            agent.end();
+            assert!(!self.is_changed() && !self.dir.join("decision").exists());
+            for (name, bytes) in &left {
+                std::fs::write(self.dir.join(name), bytes).unwrap();
+                let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+                std::fs::set_permissions(self.dir.join(name), own).unwrap();
+            }
+        }
+        let agent = self.start(&[]);
+        self.says(&agent, &took_over, |_| {});
+        agent
+    }
+}
+
 #[test]
 fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     let _turn = turn();
@@ -76,7 +172,7 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     std::fs::write(&file, CONFIG).unwrap();
     let mut command = evenkeel(dir.path(), &["--config", file.to_str().unwrap()]);
     command.args(["run", "--scope", &group.scope(), "--for", "600s", "-o", "json"]);
-    let mut agent = Agent::start(command, dir.path());
+    let agent = Agent::start(command, dir.path());
 
     // Asked seldom: what asks runs beside the loads.
     let seldom = Duration::from_secs(3);
@@ -103,10 +199,14 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     }
     assert!(effect["holdout_share"]["value"].as_f64() > Some(0.0), "{shown:#}");
 
+    let proved_by = agent.pid();
+    let mut killed =
+        Killed { dir: dir.path(), file: &file, group: &group, before: &before, kernel: &mut kernel };
+    let mut agent = killed.goes_on_until_it_is_restored(agent, proved_by);
     agent.signal(rustix::process::Signal::INT);
     let document = json(&agent.end());
     assert_all_back(&document);
-    assert!(document["effect_now"]["blocks"].as_u64() > Some(0), "{document:#}");
+    assert_eq!(document["taken_over"]["pid"], proved_by, "{document:#}");
     assert_eq!(snapshot(&mut kernel, &[&group]), before);
     let history = json(&run(dir.path(), &["history", "--run", "1", "-o", "json"]));
     assert!(history["effect_now"]["blocks"].as_u64() > Some(0), "{history:#}");

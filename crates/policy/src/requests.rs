@@ -19,7 +19,7 @@ const COUNTED: (usize, usize) = (2, 3);
 const MOST_WAY: f64 = 0.5;
 
 /// Requests of one window.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Requests {
     /// Answered in it.
     pub all: f64,

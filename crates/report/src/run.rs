@@ -58,6 +58,12 @@ pub fn document(record: &RunRecord, kind: DocumentKind) -> Json {
         "protected": protected_table().json(&record.protected),
         "slos": slos(&record.protected),
         "effect_now": record.effect_now.as_ref().map(effect_json),
+        "taken_over": record.taken_over.map(|taken| json!({
+            "settings": taken.settings,
+            "pid": taken.pid,
+            "proved": time::rfc3339(taken.proved_ns),
+            "at": time::rfc3339(taken.at_ns),
+        })),
         "cpu_limit": record.governor,
         "self": { "cpu_pct": record.own_cost.cpu_pct, "rss_bytes": record.own_cost.rss_bytes },
     })
@@ -345,8 +351,15 @@ pub fn summary(record: &RunRecord) -> String {
     let limit = record.governor.as_ref().map(limit_line).unwrap_or_default();
     let effect = record.effect_now.as_ref();
     let effect = effect.map_or_else(String::new, |now| format!("effect      {}\n", effect_words(now)));
+    let taken = record.taken_over.map_or_else(String::new, |taken| {
+        let proved = time::instant(taken.proved_ns);
+        format!(
+            "taken over  {} settings, proved by the run before (pid {}) at {proved}\n",
+            taken.settings, taken.pid
+        )
+    });
     format!(
-        "scope       {}\nsettings    {}\nfulfilment  baseline {} -> now {}{label}\n{effect}{limit}own cost    {cpu} of one CPU, {rss}\n",
+        "scope       {}\nsettings    {}\n{taken}fulfilment  baseline {} -> now {}{label}\n{effect}{limit}own cost    {cpu} of one CPU, {rss}\n",
         crate::table::printable(&scope),
         if record.settings.is_empty() { "kernel default" } else { &record.settings },
         estimate(record.baseline, 3),
@@ -368,6 +381,19 @@ fn limit_line(governor: &GovernorStatus) -> String {
 mod tests {
     use super::*;
     use evenkeel_base::TaskId;
+    use evenkeel_base::run::TakenOver;
+
+    #[test]
+    fn what_was_taken_over_is_told_with_its_age() {
+        let taken = TakenOver { settings: 3, pid: 123, proved_ns: 1_764_000_000_000_000_000, at_ns: 1 };
+        let record = RunRecord { taken_over: Some(taken), ..RunRecord::default() };
+        let line = "taken over  3 settings, proved by the run before (pid 123) at 2025-11-24T";
+        assert!(summary(&record).contains(line), "{}", summary(&record));
+        let shown = &document(&record, DocumentKind::Status)["taken_over"];
+        assert_eq!((&shown["settings"], &shown["pid"]), (&json!(3), &json!(123)));
+        assert!(shown["proved"].as_str().unwrap().starts_with("2025-11-24T"), "{shown}");
+        assert_eq!(document(&RunRecord::default(), DocumentKind::Run)["taken_over"], Json::Null);
+    }
 
     #[test]
     fn the_effect_now_has_interval_and_since_and_what_is_open_is_unknown() {

@@ -59,6 +59,9 @@ pub struct Args {
     /// Share of the time in which a change in force is held out, to measure what it does: 0 (never) to 0.2.
     #[arg(long, value_name = "SHARE")]
     holdout: Option<f64>,
+    /// Restore what a killed run left before anything else, instead of going on with what it had proved.
+    #[arg(long)]
+    fresh: bool,
     /// End after this time; without it, on SIGTERM or Ctrl-C.
     #[arg(long = "for", value_name = "DURATION", value_parser = super::duration)]
     time: Option<Duration>,
@@ -147,6 +150,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return super::plan::propose(global, config);
     }
     config.once = args.once;
+    // One decision is asked for, not what an earlier one came to.
+    config.takeover &= !(args.fresh || args.once);
     let mut sink = ConsoleSink::new()?;
     let served = || Served {
         state_dir: global.state_dir.clone(),

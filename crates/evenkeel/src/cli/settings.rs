@@ -62,6 +62,7 @@ struct RunTable {
     own_nice: Option<Spanned<i64>>,
     sampling: Option<Sampling>,
     waits: Option<bool>,
+    takeover: Option<bool>,
     accept_risk: Option<bool>,
     cpu_limit: Option<Spanned<String>>,
     instance: Option<Spanned<String>>,
@@ -194,6 +195,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     config.background = background.map(|(scope, _)| scope);
     config.rules.least_pct = least_pct;
     config.lengths = run.waits.unwrap_or_default();
+    config.takeover = run.takeover.unwrap_or(true);
     config.rules.accept_risk = args.accept_risk || run.accept_risk.unwrap_or_default();
     let duration = |name: &str, text: &Option<Spanned<String>>, least: Duration| {
         let Some(text) = text else { return Ok(None) };

@@ -1,5 +1,7 @@
 //! Many questions at once, without being fooled by their number.
 
+use serde::{Deserialize, Serialize};
+
 /// Those of many e-values that are discoveries, with at most `alpha` of them false on average, however the values depend
 /// on each other and whenever they are looked at (e-BH; Wang and Ramdas 2022). Given and answered in logarithms and
 /// indices.
@@ -22,7 +24,7 @@ pub fn discoveries(ln_evidence: &[f64], alpha: f64) -> Vec<usize> {
 /// Decision number `t` may spend `rate · share(t) · (kept + 1)`: the shares of all decisions sum up to one, and what was
 /// found earns budget for what comes. Half of it belongs to the first decision, for most runs take few. What the monitor takes
 /// back earns nothing more: levels only become smaller by that, so the promise stays.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OnlineControl {
     rate: f64,
     decisions: u64,

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_base::{Histogram, TaskId};
+use serde::{Deserialize, Serialize};
 
 use crate::guard::{Guard, GuardLimits};
 use crate::monitor::Seen;
@@ -38,7 +39,7 @@ pub(super) struct Value {
 }
 
 /// What is compared, as learnt from windows before anything was changed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
     wait_price: f64,
     insatiable: BTreeSet<TaskId>,
