@@ -13,7 +13,7 @@ case "$prefix" in
     *) unit_dir=$root/lib/systemd/system ;;
 esac
 unit=$unit_dir/evenkeel.service
-units="evenkeel.service evenkeel-serve.service"
+units="evenkeel.service evenkeel-restore.service evenkeel-serve.service"
 
 # The nearest directory that exists decides whether root is needed.
 writable() {

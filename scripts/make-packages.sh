@@ -53,7 +53,7 @@ for shell in bash zsh fish; do "$binary" completions "$shell" >"$made/$shell"; d
 put 644 "$made/bash" usr/share/bash-completion/completions/evenkeel
 put 644 "$made/zsh" usr/share/zsh/site-functions/_evenkeel
 put 644 "$made/fish" usr/share/fish/vendor_completions.d/evenkeel.fish
-for unit in evenkeel.service evenkeel-serve.service; do
+for unit in evenkeel.service evenkeel-restore.service evenkeel-serve.service; do
     PREFIX=/usr scripts/install.sh --unit $unit >"$made/$unit"
     put 644 "$made/$unit" "usr/lib/systemd/system/$unit"
 done

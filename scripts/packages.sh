@@ -34,6 +34,7 @@ test|util-linux|unshare|mount namespace of the test engine
 test|tmux|tmux|a terminal of 80 columns and 24 lines, for `top`
 test|python3|python3|drives the ends of commands, and dumps scheduling state independently of evenkeel (scripts/ends)
 test|python3-yaml|/usr/lib/python3/dist-packages/yaml|reads the Kubernetes manifests
+test|systemd|/lib/systemd/systemd|starts, kills and stops the units
 test|procps|ps|reference for the process list
 package|rpm|rpmbuild|makes the .rpm
 package|python3|python3|writes the OCI image

@@ -17,14 +17,22 @@ enable_watching() {
     fi
 }
 
-# Runs what is enabled with the program that is there now. A restart of the acting agent restores the host first.
+# Runs what is enabled with the program that is there now. A stop of the acting agent would restore the host; the successor of a
+# killed one goes on with what that had proved.
 start() {
     booted || return 0
     systemctl daemon-reload || true
     if systemctl --quiet is-enabled "$watching"; then
         systemctl restart "$watching" || echo "evenkeel: $watching did not start: see systemctl status $watching" >&2
     fi
-    systemctl try-restart "$acting" || echo "evenkeel: $acting did not start again: see systemctl status $acting" >&2
+    systemctl --quiet is-active "$acting" || return 0
+    systemctl kill --kill-who=main --signal=KILL "$acting" || true
+    # A start that comes before systemd has seen the end would be none.
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        systemctl --quiet is-active "$acting" || break
+        sleep 0.5
+    done
+    systemctl start "$acting" || echo "evenkeel: $acting did not start again: see systemctl status $acting" >&2
 }
 
 # Stops the agents and restores the host. Fails where something is left: without the program nothing could undo it.

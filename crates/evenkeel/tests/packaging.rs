@@ -31,6 +31,7 @@ fn packages_hold_the_program_and_enable_only_what_watches() {
     for file in [
         "/usr/bin/evenkeel",
         "/usr/lib/systemd/system/evenkeel.service",
+        "/usr/lib/systemd/system/evenkeel-restore.service",
         "/usr/lib/systemd/system/evenkeel-serve.service",
         "/etc/evenkeel/config.toml",
         "/etc/default/evenkeel",
@@ -103,12 +104,14 @@ fn services_ask_for_what_they_need_and_no_more() {
     for line in [
         "Type=notify",
         "WatchdogSec=60",
-        "ExecStopPost=/usr/local/bin/evenkeel restore",
+        "ExecStopPost=-systemctl --no-block start evenkeel-restore.service",
         "Restart=on-failure",
     ] {
         assert!(text.lines().any(|l| l == line), "{line}:\n{text}");
     }
-    for name in ["evenkeel.service", "evenkeel-serve.service"] {
+    let (restoring, _) = unit("evenkeel-restore.service");
+    assert!(restoring.iter().all(|c| acting.contains(c)), "{restoring:?}");
+    for name in ["evenkeel.service", "evenkeel-restore.service", "evenkeel-serve.service"] {
         for line in ["ProtectSystem=strict", "NoNewPrivileges=yes", "StateDirectory=evenkeel"] {
             assert!(unit(name).1.lines().any(|l| l == line), "{name}: {line}");
         }

@@ -104,6 +104,37 @@ fn between_cgroups_a_promise_is_kept_by_weights() {
     promised_beats_the_others(&[&groups[0], &groups[1], &groups[2]], "weight of");
 }
 
+/// Killed and started again, the loop takes the weights from where they are to what it solves: they are never as found meanwhile.
+#[test]
+fn a_restart_keeps_promises_without_a_gap() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let groups = ["a", "b"].map(|name| Group::new(&format!("again-{name}")));
+    let loads = [spinner(&groups[0]), spinner(&groups[1])];
+    let found = groups[0].files();
+    let config = config(dir.path(), &[(loads[0].scope(), "70%")]);
+    let args = ["--config", &config, "run", "--guarantees-only", "--for", "60s", "-o", "json"];
+    let mut first = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    until("the weight is set", || groups[0].files() != found);
+    first.process.kill().unwrap();
+    first.process.wait().unwrap();
+    let mut second = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let words = format!("promises of the run before (pid {}) are kept without a gap", first.pid());
+    until("it says so", || {
+        assert_ne!(groups[0].files(), found, "as found: {}", second.words());
+        second.words().contains(&words)
+    });
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_millis(1500) {
+        assert_ne!(groups[0].files(), found, "as found: {}", second.words());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    second.signal(rustix::process::Signal::INT);
+    let document: Value = serde_json::from_slice(&second.end().stdout).unwrap();
+    assert_eq!(document["restored"]["failed"], 0, "{document:#}");
+    assert_eq!(groups[0].files(), found);
+}
+
 #[test]
 fn what_does_not_fit_is_refused_and_who_is_not_there_is_waited_for() {
     let _turn = turn();
