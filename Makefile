@@ -118,6 +118,11 @@ lab-figures: ## the laboratory's own figures: wake-up, overhead, weights, quota,
 	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
 	@EVENKEEL='$(CARGO_TARGET_DIR)/release/evenkeel' scripts/lab-figures.sh
 
+takeover-figures: ## what a restart costs a service beside the loop: 30 kills (as root, quiet machine, 13 min)
+	@scripts/packages.sh build test
+	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
+	@scripts/takeover-figures.sh --binary '$(CARGO_TARGET_DIR)/release/evenkeel' $(TAKEOVER_ARGS)
+
 promises: ## are promised shares kept: 40/50/10 on one CPU, 20 random sets, a spike, Docker containers (12 minutes, as root)
 	@scripts/packages.sh build test
 	@scripts/promises.sh
