@@ -310,7 +310,8 @@ mod tests {
             assert_eq!(second, before, "nothing of it counts");
             why
         };
-        let others: [(&str, fn(&mut Config)); 9] = [
+        type Other = (&'static str, fn(&mut Config));
+        let others: [Other; 9] = [
             ("levers", |config| config.levers.push("nice".into())),
             ("allow", |config| config.realtime = true),
             ("allow", |config| config.deadline = true),
