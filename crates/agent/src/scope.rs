@@ -163,7 +163,9 @@ impl Scope {
             }
             Term::Container(name) => observation.containers.iter().find(|c| is_container(c, name))?.group,
             Term::Pod(namespace, name) => {
-                observation.pods.iter().find(|pod| is_pod(pod, namespace.as_deref(), name))?.group
+                let mut pods = observation.pods.iter().filter(|pod| is_pod(pod, namespace.as_deref(), name));
+                // Of several there is no one cgroup.
+                pods.next().filter(|_| pods.next().is_none())?.group
             }
             Term::Vm(name) => observation.vms.iter().find(|vm| vm.name == *name)?.group,
             Term::ContainerId(id) => observation.containers.iter().find(|c| c.id == *id)?.group,
@@ -207,8 +209,15 @@ fn is_container(container: &ContainerView, name: &str) -> bool {
     container.name == name || (name.len() >= 6 && container.id.starts_with(name))
 }
 
+/// A `*` at the end of namespace or name stands for anything: who makes pods for others gives each a name of its own.
 fn is_pod(pod: &PodView, namespace: Option<&str>, name: &str) -> bool {
-    (pod.name == name || pod.uid == name) && (namespace.is_none() || pod.namespace.as_deref() == namespace)
+    let there = |wanted: &str| pod.namespace.as_deref().is_some_and(|is| is_or_begins(is, wanted));
+    (is_or_begins(&pod.name, name) || pod.uid == name) && namespace.is_none_or(there)
+}
+
+/// Whether a name is the one that is wanted, or begins with it where that ends with `*`.
+pub(crate) fn is_or_begins(name: &str, wanted: &str) -> bool {
+    wanted.strip_suffix('*').map_or(name == wanted, |front| name.starts_with(front))
 }
 
 impl Term {
@@ -321,6 +330,29 @@ mod tests {
             has(&["container:web"], &t) && has(&["container:012345"], &t) && !has(&["container:0123"], &t)
         );
         assert!(has(&["all"], &t) && !has(&["all", "!comm:nginx"], &t));
+    }
+
+    #[test]
+    fn a_star_at_the_end_stands_for_pods_made_by_others() {
+        let pod = |namespace: &str, name: &str| PodView {
+            uid: format!("uid-{name}"),
+            namespace: Some(namespace.into()),
+            name: name.into(),
+            annotations: Vec::new(),
+            group: Some(1),
+        };
+        let pods = vec![pod("prod", "api-5d8"), pod("prod", "batch-x2"), pod("production", "api-77")];
+        let host = Observation { pods, ..observation() };
+        let found = |scope: &str| {
+            let scope = Scope::parse(&[scope]).unwrap();
+            let has = |at| scope.has(&TaskView { pod: Some(at), ..task(7, "sh", 1, None) }, &host);
+            ([has(0), has(1), has(2)], scope.group(&host))
+        };
+        assert_eq!(found("pod:prod/*"), ([true, true, false], None));
+        assert_eq!(found("pod:prod/api-*"), ([true, false, false], Some(1)));
+        assert_eq!(found("pod:prod*/api-*"), ([true, false, true], None));
+        assert_eq!(found("pod:prod/api"), ([false; 3], None));
+        assert_eq!(found("pod:api-77"), ([false, false, true], Some(1)));
     }
 
     #[test]

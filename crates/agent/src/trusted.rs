@@ -5,6 +5,8 @@
 
 use evenkeel_base::{ContainerView, Observation, PodView};
 
+use crate::scope::is_or_begins;
+
 /// Namespaces and runtimes that the host's owner named; nobody by default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Trusted {
@@ -23,11 +25,7 @@ impl Trusted {
         let Some(namespace) = &pod.namespace else {
             return Err("its namespace is not known".to_owned());
         };
-        let matches = |allowed: &String| match allowed.strip_suffix('*') {
-            Some(front) => namespace.starts_with(front),
-            None => allowed == namespace,
-        };
-        if self.namespaces.iter().any(matches) {
+        if self.namespaces.iter().any(|allowed| is_or_begins(namespace, allowed)) {
             return Ok(());
         }
         Err(format!("[labels] does not name the namespace {namespace}"))
