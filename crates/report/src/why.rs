@@ -153,7 +153,7 @@ pub struct Blame {
     pub tid: Option<u32>,
     /// Its container's name.
     pub container: Option<String>,
-    /// Its pod's name.
+    /// Its pod, `NAMESPACE/NAME`.
     pub pod: Option<String>,
     /// Its group of the cpu controller.
     pub cgroup: Option<String>,
@@ -163,6 +163,18 @@ pub struct Blame {
     pub seconds: f64,
     /// Percent of the time the target waited.
     pub share_pct: f64,
+}
+
+impl Blame {
+    /// Its container, told from those of other pods that have the same name.
+    pub fn place(&self) -> Option<String> {
+        self.container.as_deref().map(|container| place(container, self.pod.as_deref()))
+    }
+}
+
+/// A container's name, after its pod's where it is in one: many pods have a container of the same name.
+pub fn place(container: &str, pod: Option<&str>) -> String {
+    pod.map_or_else(|| container.to_owned(), |pod| format!("{pod}/{container}"))
 }
 
 /// The list with tasks of one name in one place together, their number in the name; most first.
@@ -266,9 +278,9 @@ pub struct Target {
 /// A row of the host-wide view: a container, or what belongs to none.
 #[derive(Debug, Clone, Serialize)]
 pub struct Group {
-    /// Name of the container, or of the cgroup.
+    /// Name of the container, after its pod's where it is in one, or of the cgroup.
     pub name: String,
-    /// Name of its pod.
+    /// Its pod, `NAMESPACE/NAME`.
     pub pod: Option<String>,
     /// `container`, or `group` for what belongs to none.
     pub kind: &'static str,

@@ -252,7 +252,7 @@ fn lost_turn(target: &Target, facts: &Facts, others_pct: f64, head: &str) -> Opt
 }
 
 fn competitor(target: &Target, facts: &Facts, culprit: &Blame, head: &str) -> (&'static str, String) {
-    let place = culprit.container.as_ref().map_or(String::new(), |name| format!(" of container {name}"));
+    let place = culprit.place().map_or(String::new(), |name| format!(" of container {name}"));
     let who = format!("{head}: {:.0} % of that for {}{place}", culprit.share_pct, culprit.name);
     if culprit.kind == Kind::KernelThread {
         return (

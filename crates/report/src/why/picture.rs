@@ -86,7 +86,7 @@ pub fn target_picture(target: &Target) -> String {
         let rows = blame.len().min(BLAME) as f64;
         canvas.ticks_below(&x, (0.0, 100.0), (bottom, bottom + 22.0 * rows));
         for row in blame.iter().take(BLAME) {
-            let place = row.container.as_deref().map_or(String::new(), |name| format!(" ({name})"));
+            let place = row.place().map_or(String::new(), |name| format!(" ({name})"));
             let own = if row.own { "own " } else { "" };
             let label = format!("{own}{} {}{place}", row.kind.name(), row.name);
             canvas.text("small", (left - 10.0, bottom + 15.0), Anchor::End, &short(&label, 48));

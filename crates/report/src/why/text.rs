@@ -142,7 +142,7 @@ fn blame_text(blame: &[Blame], waited_s: f64, width: Option<u16>) -> String {
             row.tid.map_or(Value::Absent, |tid| Value::Integer(tid.into()))
         }),
         Field::text("name", "NAME", |row: &Blame| row.name.clone()),
-        Field::new("container", "CONTAINER", |row: &Blame| row.container.clone().into()),
+        Field::new("container", "CONTAINER", |row: &Blame| row.place().into()),
         Field::new("cgroup", "CGROUP", |row: &Blame| row.cgroup.clone().into()),
     ]);
     let mut out = "\nwho ran on the CPU while it was runnable there:\n".to_owned();
@@ -273,6 +273,14 @@ mod tests {
         ));
         assert!(text.contains("150 waits in the run queue: p50 12 us, p99 4.1 ms, max 28 ms; preempted 100"));
         assert!(text.contains("hog<script>") && text.contains("batch"), "{text}");
+    }
+
+    #[test]
+    fn whoever_ran_is_named_with_its_pod() {
+        let mut target = target();
+        target.blame.iter_mut().flatten().for_each(|row| row.pod = Some("prod/batch-x2".into()));
+        let text = target_text(&target, None);
+        assert!(text.contains(" prod/batch-x2/batch "), "{text}");
     }
 
     #[test]

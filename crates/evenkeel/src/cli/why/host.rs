@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_base::{ContainerView, PodView};
 use evenkeel_bpf::why::{Culprit, Histogram, Seen};
-use evenkeel_report::why::{Cell, Column, Group, Host, Kind, Split, matrix_rows, matrix_table};
+use evenkeel_report::why::{Cell, Column, Group, Host, Kind, Split, matrix_rows, matrix_table, place};
 
 use super::document::{NS, Window, waits};
 
@@ -22,15 +23,7 @@ pub(super) fn document(window: &Window<'_>, seen: &Seen) -> Host {
         let path = cell.cgroup.and_then(|id| names.path(id));
         let container =
             path.and_then(|path| names.container(path)).and_then(|at| observation.containers.get(at));
-        let (name, kind, pod) = match (container, path) {
-            (Some(container), _) => {
-                let pod = container.pod.and_then(|at| observation.pods.get(at as usize));
-                (container.name.clone(), "container", pod.map(|pod| pod.name.clone()))
-            }
-            (None, Some("/")) => ("(no group)".to_owned(), "group", None),
-            (None, Some(path)) => (path.to_owned(), "group", None),
-            (None, None) => ("(gone or not told apart)".to_owned(), "group", None),
-        };
+        let (name, kind, pod) = whose(container, path, &observation.pods);
         let at = *index.entry((container.is_some(), name.clone())).or_insert_with(|| {
             let known = Split { throttled_s: Some(0.0), stolen_s: Some(0.0), ..Split::default() };
             let group = Group {
@@ -129,6 +122,23 @@ pub(super) fn document(window: &Window<'_>, seen: &Seen) -> Host {
     }
 }
 
+/// What a row is called, what it is, and its pod. Rows of one name are one: names of containers are told apart by their pods.
+fn whose(
+    container: Option<&ContainerView>,
+    path: Option<&str>,
+    pods: &[PodView],
+) -> (String, &'static str, Option<String>) {
+    match (container, path) {
+        (Some(container), _) => {
+            let pod = container.pod.and_then(|at| pods.get(at as usize)).map(PodView::full_name);
+            (place(&container.name, pod.as_deref()), "container", pod)
+        }
+        (None, Some("/")) => ("(no group)".to_owned(), "group", None),
+        (None, Some(path)) => (path.to_owned(), "group", None),
+        (None, None) => ("(gone or not told apart)".to_owned(), "group", None),
+    }
+}
+
 /// Threads of the kernel by what they are: `kworker/1:0` and `kworker/u8:3` are kworkers.
 fn family(comm: &str) -> String {
     comm.split('/').next().unwrap_or(comm).to_owned()
@@ -142,6 +152,31 @@ pub(super) fn csv(host: &Host) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn containers_of_one_name_in_two_pods_are_two_rows() {
+        let pod = |name: &str| PodView {
+            uid: name.into(),
+            namespace: Some("prod".into()),
+            name: name.into(),
+            annotations: Vec::new(),
+            group: None,
+        };
+        let pods = [pod("api"), pod("batch")];
+        let main = |pod: Option<u32>| ContainerView {
+            id: String::new(),
+            name: "main".into(),
+            runtime: "containerd".into(),
+            confirmed: true,
+            labels: Vec::new(),
+            pod,
+            group: None,
+        };
+        let row = |pod| whose(Some(&main(pod)), None, &pods);
+        assert_eq!(row(Some(0)), ("prod/api/main".into(), "container", Some("prod/api".into())));
+        assert_eq!(row(Some(1)).0, "prod/batch/main");
+        assert_eq!(row(None), ("main".into(), "container", None));
+    }
 
     #[test]
     fn workers_are_a_family() {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
-use evenkeel_base::Observation;
+use evenkeel_base::{Observation, PodView};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
 
@@ -80,6 +80,6 @@ impl Names {
             return Owner::default();
         };
         let pod = container.pod.and_then(|at| observation.pods.get(at as usize));
-        Owner { container: Some(container.name.clone()), pod: pod.map(|pod| pod.name.clone()) }
+        Owner { container: Some(container.name.clone()), pod: pod.map(PodView::full_name) }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use evenkeel_agent::Scope;
-use evenkeel_base::{Observation, TaskView};
+use evenkeel_base::{Observation, PodView, TaskView};
 use evenkeel_observe::flight::{Account, Place, Recording, Threads, account};
 use evenkeel_report::time;
 use evenkeel_report::why::{Blame, Kind, Split, Target};
@@ -155,7 +155,7 @@ fn blame(
             tgid: view.map(|view| view.id.tgid),
             tid: (*tid != 0).then_some(*tid),
             container: container.map(|container| container.name.clone()),
-            pod: pod.map(|pod| pod.name.clone()),
+            pod: pod.map(PodView::full_name),
             cgroup: group.map(|group| group.path.clone()),
             own: view.is_some_and(&is_target),
             seconds: *ns as f64 * NS,
