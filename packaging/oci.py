@@ -1,19 +1,27 @@
 #!/usr/bin/env python3
-"""Writes an OCI image with one static program, without a network, an engine or a base image.
+"""Writes an OCI image with one program, without a network, an engine or a base image.
 
 usage: oci.py BINARY VERSION ARCHITECTURE SECONDS LEVEL OUTPUT
 
 OUTPUT is a tar archive of an OCI image layout; `manifest.json` in it is for engines that load Docker's older form. The
-same input gives the same bytes: LEVEL is gzip's, all times are SECONDS (since 1970), all owners root.
+same input gives the same bytes: LEVEL is gzip's, all times are SECONDS (since 1970), all owners root. Of a program that is
+not static, the shared libraries of this host that `ldd` names are in the image, too.
 """
 
 import gzip
 import hashlib
 import io
 import json
+import os
+import subprocess
 import sys
 import tarfile
 import time
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def member(name, seconds, kind=tarfile.REGTYPE, mode=0o644, size=0, link=""):
@@ -23,13 +31,27 @@ def member(name, seconds, kind=tarfile.REGTYPE, mode=0o644, size=0, link=""):
     return info
 
 
-def layer(binary, seconds):
+def libraries(path):
+    """What a program that is not static loads: files of this host, by the paths under which it looks for them."""
+    said = subprocess.run(["ldd", path], capture_output=True, text=True)
+    words = [word for line in said.stdout.splitlines() for word in line.split() if word.startswith("/")]
+    return sorted(set(words)) if said.returncode == 0 else []
+
+
+def layer(binary, shared, seconds):
     """The file system: the program, names of the users that hosts have, and mount points."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, mode in [("etc", 0o755), ("etc/evenkeel", 0o755), ("tmp", 0o1777), ("usr", 0o755), ("usr/bin", 0o755),
-                           ("var", 0o755), ("var/lib", 0o755), ("var/lib/evenkeel", 0o750)]:
+        directories = {"etc": 0o755, "etc/evenkeel": 0o755, "tmp": 0o1777, "usr": 0o755, "usr/bin": 0o755, "var": 0o755,
+                       "var/lib": 0o755, "var/lib/evenkeel": 0o750}
+        for name in shared:
+            parts = name.strip("/").split("/")
+            for length in range(1, len(parts)):
+                directories.setdefault("/".join(parts[:length]), 0o755)
+        for name, mode in directories.items():
             tar.addfile(member(name, seconds, tarfile.DIRTYPE, mode))
+        for name in shared:
+            tar.addfile(member(name.strip("/"), seconds, mode=0o755, size=os.path.getsize(name)), io.BytesIO(read(name)))
         for name, mode, data in [
             ("etc/passwd", 0o644, b"root:x:0:0:root:/:/usr/bin/evenkeel\nnobody:x:65534:65534:nobody:/:/usr/bin/evenkeel\n"),
             ("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n"),
@@ -44,9 +66,7 @@ def main():
         sys.exit(__doc__)
     path, version, architecture, seconds, level, output = sys.argv[1:]
     seconds = int(seconds)
-    with open(path, "rb") as file:
-        binary = file.read()
-    plain = layer(binary, seconds)
+    plain = layer(read(path), libraries(path), seconds)
     packed = gzip.compress(plain, int(level), mtime=0)
     blobs = {}
 
