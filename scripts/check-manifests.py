@@ -9,7 +9,7 @@ import sys
 import yaml
 
 OBSERVES = {"SYS_PTRACE", "DAC_READ_SEARCH", "BPF", "PERFMON"}
-ACTS = OBSERVES | {"SYS_NICE", "SYS_RESOURCE", "DAC_OVERRIDE"}
+ACTS = OBSERVES | {"SYS_NICE", "DAC_OVERRIDE"}
 faults = []
 
 

@@ -46,8 +46,11 @@ made() { python3 scripts/check-manifests.py secret "$work/exposed" "$1"; }
 for file in ca.crt tls.crt tls.key; do made $file >"$work/$file"; done
 openssl verify -CAfile "$work/ca.crt" -verify_hostname evenkeel.evenkeel.svc "$work/tls.crt" >/dev/null || die "no certificate"
 [ "$(openssl pkey -in "$work/tls.key" -pubout)" = "$(openssl x509 -in "$work/tls.crt" -noout -pubkey)" ] || die "another's key"
-for wrong in apply=true podMonitor.enabled=true; do
+render --set apply=true --set tiers=true >"$work/tiers" && check acts "$work/tiers"
+grep -q -- '- --tiers=auto' "$work/tiers" || die "tiers: the command does not have them"
+if grep -q -- '--scope' "$work/tiers"; then die "tiers: with a scope, which the command refuses"; fi
+for wrong in apply=true podMonitor.enabled=true apply=true,tiers=true,scope={pod:a/b}; do
     if render --set $wrong >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
-echo "12 passed, 0 failed"
+echo "15 passed, 0 failed"
