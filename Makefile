@@ -142,6 +142,11 @@ test-chart: ## lint and render the Helm chart; the plain manifests are what it r
 	@scripts/packages.sh test
 	@scripts/test-chart.sh
 
+test-kubernetes: ## the chart in a real one-node Kubernetes, built and started for it, ended after it (as root, quiet, minutes)
+	@scripts/packages.sh build test kubernetes
+	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
+	@scripts/test-kubernetes.sh '$(CARGO_TARGET_DIR)/debug/evenkeel'
+
 test-mcp: ## drive `evenkeel mcp` with the official client library (Python, from PyPI, in a folder of its own under target)
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
 	@test -x target/mcp-client/bin/python || python3 -m venv target/mcp-client

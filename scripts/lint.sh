@@ -10,7 +10,7 @@ cargo fmt --all --check
 scripts/unused-dependencies.py
 cargo clippy --locked --workspace --all-targets -- -D warnings
 if have shellcheck; then
-    shellcheck .ci/run scripts/*.sh scripts/services/*.sh scripts/guest/*.sh scripts/guest/scenarios/*.sh
+    shellcheck .ci/run scripts/*.sh scripts/kubernetes/*.sh scripts/services/*.sh scripts/guest/*.sh scripts/guest/scenarios/*.sh
 else
     say "shellcheck is not installed: shell scripts not checked"
 fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that are missing: scripts/packages.sh build|test|package|clean-root|fuzz
+# Installs the Debian packages that are missing: scripts/packages.sh build|test|package|clean-root|kubernetes|fuzz
 #
 # A package counts as there when the file or command it is needed for is there, however it was installed
 # (docker-ce serves as well as docker.io). Says what it installs and why, asks nothing, and does nothing at all
@@ -39,6 +39,7 @@ test|procps|ps|reference for the process list
 package|rpm|rpmbuild|makes the .rpm
 package|python3|python3|writes the OCI image
 test|rpm|rpmbuild|makes the .rpm, and installs it into a root
+kubernetes|iptables|iptables|the kubelet looks for it
 fuzz|g++|c++|compiles libFuzzer
 clean-root|debootstrap|debootstrap|the clean Debian root in which packages are installed and removed
 TABLE
@@ -85,7 +86,7 @@ if [ "${1:-}" = --list ]; then
     resolved
     exit 0
 fi
-[ $# -gt 0 ] || die "usage: scripts/packages.sh [--list] build|test|package|clean-root|fuzz.."
+[ $# -gt 0 ] || die "usage: scripts/packages.sh [--list] build|test|package|clean-root|kubernetes|fuzz.."
 
 lacking=$(missing "$@")
 [ -n "$lacking" ] || exit 0

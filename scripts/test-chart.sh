@@ -49,8 +49,8 @@ openssl verify -CAfile "$work/ca.crt" -verify_hostname evenkeel.evenkeel.svc "$w
 render --set apply=true --set tiers=true >"$work/tiers" && check acts "$work/tiers"
 grep -q -- '- --tiers=auto' "$work/tiers" || die "tiers: the command does not have them"
 if grep -q -- '--scope' "$work/tiers"; then die "tiers: with a scope, which the command refuses"; fi
-for wrong in apply=true podMonitor.enabled=true apply=true,tiers=true,scope={pod:a/b}; do
-    if render --set $wrong >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
+for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={pod:a/b}'; do
+    if render --set "$wrong" >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
 echo "15 passed, 0 failed"
