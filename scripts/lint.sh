@@ -8,6 +8,7 @@ scripts/packages.sh build
 need_cargo
 cargo fmt --all --check
 scripts/unused-dependencies.py
+scripts/import-circles.py
 cargo clippy --locked --workspace --all-targets -- -D warnings
 if have shellcheck; then
     shellcheck .ci/run scripts/*.sh scripts/kubernetes/*.sh scripts/services/*.sh scripts/guest/*.sh scripts/guest/scenarios/*.sh

@@ -1,7 +1,7 @@
 //! Promised shares, kept by the loop: what `evenkeel_policy::guarantee` decides, brought together with the host.
 //!
 //! At each observation (once a second) everything is solved again: who matches which scope, what fits, which settings
-//! carry it. Several times a second ([`TICK`]) the counters of the promised tasks alone are read, what is owed is
+//! carry it. Several times a second ([`crate::component::TICK`]) the counters of the promised tasks alone are read, what is owed is
 //! corrected, and what was got is judged.
 
 mod admission;
@@ -17,11 +17,11 @@ mod solver;
 mod state;
 mod tick;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{GuaranteeStatus, RunRecord};
-use evenkeel_base::{Change, CpuSet, Nice, Observation, SchedAttr, Setting, Target, TaskId};
+use evenkeel_base::{Change, Nice, Observation, TaskId};
 use evenkeel_observe::{Detail, Select};
 use evenkeel_store::PromiseTime;
 
@@ -35,42 +35,8 @@ pub use crate::stated::{CPU_LABEL, Guarantee, Guarantees, LabelRules, Source, WA
 pub(crate) use keeper::Keeper;
 pub use labels::wait_ns;
 pub use layout::OutsideCost;
-pub(crate) use layout::is_owned;
+pub(crate) use layout::{Originals, is_owned};
 use own::OwnPriority;
-
-/// Time between two corrections.
-pub(crate) const TICK: Duration = Duration::from_millis(100);
-
-/// What a promised task had before evenkeel touched it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Originals {
-    pub sched: HashMap<TaskId, SchedAttr>,
-    pub affinity: HashMap<TaskId, CpuSet>,
-    /// By the cgroup's path, as its file had it.
-    pub weights: HashMap<String, u64>,
-}
-
-impl Originals {
-    /// From what an actuator has touched.
-    pub fn of<'a>(touched: impl Iterator<Item = (&'a Target, &'a Setting, Option<&'a Setting>)>) -> Self {
-        let mut originals = Self::default();
-        for (target, original, _) in touched {
-            match (target, original) {
-                (Target::Task(id), Setting::Sched(attr)) => {
-                    originals.sched.insert(*id, *attr);
-                }
-                (Target::Task(id), Setting::Affinity(cpus)) => {
-                    originals.affinity.insert(*id, cpus.clone());
-                }
-                (Target::Group(group), Setting::Weight(raw)) => {
-                    originals.weights.insert(group.path.clone(), *raw);
-                }
-                _ => {}
-            }
-        }
-        originals
-    }
-}
 
 /// Keeps promises: what is known about them, and the loop's own priority meanwhile.
 pub(crate) struct Promises {

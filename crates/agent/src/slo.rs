@@ -4,7 +4,6 @@
 //! loop never waits for an answer. What a page says is checked before it is believed ([`page`]); requests of a time are the
 //! difference of the scrapes at its ends ([`log`]).
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::run::SloStatus;
@@ -16,9 +15,11 @@ mod log;
 mod page;
 pub mod scraped;
 mod scraper;
+mod stated;
 
 pub(crate) use log::Span;
 use scraper::Scraper;
+pub use stated::RequestSlo;
 
 /// Time over which a service's requests are judged while settings are in force.
 const LATELY: Duration = Duration::from_secs(60);
@@ -26,30 +27,6 @@ const LATELY: Duration = Duration::from_secs(60);
 /// each other, and trusted again after as many answers as make up for them.
 const FAILURE: u32 = 2;
 const NOT_TRUSTED: u32 = 4;
-
-/// What a service promises of its requests, and where it counts them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RequestSlo {
-    /// Address of a page in Prometheus' text format, `http://..`.
-    pub endpoint: String,
-    /// Name of the histogram on it, without `_bucket`.
-    pub histogram: String,
-    /// Labels that its series must have; others are summed over.
-    pub labels: BTreeMap<String, String>,
-    /// Unit of its bounds, seconds.
-    pub unit_s: f64,
-    /// Share of the requests that is to be answered within the bound, 0 to 1, both excluded.
-    pub quantile: f64,
-    /// The bound, seconds.
-    pub bound_s: f64,
-}
-
-impl RequestSlo {
-    /// As decisions use it.
-    pub fn target(&self) -> RequestTarget {
-        RequestTarget { slow_share: 1.0 - self.quantile, bound_s: self.bound_s }
-    }
-}
 
 /// What is known of one service's requests.
 #[derive(Debug)]

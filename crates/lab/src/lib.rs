@@ -25,6 +25,7 @@ pub mod fairness;
 pub mod fuzzing;
 pub mod mix;
 pub mod mounts;
+mod names;
 pub mod neighbour;
 pub mod net;
 pub mod private;

@@ -4,13 +4,13 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::block::{BlockWriter, Infos};
 use crate::bytes::Damaged;
-use crate::tail::{self, Tail};
+use crate::pending::{TABLE, Tail};
 
 /// Version of the tables; kept in the file's `user_version`.
 pub const SCHEMA_VERSION: i64 = 1;
@@ -253,7 +253,7 @@ impl Store {
             infos: Infos::new(),
             read_only: false,
         };
-        store.keep_bounds(crate::runs::now_ns())?;
+        store.keep_bounds(now_ns())?;
         Ok(store)
     }
 
@@ -385,7 +385,7 @@ fn open_checked(path: &Path) -> Result<Connection, StoreError> {
         db.execute_batch(&format!("BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"))
             .map_err(wrap)?;
     }
-    db.execute_batch(tail::TABLE).map_err(wrap)?;
+    db.execute_batch(TABLE).map_err(wrap)?;
     if version > 0 {
         check(&db, path)?;
     }
@@ -448,4 +448,9 @@ fn move_aside(path: &Path) -> Result<PathBuf, StoreError> {
         }
     }
     Ok(aside)
+}
+
+/// Wall clock, nanoseconds since 1970.
+pub(crate) fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -24,6 +24,7 @@ pub mod block;
 mod bytes;
 mod db;
 pub mod moments;
+mod pending;
 pub mod promises;
 pub mod rates;
 mod reading;

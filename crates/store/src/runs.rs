@@ -1,13 +1,11 @@
 //! Runs of the loop: stages, trial windows, changes.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use evenkeel_base::run::{ChangeRecord, RunRecord, Stage};
 use rusqlite::{OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::db::{Store, StoreError};
+use crate::db::{Store, StoreError, now_ns};
 
 /// Number of a run in this history, ascending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -62,11 +60,6 @@ pub struct StoredChange {
     pub change: ChangeRecord,
     /// Wall clock when it was taken back, nanoseconds since 1970; `None` while in force.
     pub undone_ns: Option<u64>,
-}
-
-/// Wall clock, nanoseconds since 1970.
-pub(crate) fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 impl Store {

@@ -9,7 +9,7 @@ use rusqlite::params;
 
 use crate::block::{BlockReader, BlockWriter, Infos, TaskInfo};
 use crate::db::{Store, StoreError};
-use crate::tail::Tail;
+use crate::pending::Tail;
 
 /// Seconds between the samples of a tier; tier 0 keeps all.
 pub(crate) const TIER_SECONDS: [u64; 3] = [0, 10, 60];

@@ -26,6 +26,7 @@ mod skin;
 mod testing;
 mod tree;
 mod trend;
+mod update;
 
 pub use app::{Options, TerminalError, run};
 pub use errand::{Host, Running};

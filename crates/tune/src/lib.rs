@@ -6,7 +6,6 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::search::{Ask, Method, Outcome, Point, Reason, Rules, Search};
 
 mod check;
+mod error;
 mod expand;
 mod file;
 pub mod http;
@@ -27,6 +27,7 @@ pub mod search;
 mod trial;
 mod warm;
 
+pub use error::TuneError;
 pub use expand::Settings;
 pub use file::{Goal, Lever, Tune, TuneFile};
 pub use journal::TrialRecord;
@@ -40,62 +41,6 @@ use journal::Journal;
 
 /// Trials where neither a number nor a time is given.
 pub const DEFAULT_TRIALS: usize = 40;
-
-/// Why a search could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum TuneError {
-    /// A file.
-    #[error("{path}: {error}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// Another search runs there.
-    #[error("{0}: another evenkeel tune is at work there")]
-    Busy(PathBuf),
-    /// Not a record of trials.
-    #[error("{0}: this is no record of trials; name another directory with --dir")]
-    Foreign(PathBuf),
-    /// The record is of other parameters or commands.
-    #[error(
-        "{dir} holds trials of {name:?} with other parameters, commands or quantities; name another directory with \
-         --dir, or start over with --fresh"
-    )]
-    Other {
-        /// The directory.
-        dir: PathBuf,
-        /// Name of the search in it.
-        name: String,
-    },
-    /// A line of the record cannot be read.
-    #[error("{path}:{line}: {what}; remove the line, or start over with --fresh")]
-    Damaged {
-        /// The record.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong.
-        what: String,
-    },
-    /// Something answers before the service was started.
-    #[error(
-        "something answers at {0} already, and it would be measured instead of the service: end it, or use another port"
-    )]
-    Taken(String),
-    /// The simulation that was to show where to begin.
-    #[error("[simulate]: {0}")]
-    Simulation(String),
-    /// Nothing could be measured.
-    #[error("{what} failed: {why}")]
-    Hopeless {
-        /// What failed.
-        what: String,
-        /// The last reason.
-        why: String,
-    },
-}
 
 /// What is told while it runs.
 #[derive(Debug, Clone, Copy)]

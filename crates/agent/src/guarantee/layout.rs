@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use evenkeel_base::{CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Target, TaskId, TaskView};
+use evenkeel_base::{
+    CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId, TaskView,
+};
 use evenkeel_policy::guarantee::tree::{self, EntityShare, SchedEntity, Siblings};
-
-use super::Originals;
 
 /// What a entity is on the host.
 #[derive(Debug, Clone)]
@@ -209,5 +209,36 @@ mod tests {
             assert!(is_owned(&owned), "{owned}");
         }
         assert!(!is_owned("/docker") && !is_owned("/kubepods/burstable") && !is_owned("/"));
+    }
+}
+
+/// What a promised task had before evenkeel touched it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Originals {
+    pub sched: HashMap<TaskId, SchedAttr>,
+    pub affinity: HashMap<TaskId, CpuSet>,
+    /// By the cgroup's path, as its file had it.
+    pub weights: HashMap<String, u64>,
+}
+
+impl Originals {
+    /// From what an actuator has touched.
+    pub fn of<'a>(touched: impl Iterator<Item = (&'a Target, &'a Setting, Option<&'a Setting>)>) -> Self {
+        let mut originals = Self::default();
+        for (target, original, _) in touched {
+            match (target, original) {
+                (Target::Task(id), Setting::Sched(attr)) => {
+                    originals.sched.insert(*id, *attr);
+                }
+                (Target::Task(id), Setting::Affinity(cpus)) => {
+                    originals.affinity.insert(*id, cpus.clone());
+                }
+                (Target::Group(group), Setting::Weight(raw)) => {
+                    originals.weights.insert(group.path.clone(), *raw);
+                }
+                _ => {}
+            }
+        }
+        originals
     }
 }

@@ -7,10 +7,10 @@ use evenkeel_base::{Change, Knob, Nice, Observation, SchedAttr, Setting, Target,
 use evenkeel_policy::guarantee::Window;
 use evenkeel_policy::guarantee::tree::{self, SchedEntity, Siblings};
 
-use super::TICK;
 use super::counters::Change as Counted;
 use super::keeper::{InForce, Keeper};
 use super::layout::EntityFacts;
+use crate::component::TICK;
 
 /// Waited, percent of a tick, from which a carrier is in contention.
 const CONTENTION_PCT: f64 = 1.0;

@@ -5,6 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use std::collections::BTreeMap;
+
 use super::log::Scrape;
 use super::page::Point;
 use super::*;

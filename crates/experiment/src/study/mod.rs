@@ -7,13 +7,12 @@
 //!   means, in words, each tied to a test;
 //! * [`sources`]: the sources' figures beside ours; [`compare`]: several studies side by side.
 
-use evenkeel_base::run::Estimate;
-use serde::{Deserialize, Serialize};
-
-use crate::record::{Cell, Host, Record, Requirement, TenantRecord};
+use crate::record::{Cell, Record, Requirement};
 
 pub mod alone;
+mod asked;
 pub mod compare;
+mod document;
 pub mod point;
 pub mod reading;
 pub mod sample;
@@ -26,67 +25,13 @@ pub mod window;
 pub(crate) mod testing;
 
 pub use crate::decide::{Test, Verdict};
+use asked::alone_runs;
+pub use asked::asked_s;
+pub(crate) use asked::option;
 pub use compare::{Comparison, Platforms, compare, platforms};
+pub(crate) use document::prefix;
+pub use document::{FILE, Overhead, Reading, SCHEMA, SourceComparison, SourceRow, Study};
 pub use point::{PointStudy, TenantStudy, Together};
-pub use reading::Reading;
-pub use sources::{SourceComparison, SourceRow};
-
-/// Value of [`Study::schema`].
-pub const SCHEMA: &str = "evenkeel.lab-study/v1";
-/// Name of the file in a result folder.
-pub const FILE: &str = "study.json";
-
-/// A studied experiment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Study {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// Name of the experiment.
-    pub name: String,
-    /// What it shows.
-    pub title: String,
-    /// The built-in experiment it is.
-    pub builtin: Option<String>,
-    /// Whether it was run in its short form.
-    pub quick: bool,
-    /// Version of evenkeel that made the record.
-    pub version: String,
-    /// When it was begun, RFC 3339.
-    pub began: String,
-    /// When it was finished; `None` while cells are missing.
-    pub finished: Option<String>,
-    /// Cells done, and planned.
-    pub cells: [usize; 2],
-    /// The host.
-    pub host: Host,
-    /// What the answer is, in plain words, each with its test.
-    pub verdicts: Vec<Verdict>,
-    /// What the host could not give, and what disturbed.
-    pub missed: Vec<String>,
-    /// What a run costs beyond the time asked for, as the source defines it.
-    pub overhead: Option<Overhead>,
-    /// Points of the sweep.
-    pub points: Vec<PointStudy>,
-    /// The sources' figures beside ours.
-    pub sources: Vec<SourceComparison>,
-    /// Readers of files by share of the machine and kind of limit.
-    #[serde(default)]
-    pub readings: Vec<Reading>,
-}
-
-/// Overhead of a run as the source defines it: the mean run of a tenant that has the host to itself, less the time asked
-/// for. What a run takes longer with others around is wait.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Overhead {
-    /// Length asked for, seconds; `None` for runs of so many events.
-    pub asked_s: Option<f64>,
-    /// Mean run alone, seconds.
-    pub alone_s: Estimate,
-    /// Their difference, seconds.
-    pub overhead_s: Option<f64>,
-    /// Runs it was taken from.
-    pub runs: usize,
-}
 
 /// Studies a record.
 pub fn study(record: &Record) -> Study {
@@ -154,61 +99,6 @@ fn missed(record: &Record, points: &[PointStudy]) -> Vec<String> {
         }
     }
     missed
-}
-
-/// `label: ` or nothing.
-pub(crate) fn prefix(label: &str) -> String {
-    if label.is_empty() { String::new() } else { format!("{label}: ") }
-}
-
-/// The value of an option in a command line, as `--read own` or `--read=own`.
-pub(crate) fn option<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    let mut words = line.split_ascii_whitespace();
-    while let Some(word) = words.next() {
-        match word.strip_prefix(name) {
-            Some("") => return words.next(),
-            Some(rest) if rest.starts_with('=') => return rest.strip_prefix('='),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// Seconds a run was asked to last: by the workload's command line (`--seconds 10`, `--time=10`), else by the experiment,
-/// where all its tenants are asked for the same.
-pub fn asked_s(record: &Record, workload: &str) -> Option<f64> {
-    let said = option(workload, "--seconds").or_else(|| option(workload, "--time"));
-    if let Some(seconds) = said.and_then(|v| v.trim_end_matches('s').parse().ok()) {
-        return Some(seconds);
-    }
-    let tenants = record.experiment.iter().flat_map(|e| &e.tenants).filter(|t| !t.background);
-    let mut asked = tenants.map(|t| t.run_s);
-    let first = asked.next()??;
-    asked.all(|other| other == Some(first)).then_some(first)
-}
-
-/// Mean run alone, milliseconds, as [`Overhead`] has it.
-fn alone_ms(record: &Record) -> Option<crate::decide::Mean> {
-    let of = |tenant: &&TenantRecord| tenant.runs.iter().map(|r| 1e3 * (r.end_s - r.start_s)).collect();
-    crate::decide::Mean::of_groups(&alone_runs(record).iter().map(of).collect::<Vec<_>>())
-}
-
-/// Tenants that were alone, had no quota, and computed.
-fn alone_runs(record: &Record) -> Vec<&TenantRecord> {
-    // Under an enforcer nobody has the host to itself (a simulated cell tells of none).
-    let enforced = record.experiment.as_ref().is_some_and(|e| e.enforcer.is_some());
-    record
-        .cells
-        .iter()
-        .filter(|cell| cell.tenants.len() == 1 && cell.enforcer.is_none() && !enforced)
-        .flat_map(|cell| &cell.tenants)
-        .filter(|tenant| tenant.limits.quota_pct.is_none() && !tenant.runs.is_empty())
-        // Held to fewer CPUs it is not alone on the host.
-        .filter(|tenant| {
-            let all = record.host.cpus.unwrap_or(0) as usize;
-            tenant.limits.cpus.as_ref().is_none_or(|cpus| cpus.len() >= all)
-        })
-        .collect()
 }
 
 fn overhead(record: &Record) -> Option<Overhead> {

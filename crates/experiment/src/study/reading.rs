@@ -1,27 +1,7 @@
 //! The source's empty tables, filled: work that reads files, by its share of the machine, under each kind of limit.
 
-use evenkeel_base::run::Estimate;
-use serde::{Deserialize, Serialize};
-
 use super::verdict::{Held, held};
-use super::{PointStudy, Study, TenantStudy, option};
-
-/// One cell of the table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reading {
-    /// `own` file each, the `same` file, `one descriptor` for all threads; `.. by pread` where no position is locked.
-    pub file: String,
-    /// `cpuset`, `shares` or `quota`.
-    pub limit: String,
-    /// Share of the machine it was promised, percent.
-    pub share_pct: f64,
-    /// Real time, seconds.
-    pub real_s: Option<Estimate>,
-    /// CPU time in the kernel, seconds.
-    pub sys_s: Option<Estimate>,
-    /// CPU time in user mode, seconds.
-    pub user_s: Option<Estimate>,
-}
+use super::{PointStudy, Reading, Study, TenantStudy, option};
 
 /// How the threads of a tenant read files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,39 +4,12 @@
 use std::collections::HashMap;
 
 use evenkeel_base::run::Estimate;
-use serde::{Deserialize, Serialize};
 
 use super::stats::{difference, estimate, mean, ratio};
 use super::verdict::{advisor, three_digits};
-use super::{PointStudy, Study, TenantStudy};
+use super::{PointStudy, SourceComparison, SourceRow, Study, TenantStudy};
 use crate::record::Record;
 use crate::sources::{SourceTable, table};
-
-/// A table: source, predicted, measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SourceComparison {
-    /// Name of the source's table.
-    pub name: String,
-    /// What it shows and on what machine.
-    pub title: String,
-    /// What is compared, with its unit.
-    pub quantity: String,
-    /// Rows.
-    pub rows: Vec<SourceRow>,
-}
-
-/// One row.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SourceRow {
-    /// What it is about.
-    pub label: String,
-    /// The source's figure.
-    pub source: Option<f64>,
-    /// The model's figure for this host.
-    pub predicted: Option<f64>,
-    /// Measured here.
-    pub measured: Option<Estimate>,
-}
 
 type Row = HashMap<String, String>;
 

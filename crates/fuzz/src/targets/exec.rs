@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel_exec::{CpuLimit, fuzzing, quota};
 
-use super::amount;
+use super::amount::amount;
 use crate::Target;
 
 pub const TARGETS: &[Target] = &[

@@ -5,7 +5,7 @@ use evenkeel_experiment::import;
 use evenkeel_experiment::record::Record;
 use evenkeel_experiment::study::study;
 
-use super::amount;
+use super::amount::amount;
 use crate::Target;
 
 pub const TARGETS: &[Target] = &[

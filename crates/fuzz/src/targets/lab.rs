@@ -4,7 +4,7 @@ use evenkeel_lab::fuzzing;
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::runner::parse_load;
 
-use super::amount;
+use super::amount::amount;
 use crate::Target;
 
 fn tool(tool: Tool, text: &str) {

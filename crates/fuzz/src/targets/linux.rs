@@ -6,7 +6,7 @@ use evenkeel_linux::{
     cgroup, cgroupfs, cmdline, pid_stat, pid_status, pressure, proc_stat, schedstat, sysfs,
 };
 
-use super::amount;
+use super::amount::amount;
 use crate::Target;
 
 pub const TARGETS: &[Target] = &[

@@ -2,6 +2,7 @@
 
 mod actuate;
 mod agent;
+mod amount;
 mod audit;
 mod base;
 mod evenkeel;
@@ -40,11 +41,6 @@ pub const ALL: &[&[Target]] = &[
 /// Every target, in the order of [`ALL`].
 pub fn all() -> impl Iterator<Item = &'static Target> {
     ALL.iter().copied().flatten()
-}
-
-/// A number of which there is none below zero.
-fn amount(what: &str, value: f64) {
-    assert!(value.is_finite() && value >= 0.0, "{what} is {value}");
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use evenkeel_model::families;
 use evenkeel_model::units::{self, UnitList};
 
-use super::amount;
+use super::amount::amount;
 use crate::Target;
 
 pub const TARGETS: &[Target] = &[

@@ -2,7 +2,7 @@
 
 use evenkeel_policy::guarantee::CpuAmount;
 
-use super::amount;
+use super::amount::amount;
 use crate::Target;
 
 pub const TARGETS: &[Target] = &[Target::text("cpu-amount", |text| {

@@ -5,7 +5,7 @@ use evenkeel_store::StoredSample;
 use evenkeel_store::block::BlockReader;
 use evenkeel_store::rates::Accumulator;
 
-use super::amount;
+use super::amount::amount;
 use crate::Target;
 
 /// Samples of one block looked at: each is as long as the block has tasks.

@@ -1,10 +1,6 @@
 //! The built-in experiments: each reproduces a source's table on this host, scaled to its CPUs. A new one is a file
 //! here with a `BUILTIN`, and a line in `BUILTINS`.
 
-use evenkeel_base::{CpuSet, Topology};
-use evenkeel_experiment::file::{Experiment, TenantSpec};
-use evenkeel_experiment::record::Host;
-
 mod advisor;
 mod advisor_guarantee;
 mod alone;
@@ -15,27 +11,14 @@ mod isolation_fd;
 mod isolation_sys;
 mod limits;
 mod mixed;
+mod plan;
 mod platforms;
 mod priority;
 mod sieve;
 mod spread;
 mod wait;
 
-/// Units one tenant may have on the source's platform.
-pub const UNITS_AVAILABLE: u64 = 1155;
-
-/// A built-in experiment.
-#[derive(Debug, Clone, Copy)]
-pub struct Builtin {
-    /// Name on the command line.
-    pub name: &'static str,
-    /// What it shows, one sentence.
-    pub about: &'static str,
-    /// The source's tables it stands beside ([`evenkeel_experiment::sources`]).
-    pub sources: &'static [&'static str],
-    /// Makes it for a host.
-    pub make: fn(&Plan) -> Experiment,
-}
+pub use plan::{Builtin, Plan, UNITS_AVAILABLE};
 
 /// All of them, in the order of the sources.
 pub const BUILTINS: &[Builtin] = &[
@@ -55,61 +38,6 @@ pub const BUILTINS: &[Builtin] = &[
     advisor_guarantee::BUILTIN,
 ];
 
-/// What an experiment is scaled to.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// Short form: at most a minute.
-    pub quick: bool,
-    /// CPUs tenants may use.
-    pub cpus: CpuSet,
-    /// How they relate, where known.
-    pub topology: Option<Topology>,
-    /// Events a second of one undisturbed thread of `primes`.
-    pub primes_per_s: f64,
-}
-
-impl Plan {
-    /// Number of CPUs.
-    pub fn count(&self) -> u32 {
-        u32::try_from(self.cpus.len()).unwrap_or(u32::MAX).max(1)
-    }
-
-    /// The first so many CPUs.
-    pub fn first(&self, n: u32) -> CpuSet {
-        let mut set = CpuSet::default();
-        self.cpus.iter().take(n as usize).for_each(|cpu| set.insert(cpu));
-        set
-    }
-
-    /// One of two values, for the short and for the full form.
-    pub fn pick<T>(&self, quick: T, full: T) -> T {
-        if self.quick { quick } else { full }
-    }
-
-    /// Tenants that count primes in runs, as the source's `sysbench cpu` does; back to back.
-    pub fn primes(&self, name: &str, quick: (u32, f64), full: (u32, f64)) -> TenantSpec {
-        let (runs, run_s) = self.pick(quick, full);
-        TenantSpec { load: Some("primes".into()), runs, run_s: Some(run_s), ..TenantSpec::new(name) }
-    }
-}
-
-impl Builtin {
-    /// The experiment for a host.
-    pub fn experiment(&self, plan: &Plan) -> Experiment {
-        let mut experiment = (self.make)(plan);
-        experiment.name = self.name.to_owned();
-        experiment.title = self.about.to_owned();
-        experiment
-    }
-
-    /// How long it is expected to take on a host, set-up and report included, seconds; at most, rather than on average.
-    pub fn planned_s(&self, plan: &Plan) -> Option<f64> {
-        let host =
-            Host { cpus: Some(plan.count()), primes_per_s: Some(plan.primes_per_s), ..Host::default() };
-        crate::runner::planned_s(&self.experiment(plan), &host)
-    }
-}
-
 /// A built-in by name.
 pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
@@ -119,6 +47,7 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 mod tests {
     use super::*;
     use crate::fairness::plan::{Options, Which};
+    use evenkeel_base::{CpuSet, Topology};
     use evenkeel_experiment::file::PlannedPoint;
 
     #[test]

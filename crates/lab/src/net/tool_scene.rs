@@ -24,8 +24,9 @@ use super::steering::steer;
 use super::tools::{Said, Tool};
 use super::wiring::{Nic, UPLINK, Wiring};
 use crate::mounts::CgroupMounts;
+use crate::names::fresh_name;
+use crate::tenant::TenantError;
 use crate::tenant::cgroup::LabGroup;
-use crate::tenant::{TenantError, fresh_name};
 use evenkeel_linux::children::{Children, check, end_all, join_and_die_with};
 use evenkeel_workload::burn::monotonic_ns;
 

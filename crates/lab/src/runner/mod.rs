@@ -8,16 +8,15 @@ use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::Topology;
 use evenkeel_experiment::file::{Activation, Experiment, PlannedPoint};
-use evenkeel_experiment::record::{Cell, Host, Record, RecordError, Requirement, SCHEMA};
-use evenkeel_linux::group::GroupError;
+use evenkeel_experiment::record::{Cell, Host, Record};
 
-use crate::mounts::NoCgroups;
-
+mod about;
 pub(crate) mod answers;
 pub mod bench;
 mod cell;
 pub(crate) mod command;
 mod docker;
+mod error;
 mod estimate;
 pub mod grid;
 pub(crate) mod groups;
@@ -33,8 +32,11 @@ pub(crate) mod spawn;
 mod steal;
 mod work;
 
+pub use about::About;
+use about::{empty, label};
 pub(crate) use bench::now;
 pub use bench::{Bench, Passes, Progress, Run};
+pub use error::RunError;
 pub(crate) use estimate::all_s;
 pub use estimate::planned_s;
 pub use host::{calibrate, facts, online};
@@ -42,51 +44,6 @@ pub use inside::run as run_tenant;
 pub use scratch::sweep_stale;
 pub use simulate::simulate;
 pub use work::parse_load;
-
-/// Why an experiment could not be run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The experiment makes no sense; the message says what to do.
-    #[error("{0}")]
-    Usage(String),
-    /// The host lacks something; the message says what, and how to get it.
-    #[error("{0}")]
-    Missing(String),
-    /// No usable cgroup hierarchy.
-    #[error(transparent)]
-    NoCgroups(#[from] NoCgroups),
-    /// A cgroup could not be made, or refused a value.
-    #[error("cgroup: {0}")]
-    Cgroup(#[from] GroupError),
-    /// A file or system call failed.
-    #[error("{what}: {error}")]
-    System {
-        /// What was tried, with the path.
-        what: String,
-        /// The kernel's answer.
-        error: std::io::Error,
-    },
-    /// The record could not be read or written.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-}
-
-impl RunError {
-    pub(crate) fn system(what: impl Into<String>, error: impl Into<std::io::Error>) -> Self {
-        Self::System { what: what.into(), error: error.into() }
-    }
-}
-
-/// What is known about an experiment besides its file.
-#[derive(Debug, Clone, Default)]
-pub struct About {
-    /// The built-in it is.
-    pub builtin: Option<String>,
-    /// Short form.
-    pub quick: bool,
-    /// Names of the source's tables.
-    pub sources: Vec<String>,
-}
 
 /// What an experiment runs with.
 #[derive(Debug, Clone, Default)]
@@ -233,37 +190,6 @@ pub fn is_program(program: &str) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     std::env::split_paths(&path).any(|dir| is_file(&dir.join(program)))
-}
-
-/// What a point is called in progress.
-fn label<'a>(experiment: &'a Experiment, planned: &'a PlannedPoint) -> &'a str {
-    let label = &planned.point.label;
-    if label.is_empty() { &experiment.name } else { label }
-}
-
-/// A record without cells.
-fn empty(
-    experiment: &Experiment,
-    about: &About,
-    host: Host,
-    requirements: Vec<Requirement>,
-    points: usize,
-) -> Record {
-    Record {
-        schema: SCHEMA.into(),
-        name: experiment.name.clone(),
-        title: experiment.title.clone(),
-        builtin: about.builtin.clone(),
-        quick: about.quick,
-        sources: about.sources.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        began: now(),
-        host,
-        experiment: Some(experiment.clone()),
-        requirements,
-        planned_cells: points * experiment.repetitions as usize,
-        ..Record::default()
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::mounts::CgroupMounts;
-use crate::tenant::PREFIX;
+use crate::names::PREFIX;
 use evenkeel_linux::process;
 
 /// Numbers the cells of this process, for names.

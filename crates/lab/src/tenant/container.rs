@@ -12,8 +12,9 @@ use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, HostConfig};
 use evenkeel_base::{CpuSet, CpuShares, CpuWeight};
 
-use super::{TenantError, fresh_name, is_stale};
+use super::TenantError;
 use crate::engine::{BINARY_INSIDE, Engine, LIBRARIES};
+use crate::names::{fresh_name, is_stale};
 use crate::private::PrivateDir;
 use evenkeel_workload::Kind;
 use evenkeel_workload::group::Group;

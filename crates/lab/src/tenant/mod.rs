@@ -9,25 +9,27 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, GroupRef, TaskId};
 use serde::{Deserialize, Serialize};
 
 use evenkeel_linux::children::Children;
-use evenkeel_linux::group::GroupError;
 use evenkeel_workload::burn::monotonic_ns;
 use evenkeel_workload::load::{Known, LoadSampler, LoadSpec};
-use evenkeel_workload::page::{Page, PageError, Progress};
+use evenkeel_workload::page::{Page, Progress};
 
 pub mod cgroup;
 mod container;
+mod error;
 mod process;
 
-use crate::mounts::{CgroupMounts, NoCgroups};
+use crate::mounts::CgroupMounts;
+pub use crate::names::PREFIX;
+use crate::names::{fresh_name, is_stale};
 use cgroup::LabGroup;
 use container::Containers;
+pub use error::TenantError;
 
 /// How long loads may take to come up before the start is given up.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -46,53 +48,6 @@ pub enum Place {
     OneContainer,
     /// Each in a container of its own (needs a Docker Engine).
     ContainerEach,
-}
-
-/// Why tenants could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum TenantError {
-    /// The parameters of a load make no sense.
-    #[error("load {name}: {what}")]
-    Parameters {
-        /// The load.
-        name: String,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// The page shared with the loads.
-    #[error(transparent)]
-    Page(#[from] PageError),
-    /// A file or system call failed.
-    #[error("{what}: {error}")]
-    System {
-        /// What was tried, with the path.
-        what: String,
-        /// The kernel's answer.
-        error: io::Error,
-    },
-    /// This host has no usable cgroup hierarchy with the cpu controller.
-    #[error(transparent)]
-    NoCgroups(#[from] NoCgroups),
-    /// A cgroup could not be made, or refused a value.
-    #[error("cgroup: {0}")]
-    Cgroup(#[from] GroupError),
-    /// No Docker Engine answers, or it refused.
-    #[error("no containers for tenants: {0}")]
-    NoContainers(String),
-    /// A load ended or hung before it was released.
-    #[error("load {name} did not come up: {what}")]
-    NotUp {
-        /// The load.
-        name: String,
-        /// What happened to it.
-        what: String,
-    },
-}
-
-impl TenantError {
-    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Self::System { what: what.into(), error: source.into() }
-    }
 }
 
 /// One thread of a tenant.
@@ -121,23 +76,6 @@ impl Member {
     pub fn id(&self) -> TaskId {
         TaskId { tgid: self.pid, tid: self.tid, start_time: self.start_time }
     }
-}
-
-/// Numbers the sets of this process, for names.
-static SETS: AtomicU32 = AtomicU32::new(0);
-
-/// A name no other set of loads has: `evenkeel-lab-<pid>-<n>`.
-pub(crate) fn fresh_name() -> String {
-    format!("{PREFIX}{}-{}", std::process::id(), SETS.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Start of the name of everything tenants leave visible on a host.
-pub const PREFIX: &str = "evenkeel-lab-";
-
-/// The pid of the starter, from a name made by this module.
-fn owner_of(name: &str) -> Option<u32> {
-    let (pid, n) = name.strip_prefix(PREFIX)?.split_once('-')?;
-    n.starts_with(|c: char| c.is_ascii_digit()).then(|| pid.parse().ok())?
 }
 
 /// How to start a set.
@@ -439,22 +377,4 @@ fn cgroup_of(pid: u32) -> Option<GroupRef> {
 pub fn sweep_stale() -> Result<usize, TenantError> {
     let swept = CgroupMounts::find()?.stale(is_stale).iter().filter(|group| group.remove_empty()).count();
     Ok(crate::private::sweep_stale() + swept)
-}
-
-/// Whether a name was given by a starter that is dead.
-fn is_stale(name: &str) -> bool {
-    owner_of(name).is_some_and(|pid| !evenkeel_linux::process::is_alive(pid))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_tell_their_owner() {
-        assert_eq!(owner_of(&fresh_name()), Some(std::process::id()));
-        for other in ["evenkeel-lab-", "evenkeel-lab-x-1", "evenkeel-lab-12", "evenkeel-lab-12-x", "docker"] {
-            assert_eq!(owner_of(other), None, "{other}");
-        }
-    }
 }

@@ -75,7 +75,7 @@ fn try_kvm(image: &Image) -> Result<(), String> {
         return Err(format!("/dev/kvm: {error}"));
     }
     let spec = Spec {
-        name: format!("{}probe", crate::tenant::PREFIX),
+        name: format!("{}probe", crate::names::PREFIX),
         vcpus: 1,
         memory_mib: MEMORY_MIB,
         accel: Accel::Kvm,
@@ -212,7 +212,7 @@ fn link(index: usize) -> String {
 }
 
 fn name(index: usize) -> String {
-    format!("{}{}-vm{index}", crate::tenant::PREFIX, std::process::id())
+    format!("{}{}-vm{index}", crate::names::PREFIX, std::process::id())
 }
 
 /// Machines that compute, each in a cgroup with a weight.
@@ -232,7 +232,7 @@ impl CpuScene {
         let mounts = CgroupMounts::find().map_err(crate::tenant::TenantError::from)?;
         let mut scene = Self { machines: Vec::new(), groups: Vec::new() };
         for (index, weight) in weights.iter().enumerate() {
-            let group = LabGroup::make(&mounts, &crate::tenant::fresh_name())?;
+            let group = LabGroup::make(&mounts, &crate::names::fresh_name())?;
             group.set_weight(*weight)?;
             let load = vec!["spin".into(), format!("--threads={vcpus}")];
             let spec = Spec {

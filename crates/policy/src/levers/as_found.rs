@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use evenkeel_base::{Change, Knob, Plan, Setting, Target};
 
-use super::Scene;
+use super::scene::Scene;
 
 /// These plans with the baseline's values in place of their own: the same properties, as many. What moves waiting work only
 /// sets nothing, so it is left out.

@@ -2,7 +2,8 @@
 
 use evenkeel_base::Change;
 
-use super::{Lever, Scene, batch_policy};
+use super::lever::{Lever, batch_policy};
+use super::scene::Scene;
 
 /// SCHED_BATCH for everyone in the scope: a waking task does not preempt.
 pub struct Batch;

@@ -6,7 +6,8 @@
 
 use evenkeel_base::{Change, CpuQuota, GroupView, Setting, Target};
 
-use super::{Lever, Scene};
+use super::lever::Lever;
+use super::scene::Scene;
 use evenkeel_audit::view::group_cpu_pct;
 
 /// Use beyond this share of the quota leaves nothing to save up.

@@ -6,7 +6,8 @@
 
 use evenkeel_base::{Change, SchedPolicy};
 
-use super::{Lever, Scene, Served};
+use super::lever::Lever;
+use super::scene::{Scene, Served};
 
 /// A time to run in each period for services that state how long they may wait and have one thread at work.
 pub struct Deadline;
@@ -23,7 +24,7 @@ const PERIOD_NS: (u64, u64) = (100_000, 1_000_000_000);
 
 impl Lever for Deadline {
     fn name(&self) -> &'static str {
-        super::DEADLINE
+        super::lever::DEADLINE
     }
 
     fn why(&self) -> &'static str {

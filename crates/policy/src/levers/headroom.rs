@@ -7,8 +7,9 @@
 
 use evenkeel_base::{Change, CpuQuota, GroupView, Limit, Setting, Target};
 
+use super::lever::Lever;
+use super::scene::Scene;
 use super::tiers::{is_own, own_tops};
-use super::{Lever, Scene};
 
 /// What the others in the quota are taken to need, of what they use on average.
 const NEED: f64 = 1.25;

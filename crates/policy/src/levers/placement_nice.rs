@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_base::{Change, CpuSet, Nice as NiceValue, Setting, Target};
 
-use super::{Lever, PUBLISHED_RECIPE, Scene, nice_within_groups};
+use super::lever::{Lever, PUBLISHED_RECIPE, nice_within_groups};
+use super::scene::Scene;
 use crate::placement::{self, Load};
 use crate::priority;
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use evenkeel_base::{CpuSet, Knob, Plan, Setting, TaskId, Topology};
 
-use super::Scene;
+use super::scene::Scene;
 
 /// Name of the plan that does nothing else, and, after a plus, end of the names of those that do.
 pub const PULL: &str = "pull";

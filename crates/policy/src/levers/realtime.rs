@@ -2,7 +2,8 @@
 
 use evenkeel_base::{Change, GroupRef, Observation, SchedPolicy, Setting, Target};
 
-use super::{Lever, Scene};
+use super::lever::Lever;
+use super::scene::Scene;
 
 /// Every task in the scope runs to the end of its work. Starves whatever is not real-time while it runs; the kernel
 /// keeps 5 % for the rest (`sched_rt_runtime_us`).
@@ -14,7 +15,7 @@ const GROUP_RT_BUDGET_USEC: u64 = 940_000;
 
 impl Lever for Realtime {
     fn name(&self) -> &'static str {
-        super::REALTIME
+        super::lever::REALTIME
     }
 
     fn why(&self) -> &'static str {

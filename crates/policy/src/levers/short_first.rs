@@ -6,9 +6,10 @@
 
 use evenkeel_base::Change;
 
+use super::lever::{Lever, MAX_SLICE_NS, MIN_SLICE_NS, batch_policy, nice_within_groups};
+use super::scene::{Scene, Subject};
 use super::slice::BURSTS;
 use super::weights::weights;
-use super::{Lever, MAX_SLICE_NS, MIN_SLICE_NS, Scene, Subject, batch_policy, nice_within_groups};
 
 /// Part of the load, counted from the shortest bursts on, that stays out of SCHED_BATCH.
 const SHORT_PART: f64 = 1.0 / 3.0;

@@ -6,7 +6,8 @@
 
 use evenkeel_base::Change;
 
-use super::{Lever, MAX_SLICE_NS, Scene, batch_policy};
+use super::lever::{Lever, MAX_SLICE_NS, batch_policy};
+use super::scene::Scene;
 
 /// Slices matched to each task's burst: short work is served soon, long work is not cut.
 pub struct MatchedSlice;

@@ -2,8 +2,9 @@
 
 use evenkeel_base::Change;
 
+use super::lever::{Lever, MAX_SLICE_NS, batch_policy, nice_within_groups};
+use super::scene::Scene;
 use super::slice::BURSTS;
-use super::{Lever, MAX_SLICE_NS, Scene, batch_policy, nice_within_groups};
 
 /// SCHED_BATCH, slices by burst, and weights that follow the loads.
 pub struct MatchedSliceNice;

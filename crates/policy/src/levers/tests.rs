@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
 use evenkeel_base::observation::CpuView;
-use evenkeel_base::{GroupView, HostView, Observation, SchedAttr, SchedPolicy, Setting, TaskId, Topology};
+use evenkeel_base::{
+    Change, CpuSet, GroupView, HostView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId,
+    TaskView, Topology,
+};
 use proptest::prelude::*;
 
 use super::*;

@@ -8,8 +8,9 @@
 use evenkeel_base::{Change, GroupView, Nice, SchedPolicy, Setting, Target};
 
 use super::headroom::shared_quota;
+use super::lever::Lever;
+use super::scene::{Scene, Subject};
 use super::weights::rounded;
-use super::{Lever, Scene, Subject};
 
 /// Nice value of who comes last.
 const LAST: i32 = 19;

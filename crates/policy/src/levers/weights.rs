@@ -2,7 +2,8 @@
 
 use evenkeel_base::{Change, CpuShares, CpuWeight, GroupView, Setting, Target};
 
-use super::{Lever, Scene, batch_policy};
+use super::lever::{Lever, batch_policy};
+use super::scene::Scene;
 
 /// Weights of the scope's cgroups in proportion to their loads.
 pub struct Weights;

@@ -7,9 +7,10 @@ use evenkeel_experiment::study::Comparison;
 use evenkeel_experiment::study::compare::{ComparedRow, DistributionRow, letter};
 use maud::{PreEscaped, html};
 
+use super::charts;
+use super::figures::{estimate, known};
 use super::markdown::{cell, table};
 use super::text::said;
-use super::{charts, estimate, known};
 use crate::html::{figure as picture, page};
 use crate::table::{Field, Table, printable, wrap};
 

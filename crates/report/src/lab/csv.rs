@@ -3,7 +3,7 @@
 use evenkeel_experiment::record::{Record, RunRecord, TenantRecord};
 use evenkeel_experiment::study::{SourceComparison, SourceRow, Study, Verdict};
 
-use super::limits;
+use super::figures::limits;
 use super::text::{Row, rows};
 use crate::table::{Field, Table, Value};
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use evenkeel_experiment::study::{PointStudy, Study};
 
-use super::{estimate, figure, host_line, known, limits, unpredicted, with_units};
+use super::figures::{estimate, figure, host_line, known, limits, unpredicted, with_units};
 
 /// Text for a table's cell: nothing of it becomes markup or another column.
 pub(crate) fn cell(text: &str) -> String {

@@ -1,13 +1,10 @@
 //! The laboratory's results for people: one page, GitHub tables, CSV, a few lines of text. All from a record and its
 //! study; nothing is computed here.
 
-use evenkeel_base::run::Estimate;
-use evenkeel_experiment::record::Host;
-use evenkeel_experiment::study::{PointStudy, TenantStudy};
-
 mod charts;
 mod compare;
 mod csv;
+pub(crate) mod figures;
 pub(crate) mod markdown;
 mod page;
 mod platforms;
@@ -15,37 +12,11 @@ mod text;
 
 pub use compare::{compare_html, compare_markdown, compare_text};
 pub use csv::files as csv_files;
+pub use figures::host_line;
 pub use markdown::markdown;
 pub use page::page;
 pub use platforms::{platforms_html, platforms_markdown, platforms_text};
 pub use text::text;
-
-/// A number for people: four significant digits, no more decimals than six.
-pub(crate) fn figure(value: f64) -> String {
-    if !value.is_finite() {
-        return "?".to_owned();
-    }
-    let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
-    let decimals = (3 - digits).clamp(0, 6) as usize;
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
-/// `?` where it is not known.
-pub(crate) fn known(value: Option<f64>) -> String {
-    value.map_or_else(|| "?".to_owned(), figure)
-}
-
-/// Value and interval in one line; a value without spread stands alone.
-pub(crate) fn estimate(e: Option<Estimate>) -> String {
-    match e {
-        None => "?".to_owned(),
-        Some(e) if e.low < e.high && e.low.is_finite() => {
-            format!("{} [{}, {}]", figure(e.value), figure(e.low), figure(e.high))
-        }
-        Some(e) => figure(e.value),
-    }
-}
 
 /// A study for people: when it was begun, its table, what it means, what was missing, and points without a result.
 pub fn study_text(
@@ -62,75 +33,4 @@ pub fn study_text(
         out += &format!("x {point}: {}\n", why.lines().next().unwrap_or(""));
     }
     out
-}
-
-/// The host in one line.
-pub fn host_line(h: &Host) -> String {
-    let mut parts = Vec::new();
-    parts.extend(h.name.clone());
-    parts.extend(h.cpu_model.clone());
-    parts.extend(h.cpus.map(|n| format!("{n} CPUs")));
-    parts.extend(h.kernel.clone().map(|k| format!("Linux {k}")));
-    parts.extend(h.scheduler.as_ref().map(|s| s.to_uppercase()));
-    parts.extend(h.cgroup.clone().map(|c| format!("cgroup {c}")));
-    parts.extend(h.virtual_machine.filter(|v| *v).map(|_| "virtual machine".to_owned()));
-    if parts.is_empty() { "host not known".to_owned() } else { parts.join(" · ") }
-}
-
-/// What holds a tenant, in words.
-pub(crate) fn limits(tenant: &TenantStudy) -> String {
-    let l = &tenant.limits;
-    let mut words = Vec::new();
-    words.extend(l.shares.map(|s| format!("{s} shares")));
-    words.extend(l.weight.map(|w| format!("weight {w}")));
-    words.extend(l.quota_pct.map(|q| format!("quota {} %", figure(q))));
-    words.extend(
-        l.period_usec
-            .filter(|_| l.quota_pct.is_some())
-            .map(|p| format!("period {} ms", figure(p as f64 / 1e3))),
-    );
-    words.extend(l.cpus.as_ref().map(|c| format!("CPUs {c}")));
-    words.extend(l.nice.filter(|n| *n != 0).map(|n| format!("nice {n}")));
-    words.extend(l.slice_ms.map(|s| format!("slice {} ms", figure(s))));
-    words.join(", ")
-}
-
-/// Why tenants of a point have no prediction, each reason once.
-pub(crate) fn unpredicted(point: &PointStudy) -> Vec<&str> {
-    let mut reasons: Vec<&str> = point.tenants.iter().filter_map(|t| t.unpredicted.as_deref()).collect();
-    reasons.dedup();
-    reasons
-}
-
-/// A tenant's name with its units.
-pub(crate) fn with_units(tenant: &TenantStudy) -> String {
-    match tenant.units {
-        // A name such as `units-64` says it already.
-        Some(units) if !tenant.name.split('-').any(|part| part == units.to_string()) => {
-            format!("{} ({units} units)", tenant.name)
-        }
-        _ => tenant.name.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_have_four_digits() {
-        for (value, text) in [
-            (1234.56, "1235"),
-            (12.3456, "12.35"),
-            (0.0123456, "0.01235"),
-            (2.0, "2"),
-            (0.0, "0"),
-            (1e-9, "0"),
-        ] {
-            assert_eq!(figure(value), text);
-        }
-        assert_eq!(known(None), "?");
-        assert_eq!(estimate(Some(Estimate { value: 1.0, low: 0.5, high: 1.5 })), "1 [0.5, 1.5]");
-        assert_eq!(estimate(Some(Estimate { value: 1.0, low: 1.0, high: 1.0 })), "1");
-    }
 }

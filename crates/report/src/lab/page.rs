@@ -6,8 +6,8 @@ use evenkeel_experiment::study::{PointStudy, Study, TenantStudy, Verdict};
 use maud::{Markup, PreEscaped, html};
 
 use super::charts::{self, Bar, ByUnits, Series, Track};
+use super::figures::{estimate, figure as number, host_line, known, limits, unpredicted, with_units};
 use super::text::outcome;
-use super::{estimate, figure as number, host_line, known, limits, unpredicted, with_units};
 use crate::html::{figure, page as whole};
 use crate::time;
 

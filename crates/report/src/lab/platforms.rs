@@ -6,9 +6,9 @@ use evenkeel_experiment::study::Platforms;
 use evenkeel_experiment::study::compare::letter;
 use maud::html;
 
+use super::figures::{estimate, figure, known};
 use super::markdown::{cell, table};
 use super::text::{outcome, said};
-use super::{estimate, figure, known};
 use crate::html::page;
 use crate::table::{Field, Table, printable, wrap};
 

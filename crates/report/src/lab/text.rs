@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use evenkeel_base::run::Estimate;
 use evenkeel_experiment::study::{PointStudy, Reading, Study, TenantStudy, Verdict};
 
-use super::{figure, host_line, known, with_units};
+use super::figures::{figure, host_line, known, with_units};
 use crate::table::{Field, Table, printable, wrap};
 
 /// Most lines of tenants; the report has all.

@@ -1,6 +1,6 @@
 //! How a search went: every trial's value and the best known after it; and how much each parameter matters.
 
-use super::{Anchor, Canvas, Scale, WIDTH, tick_label, ticks};
+use super::canvas::{Anchor, Canvas, Scale, WIDTH, tick_label, ticks};
 
 /// One trial.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,7 +98,7 @@ pub fn importance(rows: &[(String, f64, f64)]) -> String {
     let x = Scale::new((0.0, 1.0), (left, right));
     for (index, (name, alone, total)) in rows.iter().enumerate() {
         let top = 6.0 + row * index as f64;
-        canvas.text("small", (left - 10.0, top + 15.0), Anchor::End, &super::short(name, 28));
+        canvas.text("small", (left - 10.0, top + 15.0), Anchor::End, &super::canvas::short(name, 28));
         canvas.rect("trough", [left, top + 4.0, right - left, 14.0], None);
         let title = format!("{name}: {:.0} % with others, {:.0} % alone", 100.0 * total, 100.0 * alone);
         canvas.rect("f-trial", [left, top + 4.0, x.at(*total) - left, 14.0], Some(&title));

@@ -1,6 +1,6 @@
 //! Where each task ran: tasks by CPUs, before and after side by side.
 
-use super::{Anchor, Canvas, Cells, WIDTH, short};
+use super::canvas::{Anchor, Canvas, Cells, WIDTH, short};
 use crate::demo::CoreMap;
 
 const LEFT: f64 = 150.0;

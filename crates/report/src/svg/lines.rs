@@ -1,6 +1,6 @@
 //! Lines with intervals over a number that doubles (tenants), or over any (load): one picture a figure.
 
-use super::{Anchor, Canvas, Scale, WIDTH, role_class, short, tick_label, ticks};
+use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class, short, tick_label, ticks};
 use crate::demo::Role;
 
 /// A picture of several lines.

@@ -4,6 +4,7 @@
 //! with colour-vision deficiencies can tell apart. Every picture names its axes and units. A picture is a whole
 //! `<svg>` element: put [`STYLE`] once into the page, or use [`standalone`] to get a file of its own.
 
+mod canvas;
 mod convergence;
 mod cores;
 mod lines;
@@ -11,19 +12,14 @@ mod summary;
 mod tasks;
 mod timeline;
 
-use std::fmt::{Display, Write};
-
+pub(crate) use canvas::{Anchor, Canvas, Scale, tick_label, ticks};
+pub use canvas::{WIDTH, escape, role_class, short};
 pub use convergence::{Trial, convergence, importance};
 pub use cores::core_map;
 pub use lines::{Across, Line, LineChart, line_chart};
 pub use summary::{Mark, SummaryRow, summary};
 pub use tasks::{TaskBars, task_bars};
 pub use timeline::{Band, Timeline, timeline};
-
-use crate::demo::Role;
-
-/// Width all pictures are drawn for, pixels; they scale with the page.
-pub const WIDTH: f64 = 1120.0;
 
 /// Classes the pictures use.
 pub const STYLE: &str = "
@@ -50,254 +46,11 @@ svg.ek{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,'S
 .ek text.on{fill:#fff}@media(prefers-color-scheme:dark){.ek text.on{fill:#06121b}}
 ";
 
-/// CSS name of a role's colour.
-pub fn role_class(role: Role) -> &'static str {
-    match role {
-        Role::Default => "default",
-        Role::Recipe => "recipe",
-        Role::Trial => "trial",
-        Role::Final => "final",
-        Role::Ceiling => "ceiling",
-    }
-}
-
 /// A picture as a file of its own.
 pub fn standalone(svg: &str) -> String {
     let style = format!("<style>{STYLE}svg.ek{{background:var(--bg)}}</style>");
     match svg.find('>') {
         Some(end) => format!("{}{style}{}", &svg[..=end], &svg[end + 1..]),
         None => svg.to_owned(),
-    }
-}
-
-/// Text for element content and quoted attributes. Characters XML forbids are replaced.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// At most `chars` characters, the rest as an ellipsis.
-pub fn short(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.to_owned();
-    }
-    let mut out: String = text.chars().take(chars.saturating_sub(1)).collect();
-    out.push('…');
-    out
-}
-
-/// An element tree being written. Coordinates are written with one decimal; what is not finite becomes 0.
-#[derive(Debug, Default)]
-pub(crate) struct Canvas {
-    body: String,
-}
-
-fn n(value: f64) -> String {
-    if !value.is_finite() {
-        return "0".to_owned();
-    }
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
-impl Canvas {
-    pub fn raw(&mut self, text: impl Display) {
-        let _ = write!(self.body, "{text}");
-    }
-
-    pub fn rect(&mut self, class: &str, [x, y, w, h]: [f64; 4], title: Option<&str>) {
-        let (x, y, w, h) = (n(x), n(y), n(w.max(0.0)), n(h.max(0.0)));
-        let open = format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"");
-        match title {
-            Some(title) => self.raw(format_args!("{open}><title>{}</title></rect>", escape(title))),
-            None => self.raw(format_args!("{open}/>")),
-        }
-    }
-
-    pub fn line(&mut self, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
-        let (x1, y1, x2, y2) = (n(x1), n(y1), n(x2), n(y2));
-        self.raw(format_args!("<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"));
-    }
-
-    pub fn path(&mut self, class: &str, points: &[(f64, f64)], close: bool) {
-        if points.is_empty() {
-            return;
-        }
-        let mut d = String::new();
-        for (index, (x, y)) in points.iter().enumerate() {
-            let _ = write!(d, "{}{} {}", if index == 0 { "M" } else { "L" }, n(*x), n(*y));
-        }
-        self.raw(format_args!("<path class=\"{class}\" d=\"{d}{}\"/>", if close { "Z" } else { "" }));
-    }
-
-    pub fn circle(&mut self, class: &str, (x, y): (f64, f64), r: f64, title: Option<&str>) {
-        let open = format!("<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"", n(x), n(y), n(r));
-        match title {
-            Some(title) => self.raw(format_args!("{open}><title>{}</title></circle>", escape(title))),
-            None => self.raw(format_args!("{open}/>")),
-        }
-    }
-
-    pub fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "",
-            Anchor::Middle => " text-anchor=\"middle\"",
-            Anchor::End => " text-anchor=\"end\"",
-        };
-        self.raw(format_args!(
-            "<text class=\"{class}\" x=\"{}\" y=\"{}\"{anchor}>{}</text>",
-            n(x),
-            n(y),
-            escape(text)
-        ));
-    }
-
-    /// Lines of the grid from `top` to `bottom` at round values of `x`, and the values below.
-    pub fn ticks_below(&mut self, x: &Scale, (low, high): (f64, f64), (top, bottom): (f64, f64)) {
-        let marks = ticks(low, high, 8);
-        for mark in &marks {
-            let at = x.at(*mark);
-            self.line("grid", [at, top, at, bottom]);
-            self.text("dim small num", (at, bottom + 16.0), Anchor::Middle, &tick_label(*mark, &marks));
-        }
-    }
-
-    /// The whole picture.
-    pub fn finish(self, height: f64, label: &str) -> String {
-        format!(
-            "<svg class=\"ek\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" \
-             aria-label=\"{}\">{}</svg>",
-            n(WIDTH),
-            n(height),
-            escape(label),
-            self.body
-        )
-    }
-}
-
-/// Cells of a heat map, many of them: one path a shade keeps a page of tens of thousands of cells small.
-#[derive(Debug)]
-pub(crate) struct Cells {
-    paths: [String; Self::SHADES + 1],
-}
-
-impl Cells {
-    const SHADES: usize = 20;
-
-    pub fn new() -> Self {
-        Self { paths: std::array::from_fn(|_| String::new()) }
-    }
-
-    /// The shade of a share of 0 to 1.
-    pub fn shade(v: f64) -> usize {
-        (v.clamp(0.0, 1.0) * Self::SHADES as f64).round() as usize
-    }
-
-    pub fn add(&mut self, v: f64, [x, y, w, h]: [f64; 4]) {
-        if let Some(path) = self.paths.get_mut(Self::shade(v)) {
-            let _ = write!(path, "M{} {}h{}v{}h{}z", n(x), n(y), n(w), n(h), n(-w));
-        }
-    }
-
-    pub fn draw(&self, canvas: &mut Canvas) {
-        for (shade, path) in self.paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
-            let v = shade as f64 / Self::SHADES as f64;
-            canvas.raw(format_args!("<path class=\"cell\" style=\"--v:{v}\" d=\"{path}\"/>"));
-        }
-    }
-}
-
-/// A linear map from values to pixels.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Scale {
-    from: (f64, f64),
-    to: (f64, f64),
-}
-
-impl Scale {
-    pub fn new(from: (f64, f64), to: (f64, f64)) -> Self {
-        Self { from, to }
-    }
-
-    pub fn at(&self, value: f64) -> f64 {
-        let span = self.from.1 - self.from.0;
-        let share = if span.abs() < 1e-12 { 0.0 } else { (value - self.from.0) / span };
-        self.to.0 + share.clamp(-0.02, 1.02) * (self.to.1 - self.to.0)
-    }
-}
-
-/// Round steps for an axis: about `count` of them within `low..=high`.
-pub(crate) fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
-    let span = high - low;
-    if !(span.is_finite() && span > 0.0) {
-        return vec![low];
-    }
-    let rough = span / count.max(1) as f64;
-    let power = 10f64.powf(rough.log10().floor());
-    let step =
-        [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|m| m * power).find(|s| *s >= rough * 0.999).unwrap_or(power);
-    let first = (low / step - 1e-9).ceil();
-    (0..1000)
-        .map(|i| (first + f64::from(i)) * step)
-        .take_while(|tick| *tick <= high + step * 1e-6)
-        .map(|tick| if tick.abs() < step * 1e-9 { 0.0 } else { tick })
-        .collect()
-}
-
-/// A tick's label with as many decimals as its step needs.
-pub(crate) fn tick_label(value: f64, ticks: &[f64]) -> String {
-    let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
-    let whole = |d: &i32| {
-        let scaled = step * 10f64.powi(*d);
-        (scaled - scaled.round()).abs() < 1e-6
-    };
-    let decimals = (0..4).find(whole).unwrap_or(3) as usize;
-    format!("{value:.decimals$}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn ticks_are_round() {
-        assert_eq!(ticks(0.0, 200.0, 4), [0.0, 50.0, 100.0, 150.0, 200.0]);
-        assert_eq!(ticks(0.7, 1.0, 4), [0.7000000000000001, 0.8, 0.9, 1.0]);
-        assert_eq!(ticks(3.0, 3.0, 4), [3.0]);
-        assert_eq!(tick_label(0.8, &ticks(0.7, 1.0, 4)), "0.8");
-    }
-
-    #[test]
-    fn hostile_names_stay_text() {
-        assert_eq!(escape("<b a=\"'&\u{1}"), "&lt;b a=&quot;&#39;&amp;\u{fffd}");
-        assert_eq!(short("abcdef", 4), "abc…");
-    }
-
-    proptest! {
-        #[test]
-        fn ticks_lie_within(low in -1e6f64..1e6, span in 1e-3f64..1e6, count in 1usize..12) {
-            let ticks = ticks(low, low + span, count);
-            prop_assert!(ticks.len() <= 3 * count + 2);
-            prop_assert!(ticks.iter().all(|t| *t >= low - span * 1e-6 && *t <= low + span * (1.0 + 1e-6)));
-        }
     }
 }

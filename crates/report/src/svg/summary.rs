@@ -1,6 +1,6 @@
 //! All runs at a glance: fulfilment with its interval under each setting.
 
-use super::{Anchor, Canvas, Scale, WIDTH, role_class};
+use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class};
 use crate::demo::Role;
 
 /// One measured point of a row.

@@ -1,6 +1,6 @@
 //! What each task wanted and got in each stage.
 
-use super::{Anchor, Canvas, Scale, WIDTH, role_class, short};
+use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class, short};
 use crate::demo::Role;
 
 /// What [`task_bars`] draws.

@@ -1,6 +1,6 @@
 //! Utilisation over time, with the stages as bands.
 
-use super::{Anchor, Canvas, Cells, Scale, WIDTH, role_class, short, tick_label, ticks};
+use super::canvas::{Anchor, Canvas, Cells, Scale, WIDTH, role_class, short, tick_label, ticks};
 use crate::demo::{Moment, Role};
 
 /// A stage on the time axis.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Kind;
-use crate::page::PageError;
 
 mod context;
+mod error;
 mod flows;
 mod run;
 mod sampler;
@@ -16,40 +16,12 @@ mod signals;
 mod start;
 
 pub use context::Context;
+pub use error::LoadError;
 pub use flows::{Counted, Flow, FlowCounts, FlowReport};
 pub use run::{EndedBy, LoadReport, StartReport, run};
 pub use sampler::{Known, LoadSampler, Reading, WindowTask};
 pub use signals::stop_flag_on_signals;
 pub use start::{StartAt, StartAtError};
-
-/// Why a load could not run.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The parameters make no sense; the message says what to do.
-    #[error("{0}")]
-    Parameters(String),
-    /// The page shared with the starter.
-    #[error(transparent)]
-    Page(#[from] PageError),
-    /// The kernel refused something the load needs.
-    #[error("{what}: {error}")]
-    System {
-        /// What was tried.
-        what: String,
-        /// The kernel's answer.
-        error: std::io::Error,
-    },
-    /// The starter vanished before the load was released.
-    #[error("the process that started this load is gone")]
-    OwnerGone,
-}
-
-impl LoadError {
-    /// An error of the operating system with what was tried.
-    pub fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
-        Self::System { what: what.into(), error: source.into() }
-    }
-}
 
 /// Options every kind takes.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]

@@ -150,7 +150,7 @@ const QUANTITIES: [Quantity; 5] = [
         false,
         |t| t.wait_per_run_s,
         |place, index| {
-            let alone = super::alone_ms(&place.side.record)?.times(1e-3);
+            let alone = super::asked::alone_ms(&place.side.record)?.times(1e-3);
             sample::runs(&place.records(index), sample::length)?.less(alone)
         },
     ),

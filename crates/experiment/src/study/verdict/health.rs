@@ -1,7 +1,7 @@
 //! Whether the measurement itself can be trusted. These are the largest of all that was measured, no samples: they are
 //! observed, not estimated.
 
-use super::three;
+use super::words::three;
 use crate::decide::{Claim, Draft, Figure};
 use crate::study::Study;
 

@@ -1,6 +1,6 @@
 //! What limits cost: does a quota give what it says, and what does a unit of work cost under each kind of limit?
 
-use super::{by, three};
+use super::words::{by, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Account, Limits, Record, TenantRecord};
 use crate::study::point::{events, total};

@@ -12,9 +12,11 @@ mod reads;
 mod steal;
 mod units;
 mod weights;
+mod words;
 
 pub(super) use limits::{Held, held};
 pub use steal::Stealing;
+pub(super) use words::three_digits;
 
 impl Verdict {
     /// Whether it answers a question, of which "no" is as good an answer as "yes"; others are checks, which fail.
@@ -50,31 +52,4 @@ pub(super) fn verdicts(record: &Record, study: &Study) -> Vec<Verdict> {
     all.extend(units::rule_of_thumb(record, study));
     health::add(study, &mut all);
     page(all)
-}
-
-/// A number with three significant digits, without decimals that say nothing.
-pub(super) fn three_digits(value: f64) -> String {
-    let text = three(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
-/// A number with three significant digits.
-fn three(value: f64) -> String {
-    let digits = if value.abs() < 1e-6 { 0 } else { value.abs().log10().floor() as i32 };
-    let decimals = (2 - digits).clamp(0, 6) as usize;
-    format!("{value:.decimals$}")
-}
-
-/// The value of a decision with three digits; `?` where it is not known.
-fn of(decision: &crate::decide::Decision) -> String {
-    decision.value.map_or_else(|| "?".into(), three)
-}
-
-/// One of three wordings, by the answer.
-fn by<'a>(holds: Option<bool>, yes: &'a str, no: &'a str, open: &'a str) -> &'a str {
-    match holds {
-        Some(true) => yes,
-        Some(false) => no,
-        None => open,
-    }
 }

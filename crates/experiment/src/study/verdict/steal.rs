@@ -10,7 +10,7 @@
 use evenkeel_model::credit::Rule;
 use serde::{Deserialize, Serialize};
 
-use super::three;
+use super::words::{by, three};
 use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
 use crate::record::{Cell, Limits, Record, TenantRecord};
 use crate::study::point::total;
@@ -408,7 +408,7 @@ fn credits<'a>(record: &Record, sweep: &Sweep<'_>) -> Option<Draft<'a>> {
         move |d| {
             format!(
                 "Credits spent are {}: {} spent, {} expected (CPU minutes given less earned).",
-                super::by(d[0].holds, "as predicted", "not as predicted", "not known"),
+                by(d[0].holds, "as predicted", "not as predicted", "not known"),
                 three(spent),
                 three(expected)
             )

@@ -1,8 +1,9 @@
 //! What CPU units buy: the questions of the source, asked of this host.
 
-use super::{by, of, three};
+use super::words::{by, of, three};
 use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
 use crate::record::Record;
+use crate::study::asked::alone_ms;
 use crate::study::sample;
 use crate::study::stats::{mean, quantile};
 use crate::study::{PointStudy, Study};
@@ -85,7 +86,7 @@ fn alone<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
 
 /// How many fit into a budget of waiting.
 fn wait_budget<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
-    let alone = super::super::alone_ms(record)?;
+    let alone = alone_ms(record)?;
     let mut waits: Vec<(usize, Mean)> = study
         .points
         .iter()

@@ -1,6 +1,6 @@
 //! Do tenants get what their weights promise, and if not, could they?
 
-use super::{by, of, three};
+use super::words::{by, of, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Cell, Record};
 use crate::study::sample;

@@ -1,52 +1,24 @@
 //! One cell: starts the tenants, releases them at one instant, watches them end, and collects what they tell.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::groups::{TenantGroup, Wanted};
-use super::order::Order;
 use super::scratch::fresh_name;
 use super::steal::StealThread;
 use super::{RunError, predict};
 use crate::private::PrivateDir;
 use evenkeel_workload::page::Page;
 
+mod member;
 mod prepare;
 mod told;
 mod watch;
 
-use evenkeel_experiment::file::{Experiment, Tenant};
-use evenkeel_experiment::record::{Cell, Host, Limits, Point, TenantRecord};
+use evenkeel_experiment::record::{Cell, TenantRecord};
+use member::Member;
+pub(super) use member::Task;
 use prepare::{prepare, start};
 use told::record_of;
 use watch::{release, wait_until_up, watch};
-
-/// A cell to run.
-pub(super) struct Task<'a> {
-    pub experiment: &'a Experiment,
-    pub point: Point,
-    pub repetition: u32,
-    /// The last tenant is started first.
-    pub reversed: bool,
-    pub start_at: Option<&'a str>,
-    pub binary: &'a Path,
-    pub host: &'a Host,
-    pub stop: &'a AtomicBool,
-}
-
-/// One tenant while the cell runs.
-struct Member {
-    tenant: Tenant,
-    order: Order,
-    group: Option<Arc<TenantGroup>>,
-    wanted: Wanted,
-    limits: Limits,
-    ended: Option<String>,
-    /// It ended before it was released, or never came up.
-    early: Option<String>,
-    over_time: bool,
-}
 
 /// Runs it; `None` when it was stopped before its end.
 pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Option<Cell>, RunError> {

@@ -14,7 +14,7 @@ use super::super::order::{Order, Work};
 use super::super::running::Running;
 use super::super::spawn::Launch;
 use super::super::work;
-use super::{Member, Task};
+use super::member::{Member, Task};
 use crate::mounts::CgroupMounts;
 use crate::private::PrivateDir;
 

@@ -4,8 +4,8 @@ use evenkeel_experiment::record::{Account, Ended, TenantRecord};
 
 use super::super::answers::Answers;
 use super::super::work;
+use super::member::{Member, Task};
 use super::watch::Watched;
-use super::{Member, Task};
 
 impl Watched {
     /// The host's steal between two instants, as a share of the CPU time it used meanwhile.

@@ -9,7 +9,7 @@ use super::super::RunError;
 use super::super::host::HostCounters;
 use super::super::running::Running;
 use super::super::work;
-use super::{Member, Task};
+use super::member::{Member, Task};
 use evenkeel_workload::burn::{monotonic_ns, realtime_ns};
 use evenkeel_workload::load::StartAt;
 use evenkeel_workload::page::Page;

@@ -8,8 +8,9 @@ use evenkeel_experiment::record::{
 use evenkeel_model::credit::{self, Job};
 use evenkeel_model::sim::{self, Load, Report, Scenario};
 
+use super::about::{About, empty, label};
 use super::order::Work;
-use super::{About, Progress, RunError, empty, label, now, work};
+use super::{Progress, RunError, now, work};
 use evenkeel_workload::Kind;
 
 mod scenario;

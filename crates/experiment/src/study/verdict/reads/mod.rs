@@ -10,7 +10,8 @@
 //!
 //! The reader is held against itself doing the same work, by its real and its CPU time: never by events of unlike loads.
 
-use super::{Held, by, of, three};
+use super::limits::Held;
+use super::words::{by, of, three};
 use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
 use crate::record::Record;
 use crate::study::Study;

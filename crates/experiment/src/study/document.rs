@@ -1,0 +1,114 @@
+//! A studied experiment, as `study.json` has it.
+
+use evenkeel_base::run::Estimate;
+use serde::{Deserialize, Serialize};
+
+use super::PointStudy;
+use crate::decide::Verdict;
+use crate::record::Host;
+
+/// Value of [`Study::schema`].
+pub const SCHEMA: &str = "evenkeel.lab-study/v1";
+
+/// Name of the file in a result folder.
+pub const FILE: &str = "study.json";
+
+/// A studied experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Study {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the experiment.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// The built-in experiment it is.
+    pub builtin: Option<String>,
+    /// Whether it was run in its short form.
+    pub quick: bool,
+    /// Version of evenkeel that made the record.
+    pub version: String,
+    /// When it was begun, RFC 3339.
+    pub began: String,
+    /// When it was finished; `None` while cells are missing.
+    pub finished: Option<String>,
+    /// Cells done, and planned.
+    pub cells: [usize; 2],
+    /// The host.
+    pub host: Host,
+    /// What the answer is, in plain words, each with its test.
+    pub verdicts: Vec<Verdict>,
+    /// What the host could not give, and what disturbed.
+    pub missed: Vec<String>,
+    /// What a run costs beyond the time asked for, as the source defines it.
+    pub overhead: Option<Overhead>,
+    /// Points of the sweep.
+    pub points: Vec<PointStudy>,
+    /// The sources' figures beside ours.
+    pub sources: Vec<SourceComparison>,
+    /// Readers of files by share of the machine and kind of limit.
+    #[serde(default)]
+    pub readings: Vec<Reading>,
+}
+
+/// Overhead of a run as the source defines it: the mean run of a tenant that has the host to itself, less the time asked
+/// for. What a run takes longer with others around is wait.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Length asked for, seconds; `None` for runs of so many events.
+    pub asked_s: Option<f64>,
+    /// Mean run alone, seconds.
+    pub alone_s: Estimate,
+    /// Their difference, seconds.
+    pub overhead_s: Option<f64>,
+    /// Runs it was taken from.
+    pub runs: usize,
+}
+
+/// `label: ` or nothing.
+pub(crate) fn prefix(label: &str) -> String {
+    if label.is_empty() { String::new() } else { format!("{label}: ") }
+}
+
+/// One cell of the table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// `own` file each, the `same` file, `one descriptor` for all threads; `.. by pread` where no position is locked.
+    pub file: String,
+    /// `cpuset`, `shares` or `quota`.
+    pub limit: String,
+    /// Share of the machine it was promised, percent.
+    pub share_pct: f64,
+    /// Real time, seconds.
+    pub real_s: Option<Estimate>,
+    /// CPU time in the kernel, seconds.
+    pub sys_s: Option<Estimate>,
+    /// CPU time in user mode, seconds.
+    pub user_s: Option<Estimate>,
+}
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceRow {
+    /// What it is about.
+    pub label: String,
+    /// The source's figure.
+    pub source: Option<f64>,
+    /// The model's figure for this host.
+    pub predicted: Option<f64>,
+    /// Measured here.
+    pub measured: Option<Estimate>,
+}
+
+/// A table: source, predicted, measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceComparison {
+    /// Name of the source's table.
+    pub name: String,
+    /// What it shows and on what machine.
+    pub title: String,
+    /// What is compared, with its unit.
+    pub quantity: String,
+    /// Rows.
+    pub rows: Vec<SourceRow>,
+}

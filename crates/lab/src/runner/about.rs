@@ -1,0 +1,48 @@
+//! What is known of an experiment before it is run: what its record begins with.
+
+use evenkeel_experiment::file::{Experiment, PlannedPoint};
+use evenkeel_experiment::record::{Host, Record, Requirement, SCHEMA};
+
+use super::bench::now;
+
+/// What is known about an experiment besides its file.
+#[derive(Debug, Clone, Default)]
+pub struct About {
+    /// The built-in it is.
+    pub builtin: Option<String>,
+    /// Short form.
+    pub quick: bool,
+    /// Names of the source's tables.
+    pub sources: Vec<String>,
+}
+
+/// What a point is called in progress.
+pub(super) fn label<'a>(experiment: &'a Experiment, planned: &'a PlannedPoint) -> &'a str {
+    let label = &planned.point.label;
+    if label.is_empty() { &experiment.name } else { label }
+}
+
+/// A record without cells.
+pub(super) fn empty(
+    experiment: &Experiment,
+    about: &About,
+    host: Host,
+    requirements: Vec<Requirement>,
+    points: usize,
+) -> Record {
+    Record {
+        schema: SCHEMA.into(),
+        name: experiment.name.clone(),
+        title: experiment.title.clone(),
+        builtin: about.builtin.clone(),
+        quick: about.quick,
+        sources: about.sources.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        began: now(),
+        host,
+        experiment: Some(experiment.clone()),
+        requirements,
+        planned_cells: points * experiment.repetitions as usize,
+        ..Record::default()
+    }
+}
