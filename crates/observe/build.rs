@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto/cri.proto");
+    println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(["proto/cri.proto"], ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     for (name, server) in [("cri_client", false), ("cri_server", true)] {

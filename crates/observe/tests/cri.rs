@@ -72,7 +72,7 @@ impl RuntimeService for Played {
             "p3" => proto::NamespaceMode::Node,
             other => panic!("{other} has no such annotation"),
         };
-        let options = proto::NamespaceOption { network: mode.into() };
+        let options = proto::NamespaceOption { network: mode.into(), ..Default::default() };
         let linux =
             proto::LinuxPodSandboxStatus { namespaces: Some(proto::Namespace { options: Some(options) }) };
         let network = proto::PodSandboxNetworkStatus { ip: "10.9.8.7".into() };
