@@ -85,6 +85,10 @@ impl GridCell for Cell {
     fn place(&self) -> (usize, u32) {
         (self.point, self.repetition)
     }
+
+    fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
 }
 
 impl TenantsRecord {

@@ -1,8 +1,8 @@
 //! Figures from a record alone: means over repetitions with their intervals, bias, Jain's index, verdicts in words.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_experiment::decide::{Figure, Mean, Verdict};
-use evenkeel_experiment::record::{CellRecord, Host, Requirement};
+use evenkeel_experiment::decide::{Figure, Mean};
+use evenkeel_experiment::record::Host;
 use evenkeel_experiment::study::point::{machine, shares};
 use evenkeel_experiment::study::sample;
 use evenkeel_experiment::study::stats::{bias_pct, jain, mean};
@@ -13,35 +13,18 @@ use super::plan::{Kind, Point};
 use super::record::{Cell, Results, TenantCpu, TenantsRecord};
 use crate::net::figures::spread;
 use crate::net::measure::{Measured, TenantMeasured};
+use crate::runner::grid::GridStudy;
 
-/// Value of [`Study::schema`].
+/// Value of [`GridStudy::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-tenants-study/v1";
 
 /// What a record says.
+pub type Study = GridStudy<Row, Softirq>;
+
+/// How softirq time was charged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Study {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// `tenants-net` or `tenants-cpu`.
-    pub name: String,
-    /// When the experiment was begun.
-    pub began: String,
-    /// Whether all cells are there.
-    pub complete: bool,
-    /// The host.
-    pub host: Host,
-    /// What was needed and whether it was there.
-    pub requirements: Vec<Requirement>,
-    /// One row a point that has a result.
-    pub rows: Vec<Row>,
-    /// Points without a result, or of which some repetitions have none, and why.
-    pub failed: Vec<(String, String)>,
-    /// What it means, in words.
-    pub verdicts: Vec<String>,
-    /// The same with the tests that decide them.
-    #[serde(default)]
-    pub answers: Vec<Verdict>,
-    /// How softirq time was charged to tenants; empty where it was not.
+pub struct Softirq {
+    /// How it was charged to tenants; empty where it was not.
     pub softirq_method: String,
 }
 
@@ -101,18 +84,8 @@ pub struct Row {
 /// Studies a record.
 pub fn study(record: &TenantsRecord) -> Study {
     let mut rows = Vec::new();
-    let mut failed = Vec::new();
     for (index, point) in record.points.iter().enumerate() {
         let results = record.results(index);
-        let cells = record.cells.iter().filter(|cell| cell.point == index);
-        let reasons: Vec<&String> = cells.clone().filter_map(|cell| cell.failed.as_ref()).collect();
-        if let Some(why) = reasons.first() {
-            let part = match results.0.len() {
-                0 => String::new(),
-                _ => format!(" ({} of {} repetitions)", reasons.len(), cells.count()),
-            };
-            failed.push((format!("{point}{part}"), (*why).clone()));
-        }
         if !results.0.is_empty() {
             rows.push(row(&record.host, point, &results));
         }
@@ -120,19 +93,7 @@ pub fn study(record: &TenantsRecord) -> Study {
     compare_with_bare_metal(&mut rows);
     let method = record.cells.iter().find_map(|cell| Some(cell.net.as_ref()?.host.softirq_method.clone()));
     let answers = super::verdict::verdicts(record, &rows);
-    Study {
-        schema: SCHEMA.into(),
-        name: record.name.clone(),
-        began: record.began.clone(),
-        complete: record.is_complete(),
-        host: record.host.clone(),
-        requirements: record.requirements.clone(),
-        rows,
-        failed,
-        verdicts: answers.iter().map(|v| v.text.clone()).collect(),
-        answers,
-        softirq_method: method.unwrap_or_default(),
-    }
+    GridStudy::of(SCHEMA, record, rows, answers, Softirq { softirq_method: method.unwrap_or_default() })
 }
 
 fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
@@ -278,6 +239,8 @@ pub fn series(rows: &[Row]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_experiment::record::CellRecord;
+
     use super::*;
     use crate::fairness::plan::{Options, Which};
     use crate::fairness::record::CpuMeasured;

@@ -5,44 +5,27 @@
 //! repetition. So the ratio of two latencies in the table is their impact, and a host that drifts is no difference.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_experiment::decide::{Figure, Mean, Verdict};
-use evenkeel_experiment::record::{CellRecord, Host, Requirement};
+use evenkeel_experiment::decide::{Figure, Mean};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Arm, Options, Point};
 use super::record::{Cell, Measured, NeighbourRecord};
+use crate::runner::grid::GridStudy;
 
-/// Value of [`Study::schema`].
+/// Value of [`GridStudy::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-neighbour-study/v1";
 
 /// Less CPU time of batch work counts as this much, percent of ONE CPU: 0.1 ms a second.
 const LEAST_PCT: f64 = 0.01;
 
-/// What a record says.
+/// What a record says. A point has one row; two under evenkeel.
+pub type Study = GridStudy<Row, Asked>;
+
+/// What was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Study {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// `neighbour`.
-    pub name: String,
-    /// When the experiment was begun.
-    pub began: String,
-    /// Whether all cells are there.
-    pub complete: bool,
-    /// The host.
-    pub host: Host,
-    /// What was asked for.
+pub struct Asked {
+    /// As the record has it.
     pub options: Options,
-    /// What was needed and whether it was there.
-    pub requirements: Vec<Requirement>,
-    /// One row a point that has a result; two for evenkeel.
-    pub rows: Vec<Row>,
-    /// Points without a result, or of which some repetitions have none, and why.
-    pub failed: Vec<(String, String)>,
-    /// What it means, in words.
-    pub verdicts: Vec<String>,
-    /// The same with the tests that decide them.
-    pub answers: Vec<Verdict>,
 }
 
 /// Figures of a point with 95 % intervals (Student's t); unbounded for a single repetition.
@@ -171,39 +154,13 @@ impl NeighbourRecord {
 
 /// Studies a record.
 pub fn study(record: &NeighbourRecord) -> Study {
-    let mut rows = Vec::new();
-    let mut failed = Vec::new();
-    for (index, point) in record.points.iter().enumerate() {
-        let cells: Vec<&Cell> = record.cells.iter().filter(|cell| cell.point == index).collect();
-        let reasons: Vec<&String> = cells.iter().filter_map(|cell| cell.failed.as_ref()).collect();
-        if let Some(why) = reasons.first() {
-            let part = match reasons.len() {
-                all if all == cells.len() => String::new(),
-                some => format!(" ({some} of {} repetitions)", cells.len()),
-            };
-            failed.push((format!("{point}{part}"), (*why).clone()));
-        }
-        let times: &[bool] = if point.arm == Arm::Evenkeel { &[true, false] } else { &[false] };
-        rows.extend(
-            times
-                .iter()
-                .filter_map(|from_start| row(record, Place { point: *point, from_start: *from_start })),
-        );
-    }
+    let times = |point: &Point| if point.arm == Arm::Evenkeel { &[true, false][..] } else { &[false] };
+    let places = record.points.iter().flat_map(|point| {
+        times(point).iter().map(|from_start| Place { point: *point, from_start: *from_start })
+    });
+    let rows = places.filter_map(|place| row(record, place)).collect();
     let answers = super::verdict::verdicts(record);
-    Study {
-        schema: SCHEMA.into(),
-        name: record.name.clone(),
-        began: record.began.clone(),
-        complete: record.is_complete(),
-        host: record.host.clone(),
-        options: record.options.clone(),
-        requirements: record.requirements.clone(),
-        rows,
-        failed,
-        verdicts: answers.iter().map(|v| v.text.clone()).collect(),
-        answers,
-    }
+    GridStudy::of(SCHEMA, record, rows, answers, Asked { options: record.options.clone() })
 }
 
 /// Each text once, in order; empty ones left out.
@@ -269,6 +226,8 @@ fn row(record: &NeighbourRecord, place: Place) -> Option<Row> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_experiment::record::CellRecord;
+
     use super::super::plan::{Batch, Service};
     use super::super::testing::{measured, record};
     use super::*;
@@ -326,7 +285,7 @@ mod tests {
         assert_eq!(find(&study, Arm::Evenkeel, false).settings, ["idle groups"; 3]);
         assert_eq!(find(&study, Arm::Evenkeel, false).why, ["kept"]);
         assert!(find(&study, Arm::Evenkeel, true).settings.is_empty());
-        let options = &study.options;
+        let options = &study.more.options;
         let names: Vec<String> = study.rows.iter().map(|row| row.arm(options)).collect();
         assert!(names.contains(&"evenkeel, first 8 s".to_owned()), "{names:?}");
     }

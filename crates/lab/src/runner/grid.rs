@@ -1,5 +1,9 @@
-//! The frame of a record of points that are measured a number of times each. What a cell holds is the experiment's own.
+//! The frame of a record of points that are measured a number of times each, and of its study. What a cell holds, and what is
+//! figured out of it, is the experiment's own.
 
+use std::fmt::Display;
+
+use evenkeel_experiment::decide::Verdict;
 use evenkeel_experiment::record::{CellRecord, Host, Requirement};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,6 +23,8 @@ pub trait GridOptions {
 pub trait GridCell {
     /// Index of the point, and the repetition.
     fn place(&self) -> (usize, u32);
+    /// Why there is no result.
+    fn failed(&self) -> Option<&str>;
 }
 
 /// An experiment with all its results so far.
@@ -88,5 +94,70 @@ where
     fn add(&mut self, cell: C, finished: String) {
         self.cells.push(cell);
         self.finished = self.is_complete().then_some(finished);
+    }
+}
+
+/// What a record says: rows of figures, and what it has of its own (`M`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GridStudy<R, M> {
+    /// The experiment's own.
+    pub schema: String,
+    /// Which experiment it is.
+    pub name: String,
+    /// When it was begun.
+    pub began: String,
+    /// Whether all cells are there.
+    pub complete: bool,
+    /// The host.
+    pub host: Host,
+    /// What was needed and whether it was there.
+    pub requirements: Vec<Requirement>,
+    /// Rows of the points that have a result.
+    pub rows: Vec<R>,
+    /// Points without a result, or of which some repetitions have none, and why.
+    pub failed: Vec<(String, String)>,
+    /// What it means, in words.
+    pub verdicts: Vec<String>,
+    /// The same with the tests that decide them.
+    #[serde(default)]
+    pub answers: Vec<Verdict>,
+    /// What only this experiment has.
+    #[serde(flatten)]
+    pub more: M,
+}
+
+impl<R, M> GridStudy<R, M> {
+    /// The study of a record with these rows and verdicts.
+    pub fn of<O, P: Display, C: GridCell>(
+        schema: &str,
+        record: &GridRecord<O, P, C>,
+        rows: Vec<R>,
+        answers: Vec<Verdict>,
+        more: M,
+    ) -> Self
+    where
+        GridRecord<O, P, C>: CellRecord,
+    {
+        let failed = record.points.iter().enumerate().filter_map(|(index, point)| {
+            let cells = || record.cells.iter().filter(move |cell| cell.place().0 == index);
+            let (all, failed) = (cells().count(), cells().filter_map(GridCell::failed).count());
+            let why = cells().find_map(GridCell::failed)?;
+            let part =
+                if failed == all { String::new() } else { format!(" ({failed} of {all} repetitions)") };
+            Some((format!("{point}{part}"), why.to_owned()))
+        });
+        Self {
+            schema: schema.into(),
+            name: record.name.clone(),
+            began: record.began.clone(),
+            complete: record.is_complete(),
+            host: record.host.clone(),
+            requirements: record.requirements.clone(),
+            rows,
+            failed: failed.collect(),
+            verdicts: answers.iter().map(|v| v.text.clone()).collect(),
+            answers,
+            more,
+        }
     }
 }

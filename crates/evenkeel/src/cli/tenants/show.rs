@@ -208,7 +208,7 @@ fn method(net: bool, study: &Study) -> Vec<String> {
              there. Bare metal is a server next to that uplink."
                 .into(),
         );
-        method.push(format!("Softirq time is charged to tenants by: {}.", study.softirq_method));
+        method.push(format!("Softirq time is charged to tenants by: {}.", study.more.softirq_method));
     } else {
         method.push(
             "Every tenant computes on as many threads as it has (v)CPUs and takes what it gets. Where so many threads \

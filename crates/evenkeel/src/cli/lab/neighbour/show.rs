@@ -59,7 +59,7 @@ pub fn text(study: &Study) -> String {
 
 /// The columns that name a point.
 fn names(study: &Study) -> Vec<Field<Row>> {
-    let options = study.options.clone();
+    let options = study.more.options.clone();
     let (service, batch) =
         (|row: &Row| row.point.service.to_string(), |row: &Row| row.point.batch.map(|b| b.to_string()));
     vec![
@@ -140,7 +140,7 @@ fn chart(study: &Study, service: Service, batch: Batch) -> LineChart {
     let (after, before): (Vec<&Row>, Vec<&Row>) =
         study.rows.iter().filter(here).partition(|row| !row.from_start);
     for row in after.into_iter().chain(before) {
-        let name = row.arm(&study.options);
+        let name = row.arm(&study.more.options);
         let at = lines.iter().position(|line| line.name == name).unwrap_or_else(|| {
             // The service alone is one point, so it has one interval.
             let first = lines.is_empty();
@@ -178,7 +178,7 @@ pub fn picture(study: &Study) -> Option<String> {
 
 /// The page, which is the document, too.
 pub fn page(study: &Study) -> FiguresPage {
-    let options = &study.options;
+    let options = &study.more.options;
     let caption = |service: Service, batch: Batch| {
         format!(
             "How long 99 % of the requests of {service} take at most, beside {batch}: lower is better, the first point is the \
