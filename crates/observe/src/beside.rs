@@ -20,14 +20,15 @@ pub fn read_beside_cpu(root: &Root, hierarchies: &Hierarchies, path: &str, pid: 
         rss_bytes: memory.as_deref().and_then(cgroupfs::parse_rss),
         memory_pressure_pct: stalled("memory.pressure"),
         io_pressure_pct: stalled("io.pressure"),
-        network: pid.and_then(|pid| own_network(root, pid)).unwrap_or_default(),
+        network: pid.and_then(|pid| own_network(root, pid)).map(|(_, used)| used).unwrap_or_default(),
     }
 }
 
-/// Of the network namespace that this process is in; `None` where it is the host's, or that cannot be told.
-pub(crate) fn own_network(root: &Root, pid: u32) -> Option<NetworkUse> {
+/// The network namespace that this process is in, and what it transferred; `None` where it is the host's, or that cannot be
+/// told.
+pub(crate) fn own_network(root: &Root, pid: u32) -> Option<(u64, NetworkUse)> {
     let (own, hosts) = (net::namespace(root, pid)?, net::namespace(root, HOST)?);
-    (own != hosts).then(|| network_of(root, pid))
+    (own != hosts).then(|| (own, network_of(root, pid)))
 }
 
 /// The process that is in the host's namespace.

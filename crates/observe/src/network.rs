@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use evenkeel_base::{NetworkRate, NetworkRates, NetworkUse, Observation};
-use evenkeel_linux::{Root, net};
+use evenkeel_linux::Root;
 
 use crate::beside::{own_network, read_host_network};
 
@@ -26,11 +26,9 @@ impl NetworkCounters {
                 pids.entry(container).or_insert(task.id.tgid);
             }
         }
-        let containers = (0..).zip(&observation.containers).filter_map(|(at, container)| {
-            let pid = *pids.get(&at)?;
-            let namespace = net::namespace(root, pid)?;
-            Some((container.id.clone(), (namespace, own_network(root, pid)?)))
-        });
+        let containers = (0..)
+            .zip(&observation.containers)
+            .filter_map(|(at, container)| Some((container.id.clone(), own_network(root, *pids.get(&at)?)?)));
         let containers = containers.collect();
         Self { at: Instant::now(), host: read_host_network(root), containers }
     }
