@@ -190,14 +190,6 @@ impl Probe {
         wanted.insert(id, value, 0).map_err(naming)
     }
 
-    /// Whether any thread of the target is left.
-    ///
-    /// # Errors
-    /// As the kernel says.
-    pub fn any_thread(&self) -> Result<bool, BpfError> {
-        collect::any_record(&self.ebpf)
-    }
-
     /// Waits that have ended so far, throttled time left out but for [`WatchOptions::throttled_waits`]. Two of these tell what happened between them.
     ///
     /// # Errors

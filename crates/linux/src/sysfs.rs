@@ -1,6 +1,6 @@
 //! `/sys/devices/system`: CPUs, caches and NUMA nodes; and the few identifying files of a kernel.
 
-use evenkeel_base::{BootId, CpuSet};
+use evenkeel_base::CpuSet;
 
 use crate::cgroupfs::parse_list;
 use crate::{ParseError, ReadError, Root};
@@ -101,14 +101,6 @@ pub fn parse_distances(text: &str) -> Result<Vec<u32>, ParseError> {
             word.parse().map_err(|_| ParseError::expected("node/distance", 1, "numbers", text.trim_end()))
         })
         .collect()
-}
-
-/// This boot's identity.
-///
-/// # Errors
-/// Unreadable.
-pub fn read_boot_id(root: &Root) -> Result<BootId, ReadError> {
-    Ok(BootId(root.read("proc/sys/kernel/random/boot_id")?.trim().to_owned()))
 }
 
 /// The kernel's release, such as `6.12.3-amd64`.

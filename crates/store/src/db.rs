@@ -161,11 +161,6 @@ impl StoreError {
     pub fn is_corrupt(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
     }
-
-    /// Whether the caller lacks a permission.
-    pub fn is_permission(&self) -> bool {
-        matches!(self, Self::Permission { .. })
-    }
 }
 
 /// How much is kept. Ages count back from now.

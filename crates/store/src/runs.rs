@@ -109,14 +109,6 @@ impl Store {
         self.append("trial", run, window)
     }
 
-    /// Adds a change, in force from now on.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn add_change(&mut self, run: RunId, change: &ChangeRecord) -> Result<(), StoreError> {
-        self.append("change", run, change)
-    }
-
     /// Makes `changes` those in force: new ones are added, an effect measured since is filled in, those not listed
     /// any more are marked as taken back now.
     ///

@@ -136,12 +136,6 @@ pub(super) fn records(ebpf: &Ebpf) -> Result<impl Iterator<Item = (u32, Record)>
     Ok(found.into_iter())
 }
 
-/// Whether there is any: one call of the kernel.
-pub(super) fn any_record(ebpf: &Ebpf) -> Result<bool, BpfError> {
-    let records: HashMap<&MapData, u32, Record> = map(ebpf, "records")?;
-    Ok(records.keys().next().is_some())
-}
-
 /// Waits that go on at the window's end, by what they have lasted within it; by cgroup as [`super::Waited::since`] has them.
 pub(super) fn open_waits(
     ebpf: &Ebpf,

@@ -49,11 +49,6 @@ impl Summary {
         let [low, high] = self.mean_interval.unwrap_or([self.mean; 2]);
         Estimate { value: self.mean, low, high }
     }
-
-    /// Distance between the middle half's ends.
-    pub fn iqr(&self) -> f64 {
-        self.p75 - self.p25
-    }
 }
 
 /// Sample standard deviation; 0 for fewer than two values.
@@ -269,26 +264,6 @@ pub fn log_line(points: &[(f64, f64)]) -> Option<Line> {
     line(&logs)
 }
 
-/// Spearman's rank correlation; `None` for fewer than three points or no variation.
-pub fn rank_correlation(points: &[(f64, f64)]) -> Option<f64> {
-    if points.len() < 3 {
-        return None;
-    }
-    let ranks = |values: Vec<f64>| -> Vec<f64> {
-        let rank = |v: f64| {
-            let below = values.iter().filter(|w| **w < v).count();
-            let same = values.iter().filter(|w| **w == v).count();
-            below as f64 + (same as f64 + 1.0) / 2.0
-        };
-        values.iter().map(|v| rank(*v)).collect()
-    };
-    let x = ranks(points.iter().map(|p| p.0).collect());
-    let y = ranks(points.iter().map(|p| p.1).collect());
-    let pairs: Vec<_> = x.into_iter().zip(y).collect();
-    let (slope, _, r2) = least_squares(&pairs)?;
-    Some(r2.sqrt() * slope.signum())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,7 +281,6 @@ mod tests {
         assert_eq!((bias_pct(&[]), bias_pct(&[0.0, 0.0]), jain(&[0.0])), (None, None, None));
         let doubling = log_line(&[(1.0, 3.0), (2.0, 6.0), (4.0, 12.0), (8.0, 24.0)]).unwrap();
         assert!((doubling.slope - 1.0).abs() < 1e-12 && doubling.r2 > 0.999_999);
-        assert_eq!(rank_correlation(&[(1.0, 1.0), (2.0, 10.0), (3.0, 11.0)]), Some(1.0));
         assert_eq!(line(&[(1.0, 1.0), (1.0, 2.0)]), None);
         assert_eq!(summary(&[vec![f64::NAN], vec![]]), None);
         assert_eq!(estimate(&[5.0]), Some(Estimate { value: 5.0, low: 5.0, high: 5.0 }));

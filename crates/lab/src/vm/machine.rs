@@ -15,7 +15,7 @@ use evenkeel_base::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::VmError;
-use super::guest::{EXIT, FAILED, READY, STEAL};
+use super::guest::{FAILED, READY};
 use super::image::Image;
 use crate::net::NetError;
 use crate::net::namespace::Namespace;
@@ -225,23 +225,6 @@ impl Machine {
         self.wait_for(limit, READY).map(drop)
     }
 
-    /// Waits until the load inside has ended; its standard output and the steal the guest saw, seconds.
-    ///
-    /// # Errors
-    /// As [`Machine::wait_up`], and that the load failed.
-    pub fn wait_end(&mut self, limit: Duration) -> Result<(String, Option<f64>), VmError> {
-        let status = self.wait_for(limit, EXIT)?;
-        if status != "0" {
-            return Err(self.not_up(format!("the load inside ended with status {status}")));
-        }
-        let console = self.console();
-        let from = console.find(READY).map_or(0, |at| at + READY.len());
-        let to = console.find(STEAL).or_else(|| console.find(EXIT)).unwrap_or(console.len());
-        let steal =
-            line_after(&console, STEAL).and_then(|ticks| ticks.parse::<f64>().ok()).map(|t| t / 100.0);
-        Ok((console.get(from..to).unwrap_or_default().trim().to_owned(), steal))
-    }
-
     fn wait_for(&mut self, limit: Duration, mark: &str) -> Result<String, VmError> {
         let until = Instant::now() + limit;
         loop {
@@ -390,6 +373,7 @@ fn arguments(image: &Image, spec: &Spec<'_>, console: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vm::guest::EXIT;
 
     #[test]
     fn marks_count_on_whole_lines_only() {

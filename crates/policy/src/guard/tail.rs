@@ -52,11 +52,6 @@ impl Tail {
         self.baseline.iter().chain(&self.candidate).map(|window| window.total() as f64).sum()
     }
 
-    /// Forgets the candidate's windows: another is confirmed.
-    pub fn next_candidate(&mut self) {
-        self.candidate.clear();
-    }
-
     /// The limit, ns: where the question is asked; and whether the baseline's share there is the standard.
     pub fn edge_ns(&self) -> Option<(u64, bool)> {
         let pool = pool(&self.baseline);
