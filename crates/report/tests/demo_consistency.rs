@@ -5,8 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
-
 use evenkeel_report::demo::{Arm, DemoReport, DemoRun, Kind, Role, Scene, medians, text_table};
 use evenkeel_report::html;
 
@@ -14,38 +12,15 @@ use evenkeel_report::html;
 mod made;
 #[path = "demo_consistency/reckon.rs"]
 mod reckon;
+#[path = "consistency/shared.rs"]
+mod shared;
 
-use made::{Random, World};
+use made::World;
 use reckon::{Reckoned, median, of_blocks};
+use shared::{Random, Tally, count};
 
 /// A run's figures, and its gain at the level at which all runs hold together.
 type Own = (Reckoned, Option<(f64, [f64; 2])>);
-
-fn count(short: usize) -> usize {
-    std::env::var("EVENKEEL_CONSISTENCY_RECORDS").ok().and_then(|n| n.parse().ok()).unwrap_or(short)
-}
-
-#[derive(Default)]
-struct Tally {
-    sentences: usize,
-    reckoned: usize,
-    kinds: BTreeMap<&'static str, usize>,
-    wrong: Vec<String>,
-}
-
-impl Tally {
-    fn hold(&mut self, right: bool, what: impl FnOnce() -> String) {
-        self.reckoned += 1;
-        if !right {
-            self.wrong.push(what());
-        }
-    }
-
-    fn seen(&mut self, kind: &'static str) {
-        self.sentences += 1;
-        *self.kinds.entry(kind).or_default() += 1;
-    }
-}
 
 fn plain(html: &str) -> String {
     let mut out = String::new();

@@ -16,13 +16,12 @@ mod made;
 mod planted;
 #[path = "consistency/reckon.rs"]
 mod reckon;
+#[path = "../../report/tests/consistency/shared.rs"]
+mod shared;
 
-use made::{Random, World, world};
+use made::{World, world};
 use reckon::{difference, mean, one};
-
-fn count(short: usize) -> usize {
-    std::env::var("EVENKEEL_CONSISTENCY_RECORDS").ok().and_then(|n| n.parse().ok()).unwrap_or(short)
-}
+use shared::{Random, Tally, count};
 
 /// What the trials of one settings say.
 struct Arm<'a> {
@@ -99,29 +98,6 @@ fn figure(text: &str) -> Option<(f64, Option<[f64; 2]>, &str)> {
         }
     };
     Some((value.parse().ok()?, interval, rest))
-}
-
-/// What is counted while a record is checked.
-#[derive(Default)]
-struct Tally {
-    sentences: usize,
-    reckoned: usize,
-    kinds: BTreeMap<&'static str, usize>,
-    wrong: Vec<String>,
-}
-
-impl Tally {
-    fn hold(&mut self, right: bool, what: impl FnOnce() -> String) {
-        self.reckoned += 1;
-        if !right {
-            self.wrong.push(what());
-        }
-    }
-
-    fn seen(&mut self, kind: &'static str) {
-        self.sentences += 1;
-        *self.kinds.entry(kind).or_default() += 1;
-    }
 }
 
 /// Without tags and with plain characters.

@@ -10,6 +10,7 @@
 mod lab;
 mod own;
 mod printed;
+mod shared;
 mod sim;
 mod tenants;
 

@@ -1,33 +1,4 @@
-//! What every part needs: numbers that look random, the printed table of verdicts read back, and whether an answer follows
-//! from the figures beside it.
-
-/// Numbers that look random, the same every time.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[((self.uniform() * of.len() as f64) as usize).min(of.len() - 1)]
-    }
-
-    pub fn normal(&mut self) -> f64 {
-        let (u, v) = (self.uniform().max(1e-12), self.uniform());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
-}
-
-/// How many records: what the environment says, else a few.
-pub fn count(short: usize) -> usize {
-    std::env::var("EVENKEEL_CONSISTENCY_RECORDS").ok().and_then(|n| n.parse().ok()).unwrap_or(short)
-}
+//! What every part needs: the printed table of verdicts read back, and whether an answer follows from the figures next to it.
 
 /// A printed verdict.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use evenkeel_model::credit::Rule;
 
 use crate::lab::Tally;
 use crate::own::max_min;
-use crate::printed::{Random, count};
+use crate::shared::{Random, count};
 
 /// Events of `primes` a second of one thread.
 const RATE: f64 = 1000.0;
@@ -183,7 +183,7 @@ fn of_cell(cell: &Cell, cpus: f64, shape: Option<Shape>) -> Result<usize, String
 
 #[test]
 fn no_sentence_on_a_simulation_contradicts_its_figures() {
-    let mut random = Random::new(41);
+    let mut random = Random(41);
     let records = count(120).div_ceil(4);
     let (mut tally, mut seen) = (Tally::default(), 0);
     for n in 0..records {
@@ -207,7 +207,7 @@ fn no_sentence_on_a_simulation_contradicts_its_figures() {
 
 #[test]
 fn no_sentence_on_a_simulated_builtin_contradicts_its_figures() {
-    let mut random = Random::new(42);
+    let mut random = Random(42);
     let (mut tally, mut seen, mut simulated) = (Tally::default(), 0, 0);
     // Most of a minute in the long form: the short one has one machine.
     let machines: &[u32] = if count(120) < 1000 { &[2] } else { &[1, 2, 4, 8] };

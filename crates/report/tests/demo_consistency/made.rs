@@ -4,28 +4,7 @@ use evenkeel_report::demo::{
     Arm, DemoChange, DemoReport, DemoRun, DemoStage, DemoTask, Kind, PutBack, Role, Scene,
 };
 
-/// Numbers that look random, the same every time.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn uniform(&mut self) -> f64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[((self.uniform() * of.len() as f64) as usize).min(of.len() - 1)]
-    }
-
-    pub fn normal(&mut self) -> f64 {
-        let (u, v) = (self.uniform().max(1e-12), self.uniform());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
-}
+use crate::shared::Random;
 
 /// What the blocks of one run come from.
 #[derive(Debug, Clone, Copy)]

@@ -5,24 +5,9 @@ use std::path::Path;
 use evenkeel_tune::search::{Outcome, Reason, Rules, Search};
 use evenkeel_tune::{Settings, TrialRecord, Tune};
 
-/// Numbers that look random, the same every time.
-pub struct Random(pub u64);
+use crate::shared::Random;
 
 impl Random {
-    pub fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[((self.uniform() * of.len() as f64) as usize).min(of.len() - 1)]
-    }
-
-    pub fn normal(&mut self) -> f64 {
-        let (u, v) = (self.uniform().max(1e-12), self.uniform());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
-
     /// Student's t with three degrees of freedom, of variance 1.
     fn heavy(&mut self) -> f64 {
         let chi: f64 = (0..3).map(|_| self.normal().powi(2)).sum();

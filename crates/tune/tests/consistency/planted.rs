@@ -1,8 +1,9 @@
 //! What there is to find is found, and what is not there is not.
 
-use super::made::{Random, World};
+use super::made::World;
 use super::reckon::mean;
 use super::{count, figure, print};
+use crate::shared::Random;
 
 #[test]
 fn planted_effects_are_found_and_nulls_are_not() {

@@ -5,7 +5,8 @@ use evenkeel_experiment::study::study;
 use evenkeel_lab::builtin::BUILTINS;
 use evenkeel_report::lab;
 
-use crate::printed::{Random, average, count, follows, printed};
+use crate::printed::{average, follows, printed};
+use crate::shared::{Random, count};
 
 mod again;
 mod readers;
@@ -61,7 +62,7 @@ impl Tally {
 
 #[test]
 fn no_sentence_contradicts_its_figures() {
-    let mut random = Random::new(14);
+    let mut random = Random(14);
     let records = count(120);
     let mut tally = Tally::default();
     for n in 0..records {
@@ -73,7 +74,7 @@ fn no_sentence_contradicts_its_figures() {
 
 #[test]
 fn planted_effects_are_found_and_nulls_are_not() {
-    let mut random = Random::new(41);
+    let mut random = Random(41);
     let rounds = (count(120) / 10).clamp(100, 400);
     for (kind, test, bound, planted_is) in [
         ("weights", "largest deviation of a share from its weight's", 0.02f64, "no"),

@@ -8,7 +8,7 @@ use evenkeel_experiment::record::{
 };
 use evenkeel_lab::builtin::{BUILTINS, Builtin, Plan};
 
-use crate::printed::Random;
+use crate::shared::Random;
 
 pub const CPUS: u32 = 2;
 
@@ -198,7 +198,7 @@ fn fill(cell: &mut Cell, experiment: &Experiment, world: &World, random: &mut Ra
 /// Two tenants of weights 1:2 on one CPU, or a job without and with a quota: the effect is `log` on a log scale.
 pub fn pair(kind: &str, effect: f64, n: usize, noise: f64, random: &mut Random) -> Record {
     let builtin = BUILTINS.iter().find(|b| b.name == "isolation").unwrap();
-    let mut record = generated(builtin, &mut Random::new(1));
+    let mut record = generated(builtin, &mut Random(1));
     record.cells.clear();
     let tenant =
         |name: &str, shares: u64, quota: Option<f64>, seconds: f64, cpu: f64, events: f64| TenantRecord {

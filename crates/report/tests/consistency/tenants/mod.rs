@@ -5,7 +5,8 @@ use evenkeel_lab::fairness::record::{Cell, TenantsRecord};
 use evenkeel_lab::fairness::study::study;
 
 use crate::own::bias;
-use crate::printed::{Random, average, count};
+use crate::printed::average;
+use crate::shared::{Random, count};
 
 mod again;
 mod document;
@@ -153,7 +154,7 @@ fn document(record: &TenantsRecord) -> Document {
 
 #[test]
 fn no_sentence_on_tenants_contradicts_its_figures() {
-    let mut random = Random::new(23);
+    let mut random = Random(23);
     let records = count(120);
     let (mut sentences, mut figures, mut undecided) = (0, 0, 0);
     let mut kinds: Vec<About> = Vec::new();
@@ -207,7 +208,7 @@ fn no_sentence_on_tenants_contradicts_its_figures() {
 
 #[test]
 fn planted_effects_on_tenants_are_found_and_nulls_are_not() {
-    let mut random = Random::new(32);
+    let mut random = Random(32);
     let rounds = (count(120) / 10).clamp(100, 400);
     for (kind, about, bound, side, planted_is) in [
         ("weights", About::Weights, 0.02, 1.0, false),

@@ -9,7 +9,7 @@ use evenkeel_lab::net::tools::Traffic;
 use evenkeel_workload::flow::LatencySummary;
 
 use crate::own::max_min;
-use crate::printed::Random;
+use crate::shared::Random;
 
 /// What a made-up host does to tenants in one record.
 struct World {
