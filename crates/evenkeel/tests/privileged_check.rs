@@ -5,15 +5,15 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
 use serde_json::Value;
 
 /// A process that only burns CPU, ended at the end.
-struct Spinner(Child);
+struct Spinner(TestChild);
 
 impl Spinner {
     /// With a nice value, on one CPU, in a group, or as the first of a session (an autogroup) of its own.
@@ -35,7 +35,7 @@ impl Spinner {
         unsafe {
             command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
         }
-        let child = Self(command.spawn().unwrap());
+        let child = Self(TestChild(command.spawn().unwrap()));
         if let Some(procs) = procs {
             fs::write(procs, child.0.id().to_string()).unwrap();
         }
@@ -44,13 +44,6 @@ impl Spinner {
 
     fn pid(&self) -> u32 {
         self.0.id()
-    }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -10,22 +10,16 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
+use evenkeel_linux::testing::TestChild;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, text, turn, until};
 
 /// A run in a process group of its own, killed with its guard.
-struct Run(Child);
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+struct Run(TestChild);
 
 impl Run {
     fn pid(&self) -> Pid {
@@ -81,7 +75,7 @@ impl Stage {
 
     /// Starts it and waits until something of its own is in force.
     fn in_force(&self, command: &mut Command, before: &Found) -> Run {
-        let mut run = Run(command.spawn().unwrap());
+        let mut run = Run(TestChild(command.spawn().unwrap()));
         until("something is in force", || {
             assert!(run.0.try_wait().unwrap().is_none(), "it has ended already");
             self.found() != *before
@@ -237,7 +231,7 @@ fn a_panic_anywhere_restores_first() {
         let mut command = stage.command(&["--listen", "127.0.0.1:0"]);
         command.env("EVENKEEL_TEST_PANIC_AT", point);
         command.stdout(stage.file("out")).stderr(stage.file("err"));
-        let mut run = Run(command.spawn().unwrap());
+        let mut run = Run(TestChild(command.spawn().unwrap()));
         if point.starts_with("agent.close") || point.starts_with("listen") {
             until("something is in force", || stage.found() != before);
             if point.starts_with("listen") {

@@ -4,12 +4,12 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::group::Cgroup;
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
 
 /// A state directory, and the end of everything started in it.
 struct Bed {
@@ -164,20 +164,10 @@ fn signals_reach_the_command() {
     }
 }
 
-/// Kills a process and reaps it, whatever became of the test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn after_kill_9_the_next_start_cleans_up() {
     let bed = Bed::new();
-    let mut killed = Killed(
+    let mut killed = TestChild(
         bed.command(&["--cpu-limit", "30%", "--", "sleep", "300"])
             .stdin(Stdio::null())
             .stderr(Stdio::null())
@@ -289,7 +279,7 @@ fn with_end_nothing_outlives_a_kill_9_but_until_restore() {
     let bed = Bed::new();
     // The command has a child of its own, which the kernel does not tie to evenkeel.
     let script = "sleep 300 & exec sleep 301";
-    let mut killed = Killed(
+    let mut killed = TestChild(
         bed.command(&["--cpu-limit", "30%", "--outliving", "end", "--", "sh", "-c", script])
             .stdin(Stdio::null())
             .stderr(Stdio::null())

@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_experiment::record::{CellRecord, Record};
 use evenkeel_lab::neighbour::plan::Arm;
 use evenkeel_lab::neighbour::record::NeighbourRecord;
+use evenkeel_linux::testing::{TestChild, until};
 
 fn evenkeel(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
@@ -20,24 +21,6 @@ fn evenkeel(args: &[&str]) -> Command {
 
 fn output(args: &[&str]) -> Output {
     evenkeel(args).output().unwrap()
-}
-
-/// Ends the experiment whatever becomes of the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}: not within a minute");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Cgroups and files of an experiment run by this process.
@@ -79,9 +62,9 @@ fn interrupted_and_killed_it_goes_on_where_it_was_and_leaves_nothing() {
     let cells = || Record::load(&out).map_or(0, |record| record.cells.len());
 
     // Ctrl-C in the second cell: cleaned up before it ends, status 1, the first cell kept.
-    let mut first = Running(evenkeel(&args).spawn().unwrap());
-    eventually("a first cell", || cells() == 1);
-    eventually("a second one", || !traces(first.0.id()).is_empty());
+    let mut first = TestChild(evenkeel(&args).spawn().unwrap());
+    until("a first cell", || cells() == 1);
+    until("a second one", || !traces(first.0.id()).is_empty());
     signal(&first.0, libc::SIGINT);
     let status = first.0.wait().unwrap();
     assert_eq!(status.code(), Some(1));
@@ -89,9 +72,9 @@ fn interrupted_and_killed_it_goes_on_where_it_was_and_leaves_nothing() {
     assert_eq!(cells(), 1);
 
     // kill -9 in the next: the next start cleans up, and finishes.
-    let mut second = Running(evenkeel(&args).spawn().unwrap());
+    let mut second = TestChild(evenkeel(&args).spawn().unwrap());
     let killed = second.0.id();
-    eventually("tenants", || traces(killed).len() > 1);
+    until("tenants", || traces(killed).len() > 1);
     std::thread::sleep(Duration::from_millis(600));
     signal(&second.0, libc::SIGKILL);
     second.0.wait().unwrap();
@@ -120,8 +103,8 @@ fn a_built_in_one_is_resumed_with_the_work_it_was_begun_with() {
     // Its job is sized by how fast the host was found to be, which is never twice the same.
     let args = ["lab", "run", "limit-sweep", "--quick", "--out", out.to_str().unwrap()];
     let cells = || Record::load(&out).map_or(0, |record| record.cells.len());
-    let mut first = Running(evenkeel(&args).spawn().unwrap());
-    eventually("a first cell", || cells() > 0);
+    let mut first = TestChild(evenkeel(&args).spawn().unwrap());
+    until("a first cell", || cells() > 0);
     signal(&first.0, libc::SIGINT);
     assert_eq!(first.0.wait().unwrap().code(), Some(1));
     let before = Record::load(&out).unwrap();
@@ -219,7 +202,7 @@ fn a_service_is_measured_beside_batch_work_under_each_arm_and_nothing_is_left() 
     let args = ["lab", "run", "neighbour", "--service", "wakeup,redis", "--load", "150", "--seconds", "0.5"];
     let more = ["--decide-seconds", "1", "--repetitions", "1", "--out", out.to_str().unwrap()];
     let args = [&args[..], &more].concat();
-    let mut running = Running(evenkeel(&args).spawn().unwrap());
+    let mut running = TestChild(evenkeel(&args).spawn().unwrap());
     let pid = running.0.id();
     let mut seen = BTreeSet::new();
     while running.0.try_wait().unwrap().is_none() {

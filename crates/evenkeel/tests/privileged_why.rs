@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
 use serde_json::Value;
 
 /// Each needs a CPU of its own: one at a time.
@@ -54,12 +54,12 @@ impl Group {
 }
 
 /// A process that ends with its guard.
-struct Process(Child);
+struct Process(TestChild);
 
 impl Process {
     fn start(mut command: Command, name: &str) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = Self(command.spawn().unwrap());
+        let process = Self(TestChild(command.spawn().unwrap()));
         let comm = format!("/proc/{}/comm", process.0.id());
         let began = Instant::now();
         while fs::read_to_string(&comm).is_ok_and(|comm| comm.trim() != name) {
@@ -81,13 +81,6 @@ impl Process {
     fn ran_ns(&self) -> f64 {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id())).unwrap();
         text.split_whitespace().next().unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

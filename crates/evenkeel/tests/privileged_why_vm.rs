@@ -3,23 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::TestChild;
 use serde_json::Value;
 
-/// A process that ends with its guard.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// An emulated machine on CPU 0 whose firmware is one jump to itself: its vCPU wants all it can get.
-fn machine(name: &str, firmware: &std::path::Path) -> Process {
+fn machine(name: &str, firmware: &std::path::Path) -> TestChild {
     let arm = cfg!(target_arch = "aarch64");
     if arm {
         // `b .` where the virt board begins.
@@ -47,7 +38,7 @@ fn machine(name: &str, firmware: &std::path::Path) -> Process {
         .stdout(Stdio::null())
         .spawn()
         .expect("qemu is needed");
-    Process(child)
+    TestChild(child)
 }
 
 /// The vCPU's thread id and how long it waited so far, seconds.
@@ -74,7 +65,7 @@ fn a_guests_steal_is_its_vcpus_wait_on_the_host() {
     let machine = machine(&name, &dir.path().join("firmware"));
     let pid = machine.0.id();
     vcpu(pid);
-    let _rival = Process(
+    let _rival = TestChild(
         Command::new("taskset")
             .args(["-c", "0", env!("CARGO_BIN_EXE_evenkeel"), "load", "spin", "--seconds", "120"])
             .stdout(Stdio::null())

@@ -2,16 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options};
 use evenkeel_base::{Change, Knob, Nice, Plan, SchedAttr, Setting, Target};
+use evenkeel_linux::testing::TestChild;
 
-struct Sleeper(Child);
+struct Sleeper(TestChild);
 
 impl Sleeper {
     fn new() -> Self {
-        Self(Command::new("sleep").arg("300").spawn().unwrap())
+        Self(TestChild(Command::new("sleep").arg("300").spawn().unwrap()))
     }
 
     fn target(&self) -> Target {
@@ -23,13 +24,6 @@ impl Sleeper {
             Setting::Sched(attr) => attr.nice.get(),
             other => panic!("{other}"),
         }
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -197,16 +191,6 @@ fn a_damaged_journal_is_explained_and_kept() {
     assert_eq!(std::fs::read(kept[0].path()).unwrap(), bytes);
 }
 
-/// A child that ends with its guard.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn stop_ends_who_holds_the_lock_and_nobody_the_file_names() {
     let dir = tempfile::tempdir().unwrap();
@@ -214,7 +198,7 @@ fn stop_ends_who_holds_the_lock_and_nobody_the_file_names() {
     let lock = dir.path().join("lock");
     std::fs::write(&lock, format!("{{\"pid\":{},\"since\":0}}", stranger.0.id())).unwrap();
     let mut holder =
-        Guard(Command::new("flock").arg("--no-fork").arg(&lock).args(["sleep", "300"]).spawn().unwrap());
+        TestChild(Command::new("flock").arg("--no-fork").arg(&lock).args(["sleep", "300"]).spawn().unwrap());
     for _ in 0..200 {
         let free = Command::new("flock").arg("-n").arg(&lock).arg("true").status().unwrap().success();
         if !free {

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::TestChild;
+
 const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 #[test]
@@ -105,23 +107,12 @@ impl Drop for Screen {
 }
 
 /// A process whose name is chosen to do harm; gone with the test.
-struct Hostile(std::process::Child);
-
-impl Hostile {
-    fn start(dir: &std::path::Path) -> Self {
-        // As `comm` has it: the file's name, at most 15 bytes, any but / and NUL.
-        let path = dir.join(std::ffi::OsStr::from_bytes(b"e\x1b[2Jvil\x07\xff\r\n"));
-        std::os::unix::fs::symlink("/bin/sh", &path).unwrap();
-        let child = Command::new(&path).args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Hostile {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn hostile(dir: &std::path::Path) -> TestChild {
+    // As `comm` has it: the file's name, at most 15 bytes, any but / and NUL.
+    let path = dir.join(std::ffi::OsStr::from_bytes(b"e\x1b[2Jvil\x07\xff\r\n"));
+    std::os::unix::fs::symlink("/bin/sh", &path).unwrap();
+    let child = Command::new(&path).args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
+    TestChild(child)
 }
 
 #[test]
@@ -152,7 +143,7 @@ fn each_screen_is_shown_on_a_terminal_as_users_have_it() {
 #[test]
 fn hostile_names_are_shown_and_move_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let _hostile = Hostile::start(dir.path());
+    let _hostile = hostile(dir.path());
     let screen = Screen::start("--by process", &[("NO_COLOR", "1"), ("LC_ALL", "C")]);
     screen.shows("by process");
     screen.keys("/");

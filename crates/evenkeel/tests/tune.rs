@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::until;
 use serde_json::Value;
 
 /// A directory with a tune file.
@@ -153,15 +153,6 @@ repeats = 1
     )
 }
 
-/// Waits until something holds.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn killed_or_interrupted_it_leaves_nothing_and_goes_on() {
     let bench = Bench::new("");
@@ -169,13 +160,13 @@ fn killed_or_interrupted_it_leaves_nothing_and_goes_on() {
     std::fs::write(bench.path().join("t.toml"), text).unwrap();
     let start = || bench.command(&[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut killed = start();
-    eventually("two trials", || bench.trials() >= 2);
+    until("two trials", || bench.trials() >= 2);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    eventually("its processes end", || bench.left_running().is_empty());
+    until("its processes end", || bench.left_running().is_empty());
     let had = bench.trials();
     let mut interrupted = start();
-    eventually("another trial", || bench.trials() > had);
+    until("another trial", || bench.trials() > had);
     // SAFETY: our own child, not yet waited for.
     unsafe { libc::kill(interrupted.id() as i32, libc::SIGINT) };
     let status = interrupted.wait().unwrap();

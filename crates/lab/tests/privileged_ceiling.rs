@@ -2,22 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use common::binary;
 use evenkeel_lab::ceiling::Ceiling;
 use evenkeel_lab::tenant::{Member, Place, Tenants};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
-
-fn binary() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
-    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
-    binary
-}
 
 /// What must be as before: cgroups, and of `sched`-related fields of stat: priority, nice, rt_priority, policy.
 fn state(member: &Member) -> (String, Vec<String>) {

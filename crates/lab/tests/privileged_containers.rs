@@ -2,22 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::binary;
 use evenkeel_lab::tenant::{Place, Starter};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
-
-fn binary() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
-    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
-    binary
-}
 
 /// A dockerd with everything in a directory of its own and no network; stopped on drop.
 struct Dockerd {

@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::binary;
 use evenkeel_base::CpuSet;
 use evenkeel_experiment::study::stats;
 use evenkeel_lab::net::iproute;
@@ -18,16 +20,10 @@ use evenkeel_lab::net::scene::NamespaceScene;
 use evenkeel_lab::net::tool_scene::ToolScene;
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::net::wiring::{Nic, UPLINK, Wiring};
+use evenkeel_linux::testing::until;
 
 /// One at a time: the dumps compared are the host's.
 static HOST: Mutex<()> = Mutex::new(());
-
-fn binary() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
-    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
-    binary
-}
 
 fn short() -> Timing {
     Timing { warmup: Duration::from_millis(100), window: Duration::from_millis(150), windows: 2 }
@@ -49,14 +45,6 @@ fn dump() -> BTreeSet<String> {
         }
     }
     lines
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}: not within 20 s");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 #[test]
@@ -105,7 +93,7 @@ fn flows_are_answered_by_every_tenant_over_every_link() {
         let shares: Vec<f64> = measured.tenants.iter().map(|t| t.transactions_per_s.unwrap()).collect();
         assert!(stats::jain(&shares).unwrap() > 0.3, "{shares:?}");
     }
-    eventually("the host is as before", || dump().is_subset(&before));
+    until("the host is as before", || dump().is_subset(&before));
 }
 
 /// A real program as the traffic (Debian's iperf3); netperf, which is not in Debian main, where it is installed.
@@ -138,7 +126,7 @@ fn programs_that_are_not_ours_measure_the_same_tenants() {
     }
     let error = ToolScene::build(Tool::Iperf3, Nic::Veth, 1, 129, None).unwrap_err().to_string();
     assert!(error.contains("at most 128"), "{error}");
-    eventually("the host is as before", || dump().is_subset(&before));
+    until("the host is as before", || dump().is_subset(&before));
 }
 
 #[test]
@@ -191,12 +179,12 @@ fn a_kill_leaves_no_link_and_no_namespace() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("the scene is up", || fs::exists(&file).unwrap());
+    until("the scene is up", || fs::exists(&file).unwrap());
     assert!(!dump().is_subset(&before), "the tenants' namespaces are not seen: this test could not fail");
     child.kill().unwrap();
     child.wait().unwrap();
-    eventually("the host is as before", || dump().is_subset(&before));
-    eventually("no cgroup left", || {
+    until("the host is as before", || dump().is_subset(&before));
+    until("no cgroup left", || {
         evenkeel_lab::tenant::sweep_stale().unwrap();
         let root = evenkeel_lab::mounts::CgroupMounts::find().unwrap();
         let prefix = format!("{}{}-", evenkeel_lab::tenant::PREFIX, child.id());

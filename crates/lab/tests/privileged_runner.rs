@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
+use common::binary;
 use evenkeel_base::CpuSet;
 use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Cell, CellRecord, Ended, Record, TenantRecord};
@@ -17,14 +20,6 @@ use evenkeel_linux::mountinfo::Hierarchies;
 
 /// Shares are only what they are while nobody else of this program runs.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// The example of this crate that runs a tenant (built along with the tests).
-fn binary() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
-    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
-    binary
-}
 
 fn experiment(text: &str) -> Experiment {
     Experiment::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"))

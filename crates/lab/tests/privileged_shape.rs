@@ -2,31 +2,28 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::binary;
 use evenkeel_actuate::host::HostError;
 use evenkeel_actuate::host::shape::{Owner, Rate, counters, make_root, shape, unshape};
 use evenkeel_lab::net::iproute;
 use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
 use evenkeel_lab::tenant::{Place, Starter};
+use evenkeel_linux::testing::TestChild;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::LoadSpec;
 use evenkeel_workload::stream::{PAYLOAD, Stream};
 
 const HANDLE: u16 = 0xee01;
-
-fn binary() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
-    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
-    binary
-}
 
 /// A cgroup v2 of ours; its members are killed and it is removed on drop.
 struct Group(PathBuf);
@@ -51,17 +48,8 @@ impl Drop for Group {
     }
 }
 
-struct Sender(Child);
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A stream to a tenant, from the sender's namespace, by a process in a group.
-fn sender(namespace: &Namespace, group: &Group, to: SocketAddr) -> Sender {
+fn sender(namespace: &Namespace, group: &Group, to: SocketAddr) -> TestChild {
     use std::os::unix::process::CommandExt;
     let handle = namespace.handle().unwrap();
     let procs = fs::OpenOptions::new().write(true).open(group.0.join("cgroup.procs")).unwrap();
@@ -76,7 +64,7 @@ fn sender(namespace: &Namespace, group: &Group, to: SocketAddr) -> Sender {
             enter(handle.as_fd())
         })
     };
-    Sender(command.spawn().unwrap())
+    TestChild(command.spawn().unwrap())
 }
 
 fn unified() -> PathBuf {
@@ -109,7 +97,7 @@ fn each_group_sends_at_its_rate_by_the_classes_own_counters() {
         })
         .collect();
     shape(inside, "eth0", HANDLE, &rates).unwrap();
-    let senders: Vec<Sender> =
+    let senders: Vec<TestChild> =
         groups.iter().enumerate().map(|(i, group)| sender(&wiring.sender, group, specs_address(i))).collect();
     std::thread::sleep(Duration::from_millis(700));
     let read = || {

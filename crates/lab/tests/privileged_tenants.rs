@@ -2,36 +2,24 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::binary;
 use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::tenant::{Place, Starter, Tenants, sweep_stale};
+use evenkeel_linux::testing::until;
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::{LoadSampler, LoadSpec};
 
-/// The example of this crate that runs one load (built along with the tests).
-fn binary() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
-    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
-    binary
-}
-
 fn duty(percent: f64, kind: DutyKind) -> LoadSpec {
     let period = Duration::from_millis(20);
     LoadSpec::new(Kind::Duty(Duty { percent, period, jitter: 50.0, kind, seed: 3 })).named("ek-lab-test")
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}: not within 20 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn cpu_dir(path: &str) -> PathBuf {
@@ -77,7 +65,7 @@ fn held_loads_begin_only_when_released_and_then_together() {
     std::thread::sleep(Duration::from_millis(100));
     assert!((0..4).all(|i| tenants.progress(i).unwrap().started_ns == 0));
     let start = tenants.release();
-    eventually("all started", || (0..4).all(|i| tenants.progress(i).unwrap().started_ns != 0));
+    until("all started", || (0..4).all(|i| tenants.progress(i).unwrap().started_ns != 0));
     for i in 0..4 {
         let progress = tenants.progress(i).unwrap();
         assert!(progress.started_ns >= start, "began {} ns early", start - progress.started_ns);
@@ -90,7 +78,7 @@ fn held_loads_begin_only_when_released_and_then_together() {
 fn what_a_load_tells_agrees_with_the_kernel() {
     let tenants = Tenants::spawn(&binary(), &[duty(10.0, DutyKind::Closed)], Place::OneCgroup).unwrap();
     let gauge = tenants.gauge();
-    eventually("started", || tenants.progress(0).unwrap().cycles > 2);
+    until("started", || tenants.progress(0).unwrap().cycles > 2);
     let (from, told_from) = (gauge.read(), tenants.progress(0).unwrap());
     std::thread::sleep(Duration::from_secs(3));
     let (to, told_to) = (gauge.read(), tenants.progress(0).unwrap());
@@ -140,7 +128,7 @@ fn a_killed_starter_leaves_no_load_and_the_next_start_sweeps_its_groups() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("tenants up", || fs::read_to_string(&file).is_ok_and(|t| t.ends_with('\n')));
+    until("tenants up", || fs::read_to_string(&file).is_ok_and(|t| t.ends_with('\n')));
     let text = fs::read_to_string(&file).unwrap();
     let (groups, pids): (Vec<&str>, Vec<&str>) = text.split_whitespace().partition(|w| w.starts_with('/'));
     let pids: Vec<u32> = pids.iter().map(|p| p.parse().unwrap()).collect();
@@ -148,8 +136,8 @@ fn a_killed_starter_leaves_no_load_and_the_next_start_sweeps_its_groups() {
     assert!(groups.len() == 2 && groups.iter().all(|g| cpu_dir(g).exists()));
     child.kill().unwrap();
     child.wait().unwrap();
-    eventually("loads gone", || pids.iter().all(|pid| !exists(*pid)));
-    eventually("groups swept", || {
+    until("loads gone", || pids.iter().all(|pid| !exists(*pid)));
+    until("groups swept", || {
         sweep_stale().unwrap();
         groups.iter().all(|g| !cpu_dir(g).exists())
     });

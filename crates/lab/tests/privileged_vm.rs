@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use common::binary;
 use evenkeel_lab::net::measure::{Timing, cpu_ns};
 use evenkeel_lab::vm::machine::{Accel, Machine, Role, Spec};
 use evenkeel_lab::vm::nic::VmNic;
@@ -14,13 +17,6 @@ use evenkeel_lab::vm::scene::{CpuScene, Stock, VmScene};
 
 /// Emulated machines share few CPUs badly: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
-
-fn binary() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().parent().unwrap().join("examples/load");
-    assert!(binary.exists(), "{} is missing: run `cargo build --examples` first", binary.display());
-    binary
-}
 
 fn stock() -> &'static Stock {
     static STOCK: OnceLock<Stock> = OnceLock::new();

@@ -1,8 +1,10 @@
-//! For tests on the real kernel: a cgroup that goes with its guard.
+//! For tests on the real kernel: cgroups and children that go with their guards.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
+use std::process::Child;
+use std::time::{Duration, Instant};
 
 use crate::Root;
 use crate::group::{Cgroup, GroupError};
@@ -100,5 +102,43 @@ impl Drop for TestCgroup {
         if !self.clear() {
             eprintln!("{} is left behind", self.dir().display());
         }
+    }
+}
+
+/// A child that is killed and waited for with its guard.
+#[derive(Debug)]
+pub struct TestChild(pub Child);
+
+impl Deref for TestChild {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for TestChild {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for TestChild {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Looks until something holds.
+///
+/// # Panics
+/// It does not within a minute.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "waited a minute in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{Sample, TaskId, TaskSample};
@@ -13,20 +13,11 @@ use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
+use evenkeel_linux::testing::TestChild;
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampler, Sampling, Select};
 
-/// A child that ends with the test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(command: &str, args: &[&str]) -> Guard {
-    Guard(Command::new(command).args(args).stdin(Stdio::null()).spawn().unwrap())
+fn start(command: &str, args: &[&str]) -> TestChild {
+    TestChild(Command::new(command).args(args).stdin(Stdio::null()).spawn().unwrap())
 }
 
 fn sampler(sampling: Sampling) -> Sampler {
@@ -150,7 +141,7 @@ fn observer(sampling: Sampling) -> Observer {
 #[test]
 fn both_ways_tell_the_same_of_a_task_renamed_moved_and_rescheduled() {
     let group = TestGroup::new("facts");
-    let mut child = Guard(
+    let mut child = TestChild(
         Command::new("sh").args(["-c", "read go; exec sleep 1000"]).stdin(Stdio::piped()).spawn().unwrap(),
     );
     let pid = child.0.id();
@@ -231,7 +222,7 @@ impl TestGroup {
     }
 
     /// `sh -c SCRIPT` that waits for a line on its input, put into the group, then let go.
-    fn shell(&self, script: &str) -> Guard {
+    fn shell(&self, script: &str) -> TestChild {
         let mut child = Command::new("sh")
             .args(["-c", &format!("read go; {script}")])
             .stdin(Stdio::piped())
@@ -239,7 +230,7 @@ impl TestGroup {
             .unwrap();
         self.add(child.id());
         std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
-        Guard(child)
+        TestChild(child)
     }
 
     /// Its own account, nanoseconds.

@@ -2,42 +2,32 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use evenkeel_base::TaskView;
 use evenkeel_bpf::flight::Recorder;
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Probe, Watch, WatchOptions};
+use evenkeel_linux::testing::TestChild;
 use evenkeel_linux::{Root, sys};
 use evenkeel_observe::flight::{Account, Recording, account, trace};
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 
 /// A shell that ends with the test, with what it started.
-struct Shell(Child);
+struct Shell(TestChild);
 
 impl Shell {
     fn start(script: &str) -> Self {
-        Self(
-            Command::new("taskset")
-                .args(["-c", "0", "sh", "-c", script])
-                .stdin(Stdio::null())
-                .spawn()
-                .unwrap(),
-        )
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0", "sh", "-c", script]).stdin(Stdio::null());
+        Self(TestChild(command.spawn().unwrap()))
     }
 
     fn id(&self) -> (u32, u64) {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
         let rest = stat.rsplit_once(')').unwrap().1;
         (self.0.id(), rest.split_whitespace().nth(19).unwrap().parse().unwrap())
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

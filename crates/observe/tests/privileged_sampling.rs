@@ -3,27 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use evenkeel_base::TaskId;
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
 use evenkeel_linux::{Root, sys};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampler, Select};
 
-/// A child that ends with the test.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn sleeper() -> Guard {
-    Guard(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
+fn sleeper() -> TestChild {
+    TestChild(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
 }
 
 fn own_thread() -> u32 {
@@ -89,7 +79,7 @@ fn a_task_that_runs_is_told_from_one_that_sleeps_with_its_attributes() {
         ObserverOptions { switches: Select::All, runtimes: Endpoints::none(), ..ObserverOptions::default() };
     let mut observer = Observer::new(&Root::host(), options).unwrap();
     let (sleeping, spinning) =
-        (sleeper(), Guard(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()));
+        (sleeper(), TestChild(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()));
     let pid = spinning.0.id();
     // What is read back is what was set: class, nice and, where the kernel has them, a slice of its own.
     let default = sys::default_slice_ns();

@@ -2,10 +2,11 @@
 #![allow(dead_code)]
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::TaskId;
+use evenkeel_linux::testing::TestChild;
 
 /// Tests that load programs, count them, or want a CPU: one at a time.
 pub fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -17,17 +18,17 @@ pub fn turn() -> std::sync::MutexGuard<'static, ()> {
 pub const SPIN: &str = "while :; do :; done";
 
 /// A process that ends with the test.
-pub struct Process(Child);
+pub struct Process(TestChild);
 
 impl Process {
     pub fn start(mut command: Command) -> Self {
-        Self(command.stdin(Stdio::null()).spawn().unwrap())
+        Self(TestChild(command.stdin(Stdio::null()).spawn().unwrap()))
     }
 
     /// A shell with a script.
     pub fn shell(script: &str) -> Self {
         let mut command = Command::new("sh");
-        Self(command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap())
+        Self(TestChild(command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap()))
     }
 
     /// Spins on a CPU.
@@ -35,7 +36,7 @@ impl Process {
         let cpu = cpu.to_string();
         let mut command = Command::new("taskset");
         command.args(["-c", &cpu, "sh", "-c", SPIN]).stdin(Stdio::null());
-        let hog = Self(command.spawn().expect("taskset (util-linux) is needed"));
+        let hog = Self(TestChild(command.spawn().expect("taskset (util-linux) is needed")));
         let began = Instant::now();
         while hog.comm() != "sh" {
             assert!(began.elapsed() < Duration::from_secs(30), "the hog did not start");
@@ -70,12 +71,5 @@ impl Process {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
         let mut numbers = text.split_whitespace().map(|n| n.parse().unwrap());
         [numbers.next().unwrap(), numbers.next().unwrap()]
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

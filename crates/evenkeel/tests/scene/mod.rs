@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{Knob, Setting, Target, TaskId};
 use evenkeel_linux::testing::TestCgroup;
+pub use evenkeel_linux::testing::until;
 
 /// Loads of two tests at once would make each other's trials longer: one at a time.
 pub fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -19,16 +19,6 @@ pub fn turn() -> std::sync::MutexGuard<'static, ()> {
 
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Waits until something holds; panics after half a minute.
-#[track_caller]
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "waited 30 s in vain until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The binary with a state directory.
