@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::{number, slow};
+use crate::answer::{number, slow};
 
 /// How long is watched: with the loading well below what a connection may last.
 const TIME: Duration = Duration::from_secs(3);

@@ -1,7 +1,7 @@
 //! What was seen last, what was counted since, and what a loop decided.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_agent::Event;
 use evenkeel_agent::scraped::ServiceRequests;
@@ -208,4 +208,12 @@ impl Board {
             self.marks.pop_front();
         }
     }
+}
+
+/// A page is drawn from a copy: whoever asks does not keep the loop waiting.
+pub type Shared = Arc<Mutex<Arc<Board>>>;
+
+/// Changes what later pages are drawn from.
+pub fn with(board: &Shared, change: impl FnOnce(&mut Board)) {
+    change(Arc::make_mut(&mut board.lock().unwrap_or_else(PoisonError::into_inner)));
 }

@@ -19,7 +19,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::board::Board;
 use super::server::Lease;
-use super::{documents, number, page};
+use crate::answer::{number, page};
+use crate::documents;
 
 /// Streams at a time. Who comes when there are as many asks again and again instead.
 const STREAMS: usize = 16;

@@ -7,11 +7,12 @@ use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HeaderValue};
 
 use crate::access::Token;
+use crate::answer::number;
 use crate::server::Names;
 
 /// The query of a page.
 pub fn query(text: &str) {
-    let _ = crate::number::<u32>(text, "tid");
+    let _ = number::<u32>(text, "tid");
 }
 
 /// The Host header of a request.

@@ -3,6 +3,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod access;
+mod answer;
 mod asked;
 mod board;
 mod distribution;
@@ -27,15 +28,13 @@ pub mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use axum::Router;
 use axum::extract::{self, Request};
-use axum::http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-};
+use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -49,7 +48,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use access::Entrance;
-use board::Board;
+use answer::{json, number, page, slow};
+use board::{Board, Shared, with};
 use notices::Notice;
 use otlp::{Otlp, Target};
 pub use tally::Tally;
@@ -89,9 +89,6 @@ pub struct Server {
     otlp: OnceLock<Otlp>,
 }
 
-/// A page is drawn from a copy: whoever asks does not keep the loop waiting.
-type Shared = Arc<Mutex<Arc<Board>>>;
-
 /// What every page is made from.
 #[derive(Debug, Clone)]
 struct Site {
@@ -112,10 +109,6 @@ const ASSETS: [(&str, &str, &str); 6] = [
     ("/loop.js", "text/javascript; charset=utf-8", include_str!("dashboard/loop.js")),
     ("/dashboard.js", "text/javascript; charset=utf-8", include_str!("dashboard/dashboard.js")),
 ];
-
-/// What a page may do: its own script and style, and questions to this server.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 impl Server {
     /// Serves what comes by this listener from now on, and hands notices to the webhook.
@@ -238,10 +231,6 @@ impl Server {
     }
 }
 
-fn with(board: &Shared, change: impl FnOnce(&mut Board)) {
-    change(Arc::make_mut(&mut board.lock().unwrap_or_else(PoisonError::into_inner)));
-}
-
 /// See [`Server::beside`].
 pub struct Beside<'a> {
     inner: &'a mut dyn Watcher,
@@ -353,46 +342,5 @@ impl Site {
     fn history(&self, query: &str) -> Result<Value, String> {
         let (from, to) = (number(query, "from"), number(query, "to"));
         past::history(&self.served.state_dir, from, to)
-    }
-}
-
-/// A number in a query; none where it is larger than what it numbers.
-fn number<T: std::str::FromStr>(query: &str, name: &str) -> Option<T> {
-    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
-}
-
-/// What takes a while is done elsewhere.
-async fn slow(work: impl FnOnce() -> Result<Value, String> + Send + 'static) -> Response {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(document)) => json(&document),
-        Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error\n").into_response(),
-    }
-}
-
-fn json(document: &Value) -> Response {
-    page("application/json", format!("{document}\n"))
-}
-
-fn page(kind: &'static str, text: impl IntoResponse) -> Response {
-    let headers = [
-        (CONTENT_TYPE, kind),
-        (CACHE_CONTROL, "no-store"),
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "no-referrer"),
-    ];
-    (headers, text).into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_that_is_too_large_names_nobody() {
-        assert_eq!(number::<u32>("a=1&tid=7", "tid"), Some(7));
-        assert_eq!(number::<u32>("tid=4294967297", "tid"), None, "cut to 32 bits it would be task 1");
-        assert_eq!(number::<u32>("tid=-1", "tid"), None);
     }
 }

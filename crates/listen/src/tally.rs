@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use evenkeel_agent::scraped::ServiceRequests;
 use evenkeel_base::{Histogram, Observation};
 
-use super::{Shared, with};
+use crate::board::{Shared, with};
 
 /// See the module.
 #[derive(Debug, Clone)]
