@@ -226,9 +226,18 @@ pub fn body_of(answer: &[u8]) -> io::Result<String> {
     let (head, body) = text.split_once("\r\n\r\n").or_else(|| text.split_once("\n\n")).unwrap_or((&text, ""));
     let status = head.lines().next().unwrap_or_default();
     if status.split_whitespace().nth(1) != Some("200") {
-        return Err(io::Error::other(format!("answered {:?}", super::reading::excerpt(status))));
+        return Err(io::Error::other(format!("answered {:?}", excerpt(status))));
     }
     Ok(body.to_owned())
+}
+
+/// The end of a text, where the reason usually is.
+pub(super) fn excerpt(text: &str) -> String {
+    let text = text.trim();
+    let count = text.chars().count();
+    let tail: String =
+        text.chars().skip(count.saturating_sub(160)).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if count > 160 { format!("..{tail}") } else { tail }
 }
 
 #[cfg(test)]

@@ -186,13 +186,17 @@ impl Reading {
 
 /// With what the program complained about, if it did.
 fn said(what: String, stderr: &str) -> String {
-    if stderr.trim().is_empty() { what } else { format!("{what}; it complained: {:?}", excerpt(stderr)) }
+    if stderr.trim().is_empty() {
+        what
+    } else {
+        format!("{what}; it complained: {:?}", http::excerpt(stderr))
+    }
 }
 
 fn number(text: &str) -> Result<f64, String> {
     // Thousands are often parted by commas.
     let plain: String = text.chars().filter(|c| *c != ',' && *c != '_').collect();
-    plain.trim().parse().map_err(|_| format!("{:?} is no number", excerpt(text)))
+    plain.trim().parse().map_err(|_| format!("{:?} is no number", http::excerpt(text)))
 }
 
 /// The number in the first group of the last match.
@@ -223,25 +227,16 @@ pub fn of_json(pointer: &str, text: &str) -> Result<f64, String> {
     match document.pointer(pointer) {
         Some(serde_json::Value::Number(n)) => n.as_f64().ok_or_else(|| format!("{n} is too large")),
         Some(serde_json::Value::String(text)) => number(text),
-        Some(other) => Err(format!("{pointer} is {}, not a number", excerpt(&other.to_string()))),
-        None => Err(format!("{pointer} is not in the JSON {}", excerpt(&document.to_string()))),
+        Some(other) => Err(format!("{pointer} is {}, not a number", http::excerpt(&other.to_string()))),
+        None => Err(format!("{pointer} is not in the JSON {}", http::excerpt(&document.to_string()))),
     }
 }
 
 fn described(text: &str) -> String {
     match text.trim() {
         "" => "empty".into(),
-        text => format!("{:?}", excerpt(text)),
+        text => format!("{:?}", http::excerpt(text)),
     }
-}
-
-/// The end of a text, where the reason usually is.
-pub(super) fn excerpt(text: &str) -> String {
-    let text = text.trim();
-    let count = text.chars().count();
-    let tail: String =
-        text.chars().skip(count.saturating_sub(160)).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if count > 160 { format!("..{tail}") } else { tail }
 }
 
 /// `p99 < 20 ms`.

@@ -11,9 +11,10 @@ use evenkeel_linux::sys;
 
 use super::expand::Settings;
 use super::file::{Lever, ServiceSpec, Tune};
+use super::http::excerpt;
 use super::process::{Order, Process, Runner, how};
 use super::prometheus::Metrics;
-use super::reading::{Measured, excerpt};
+use super::reading::Measured;
 use super::{TuneError, http};
 
 /// Without a sign of readiness: up when still there after this time.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
+use evenkeel_console as console;
 use evenkeel_lab::tenant::{Place, Starter};
 use evenkeel_linux::Root;
 use evenkeel_policy::levers::PUBLISHED_RECIPE;
@@ -27,7 +28,6 @@ use evenkeel_workload::load::LoadSpec;
 use super::known::{Known, StageResult};
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
-use crate::cli::console;
 use blocks::{Arm, compare};
 use live::Live;
 

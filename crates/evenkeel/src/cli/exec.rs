@@ -8,9 +8,10 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_agent::governor::{Auto, Governed};
 use evenkeel_base::{CpuQuota, CpuSet, CpuShares, CpuWeight};
+use evenkeel_console as console;
 use evenkeel_exec::{Account, Bounds, Claim, CpuLimit, Leftover, Spec};
 
-use super::{Failure, Format, Global, Outcome, console};
+use super::{Failure, Format, Global, Outcome};
 
 /// Run one command under a CPU limit, weight or set of CPUs, and account for its time.
 ///

@@ -14,13 +14,20 @@ use super::fleet::host::Host;
 use super::price::account::Account;
 use super::{Cli, Global, exec, history, mcp, net, price, replay, settings};
 
+/// Global options as they are where none is given.
+fn global() -> Option<&'static Global> {
+    static GLOBAL: OnceLock<Option<Global>> = OnceLock::new();
+    GLOBAL.get_or_init(|| Cli::try_parse_from(["evenkeel", "status"]).ok().map(|cli| cli.global)).as_ref()
+}
+
 fn in_text(error: &FileError, text: &str) {
     assert!((1..=text.lines().count() + 1).contains(&error.line), "{error}");
 }
 
 /// The configuration file.
 pub fn config(text: &str) {
-    match settings::of_text(Path::new("config.toml"), text) {
+    let Some(global) = global() else { return };
+    match settings::of_text(global, Path::new("config.toml"), text) {
         Ok(config) => {
             let rules = &config.rules;
             assert!(rules.least_pct.is_finite() && rules.least_pct >= 0.0, "{}", rules.least_pct);
@@ -75,10 +82,6 @@ pub fn account(text: &str) {
 
 /// A message of an assistant.
 pub fn mcp(line: &[u8]) {
-    static GLOBAL: OnceLock<Option<Global>> = OnceLock::new();
-    let global = GLOBAL
-        .get_or_init(|| Cli::try_parse_from(["evenkeel", "status"]).ok().map(|cli| cli.global))
-        .as_ref();
     if let Some(words) = mcp::words_of_call(line) {
         // A call of a tool starts a process: that is left out. No argument may become an option of its own.
         let target = words.iter().position(|word| word == "--").unwrap_or(words.len());
@@ -86,7 +89,7 @@ pub fn mcp(line: &[u8]) {
         assert!(words.len() <= target + 2, "{words:?}");
         return;
     }
-    if let Some(answer) = global.and_then(|global| mcp::answer_at_once(global, line)) {
+    if let Some(answer) = global().and_then(|global| mcp::answer_at_once(global, line)) {
         assert_eq!(answer["jsonrpc"], "2.0");
     }
 }

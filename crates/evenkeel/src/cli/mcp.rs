@@ -10,10 +10,11 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use evenkeel_console as console;
 use serde_json::{Value, json};
 
 use self::call::{Answer, Call};
-use super::{Failure, Global, Outcome, console, stop};
+use super::{Failure, Global, Outcome, stop};
 
 /// Serve `ps`, `why`, `check`, `history` and `plan` as tools for an assistant, over standard input and output (Model Context
 /// Protocol).

@@ -2,14 +2,11 @@
 
 use std::io::IsTerminal;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use evenkeel_console::{self as console, Failure, Outcome, stop};
-use evenkeel_observe::Sampling;
+use clap::{CommandFactory, Parser, Subcommand};
+use evenkeel_console as console;
+pub use evenkeel_console::{Failure, Outcome, stop};
 
 mod blame;
 mod capture;
@@ -21,6 +18,7 @@ mod fleet;
 mod flight;
 #[doc(hidden)]
 pub mod fuzzing;
+mod global;
 mod history;
 mod known;
 mod lab;
@@ -51,6 +49,8 @@ mod tune;
 mod when;
 mod why;
 
+pub use global::{Format, Global, LONGEST, duration, loop_failed};
+
 /// Keeps CPU sharing on Linux hosts even: shows who gets the CPU, checks the set-up, evens out, proves each change
 /// or takes it back.
 #[derive(Debug, Parser)]
@@ -60,57 +60,6 @@ pub struct Cli {
     global: Global,
     #[command(subcommand)]
     command: Command,
-}
-
-/// Options every command takes.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Global {
-    /// Form of the result on stdout.
-    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
-    pub output: Format,
-    /// Configuration file (TOML); without it /etc/evenkeel/config.toml, where there is one.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Read a tree made by `capture` instead of this host (reading commands only).
-    #[arg(long, global = true, value_name = "DIR")]
-    pub root: Option<PathBuf>,
-    /// Where the journal and the history are kept.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        default_value = "/var/lib/evenkeel",
-        env = "EVENKEEL_STATE_DIR"
-    )]
-    pub state_dir: PathBuf,
-    /// How tasks are sampled: by bpf (cheap, and short-lived tasks are counted), by proc, or auto: bpf where this kernel
-    /// and the caller's privileges allow it, else proc, saying why.
-    #[arg(long, global = true, value_name = "WAY", env = "EVENKEEL_SAMPLING", value_parser = sampling())]
-    pub sampling: Option<Sampling>,
-    /// More detail on stderr; repeat for more.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-}
-
-fn sampling() -> impl TypedValueParser<Value = Sampling> {
-    PossibleValuesParser::new(["auto", "bpf", "proc"]).map(|way| match way.as_str() {
-        "bpf" => Sampling::Bpf,
-        "proc" => Sampling::Proc,
-        _ => Sampling::Auto,
-    })
-}
-
-/// Form of a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// One JSON document, see `"schema"`.
-    Json,
-    /// Comma-separated values with a header line.
-    Csv,
-    /// A picture (`topology`, `why`, `lab report` of neighbour).
-    Svg,
 }
 
 #[derive(Debug, Subcommand)]
@@ -146,19 +95,6 @@ enum Command {
     Demo(demo::Args),
     Completions(completions::Args),
     Man(completions::ManArgs),
-}
-
-/// Why the loop failed, and which exit status that is.
-fn loop_failed(error: evenkeel_agent::AgentError) -> Failure {
-    if matches!(error, evenkeel_agent::AgentError::Overlap { .. }) {
-        return Failure::Usage(error.into());
-    }
-    let error = anyhow::Error::from(error);
-    if rustix::process::geteuid().is_root() {
-        Failure::Cannot(error)
-    } else {
-        Failure::Cannot(error.context("the loop needs root (or CAP_SYS_NICE and a writable --state-dir)"))
-    }
 }
 
 /// Runs inside a virtual machine; on a host it refuses.
@@ -287,13 +223,4 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Completions(args) => completions::run(global, args),
         Command::Man(args) => completions::man(global, args),
     }
-}
-
-/// Longest time an option takes: clocks hold more, but nobody means it.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// A length of time, as options take it.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if time > LONGEST { Err("at most 100 years".to_owned()) } else { Ok(time) }
 }

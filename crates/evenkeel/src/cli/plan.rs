@@ -8,6 +8,7 @@ use evenkeel_agent::guarantee::OutsideCost;
 use evenkeel_agent::tiers::Derived;
 use evenkeel_agent::{Agent, Config, Quiet};
 use evenkeel_base::{Observation, Plan, Setting, Target};
+use evenkeel_console as console;
 use evenkeel_model::predict::Prediction;
 use evenkeel_policy::placement;
 use evenkeel_report::table::{Field, Table, printable, width};
@@ -15,7 +16,6 @@ use serde_json::json;
 
 use super::settings::{LoopArgs, config};
 use super::{Format, Global, Outcome};
-use crate::cli::console;
 
 /// Show what `run` would try on a scope: each lever's changes with reasons. Writes nothing.
 ///

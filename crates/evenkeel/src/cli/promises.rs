@@ -10,6 +10,7 @@ use anyhow::Context;
 use evenkeel_agent::guarantee::Source;
 use evenkeel_agent::{Agent, Config, Guarantee, Guarantees, Scope, Watcher};
 use evenkeel_base::CpuSet;
+use evenkeel_console as console;
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Place, Starter, Tenants};
 use evenkeel_policy::guarantee::verdict::judge;
@@ -24,7 +25,6 @@ use serde_json::json;
 
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
-use crate::cli::console;
 
 /// Which promises are put to the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

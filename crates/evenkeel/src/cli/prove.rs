@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
+use evenkeel_console as console;
 use evenkeel_lab::mix::Mix;
 use evenkeel_linux::Root;
 use evenkeel_report::demo::gap_closed;
@@ -18,7 +19,6 @@ use serde_json::json;
 use super::known::{Known, StageResult};
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
-use crate::cli::console;
 
 /// Put the loop to the test on random mixes of loads whose demand is known: does it end above the kernel's default,
 /// and never below?

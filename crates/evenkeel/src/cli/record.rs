@@ -75,7 +75,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let (from, to) = recording.interval_ns();
     match &args.to {
         Some(file) => File::create(file).and_then(|mut file| write(&mut file)),
-        None => write(&mut super::console::results()),
+        None => write(&mut evenkeel_console::results()),
     }
     .with_context(|| match &args.to {
         Some(file) => format!("cannot write {}", file.display()),

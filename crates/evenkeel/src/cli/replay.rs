@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
+use evenkeel_console as console;
 use evenkeel_report::{Field, Table, Value, time};
 use evenkeel_store::moments::{self, Busy, Kind, Moment};
 use evenkeel_store::{Rates, Store};
@@ -10,7 +11,6 @@ use serde_json::json;
 
 use super::history::{By, RunChoice, choose, failure, lines, no_runs, parse_run};
 use super::{Failure, Format, Global, Outcome};
-use crate::cli::console;
 
 /// Show a recorded time once more: who got the CPU, what the loop tried, measured, decided and changed, when it did.
 ///

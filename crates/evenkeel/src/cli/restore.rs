@@ -11,10 +11,10 @@ use evenkeel_actuate::{
 };
 use evenkeel_base::printable;
 use evenkeel_base::{Setting, Target};
+use evenkeel_console as console;
 use serde::Serialize;
 
 use super::{Failure, Format, Global, Outcome};
-use crate::cli::console;
 
 /// Restore everything a run changed and did not restore itself, such as after `kill -9`.
 ///

@@ -17,15 +17,16 @@ use evenkeel_observe::{Endpoints, Observer, ObserverOptions, Sampling};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 
-use super::console;
 use super::flight::{RecordArgs, Socket};
 use super::notify::Notifier;
 use super::settings::{
     BlameArgs, Blaming, LoopArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, config, holdout_share, open,
     otlp, scrapes, webhook,
 };
+use super::show;
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome, loop_failed, stop};
+use evenkeel_console as console;
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
 /// keep what measurably helps and hurts no one, watch on, restore everything at the end.
@@ -222,7 +223,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Format::Text | Format::Svg => {
             let width = table::width(out.is_terminal());
             write!(out, "{}", run::text(&record, width)).context("cannot write to stdout")?;
-            writeln!(out, "{}", back_sentence(&back)).context("cannot write to stdout")?;
+            writeln!(out, "{}", show::back_sentence(&back)).context("cannot write to stdout")?;
         }
     }
     if back.is_clean() {
@@ -258,26 +259,6 @@ fn left(back: &evenkeel_actuate::RestoreReport) -> String {
     format!("{what}: {}{more}", named.join(", "))
 }
 
-/// What went back, in a sentence.
-pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
-    if back.is_empty() {
-        return "Nothing was left to restore.".to_owned();
-    }
-    let mut text = format!("Restored: {} values", back.put_back.len() + back.already.len());
-    for (count, what) in [
-        (back.gone.len(), "of ended tasks"),
-        (back.conflicts.len(), "changed by somebody else, whose part was left alone"),
-        (back.failed.len(), "could NOT be restored"),
-        (back.unseen.len(), "could NOT be looked at"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!(", {count} {what}"));
-        }
-    }
-    text.push('.');
-    text
-}
-
 impl Watcher for ConsoleSink {
     fn event(&mut self, event: &Event<'_>) {
         match event {
@@ -285,7 +266,7 @@ impl Watcher for ConsoleSink {
             Event::Recovered(recovery) => self.lasting(&format!(
                 "evenkeel: a predecessor{} had not put everything back. {}",
                 recovery.pid.map_or_else(String::new, |pid| format!(" (pid {pid})")),
-                back_sentence(&recovery.report)
+                show::back_sentence(&recovery.report)
             )),
             Event::Observed { observation, settings, at_s } => self.passing(&format!(
                 "{at_s:5.0} s  {settings}: host {:.0} % busy of {} %",

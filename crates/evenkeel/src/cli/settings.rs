@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use evenkeel_agent::{AutoLimit, Config, Scope};
-use evenkeel_base::FileError;
-use evenkeel_base::{Nice, Observation};
-use evenkeel_linux::Root;
-use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
+use evenkeel_base::{FileError, Nice};
+use evenkeel_observe::{Detail, Sampling};
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::levers::{BACKGROUND_LEVERS, LEVERS, PULL};
 use evenkeel_policy::turns::TURNS;
@@ -18,17 +16,21 @@ use toml::Spanned;
 use super::{Failure, Global};
 
 mod blame;
+mod glance;
 mod guarantees;
 mod serve;
 mod services;
+mod source;
 
 pub use blame::{BlameArgs, Blaming, blaming};
+use glance::glance;
 pub use guarantees::guarantees;
 use guarantees::{GuaranteeTable, LabelsTable, promises};
 use serve::ServeTable;
 pub use serve::{OtlpArgs, ScrapeArgs, WebhookArgs, open, otlp, scrapes, webhook};
 pub use services::derived;
 use services::{BackgroundTable, ServiceTable, backgrounds, derive_tiers, services};
+use source::Source;
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -157,8 +159,8 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
 fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {
     let guarantees = promises(&file, source)?;
     file.serve.check(source)?;
-    let mut protect = services(&file, source, &args.service)?;
-    let mut background = backgrounds(&file, source, &args.background)?;
+    let mut protect = services(file.service.iter().chain(&file.protect), source, &args.service)?;
+    let mut background = backgrounds(&file.background, source, &args.background)?;
     if args.tiers.is_some() {
         derive_tiers(&guarantees, &mut protect, &mut background)?;
     }
@@ -283,12 +285,6 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     Ok(config)
 }
 
-/// Time in which it is seen who runs, to tell whether a scope is the whole host.
-const GLANCE: Duration = Duration::from_millis(200);
-
-/// How long runtimes may take to name their containers.
-const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
-
 /// Why the scope needs `--apply`, see [`Scope::is_whole_host`].
 pub fn whole_host(scope: &Scope) -> Result<Option<String>, Failure> {
     if scope.names_the_host() {
@@ -301,19 +297,6 @@ pub fn whole_host(scope: &Scope) -> Result<Option<String>, Failure> {
     let by_runtime = |text: &String| ["container:", "pod:"].iter().any(|kind| text.contains(kind));
     let seen = glance(scope.texts().iter().any(by_runtime), &Detail::None);
     Ok(scope.is_whole_host(&seen.map_err(|error| super::loop_failed(error.into()))?))
-}
-
-/// A short look at the host.
-fn glance(names: bool, detail: &Detail) -> Result<Observation, evenkeel_observe::ObserveError> {
-    let options = ObserverOptions { sampling: Sampling::Proc, ..ObserverOptions::default() };
-    let mut observer = Observer::new(&Root::host(), options)?;
-    if names {
-        observer.wait_for_runtimes(RUNTIMES_WAIT);
-    }
-    let before = observer.sample()?;
-    std::thread::sleep(GLANCE);
-    let after = observer.sample()?;
-    observer.observe(&before, &after, detail)
 }
 
 fn values(texts: &[Spanned<String>]) -> Vec<String> {
@@ -337,20 +320,6 @@ fn check_guard(guard: &GuardLimits) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The file as written, to name lines of it.
-#[derive(Debug, Default)]
-struct Source {
-    path: PathBuf,
-    text: String,
-}
-
-impl Source {
-    /// What is wrong with a value, with file and line.
-    fn fault<T>(&self, at: &Spanned<T>, what: impl ToString) -> anyhow::Error {
-        FileError::at(&self.path, &self.text, at.span().start, what.to_string()).into()
-    }
-}
-
 fn read(path: &Path) -> anyhow::Result<(File, Source)> {
     let text =
         evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -363,9 +332,7 @@ fn parse(path: &Path, text: String) -> anyhow::Result<(File, Source)> {
 }
 
 /// The loop's configuration that a file's text makes with no options beside.
-pub(super) fn of_text(path: &Path, text: &str) -> anyhow::Result<Config> {
-    use clap::Parser as _;
-    let cli = super::Cli::try_parse_from(["evenkeel", "status"])?;
+pub(super) fn of_text(global: &Global, path: &Path, text: &str) -> anyhow::Result<Config> {
     let args = LoopArgs {
         scope: Vec::new(),
         service: Vec::new(),
@@ -377,7 +344,7 @@ pub(super) fn of_text(path: &Path, text: &str) -> anyhow::Result<Config> {
         lever: Vec::new(),
     };
     let (file, source) = parse(path, text.to_owned())?;
-    configure(&cli.global, &args, file, &source)
+    configure(global, &args, file, &source)
 }
 
 #[cfg(test)]

@@ -25,6 +25,26 @@ pub fn root(global: &Global) -> Result<Root, Failure> {
     }
 }
 
+/// What went back, in a sentence.
+pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
+    if back.is_empty() {
+        return "Nothing was left to restore.".to_owned();
+    }
+    let mut text = format!("Restored: {} values", back.put_back.len() + back.already.len());
+    for (count, what) in [
+        (back.gone.len(), "of ended tasks"),
+        (back.conflicts.len(), "changed by somebody else, whose part was left alone"),
+        (back.failed.len(), "could NOT be restored"),
+        (back.unseen.len(), "could NOT be looked at"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    text.push('.');
+    text
+}
+
 /// Complains about a form of output a command does not have.
 pub fn no_such_output(format: Format, command: &str) -> Failure {
     let name = clap::ValueEnum::to_possible_value(&format).map(|value| value.get_name().to_owned());

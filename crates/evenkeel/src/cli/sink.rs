@@ -1,6 +1,8 @@
 //! What happens while the loop runs, for whoever watches: on stderr.
 
-use super::{Failure, console, stop};
+use evenkeel_console as console;
+
+use super::{Failure, stop};
 
 /// See the module.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
+use evenkeel_console as console;
 use evenkeel_report::html::{self, TunePage};
 use evenkeel_report::{significant, table};
 use evenkeel_tune::search::{Method, Reason};
 use evenkeel_tune::{Event, Options, Runner, TrialRecord, Tune, TuneError, TuneResult};
 
 use super::{Failure, Format, Global, Outcome, stop};
-use crate::cli::console;
 
 /// Search a service's best settings by measured trials: threads, quotas, its own options.
 ///

@@ -5,10 +5,11 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use evenkeel_console as console;
 use evenkeel_lab::runner::{Progress, Run, RunError};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{Failure, console, stop};
+use crate::cli::{Failure, stop};
 
 /// Runs an experiment into a folder; signals end it, and a line of the terminal tells how far it is.
 pub(in crate::cli) fn measured<R>(

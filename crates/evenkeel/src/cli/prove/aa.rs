@@ -17,10 +17,10 @@ use evenkeel_report::table::{Field, Table, Value, width};
 use evenkeel_workload::Kind as LoadKind;
 use serde_json::json;
 
-use crate::cli::console;
 use crate::cli::known::Known;
 use crate::cli::sink::ConsoleSink;
 use crate::cli::{Failure, Format, Global, Outcome, demo};
+use evenkeel_console as console;
 
 /// Share of decisions that may keep what does nothing, and the error probability at which a count refutes it.
 const PROMISED: f64 = 0.05;

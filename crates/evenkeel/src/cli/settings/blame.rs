@@ -3,8 +3,8 @@
 use anyhow::anyhow;
 use clap::ValueEnum as _;
 
-use super::Source;
 use super::serve::{ServeTable, of_file};
+use super::source::Source;
 use crate::cli::{Failure, Global};
 
 /// What `serve` and `run --listen` are asked to count.

@@ -8,7 +8,8 @@ use evenkeel_policy::guarantee::{CpuAmount, Mean, Reservation};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{DEFAULT_FILE, File, Source, chosen, read, values};
+use super::source::Source;
+use super::{DEFAULT_FILE, File, chosen, read, values};
 use crate::cli::{Failure, Global};
 
 /// `[labels]`, see docs/guarantees.md.

@@ -18,7 +18,12 @@ fn example() -> String {
 }
 
 fn parsed(text: &str) -> anyhow::Result<Config> {
-    of_text(Path::new("example"), text)
+    of_text(&global(&[]), Path::new("example"), text)
+}
+
+fn global(args: &[&str]) -> Global {
+    use clap::Parser as _;
+    crate::cli::Cli::try_parse_from([&["evenkeel"], args, &["status"]].concat()).unwrap().global
 }
 
 /// One key as the example has it.
@@ -153,12 +158,8 @@ fn the_reference_is_current() {
 
 #[test]
 fn the_file_of_the_host_counts_where_no_other_is_named() {
-    use clap::Parser as _;
     let dir = tempfile::tempdir().unwrap();
     let default = dir.path().join("config.toml");
-    let global = |args: &[&str]| {
-        super::super::Cli::try_parse_from([&["evenkeel"], args, &["status"]].concat()).unwrap().global
-    };
     assert_eq!(chosen(&global(&[]), &default).unwrap(), None);
     std::fs::write(&default, "").unwrap();
     assert_eq!(chosen(&global(&[]), &default).unwrap(), Some(default.clone()));

@@ -13,7 +13,8 @@ use evenkeel_tune::http::Trust;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{DEFAULT_FILE, Source, chosen, read};
+use super::source::Source;
+use super::{DEFAULT_FILE, chosen, read};
 use crate::cli::{Failure, Global};
 
 /// `[serve]`, see docs/serve.md.

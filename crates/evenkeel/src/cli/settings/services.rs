@@ -15,7 +15,8 @@ use evenkeel_tune::prometheus::Selector;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{File, Source, glance};
+use super::glance::glance;
+use super::source::Source;
 
 /// `[[service]]`, see docs/services.md; `[[protect]]` is its earlier name.
 #[derive(Debug, Deserialize)]
@@ -106,7 +107,11 @@ pub(super) struct BackgroundTable {
 }
 
 /// Services of the file and of the command line, whose bounds only the file can state.
-pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow::Result<Vec<Protected>> {
+pub(super) fn services<'a>(
+    tables: impl Iterator<Item = &'a ServiceTable>,
+    source: &Source,
+    named: &[String],
+) -> anyhow::Result<Vec<Protected>> {
     let mut all: Vec<Protected> = Vec::new();
     let mut add = |text: &str, wait_p99_ns, slo: Option<RequestSlo>| -> anyhow::Result<()> {
         let name = text.trim().to_owned();
@@ -126,7 +131,7 @@ pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow
         all.push(Protected { scope, protection: LatencyTarget { name, wait_p99_ns, requests }, slo });
         Ok(())
     };
-    for table in file.service.iter().chain(&file.protect) {
+    for table in tables {
         let wait = |text: &Spanned<String>| {
             wait_ns(text.get_ref()).map_err(|e| source.fault(text, format!("wait_p99: {e}")))
         };
@@ -143,14 +148,14 @@ pub(super) fn services(file: &File, source: &Source, named: &[String]) -> anyhow
 /// Background work of the file, or of the command line where that names any, and its least share, percent of one CPU; `None`
 /// where there is none.
 pub(super) fn backgrounds(
-    file: &File,
+    tables: &[BackgroundTable],
     source: &Source,
     named: &[String],
 ) -> anyhow::Result<Option<(Scope, f64)>> {
     let mut least_pct = 0.0;
     let mut texts = named.to_vec();
     if named.is_empty() {
-        for table in &file.background {
+        for table in tables {
             Scope::parse(&[table.scope.get_ref()]).map_err(|error| source.fault(&table.scope, error))?;
             texts.push(table.scope.get_ref().clone());
             if let Some(least) = &table.least {

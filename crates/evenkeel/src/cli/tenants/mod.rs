@@ -251,7 +251,7 @@ impl Table {
         });
         let opened = opened.map(|(actuator, recovery)| {
             if recovery.left_behind {
-                say!("of an earlier run: {}", super::run::back_sentence(&recovery.report));
+                say!("of an earlier run: {}", super::show::back_sentence(&recovery.report));
             }
             actuator
         });
