@@ -22,7 +22,7 @@
 mod medium;
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -175,6 +175,11 @@ impl World {
             state.links.entry(link.to_owned()).or_insert(index);
         }
         state.net.insert(knob.clone(), value.to_owned());
+    }
+
+    /// Whether all cgroups can be seen from here.
+    pub fn set_sees_every_cgroup(&self, sees: bool) {
+        self.lock().sees_every_cgroup = sees;
     }
 
     /// Looks at the world from other namespaces from now on.
@@ -370,6 +375,11 @@ impl Kernel for FakeKernel {
             },
             Target::Task(_) => Ok(0),
         }
+    }
+
+    fn every_cgroup(&mut self, _group: &GroupRef, _knob: Knob) -> Option<HashSet<u64>> {
+        let state = self.0.lock();
+        state.sees_every_cgroup.then(|| state.groups.values().map(|(id, _)| *id).collect())
     }
 
     fn renamed(&mut self, target: &Target, identity: u64) -> Option<Target> {

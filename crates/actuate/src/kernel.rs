@@ -1,10 +1,10 @@
 //! What actuation needs of a kernel: read, write, and recognise. [`crate::Linux`] is the real one, [`crate::fake`] a
 //! scripted one for tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use evenkeel_base::{BootId, CpuSet, Knob, SchedPolicy, Setting, Target, TaskId};
+use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, SchedPolicy, Setting, Target, TaskId};
 use serde::{Deserialize, Serialize};
 
 /// Namespaces of a process: inodes of `/proc/self/ns/*`. `None`: unknown.
@@ -125,6 +125,11 @@ pub trait Kernel {
     /// # Errors
     /// [`KernelError::Gone`] when there is no such cgroup or link.
     fn identity_of(&mut self, target: &Target, knob: Knob) -> Result<u64, KernelError>;
+
+    /// [`Kernel::identity_of`] of every cgroup that has this property; `None` where not all of the host's cgroups can be seen.
+    fn every_cgroup(&mut self, _group: &GroupRef, _knob: Knob) -> Option<HashSet<u64>> {
+        None
+    }
 
     /// The same property where [`Kernel::identity_of`] is this number: a link may have another name now.
     fn renamed(&mut self, _target: &Target, _identity: u64) -> Option<Target> {

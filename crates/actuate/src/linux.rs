@@ -3,7 +3,7 @@
 mod group;
 mod proc;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -238,6 +238,10 @@ impl Kernel for Linux {
             Target::Net(knob) => Ok(self.net.identity(knob)?),
             Target::Task(_) => Ok(0),
         }
+    }
+
+    fn every_cgroup(&mut self, group: &GroupRef, knob: Knob) -> Option<HashSet<u64>> {
+        self.groups.every_id(group, knob)
     }
 
     fn renamed(&mut self, target: &Target, identity: u64) -> Option<Target> {

@@ -188,6 +188,33 @@ fn in_other_namespaces_nothing_is_done_and_the_journal_kept() {
     assert!(look_from(&host, Namespaces { cgroup: Some(9), ..here }, true).contains("--cgroup"));
 }
 
+/// A container runtime gives each start of a container a cgroup namespace of its own, and the host's hierarchy with it where that is
+/// mounted: an agent that was killed there must not keep its successor from starting.
+#[test]
+fn where_every_cgroup_is_seen_one_that_is_found_nowhere_is_gone() {
+    let here = Namespaces { cgroup: Some(4), ..Namespaces::default() };
+    let there = Namespaces { cgroup: Some(9), ..here };
+    for seen in [false, true] {
+        let host = host();
+        host.world.set_namespaces(here);
+        host.world.set_sees_every_cgroup(seen);
+        let changes =
+            host.groups[..2].iter().map(|group| (Target::Group(group.clone()), Setting::Weight(50)));
+        let (mut actuator, _) = host.open().unwrap();
+        assert_eq!(actuator.set(&plan(changes.collect()), &all).applied(), 2);
+        drop(actuator);
+        host.world.happen(Event::RemoveGroup(host.groups[0].clone(), false));
+        host.world.set_namespaces(there);
+        if !seen {
+            assert!(refused(&host).contains("--cgroup"));
+            continue;
+        }
+        let report = host.restore().unwrap().report;
+        assert_eq!((report.put_back.len(), report.gone.len()), (1, 1));
+        assert_eq!(host.world.journal(), None);
+    }
+}
+
 #[test]
 fn a_renamed_link_is_found_by_its_index() {
     let host = host();

@@ -42,6 +42,7 @@ pub(super) struct State {
     /// Cgroups whose owner remembers what is written.
     pub(super) owned: BTreeMap<GroupRef, BTreeMap<Knob, Setting>>,
     pub(super) namespaces: Namespaces,
+    pub(super) sees_every_cgroup: bool,
     /// Links' indices.
     pub(super) links: BTreeMap<String, u64>,
     pub(super) net: BTreeMap<NetKnob, String>,

@@ -1,7 +1,8 @@
 //! Files of cgroups, v1 and v2, found through the mount table.
 
+use std::collections::HashSet;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use evenkeel_base::{CpuQuota, CpuSet, GroupRef, Knob, Setting};
@@ -11,6 +12,9 @@ use evenkeel_linux::{ReadError, Root};
 
 use super::of_file;
 use crate::kernel::KernelError;
+
+/// Id of a hierarchy's root (fs/kernfs/dir.c, kernfs_create_root). In a cgroup namespace of its own, a mount begins with another one.
+const ROOT_ID: u64 = 1;
 
 /// Where the cgroup hierarchies are mounted.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,13 +45,17 @@ impl Groups {
     }
 
     fn dir(&self, group: &GroupRef, knob: Knob) -> Result<PathBuf, KernelError> {
-        let (hierarchy, name) = match (group.v2, knob) {
+        self.dir_of(group.v2, &group.path, knob)
+    }
+
+    fn dir_of(&self, v2: bool, path: &str, knob: Knob) -> Result<PathBuf, KernelError> {
+        let (hierarchy, name) = match (v2, knob) {
             (true, _) => (&self.unified, "cgroup2"),
             (false, Knob::Cpuset) => (&self.cpuset, "the cpuset controller"),
             (false, _) => (&self.cpu, "the cpu controller"),
         };
         match hierarchy {
-            Some(hierarchy) => Ok(hierarchy.dir(&group.path).into()),
+            Some(hierarchy) => Ok(hierarchy.dir(path).into()),
             None => Err(KernelError::Unsupported(format!("{name} is not mounted"))),
         }
     }
@@ -60,6 +68,30 @@ impl Groups {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(KernelError::Gone),
             Err(error) => Err(of_file(&error, &dir.display().to_string())),
         }
+    }
+
+    /// Ids of all cgroups of the hierarchy; `None` where its root is not mounted here, or a directory cannot be read.
+    pub fn every_id(&self, group: &GroupRef, knob: Knob) -> Option<HashSet<u64>> {
+        let root = self.dir_of(group.v2, "/", knob).ok()?;
+        if std::fs::metadata(&root).ok()?.ino() != ROOT_ID {
+            return None;
+        }
+        let (mut ids, mut open) = (HashSet::new(), vec![root]);
+        while let Some(dir) = open.pop() {
+            let entries = match std::fs::read_dir(&dir) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(_) => return None,
+            };
+            for entry in entries {
+                let entry = entry.ok()?;
+                if entry.file_type().ok()?.is_dir() {
+                    ids.insert(entry.ino());
+                    open.push(entry.path());
+                }
+            }
+        }
+        Some(ids)
     }
 
     /// Effective CPUs of a cpuset, by its path as `/proc/PID/cpuset` has it; `None` when that cannot be told.
