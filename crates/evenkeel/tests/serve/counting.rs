@@ -101,7 +101,7 @@ pub fn a_small_budget_is_kept_and_sums_stay_right() {
     let begin = at_growth(&serve, &id, &hogs);
     // Some turns, whose rests are of different lengths.
     let (mut end, mut turns) = (begin, 0);
-    while turns < 3 || end.kernels[0] - begin.kernels[0] < 5.0 {
+    while turns < 5 || end.kernels[0] - begin.kernels[0] < 5.0 {
         (end, turns) = (at_growth(&serve, &id, &hogs), turns + 1);
     }
     let page = serve.metrics();
@@ -112,8 +112,9 @@ pub fn a_small_budget_is_kept_and_sums_stay_right() {
     assert!(observed < 0.8, "it never rests: {observed}; {spent} s in {seconds} s");
     // What is not paid for yet is a turn's, which cannot cost more than a quarter of each CPU.
     assert!(spent > 0.0 && spent < cpus * (0.02 * seconds + 0.25), "{spent} s in {seconds} s on {cpus} CPUs");
-    for (at, what) in ["seconds", "waits"].iter().enumerate() {
+    // Time passes evenly; short waits come in crowds, of which a few turns see more or fewer than their part.
+    for (at, what, bounds) in [(0, "seconds", 0.6..1.6), (1, "waits", 0.4..2.5)] {
         let ratio = (end.ours[at] - begin.ours[at]) / (end.kernels[at] - begin.kernels[at]);
-        assert!((0.6..1.6).contains(&ratio), "{what}: {ratio} of the kernel's: {begin:?} {end:?}");
+        assert!(bounds.contains(&ratio), "{what}: {ratio} of the kernel's: {begin:?} {end:?}");
     }
 }
