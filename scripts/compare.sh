@@ -30,11 +30,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 is_root || die "root is needed: run as root"
-if [ -z "$binary" ]; then
-    need_cargo
-    cargo build --locked --release --bin evenkeel
-    binary=$(target_dir)/release/evenkeel
-fi
+[ -n "$binary" ] || binary=$(release_binary)
 
 library=
 work=$(mktemp -d)

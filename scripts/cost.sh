@@ -28,11 +28,7 @@ while [ $# -gt 0 ]; do
 done
 is_root || die "root is needed: run as root"
 [ "$seconds" -ge 15 ] || { echo "error: --seconds: at least 15" >&2 && exit 2; }
-if [ -z "$binary" ]; then
-    need_cargo
-    cargo build --locked --release --bin evenkeel
-    binary=$(target_dir)/release/evenkeel
-fi
+[ -n "$binary" ] || binary=$(release_binary)
 
 work=$(mktemp -d)
 agent=

@@ -5,11 +5,8 @@
 hierarchy='' group=''
 
 crowd() {
-    local tasks=$1 busy=$2 binary=$3 dir there
-    for dir in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
-        if [ -e "$dir/cgroup.procs" ]; then hierarchy=$dir && break; fi
-    done
-    [ -n "$hierarchy" ] || die "no cgroup hierarchy found"
+    local tasks=$1 busy=$2 binary=$3 there
+    hierarchy=$(cpu_hierarchy)
     group=/evenkeel-crowd-$$
     mkdir "$hierarchy$group" "$hierarchy$group/sleeping" "$hierarchy$group/busy"
     (
@@ -28,15 +25,9 @@ crowd() {
 
 # Only what was started here is in these groups.
 disperse() {
-    local sub
     [ -n "$group" ] || return 0
-    for sub in sleeping busy; do
-        for _ in $(seq 100); do
-            if rmdir "$hierarchy$group/$sub" 2>/dev/null || [ ! -d "$hierarchy$group/$sub" ]; then break; fi
-            xargs -r kill -9 <"$hierarchy$group/$sub/cgroup.procs" 2>/dev/null || true
-            sleep 0.05
-        done
-    done
+    end_group "$hierarchy$group/sleeping"
+    end_group "$hierarchy$group/busy"
     rmdir "$hierarchy$group" 2>/dev/null || true
     group=''
 }

@@ -42,3 +42,30 @@ target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$PWD/target}"; }
 
 # The host's target triple, such as x86_64-unknown-linux-gnu.
 host_triple() { rustc -vV | sed -n 's/^host: //p'; }
+
+# Builds the program as it is released, and prints where it is.
+release_binary() {
+    need_cargo
+    cargo build --locked --release --bin evenkeel
+    printf '%s\n' "$(target_dir)/release/evenkeel"
+}
+
+# Where the cgroups of the cpu controller are mounted.
+cpu_hierarchy() {
+    for place in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
+        if [ -e "$place/cgroup.procs" ]; then
+            printf '%s\n' "$place"
+            return
+        fi
+    done
+    die "no cgroup hierarchy found"
+}
+
+# Ends whoever is in a cgroup (a directory) that the script made, and removes it.
+end_group() {
+    for _ in $(seq 100); do
+        if rmdir "$1" 2>/dev/null || [ ! -d "$1" ]; then return; fi
+        xargs -r kill -9 <"$1/cgroup.procs" 2>/dev/null || true
+        sleep 0.05
+    done
+}

@@ -27,28 +27,14 @@ is_root || die "root is needed: run as root"
 for tool in redis-server perl cc; do
     have $tool || die "$tool is needed (scripts/packages.sh build test)"
 done
-if [ -z "$binary" ]; then
-    need_cargo
-    cargo build --locked --release --bin evenkeel
-    binary=$(target_dir)/release/evenkeel
-fi
+[ -n "$binary" ] || binary=$(release_binary)
 
-hierarchy=
-for dir in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
-    if [ -e "$dir/cgroup.procs" ]; then hierarchy=$dir && break; fi
-done
-[ -n "$hierarchy" ] || die "no cgroup hierarchy found"
+hierarchy=$(cpu_hierarchy)
 mix=/evenkeel-mix-$$ others=/evenkeel-outsiders-$$
 work=$(mktemp -d)
 clean() {
     # Only what was started here is in these groups.
-    for group in $mix $others; do
-        for _ in $(seq 100); do
-            if rmdir "$hierarchy$group" 2>/dev/null || [ ! -d "$hierarchy$group" ]; then break; fi
-            xargs -r kill -9 <"$hierarchy$group/cgroup.procs" 2>/dev/null || true
-            sleep 0.05
-        done
-    done
+    for group in $mix $others; do end_group "$hierarchy$group"; done
     rm -rf "$work"
 }
 trap clean EXIT

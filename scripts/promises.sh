@@ -35,11 +35,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#parts[@]} -gt 0 ] || parts=(one-cgroup cgroups containers spike random)
 is_root || die "root is needed: run as root"
-if [ -z "$binary" ]; then
-    need_cargo
-    cargo build --locked --release --bin evenkeel
-    binary=$(target_dir)/release/evenkeel
-fi
+[ -n "$binary" ] || binary=$(release_binary)
 status=0
 prove=("$binary" prove --seconds "$seconds" --promises)
 for part in "${parts[@]}"; do

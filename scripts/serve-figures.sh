@@ -148,11 +148,7 @@ END
 
 box() {
     local n id
-    if [ -z "$hierarchy" ]; then
-        for dir in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
-            if [ -e "$dir/cgroup.procs" ]; then hierarchy=$dir && break; fi
-        done
-    fi
+    [ -n "$hierarchy" ] || hierarchy=$(cpu_hierarchy)
     boxes=/evenkeel-figures-$$
     mkdir "$hierarchy$boxes" "$hierarchy$boxes/docker"
     (

@@ -26,16 +26,8 @@ is_root || die "root is needed: run as root"
 for tool in redis-server perl taskset; do
     have $tool || die "$tool is needed (scripts/packages.sh build test)"
 done
-if [ -z "$binary" ]; then
-    need_cargo
-    cargo build --locked --release --bin evenkeel
-    binary=$(target_dir)/release/evenkeel
-fi
-hierarchy=
-for dir in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
-    if [ -e "$dir/cgroup.procs" ]; then hierarchy=$dir && break; fi
-done
-[ -n "$hierarchy" ] || die "no cgroup hierarchy found"
+[ -n "$binary" ] || binary=$(release_binary)
+hierarchy=$(cpu_hierarchy)
 loads=/evenkeel-takeover-$$ beside=/evenkeel-beside-$$
 work=$(mktemp -d)
 agent=
@@ -43,13 +35,7 @@ clean() {
     if [ -n "$agent" ]; then kill -INT "$agent" 2>/dev/null && wait "$agent" 2>/dev/null || true; fi
     "$binary" --state-dir "$work/state" restore >/dev/null 2>&1 || true
     # Only what was started here is in these groups.
-    for group in $loads $beside; do
-        for _ in $(seq 100); do
-            if rmdir "$hierarchy$group" 2>/dev/null || [ ! -d "$hierarchy$group" ]; then break; fi
-            xargs -r kill -9 <"$hierarchy$group/cgroup.procs" 2>/dev/null || true
-            sleep 0.05
-        done
-    done
+    for group in $loads $beside; do end_group "$hierarchy$group"; done
     rm -rf "$work"
 }
 trap clean EXIT

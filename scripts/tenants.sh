@@ -149,11 +149,9 @@ remake_groups() {
 }
 
 part_starved() {
-    local seconds=${SECONDS_EACH:-60} hierarchy= dir servers busy=()
+    local seconds=${SECONDS_EACH:-60} hierarchy dir servers busy=()
     cc -O2 -Wall -pthread -o "$out/lost_turn" scripts/tenants/lost_turn.c
-    for dir in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
-        if [ -e "$dir/cgroup.procs" ]; then hierarchy=$dir && break; fi
-    done
+    hierarchy=$(cpu_hierarchy)
     mkdir -p "$hierarchy/evenkeel-turn-a" "$hierarchy/evenkeel-turn-b"
     # Two busy loops, each in a session of its own.
     for _ in 1 2; do

@@ -165,18 +165,11 @@ impl Remembered {
     pub fn go_on_from(&mut self, line: &[u8]) -> Result<(), String> {
         let damaged = || "what it remembered of its decisions is damaged".to_owned();
         let line = line.strip_suffix(b"\n").ok_or_else(damaged)?;
-        let before: Self = unseal(line).ok_or_else(|| match unseal::<Version>(line) {
-            Some(other) if other.version != VERSION => {
-                format!("its decisions have format {}, this evenkeel knows {VERSION}", other.version)
-            }
-            _ => damaged(),
-        })?;
-        if before.version != VERSION {
-            return Err(format!(
-                "its decisions have format {}, this evenkeel knows {VERSION}",
-                before.version
-            ));
+        let Version { version } = unseal(line).ok_or_else(damaged)?;
+        if version != VERSION {
+            return Err(format!("its decisions have format {version}, this evenkeel knows {VERSION}"));
         }
+        let before: Self = unseal(line).ok_or_else(damaged)?;
         if before.boot != self.boot {
             return Err("it was in an earlier boot".to_owned());
         }
@@ -204,7 +197,7 @@ impl Remembered {
     }
 }
 
-/// The version alone, of a form that is not known.
+/// The version alone, whatever else a form holds.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
