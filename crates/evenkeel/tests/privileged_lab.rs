@@ -25,7 +25,7 @@ fn output(args: &[&str]) -> Output {
 
 /// Cgroups and files of an experiment run by this process.
 fn traces(pid: u32) -> Vec<PathBuf> {
-    let prefix = format!("evenkeel-lab-{pid}-x");
+    let prefix = format!("evenkeel-lab-{pid}-");
     let mut dirs = vec![PathBuf::from("/dev/shm"), PathBuf::from("/sys/fs/cgroup")];
     dirs.extend(fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path()));
     dirs.iter()

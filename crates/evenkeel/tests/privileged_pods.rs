@@ -146,7 +146,7 @@ impl Drop for Containerd {
 
 /// Cgroups of experiments of a process, in every hierarchy.
 fn groups_of(pid: u32) -> Vec<PathBuf> {
-    let prefix = format!("evenkeel-lab-{pid}-x");
+    let prefix = format!("evenkeel-lab-{pid}-");
     let mounts = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
     mounts
         .chain([PathBuf::from("/sys/fs/cgroup")])

@@ -21,10 +21,11 @@ use evenkeel_actuate::{Kernel as _, Linux};
 use evenkeel_base::{GroupRef, SchedAttr, Setting, Target};
 use evenkeel_experiment::file::{Experiment, GroupSpec, TaskSpec};
 use evenkeel_experiment::validation::{self, Comparison, RUNS, Record};
+use evenkeel_lab::launch::PREFIX;
+use evenkeel_lab::launch::group::LabGroup;
 use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::runner::parse_load;
-use evenkeel_lab::tenant::cgroup::LabGroup;
-use evenkeel_lab::tenant::{Member, PREFIX, Place, Starter};
+use evenkeel_lab::tenant::{Layout, Member, Starter};
 use evenkeel_workload::Kind as LoadKind;
 use evenkeel_workload::load::{Common, Known, LoadSampler, LoadSpec, run, stop_flag_on_signals};
 
@@ -279,7 +280,7 @@ fn run_once(mix: &Experiment, repetition: u32) -> anyhow::Result<Record> {
     let seed = mix.seed.wrapping_mul(1000).wrapping_add(u64::from(repetition) * 100);
     let specs: Vec<LoadSpec> =
         (0u64..).zip(&mix.tasks).map(|(n, t)| load(t, seed + n)).collect::<Result<_, _>>()?;
-    let tenants = Starter::new(std::env::current_exe()?, Place::Process).hold(&specs)?;
+    let tenants = Starter::new(std::env::current_exe()?, Layout::Process).hold(&specs)?;
     for member in &tenants.members {
         let spec = &mix.tasks[member.spec];
         let group = spec.group.as_ref().and_then(|name| mix.groups.iter().position(|g| &g.name == name));

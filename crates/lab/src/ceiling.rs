@@ -12,8 +12,9 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use crate::launch::LaunchError;
 use crate::mounts::CgroupMounts;
-use crate::tenant::{Member, TenantError};
+use crate::tenant::Member;
 use evenkeel_linux::process::start_time;
 
 /// Members under `SCHED_FIFO`, priority 1, until dropped.
@@ -33,10 +34,10 @@ struct Raised {
 
 impl Ceiling {
     /// Switches the members to `SCHED_FIFO`; those that have ended are left out. On an error all are restored.
-    pub fn raise(members: &[Member]) -> Result<Self, TenantError> {
+    pub fn raise(members: &[Member]) -> Result<Self, LaunchError> {
         let mut ceiling = Self { raised: Vec::new() };
         for member in members {
-            let failed = |what: &str, e: io::Error| TenantError::System {
+            let failed = |what: &str, e: io::Error| LaunchError::System {
                 what: format!("{what} of {} ({})", member.tid, member.name),
                 error: e,
             };

@@ -18,12 +18,8 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use futures_util::TryStreamExt;
 use tokio::runtime::Runtime;
 
-use crate::tenant::TenantError;
+use crate::launch::LaunchError;
 
-/// Where the program is inside.
-pub(crate) const BINARY_INSIDE: &str = "/evenkeel";
-/// Directories a dynamically linked program finds its loader and libraries in.
-pub(crate) const LIBRARIES: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
 /// Seconds the engine may take for one answer.
 const TIMEOUT_S: u64 = 60;
 
@@ -36,9 +32,9 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// The engine behind a socket, or the usual one.
-    pub(crate) fn connect(socket: Option<&Path>) -> Result<Self, TenantError> {
+    pub(crate) fn connect(socket: Option<&Path>) -> Result<Self, LaunchError> {
         let no_answer = |error: EngineError| {
-            TenantError::NoContainers(format!(
+            LaunchError::NoContainers(format!(
                 "no Docker Engine answers ({error}); start dockerd, set DOCKER_HOST to its unix:// socket, or choose \
                  cgroups as the place"
             ))
@@ -46,7 +42,7 @@ impl Engine {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|e| TenantError::system("cannot make an event loop", e))?;
+            .map_err(|e| LaunchError::system("cannot make an event loop", e))?;
         let engine = Self {
             docker: {
                 // hyper wants to find the event loop when a client is made.

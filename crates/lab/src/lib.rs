@@ -1,8 +1,8 @@
 //! The laboratory: what happens when one tries?
 //!
+//! * [`launch`]: how processes, containers and their cgroups are started and ended; [`private`]: directories for their files.
 //! * [`tenant`]: sets of loads started together, each a process of its own, as plain processes, in cgroups or in
 //!   containers; nothing of them is left behind, whatever happens to the starter.
-//! * [`private`]: directories for the files of a run.
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
 //! * [`steal`]: the steal emulator takes CPU from a cgroup as a hypervisor would.
 //! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
@@ -23,9 +23,9 @@ mod engine;
 pub mod fairness;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod launch;
 pub mod mix;
 pub mod mounts;
-mod names;
 pub mod neighbour;
 pub mod net;
 pub mod private;

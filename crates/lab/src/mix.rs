@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::tenant::Place;
+use crate::tenant::Layout;
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
@@ -22,7 +22,7 @@ pub struct Mix {
     /// CPUs of the host it was drawn for.
     pub cpus: u32,
     /// One cgroup for all, or one each.
-    pub place: Place,
+    pub place: Layout,
     /// The loads.
     pub tasks: Vec<Duty>,
 }
@@ -49,7 +49,7 @@ impl Mix {
         let jitter: f64 = if random.random_bool(0.2) { 0.0 } else { random.random_range(0.0..80.0) };
         let common_period =
             random.random_bool(0.5).then(|| log_uniform(&mut random, 5.0, 500.0)).map(|ms| ms.round());
-        let place = if random.random_bool(0.5) { Place::OneCgroup } else { Place::CgroupEach };
+        let place = if random.random_bool(0.5) { Layout::OneCgroup } else { Layout::CgroupEach };
         let tasks = split(&mut random, total, count)
             .into_iter()
             .enumerate()
@@ -131,11 +131,11 @@ impl fmt::Display for Mix {
             kinds.join("+"),
             self.tasks.first().map_or(0.0, |t| t.jitter),
             match self.place {
-                Place::Process => "no cgroup",
-                Place::OneCgroup => "one cgroup",
-                Place::CgroupEach => "one cgroup each",
-                Place::ContainerEach => "one container each",
-                Place::OneContainer => "one container",
+                Layout::Process => "no cgroup",
+                Layout::OneCgroup => "one cgroup",
+                Layout::CgroupEach => "one cgroup each",
+                Layout::ContainerEach => "one container each",
+                Layout::OneContainer => "one container",
             }
         )
     }
@@ -161,8 +161,8 @@ mod tests {
             ("overloaded", some(&|m| m.is_overloaded())),
             ("underloaded", some(&|m| !m.is_overloaded())),
             ("fixed periods", some(&|m| m.tasks[0].jitter == 0.0)),
-            ("one cgroup", some(&|m| m.place == Place::OneCgroup)),
-            ("one each", some(&|m| m.place == Place::CgroupEach)),
+            ("one cgroup", some(&|m| m.place == Layout::OneCgroup)),
+            ("one each", some(&|m| m.place == Layout::CgroupEach)),
             ("open", some(&|m| m.tasks.iter().all(|t| t.kind == DutyKind::Open))),
             ("wall", some(&|m| m.tasks.iter().all(|t| t.kind == DutyKind::Wall))),
             ("closed", some(&|m| m.tasks.iter().all(|t| t.kind == DutyKind::Closed))),

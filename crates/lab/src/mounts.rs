@@ -11,7 +11,7 @@ use evenkeel_linux::group::{Cgroup, GroupError};
 use evenkeel_linux::mountinfo::{self, Hierarchies, Hierarchy};
 use evenkeel_linux::{Root, cgroup};
 
-use crate::names::PREFIX;
+use crate::launch::PREFIX;
 
 /// There is no cgroup hierarchy to make groups in; the message says what to do.
 #[derive(Debug, thiserror::Error)]

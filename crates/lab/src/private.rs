@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::names::PREFIX;
+use crate::launch::PREFIX;
 use evenkeel_linux::process;
 
 /// Memory, visible to bind mounts.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::binary;
 use evenkeel_lab::ceiling::Ceiling;
-use evenkeel_lab::tenant::{Member, Place, Tenants};
+use evenkeel_lab::tenant::{Layout, Member, Tenants};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
@@ -27,7 +27,7 @@ fn state(member: &Member) -> (String, Vec<String>) {
 fn members_are_realtime_while_it_lasts_and_as_before_afterwards() {
     let duty =
         Duty { percent: 3.0, period: Duration::from_millis(20), jitter: 0.0, kind: DutyKind::Wall, seed: 1 };
-    for place in [Place::Process, Place::OneCgroup, Place::CgroupEach] {
+    for place in [Layout::Process, Layout::OneCgroup, Layout::CgroupEach] {
         let specs = vec![LoadSpec::new(Kind::Duty(duty.clone())); 2];
         let tenants = Tenants::spawn(&binary(), &specs, place).unwrap();
         // A nice value of its own must survive.

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::binary;
-use evenkeel_lab::tenant::{Place, Starter};
+use evenkeel_lab::tenant::{Layout, Starter};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
@@ -84,7 +84,7 @@ fn loads_run_in_containers_and_are_gone_afterwards() {
         kind: DutyKind::Closed,
         seed: 1,
     };
-    for (place, containers) in [(Place::ContainerEach, 2), (Place::OneContainer, 1)] {
+    for (place, containers) in [(Layout::ContainerEach, 2), (Layout::OneContainer, 1)] {
         let mut specs = vec![LoadSpec::new(Kind::Duty(duty.clone())).named("ek-inside"); 2];
         specs[1].common.threads = Some(2);
         let tenants = Starter::new(binary(), place).engine(dockerd.socket()).hold(&specs).unwrap();
@@ -125,7 +125,7 @@ fn without_an_engine_the_error_says_what_to_do() {
     let duty =
         Duty { percent: 2.0, period: Duration::from_millis(20), jitter: 0.0, kind: DutyKind::Open, seed: 1 };
     let spec = LoadSpec::new(Kind::Duty(duty));
-    let starter = Starter::new(binary(), Place::ContainerEach).engine("/no/such/socket");
+    let starter = Starter::new(binary(), Layout::ContainerEach).engine("/no/such/socket");
     let error = starter.hold(&[spec]).unwrap_err().to_string();
     assert!(error.contains("dockerd"), "{error}");
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_lab::mounts::CgroupMounts;
-use evenkeel_lab::tenant::{Place, Tenants};
+use evenkeel_lab::tenant::{Layout, Tenants};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
@@ -32,7 +32,7 @@ fn a_load_that_cannot_start_leaves_nothing() {
         ("/no/such/file", 1.0, "/no/such/file"),
         ("/bin/true", 400.0, "--percent"),
     ] {
-        for place in [Place::OneCgroup, Place::CgroupEach] {
+        for place in [Layout::OneCgroup, Layout::CgroupEach] {
             let specs = [duty(percent), duty(percent)];
             let error = Tenants::spawn(Path::new(binary), &specs, place).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

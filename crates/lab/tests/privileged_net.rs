@@ -185,9 +185,9 @@ fn a_kill_leaves_no_link_and_no_namespace() {
     child.wait().unwrap();
     until("the host is as before", || dump().is_subset(&before));
     until("no cgroup left", || {
-        evenkeel_lab::tenant::sweep_stale().unwrap();
+        evenkeel_lab::launch::sweep_stale();
         let root = evenkeel_lab::mounts::CgroupMounts::find().unwrap();
-        let prefix = format!("{}{}-", evenkeel_lab::tenant::PREFIX, child.id());
+        let prefix = format!("{}{}-", evenkeel_lab::launch::PREFIX, child.id());
         !fs::read_dir(root.cpu_mount())
             .unwrap()
             .flatten()

@@ -51,7 +51,7 @@ fn done(text: &str) -> Record {
 fn left() -> Vec<PathBuf> {
     let h = Hierarchies::read(&Root::host()).unwrap();
     let mounts = [h.cpu, h.cpuset, h.cpuacct].into_iter().flatten().map(|h| PathBuf::from(h.mount_point));
-    let prefix = format!("evenkeel-lab-{}-x", std::process::id());
+    let prefix = format!("evenkeel-lab-{}-", std::process::id());
     mounts
         .chain([PathBuf::from("/dev/shm")])
         .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten())

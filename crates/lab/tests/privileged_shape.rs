@@ -17,7 +17,7 @@ use evenkeel_actuate::host::shape::{Owner, Rate, counters, make_root, shape, uns
 use evenkeel_lab::net::iproute;
 use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
-use evenkeel_lab::tenant::{Place, Starter};
+use evenkeel_lab::tenant::{Layout, Starter};
 use evenkeel_linux::testing::TestChild;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::LoadSpec;
@@ -82,7 +82,7 @@ fn each_group_sends_at_its_rate_by_the_classes_own_counters() {
         .map(|i| LoadSpec::new(Kind::Stream(Stream::at(SocketAddr::new(tenant_address(i).into(), 7421)))))
         .collect();
     let handles = wiring.tenants.iter().map(|t| t.handle().unwrap()).collect();
-    let takers = Starter::new(binary(), Place::Process).in_namespaces(handles).hold(&specs).unwrap();
+    let takers = Starter::new(binary(), Layout::Process).in_namespaces(handles).hold(&specs).unwrap();
     takers.release();
 
     let inside = Some(wiring.sender.fd());

@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::binary;
+use evenkeel_lab::launch::sweep_stale;
 use evenkeel_lab::mounts::CgroupMounts;
-use evenkeel_lab::tenant::{Place, Starter, Tenants, sweep_stale};
+use evenkeel_lab::tenant::{Layout, Starter, Tenants};
 use evenkeel_linux::testing::until;
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
@@ -32,7 +33,7 @@ fn exists(pid: u32) -> bool {
 
 #[test]
 fn each_place_holds_its_loads_and_is_gone_afterwards() {
-    for (place, groups) in [(Place::Process, 0), (Place::OneCgroup, 1), (Place::CgroupEach, 3)] {
+    for (place, groups) in [(Layout::Process, 0), (Layout::OneCgroup, 1), (Layout::CgroupEach, 3)] {
         let specs = vec![duty(2.0, DutyKind::Closed); 3];
         let tenants = Tenants::spawn(&binary(), &specs, place).unwrap();
         let made = tenants.groups();
@@ -43,7 +44,7 @@ fn each_place_holds_its_loads_and_is_gone_afterwards() {
             let comm = fs::read_to_string(format!("/proc/{}/comm", member.pid)).unwrap();
             assert_eq!(comm, "ek-lab-test\n");
             match &member.cgroup {
-                None => assert_eq!(place, Place::Process),
+                None => assert_eq!(place, Layout::Process),
                 Some(group) => {
                     let procs = fs::read_to_string(cpu_dir(&group.path).join("cgroup.procs")).unwrap();
                     assert!(procs.lines().any(|l| l == member.pid.to_string()), "{procs}");
@@ -61,7 +62,7 @@ fn each_place_holds_its_loads_and_is_gone_afterwards() {
 #[test]
 fn held_loads_begin_only_when_released_and_then_together() {
     let specs = vec![duty(1.0, DutyKind::Wall); 4];
-    let tenants = Starter::new(binary(), Place::Process).hold(&specs).unwrap();
+    let tenants = Starter::new(binary(), Layout::Process).hold(&specs).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     assert!((0..4).all(|i| tenants.progress(i).unwrap().started_ns == 0));
     let start = tenants.release();
@@ -76,7 +77,7 @@ fn held_loads_begin_only_when_released_and_then_together() {
 /// The load's own account and the kernel's agree, and an undisturbed closed load gets what its cycles asked for.
 #[test]
 fn what_a_load_tells_agrees_with_the_kernel() {
-    let tenants = Tenants::spawn(&binary(), &[duty(10.0, DutyKind::Closed)], Place::OneCgroup).unwrap();
+    let tenants = Tenants::spawn(&binary(), &[duty(10.0, DutyKind::Closed)], Layout::OneCgroup).unwrap();
     let gauge = tenants.gauge();
     until("started", || tenants.progress(0).unwrap().cycles > 2);
     let (from, told_from) = (gauge.read(), tenants.progress(0).unwrap());
@@ -104,7 +105,7 @@ fn what_a_load_tells_agrees_with_the_kernel() {
 fn child_that_is_killed() {
     // Started from a short-lived thread, whose end must not end the loads.
     let tenants = std::thread::spawn(|| {
-        Tenants::spawn(&binary(), &vec![duty(1.0, DutyKind::Open); 2], Place::CgroupEach).unwrap()
+        Tenants::spawn(&binary(), &vec![duty(1.0, DutyKind::Open); 2], Layout::CgroupEach).unwrap()
     });
     let tenants = tenants.join().unwrap();
     std::thread::sleep(Duration::from_millis(200));
@@ -138,7 +139,7 @@ fn a_killed_starter_leaves_no_load_and_the_next_start_sweeps_its_groups() {
     child.wait().unwrap();
     until("loads gone", || pids.iter().all(|pid| !exists(*pid)));
     until("groups swept", || {
-        sweep_stale().unwrap();
+        sweep_stale();
         groups.iter().all(|g| !cpu_dir(g).exists())
     });
 }

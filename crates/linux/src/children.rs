@@ -50,6 +50,11 @@ impl Children {
         }
     }
 
+    /// The number of a process. It is its own until this is dropped or asked whether it has ended.
+    pub fn pid(&self, index: usize) -> Option<u32> {
+        self.children.get(index).map(|(child, _)| child.id())
+    }
+
     /// The status of a process that has ended.
     pub fn ended(&mut self, index: usize) -> Option<ExitStatus> {
         let (child, status) = self.children.get_mut(index)?;

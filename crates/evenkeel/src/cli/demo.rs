@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
 use evenkeel_console as console;
-use evenkeel_lab::tenant::{Place, Starter};
+use evenkeel_lab::tenant::{Layout, Starter};
 use evenkeel_linux::Root;
 use evenkeel_policy::levers::PUBLISHED_RECIPE;
 use evenkeel_report::demo::{
@@ -191,11 +191,11 @@ pub(super) fn specs(scene: Scene, kind: Kind, cpus: u32, seed: u64) -> Vec<LoadS
         .collect()
 }
 
-pub(super) fn place_of(scene: Scene, containers: bool) -> Place {
+pub(super) fn place_of(scene: Scene, containers: bool) -> Layout {
     match (scene, containers) {
-        (Scene::OneCgroupFixed | Scene::OneCgroupJittered, _) => Place::OneCgroup,
-        (Scene::CgroupEach, true) => Place::ContainerEach,
-        (Scene::CgroupEach, false) => Place::CgroupEach,
+        (Scene::OneCgroupFixed | Scene::OneCgroupJittered, _) => Layout::OneCgroup,
+        (Scene::CgroupEach, true) => Layout::ContainerEach,
+        (Scene::CgroupEach, false) => Layout::CgroupEach,
     }
 }
 
@@ -203,14 +203,14 @@ pub(super) fn place_of(scene: Scene, containers: bool) -> Place {
 fn containers_work() -> bool {
     let Ok(binary) = std::env::current_exe() else { return false };
     let duty = Duty { percent: 1.0, period: PERIOD, jitter: 0.0, kind: DutyKind::Closed, seed: 1 };
-    Starter::new(binary, Place::ContainerEach).hold(&[LoadSpec::new(LoadKind::Duty(duty))]).is_ok()
+    Starter::new(binary, Layout::ContainerEach).hold(&[LoadSpec::new(LoadKind::Duty(duty))]).is_ok()
 }
 
 #[expect(clippy::too_many_arguments, reason = "one call; a struct would only rename them")]
 fn one_run(
     scene: Scene,
     kind: Kind,
-    place: Place,
+    place: Layout,
     cpus: u32,
     (realtime, time): (bool, Duration),
     seed: u64,

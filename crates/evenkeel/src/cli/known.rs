@@ -10,7 +10,7 @@ use evenkeel_base::stats;
 use evenkeel_base::{Observation, TaskId};
 use evenkeel_lab::ceiling::Ceiling;
 use evenkeel_lab::private::PrivateDir;
-use evenkeel_lab::tenant::{Place, Starter, Tenants};
+use evenkeel_lab::tenant::{Layout, Starter, Tenants};
 use evenkeel_workload::load::LoadSpec;
 use evenkeel_workload::load::{LoadSampler, Reading};
 
@@ -109,7 +109,7 @@ impl Known {
     /// Starts the loads, an agent with them as its scope, and lets them go.
     pub fn start(
         specs: &[LoadSpec],
-        place: Place,
+        place: Layout,
         edit: impl FnOnce(&mut Config),
         watcher: &mut dyn Watcher,
     ) -> Result<Self, Failure> {

@@ -12,7 +12,7 @@ use evenkeel_agent::{Agent, Config, Guarantee, Guarantees, Scope, Watcher};
 use evenkeel_base::CpuSet;
 use evenkeel_console as console;
 use evenkeel_lab::private::PrivateDir;
-use evenkeel_lab::tenant::{Place, Starter, Tenants};
+use evenkeel_lab::tenant::{Layout, Starter, Tenants};
 use evenkeel_policy::guarantee::verdict::judge;
 use evenkeel_policy::guarantee::{CpuAmount, Mean, Reservation, State, Window};
 use evenkeel_report::table::{Field, Table, Value, width};
@@ -51,11 +51,11 @@ pub enum Where {
 }
 
 impl Where {
-    fn place(self) -> Place {
+    fn place(self) -> Layout {
         match self {
-            Self::OneCgroup => Place::OneCgroup,
-            Self::CgroupEach => Place::CgroupEach,
-            Self::ContainerEach => Place::ContainerEach,
+            Self::OneCgroup => Layout::OneCgroup,
+            Self::CgroupEach => Layout::CgroupEach,
+            Self::ContainerEach => Layout::ContainerEach,
         }
     }
 }

@@ -118,7 +118,7 @@ fn remove_leftovers(global: &Global) -> usize {
     let of_exec = || std::fs::read_dir(&records).map_or(0, Iterator::count);
     let before = of_exec();
     evenkeel_exec::sweep(&records);
-    let groups = evenkeel_lab::tenant::sweep_stale().unwrap_or(0) + evenkeel_lab::runner::sweep_stale();
+    let groups = evenkeel_lab::launch::sweep_stale();
     before.saturating_sub(of_exec()) + groups
 }
 

@@ -11,14 +11,14 @@ use evenkeel_linux::{Root, proc_stat};
 
 use super::plan::{Kind, Options, Point, Which};
 use super::record::{Cell, CpuMeasured, TenantCpu, TenantsRecord};
+use crate::launch::group::weight_of;
 use crate::net::measure::{Measured, Timing, cpu_ns, host_between, until};
 use crate::net::scene::NamespaceScene;
 use crate::net::tool_scene::ToolScene;
 use crate::net::wiring::Nic;
 use crate::runner::bench::now;
 use crate::runner::{Bench, Passes, Run, RunError, facts, online};
-use crate::tenant::cgroup::weight_of;
-use crate::tenant::{Place, Starter};
+use crate::tenant::{Layout, Starter};
 use crate::vm::VmError;
 use crate::vm::machine::VmThread;
 use crate::vm::nic::{VmNic, free_functions};
@@ -241,7 +241,7 @@ impl Tenants<'_, '_> {
             })
             .collect();
         let container = point.kind == Kind::Container;
-        let place = if container { Place::ContainerEach } else { Place::CgroupEach };
+        let place = if container { Layout::ContainerEach } else { Layout::CgroupEach };
         let mut starter = Starter::new(self.tools.binary, place).weighted(point.weights.clone());
         if let Some(cpus) = &one {
             starter = starter.on_cpus(cpus.clone());

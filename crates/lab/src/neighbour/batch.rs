@@ -11,7 +11,7 @@ use evenkeel_workload::spin::Spin;
 use evenkeel_workload::stream::Stream;
 
 use super::plan::Batch;
-use crate::runner::spawn::Launch;
+use crate::launch::Launch;
 
 /// Memory of a stream, MiB: beyond the caches of one CPU, and many of them fit into a host.
 const STREAM_MIB: u32 = 48;

@@ -9,8 +9,8 @@ use evenkeel_base::GroupRef;
 use evenkeel_linux::children::Children;
 
 use super::record::Chosen;
+use crate::launch::{Launch, start};
 use crate::runner::RunError;
-use crate::runner::spawn::{Launch, start};
 
 /// How long it may take to undo what it did.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);

@@ -14,7 +14,7 @@ use super::record::{Cell, Measured, NeighbourRecord};
 use super::scene::{Asking, Scene};
 use crate::runner::bench::now;
 use crate::runner::host::undisturbed;
-use crate::runner::{Bench, Passes, Run, RunError, facts, is_program, online, sweep_stale};
+use crate::runner::{Bench, Passes, Run, RunError, facts, is_program, online};
 
 /// How often a wait looks whether it was stopped.
 const LOOK: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Nei
             lacking.first().map_or("", |program| package(program))
         )));
     }
-    sweep_stale();
+    crate::launch::sweep_stale();
     let passes = Passes {
         labels: points.iter().map(ToString::to_string).collect(),
         repetitions: options.repetitions,

@@ -16,14 +16,13 @@ use super::evenkeel::Evenkeel;
 use super::plan::{Arm, Point};
 use super::record::Measured;
 use super::service::{Server, probe};
+use crate::launch::group::LabGroup;
+use crate::launch::names::fresh_name;
+use crate::launch::{Launch, null, start};
 use crate::mounts::CgroupMounts;
 use crate::net::measure::host_between;
 use crate::private::PrivateDir;
 use crate::runner::RunError;
-use crate::runner::scratch::fresh_name;
-use crate::runner::spawn::{Launch, start};
-use crate::tenant::TenantError;
-use crate::tenant::cgroup::LabGroup;
 
 /// How long whoever asks takes to come up.
 const COMES_UP: Duration = Duration::from_millis(300);
@@ -62,20 +61,12 @@ pub(super) struct Counters {
     host: Option<Vec<evenkeel_base::CpuTimes>>,
 }
 
-fn group_error(error: TenantError) -> RunError {
-    match error {
-        TenantError::NoCgroups(error) => error.into(),
-        TenantError::Cgroup(error) => error.into(),
-        other => RunError::Missing(other.to_string()),
-    }
-}
-
 impl<'a> Scene<'a> {
     /// Makes the groups, starts service and batch work, and waits until the service answers.
     pub fn build(binary: &'a Path, point: &Point, threads: u32) -> Result<Self, RunError> {
         let mounts = CgroupMounts::find()?;
         let dir = PrivateDir::in_memory().map_err(|e| RunError::system("a directory for a cell", e))?;
-        let group = || LabGroup::make(&mounts, &fresh_name()).map_err(group_error);
+        let group = || LabGroup::make(&mounts, &fresh_name());
         let files = |e| RunError::system(dir.path().display().to_string(), e);
         let server = Server::of(point.service, dir.path()).map_err(files)?;
         let (launch, server) = server.unzip();
@@ -83,7 +74,7 @@ impl<'a> Scene<'a> {
         let (service, batch) = (group()?, group()?);
         let mut scene = Self { binary, server, processes: Vec::new(), service, clients, batch, dir, threads };
         if let Some(launch) = launch {
-            let inside = scene.service.entrances().map_err(group_error)?;
+            let inside = scene.service.entrances()?;
             scene.processes.push(start(vec![Launch { messages: Some(null()?), ..launch.inside(inside) }])?);
         }
         if let Some(server) = &scene.server {
@@ -114,7 +105,7 @@ impl<'a> Scene<'a> {
         let launches =
             super::batch::launches(batch, point.load_pct, self.binary, self.dir.path()).map_err(files)?;
         let inside = |launch: Launch| {
-            let inside = self.batch.entrances().map_err(group_error)?;
+            let inside = self.batch.entrances()?;
             Ok(Launch { sched, messages: Some(null()?), ..launch.inside(inside) })
         };
         let launches = launches.into_iter().map(inside).collect::<Result<Vec<_>, RunError>>()?;
@@ -138,7 +129,7 @@ impl<'a> Scene<'a> {
             let file =
                 File::create(&output).map_err(|e| RunError::system(output.display().to_string(), e))?;
             let arguments = ["-o", "json", "load"].map(str::to_owned).into_iter().chain(spec.arguments());
-            let inside = self.clients.as_ref().unwrap_or(&self.service).entrances().map_err(group_error)?;
+            let inside = self.clients.as_ref().unwrap_or(&self.service).entrances()?;
             let launch = Launch::new(self.binary, arguments.collect()).inside(inside);
             let process = start(vec![Launch { output: Some(file), ..launch }])?;
             let length_ns = (seconds * 1e9) as u64;
@@ -187,11 +178,6 @@ impl Drop for Scene<'_> {
             .chain(&self.clients)
             .for_each(|group| group.cpu().kill_members());
     }
-}
-
-/// What a service says on its own is nothing to us.
-fn null() -> Result<File, RunError> {
-    File::create("/dev/null").map_err(|e| RunError::system("/dev/null", e))
 }
 
 impl Counters {

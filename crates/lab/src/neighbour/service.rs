@@ -10,7 +10,7 @@ use evenkeel_workload::ask::Ask;
 use evenkeel_workload::wakeup::Wakeup;
 
 use super::plan::Service;
-use crate::runner::spawn::Launch;
+use crate::launch::Launch;
 
 /// Time between two requests.
 const PERIOD: Duration = Duration::from_millis(1);

@@ -51,7 +51,7 @@ pub enum NetError {
     },
     /// Tenants' processes.
     #[error(transparent)]
-    Tenants(#[from] crate::tenant::TenantError),
+    Tenants(#[from] crate::launch::LaunchError),
 }
 
 impl NetError {

@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use evenkeel_linux::children::check;
+
 use super::NetError;
 
 /// A network namespace made by us; gone when this and everything running in it is gone.
@@ -106,10 +108,6 @@ impl Namespace {
 pub fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: an open descriptor and a flag; acts on the calling thread only.
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// A thread of its own: what it does to its namespaces ends with it.

@@ -10,7 +10,7 @@ use super::figures::split;
 use super::measure::{Measured, Served, Timing, measure};
 use super::steering::steer;
 use super::wiring::{Nic, UPLINK, Wiring};
-use crate::tenant::{Place, Starter, Tenants};
+use crate::tenant::{Layout, Starter, Tenants};
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::LoadSpec;
 use evenkeel_workload::rr::{Role, Rr};
@@ -56,8 +56,8 @@ impl NamespaceScene {
             })
             .collect();
         let handles = (0..servers).map(|t| wiring.namespace(t).handle()).collect::<Result<_, _>>()?;
-        let place = if nic == Nic::None { Place::Process } else { Place::CgroupEach };
-        let tenants = Starter::new(binary, place).in_namespaces(handles).hold(&specs)?;
+        let layout = if nic == Nic::None { Layout::Process } else { Layout::CgroupEach };
+        let tenants = Starter::new(binary, layout).in_namespaces(handles).hold(&specs)?;
         tenants.release();
         Ok(Self { tenants, wiring, flows })
     }

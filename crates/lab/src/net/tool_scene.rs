@@ -5,12 +5,9 @@
 //! netperf's warm-up is part of its figures. The window is at least a second, for neither takes fractions.
 
 use std::fs::{self, File};
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, CpuTimes};
@@ -23,11 +20,11 @@ use super::scene::PORT;
 use super::steering::steer;
 use super::tools::{Said, Tool};
 use super::wiring::{Nic, UPLINK, Wiring};
+use crate::launch::group::LabGroup;
+use crate::launch::names::fresh_name;
+use crate::launch::{Launch, LaunchError, null, start};
 use crate::mounts::CgroupMounts;
-use crate::names::fresh_name;
-use crate::tenant::TenantError;
-use crate::tenant::cgroup::LabGroup;
-use evenkeel_linux::children::{Children, check, end_all, join_and_die_with};
+use evenkeel_linux::children::Children;
 use evenkeel_workload::burn::monotonic_ns;
 
 /// How long a server may take to listen.
@@ -80,20 +77,18 @@ impl ToolScene {
         if let Some(cpus) = steered {
             steer(&wiring.switch, UPLINK, cpus)?;
         }
-        let mounts = CgroupMounts::find().map_err(TenantError::from)?;
+        let mounts = CgroupMounts::find().map_err(LaunchError::from)?;
         let groups = (0..count)
             .map(|_| LabGroup::make(&mounts, &fresh_name()))
-            .collect::<Result<Vec<_>, TenantError>>()?;
+            .collect::<Result<Vec<_>, LaunchError>>()?;
         let orders = (0..count)
             .map(|tenant| {
                 let at = SocketAddr::new(wiring.address(tenant).into(), PORT);
                 let (program, words) = tool.server(at);
-                Ok(Order {
-                    program,
-                    words,
-                    namespace: wiring.namespace(tenant).handle()?,
-                    entrances: groups[tenant].entrances()?,
-                    output: None,
+                Ok(Launch {
+                    namespace: Some(Arc::new(wiring.namespace(tenant).handle()?)),
+                    messages: Some(null()?),
+                    ..Launch::new(program, words).inside(groups[tenant].entrances()?)
                 })
             })
             .collect::<Result<Vec<_>, NetError>>()?;
@@ -140,12 +135,11 @@ impl ToolScene {
                 // As flows are: client c belongs to tenant c modulo the number of tenants.
                 let to = SocketAddr::new(self.wiring.address(client % self.groups.len()).into(), PORT);
                 let (program, words) = self.tool.client(to, per_client, seconds);
-                Ok(Order {
-                    program,
-                    words,
-                    namespace: self.wiring.sender.handle()?,
-                    entrances: Vec::new(),
+                Ok(Launch {
+                    namespace: Some(Arc::new(self.wiring.sender.handle()?)),
                     output: Some(outputs[client].file()?),
+                    messages: Some(outputs[client].file()?),
+                    ..Launch::new(program, words)
                 })
             })
             .collect::<Result<Vec<_>, NetError>>()?;
@@ -255,54 +249,6 @@ struct Counters {
     cpus: Option<Vec<CpuTimes>>,
     tenants_ns: Vec<Option<u64>>,
     packets: Vec<Option<u64>>,
-}
-
-/// A process to start.
-struct Order {
-    program: &'static str,
-    words: Vec<String>,
-    namespace: OwnedFd,
-    entrances: Vec<File>,
-    output: Option<File>,
-}
-
-fn start(orders: Vec<Order>) -> Result<Children, NetError> {
-    Children::start(
-        move || {
-            let mut children: Vec<Child> = Vec::new();
-            for order in &orders {
-                match start_one(order) {
-                    Ok(child) => children.push(child),
-                    Err(error) => {
-                        end_all(children.iter_mut());
-                        return Err(NetError::system(format!("cannot start {}", order.program), error));
-                    }
-                }
-            }
-            Ok(children)
-        },
-        |what, error| NetError::system(what, error),
-    )
-}
-
-fn start_one(order: &Order) -> io::Result<Child> {
-    let entrances: Vec<i32> = order.entrances.iter().map(AsRawFd::as_raw_fd).collect();
-    let namespace = order.namespace.as_raw_fd();
-    let parent = std::process::id();
-    let mut command = Command::new(order.program);
-    command.args(&order.words).stdin(Stdio::null()).process_group(0);
-    match &order.output {
-        None => command.stdout(Stdio::null()).stderr(Stdio::null()),
-        Some(file) => command.stdout(file.try_clone()?).stderr(file.try_clone()?),
-    };
-    // SAFETY: only async-signal-safe system calls on descriptors prepared before the fork.
-    unsafe {
-        command.pre_exec(move || {
-            join_and_die_with(parent, &entrances)?;
-            check(libc::setns(namespace, libc::CLONE_NEWNET))
-        })
-    };
-    command.spawn()
 }
 
 /// What a client says, in a file without a name.

@@ -3,6 +3,7 @@
 use evenkeel_experiment::record::RecordError;
 use evenkeel_linux::group::GroupError;
 
+use crate::launch::LaunchError;
 use crate::mounts::NoCgroups;
 
 /// Why an experiment could not be run.
@@ -14,20 +15,9 @@ pub enum RunError {
     /// The host lacks something; the message says what, and how to get it.
     #[error("{0}")]
     Missing(String),
-    /// No usable cgroup hierarchy.
+    /// A process, container or cgroup could not be made, or a file or system call failed.
     #[error(transparent)]
-    NoCgroups(#[from] NoCgroups),
-    /// A cgroup could not be made, or refused a value.
-    #[error("cgroup: {0}")]
-    Cgroup(#[from] GroupError),
-    /// A file or system call failed.
-    #[error("{what}: {error}")]
-    System {
-        /// What was tried, with the path.
-        what: String,
-        /// The kernel's answer.
-        error: std::io::Error,
-    },
+    Launch(#[from] LaunchError),
     /// The record could not be read or written.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -35,6 +25,18 @@ pub enum RunError {
 
 impl RunError {
     pub(crate) fn system(what: impl Into<String>, error: impl Into<std::io::Error>) -> Self {
-        Self::System { what: what.into(), error: error.into() }
+        LaunchError::system(what, error).into()
+    }
+}
+
+impl From<NoCgroups> for RunError {
+    fn from(error: NoCgroups) -> Self {
+        LaunchError::from(error).into()
+    }
+}
+
+impl From<GroupError> for RunError {
+    fn from(error: GroupError) -> Self {
+        LaunchError::from(error).into()
     }
 }

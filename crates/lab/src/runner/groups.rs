@@ -1,7 +1,7 @@
 //! Cgroups of an experiment: one for all its tenants, and in it one for each.
 //!
 //! ```text
-//! evenkeel-lab-PID-xN           all tenants; weighs as much as they would side by side with everything else
+//! evenkeel-lab-PID-N            all tenants; weighs as much as they would side by side with everything else
 //! └─ t0, t1, ..                 one tenant: weight, quota, CPUs, memory
 //!    └─ vcpu                    only under a steal emulator: its quota
 //! ```

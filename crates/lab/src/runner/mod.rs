@@ -15,7 +15,7 @@ pub(crate) mod answers;
 pub mod bench;
 mod cell;
 pub(crate) mod command;
-mod docker;
+mod contained;
 mod error;
 mod estimate;
 pub mod grid;
@@ -26,9 +26,7 @@ mod order;
 mod pods;
 mod predict;
 mod running;
-pub(crate) mod scratch;
 mod simulate;
-pub(crate) mod spawn;
 mod steal;
 mod work;
 
@@ -41,7 +39,6 @@ pub(crate) use estimate::all_s;
 pub use estimate::planned_s;
 pub use host::{calibrate, facts, online};
 pub use inside::run as run_tenant;
-pub use scratch::sweep_stale;
 pub use simulate::simulate;
 pub use work::parse_load;
 
@@ -65,7 +62,7 @@ pub fn run(
 ) -> Result<Record, RunError> {
     let points = experiment.points().map_err(|e| RunError::Usage(e.to_string()))?;
     check(&points)?;
-    sweep_stale();
+    crate::launch::sweep_stale();
     let passes = Passes {
         labels: points.iter().map(|planned| label(experiment, planned).to_owned()).collect(),
         repetitions: experiment.repetitions,

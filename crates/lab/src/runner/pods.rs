@@ -11,19 +11,17 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::RunError;
-use super::docker::{PATH, Request, Resources};
 use super::groups::remove_empty;
-use super::scratch::is_stale;
 use crate::cri::{
     Capability, ContainerConfig, ContainerMetadata, Cri, ImageSpec, KeyValue, LinuxContainerConfig,
     LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
     LinuxSandboxSecurityContext, Mount, NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
     Setup,
 };
-use crate::engine::BINARY_INSIDE;
+use crate::launch::containers::{BINARY_INSIDE, LABEL, PATH};
+use crate::launch::names::is_stale;
+use crate::launch::{Container, Resources};
 
-/// Label that carries the cell's name.
-const LABEL: &str = "evenkeel-lab-run";
 /// Kubernetes namespace the pods say they are in.
 const NAMESPACE: &str = "evenkeel-lab";
 /// How long a pod may take to become removable.
@@ -76,8 +74,8 @@ impl Pods {
     }
 
     /// Starts one; gives its first process.
-    pub fn start(&mut self, binary: &Path, scratch: &Path, request: &Request<'_>) -> Result<u32, RunError> {
-        let name = format!("{}-{}", self.name, request.number);
+    pub fn start(&mut self, number: usize, wanted: &Container<'_>) -> Result<u32, RunError> {
+        let name = format!("{}-{number}", self.name);
         let labels = HashMap::from([(LABEL.to_owned(), self.name.clone())]);
         let pod = PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
@@ -94,38 +92,34 @@ impl Pods {
         };
         let id = self.cri.run_pod(&pod).map_err(refused("cannot start a pod: "))?;
         // Known from here on, so that it is removed whatever happens next.
-        self.running.insert(request.number, (id.clone(), None));
-        let container = self.container(labels, binary, scratch, request);
+        self.running.insert(number, (id.clone(), None));
+        let container = self.container(labels, wanted);
         let pid = self.cri.start(&id, &pod, container).map_err(refused("cannot start a container: "))?;
         let ended = || RunError::Missing(format!("the container of pod {id} ended at once"));
         let pid = pid.ok_or_else(ended)?;
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(ended)?;
         let fd = pidfd_open(raw, PidfdFlags::empty()).map_err(|_| ended())?;
-        self.running.insert(request.number, (id, Some(Process { pid, fd })));
+        self.running.insert(number, (id, Some(Process { pid, fd })));
         Ok(pid)
     }
 
-    fn container(
-        &self,
-        labels: HashMap<String, String>,
-        binary: &Path,
-        scratch: &Path,
-        request: &Request<'_>,
-    ) -> ContainerConfig {
+    fn container(&self, labels: HashMap<String, String>, wanted: &Container<'_>) -> ContainerConfig {
         let mount = |host: &Path, inside: &Path, readonly: bool| Mount {
             container_path: inside.display().to_string(),
             host_path: host.display().to_string(),
             readonly,
         };
-        let mut mounts = vec![mount(binary, Path::new(BINARY_INSIDE), true), mount(scratch, scratch, false)];
-        mounts.extend(request.system().map(|dir| mount(dir, dir, true)));
-        let Resources { shares, quota, cpuset, memory } = request.resources();
+        let (host, inside) = wanted.shared;
+        let mut mounts =
+            vec![mount(wanted.binary, Path::new(BINARY_INSIDE), true), mount(host, inside, false)];
+        mounts.extend(wanted.system().map(|dir| mount(dir, dir, true)));
+        let Resources { shares, quota, cpuset, memory } = wanted.resources.clone();
         let (cpu_quota, cpu_period) = quota.unwrap_or_default();
         ContainerConfig {
             metadata: Some(ContainerMetadata { name: "tenant".into(), attempt: 0 }),
             image: Some(ImageSpec { image: self.image.clone() }),
             command: vec![BINARY_INSIDE.into()],
-            args: request.arguments(),
+            args: wanted.arguments.clone(),
             envs: vec![KeyValue { key: "PATH".into(), value: PATH.into() }],
             mounts,
             labels,
@@ -140,7 +134,7 @@ impl Pods {
                 }),
                 security_context: Some(LinuxContainerSecurityContext {
                     capabilities: Some(Capability {
-                        add_capabilities: request.may_nice.then(|| "SYS_NICE".into()).into_iter().collect(),
+                        add_capabilities: wanted.may_nice.then(|| "SYS_NICE".into()).into_iter().collect(),
                         drop_capabilities: vec!["ALL".into()],
                     }),
                     namespace_options: Some(namespaces()),

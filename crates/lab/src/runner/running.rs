@@ -1,13 +1,11 @@
 //! A cell's tenants while they run, whatever they run in.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use super::RunError;
-use super::docker::{Containers, Request};
 use super::groups::TenantGroup;
 use super::pods::Pods;
-use super::spawn::{self, Launch};
+use crate::launch::{Container, Containers, Launch, start};
 use crate::mounts::CgroupMounts;
 use evenkeel_linux::children::Children;
 
@@ -25,7 +23,7 @@ impl Running {
     /// Prepares for containers and for pods, where there are to be any.
     pub fn prepare(name: &str, containers: bool, pods: bool) -> Result<Self, RunError> {
         Ok(Self {
-            containers: if containers { Some(Containers::prepare(name)?) } else { None },
+            containers: if containers { Some(Containers::prepare(name, None)?) } else { None },
             pods: if pods { Some(Pods::prepare(name)?) } else { None },
             ..Self::default()
         })
@@ -38,21 +36,21 @@ impl Running {
         }
         self.at = launches.iter().enumerate().map(|(at, (number, _))| (*number, at)).collect();
         let launches = launches.into_iter().map(|(_, launch)| launch).collect();
-        self.processes = Some(spawn::start(launches)?);
+        self.processes = Some(start(launches)?);
         Ok(())
     }
 
-    /// Starts a container or a pod; gives the groups the engine put it into.
+    /// Starts a tenant in a container, or in a pod; gives the groups the engine put it into.
     pub fn contain(
         &mut self,
-        binary: &Path,
-        scratch: &Path,
+        number: usize,
+        pod: bool,
+        container: &Container<'_>,
         mounts: &CgroupMounts,
-        request: &Request<'_>,
     ) -> Result<Option<TenantGroup>, RunError> {
-        let pid = match (&mut self.containers, &mut self.pods, request.pod) {
-            (Some(containers), _, false) => containers.start(binary, scratch, request)?,
-            (_, Some(pods), true) => pods.start(binary, scratch, request)?,
+        let pid = match (&mut self.containers, &mut self.pods, pod) {
+            (Some(containers), _, false) => containers.start(number, container)?,
+            (_, Some(pods), true) => pods.start(number, container)?,
             _ => return Ok(None),
         };
         Ok(TenantGroup::of_process(mounts, pid))

@@ -1,21 +1,18 @@
 //! A command that the steal emulator takes from: it runs under `evenkeel exec` in a cgroup of its own.
 
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_linux::cgroupfs;
+use evenkeel_linux::children::Children;
 use evenkeel_linux::group::Cgroup;
 use evenkeel_model::credit::Rule;
 
 use super::{StealEmulator, TICK, limit_of, vcpu_inside};
+use crate::launch::group::LabGroup;
+use crate::launch::{Launch, LaunchError, start};
 use crate::mounts::CgroupMounts;
-use crate::tenant::TenantError;
-use crate::tenant::cgroup::LabGroup;
-use evenkeel_linux::children::{end_with, join_and_die_with};
 
 /// What a victim runs.
 #[derive(Debug, Clone)]
@@ -38,7 +35,7 @@ pub struct VictimCommand<'a> {
 #[derive(Debug)]
 pub struct Victim {
     name: String,
-    child: Child,
+    process: Children,
     cgroup: VictimGroup,
     emulator: StealEmulator,
     started: Instant,
@@ -60,7 +57,7 @@ struct VictimGroup {
 }
 
 impl VictimGroup {
-    fn make(mounts: &CgroupMounts, name: &str) -> Result<Self, TenantError> {
+    fn make(mounts: &CgroupMounts, name: &str) -> Result<Self, LaunchError> {
         let group = LabGroup::make(mounts, name)?;
         let mut outer = Self { group, wrapper: None, inner: None };
         if mounts.is_v2() {
@@ -120,7 +117,7 @@ impl VictimGroup {
     }
 
     /// Open for a process to write itself into.
-    fn entrances(&self) -> Result<Vec<File>, TenantError> {
+    fn entrances(&self) -> Result<Vec<File>, LaunchError> {
         match &self.wrapper {
             Some(wrapper) => Ok(vec![wrapper.entrance()?]),
             None => self.group.entrances(),
@@ -156,33 +153,33 @@ impl Victim {
     ///
     /// # Errors
     /// Its cgroup cannot be made, or the program not be started.
-    pub fn start(order: &VictimCommand<'_>, rule: Rule, mounts: &CgroupMounts) -> Result<Self, TenantError> {
+    pub fn start(order: &VictimCommand<'_>, rule: Rule, mounts: &CgroupMounts) -> Result<Self, LaunchError> {
         let clean: String = order.name.chars().filter(char::is_ascii_alphanumeric).collect();
         let cgroup = VictimGroup::make(mounts, &format!("evenkeel-lab-{}-0-{clean}", std::process::id()))?;
         let entrances = cgroup.entrances()?;
         let account = order.state.join(format!("{clean}.json"));
-        let mut run = Command::new(order.binary);
-        run.arg("--state-dir").arg(order.state.join(&clean)).arg("exec").arg("--account").arg(&account);
-        run.args(order.limit.map(|limit| format!("--cpu-limit={limit}")));
-        run.arg("--").args(order.command).stdin(Stdio::null()).stdout(Stdio::null());
-        if let Some(dir) = order.dir {
-            run.current_dir(dir);
-        }
-        let parent = std::process::id();
-        // SAFETY: only writes to descriptors opened before the fork, and what `end_with` does.
-        unsafe {
-            run.pre_exec(move || {
-                for entrance in &entrances {
-                    join_and_die_with(parent, &[entrance.as_raw_fd()])?;
-                }
-                // It needs time to remove its own groups.
-                end_with(parent, libc::SIGTERM)
-            });
-        }
-        let child = run.spawn().map_err(|e| TenantError::system(order.binary.display().to_string(), e))?;
+        let state = order.state.join(&clean);
+        let exec = [
+            "--state-dir",
+            &state.display().to_string(),
+            "exec",
+            "--account",
+            &account.display().to_string(),
+        ]
+        .map(str::to_owned);
+        let limit = order.limit.map(|limit| format!("--cpu-limit={limit}"));
+        let command = std::iter::once("--".to_owned()).chain(order.command.iter().cloned());
+        let launch = Launch {
+            dir: order.dir.map(Path::to_owned),
+            // It needs time to remove its own groups.
+            undoes: true,
+            ..Launch::new(order.binary, exec.into_iter().chain(limit).chain(command).collect())
+                .inside(entrances)
+        };
+        let process = start(vec![launch])?;
         Ok(Self {
             name: order.name.to_owned(),
-            child,
+            process,
             cgroup,
             emulator: StealEmulator::new(rule, 1.0),
             started: Instant::now(),
@@ -194,7 +191,7 @@ impl Victim {
 
     /// One tick of the emulator.
     pub fn tick(&mut self) {
-        if self.ended.is_none() && self.child.try_wait().ok().flatten().is_some() {
+        if self.ended.is_none() && self.process.finished() {
             self.ended = Some(self.started.elapsed());
         }
         self.cgroup.follow();
@@ -235,11 +232,8 @@ impl Victim {
         if let Some(vcpu) = self.cgroup.vcpu() {
             self.emulator.release(&vcpu);
         }
-        if self.ended.is_none() && self.child.try_wait().ok().flatten().is_none() {
-            // SAFETY: our own child, not waited for yet.
-            unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
-        }
-        while let Ok(None) = self.child.try_wait() {
+        self.process.ask_to_end(0);
+        while !self.process.finished() {
             self.cgroup.leave();
             std::thread::sleep(TICK);
         }

@@ -1,12 +1,10 @@
 //! Tenants: sets of loads started together, each load a process of its own, in a place of their own.
 //!
-//! Nothing of them outlives its starter: dropping a [`Tenants`] ends its processes and removes its cgroups,
-//! containers and files. When the starter is killed (`kill -9`), the kernel kills its processes (they ask for it,
-//! `PR_SET_PDEATHSIG`), loads in containers notice that the lock on their page is free and end, and empty cgroups and
-//! containers are swept by the next start.
+//! Nothing of them outlives its starter, as of all that is started here ([`crate::launch`]): dropping a [`Tenants`] ends
+//! them. Loads in containers notice that the lock on their page is free when the starter is killed, and end.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,25 +17,21 @@ use evenkeel_workload::burn::monotonic_ns;
 use evenkeel_workload::load::{Known, LoadSampler, LoadSpec};
 use evenkeel_workload::page::{Page, Progress};
 
-pub mod cgroup;
 mod container;
-mod error;
-mod process;
 
+use crate::launch::group::LabGroup;
+use crate::launch::names::fresh_name;
+use crate::launch::{Launch, LaunchError, start, sweep_stale};
 use crate::mounts::CgroupMounts;
-pub use crate::names::PREFIX;
-use crate::names::{fresh_name, is_stale};
-use cgroup::LabGroup;
-use container::Containers;
-pub use error::TenantError;
+use container::ContainedLoads;
 
 /// How long loads may take to come up before the start is given up.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Where a set of loads runs.
+/// How a set of loads is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum Layout {
     /// Where the starter is. With autogroup the loads share the starter's session.
     Process,
     /// All in one new cgroup: as processes of one pod, where `nice` acts among them.
@@ -65,7 +59,7 @@ pub struct Member {
     pub spec: usize,
     /// CPU time wanted, percent of ONE CPU; `None` where it takes what it gets.
     pub wanted_pct: Option<f64>,
-    /// The cgroup it was put in, below the cpu controller's mount; `None` for [`Place::Process`].
+    /// The cgroup it was put in, below the cpu controller's mount; `None` for [`Layout::Process`].
     pub cgroup: Option<GroupRef>,
     /// The container it runs in.
     pub container: Option<String>,
@@ -82,24 +76,24 @@ impl Member {
 #[derive(Debug, Clone)]
 pub struct Starter {
     binary: PathBuf,
-    place: Place,
+    layout: Layout,
     cpus: Option<CpuSet>,
     engine: Option<PathBuf>,
     /// Network namespace of each load; empty: that of the starter.
-    namespaces: Arc<Vec<OwnedFd>>,
+    namespaces: Vec<Arc<OwnedFd>>,
     /// Weight of each load's cgroup, as cgroup v2 counts; empty: left as they come.
     weights: Vec<u64>,
 }
 
 impl Starter {
     /// Runs `binary load KIND ...` for each load; normally the running program (`std::env::current_exe`).
-    pub fn new(binary: impl Into<PathBuf>, place: Place) -> Self {
+    pub fn new(binary: impl Into<PathBuf>, layout: Layout) -> Self {
         Self {
             binary: binary.into(),
-            place,
+            layout,
             cpus: None,
             engine: None,
-            namespaces: Arc::default(),
+            namespaces: Vec::new(),
             weights: Vec::new(),
         }
     }
@@ -121,7 +115,7 @@ impl Starter {
     /// Puts the loads into these network namespaces, one each, in order. Not for containers, which have their own.
     #[must_use]
     pub fn in_namespaces(mut self, namespaces: Vec<OwnedFd>) -> Self {
-        self.namespaces = Arc::new(namespaces);
+        self.namespaces = namespaces.into_iter().map(Arc::new).collect();
         self
     }
 
@@ -134,57 +128,77 @@ impl Starter {
     }
 
     /// Starts the processes and returns when all of them wait at the gate: none has begun its work.
-    pub fn hold(&self, specs: &[LoadSpec]) -> Result<Tenants, TenantError> {
-        let _ = sweep_stale();
+    pub fn hold(&self, specs: &[LoadSpec]) -> Result<Tenants, LaunchError> {
+        sweep_stale();
         for (index, spec) in specs.iter().enumerate() {
             spec.kind
                 .workload()
                 .check()
-                .map_err(|what| TenantError::Parameters { name: name_of(spec, index), what })?;
+                .map_err(|what| LaunchError::Parameters { name: name_of(spec, index), what })?;
         }
         if specs.is_empty() {
-            return Err(TenantError::Parameters { name: "(none)".into(), what: "no load was given".into() });
+            return Err(LaunchError::Parameters { name: "(none)".into(), what: "no load was given".into() });
         }
         let threads: u32 = specs.iter().map(|s| s.common.thread_count()).sum();
-        let (running, groups, page) = match self.place {
-            Place::OneContainer | Place::ContainerEach => {
+        let (running, groups, page) = match self.layout {
+            Layout::OneContainer | Layout::ContainerEach => {
                 let order = container::Order {
                     binary: &self.binary,
                     specs,
-                    one: self.place == Place::OneContainer,
+                    one: self.layout == Layout::OneContainer,
                     cpus: self.cpus.as_ref(),
                     weights: &self.weights,
                     engine: self.engine.as_deref(),
                 };
-                let (containers, page) = Containers::start(&order, threads)?;
-                (Running::Containers(containers), Vec::new(), page)
+                let (loads, page) = ContainedLoads::start(&order, threads)?;
+                (Running::Containers(loads), Vec::new(), page)
             }
-            Place::Process | Place::OneCgroup | Place::CgroupEach => {
+            Layout::Process | Layout::OneCgroup | Layout::CgroupEach => {
                 let page = Page::anonymous(threads)?;
                 let groups = self.groups(specs.len())?;
-                let processes = process::start(process::Order {
-                    binary: self.binary.clone(),
-                    specs: specs.to_vec(),
-                    groups: groups.iter().map(LabGroup::entrances).collect::<Result<_, _>>()?,
-                    page: page.file().try_clone().map_err(|e| TenantError::system("the progress page", e))?,
-                    cpus: self.cpus.clone(),
-                    namespaces: self.namespaces.clone(),
-                })?;
+                let processes = start(self.launches(specs, &groups, &page)?)?;
                 (Running::Processes(processes), groups, page)
             }
         };
         let mut tenants = Tenants { members: Vec::new(), running, groups, page };
-        tenants.members = tenants.wait_until_up(specs, self.place != Place::CgroupEach)?;
+        tenants.members = tenants.wait_until_up(specs, self.layout != Layout::CgroupEach)?;
         tenants.set_weights(&self.weights)?;
         Ok(tenants)
     }
 
+    /// The processes of the loads, in order.
+    fn launches(
+        &self,
+        specs: &[LoadSpec],
+        groups: &[LabGroup],
+        page: &Page,
+    ) -> Result<Vec<Launch>, LaunchError> {
+        let file = page.file().try_clone().map_err(|e| LaunchError::system("the progress page", e))?;
+        let page: Arc<OwnedFd> = Arc::new(file.into());
+        let entrances: Vec<_> = groups
+            .iter()
+            .map(|group| Ok(Arc::new(group.entrances()?)))
+            .collect::<Result<_, LaunchError>>()?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", page.as_raw_fd()));
+        let loads = gated(specs, &path).enumerate().map(|(index, spec)| {
+            let arguments = std::iter::once("load".to_owned()).chain(spec.arguments()).collect();
+            Launch {
+                entrances: entrances.get(index).or(entrances.first()).cloned().unwrap_or_default(),
+                cpus: self.cpus.clone(),
+                namespace: self.namespaces.get(index).cloned(),
+                inherits: Some(page.clone()),
+                ..Launch::new(&self.binary, arguments)
+            }
+        });
+        Ok(loads.collect())
+    }
+
     /// One group for all, one each, or none.
-    fn groups(&self, loads: usize) -> Result<Vec<LabGroup>, TenantError> {
-        let count = match self.place {
-            Place::OneCgroup => 1,
-            Place::CgroupEach => loads,
-            Place::Process | Place::OneContainer | Place::ContainerEach => return Ok(Vec::new()),
+    fn groups(&self, loads: usize) -> Result<Vec<LabGroup>, LaunchError> {
+        let count = match self.layout {
+            Layout::OneCgroup => 1,
+            Layout::CgroupEach => loads,
+            Layout::Process | Layout::OneContainer | Layout::ContainerEach => return Ok(Vec::new()),
         };
         let mounts = CgroupMounts::find()?;
         (0..count).map(|_| LabGroup::make(&mounts, &fresh_name())).collect()
@@ -195,7 +209,7 @@ impl Starter {
 #[derive(Debug)]
 enum Running {
     Processes(Children),
-    Containers(Containers),
+    Containers(ContainedLoads),
 }
 
 impl Running {
@@ -215,6 +229,18 @@ impl Running {
     }
 }
 
+/// The loads as they wait at the gate of a page, each with its slots there.
+fn gated(specs: &[LoadSpec], page: &Path) -> impl Iterator<Item = LoadSpec> {
+    specs.iter().scan(0, |slot, spec| {
+        let mut spec = spec.clone();
+        spec.common.progress = Some(page.to_owned());
+        spec.common.slot = Some(*slot);
+        spec.common.gate = true;
+        *slot += spec.common.thread_count();
+        Some(spec)
+    })
+}
+
 fn name_of(spec: &LoadSpec, index: usize) -> String {
     spec.common.name.clone().unwrap_or_else(|| format!("{}-{index}", spec.kind.name()))
 }
@@ -232,8 +258,8 @@ pub struct Tenants {
 
 impl Tenants {
     /// Starts the loads and releases them at one instant. `binary` is what runs `load ...`.
-    pub fn spawn(binary: &Path, specs: &[LoadSpec], place: Place) -> Result<Self, TenantError> {
-        let tenants = Starter::new(binary, place).hold(specs)?;
+    pub fn spawn(binary: &Path, specs: &[LoadSpec], layout: Layout) -> Result<Self, LaunchError> {
+        let tenants = Starter::new(binary, layout).hold(specs)?;
         tenants.release();
         Ok(tenants)
     }
@@ -268,7 +294,7 @@ impl Tenants {
 
     /// Gives the cgroups made for the set their weights, in order, as cgroup v2 counts (100 is the default). The
     /// groups are ours and go with the set: there is nothing to put back.
-    pub fn set_weights(&self, weights: &[u64]) -> Result<(), TenantError> {
+    pub fn set_weights(&self, weights: &[u64]) -> Result<(), LaunchError> {
         self.groups.iter().zip(weights).try_for_each(|(group, weight)| group.set_weight(*weight))
     }
 
@@ -295,7 +321,7 @@ impl Tenants {
     }
 
     /// Waits until every thread has said that it is there.
-    fn wait_until_up(&mut self, specs: &[LoadSpec], shared: bool) -> Result<Vec<Member>, TenantError> {
+    fn wait_until_up(&mut self, specs: &[LoadSpec], shared: bool) -> Result<Vec<Member>, LaunchError> {
         let until = Instant::now() + READY_WITHIN;
         let mut members = Vec::new();
         let mut slot = 0;
@@ -306,7 +332,7 @@ impl Tenants {
                 let progress = self.wait_for_slot(slot, index, &name, until)?;
                 slot += 1;
                 let gone =
-                    |what: io::Error| TenantError::NotUp { name: name.clone(), what: what.to_string() };
+                    |what: io::Error| LaunchError::NotUp { name: name.clone(), what: what.to_string() };
                 let (pid, tid, container) = self.locate(index, &progress).map_err(gone)?;
                 let group = match &container {
                     None => group.clone(),
@@ -346,14 +372,14 @@ impl Tenants {
         index: usize,
         name: &str,
         until: Instant,
-    ) -> Result<Progress, TenantError> {
+    ) -> Result<Progress, LaunchError> {
         loop {
             if let Some(progress) = self.page.read(slot)
                 && progress.pid != 0
             {
                 return Ok(progress);
             }
-            let not_up = |what: String| TenantError::NotUp { name: name.to_owned(), what };
+            let not_up = |what: String| LaunchError::NotUp { name: name.to_owned(), what };
             if let Some(status) = self.running.ended(index) {
                 return Err(not_up(format!("it ended with {status}")));
             }
@@ -369,12 +395,4 @@ impl Tenants {
 fn cgroup_of(pid: u32) -> Option<GroupRef> {
     let mounts = CgroupMounts::find().ok()?;
     Some(GroupRef { path: mounts.path_of(pid, pid)?, v2: mounts.is_v2() })
-}
-
-/// Removes what starters that are dead left behind: cgroups without members, pages, images and consoles of machines.
-/// Returns how many were removed.
-/// (Containers are swept when containers are started.)
-pub fn sweep_stale() -> Result<usize, TenantError> {
-    let swept = CgroupMounts::find()?.stale(is_stale).iter().filter(|group| group.remove_empty()).count();
-    Ok(crate::private::sweep_stale() + swept)
 }

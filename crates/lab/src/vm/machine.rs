@@ -3,20 +3,19 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::CpuSet;
+use evenkeel_linux::children::Children;
 use serde::{Deserialize, Serialize};
 
 use super::VmError;
 use super::guest::{FAILED, READY};
 use super::image::Image;
+use crate::launch::{Launch, start};
 use crate::net::NetError;
 use crate::net::namespace::Namespace;
 use crate::private::PrivateDir;
@@ -74,14 +73,10 @@ pub struct Spec<'a> {
 #[derive(Debug)]
 pub struct Machine {
     name: String,
-    child: Child,
-    ended: Option<ExitStatus>,
+    process: Children,
     /// Console and qemu's messages; removed on drop.
     files: [PathBuf; 2],
     _dir: PrivateDir,
-    // The thread that forked must live as long as the child: the kernel's PR_SET_PDEATHSIG is about threads.
-    keep: Option<Sender<()>>,
-    keeper: Option<JoinHandle<()>>,
 }
 
 /// A thread of a machine.
@@ -169,42 +164,16 @@ impl Machine {
         let dir = PrivateDir::temporary().map_err(|e| VmError::system("making a directory", e))?;
         let files = ["console", "qemu"].map(|name| dir.path().join(name));
         let qemu = File::create(&files[1]).map_err(|e| VmError::system(files[1].display().to_string(), e))?;
-        let mut command = Command::new(&program);
-        command
-            .args(arguments(image, &spec, &files[0]))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(qemu);
-        let tap = spec.tap.map(|(fd, _)| fd);
-        let inherited = tap.as_ref().map(AsRawFd::as_raw_fd);
-        let mask = spec.cpus.map(|cpus| cpus.words().to_vec());
-        let parent = std::process::id();
-        // SAFETY: only async-signal-safe system calls on descriptors and memory prepared before the fork.
-        unsafe { command.process_group(0).pre_exec(move || before_exec(parent, inherited, mask.as_deref())) };
-        let (keep, kept): (Sender<()>, Receiver<()>) = channel();
-        let (tell, told) = channel();
-        let keeper = std::thread::Builder::new()
-            .name("lab-vm".into())
-            .spawn(move || {
-                let _ = tell.send(command.spawn());
-                // The tap device lives on in qemu; ours must not keep it.
-                drop(tap);
-                let _ = kept.recv();
-            })
-            .map_err(|e| VmError::system("cannot start a thread", e))?;
-        let started = told.recv().unwrap_or_else(|_| Err(io::Error::other("the starter failed")));
-        match started {
-            Ok(child) => Ok(Self {
-                name: spec.name,
-                child,
-                ended: None,
-                files,
-                _dir: dir,
-                keep: Some(keep),
-                keeper: Some(keeper),
-            }),
-            Err(error) => Err(VmError::system(format!("cannot start {}", program.display()), error)),
-        }
+        let arguments = arguments(image, &spec, &files[0]);
+        let launch = Launch {
+            messages: Some(qemu),
+            cpus: spec.cpus.cloned(),
+            // The tap device lives on in qemu; nothing here keeps it.
+            inherits: spec.tap.map(|(fd, _)| Arc::new(fd)),
+            ..Launch::new(&program, arguments)
+        };
+        let process = start(vec![launch])?;
+        Ok(Self { name: spec.name, process, files, _dir: dir })
     }
 
     /// Its name.
@@ -214,7 +183,8 @@ impl Machine {
 
     /// qemu's process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        // There is one, always; the kernel gives no process this number.
+        self.process.pid(0).unwrap_or(u32::MAX)
     }
 
     /// Waits until the load inside was started.
@@ -228,7 +198,7 @@ impl Machine {
     fn wait_for(&mut self, limit: Duration, mark: &str) -> Result<String, VmError> {
         let until = Instant::now() + limit;
         loop {
-            let ended = self.ended();
+            let ended = self.process.ended(0);
             let console = self.console();
             if let Some(rest) = line_after(&console, mark) {
                 return Ok(rest);
@@ -262,13 +232,6 @@ impl Machine {
         threads
     }
 
-    fn ended(&mut self) -> Option<ExitStatus> {
-        if self.ended.is_none() {
-            self.ended = self.child.try_wait().ok().flatten();
-        }
-        self.ended
-    }
-
     fn console(&self) -> String {
         fs::read(&self.files[0]).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
@@ -284,40 +247,10 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // Not yet reaped: its number cannot be a stranger's.
-        if self.ended().is_none() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-        self.keep.take();
-        if let Some(keeper) = self.keeper.take() {
-            let _ = keeper.join();
-        }
-    }
-}
-
 /// What follows a mark at the start of a whole line.
 fn line_after(console: &str, mark: &str) -> Option<String> {
     let whole = console.rfind('\n').map_or("", |end| &console[..end]);
     whole.lines().find_map(|line| line.trim_end().strip_prefix(mark).map(|rest| rest.trim().to_owned()))
-}
-
-/// In the child, before qemu.
-fn before_exec(parent: u32, tap: Option<RawFd>, mask: Option<&[u64]>) -> io::Result<()> {
-    let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    evenkeel_linux::children::end_with(parent, libc::SIGKILL)?;
-    // SAFETY: system calls on numbers, an inherited descriptor and memory that lives until exec.
-    unsafe {
-        if let Some(tap) = tap {
-            check(libc::fcntl(tap, libc::F_SETFD, 0))?;
-        }
-        if let Some(mask) = mask {
-            check(libc::sched_setaffinity(0, std::mem::size_of_val(mask), mask.as_ptr().cast()))?;
-        }
-    }
-    Ok(())
 }
 
 fn arguments(image: &Image, spec: &Spec<'_>, console: &Path) -> Vec<String> {

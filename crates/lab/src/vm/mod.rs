@@ -57,7 +57,7 @@ pub enum VmError {
     Net(#[from] NetError),
     /// Its cgroup.
     #[error(transparent)]
-    Tenant(#[from] crate::tenant::TenantError),
+    Tenant(#[from] crate::launch::LaunchError),
     /// The result could not be understood.
     #[error("{path}: {what}", path = path.display())]
     Result {

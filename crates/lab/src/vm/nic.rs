@@ -84,7 +84,7 @@ fn device_numbers(link: &Path) -> io::Result<(u32, u32)> {
 /// Opens a character device by its numbers. The one in `/dev` would be named after the link's index, which another
 /// namespace's link may have, too: a node of our own, gone before this returns.
 fn open_device(major: u32, minor: u32) -> io::Result<OwnedFd> {
-    let path = Path::new("/dev").join(crate::names::fresh_name());
+    let path = Path::new("/dev").join(crate::launch::names::fresh_name());
     let name = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: a valid C string and numbers.
     let made = unsafe { libc::mknod(name.as_ptr(), libc::S_IFCHR | 0o600, libc::makedev(major, minor)) };

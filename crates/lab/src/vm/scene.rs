@@ -12,6 +12,7 @@ use super::VmError;
 use super::image::{self, Image};
 use super::machine::{Accel, Machine, Spec, tap};
 use super::nic::{VmNic, free_functions, mac, macvtap};
+use crate::launch::group::LabGroup;
 use crate::mounts::CgroupMounts;
 use crate::net::NetError;
 use crate::net::figures::split;
@@ -20,7 +21,6 @@ use crate::net::measure::{Measured, Served, Timing, measure};
 use crate::net::scene::PORT;
 use crate::net::steering::steer;
 use crate::net::wiring::{Nic, UPLINK, Wiring, tenant_address};
-use crate::tenant::cgroup::LabGroup;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::LoadSpec;
 use evenkeel_workload::rr::{Role, Rr};
@@ -75,7 +75,7 @@ fn try_kvm(image: &Image) -> Result<(), String> {
         return Err(format!("/dev/kvm: {error}"));
     }
     let spec = Spec {
-        name: format!("{}probe", crate::names::PREFIX),
+        name: format!("{}probe", crate::launch::names::PREFIX),
         vcpus: 1,
         memory_mib: MEMORY_MIB,
         accel: Accel::Kvm,
@@ -212,7 +212,7 @@ fn link(index: usize) -> String {
 }
 
 fn name(index: usize) -> String {
-    format!("{}{}-vm{index}", crate::names::PREFIX, std::process::id())
+    format!("{}{}-vm{index}", crate::launch::names::PREFIX, std::process::id())
 }
 
 /// Machines that compute, each in a cgroup with a weight.
@@ -229,10 +229,10 @@ impl CpuScene {
     /// # Errors
     /// See [`VmError`]; nothing is left then.
     pub fn build(stock: &Stock, weights: &[u64], vcpus: u32, cpus: Option<&CpuSet>) -> Result<Self, VmError> {
-        let mounts = CgroupMounts::find().map_err(crate::tenant::TenantError::from)?;
+        let mounts = CgroupMounts::find().map_err(crate::launch::LaunchError::from)?;
         let mut scene = Self { machines: Vec::new(), groups: Vec::new() };
         for (index, weight) in weights.iter().enumerate() {
-            let group = LabGroup::make(&mounts, &crate::names::fresh_name())?;
+            let group = LabGroup::make(&mounts, &crate::launch::names::fresh_name())?;
             group.set_weight(*weight)?;
             let load = vec!["spin".into(), format!("--threads={vcpus}")];
             let spec = Spec {

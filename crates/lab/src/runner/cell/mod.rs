@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::scratch::fresh_name;
 use super::steal::StealThread;
 use super::{RunError, predict};
+use crate::launch::names::fresh_name;
 use crate::private::PrivateDir;
 use evenkeel_workload::page::Page;
 

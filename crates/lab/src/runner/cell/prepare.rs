@@ -8,13 +8,14 @@ use evenkeel_experiment::file::{Place, Tenant};
 use evenkeel_experiment::record::Limits;
 
 use super::super::RunError;
-use super::super::docker::{self, Request};
+use super::super::contained;
 use super::super::groups::ExperimentCgroup;
 use super::super::order::{Order, Work};
 use super::super::running::Running;
-use super::super::spawn::Launch;
 use super::super::work;
 use super::member::{Member, Task};
+use crate::launch::containers::{LIBRARIES, SYSTEM};
+use crate::launch::{Container, Launch};
 use crate::mounts::CgroupMounts;
 use crate::private::PrivateDir;
 
@@ -89,7 +90,7 @@ pub(super) fn prepare(
             slice_ns: spec.slice_ms.map(|ms| (ms * 1e6) as u64),
             cpus: affinity,
             cpu_stat: match spec.place {
-                Place::Docker | Place::Pod => docker::cpu_stat(),
+                Place::Docker | Place::Pod => contained::cpu_stat(),
                 _ => group.iter().map(|g| g.cpu_stat()).collect(),
             },
             owned: matches!(spec.place, Place::Docker | Place::Pod),
@@ -143,16 +144,17 @@ pub(super) fn start(
     for &number in activation {
         let member = &mut members[number];
         let (true, Some(mounts)) = (in_container(member), mounts) else { continue };
-        let request = Request {
-            number,
-            pod: place(member) == Place::Pod,
-            order: &scratch.path().join(format!("order-{number}")),
-            wanted: &member.wanted,
-            v2: mounts.is_v2(),
-            command: matches!(member.order.work, Work::Command(_)),
+        let order = scratch.path().join(format!("order-{number}"));
+        let container = Container {
+            binary: task.binary,
+            arguments: vec!["lab".into(), "tenant".into(), order.display().to_string()],
+            shared: (scratch.path(), scratch.path()),
+            system: if matches!(member.order.work, Work::Command(_)) { &SYSTEM } else { &LIBRARIES },
+            resources: contained::resources(&member.wanted, mounts.is_v2()),
             may_nice: member.order.nice < 0,
         };
-        if let Some(group) = running.contain(task.binary, scratch.path(), mounts, &request)? {
+        let pod = place(member) == Place::Pod;
+        if let Some(group) = running.contain(number, pod, &container, mounts)? {
             let found = group.limits();
             let own = std::mem::take(&mut member.limits);
             member.limits = Limits {

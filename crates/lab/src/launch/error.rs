@@ -1,4 +1,4 @@
-//! Why tenants could not be started.
+//! Why something could not be started.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use evenkeel_workload::page::PageError;
 
 use crate::mounts::NoCgroups;
 
-/// Why tenants could not be started.
+/// Why processes, containers or loads could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum TenantError {
+pub enum LaunchError {
     /// The parameters of a load make no sense.
     #[error("load {name}: {what}")]
     Parameters {
@@ -48,7 +48,7 @@ pub enum TenantError {
     },
 }
 
-impl TenantError {
+impl LaunchError {
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { what: what.into(), error: source.into() }
     }

@@ -1,11 +1,11 @@
-//! Cgroups of tenants: one at the top of each hierarchy that limits and counts CPU time.
+//! Cgroups of what is started: one at the top of each hierarchy that limits and counts CPU time.
 
 use std::fs::File;
 
 use evenkeel_base::{CpuShares, CpuWeight, GroupRef};
 use evenkeel_linux::group::Cgroup;
 
-use super::TenantError;
+use super::LaunchError;
 use crate::mounts::CgroupMounts;
 
 /// Weight of a cgroup of this host, as cgroup v2 counts: shares on v1 by the same load weight, rounded. `None` when it is
@@ -33,7 +33,7 @@ pub struct LabGroup {
 
 impl LabGroup {
     /// Makes it in every hierarchy; nothing is left when one fails.
-    pub fn make(mounts: &CgroupMounts, name: &str) -> Result<Self, TenantError> {
+    pub fn make(mounts: &CgroupMounts, name: &str) -> Result<Self, LaunchError> {
         let enabled = mounts.enable(&["cpu"])?;
         let mut made = Self { name: name.to_owned(), groups: Vec::new(), mounts: mounts.clone(), enabled };
         for mount in mounts.counting() {
@@ -58,7 +58,7 @@ impl LabGroup {
     }
 
     /// Gives it a weight, as cgroup v2 counts: 100 is the default, 1 to 10000. On v1 the shares of the same load weight.
-    pub fn set_weight(&self, weight: u64) -> Result<(), TenantError> {
+    pub fn set_weight(&self, weight: u64) -> Result<(), LaunchError> {
         let weight = CpuWeight::new(weight);
         let (file, value) = match self.mounts.is_v2() {
             true => ("cpu.weight", u64::from(weight.get())),
@@ -68,7 +68,7 @@ impl LabGroup {
     }
 
     /// Takes a process in, with all its threads.
-    pub fn admit(&self, pid: u32) -> Result<(), TenantError> {
+    pub fn admit(&self, pid: u32) -> Result<(), LaunchError> {
         self.groups.iter().try_for_each(|group| Ok(group.write("cgroup.procs", &pid.to_string())?))
     }
 
@@ -78,7 +78,7 @@ impl LabGroup {
     }
 
     /// `cgroup.procs` in every hierarchy, open for writing.
-    pub(crate) fn entrances(&self) -> Result<Vec<File>, TenantError> {
+    pub(crate) fn entrances(&self) -> Result<Vec<File>, LaunchError> {
         self.groups.iter().map(|group| Ok(group.entrance()?)).collect()
     }
 }
