@@ -1,5 +1,5 @@
 #!/bin/bash
-# What it costs to watch 2,000 tasks once a second: evenkeel beside Debian's atop, top, pidstat and process exporter.
+# What it costs to watch 2,000 tasks once a second: evenkeel next to Debian's atop, top, pidstat and process exporter.
 #
 #   scripts/compare.sh [--tasks 2000] [--busy 50] [--seconds 8] [--tools "evenkeel-serve evenkeel-bpf evenkeel-proc top pidstat atop
 #                      atop-file exporter"] [--binary target/release/evenkeel]

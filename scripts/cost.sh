@@ -1,5 +1,5 @@
 #!/bin/bash
-# What watching costs: the agent's CPU and memory at 1 Hz beside 2,000 tasks, sampling by BPF (to stay within 0.3 % of one
+# What watching costs: the agent's CPU and memory at 1 Hz next to 2,000 tasks, sampling by BPF (to stay within 0.3 % of one
 # CPU and 40 MiB) and by /proc (within 2 %).
 #
 #   scripts/cost.sh [--tasks 2000] [--busy 50] [--seconds 24] [--sampling "bpf proc"] [--binary target/release/evenkeel]

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What outsiders feel: a redis under light load and a compile, beside the demo's mix that the loop evens out.
+# What outsiders feel: a redis under light load and a compile, next to the demo's mix that the loop evens out.
 #
 #   scripts/outsiders.sh [--rounds 5] [--seconds 15] [--kind closed|wall] [--binary target/release/evenkeel]
 #

@@ -4,7 +4,7 @@
 #
 #   paint    the dashboard's first paint with 2,000 tasks and 24 h of history, bytes of the page, CPU of an update
 #   store    size of the history of 24 h: 500 tasks of which 100 change each second, 50 cgroups; what a kill -9 of serve costs of its own
-#   metrics  a scrape with 200 containers, and its CPU beside Debian's process exporter and cAdvisor, where they are to be had
+#   metrics  a scrape with 200 containers, and its CPU next to Debian's process exporter and cAdvisor, where they are to be had
 #   agent    CPU of the whole agent a task, at 2,000 tasks once a second (scripts/compare.sh)
 #
 # FIGURE_TASKS (2000), FIGURE_CONTAINERS (200) and FIGURE_HOURS (24) make it smaller, FIGURE_DEBUG=1 takes a debug build, to try it. Other tools are unpacked below target/, never

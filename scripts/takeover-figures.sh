@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a restart costs: the agent is killed and started again while a change is in force, beside a redis that is asked all the while.
+# What a restart costs: the agent is killed and started again while a change is in force, next to a redis that is asked all the while.
 #
 #   scripts/takeover-figures.sh [--kills 30] [--seconds 10] [--binary target/release/evenkeel]
 #

@@ -12,7 +12,7 @@
 #   weights   weights 1:2 between cgroups, and between machines
 #   docker    weights 1:2 between containers (a private Docker Engine unless one answers)
 #   shape     24 Mbit/s for a group by the class's own counters, and the payload
-#   starved   servers in cgroups of their own beside busy tasks of the root group: seconds without an answer, by a C program,
+#   starved   servers in cgroups of their own next to busy tasks of the root group: seconds without an answer, by a C program,
 #             with the kernel's default, with weights, quotas and slices set by hand, and with `evenkeel run`
 #   clean     what is left after kill -9 in the midst of it
 set -euo pipefail

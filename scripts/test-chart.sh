@@ -2,7 +2,7 @@
 # Checks the Helm chart and the plain manifests: scripts/test-chart.sh [--write] [HELM]
 #
 # Debian has no helm: without HELM it is built by Go (minutes, cached under the target directory). --write renders the plain
-# manifests anew. What the manifests may ask of a node is checked by scripts/check-manifests.py, with each setting.
+# manifests again. What the manifests may ask of a node is checked by scripts/check-manifests.py, with each setting.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"

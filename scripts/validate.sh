@@ -3,7 +3,7 @@
 #
 # Measures 32 random mixes of loads and 4 families of levers, five runs of 3.4 s each (280 runs, 20 minutes on a machine that
 # is otherwise quiet; runs in which others used the CPUs are thrown away and repeated), simulates the same mixes (a few
-# seconds), and prints measured beside simulated. The record (JSON lines) lies with what was built and is resumed, also
+# seconds), and prints measured next to simulated. The record (JSON lines) lies with what was built and is resumed, also
 # after a kill: --seconds N stops after N seconds of measuring, the next call goes on. --compare-only simulates what the
 # record holds.
 set -euo pipefail

@@ -249,7 +249,7 @@ impl World {
         self.lock().journal.clone()
     }
 
-    /// What is remembered beside it.
+    /// What is remembered next to it.
     pub fn decision(&self) -> Option<Vec<u8>> {
         self.lock().decision.clone()
     }

@@ -146,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// Remembers a decision beside the journal.
+    /// Remembers a decision next to the journal.
     pub fn remember(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.medium.replace_decision(bytes)
     }

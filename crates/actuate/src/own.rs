@@ -1,6 +1,6 @@
 //! Evenkeel's own threads, raised while they have to follow others in time.
 //!
-//! What keeps promises ten times a second needs hardly any CPU, but needs it then: beside dozens of busy tasks, or cgroups
+//! What keeps promises ten times a second needs hardly any CPU, but needs it then: next to dozens of busy tasks, or cgroups
 //! whose weights it made large itself, it would wait for longer than what it corrects. Nothing is written to the journal: a
 //! thread's attributes end with it, so that `kill -9` leaves nothing behind. Programs and threads it starts do not inherit
 //! (`SCHED_FLAG_RESET_ON_FORK`, sched(7)).

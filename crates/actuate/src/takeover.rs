@@ -91,7 +91,7 @@ impl<K: Kernel> Actuator<K> {
         })
     }
 
-    /// Keeps bytes beside the journal that a successor is to know: which of the changes belong to which decision.
+    /// Keeps bytes next to the journal that a successor is to know: which of the changes belong to which decision.
     ///
     /// # Errors
     /// They could not be written; what was remembered before is still there.

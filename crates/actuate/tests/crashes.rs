@@ -300,7 +300,7 @@ fn lucks() -> impl Strategy<Value = Vec<(u64, Luck)>> {
     prop::collection::vec((0..160u64, luck()), 0..5)
 }
 
-/// Cases that failed once are kept beside this file and run first.
+/// Cases that failed once are kept next to this file and run first.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,

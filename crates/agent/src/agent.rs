@@ -70,7 +70,7 @@ pub struct Agent {
     pub(crate) config: Config,
     pub(crate) observer: Observer,
     pub(crate) controls: Controls,
-    /// What works beside the decision.
+    /// What works next to the decision.
     pub(crate) components: Components,
     pub(crate) log: RunLog,
     features: Features,
@@ -245,7 +245,7 @@ impl Agent {
         let observation = self.observe(before, after, detail)?;
         self.attend(&observation, watcher);
         watcher.event(&Event::StatusChanged(&self.log.record));
-        // How much CPU a service beside background work gets follows from what is asked of it: it is judged by what it waits. Of
+        // How much CPU a service next to background work gets follows from what is asked of it: it is judged by what it waits. Of
         // one that uses little no test could tell a twentieth less from chance.
         let by_waits =
             |task: &TaskView| self.has_background() && self.config.service_of(task, &observation).is_some();
@@ -459,7 +459,7 @@ impl Agent {
         }
     }
 
-    /// Variance of the online CPUs' utilisation passes the threshold at which placing anew is worth a look.
+    /// Variance of the online CPUs' utilisation passes the threshold at which placing again is worth a look.
     pub(crate) fn uneven(observation: &Observation, threshold_points: f64) -> bool {
         let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
         stats::variance(&busy) > threshold_points * threshold_points

@@ -1,4 +1,4 @@
-//! Parts of the agent that work beside the decision, each on the loop's timer and on every observation.
+//! Parts of the agent that work next to the decision, each on the loop's timer and on every observation.
 //!
 //! A new one is a file in `components` with an implementation of [`Component`], and a line in
 //! [`crate::components::Components::new`].
@@ -35,7 +35,7 @@ pub(crate) enum Next {
     SetAll,
 }
 
-/// A part of the agent that works beside the decision.
+/// A part of the agent that works next to the decision.
 pub(crate) trait Component {
     /// Every [`TICK`], also while candidates are on trial. `late`: how much later than that.
     fn on_tick(&mut self, late: Duration, controls: &mut Controls);

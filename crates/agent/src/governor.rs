@@ -77,7 +77,7 @@ impl HostTimes {
     }
 }
 
-/// What others left the governed, and what they would have got of it had nobody stolen it.
+/// What others left the governed, and what they would have got of it had no task stolen it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
     /// Taken by other programs of this host, seconds.

@@ -156,7 +156,7 @@ impl KeptChange {
     }
 }
 
-/// The monitor's rules: what the guard allows nobody may lose later, either.
+/// The monitor's rules: what what the guard lets no task lose must not be lost later, either.
 pub(crate) fn rules(monitor: MonitorRules, trial: &TrialRules) -> MonitorRules {
     let guard = trial.guard;
     MonitorRules {

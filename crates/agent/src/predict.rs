@@ -22,7 +22,7 @@ const AWHILE: Duration = Duration::from_millis(20);
 
 impl Agent {
     /// What each plan would do to the scope, from an observation with the slow facts of its tasks ([`Agent::study`]). `None`
-    /// where nothing can be said: a scheduler that is not simulated, no running tasks, or background work beside services, for
+    /// where nothing can be said: a scheduler that is not simulated, no running tasks, or background work next to services, for
     /// the simulator knows neither idle cgroups nor percentiles of waits.
     ///
     /// The components go on meanwhile, and the simulator has a thread of its own, which is not as urgent as this one may be.

@@ -17,7 +17,7 @@ impl Agent {
         let mut all = if self.pulls() { levers::with_pull(&scene, plain.clone()) } else { plain.clone() };
         let named = &self.config.levers;
         if !named.is_empty() {
-            // Each may be named without what moves waiting work. Where nobody can be moved both are the same plan, which
+            // Each may be named without what moves waiting work. Where no task can be moved both are the same plan, which
             // would share the error budget with itself.
             all.retain(|plan| !plain.contains(plan));
             all = [plain, all].concat();

@@ -1,4 +1,4 @@
-//! Protected scopes: how long they wait for a CPU, measured beside everything else, and what that means for settings.
+//! Protected scopes: how long they wait for a CPU, measured next to everything else, and what that means for settings.
 //! How they are counted: see [`crate::runqlat_probe`]. Scopes that promise something of their own requests are judged by
 //! these while they can be counted ([`crate::slo`]).
 

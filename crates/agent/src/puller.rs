@@ -1,4 +1,4 @@
-//! Carries out [`Plan::pull`](evenkeel_base::Plan): work that waits goes to an idle CPU beside it.
+//! Carries out [`Plan::pull`](evenkeel_base::Plan): work that waits goes to an idle CPU next to it.
 //!
 //! Programs in the kernel ([`evenkeel_bpf::pull`]) tell who waits while which CPU is idle. A thread of ours moves the task by
 //! pinning it there and taking the pin off again: the only way that ordinary Linux offers. It takes 10 to 25 us of the idle CPU.

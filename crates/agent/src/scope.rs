@@ -392,7 +392,7 @@ mod tests {
         {
             assert_eq!(whole(scope), None, "{scope:?}");
         }
-        // One service that is busy beside many that sleep is not the host.
+        // One service that is busy next to many that sleep is not the host.
         for task in &mut host.tasks[..15] {
             task.cpu_pct = 0.0;
             task.comm = "asleep".into();

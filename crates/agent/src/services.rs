@@ -1,4 +1,4 @@
-//! Services beside background work in the loop: who is both, when there is reason to act, and what joins later.
+//! Services next to background work in the loop: who is both, when there is reason to act, and what joins later.
 
 use evenkeel_base::{Histogram, Observation, Plan, Target};
 use evenkeel_policy::protect::FLOOR_NS;

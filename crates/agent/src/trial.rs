@@ -427,7 +427,7 @@ fn feed_back(control: &mut OnlineControl, decision: &Decision, to_default: bool)
     }
 }
 
-/// What was measured, with what had been predicted beside it.
+/// What was measured, with what had been predicted next to it.
 fn effect(why: &str, predicted: Option<&Prediction>) -> String {
     match predicted {
         Some(predicted) => format!("{why}; predicted: {}", predicted.in_words()),

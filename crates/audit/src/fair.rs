@@ -68,7 +68,7 @@ pub fn due_pct(observation: &Observation, autogroups: &BTreeMap<u32, (u64, i32)>
 
 /// A group that got less than this part of its fair share lost its turn; rounding and balancing cost some percent.
 const PART: f64 = 0.5;
-/// Less than this, percent of one CPU, is nobody's turn.
+/// Less than this, percent of one CPU, is no task's turn.
 const LEAST_PCT: f64 = 10.0;
 
 /// A group that lost its turn.
@@ -139,7 +139,7 @@ mod tests {
         let alone = due_pct(&world.observation, &BTreeMap::new()).unwrap();
         assert!(
             (alone[a as usize] - 25.0).abs() < 1e-6,
-            "three tasks of the root beside one group: {alone:?}"
+            "three tasks of the root next to one group: {alone:?}"
         );
         let sessions = world.observation.tasks[1..].iter().map(|t| (t.id.tgid, (7, 0))).collect();
         let due = due_pct(&world.observation, &sessions).unwrap();

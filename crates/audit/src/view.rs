@@ -149,7 +149,7 @@ pub fn group_demand_pct(observation: &Observation, group: u32) -> f64 {
 }
 
 /// CPU used by a group and those below, percent of one CPU; where the kernel does not count it for groups (v1
-/// without cpuacct beside cpu), the sum over the tasks.
+/// without cpuacct next to cpu), the sum over the tasks.
 pub fn group_cpu_pct(observation: &Observation, group: u32) -> f64 {
     let counted = observation.groups.get(group as usize).and_then(|view| view.cpu_pct);
     counted.unwrap_or_else(|| tasks_in(observation, group).map(|task| task.cpu_pct).sum())

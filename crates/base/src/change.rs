@@ -238,7 +238,7 @@ pub struct Plan {
     pub why: String,
     /// The changes; empty means "leave everything as found".
     pub changes: Vec<Change>,
-    /// Tasks that are moved to an idle CPU beside theirs whenever they wait; their affinity stays as found.
+    /// Tasks that are moved to an idle CPU next to theirs whenever they wait; their affinity stays as found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pull: Vec<TaskId>,
 }

@@ -169,7 +169,7 @@ impl ContainerView {
     }
 }
 
-/// What a cgroup uses and waits for beside CPU. What is not told is `None`.
+/// What a cgroup uses and waits for next to CPU. What is not told is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct BesideCpu {
     /// Anonymous memory of it and what is below, bytes.

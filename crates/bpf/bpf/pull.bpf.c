@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Work that waits for a CPU while another one beside it has nothing to do.
+ * Work that waits for a CPU while another one next to it has nothing to do.
  *
  * The fair class looks for an idle CPU when a task wakes, but not for long, and not at all in a small cache domain that is
  * three quarters busy (SIS_UTIL, kernel/sched/fair.c: select_idle_cpu); a CPU that goes idle looks for waiting work only
@@ -159,7 +159,7 @@ static always_inline void begins_to_wait(u32 number, u32 tid, struct task *task)
 	remember(number, tid);
 }
 
-/* A CPU has nothing to do: somebody waits beside it? */
+/* A CPU has nothing to do: somebody waits next to it? */
 __attribute__((noinline)) int look_around(u32 number, u32 here)
 {
 	struct domain *domain = bpf_map_lookup_elem(&domains, &number);

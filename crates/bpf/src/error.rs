@@ -18,7 +18,7 @@ pub enum BpfError {
     #[error("this process is in a {0} namespace of its own, while programs see the host's numbers")]
     Namespace(&'static str),
     /// The object was not built from this crate's source.
-    #[error("the BPF object has no {0:?}: build anew")]
+    #[error("the BPF object has no {0:?}: build again")]
     NoProgram(&'static str),
     /// The kernel refused something else.
     #[error("{what}: {reason}")]

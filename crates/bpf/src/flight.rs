@@ -58,7 +58,7 @@ pub enum Left {
 pub enum What {
     /// A CPU changes hands. Who leaves it is whom the switch before brought.
     Switch {
-        /// Thread that comes; 0 is nobody: the CPU idles.
+        /// Thread that comes; 0 is no task: the CPU idles.
         next: u32,
         /// Its priority in the kernel's numbers, 120 for nice 0.
         priority: u8,

@@ -1,5 +1,5 @@
 //! Programs in the kernel: what every task has used, read in one pass ([`task`]), where a target's time goes ([`why`]),
-//! work that waits beside an idle CPU ([`pull`]), and what the scheduler did lately ([`flight`]).
+//! work that waits next to an idle CPU ([`pull`]), and what the scheduler did lately ([`flight`]).
 //!
 //! The programs are C (`bpf/*.bpf.c`), compiled by the build script with clang and embedded here; the loader is aya.
 //! They name only the members of kernel structures they use (`bpf/kernel.h`), whose places are found in the running

@@ -1,4 +1,4 @@
-//! Work that waits for a CPU while another beside it has nothing to do (`bpf/pull.bpf.c`), as it happens.
+//! Work that waits for a CPU while another next to it has nothing to do (`bpf/pull.bpf.c`), as it happens.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

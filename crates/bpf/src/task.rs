@@ -72,7 +72,7 @@ pub struct TaskRecord {
     /// The same for the group of the cpu controller that it competes in, v1 or v2.
     pub cgroup_cpu: Option<u64>,
     /// A number that tasks share as long as they are in the same groups of all hierarchies. Another kernel-wide
-    /// combination of groups may get it once nobody is in the first.
+    /// combination of groups may get it once no task is in the first.
     pub memberships: u64,
     /// Name, any bytes, cut at the first NUL.
     comm: [u8; 16],

@@ -211,7 +211,7 @@ fn bounds_and_experiments_hold_on_cgroup_v2_and_leave_nothing() {
     // That no group is left, the scenario itself looks.
     let results = scenario("lab");
     let seen: Vec<&str> = results.text("exec_seen").lines().collect();
-    // Beside the caller's group, which has members and so can have no such children.
+    // Next to the caller's group, which has members and so can have no such children.
     assert!(seen[0].starts_with("/sys/fs/cgroup/evenkeel-exec-"), "{seen:?}");
     assert_eq!(seen[1..], ["50000 100000", "300", "1"]);
     assert_eq!(results.text("exec_status"), "7");

@@ -1,4 +1,4 @@
-//! `evenkeel lab import`, `report` and `compare`: logs in, the same result folder out, made anew from its record.
+//! `evenkeel lab import`, `report` and `compare`: logs in, the same result folder out, made again from its record.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

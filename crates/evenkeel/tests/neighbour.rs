@@ -67,7 +67,7 @@ fn every_sentence_says_what_follows_from_the_record() {
         assert!(line.contains(&part), "{part} is not in {line}");
     };
     is(
-        sentence("Whether wakeup beside loops of 200 % keeps its latency under the kernel's default"),
+        sentence("Whether wakeup next to loops of 200 % keeps its latency under the kernel's default"),
         times(&default, &alone),
     );
     is(sentence("Whether nice 19 helps wakeup"), times(&raw("nice", p99), &default));
@@ -80,7 +80,7 @@ fn every_sentence_says_what_follows_from_the_record() {
     // The best lever is the one of the shortest latency.
     let best = raw("weight", p99);
     assert!(times(&best, &raw("cpu-idle", p99)) < 1.0 && times(&best, &raw("nice", p99)) < 1.0);
-    let line = sentence("For wakeup beside loops of 200 % it is open whether evenkeel");
+    let line = sentence("For wakeup next to loops of 200 % it is open whether evenkeel");
     assert!(line.contains("(least weight)"), "{line}");
     is(line, times(&raw("evenkeel", p99), &best));
     // What others took is said, and that the host was not quiet.
@@ -107,7 +107,7 @@ fn the_folder_gets_documents_a_page_and_a_picture() {
         assert!(page.contains(part) || page.contains(&part.replace("&#39;", "'")), "{part}");
     }
     assert!(
-        read("report.md").contains("| wakeup beside loops of 200 %, least weight | 3 |"),
+        read("report.md").contains("| wakeup next to loops of 200 %, least weight | 3 |"),
         "{}",
         read("report.md")
     );

@@ -190,7 +190,7 @@ fn after_kill_9_the_next_start_cleans_up() {
     // The command goes on within its limit, so its group stays, and the next start says nothing and does no harm.
     assert!(bed.run(&["--cpu-limit", "50%", "--", "true"]).status.success());
     assert!(!groups_of(pid).is_empty());
-    // SAFETY: the command of our own child, read from the group that nobody else is in.
+    // SAFETY: the command of our own child, read from the group that no other task is in.
     unsafe { libc::kill(sleeper, libc::SIGKILL) };
     assert!(within(10, || members().is_empty()));
     assert!(bed.run(&["--", "true"]).status.success());

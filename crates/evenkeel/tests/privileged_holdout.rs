@@ -174,7 +174,7 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     command.args(["run", "--scope", &group.scope(), "--for", "600s", "-o", "json"]);
     let agent = Agent::start(command, dir.path());
 
-    // Asked seldom: what asks runs beside the loads.
+    // Asked seldom: what asks runs next to the loads.
     let seldom = Duration::from_secs(3);
     wait_for("a change that is kept", Duration::from_secs(400), seldom, || {
         Some(status(dir.path())).filter(|shown| shown["effect_now"].is_object())

@@ -50,7 +50,7 @@ impl Machine {
         text.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// The rule begins anew, with nothing used yet.
+    /// The rule begins again, with nothing used yet.
     fn begin(&mut self) {
         self.emulator.release(&self.inner);
         self.emulator = StealEmulator::new(WINDOW, 1.0);

@@ -1,4 +1,4 @@
-//! What `plan` predicts, and `run` records beside what it measured, on the real kernel.
+//! What `plan` predicts, and `run` records next to what it measured, on the real kernel.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

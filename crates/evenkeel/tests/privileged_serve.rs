@@ -221,7 +221,7 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
             }
         }
     }
-    // By keyboard alone: to a page's link, there, and the focus stays when the page is drawn anew.
+    // By keyboard alone: to a page's link, there, and the focus stays when the page is drawn again.
     chrome.value("location.hash = '#/'");
     chrome.until("document.getElementById('main').dataset.page === ''");
     chrome.value("document.querySelector('#nav a').focus()");

@@ -37,7 +37,7 @@ impl From<GroupError> for NoGroup {
     }
 }
 
-/// Directories made for a command; removed on drop if nobody is in them any more.
+/// Directories made for a command; removed on drop if no task is in them any more.
 #[derive(Debug)]
 pub(super) struct ExecGroup {
     /// In the order made.
@@ -301,7 +301,7 @@ impl ExecGroup {
         self.groups.first().map(|group| cgroupfs::processes_below(group.dir())).unwrap_or_default()
     }
 
-    /// Kills everything in it, children of children too, until nobody is left or a second has passed.
+    /// Kills everything in it, children of children too, until no task is left or a second has passed.
     pub fn kill(&self) {
         if let Some(group) = self.groups.first() {
             group.kill_members();

@@ -162,7 +162,7 @@ impl Claimed {
         done
     }
 
-    /// Removes groups without a living owner or member beside the one about to be made.
+    /// Removes groups without a living owner or member next to the one about to be made.
     pub fn sweep_beside(&self, parent: &Path) {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name();

@@ -4,7 +4,7 @@
 //!   to compare the simulator with a kernel; [`instance`]: rules by the names of instance types, as files write them.
 //! * [`record`]: what was measured, on disk; [`import`]: logs of others as a record.
 //! * [`study`]: what a record shows; [`decide`]: which sentences follow from its figures; [`sources`]: the figures of others
-//!   shown beside.
+//!   shown alongside.
 //!
 //! Everything but reading logs and keeping a record on disk takes plain values and gives plain values.
 

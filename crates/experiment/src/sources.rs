@@ -1,4 +1,4 @@
-//! The sources' tables, compiled in: what is shown beside measured figures.
+//! The sources' tables, compiled in: what is shown next to measured figures.
 
 /// A table as printed by its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! The simulator against a real kernel, as recorded: Linux 6.18 on two CPUs, every mix of the validation five times
-//! (`scripts/validate.sh` measures anew). None of these mixes was used to improve the simulator.
+//! (`scripts/validate.sh` measures again). None of these mixes was used to improve the simulator.
 
 #![allow(clippy::unwrap_used)] // helpers of tests
 

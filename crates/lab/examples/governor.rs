@@ -1,4 +1,4 @@
-//! `exec --cpu-limit auto` under the steal emulator, beside no limit and fixed ones.
+//! `exec --cpu-limit auto` under the steal emulator, next to no limit and fixed ones.
 //!
 //!     governor BINARY RULE [--scale 40] [--limits 15,18,20,22,25] [--rounds 1] [--within 55] [--apart 0.7] -- COMMAND..
 //!

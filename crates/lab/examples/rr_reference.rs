@@ -66,7 +66,7 @@ enum Pin {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Against {
-    /// The minimal C program beside this file.
+    /// The minimal C program next to this file.
     C,
     /// netperf's TCP_RR.
     Netperf,

@@ -1,5 +1,5 @@
 //! The simulator against this kernel: runs random mixes, appends what every task got to a record, simulates the same mixes, and
-//! prints measured beside simulated. `make validate` does all of it.
+//! prints measured next to simulated. `make validate` does all of it.
 //!
 //! ```text
 //! validate measure --record FILE [--set validation] [--seconds 55]   measures what FILE lacks, for so long; resumes
@@ -47,7 +47,7 @@ enum Cli {
         #[arg(long, default_value_t = OTHERS_PCT)]
         others: f64,
     },
-    /// Simulates the mixes of a record and prints measured beside simulated.
+    /// Simulates the mixes of a record and prints measured next to simulated.
     Compare {
         #[command(flatten)]
         which: Which,

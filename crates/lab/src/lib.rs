@@ -6,7 +6,7 @@
 //! * [`net`]: tenants' networks (namespaces, flows) and what is counted on them.
 //! * [`steal`]: the steal emulator takes CPU from a cgroup as a hypervisor would.
 //! * [`vm`]: virtual machines as tenants; [`fairness`]: the experiments on whether tenants are treated equally.
-//! * [`neighbour`]: the experiment on a service beside batch work.
+//! * [`neighbour`]: the experiment on a service next to batch work.
 //! * [`runner`]: runs experiments, cell by cell; [`builtin`]: the built-in ones, one file each.
 //! * [`mix`]: random mixes of loads, for validation; [`ceiling`]: the same loads under SCHED_FIFO for a while.
 //!

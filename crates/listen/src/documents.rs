@@ -229,7 +229,7 @@ fn octaves(waits: &Histogram) -> Value {
     waits.octaves_usec().iter().map(|(from, to, count)| json!([from, to, count])).collect()
 }
 
-/// What its cgroup uses and waits for beside CPU; read when it is asked for, which is once a page and interval.
+/// What its cgroup uses and waits for next to CPU; read when it is asked for, which is once a page and interval.
 fn beside(path: &str, pid: Option<u32>) -> Value {
     let root = Root::host();
     let found = Hierarchies::read(&root).ok().filter(|_| !path.is_empty());

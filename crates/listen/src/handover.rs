@@ -96,7 +96,7 @@ pub struct Rules {
     pub within: Duration,
     /// Pauses between tries: one more try than these.
     pub pauses: &'static [Duration],
-    /// How much of an answer is read, beside its status, bytes.
+    /// How much of an answer is read, next to its status, bytes.
     pub most: u64,
     /// Whether what was answered with this status, no success, is tried again.
     pub again: fn(u16) -> bool,

@@ -148,7 +148,7 @@ fn owners(page: &mut Page, board: &Board) {
     );
 }
 
-/// Rates of the last interval: older than the counters, and kept beside them.
+/// Rates of the last interval: older than the counters, and kept next to them.
 fn gauges(page: &mut Page, board: &Board) {
     let pods = board.observation.as_deref().map(pods).unwrap_or_default();
     type Pick = fn(&Use) -> Option<f64>;
@@ -208,7 +208,7 @@ pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
     pods
 }
 
-/// What a loop did, beside which this is served.
+/// What a loop did, next to which this is served.
 fn the_loop(page: &mut Page, board: &Board) {
     let governor = board.governor.as_ref().filter(|governor| governor.group.is_some());
     let limit = governor.and_then(|governor| governor.limit_pct.or(governor.found_pct));

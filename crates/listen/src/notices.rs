@@ -86,7 +86,7 @@ struct Average {
     throttled: f64,
 }
 
-/// Who does more than this part of what all CPUs do is starved by nobody: its threads wait for each other.
+/// Who does more than this part of what all CPUs do is starved by no other task: its threads wait for each other.
 const MOST_OF_HOST: f64 = 0.45;
 
 impl Average {

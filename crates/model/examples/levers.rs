@@ -154,7 +154,7 @@ fn levers() -> Vec<Lever> {
     ]
 }
 
-/// Puts the mix into one group and a little background work beside it, as on a real host: `NOISE=wakeups per second and CPU`.
+/// Puts the mix into one group and a little background work next to it, as on a real host: `NOISE=wakeups per second and CPU`.
 fn add_noise(s: &mut Scenario) {
     let Some(rate) = std::env::var("NOISE").ok().and_then(|v| v.parse::<f64>().ok()) else { return };
     s.groups.push(Group::new("mix", None));

@@ -9,7 +9,7 @@
 //! wants, so nothing is left idle that somebody may use.
 //!
 //! "Can take no more" is decided by a maximum flow from leaves to CPUs, so cpusets of any shape are exact, and so are
-//! *infeasible weights*: one thread of weight 3 beside one of weight 1 on two CPUs cannot have 1.5 CPUs, gets one, and
+//! *infeasible weights*: one thread of weight 3 next to one of weight 1 on two CPUs cannot have 1.5 CPUs, gets one, and
 //! leaves the other to the second.
 //!
 //! # How the kernel differs
@@ -385,7 +385,7 @@ impl Problem<'_> {
         step.max(0.0)
     }
 
-    /// Freezes every task that cannot have more while nobody has less.
+    /// Freezes every task that cannot have more while no task has less.
     fn freeze(&self, built: &mut Built, given: &[f64], frozen: &mut [bool]) {
         self.flow(built, given.iter().copied());
         let reach = built.network.reaches_sink(1);

@@ -1,4 +1,4 @@
-//! The sources' tables, simulated as they were run; source beside simulated is printed (`--nocapture`).
+//! The sources' tables, simulated as they were run; source next to simulated is printed (`--nocapture`).
 
 #![allow(clippy::unwrap_used)] // helpers of tests
 
@@ -232,7 +232,7 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// What could lengthen the pauses: work outside the containers, at the weight of an ordinary process (1024). A little of it gets
-/// in at once beside groups of either size, for it slept before; 20 ms of it take longer beside groups that weigh more
+/// in at once next to groups of either size, for it slept before; 20 ms of it take longer next to groups that weigh more
 /// than it. Not enough for the source's 0.2 s a run: undisturbed, all that is around a run takes 13 ms.
 #[test]
 fn ordinary_processes_beside_small_and_large_units() {
@@ -252,7 +252,7 @@ fn ordinary_processes_beside_small_and_large_units() {
     for work_ms in [1.0, 20.0] {
         let (small, large) = (wait_ms(64.0, work_ms), wait_ms(1155.0, work_ms));
         println!(
-            "{work_ms} ms of work outside wait {small:.1} ms beside 20 x 64, {large:.1} ms beside 20 x 1155"
+            "{work_ms} ms of work outside wait {small:.1} ms next to 20 x 64, {large:.1} ms next to 20 x 1155"
         );
         assert!(work_ms < 2.0 || large > 2.0 * small, "{small} {large}");
     }

@@ -1,4 +1,4 @@
-//! What a cgroup uses and waits for beside CPU: memory, stalls on memory and I/O (PSI), and the network.
+//! What a cgroup uses and waits for next to CPU: memory, stalls on memory and I/O (PSI), and the network.
 
 use evenkeel_base::{BesideCpu, NetworkUse};
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};

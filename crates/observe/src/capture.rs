@@ -168,7 +168,7 @@ pub fn capture(dir: &Path, options: &CaptureOptions) -> Result<Captured, Capture
 pub fn replay(root: &Root) -> Result<(Observer, Sample, Sample), ObserveError> {
     let earlier = root.earlier().ok_or_else(|| {
         ObserveError::Other(format!(
-            "{}: no earlier sample beside it; rates need two (evenkeel capture writes DIR/0 and DIR/1)",
+            "{}: no earlier sample next to it; rates need two (evenkeel capture writes DIR/0 and DIR/1)",
             root.dir().display()
         ))
     })?;

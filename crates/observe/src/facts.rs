@@ -32,7 +32,7 @@ pub fn read_facts(root: &Root, options: &FactsOptions) -> HostFacts {
     };
     let autogroup = switch(root, "proc/sys/kernel/sched_autogroup_enabled", Some(false));
     let autogroups = match autogroup {
-        // Off: nobody is in one.
+        // Off: no task is in one.
         Known::Value(false) => Known::Value(Vec::new()),
         _ => each(&options.autogroups_of, |tgid| autogroup::read(root, tgid)).into(),
     };

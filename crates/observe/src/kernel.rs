@@ -40,7 +40,7 @@ pub struct KernelFacts {
     pub release: Option<String>,
     /// Scheduler of ordinary tasks.
     pub scheduler: Option<Scheduler>,
-    /// `v1`, `v2`, `hybrid` (v1 controllers with the v2 hierarchy mounted beside them) or `none`.
+    /// `v1`, `v2`, `hybrid` (v1 controllers with the v2 hierarchy mounted next to them) or `none`.
     pub cgroup: Option<String>,
     /// What it offers.
     pub features: Features,

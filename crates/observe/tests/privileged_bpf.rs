@@ -1,4 +1,4 @@
-//! Sampling by BPF beside sampling by `/proc` on the running kernel: the same tasks with the same counters; threads that
+//! Sampling by BPF next to sampling by `/proc` on the running kernel: the same tasks with the same counters; threads that
 //! come and go between samples; and what happens where BPF cannot be had.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,6 +1,6 @@
 //! Groups that lose their turn get it back: who has it instead is held back by a quota.
 //!
-//! A group may get nothing at all for seconds though it is ready to run, while one of like weight beside it never lets go
+//! A group may get nothing at all for seconds though it is ready to run, while one of like weight next to it never lets go
 //! (docs/tenants.md, "Groups that lose their turn"). Weights, slices and classes do not end that in every run. A quota does that
 //! the other reaches now and then: one that is throttled is out of the queue, and whoever waited has its turn.
 //!
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use evenkeel_base::sched::TAKER_PART;
 
-/// Name of what gives groups their turn, beside those of the levers.
+/// Name of what gives groups their turn, next to those of the levers.
 pub const TURNS: &str = "turns";
 
 /// So long a group may be ready to run and get nothing before somebody is held back, seconds. A client that counts by whole
@@ -27,9 +27,9 @@ const LOWER: f64 = 0.8;
 /// Quotas that are tried on one group before it is given up.
 const TRIES: u32 = 4;
 /// Least use of a group that may have somebody's turn, CPUs. Where so many groups wait that each gets less, one may wait for long and
-/// nobody has its turn.
+/// no task has its turn.
 const TAKER_CPUS: f64 = 0.3;
-/// Slices that it ran meanwhile, at least. The scheduler owes nobody more than a slice or two, and those who take turns by long slices
+/// Slices that it ran meanwhile, at least. The scheduler owes no task more than a slice or two, and those who take turns by long slices
 /// wait for long.
 const SLICES: f64 = 3.0;
 /// Least quota, CPUs.
@@ -331,7 +331,7 @@ mod tests {
         assert!((cpus - 0.6).abs() < 1e-9, "{cpus}: room to catch up with 0.48");
     }
 
-    /// Five groups that take turns by slices of 100 ms: each gets nothing for 0.4 s, time and again, and nobody has its turn.
+    /// Five groups that take turns by slices of 100 ms: each gets nothing for 0.4 s, time and again, and no task has its turn.
     #[test]
     fn turns_by_long_slices_are_nobodys_loss_and_one_that_never_lets_go_is_found_among_them() {
         let rivals = |_: &str, _: &str| Some(Rivals { times: 1.0, slice_s: 0.1 });

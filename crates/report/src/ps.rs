@@ -65,7 +65,7 @@ pub struct Sum<'a, T> {
     pub tasks: usize,
     /// Lengths of its waits; containers only, `None` where they are not known.
     pub waits: Option<Waits>,
-    /// What it uses and waits for beside CPU; containers only.
+    /// What it uses and waits for next to CPU; containers only.
     pub beside: BesideCpu,
 }
 
@@ -80,7 +80,7 @@ pub struct View<'a> {
     pub processes: Vec<Row>,
     /// Lengths of containers' waits, where they were looked at.
     pub waits: WaitsByContainer,
-    /// What containers use beside CPU, by index in the observation, where it was looked at.
+    /// What containers use next to CPU, by index in the observation, where it was looked at.
     pub beside: BTreeMap<u32, BesideCpu>,
     /// What the host's network transferred, where it was looked at.
     pub network: NetworkUse,

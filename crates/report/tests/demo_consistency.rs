@@ -59,7 +59,7 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// A printed value with the ends beside it.
+/// A printed value with the ends next to it.
 fn value(cell: &str) -> Option<(f64, Option<[f64; 2]>)> {
     let words = plain(cell);
     let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
@@ -149,7 +149,7 @@ fn before_after(report: &DemoReport, own: &[Own], page: &str, t: &mut Tally) -> 
     gains
 }
 
-/// The gap closed against the blocks, and against the three numbers beside it.
+/// The gap closed against the blocks, and against the three numbers next to it.
 fn gap(title: &str, figures: &Reckoned, printed: &str, cells: [&str; 3], t: &mut Tally) {
     let Some((own, half)) = figures.closed else {
         return t.hold(printed == "-", || format!("{title}: a gap closed by {printed} where none was seen"));

@@ -270,7 +270,7 @@ impl Store {
         let mut db = Connection::open_with_flags(path, flags).map_err(wrap)?;
         db.busy_timeout(Duration::from_secs(5)).map_err(wrap)?;
         if let Err(error) = db.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(())) {
-            // A log that cannot be made beside the file (read-only directory): nobody writes, read the file alone.
+            // A log that cannot be made next to the file (read-only directory): nobody writes, read the file alone.
             let wal = with_suffix(path, "-wal");
             if error.sqlite_error_code() != Some(ErrorCode::CannotOpen) || wal.exists() {
                 return Err(match error.sqlite_error_code() {

@@ -124,7 +124,7 @@ fn moved(from: Option<u64>, to: Option<u64>) -> Option<u64> {
 }
 
 impl Accumulator {
-    /// Adds the next sample. Samples of different sessions, or whose clock did not advance, start anew.
+    /// Adds the next sample. Samples of different sessions, or whose clock did not advance, start again.
     pub fn add(&mut self, next: StoredSample) {
         self.samples += 1;
         if let Some(last) = self.last.take()

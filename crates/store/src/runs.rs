@@ -83,7 +83,7 @@ impl Store {
         Ok(run)
     }
 
-    /// Writes scope, baseline, state now, settings and own cost anew; stages and changes are left alone.
+    /// Writes scope, baseline, state now, settings and own cost again; stages and changes are left alone.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -261,7 +261,7 @@ impl Store {
                 None => None,
             };
             let step = next.as_ref().map(|next| next.sample.wall_ns / every_ns);
-            // One that does not follow the last begins anew.
+            // One that does not follow the last begins again.
             let follows = next.as_ref().zip(last.as_ref()).is_some_and(|(next, last)| {
                 next.session == last.session && next.sample.monotonic_ns > last.sample.monotonic_ns
             });

@@ -7,7 +7,7 @@ use ratatui::style::{Color, Modifier, Style};
 pub struct Skin {
     /// Only ASCII.
     pub ascii: bool,
-    /// Colours, beside what says the same without.
+    /// Colours, next to what says the same without.
     pub colour: bool,
 }
 

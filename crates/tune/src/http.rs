@@ -12,7 +12,7 @@ use wire::Wire;
 /// Largest answer taken.
 const MOST: u64 = 16 << 20;
 
-/// What a request is like, beside its address.
+/// What a request is like, next to its address.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// From the first packet to the last.

@@ -153,7 +153,7 @@ impl LostTurns {
                 },
             );
         }
-        // Alone it can take nobody's turn.
+        // Alone it can take no task's turn.
         if self.groups.len() < 2 {
             self.groups.clear();
             self.released |= self.turns.caps().next().is_some();

@@ -1,6 +1,6 @@
 //! The loop's own thread while promises are kept.
 //!
-//! Beside dozens of busy tasks, or cgroups whose weights it made large itself, the loop would come late by seconds. Its
+//! Next to dozens of busy tasks, or cgroups whose weights it made large itself, the loop would come late by seconds. Its
 //! thread gets a lower nice value and a short slice, and has back what it had when nothing is promised any more.
 
 use evenkeel_actuate::Raised;

@@ -100,7 +100,7 @@ impl Pins {
         self.wasting = 0;
     }
 
-    /// Packs promises, and as much of the demand beyond them as can be. `anew`: nobody has to stay.
+    /// Packs promises, and as much of the demand beyond them as can be. `again`: nobody has to stay.
     fn pack(&mut self, threads: &[Pinnable], supply: &[(u32, f64)], anew: bool) {
         for tenths in (0..=10).rev() {
             let of_demand = f64::from(tenths) / 10.0;

@@ -1,4 +1,4 @@
-//! How much of a promise fits beside others: asked of the fair-share solver, where those admitted come first.
+//! How much of a promise fits next to others: asked of the fair-share solver, where those admitted come first.
 
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_model::fair::{Capacity, FairTask, solve};
@@ -87,7 +87,7 @@ mod tests {
     }
 
     proptest! {
-        /// With masks of every kind: nobody is left out for the sake of one of lower priority.
+        /// With masks of every kind: no task is left out for the sake of one of lower priority.
         #[test]
         fn no_lower_priority_is_admitted_in_the_place_of_a_higher_one(
             asked in proptest::collection::vec((1.0f64..150.0, -2i32..3, 1u32..8), 1..7),

@@ -24,7 +24,7 @@ const WORTH_OWNED: f64 = 1.2;
 const REST_OWNED: Duration = Duration::from_secs(5);
 /// Difference of a weight from the one found, as a part, that is none.
 const AS_FOUND: f64 = 0.005;
-/// Parts of a promised wait that a slice may last: a task with a short slice has an early deadline, and who runs beside
+/// Parts of a promised wait that a slice may last: a task with a short slice has an early deadline, and who runs alongside
 /// it is protected from preemption no longer than the shortest slice in the queue.
 const SLICES_PER_WAIT: u64 = 4;
 /// Shortest and longest slice the kernel takes, nanoseconds.

@@ -119,7 +119,7 @@ impl PageReader {
             self.failed = None;
             return;
         };
-        // Fewer than before: those series began anew, and what lies between is not known.
+        // Fewer than before: those series began again, and what lies between is not known.
         if let Some(before) = before.filter(|before| goes_on && *before <= now) {
             *self.failed.get_or_insert(0.0) += now - before;
         }
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(reader.failed(), None, "what was before is not ours");
         reader.take(&counts("code", 95, 12)).unwrap();
         assert_eq!((reader.failed(), reader.counted()[1].1), (Some(2.0), 7.0));
-        // It began anew; what was before that stays counted.
+        // It began again; what was before that stays counted.
         assert!(reader.take(&counts("code", 3, 1)).is_err());
         assert_eq!(reader.failed(), Some(2.0));
         reader.take(&counts("code", 5, 4)).unwrap();

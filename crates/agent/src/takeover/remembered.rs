@@ -1,4 +1,4 @@
-//! What a run leaves to its successor beside the journal: which of its changes belong to which decision, what that decision
+//! What a run leaves to its successor next to the journal: which of its changes belong to which decision, what that decision
 //! knew, and how much of the error budget is spent.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! A daemon that mostly sleeps gets its turn beside work that takes whatever it gets.
+//! A daemon that mostly sleeps gets its turn next to work that takes whatever it gets.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ mod tests {
     use crate::Status;
     use crate::testing::{TaskExt, World};
 
-    /// A daemon that waits so much beside so many compilers, all in one group.
+    /// A daemon that waits so much next to so many compilers, all in one group.
     fn world(waits: f64, compilers: u32) -> World {
         let mut world = World::new(2);
         let agent = world.group("/agent", 1024);

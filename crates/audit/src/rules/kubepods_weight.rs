@@ -1,4 +1,4 @@
-//! System services keep their turn beside all pods together (kubernetes#139790).
+//! System services keep their turn next to all pods together (kubernetes#139790).
 
 use evenkeel_base::facts::Unknown;
 

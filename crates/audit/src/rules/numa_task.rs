@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
 /// CPU of a process below which remote memory costs nothing to speak of.
 const BUSY_PCT: f64 = 10.0;
 
-/// Part of a node's CPUs a process may want and still fit there beside others.
+/// Part of a node's CPUs a process may want and still fit there next to others.
 const FITS: f64 = 0.75;
 
 /// Part of a process's CPU on other nodes than its main one from which it counts as spread.

@@ -38,7 +38,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         findings.push(rule.fail(
             list(old.iter().map(|at| group_name(observation, *at))),
             format!(
-                "cpu.weight {linear}, which is 1024 shares by the old formula, beside {} with {curve}, which is 1024 shares by the \
+                "cpu.weight {linear}, which is 1024 shares by the old formula, next to {} with {curve}, which is 1024 shares by the \
                  new one",
                 list(new.iter().map(|at| group_name(observation, *at)))
             ),

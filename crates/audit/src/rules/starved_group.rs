@@ -14,7 +14,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Who got less than this beside it, percent of one CPU, is not named.
+/// Who got less than this next to it, percent of one CPU, is not named.
 const NAMED_PCT: f64 = 10.0;
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
@@ -78,7 +78,7 @@ mod tests {
     use crate::Status;
     use crate::testing::{TaskExt, World};
 
-    /// Eight servers of a group that wait, beside a group that has the CPUs.
+    /// Eight servers of a group that wait, next to a group that has the CPUs.
     fn world(got: f64) -> World {
         let mut world = World::new(2);
         let (a, b) = (world.group("/a", 1024), world.group("/b", 1024));

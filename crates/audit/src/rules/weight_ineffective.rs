@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn tasks_of_the_parent_compete_too() {
         let mut world = world(2048, ("0-1", "0-1"));
-        // 2/3 of two CPUs is 133 % for one thread; with three busy tasks beside the groups it is 2/6.
+        // 2/3 of two CPUs is 133 % for one thread; with three busy tasks next to the groups it is 2/6.
         assert_eq!(world.only("weight-ineffective").status, Status::Fail);
         for name in ["x", "y", "z"] {
             world.task(name, 30.0).wait(60.0).in_group(0).nice(0);

@@ -12,8 +12,8 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Ratio from which the lighter group starves beside a busy heavier one. With slices of about 3 ms it runs 3 ms of
-/// every 768 or more. Kubernetes' BestEffort pods (shares 2 beside 1024) are beyond it by design.
+/// Ratio from which the lighter group starves next to a busy heavier one. With slices of about 3 ms it runs 3 ms of
+/// every 768 or more. Kubernetes' BestEffort pods (shares 2 next to 1024) are beyond it by design.
 const ABSURD: u64 = 256;
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {

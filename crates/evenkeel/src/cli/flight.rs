@@ -227,7 +227,7 @@ impl Keeper {
     }
 }
 
-/// Writes a recording beside the others, of which the oldest go.
+/// Writes a recording next to the others, of which the oldest go.
 fn keep(folder: &Path, kind: &str, recording: &Recording) -> io::Result<PathBuf> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let at = time::short(recording.wall_ns(recording.interval_ns().1)).replace([' ', ':'], "-");

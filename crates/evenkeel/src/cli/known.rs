@@ -1,4 +1,4 @@
-//! Loads whose demand is known, with the loop beside them: what `demo` and `prove` are made of.
+//! Loads whose demand is known, with the loop next to them: what `demo` and `prove` are made of.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

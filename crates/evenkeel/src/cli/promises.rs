@@ -193,7 +193,7 @@ fn fixed(place: Where, kind: DutyKind, wanted: [Option<f64>; 3], cpu: &CpuSet, o
     }
 }
 
-/// A promised load that wants all of its promise, and a neighbour of 10 % beside which another one begins to want all there
+/// A promised load that wants all of its promise, and a neighbour of 10 % next to which another one begins to want all there
 /// is when the settling is over.
 fn spike(place: Where, cpu: &CpuSet, order: &Order) -> Scene {
     let mut neighbour = LoadSpec::new(Kind::Spin(Spin {})).named("spike");
@@ -237,7 +237,7 @@ fn random(seed: u64, place: Where, cpus: &CpuSet, order: &Order) -> Scene {
     if neighbour {
         loads.push(Load { spec: LoadSpec::new(Kind::Spin(Spin {})).named("spin"), promised: None });
     }
-    let beside = if neighbour { " beside a spinner" } else { "" };
+    let beside = if neighbour { " next to a spinner" } else { "" };
     Scene {
         name: format!("set {seed}: {} promises {kind}{beside}", loads.len() - usize::from(neighbour)),
         place,

@@ -108,7 +108,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     Ok(0)
 }
 
-/// What containers use beside CPU, by index.
+/// What containers use next to CPU, by index.
 fn beside(root: &Root, observer: &Observer, observation: &Observation) -> BTreeMap<u32, BesideCpu> {
     let Some(hierarchies) = observer.hierarchies() else { return BTreeMap::new() };
     let path = |container: &ContainerView| Some(&observation.groups.get(container.group? as usize)?.path);

@@ -331,7 +331,7 @@ fn parse(path: &Path, text: String) -> anyhow::Result<(File, Source)> {
     Ok((file, Source { path: path.to_owned(), text }))
 }
 
-/// The loop's configuration that a file's text makes with no options beside.
+/// The loop's configuration that a file's text makes with no options alongside.
 pub(super) fn of_text(global: &Global, path: &Path, text: &str) -> anyhow::Result<Config> {
     let args = LoopArgs {
         scope: Vec::new(),

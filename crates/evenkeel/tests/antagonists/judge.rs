@@ -32,7 +32,7 @@ impl Readings {
         let (before, mut after) = (at(from_s).unwrap_or_default(), at(to_s).unwrap_or_default());
         for (culprit, seconds) in &mut after {
             let then = before.get(culprit).copied().unwrap_or(0.0);
-            // A counter that began anew.
+            // A counter that began again.
             *seconds -= if then > *seconds { 0.0 } else { then };
         }
         after
@@ -56,7 +56,7 @@ fn of_victim(page: &str, victim: &str) -> Taken {
     ours.filter_map(|(culprit, seconds)| Some((culprit.to_owned(), seconds.parse().ok()?))).collect()
 }
 
-/// Reads once a second beside what else happens.
+/// Reads once a second next to what else happens.
 pub fn reading<T>(
     serve: &Serve,
     victim: &str,

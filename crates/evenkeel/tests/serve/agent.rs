@@ -1,4 +1,4 @@
-//! A `serve` at work and loads beside it, all ended with the test.
+//! A `serve` at work and loads next to it, all ended with the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -141,7 +141,7 @@ pub fn victims_and_culprits_are_drawn() {
          [...document.querySelectorAll('main h3')].some(head => /^Lengths of its [1-9]\\d* waits$/.test(head.textContent))",
     );
     keep(&mut chrome, "process");
-    // What is known of a change's effect stands beside it, and no verdict says its word twice.
+    // What is known of a change's effect stands next to it, and no verdict says its word twice.
     chrome.value(
         "paused = true, hangUp(), live.loop = {settings: 'batch', trials: 1, kept: 1, reverted: 0, guarantees: [], services: [], \
          effect: null, effect_text: '+3.1 [+1.0, +5.2] % of one CPU: 4 blocks', changes: [{comm: 'web', knob: 'policy', from: 'other', \

@@ -63,7 +63,7 @@ impl Quantile {
         Self { sample: sample.clone(), at: at.clamp(0.0, 1.0) }
     }
 
-    /// Estimate, interpolated between the values beside it.
+    /// Estimate, interpolated between the values next to it.
     pub fn value(&self) -> f64 {
         quantile(&self.sample.all, self.at).unwrap_or(f64::NAN)
     }

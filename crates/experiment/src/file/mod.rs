@@ -120,7 +120,7 @@ pub struct Experiment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Drawn anew for each repetition, so that drift of the host does not favour a point.
+    /// Drawn again for each repetition, so that drift of the host does not favour a point.
     #[default]
     Shuffled,
     /// As written.

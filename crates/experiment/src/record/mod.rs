@@ -1,6 +1,6 @@
 //! The record of an experiment: all that was measured, and nothing that can be computed from it.
 //!
-//! `record.json` of a result folder is one [`Record`]. It is written anew (atomically) after every cell, so that an
+//! `record.json` of a result folder is one [`Record`]. It is written again (atomically) after every cell, so that an
 //! interrupted experiment resumes with the cells not yet done. Statistics, verdicts and reports are made from it alone.
 //!
 //! ```text
@@ -42,7 +42,7 @@ pub struct Record {
     /// Whether it was run in its short form.
     #[serde(default)]
     pub quick: bool,
-    /// Names of the source's tables ([`crate::sources`]) whose figures are shown beside.
+    /// Names of the source's tables ([`crate::sources`]) whose figures are shown alongside.
     #[serde(default)]
     pub sources: Vec<String>,
     /// Version of evenkeel that made it.

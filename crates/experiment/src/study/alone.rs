@@ -1,10 +1,10 @@
-//! What a command would do beside others, by its run alone: its need is measured where the record has it alone and
-//! without a limit; elsewhere it gets its fair share of CPUs (weights, quotas, cpusets), anew each time one of the
+//! What a command would do next to others, by its run alone: its need is measured where the record has it alone and
+//! without a limit; elsewhere it gets its fair share of CPUs (weights, quotas, cpusets), again each time one of the
 //! tenants is done.
 //!
 //! ```text
 //! alone: 6 CPU seconds in 4 s = 1.5 CPUs wanted
-//! beside an equal one on 2 CPUs: 1 CPU each, so 6 s; the share of one that is done goes to the other
+//! next to an equal one on 2 CPUs: 1 CPU each, so 6 s; the share of one that is done goes to the other
 //! ```
 
 use super::point::{PointStudy, group, machine, shares};
@@ -19,7 +19,7 @@ struct Need {
     events: Option<f64>,
 }
 
-/// A tenant beside others, as the model sees it.
+/// A tenant next to others, as the model sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Job {
     /// CPUs it would use at most.
@@ -144,7 +144,7 @@ fn of_cell(record: &Record, cell: &Cell) -> Result<Expected, String> {
             continue;
         }
         if !is_command(tenant) {
-            return Err(format!("beside {}, which runs a built-in load, nothing is predicted", tenant.name));
+            return Err(format!("next to {}, which runs a built-in load, nothing is predicted", tenant.name));
         }
         let need = need(record, &tenant.workload).ok_or_else(|| {
             format!(

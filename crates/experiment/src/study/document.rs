@@ -44,7 +44,7 @@ pub struct Study {
     pub overhead: Option<Overhead>,
     /// Points of the sweep.
     pub points: Vec<PointStudy>,
-    /// The sources' figures beside ours.
+    /// The sources' figures next to ours.
     pub sources: Vec<SourceComparison>,
     /// Readers of files by share of the machine and kind of limit.
     #[serde(default)]

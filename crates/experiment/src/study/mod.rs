@@ -5,7 +5,7 @@
 //! * [`stats`]: summaries, intervals, fairness; [`window`]: the time in which all compete;
 //! * [`point`]: one point of a sweep; [`alone`]: what a command would do there by its run alone; [`verdict`]: what it
 //!   means, in words, each tied to a test;
-//! * [`sources`]: the sources' figures beside ours; [`compare`]: several studies side by side.
+//! * [`sources`]: the sources' figures next to ours; [`compare`]: several studies side by side.
 
 use crate::record::{Cell, Record, Requirement};
 

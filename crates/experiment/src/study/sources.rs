@@ -1,4 +1,4 @@
-//! The sources' tables beside what was measured here and what the model expects. Absolute rates do not travel from
+//! The sources' tables next to what was measured here and what the model expects. Absolute rates do not travel from
 //! host to host, so what is compared are ratios and times beyond what was asked for.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::sources::{SourceTable, table};
 
 type Row = HashMap<String, String>;
 
-/// The tables a record names, as far as its points have anything to put beside.
+/// The tables a record names, as far as its points have anything to put alongside.
 pub(super) fn beside(record: &Record, study: &Study) -> Vec<SourceComparison> {
     let mut all = Vec::new();
     for name in &record.sources {

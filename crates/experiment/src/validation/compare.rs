@@ -1,4 +1,4 @@
-//! Measured beside simulated.
+//! Measured next to simulated.
 
 use evenkeel_base::stats::median;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `isolation-sys`: work with much system time beside a neighbour that burns CPU, by share of the machine: the source's
+//! `isolation-sys`: work with much system time next to a neighbour that burns CPU, by share of the machine: the source's
 //! rows (A/B from 4000/36000 in steps of 4000, of 40 CPUs), whose tables it left empty.
 
 use evenkeel_experiment::file::{Experiment, Sweep, SweepPoint, TenantSpec};

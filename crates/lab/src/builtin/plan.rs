@@ -14,7 +14,7 @@ pub struct Builtin {
     pub name: &'static str,
     /// What it shows, one sentence.
     pub about: &'static str,
-    /// The source's tables it stands beside ([`evenkeel_experiment::sources`]).
+    /// The source's tables it stands next to ([`evenkeel_experiment::sources`]).
     pub sources: &'static [&'static str],
     /// Makes it for a host.
     pub make: fn(&Plan) -> Experiment,

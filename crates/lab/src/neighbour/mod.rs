@@ -1,4 +1,4 @@
-//! What does a service feel of batch work beside it, and what keeps it from that? The experiment `neighbour`.
+//! What does a service feel of batch work next to it, and what keeps it from that? The experiment `neighbour`.
 //!
 //! ```text
 //! ladder of batch load   0      quarter    half    whole    twice      of the machine

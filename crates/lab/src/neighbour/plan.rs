@@ -52,7 +52,7 @@ impl fmt::Display for Service {
     }
 }
 
-/// The work beside it.
+/// The work next to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Batch {
@@ -86,7 +86,7 @@ impl fmt::Display for Batch {
     }
 }
 
-/// What keeps batch work from the service's way. It is set for batch work, in a cgroup of its own beside the service's.
+/// What keeps batch work from the service's way. It is set for batch work, in a cgroup of its own next to the service's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
@@ -160,7 +160,7 @@ pub struct Options {
 pub struct Point {
     /// What answers.
     pub service: Service,
-    /// What runs beside it; `None` for [`Arm::Alone`].
+    /// What runs next to it; `None` for [`Arm::Alone`].
     pub batch: Option<Batch>,
     /// CPU that it asks for, percent of ONE CPU.
     pub load_pct: u32,
@@ -180,10 +180,10 @@ impl Point {
         Self { arm, ..self }
     }
 
-    /// `redis beside loops of 400 %`.
+    /// `redis next to loops of 400 %`.
     pub fn scene(&self) -> String {
         match self.batch {
-            Some(batch) => format!("{} beside {batch} of {} %", self.service, self.load_pct),
+            Some(batch) => format!("{} next to {batch} of {} %", self.service, self.load_pct),
             None => self.service.to_string(),
         }
     }
@@ -212,7 +212,7 @@ impl Options {
         }
     }
 
-    /// The points, in order: each service alone, then beside each batch.
+    /// The points, in order: each service alone, then next to each batch.
     ///
     /// # Errors
     /// Something that cannot be: the message says what.

@@ -144,7 +144,7 @@ impl<'a> Scene<'a> {
         Ok(asking)
     }
 
-    /// Starts evenkeel for service and clients, beside the batch.
+    /// Starts evenkeel for service and clients, next to the batch.
     pub fn evenkeel(&self) -> Result<Evenkeel, RunError> {
         let services: Vec<_> = [Some(&self.service), self.clients.as_ref()]
             .into_iter()

@@ -35,7 +35,7 @@ pub(super) fn verdicts(record: &NeighbourRecord) -> Vec<Verdict> {
     page(drafts)
 }
 
-/// What is said of a service beside a batch, whose point under the kernel's default is given.
+/// What is said of a service next to a batch, whose point under the kernel's default is given.
 fn scene<'a>(record: &'a NeighbourRecord, default: Point, drafts: &mut Vec<Draft<'a>>) {
     drafts.extend(default_keeps(record, default));
     for arm in Arm::BESIDE.into_iter().filter(|arm| arm.by_hand()) {
@@ -233,7 +233,7 @@ mod tests {
         );
         let default = one(&all, "default-keeps-latency", "");
         assert_eq!(default.holds, Some(false));
-        assert!(default.text.starts_with("Under the kernel's default wakeup beside loops of 400 % does not keep its latency: its 99th percentile is 10."), "{}", default.text);
+        assert!(default.text.starts_with("Under the kernel's default wakeup next to loops of 400 % does not keep its latency: its 99th percentile is 10."), "{}", default.text);
         let idle = one(&all, "lever-helps", "cpu.idle");
         assert_eq!(idle.holds, Some(true));
         // 100 of 180 %: that is the price, and it is reported.
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(nice.holds, Some(false));
         assert!(
             nice.text
-                .starts_with("nice 19 makes wakeup beside loops of 400 % worse: its 99th percentile is 3."),
+                .starts_with("nice 19 makes wakeup next to loops of 400 % worse: its 99th percentile is 3."),
             "{}",
             nice.text
         );
@@ -287,7 +287,7 @@ mod tests {
         let nice = one(&all, "lever-helps", "nice 19");
         assert_eq!(nice.holds, None);
         assert!(
-            nice.text.starts_with("Whether nice 19 helps wakeup beside loops of 400 % is open: "),
+            nice.text.starts_with("Whether nice 19 helps wakeup next to loops of 400 % is open: "),
             "{}",
             nice.text
         );

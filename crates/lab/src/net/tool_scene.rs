@@ -1,6 +1,6 @@
 //! Tenants in namespaces whose servers and clients are a program that is not ours, and what it measured.
 //!
-//! Servers run in the tenant's cgroup, whose CPU time is the tenant's. Clients run beside each other in the sender's
+//! Servers run in the tenant's cgroup, whose CPU time is the tenant's. Clients run next to each other in the sender's
 //! namespace and measure for themselves: they connect at the same time, but nobody starts them at one instant, and
 //! netperf's warm-up is part of its figures. The window is at least a second, for neither takes fractions.
 

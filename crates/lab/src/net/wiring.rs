@@ -31,7 +31,7 @@ pub enum Nic {
     Veth,
     /// A macvlan each, in bridge mode, on the uplink itself.
     Macvlan,
-    /// No tenant: servers run beside the uplink, the reference ("bare metal").
+    /// No tenant: servers run next to the uplink, the reference ("bare metal").
     None,
 }
 

@@ -92,7 +92,7 @@ fn runs_s(experiment: &Experiment, host: &Host, tenant: &Tenant, got: f64, asked
             Some(runs * outcome.real_s? / enforcer.time_scale)
         }
         None => {
-            // Threads that share a position do not run beside each other.
+            // Threads that share a position do not run next to each other.
             let alone = matches!(&load.kind, Kind::Sieve(sieve) if sieve.shares_position());
             let got = if alone { got.min(1.0) } else { got };
             (got > 0.0).then(|| runs * cpu_s / got)

@@ -1,4 +1,4 @@
-//! What the models say a cell's tenants would do, to stand beside what was measured: the cell simulated as [`super::simulate`]
+//! What the models say a cell's tenants would do, to stand next to what was measured: the cell simulated as [`super::simulate`]
 //! does it, from the experiment and from what one thread does on this host undisturbed.
 
 use evenkeel_experiment::file::Experiment;

@@ -50,7 +50,7 @@ pub struct Victim {
 #[derive(Debug)]
 struct VictimGroup {
     group: LabGroup,
-    /// v2: where the wrapper is, so that groups can be made beside it.
+    /// v2: where the wrapper is, so that groups can be made next to it.
     wrapper: Option<Cgroup>,
     /// v1: see above; made when the command is there, removed when it is gone.
     inner: Option<Cgroup>,
@@ -99,7 +99,7 @@ impl VictimGroup {
         self.leave();
     }
 
-    /// Removes the inner group when nobody is in it.
+    /// Removes the inner group when no task is in it.
     fn leave(&mut self) {
         if self.inner.as_ref().is_some_and(|i| fs::remove_dir(i.dir()).is_ok() || !i.dir().exists()) {
             self.inner = None;

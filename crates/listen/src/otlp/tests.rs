@@ -90,7 +90,7 @@ fn the_message_says_what_the_page_says() {
     let point = &histogram.data_points[0];
     assert_eq!((point.count, point.sum), (3, Some(7.0)));
     assert_eq!((&point.explicit_bounds[..], &point.bucket_counts[..]), (&[0.5, 1.0][..], &[1, 1, 1][..]));
-    // Who comes later, or begins anew, counts from the push before.
+    // Who comes later, or begins again, counts from the push before.
     let page = |values: &[(&str, f64)]| {
         let mut page = Page::default();
         let mut family = page.family("b_total", Kind::Counter, "B");

@@ -59,7 +59,7 @@ fn times_are_those_of_arithmetic() {
     let fly = on("shared-cpu-1x", &ask(1.0, 1, 1.0));
     assert!((fly.plain.throttled_after_s.unwrap() - 5.333).abs() < 0.2, "{fly:?}");
     near(fly.time_s().unwrap(), 5.333 + (60.0 - 5.333) * 16.0);
-    // m3.medium: 45 % stolen. Pauses last as long as ever: 11 minutes of pauses beside 11 of work.
+    // m3.medium: 45 % stolen. Pauses last as long as ever: 11 minutes of pauses next to 11 of work.
     near(minutes("m3.medium", &ask(11.0, 1, 1.0)), 20.0);
     near(minutes("m3.medium", &ask(11.0, 1, 0.5)), 31.0);
 }

@@ -308,7 +308,7 @@ impl Sim<'_> {
             }
         }
         if best == NONE {
-            // Rounding may leave nobody eligible: the one furthest behind is.
+            // Rounding may leave no task eligible: the one furthest behind is.
             let mut least = f64::INFINITY;
             for &e in &q.entities {
                 let v = self.entities[e as usize].vruntime;

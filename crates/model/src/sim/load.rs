@@ -180,7 +180,7 @@ impl Sim<'_> {
                     first_ns: *first_ns,
                     ended_ns: now,
                     events,
-                    // Counting may have begun anew in between.
+                    // Counting may have begun again in between.
                     got_ns: (got - *got_then).max(0.0) as u64,
                     waited_ns: waited.saturating_sub(*waited_then),
                 });

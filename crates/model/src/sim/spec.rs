@@ -79,7 +79,7 @@ pub enum Generation {
     Eevdf,
     /// Linux 6.12 to 6.16: slices of one's own, delayed dequeue, short slices preempt.
     EevdfSlices,
-    /// Linux 6.17 and later: a running task is protected for the shortest slice queued beside it.
+    /// Linux 6.17 and later: a running task is protected for the shortest slice queued next to it.
     EevdfMinSlice,
 }
 
@@ -215,7 +215,7 @@ pub enum Load {
         /// Nanoseconds of full-speed CPU.
         work_ns: u64,
     },
-    /// Takes items from a shared counter until none is left; then, when all that share it are through, anew.
+    /// Takes items from a shared counter until none is left; then, when all that share it are through, again.
     Counter {
         /// Index among the scenario's counters.
         counter: usize,

@@ -29,7 +29,7 @@ pub struct Account {
     pub waits: Histogram,
     /// The longest of them, ns.
     pub longest_ns: u64,
-    /// Who had the CPU for which the target waited, by thread number (0 is nobody: the CPU was on its way out of idling) and place
+    /// Who had the CPU for which the target waited, by thread number (0 is no task: the CPU was on its way out of idling) and place
     /// among the threads, where they are known; for how long, ns.
     pub blame: BTreeMap<(u32, Option<Place>), u64>,
     /// Times a thread had to leave though it wanted on, throttling left out.

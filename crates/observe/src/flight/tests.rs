@@ -332,6 +332,6 @@ fn the_counter_of_throttled_threads_names_whose_quota_it_was() {
     let one = named(Some(0.0), Some(40.0));
     assert_eq!(has(&one, "threads throttled by the quota of /machine/slice"), 1);
     assert_eq!(has(&one, "/machine or"), 0);
-    // Where nobody was seen to be held back, it can have been either.
+    // Where no task was seen to be held back, it can have been either.
     assert_eq!(has(&named(None, None), "threads throttled by the quota of /machine or /machine/slice"), 1);
 }

@@ -23,7 +23,7 @@ use crate::topology::hierarchies;
 /// One clock tick of `/proc/PID/stat`'s start time: `USER_HZ` is 100 on x86-64 and arm64.
 const NS_PER_TICK: u64 = 10_000_000;
 /// After so many samples the paths of all places are read again: a group can be renamed, and the kernel may give the
-/// number of one combination of groups to another once nobody is in it.
+/// number of one combination of groups to another once no task is in it.
 const PLACE_ROUND: u64 = 30;
 
 /// A thread of the last pass.

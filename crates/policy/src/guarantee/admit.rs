@@ -1,5 +1,5 @@
 //! Does it fit? Promises are admitted by their priority, equal ones in the order in which they are stated; one that does
-//! not fit beside those before it is refused, with what is left, and nothing is done for it.
+//! not fit next to those before it is refused, with what is left, and nothing is done for it.
 //!
 //! One that was refused is admitted again when it has fitted for a while ([`Admissions`]): what CPUs can give goes up and
 //! down with what is stolen, and each change costs writes for every promise.
@@ -66,7 +66,7 @@ pub enum Admission {
 /// Rounding that is forgiven, percent of one CPU.
 const EPSILON_PCT: f64 = 1e-6;
 
-/// How much of a promise fits beside others, see [`Admissions::decide`].
+/// How much of a promise fits next to others, see [`Admissions::decide`].
 pub type LeftFor<'a> = dyn Fn(&[&AdmissionRequest], &AdmissionRequest, &[(u32, f64)]) -> f64 + 'a;
 
 /// Looks for which a refused promise has to fit before it is admitted again; doubled each time it was refused again.
@@ -90,7 +90,7 @@ struct Known {
 }
 
 impl Admissions {
-    /// Decides about each, in the order of `asks`. `left_for(admitted, ask, promisable)` says how much of `ask` fits beside
+    /// Decides about each, in the order of `asks`. `left_for(admitted, ask, promisable)` says how much of `ask` fits alongside
     /// the admitted (which keep all of theirs): a maximum flow from promises to the CPUs they may use. It is passed in
     /// because the fair-share solver is no part of this crate.
     pub fn decide(
@@ -347,7 +347,7 @@ mod tests {
             let answers = admit(&asks, &supply, &pool);
             let sum: f64 = asks.iter().zip(&answers).filter(|(_, a)| **a == Admission::Fits).map(|(a, _)| a.pct).sum();
             prop_assert!(sum <= supply.promisable().iter().map(|(_, pct)| pct).sum::<f64>() + 1e-3);
-            // And nobody is refused who would have fitted beside the admitted before it.
+            // And nobody is refused who would have fitted next to the admitted before it.
             let mut before = 0.0;
             for (ask, answer) in asks.iter().zip(&answers) {
                 if *answer == Admission::Fits { before += ask.pct; } else {

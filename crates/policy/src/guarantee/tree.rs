@@ -150,7 +150,7 @@ pub struct Siblings {
     pub node: Option<u32>,
     /// Children that carry promises.
     pub children: Vec<Child>,
-    /// Groups of the scope beside them, which are promised nothing, with their load weights as found: what a promise needs
+    /// Groups of the scope next to them, which are promised nothing, with their load weights as found: what a promise needs
     /// is taken from them first.
     pub lenders: Vec<(u32, f64)>,
     /// Sum of the load weights of all other active competitors, one default weight for newcomers included.

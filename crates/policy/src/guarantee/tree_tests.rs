@@ -54,7 +54,7 @@ fn world(groups: Vec<GroupView>, tasks: Vec<TaskView>) -> Observation {
     }
 }
 
-/// `/` -> `/docker` -> a, b, c; `/system` beside it; a task in the root.
+/// `/` -> `/docker` -> a, b, c; `/system` next to it; a task in the root.
 fn docker() -> Observation {
     world(
         vec![

@@ -67,7 +67,7 @@ pub enum State {
     Unknown,
     /// Not kept.
     Broken,
-    /// It does not fit beside those before it, so nothing is done for it.
+    /// It does not fit next to those before it, so nothing is done for it.
     Refused,
 }
 

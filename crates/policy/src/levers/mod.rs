@@ -48,7 +48,7 @@ pub const LEVERS: &[&dyn Lever] = &[
     &realtime::Realtime,
 ];
 
-/// Every lever for background work beside services, in the order in which they are tried.
+/// Every lever for background work next to services, in the order in which they are tried.
 pub const BACKGROUND_LEVERS: &[&dyn Lever] = &[
     // First: where a quota is what holds services back, nothing else helps.
     &headroom::HEADROOM,

@@ -1,4 +1,4 @@
-//! Work that waits goes to an idle CPU beside it.
+//! Work that waits goes to an idle CPU next to it.
 //!
 //! A task that wakes is queued where it ran last when the kernel finds no idle CPU quickly, and in a small cache domain that
 //! is three quarters busy the kernel does not look at all (`SIS_UTIL`: `select_idle_cpu` in `kernel/sched/fair.c`). A CPU
@@ -6,7 +6,7 @@
 //! one task waits and one CPU does nothing: 4 to 8 % of the time with 75 % load on two CPUs. Real-time classes do not have
 //! this (`push_rt_task`, `pull_rt_task`), which is half of what they are better by.
 //!
-//! This lever changes no setting of a task: whoever carries the plan out moves tasks the moment they wait beside an idle
+//! This lever changes no setting of a task: whoever carries the plan out moves tasks the moment they wait next to an idle
 //! CPU. It goes with every other lever that does not pin.
 
 use std::collections::{BTreeSet, HashMap};
@@ -23,7 +23,7 @@ const WHY: &str = "waiting work moves at once to an idle CPU that shares its cac
 const MOST: usize = 4096;
 
 /// The plans with the lever added to each that pins no task and uses no real-time class, and the lever alone in front.
-/// The same plans where no CPU is beside another.
+/// The same plans where no CPU is next to another.
 pub fn with_pull(scene: &Scene<'_>, plans: Vec<Plan>) -> Vec<Plan> {
     let tasks = movable(scene);
     if tasks.is_empty() {

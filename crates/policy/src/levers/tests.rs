@@ -255,7 +255,7 @@ fn nobody_is_moved_where_no_cpu_is_beside_another() {
     assert_eq!(with_pull(&scene, plans(&scene)), plans(&scene));
     let mut four = Topology::synthetic(1, 2, 2, 1);
     four.isolated = CpuSet::single(3);
-    assert_eq!(beside(&four), [CpuSet::first_n(2)], "an isolated CPU is beside none");
+    assert_eq!(beside(&four), [CpuSet::first_n(2)], "an isolated CPU is next to none");
 }
 
 proptest! {
@@ -354,7 +354,7 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
 fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
     let groups =
         [("/", None), ("/pod", Some(0)), ("/pod/api", Some(1)), ("/pod/batch", Some(1)), ("/batch", Some(0))];
-    // A service of 4 % in a quota of 5 of each 80 ms, background work beside it there and elsewhere.
+    // A service of 4 % in a quota of 5 of each 80 ms, background work next to it there and elsewhere.
     let tasks = [(4.0, 50.0, 2), (2.0, 0.0, 3), (90.0, 0.0, 4)];
     let quota = |usec, period_usec| {
         let quota_usec = evenkeel_base::Limit::Value(usec);

@@ -1,4 +1,4 @@
-//! Levers for background work, so that services beside it need not wait.
+//! Levers for background work, so that services next to it need not wait.
 //!
 //! A task of an idle cgroup (`cpu.idle`) is preempted by whoever is not idle as soon as that one wakes
 //! (`check_preempt_wakeup_fair`), and counts with the weight 3 of 1024 in the queue of the group's parent. SCHED_IDLE for each

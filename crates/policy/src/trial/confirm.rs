@@ -21,7 +21,7 @@ const MIN_PAIRS: usize = 5;
 const SPOILED_PAIRS: usize = 8;
 /// Pairs after which a risk is accepted, where that is allowed.
 const ACCEPTED_PAIRS: usize = 15;
-/// Pairs that a clear gain takes until nobody is shown to be hurt.
+/// Pairs that a clear gain takes until no task is shown to be hurt.
 const USUAL_PAIRS: f64 = 14.0;
 /// Standard errors that a gain may be underestimated by before the candidate is given up.
 const BENEFIT_OF_DOUBT: f64 = 0.7;

@@ -234,7 +234,7 @@ fn what_a_busy_loop_gets_is_no_gain() {
     };
     let trial = || Trial::new(1, TrialRules::default(), PACE);
     assert_eq!(hold(trial(), 7, |c, chance| window(c, chance, 100.0)).0.winner, 0);
-    // Others' gains beside it count.
+    // Others' gains next to it count.
     let decision = hold(trial(), 7, |c, chance| window(c, chance, if c == 0 { 100.0 } else { 110.0 })).0;
     assert_eq!(decision.winner, 1, "{decision:?}");
     // Nobody but busy loops: nothing to gain, and nothing is tried.

@@ -19,7 +19,7 @@ pub struct Arm {
 
 /// The rounds that are whole, a row of fulfilments each, in the order of the arms; an arm that lacks more than half of
 /// its blocks is `None` and spoils no round. All figures are of these rounds: a mean over other blocks than the gain
-/// beside it could say the opposite.
+/// next to it could say the opposite.
 fn whole_rounds(arms: &[Arm]) -> Vec<Vec<Option<f64>>> {
     let rounds = arms.iter().map(|arm| arm.blocks.len()).max().unwrap_or(0);
     let counts =
@@ -133,7 +133,7 @@ impl DemoReport {
         let default = median(runs.iter().filter_map(|run| run.default_fulfilment));
         let now = median(runs.iter().filter_map(|run| run.final_fulfilment));
         let (Some(default), Some(now)) = (default, now) else { return "No run was completed.".to_owned() };
-        // A median over other runs than the ones beside it could not be compared with them.
+        // A median over other runs than the ones next to it could not be compared with them.
         let recipes: Vec<f64> = runs.iter().filter_map(|run| run.published_recipe_fulfilment).collect();
         let recipe = median(recipes.iter().copied())
             .filter(|_| recipes.len() == all)

@@ -1,4 +1,4 @@
-//! The tables as CSV: every run, every tenant, every verdict, the sources beside.
+//! The tables as CSV: every run, every tenant, every verdict, the sources alongside.
 
 use evenkeel_experiment::record::{Record, RunRecord, TenantRecord};
 use evenkeel_experiment::study::{SourceComparison, SourceRow, Study, Verdict};

@@ -126,7 +126,7 @@ pub fn bias(values: &[f64]) -> Option<f64> {
     (mean != 0.0 && !values.is_empty()).then(|| 100.0 * (most - least) / mean)
 }
 
-/// CPUs that each gets by weighted max-min, where nobody can use more than so many: whoever cannot use its part leaves the rest.
+/// CPUs that each gets by weighted max-min, where no task can use more than so many: whoever cannot use its part leaves the rest.
 pub fn max_min(cpus: f64, weights: &[f64], most: &[f64]) -> Vec<f64> {
     let mut got: Vec<Option<f64>> = vec![None; weights.len()];
     loop {

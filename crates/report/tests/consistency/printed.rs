@@ -50,7 +50,7 @@ pub fn slack(near: f64) -> f64 {
     1e-3 * near.abs() + 1e-6
 }
 
-/// Whether the answer follows from what stands beside it.
+/// Whether the answer follows from what stands next to it.
 pub fn follows(p: &Printed) -> Result<(), String> {
     let fail = |why: &str| Err(format!("{why}: {p:?}"));
     if (p.holds == "?") != p.text.contains("Undecided") && !(p.holds == "?" && p.bound.is_empty()) {

@@ -1,4 +1,4 @@
-//! Records that the simulator makes: of built-in experiments and of files drawn at random. Beside what is printed of them,
+//! Records that the simulator makes: of built-in experiments and of files drawn at random. Next to what is printed of them,
 //! truths that hold of any scheduler are reckoned from the files.
 
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ enum Shape {
     Work,
     /// One job under a rule that steals, with and without limits.
     Stolen,
-    /// Unlike loads beside each other.
+    /// Unlike loads next to each other.
     Mixed,
 }
 

@@ -88,7 +88,7 @@ fn charts(model: &Model, recorded: &Recorded, canvas: &mut Canvas<'_>, page: Pag
         canvas.put(LABEL + at, y, 1, "^", skin.heading());
         let room = width.saturating_sub(LABEL + at + 2);
         let scale = format!("bars: busy to {busy:.0} %, wait to {wait:.0} %");
-        // Beside the cursor, where there is room.
+        // Next to the cursor, where there is room.
         if usize::from(room) > scale.len() {
             canvas.put(LABEL + at + 2, y, room, &scale, Style::new());
         } else if usize::from(LABEL + at) > scale.len() + 2 {

@@ -85,7 +85,7 @@ impl LoadSampler {
             .collect()
     }
 
-    /// The scope's fulfilment in a window: sum got / sum wanted; `None` when nobody wanted anything.
+    /// The scope's fulfilment in a window: sum got / sum wanted; `None` when no task wanted anything.
     pub fn fulfilment(tasks: &[WindowTask]) -> Option<f64> {
         let wanted: f64 = tasks.iter().map(|t| t.known.wanted_pct).sum();
         (wanted > 0.0).then(|| tasks.iter().map(|t| t.got_pct).sum::<f64>() / wanted)

@@ -37,7 +37,7 @@ impl Called {
         }
     }
 
-    /// Takes note of all cgroups: one may have been made anew under its old path.
+    /// Takes note of all cgroups: one may have been made again under its old path.
     pub fn learn_all(&mut self, cpu: Option<&Hierarchy>, observation: &Observation) {
         self.learn(cpu, observation, true);
     }

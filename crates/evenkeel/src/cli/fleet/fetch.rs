@@ -17,7 +17,7 @@ use super::host::{Host, Page};
 const PAGE: u64 = 8 << 20;
 /// Largest answer of a Prometheus to one query.
 const ANSWER: u64 = 256 << 20;
-/// Waits shorter than this, percent of one CPU, are not asked for: they starve nobody.
+/// Waits shorter than this, percent of one CPU, are not asked for: they starve no task.
 const WORTH: &str = "5";
 
 /// How targets are asked.

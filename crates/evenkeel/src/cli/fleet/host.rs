@@ -6,7 +6,7 @@ use evenkeel_base::printable;
 
 /// Share of the time in which it could run that somebody starved waits.
 const STARVED_SHARE: f64 = 0.2;
-/// Waits below this, percent of one CPU, starve nobody.
+/// Waits below this, percent of one CPU, starve no task.
 const STARVED_PCT: f64 = 5.0;
 /// Share of the CPU wanted by a host that its hypervisor takes before it is a finding.
 const STOLEN_SHARE: f64 = 0.05;

@@ -7,7 +7,7 @@ use evenkeel_report::Table;
 
 use crate::cli::Failure;
 
-/// Writes the file and gives the line that is printed. `about` goes into the file's metadata beside the schema's name.
+/// Writes the file and gives the line that is printed. `about` goes into the file's metadata next to the schema's name.
 pub(super) fn write<'a, T: 'a>(
     file: &Path,
     table: &Table<T>,

@@ -25,7 +25,7 @@ use evenkeel_console as console;
 /// Share of decisions that may keep what does nothing, and the error probability at which a count refutes it.
 const PROMISED: f64 = 0.05;
 const REFUTED_AT: f64 = 0.02;
-/// Error probability of the bound that is shown beside the count.
+/// Error probability of the bound that is shown next to the count.
 const BOUND_AT: f64 = 0.05;
 /// Of so many asked for, so many must reach their confirmation.
 const REACHED: (u64, u64) = (3, 4);

@@ -19,7 +19,7 @@ pub struct Compared {
 
 type Figure = (&'static str, fn(&Row) -> Option<Estimate>);
 
-/// Biases are what must agree; throughput is shown beside.
+/// Biases are what must agree; throughput is shown alongside.
 const FIGURES: [Figure; 5] = [
     ("bias of throughput, %", |row| row.bias_transactions_pct),
     ("bias of latency, %", |row| row.bias_latency_pct),

@@ -15,7 +15,7 @@ use crate::study::{point, sample, window};
 
 /// Units carry over where what is promised is measured within this, times.
 const CARRIES: f64 = 1.05;
-/// What published units promise of a host, beside what it does.
+/// What published units promise of a host, next to what it does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Promise {
     /// The host: its place in the list.

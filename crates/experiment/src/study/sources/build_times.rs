@@ -1,4 +1,4 @@
-//! The source's builds by type of instance, row by row beside what the rules make of them (`--nocapture` prints both).
+//! The source's builds by type of instance, row by row next to what the rules make of them (`--nocapture` prints both).
 
 use evenkeel_model::credit::{self, Job, Rule};
 use evenkeel_model::families;

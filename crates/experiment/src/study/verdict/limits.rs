@@ -38,7 +38,7 @@ impl Held {
 
 pub(in crate::study) fn held(study: &Study, point: &PointStudy, limits: &Limits) -> Held {
     let alone = point.tenants.len() == 1;
-    // A cpuset of all CPUs holds nobody.
+    // A cpuset of all CPUs holds back no task.
     let confines = |cpus: &evenkeel_base::CpuSet| study.host.cpus.is_none_or(|all| cpus.len() < all as usize);
     if limits.quota_pct.is_some() {
         Held::Quota
@@ -76,7 +76,7 @@ impl<'a> At<'a> {
         self.tenants().iter().any(|t| t.runs_planned == 0)
     }
 
-    /// What runs beside it.
+    /// What runs next to it.
     pub fn neighbours(&self) -> Vec<(&'a str, u32)> {
         let others = self.point.tenants.iter().enumerate().filter(|(i, _)| *i != self.index);
         others.map(|(_, t)| (t.workload.as_str(), t.threads)).collect()
@@ -149,7 +149,7 @@ fn cost(at: &At<'_>) -> Option<Mean> {
     })
 }
 
-/// CPU time for a unit of work under a quota, against a cpuset (or no limit) of the same work beside the same neighbours.
+/// CPU time for a unit of work under a quota, against a cpuset (or no limit) of the same work next to the same neighbours.
 fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
     // The kernel's part apart: reading files is another question. What only makes a load for others is not judged.
     let of_kind = |kind: Held| {

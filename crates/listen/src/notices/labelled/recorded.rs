@@ -1,4 +1,4 @@
-//! Seconds of real scenes, as `scripts/serve/record_scenes.py` read them from `/metrics`, put together anew: where they begin and
+//! Seconds of real scenes, as `scripts/serve/record_scenes.py` read them from `/metrics`, put together again: where they begin and
 //! how much is done differ from episode to episode.
 
 use std::ops::Range;

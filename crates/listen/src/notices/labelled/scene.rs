@@ -1,5 +1,5 @@
 //! Courses of what services get, wait for and are held back from, with the truth of what was done to them. A third are real
-//! seconds put together anew (`recorded.rs`), the others are made up.
+//! seconds put together again (`recorded.rs`), the others are made up.
 //!
 //! The model, a second at a time. A service has `threads` that want to run on `cpus` CPUs for a part of the time. While they
 //! want to, its quota holds them back for a part `held` of it, and of the rest they get a part `share` of their CPUs: others

@@ -225,7 +225,7 @@ fn cpu(point: &Point, cpus: u32, world: &World, random: &mut Random) -> CpuMeasu
     }
 }
 
-/// Two tenants whose one figure is `effect` with some noise, beside points in which all is even: of a weight's share, of the
+/// Two tenants whose one figure is `effect` with some noise, next to points in which all is even: of a weight's share, of the
 /// bias of throughput, or of the throughput with packet steering.
 pub fn planted(kind: &str, effect: f64, n: u32, noise: f64, random: &mut Random) -> TenantsRecord {
     let calm = World {

@@ -1,4 +1,4 @@
-//! `evenkeel lab run neighbour`: a service beside batch work.
+//! `evenkeel lab run neighbour`: a service next to batch work.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub struct Ladder {
     /// Services: the built-in wake-up probe, or a server that is installed.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "SERVICE,..")]
     service: Option<Vec<Service>>,
-    /// Work beside them: busy loops, streams through memory, compilers.
+    /// Work next to them: busy loops, streams through memory, compilers.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "BATCH,..")]
     batch: Option<Vec<Batch>>,
     /// CPU that batch work asks for, percent of ONE CPU; 0 is measured anyway.

@@ -76,7 +76,7 @@ fn people(study: &Study) -> Table<Row> {
     for Figure { names, heading, decimals, of, .. } in FIGURES.into_iter().filter(|figure| figure.shown) {
         fields.push(Field::text(names[0], heading, move |row: &Row| match of(row) {
             Some(e) => Value::Text(interval(&e, decimals)),
-            // A service alone has no impact and no batch; beside one everything should be known.
+            // A service alone has no impact and no batch; next to one everything should be known.
             None if row.point.batch.is_none() => Value::Absent,
             None => Value::Unknown,
         }));
@@ -152,7 +152,7 @@ fn chart(study: &Study, service: Service, batch: Batch) -> LineChart {
         lines[at].points.extend(point(row));
     }
     LineChart {
-        label: format!("99th percentile of {service} over the CPU asked for, beside {batch}"),
+        label: format!("99th percentile of {service} over the CPU asked for, next to {batch}"),
         x: "CPU asked for by service and batch, % of the machine (beyond 100 the CPUs are always busy)"
             .into(),
         y: "99th percentile, us".into(),
@@ -181,7 +181,7 @@ pub fn page(study: &Study) -> FiguresPage {
     let options = &study.more.options;
     let caption = |service: Service, batch: Batch| {
         format!(
-            "How long 99 % of the requests of {service} take at most, beside {batch}: lower is better, the first point is the \
+            "How long 99 % of the requests of {service} take at most, next to {batch}: lower is better, the first point is the \
              service alone. Bars are 95 % intervals."
         )
     };

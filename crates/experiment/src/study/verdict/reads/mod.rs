@@ -1,4 +1,4 @@
-//! Work with much time in the kernel, beside a burner of CPU, by its share of the machine. The source describes what came
+//! Work with much time in the kernel, next to a burner of CPU, by its share of the machine. The source describes what came
 //! out and left its tables empty: no figure can be held against one of its own, so its three claims are tested, each
 //! against a bound of ours.
 //!

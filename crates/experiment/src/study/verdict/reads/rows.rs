@@ -95,7 +95,7 @@ impl Work<'_> {
         let (load, threads, neighbours) = &self.key;
         let beside: Vec<String> =
             neighbours.iter().map(|(load, threads)| format!("{load} ({threads} threads)")).collect();
-        format!("{} ({threads} threads) beside {}", load.join(" "), beside.join(", "))
+        format!("{} ({threads} threads) next to {}", load.join(" "), beside.join(", "))
     }
 
     /// Rows of one way of reading under one way of limiting.

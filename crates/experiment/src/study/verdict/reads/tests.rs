@@ -226,7 +226,7 @@ fn events_do_not_count_and_only_the_same_work_is_compared() {
     let mut timed = plain.clone();
     timed.cells.iter_mut().for_each(|cell| cell.tenants[1].workload += " --seconds 2");
     assert!(!study(&timed).verdicts.iter().any(|v| v.id.starts_with("source-claims")));
-    // The same file sieved further is other work: it stands beside, and is not held against the rest.
+    // The same file sieved further is other work: it stands alongside, and is not held against the rest.
     let mut other = plain.clone();
     for cell in &mut other.cells {
         if cell.point.label.contains("quota") {
