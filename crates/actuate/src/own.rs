@@ -5,6 +5,8 @@
 //! thread's attributes end with it, so that `kill -9` leaves nothing behind. Programs and threads it starts do not inherit
 //! (`SCHED_FLAG_RESET_ON_FORK`, sched(7)).
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -151,10 +153,11 @@ impl Drop for TurnGuard {
 
 /// Until told to stop, or until the thread has ended.
 fn guard(tid: u32, stopped: &Receiver<()>) {
+    let Some(counters) = Counters::of(tid) else { return };
     let mut seen = LastSeen::default();
     let mut raised: Option<(Instant, Raised)> = None;
     while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-        let Some((ready, ran_ns)) = progress(tid) else { return };
+        let Some((ready, ran_ns)) = counters.read() else { return };
         let starved = seen.starved(ready, ran_ns);
         raised.take_if(|(until, _)| Instant::now() >= *until);
         if starved && raised.is_none() {
@@ -163,11 +166,27 @@ fn guard(tid: u32, stopped: &Receiver<()>) {
     }
 }
 
-/// Whether a thread of this process is ready or runs, and how long it has run, nanoseconds.
-fn progress(tid: u32) -> Option<(bool, u64)> {
-    let read = |file: &str| std::fs::read(format!("/proc/self/task/{tid}/{file}")).ok();
-    let ready = pid_stat::state(&read("stat")?)? == 'R';
-    Some((ready, schedstat::parse_bytes(&read("schedstat")?)?.ran_ns))
+/// Files of a thread of this process. They stay open: to open them ten times a second costs more than to read them.
+struct Counters {
+    stat: File,
+    schedstat: File,
+}
+
+impl Counters {
+    fn of(tid: u32) -> Option<Self> {
+        let open = |file: &str| File::open(format!("/proc/self/task/{tid}/{file}")).ok();
+        Some(Self { stat: open("stat")?, schedstat: open("schedstat")? })
+    }
+
+    /// Whether the thread is ready or runs, and how long it has run, nanoseconds; `None` once it has ended.
+    fn read(&self) -> Option<(bool, u64)> {
+        // Longer than either: some 50 numbers.
+        let mut text = [0; 2048];
+        let length = self.stat.read_at(&mut text, 0).ok()?;
+        let ready = pid_stat::state(text.get(..length)?)? == 'R';
+        let length = self.schedstat.read_at(&mut text, 0).ok()?;
+        Some((ready, schedstat::parse_bytes(text.get(..length)?)?.ran_ns))
+    }
 }
 
 /// A thread at the look before.
@@ -189,6 +208,27 @@ impl LastSeen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_is_followed_until_it_ends() {
+        let (tell, told) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(own_tid()).unwrap();
+            let _ = stopped.recv();
+        });
+        let counters = Counters::of(told.recv().unwrap()).unwrap();
+        let (_, ran_ns) = counters.read().unwrap();
+        assert!(ran_ns > 0 && counters.read().unwrap().1 >= ran_ns);
+        drop(stop);
+        thread.join().unwrap();
+        // The kernel takes the thread away a little after the join.
+        let until = Instant::now() + Duration::from_secs(5);
+        while counters.read().is_some() {
+            assert!(Instant::now() < until, "it is still there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     #[test]
     fn a_thread_lost_its_turn_when_it_was_ready_all_along_and_did_not_run() {

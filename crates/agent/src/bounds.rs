@@ -18,7 +18,7 @@ use evenkeel_linux::cgroup;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_policy::guarantee::tree::Reach;
 
-use crate::scope::Scope;
+use crate::scope::{Scope, is_own};
 use crate::stated::Guarantee;
 
 /// Observations for which a cgroup that is empty stays in the scope: processes come and go.
@@ -208,7 +208,7 @@ impl Bounds {
 /// For each group whether only tasks that are `mine` are at or below it; who is never changed does not count.
 pub(crate) fn own_groups(observation: &Observation, mine: impl Fn(&TaskView) -> bool) -> Vec<bool> {
     observation.groups_of(|task| {
-        let aside = task.kernel_thread || task.id.tgid == std::process::id();
+        let aside = task.kernel_thread || is_own(task);
         (!aside).then(|| mine(task))
     })
 }

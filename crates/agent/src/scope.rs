@@ -1,5 +1,7 @@
 //! Which tasks a user meant.
 
+use std::sync::LazyLock;
+
 use evenkeel_base::{ContainerView, Observation, PodView, TaskView};
 use regex::Regex;
 
@@ -191,9 +193,15 @@ impl Scope {
 /// Share of the tasks that could be changed from which a scope is the host.
 const WHOLE: f64 = 0.9;
 
+/// Whether a task is a thread of this process. The kernel is asked for the number once: this is asked of every task.
+pub(crate) fn is_own(task: &TaskView) -> bool {
+    static OWN: LazyLock<u32> = LazyLock::new(std::process::id);
+    task.id.tgid == *OWN
+}
+
 /// Threads of the kernel, pid 1 and this process are never changed, whatever the scope.
 fn is_never_changed(task: &TaskView) -> bool {
-    task.kernel_thread || task.id.tgid == 1 || task.id.tgid == std::process::id()
+    task.kernel_thread || task.id.tgid == 1 || is_own(task)
 }
 
 fn is_realtime(task: &TaskView) -> bool {

@@ -22,7 +22,7 @@ use super::layout::{Layout, OutsideCost};
 use super::pins::Pins;
 use super::state::GuaranteeState;
 use super::{Guarantees, Source};
-use crate::scope::Scope;
+use crate::scope::{Scope, is_own};
 
 /// Between two writings of broken time.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
@@ -143,8 +143,7 @@ impl Keeper {
         // Those who compete with them somewhere on the path, as far as they do anything.
         for task in &observation.tasks {
             // The loop itself is no rival, however it is favoured: it hardly wants anything.
-            let rival =
-                task.group.is_some_and(|group| groups.contains(&group)) && task.id.tgid != std::process::id();
+            let rival = task.group.is_some_and(|group| groups.contains(&group)) && !is_own(task);
             if rival && !task.kernel_thread && task.cpu_pct + task.wait_pct.unwrap_or(0.0) >= 0.5 {
                 wanted.insert(task.id);
             }

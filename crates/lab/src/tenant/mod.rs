@@ -151,7 +151,7 @@ impl Starter {
                     engine: self.engine.as_deref(),
                 };
                 let (loads, page) = ContainedLoads::start(&order, threads)?;
-                (Running::Containers(loads), Vec::new(), page)
+                (Running::Containers(Box::new(loads)), Vec::new(), page)
             }
             Layout::Process | Layout::OneCgroup | Layout::CgroupEach => {
                 let page = Page::anonymous(threads)?;
@@ -209,7 +209,7 @@ impl Starter {
 #[derive(Debug)]
 enum Running {
     Processes(Children),
-    Containers(ContainedLoads),
+    Containers(Box<ContainedLoads>),
 }
 
 impl Running {
