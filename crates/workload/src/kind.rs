@@ -1,16 +1,15 @@
 //! The list of kinds.
 
 use crate::workload::Workload;
-use crate::{ask, duty, flops, group, idle, primes, rr, sieve, spin, stream, wakeup};
 
 /// The list of kinds: one line registers a workload for the command line, for specs and for tenants.
 macro_rules! kinds {
-    ($($(#[$about:meta])* $name:ident($params:ty),)*) => {
+    ($($(#[$about:meta])* $name:ident($module:ident::$params:ident),)*) => {
         /// What a load does.
         #[derive(Debug, Clone, PartialEq, clap::Subcommand, serde::Serialize, serde::Deserialize)]
         #[serde(tag = "workload", rename_all = "lowercase")]
         pub enum Kind {
-            $($(#[$about])* $name($params),)*
+            $($(#[$about])* $name(crate::$module::$params),)*
         }
 
         impl Kind {
