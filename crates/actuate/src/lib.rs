@@ -5,7 +5,7 @@
 //! `set(&Plan::default(), ..)` undoes everything. Originals are in the journal before the first write; after `kill -9` at any
 //! instant, the next [`Actuator::open`] or [`restore`] puts every surviving task and cgroup back.
 //!
-//! What is promised, how, and what is not: `docs/safety.md`.
+//! What is promised, how, and what is not: `docs/safety.md`, `docs/undo.md`.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

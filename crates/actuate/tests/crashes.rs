@@ -162,7 +162,7 @@ fn check(host: &Host, found: &Values, lucks: &[(u64, Luck)]) -> Result<(), TestC
     let skip = meddled(lucks, host);
     // Whose values a task may have inherited: by number, the tasks of the beginning it may descend from.
     let mut roots: BTreeMap<u32, u32> = TASKS.iter().map(|tid| (*tid, *tid)).collect();
-    // Children made by CLONE_PARENT, and the parent they have: a child of that one had the same value (docs/safety.md).
+    // Children made by CLONE_PARENT, and the parent they have: a child of that one had the same value (docs/undo.md).
     let mut beside: BTreeMap<u32, u32> = BTreeMap::new();
     let mut orphans = Vec::new();
     for (number, (_, luck)) in lucks.iter().enumerate() {
@@ -195,7 +195,7 @@ fn check(host: &Host, found: &Values, lucks: &[(u64, Luck)]) -> Result<(), TestC
             (true, _) => target.clone(),
             (false, Target::Task(id)) => {
                 // An orphan with ordinary values is nobody's by its looks, unless no other process of its process group
-                // has them (docs/safety.md): those of 10 are mixed.
+                // has them (docs/undo.md): those of 10 are mixed.
                 let ordinary = [Setting::Sched(SchedAttr::DEFAULT), Setting::Affinity(CpuSet::first_n(4))];
                 let alone = roots.get(&id.tid).is_some_and(|root| [11, 14].contains(root));
                 if orphans.contains(&id.tid) && ordinary.contains(value) && !alone {
@@ -222,7 +222,7 @@ fn check(host: &Host, found: &Values, lucks: &[(u64, Luck)]) -> Result<(), TestC
         let fits = allowed.iter().any(|target| {
             let original = &found[&(target.clone(), *knob)];
             // A newborn's full mask may be back as the CPUs there are instead of all ones: the same to the scheduler
-            // until a CPU is added (docs/safety.md).
+            // until a CPU is added (docs/undo.md).
             value == original || ((newborn || exec) && full(value) && full(original))
         });
         prop_assert!(fits, "{:?} {:?} is {}, was {}", target, knob, value, found[&(root, *knob)]);
@@ -244,7 +244,7 @@ fn prepare(plans: &[Vec<(usize, Setting)>], lucks: &[(u64, Luck)]) -> (Host, Val
     let found = host.world.values();
     let realtime = |to: &Setting| matches!(to, Setting::Sched(attr) if attr.policy.is_realtime());
     // The kernel keeps the nice value under a real-time class: an exec in the instant of that write is a limit
-    // (docs/safety.md).
+    // (docs/undo.md).
     let no_exec = plans.iter().flatten().any(|(number, to)| *number == 0 && realtime(to));
     for (number, (at, luck)) in lucks.iter().enumerate() {
         if !(no_exec && matches!(luck, Luck::Exec)) {

@@ -244,7 +244,7 @@ fn befall(host: &Host, mishaps: &[(u64, u8, u32)]) {
         let tid = number(who);
         let event = match kind {
             // A stranger that got the number, our value and a child all between a write and the look behind it is the
-            // one case that nothing can put back (docs/safety.md).
+            // one case that nothing can put back (docs/undo.md).
             1 if reused.contains(&tid) => continue,
             0 => Event::Vanish(tid),
             1 => Event::Fork { parent: tid, child: 100 + index as u32, orphan: who % 2 == 0 },

@@ -40,7 +40,7 @@ pub struct Args {
     /// Half-width of the interval of the difference at which a mix is done.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     margin: f64,
-    /// Put the decision to the test instead (docs/loop.md): N decisions about settings that change nothing, at most 45 s each.
+    /// Put the decision to the test instead (docs/proof.md): N decisions about settings that change nothing, at most 45 s each.
     #[arg(long, value_name = "N", conflicts_with_all = ["mixes", "margin", "at_most", "promises"], value_parser = clap::value_parser!(u64).range(2..=10_000))]
     aa: Option<u64>,
     /// Put promised shares to the test instead (docs/guarantees.md): 40/50/10 on one CPU, random sets on two, a spike.
