@@ -60,6 +60,7 @@ kinds! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::duty;
     use crate::load::{Common, LoadSpec, StartAt};
     use clap::Parser;
     use proptest::prelude::*;
