@@ -317,12 +317,12 @@ mod tests {
     #[test]
     fn a_point_of_which_one_repetition_failed_says_how_many() {
         let mut record = record(|_, _, _| measured(100.0, 100.0, (10, 10)));
-        let at = record.cells.iter().position(|cell| record.points[cell.point].arm == Arm::Nice).unwrap();
+        let at = record.cells.iter().position(|cell| record.points[cell.point].arm == Arm::CpuIdle).unwrap();
         (record.cells[at].failed, record.cells[at].measured) = (Some("no answer".into()), None);
         let point = record.points[record.cells[at].point];
         let study = study(&record);
         assert_eq!(study.failed, [(format!("{point} (1 of 3 repetitions)"), "no answer".to_owned())]);
-        assert!(study.rows.iter().any(|row| row.point.arm == Arm::Nice));
+        assert!(study.rows.iter().any(|row| row.point.arm == Arm::CpuIdle));
     }
 
     #[test]
