@@ -180,12 +180,11 @@ impl Counters {
 
     /// Whether the thread is ready or runs, and how long it has run, nanoseconds; `None` once it has ended.
     fn read(&self) -> Option<(bool, u64)> {
-        // Longer than either: some 50 numbers.
+        // Longer than it is: some 50 numbers.
         let mut text = [0; 2048];
         let length = self.stat.read_at(&mut text, 0).ok()?;
         let ready = pid_stat::state(text.get(..length)?)? == 'R';
-        let length = self.schedstat.read_at(&mut text, 0).ok()?;
-        Some((ready, schedstat::parse_bytes(text.get(..length)?)?.ran_ns))
+        Some((ready, schedstat::read_open(&self.schedstat)?.ran_ns))
     }
 }
 

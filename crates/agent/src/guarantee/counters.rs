@@ -107,7 +107,7 @@ impl Counters {
             // The descriptor stays with this task: reading it after the task ended fails, whoever has its number then.
             let opened = |name: &str| File::open(format!("/proc/{}/task/{}/{name}", id.tgid, id.tid));
             if let Ok(file) = opened("schedstat") {
-                let last = read(&file);
+                let last = schedstat::read_open(&file);
                 let stat = opened("stat").ok();
                 self.open.insert(*id, Open { file, stat, last, looked: None, ahead_s: 0.0 });
             }
@@ -121,7 +121,7 @@ impl Counters {
         let tickless = self.tickless.get_or_insert_with(tickless);
         let mut changes = HashMap::with_capacity(self.open.len());
         self.open.retain(|id, open| {
-            let Some(new) = read(&open.file) else { return false };
+            let Some(new) = schedstat::read_open(&open.file) else { return false };
             if let Some(old) = open.last.replace(new) {
                 changes.insert(*id, open.change(old, new, dt, now, tickless));
             }
@@ -133,12 +133,6 @@ impl Counters {
 
 fn tickless() -> CpuSet {
     sysfs::read_list(&Root::host(), &format!("{CPU_DIR}/nohz_full")).ok().flatten().unwrap_or_default()
-}
-
-fn read(file: &File) -> Option<SchedStat> {
-    let mut buffer = [0; 96];
-    let n = file.read_at(&mut buffer, 0).ok()?;
-    schedstat::parse_bytes(&buffer[..n])
 }
 
 #[cfg(test)]

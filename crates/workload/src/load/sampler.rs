@@ -1,8 +1,8 @@
 //! Exact fulfilment of known loads: what they got by the kernel's own account, over what they want.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
+use evenkeel_linux::schedstat;
 use serde::{Deserialize, Serialize};
 
 use crate::burn::monotonic_ns;
@@ -60,11 +60,9 @@ impl LoadSampler {
     /// Reads all counters. The kernel brings a running thread's up to date every tick (1 to 10 ms).
     pub fn read(&self) -> Reading {
         let read = |file: &File| {
-            let mut buffer = [0; 96];
             let at = monotonic_ns();
-            let n = file.read_at(&mut buffer, 0).ok()?;
-            let mut words = std::str::from_utf8(&buffer[..n]).ok()?.split_ascii_whitespace();
-            Some((at, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+            let read = schedstat::read_open(file)?;
+            Some((at, read.ran_ns, read.waited_ns))
         };
         Reading { tasks: self.tasks.iter().map(|(_, file)| file.as_ref().and_then(read)).collect() }
     }
