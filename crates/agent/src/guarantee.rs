@@ -107,6 +107,8 @@ impl Component for Promises {
         if dropped {
             return Next::SetAll;
         }
+        let report = controls.amend(&self.keeper.weights());
+        self.keeper.learn_rewrites(&report, Instant::now());
         self.correct(true, controls);
         Next::Stays
     }

@@ -81,6 +81,8 @@ pub(crate) struct Keeper {
     pub(super) correction: Correction,
     pub(super) probes: RunqLatProbes,
     pub(super) in_force: BTreeMap<(Target, Knob), InForce>,
+    /// Cgroups whose weight another manager writes, too, such as the kubelet.
+    pub(super) shared: BTreeSet<Target>,
     pub(super) messages: Messages,
     details: BTreeSet<TaskId>,
     written: Option<Instant>,
@@ -228,6 +230,31 @@ impl Keeper {
                 self.messages.notes.push(format!("guarantee: {problem}"));
             }
         }
+    }
+
+    /// Weights of cgroups in force, to be looked at: setting them again writes only what does not stand any more.
+    pub fn weights(&self) -> Vec<Change> {
+        let weights = self.in_force.iter().filter(|((_, knob), _)| *knob == Knob::Weight);
+        weights.map(|(_, in_force)| in_force.change.clone()).collect()
+    }
+
+    /// Notes which of [`Keeper::weights`] had to be written again, as another manager had put its own value there.
+    pub fn learn_rewrites(&mut self, report: &SetReport, now: Instant) {
+        for outcome in &report.changes {
+            let (Verdict::Applied(_), target) = (&outcome.verdict, &outcome.target) else { continue };
+            if let Some(in_force) = self.in_force.get_mut(&(target.clone(), outcome.knob)) {
+                in_force.at = now;
+            }
+            if self.shared.insert(target.clone()) {
+                let note = format!(
+                    "guarantee: somebody else set {} of {target} as well; the promised one stands again, and follows its \
+                     promise seldom from now on",
+                    outcome.knob.name()
+                );
+                self.messages.notes.push(note);
+            }
+        }
+        self.learn(report);
     }
 
     /// Promises that a entity carries.

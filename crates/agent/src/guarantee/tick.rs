@@ -1,6 +1,6 @@
 //! Ten times a second: what was got, what is owed, which settings follow.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{Change, Knob, Nice, Observation, SchedAttr, Setting, Target, TaskId};
@@ -18,10 +18,11 @@ const CONTENTION_PCT: f64 = 1.0;
 const CALM_TICKS: u32 = 20;
 /// Steps of weights: few different values, so that the journal stays short. 2 % of a weight are at most half a point.
 const WEIGHT_STEP: f64 = 1.02;
-/// Changes of a weight, as a ratio, that are written; where an owner's program has to be run, and not again so soon.
+/// Changes of a weight, as a ratio, that are written. Where an owner's program has to be run, or another manager writes the
+/// same file: larger ones only, and not again so soon.
 const WORTH: f64 = 1.015;
-const WORTH_OWNED: f64 = 1.2;
-const REST_OWNED: Duration = Duration::from_secs(5);
+const WORTH_SELDOM: f64 = 1.2;
+const REST_SELDOM: Duration = Duration::from_secs(5);
 /// Difference of a weight from the one found, as a part, that is none.
 const AS_FOUND: f64 = 0.005;
 /// Parts of a promised wait that a slice may last: a task with a short slice has an early deadline, and who runs alongside
@@ -197,8 +198,8 @@ impl Keeper {
 
     /// What of it differs enough from what is in force to be written.
     fn differing(&mut self, wanted: Vec<Change>, now: Instant) -> Vec<Change> {
-        let owned: HashMap<&Target, bool> =
-            self.layout.held.values().map(|held| (&held.target, held.owned)).collect();
+        let owned = self.layout.held.values().filter(|held| held.owned).map(|held| &held.target);
+        let seldom: HashSet<&Target> = owned.chain(&self.shared).collect();
         let mut changes = Vec::new();
         for change in wanted {
             let key = (change.target.clone(), change.knob());
@@ -207,8 +208,8 @@ impl Keeper {
                     (Setting::Weight(old), Setting::Weight(new)) => {
                         let ratio = (*new).max(1) as f64 / (*old).max(1) as f64;
                         let ratio = ratio.max(1.0 / ratio);
-                        if owned.get(&change.target) == Some(&true) {
-                            ratio > WORTH_OWNED && now.duration_since(in_force.at) >= REST_OWNED
+                        if seldom.contains(&change.target) {
+                            ratio > WORTH_SELDOM && now.duration_since(in_force.at) >= REST_SELDOM
                         } else {
                             ratio > WORTH
                         }
@@ -223,5 +224,54 @@ impl Keeper {
             changes.push(change);
         }
         changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_actuate::{Applied, ChangeOutcome, SetReport, Verdict};
+    use evenkeel_base::GroupRef;
+
+    use super::*;
+
+    fn weight(raw: u64) -> Change {
+        let group = GroupRef { path: "/kubepods/burstable".into(), v2: false };
+        Change { target: Target::Group(group), to: Setting::Weight(raw), why: String::new() }
+    }
+
+    fn applied() -> Applied {
+        Applied { from: Setting::Weight(100), now: Setting::Weight(500) }
+    }
+
+    fn written(verdict: Verdict) -> SetReport {
+        let change = weight(500);
+        let outcome = ChangeOutcome { knob: change.knob(), target: change.target, to: change.to, verdict };
+        SetReport { changes: vec![outcome], ..SetReport::default() }
+    }
+
+    #[test]
+    fn a_weight_that_another_manager_writes_too_follows_seldom() {
+        let (mut keeper, start) = (Keeper::default(), Instant::now());
+        let after = |s: u64| start + Duration::from_secs(s);
+        assert_eq!(keeper.differing(vec![weight(500)], start), [weight(500)]);
+        // A value that still stands is nobody's doing, and small changes are written.
+        keeper.learn_rewrites(&written(Verdict::Unchanged), after(1));
+        assert_eq!(keeper.differing(vec![weight(520)], after(1)), [weight(520)]);
+        assert!(keeper.take_notes().is_empty());
+
+        // It had to be written again: from here on only what is worth it, and not at once.
+        keeper.learn_rewrites(&written(Verdict::Applied(applied())), after(60));
+        assert_eq!(keeper.differing(vec![weight(560)], after(61)), []);
+        assert_eq!(keeper.differing(vec![weight(700)], after(64)), []);
+        assert_eq!(keeper.differing(vec![weight(700)], after(65)), [weight(700)]);
+
+        // Said once.
+        keeper.learn_rewrites(&written(Verdict::Applied(applied())), after(120));
+        let notes = keeper.take_notes();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(
+            notes[0].contains("somebody else set weight of") && notes[0].contains("/kubepods/burstable"),
+            "{notes:?}"
+        );
     }
 }
