@@ -1,7 +1,5 @@
 //! What is wrong with an experiment, and where in its file.
 
-use super::Experiment;
-
 /// What is wrong with an experiment, and which part of its file that is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -37,20 +35,5 @@ impl Wrong {
         };
         let found = text.lines().enumerate().filter(|(_, line)| is(line.trim())).nth(self.index);
         ExperimentError { line: found.map_or(1, |(line, _)| line + 1), message: self.message }
-    }
-}
-
-impl Experiment {
-    /// Reads an experiment and checks it at every point of its sweep.
-    ///
-    /// # Errors
-    /// The line, what is wrong with it, and the nearest known key where one is misspelt.
-    pub fn parse(text: &str) -> Result<Self, ExperimentError> {
-        let experiment: Self = toml::from_str(text).map_err(|error| {
-            let (line, message) = evenkeel_base::file_error::explain(text, &error);
-            ExperimentError { line, message }
-        })?;
-        experiment.verify().map_err(|wrong| wrong.in_text(text))?;
-        Ok(experiment)
     }
 }

@@ -219,6 +219,28 @@ impl Experiment {
     pub fn new(name: impl Into<String>, title: impl Into<String>) -> Self {
         Self { name: name.into(), title: title.into(), ..Self::default() }
     }
+
+    /// Reads an experiment and checks it at every point of its sweep.
+    ///
+    /// # Errors
+    /// The line, what is wrong with it, and the nearest known key where one is misspelt.
+    pub fn parse(text: &str) -> Result<Self, ExperimentError> {
+        let experiment: Self = toml::from_str(text).map_err(|error| {
+            let (line, message) = evenkeel_base::file_error::explain(text, &error);
+            ExperimentError { line, message }
+        })?;
+        experiment.verify().map_err(|wrong| wrong.in_text(text))?;
+        Ok(experiment)
+    }
+
+    /// All points of the sweeps, crossed, each without sweeps. Without sweeps there is one, with an empty label.
+    ///
+    /// # Errors
+    /// What is wrong with which sweep.
+    pub fn points(&self) -> Result<Vec<PlannedPoint>, Wrong> {
+        let plain = Self { sweeps: Vec::new(), ..self.clone() };
+        sweep::crossed(&plain, &self.sweeps)
+    }
 }
 
 impl Sweep {

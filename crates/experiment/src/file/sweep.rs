@@ -34,65 +34,59 @@ pub struct PlannedPoint {
     pub experiment: Experiment,
 }
 
-impl Experiment {
-    /// All points, crossed. Without sweeps there is one, with an empty label.
-    ///
-    /// # Errors
-    /// What is wrong with which sweep.
-    pub fn points(&self) -> Result<Vec<PlannedPoint>, Wrong> {
-        let fail = |sweep: usize, what: String| {
-            Wrong::new("[[sweep]]", sweep, format!("sweep {}: {what}", sweep + 1))
-        };
-        let mut plain = self.clone();
-        plain.sweeps.clear();
-        let base = Value::try_from(&plain).map_err(|e| fail(0, e.to_string()))?;
-        let mut combined: Vec<Vec<SweepPoint>> = vec![Vec::new()];
-        for (index, sweep) in self.sweeps.iter().enumerate() {
-            let points = sweep.expand().map_err(|what| fail(index, what))?;
-            if combined.len().saturating_mul(points.len()) > MOST {
-                return Err(fail(index, format!("more than {MOST} points")));
-            }
-            combined = combined
-                .into_iter()
-                .flat_map(|before| {
-                    points.iter().map(move |point| {
-                        let mut all = before.clone();
-                        all.push(point.clone());
-                        all
-                    })
-                })
-                .collect();
+/// All points of the sweeps, crossed, each with what `plain` is there. Without sweeps there is one, with an empty label.
+///
+/// # Errors
+/// What is wrong with which sweep.
+pub(super) fn crossed(plain: &Experiment, sweeps: &[Sweep]) -> Result<Vec<PlannedPoint>, Wrong> {
+    let fail =
+        |sweep: usize, what: String| Wrong::new("[[sweep]]", sweep, format!("sweep {}: {what}", sweep + 1));
+    let base = Value::try_from(plain).map_err(|e| fail(0, e.to_string()))?;
+    let mut combined: Vec<Vec<SweepPoint>> = vec![Vec::new()];
+    for (index, sweep) in sweeps.iter().enumerate() {
+        let points = sweep.expand().map_err(|what| fail(index, what))?;
+        if combined.len().saturating_mul(points.len()) > MOST {
+            return Err(fail(index, format!("more than {MOST} points")));
         }
-        combined
+        combined = combined
             .into_iter()
-            .enumerate()
-            .map(|(index, parts)| {
-                let mut value = base.clone();
-                let mut settings = BTreeMap::new();
-                for (sweep, part) in parts.iter().enumerate() {
-                    for (path, to) in &part.set {
-                        let to = if to.as_str() == Some("none") { None } else { Some(to) };
-                        set(&mut value, path, to).map_err(|what| fail(sweep, what))?;
-                        // An instance stands in place of a rule, and a rule in place of an instance.
-                        if let Some(other) = replaced(path).filter(|_| to.is_some()) {
-                            set(&mut value, other, None).map_err(|what| fail(sweep, what))?;
-                        }
-                        let value = serde_json::to_value(to).map_err(|e| fail(sweep, e.to_string()))?;
-                        settings.insert(path.clone(), value);
-                    }
-                }
-                let label =
-                    parts.iter().map(|p| p.label.as_str()).filter(|l| !l.is_empty()).collect::<Vec<_>>();
-                let label = label.join(", ");
-                let experiment: Experiment = value
-                    .try_into()
-                    .map_err(|e: toml::de::Error| fail(0, format!("at {label}: {}", e.message())))?;
-                let unavailable = parts.iter().find_map(|p| p.unavailable.clone());
-                let point = Point { index, label, settings, unavailable };
-                Ok(PlannedPoint { point, experiment })
+            .flat_map(|before| {
+                points.iter().map(move |point| {
+                    let mut all = before.clone();
+                    all.push(point.clone());
+                    all
+                })
             })
-            .collect()
+            .collect();
     }
+    combined
+        .into_iter()
+        .enumerate()
+        .map(|(index, parts)| {
+            let mut value = base.clone();
+            let mut settings = BTreeMap::new();
+            for (sweep, part) in parts.iter().enumerate() {
+                for (path, to) in &part.set {
+                    let to = if to.as_str() == Some("none") { None } else { Some(to) };
+                    set(&mut value, path, to).map_err(|what| fail(sweep, what))?;
+                    // An instance stands in place of a rule, and a rule in place of an instance.
+                    if let Some(other) = replaced(path).filter(|_| to.is_some()) {
+                        set(&mut value, other, None).map_err(|what| fail(sweep, what))?;
+                    }
+                    let value = serde_json::to_value(to).map_err(|e| fail(sweep, e.to_string()))?;
+                    settings.insert(path.clone(), value);
+                }
+            }
+            let label = parts.iter().map(|p| p.label.as_str()).filter(|l| !l.is_empty()).collect::<Vec<_>>();
+            let label = label.join(", ");
+            let experiment: Experiment = value
+                .try_into()
+                .map_err(|e: toml::de::Error| fail(0, format!("at {label}: {}", e.message())))?;
+            let unavailable = parts.iter().find_map(|p| p.unavailable.clone());
+            let point = Point { index, label, settings, unavailable };
+            Ok(PlannedPoint { point, experiment })
+        })
+        .collect()
 }
 
 impl Sweep {
