@@ -1,0 +1,236 @@
+//! The units of the packages under a real systemd, which boots nothing but them. Needs root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod scene;
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use scene::{Process, text};
+
+fn packaged(name: &str) -> String {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    std::fs::read_to_string(packaging.join(name)).unwrap()
+}
+
+/// Waits for something, and says what the machine said when it does not come.
+fn until<T>(machine: &Machine, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(began.elapsed().as_secs() < 120, "{what}: does not come: {}", machine.words());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// What the units are driven with, inside of a machine of its own: a stand-in for evenkeel, and what happens to it.
+const STAND_IN: &str = r#"#!/bin/sh
+case "$1" in
+    run) : >/var/lib/evenkeel/journal; trap 'rm /var/lib/evenkeel/journal; exit 0' TERM; while :; do sleep 0.1; done ;;
+    restore) rm -f /var/lib/evenkeel/journal; echo restored >>/var/lib/evenkeel/happened ;;
+esac
+"#;
+const DRIVER: &str = r#"
+say() { echo "$*" >>/var/lib/evenkeel/happened; }
+state() { systemctl show --value --property ActiveState evenkeel.service; }
+in_state() { for _ in $(seq 100); do [ "$(state)" = "$1" ] && return; sleep 0.1; done; say "not $1 but $(state)"; }
+kill_it() { in_state active; sleep 0.3; systemctl kill --signal=KILL evenkeel.service; }
+quiet() { for _ in $(seq 100); do [ "$(systemctl is-active evenkeel-restore.service)" = inactive ] && return; sleep 0.1; done; }
+in_state active
+say killed; kill_it; in_state activating; in_state active; quiet
+say stopped; systemctl stop evenkeel.service; sleep 0.5; quiet
+say stopped while a restart is due; systemctl start evenkeel.service; kill_it; in_state activating
+systemctl stop evenkeel.service; quiet
+systemctl reset-failed evenkeel.service
+say killed too often; systemctl start evenkeel.service
+for _ in 1 2 3; do kill_it; sleep 0.3; done; in_state failed; quiet
+systemctl reset-failed evenkeel.service
+say upgraded; systemctl start evenkeel.service; in_state active; sleep 0.3; . /mnt/common.sh; start; in_state active; quiet
+say over; cp /var/lib/evenkeel/happened /mnt/happened
+"#;
+
+/// A kill is followed by a start that finds everything in force; where
+/// none comes, everything is restored.
+#[test]
+fn systemd_restores_only_where_the_agent_does_not_start_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    for name in ["evenkeel.service", "evenkeel-restore.service"] {
+        // A machine without mounts of its own and with no more than this. A stand-in is ready at once.
+        let unit = packaged(name)
+            .replace("/usr/local/bin/evenkeel", "/bin/sh /mnt/evenkeel")
+            .replace("[Unit]", "[Unit]\nDefaultDependencies=no")
+            .replace("Type=notify", "Type=simple")
+            .replace("WatchdogSec=60", "")
+            .replace("RestartSec=5", "RestartSec=1")
+            .replace("StartLimitBurst=5", "StartLimitBurst=3")
+            .replace("PrivateTmp=yes", "");
+        put(name, &unit);
+    }
+    put("evenkeel", STAND_IN);
+    put("driver.sh", DRIVER);
+    put("common.sh", &packaged("maintainer/common.sh"));
+    put("driver.service", "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sh /mnt/driver.sh\n");
+    put("only.target", "[Unit]\nDefaultDependencies=no\nWants=evenkeel.service driver.service\n");
+    let machine = Machine::boot(dir.path());
+    let happened = dir.path().join("happened");
+    until(&machine, "the end", || happened.exists().then_some(()));
+    let expected = "killed\nstopped\nstopped while a restart is due\nrestored\nkilled too often\nrestored\nupgraded\nover\n";
+    assert_eq!(std::fs::read_to_string(happened).unwrap(), expected, "{}", machine.words());
+}
+
+/// What drives the real program's services: it leaves both running until it is told that they were seen.
+const CONFINED: &str = r#"
+until [ -e /mnt/seen ]; do sleep 0.1; done
+systemctl show --property Id --property ActiveState --property NRestarts evenkeel-serve.service evenkeel.service >/mnt/shown
+systemctl stop evenkeel.service evenkeel-serve.service
+systemctl show --property Id --property Result evenkeel-serve.service evenkeel.service >>/mnt/shown
+: >/mnt/over
+"#;
+
+/// The real program, ready by its own word under its watchdog, does its work with the capabilities, calls and files that its units
+/// leave it: it watches, and keeps a promise to a task of another user. (Programs in the kernel see the host's numbers, and this
+/// machine has its own, so they are not loaded here.)
+#[test]
+fn services_do_their_work_within_their_confinement() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for (name, options) in [
+        ("evenkeel-serve.service", format!("EVENKEEL_SERVE_OPTIONS=--listen 127.0.0.1:{port}")),
+        ("evenkeel.service", "EVENKEEL_RUN_OPTIONS=--config /mnt/config.toml --guarantees-only".to_owned()),
+    ] {
+        // Its own files, a machine without mounts of its own and with no more than this; nothing of its confinement.
+        let unit = packaged(name)
+            .replace("/usr/local/bin/evenkeel", "/mnt/evenkeel")
+            .replace("[Unit]", "[Unit]\nDefaultDependencies=no")
+            .replace(
+                "[Service]",
+                "[Service]\nStandardOutput=append:/mnt/said\nStandardError=append:/mnt/said",
+            )
+            .replace("EnvironmentFile=-/etc/default/evenkeel", &format!("Environment=\"{options}\""))
+            .replace("ConfigurationDirectory=evenkeel\n", "")
+            .replace("PrivateTmp=yes", "");
+        assert!(unit.contains("SystemCallFilter=") && unit.contains("CapabilityBoundingSet="), "{unit}");
+        put(name, &unit);
+    }
+    put("config.toml", "[[guarantee]]\nscope = \"comm:keel-favoured\"\ncpu = \"70%\"\n");
+    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), dir.path().join("evenkeel")).unwrap();
+    for name in ["keel-favoured", "keel-rival"] {
+        std::fs::copy("/bin/sh", dir.path().join(name)).unwrap();
+        let unit = format!(
+            "[Unit]\nDefaultDependencies=no\n[Service]\nUser=65534\nCPUAffinity=0\nExecStart=/mnt/{name} -c 'while :; do :; done'\n"
+        );
+        put(&format!("{name}.service"), &unit);
+    }
+    put("driver.sh", CONFINED);
+    put("driver.service", "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sh /mnt/driver.sh\n");
+    let all =
+        "evenkeel-serve.service evenkeel.service keel-favoured.service keel-rival.service driver.service";
+    put("only.target", &format!("[Unit]\nDefaultDependencies=no\nWants={all}\n"));
+    // Users other than root pass through to its programs.
+    let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), open).unwrap();
+    let machine = Machine::boot(dir.path());
+    let said = || std::fs::read_to_string(dir.path().join("said")).unwrap_or_default();
+
+    until(&machine, "a page that names who runs", || {
+        get(port, "/api/live")?.contains("keel-rival").then_some(())
+    });
+    let favoured = until(&machine, "the promised task", || pid_of("keel-favoured"));
+    until(&machine, "a nice value for it", || (nice(favoured)? < 0).then_some(()));
+    put("seen", "");
+    until(&machine, "the end", || dir.path().join("over").exists().then_some(()));
+    assert_eq!(nice(favoured), Some(0), "{}", said());
+    let shown = std::fs::read_to_string(dir.path().join("shown")).unwrap();
+    for (line, times) in [("ActiveState=active", 2), ("NRestarts=0", 2), ("Result=success", 2)] {
+        assert_eq!(shown.lines().filter(|l| *l == line).count(), times, "{line}: {shown}\n{}", said());
+    }
+    for refused in ["not permitted", "ermission denied", "read-only file system"] {
+        assert!(!said().contains(refused), "{}", said());
+    }
+}
+
+/// The body of a page, if it comes.
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.split_once("\r\n\r\n").filter(|(head, _)| head.contains(" 200 ")).map(|(_, body)| body.to_owned())
+}
+
+fn pid_of(comm: &str) -> Option<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.find(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == comm)
+    })
+}
+
+fn nice(pid: i32) -> Option<i32> {
+    rustix::process::getpriority_process(rustix::process::Pid::from_raw(pid)).ok()
+}
+
+/// Machines booted so far: each has a cgroup of its own.
+static MACHINES: AtomicU32 = AtomicU32::new(0);
+
+/// A systemd in namespaces and a cgroup of its own, which end with it. `/mnt` is the directory given.
+struct Machine {
+    process: Option<Process>,
+    dir: PathBuf,
+    group: PathBuf,
+}
+
+impl Machine {
+    fn boot(dir: &Path) -> Self {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let v2 =
+            mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|line| line[2] == "cgroup2");
+        let group = Path::new(v2.expect("cgroup v2, for systemd's own")[1]).join(format!(
+            "evenkeel-systemd-{}-{}",
+            std::process::id(),
+            MACHINES.fetch_add(1, Relaxed)
+        ));
+        std::fs::create_dir(&group).unwrap();
+        let boot = r#"
+            umount -l /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup
+            mount --bind "$UNITS" /mnt
+            for at in /run /var/lib; do mount -t tmpfs none $at; done
+            mkdir -p /run/systemd/system; cp /mnt/*.service /mnt/*.target /run/systemd/system/
+            export container=docker
+            exec /lib/systemd/systemd --system --unit=only.target --log-target=console --show-status=0"#;
+        let enter = format!(
+            "echo 0 >{}/cgroup.procs && exec unshare --mount --cgroup --pid --fork --kill-child --mount-proc \
+             --propagation private sh -c \"$BOOT\" >$UNITS/words 2>&1",
+            group.display()
+        );
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &enter]).env("BOOT", boot).env("UNITS", dir);
+        Self { process: Some(Process::spawn(command)), dir: dir.to_owned(), group }
+    }
+
+    fn words(&self) -> String {
+        ["words", "said"].map(|name| text(&std::fs::read(self.dir.join(name)).unwrap_or_default())).concat()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        drop(self.process.take());
+        for _ in 0..100 {
+            // Those below first; its processes take a moment to end.
+            let find = ["-depth", "-type", "d", "-exec", "rmdir", "{}", "+"];
+            let _ = std::process::Command::new("find").arg(&self.group).args(find).output();
+            if !self.group.exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
