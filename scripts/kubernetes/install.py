@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import loads
-from cluster import await_, check, say
+from cluster import await_, check, read, say
 
 CHART = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../packaging/kubernetes/chart"))
 
@@ -46,6 +46,8 @@ def ready(cluster):
     security = container["securityContext"]
     few = not security.get("privileged") and security["capabilities"]["drop"] == ["ALL"]
     check("privileges", "none, and a list of capabilities", security, few)
+    filters = [line.split()[1] for line in (read(f"/proc/{cluster.agent_pid()}/status") or "").splitlines() if line.startswith("Seccomp:")]
+    check("seccomp of the agent's process", "2, a filter", filters, filters == ["2"])
     (status,) = pod["status"]["containerStatuses"]
     check("restarts of the agent, which is ready by its probe", 0, status["restartCount"], status["restartCount"] == 0)
     probe = container["readinessProbe"]["httpGet"]
