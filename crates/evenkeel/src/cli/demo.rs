@@ -26,6 +26,7 @@ use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
 
 use super::known::{Known, StageResult};
+use super::settings::fresh_seed;
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
 use blocks::{Arm, compare};
@@ -218,11 +219,12 @@ fn one_run(
     report: &mut DemoReport,
 ) -> Result<DemoRun, Failure> {
     let specs = specs(scene, kind, cpus, seed + 1);
+    let luck = fresh_seed();
     let edit = |config: &mut evenkeel_agent::Config| {
         config.decide_within = DECIDE;
         config.closer_look = time.saturating_sub(START + DECIDE + blocks::shortest());
         config.realtime = realtime;
-        config.rules.seed = seed + 1;
+        config.rules.seed = luck;
     };
     let mut known = Known::start(&specs, place, edit, watcher)?;
     let mut run = DemoRun { scene, kind, wanted_pct: known.tenants.wanted_pct(), ..DemoRun::default() };
@@ -248,7 +250,7 @@ fn one_run(
 
     let mut arms = arms(recipe, choice);
     let left = time.saturating_sub(Duration::from_secs_f64(watcher.clock_s()));
-    compare(&mut known, &mut run, &mut arms, (left, seed), watcher)?;
+    compare(&mut known, &mut run, &mut arms, (left, luck), watcher)?;
     let arm = |role: Role| arms.iter().find(|arm| arm.role == role);
     let default = arm(Role::Default);
     // Where nothing was changed, the choice is the kernel's default.

@@ -153,7 +153,16 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
         Some(path) => read(&path).map_err(Failure::Usage)?,
         None => (File::default(), Source::default()),
     };
-    configure(global, args, file, &source).map_err(Failure::Usage)
+    let mut config = configure(global, args, file, &source).map_err(Failure::Usage)?;
+    config.rules.seed = fresh_seed();
+    Ok(config)
+}
+
+/// Where the random orders of a run begin: no two runs draw the same, so that a program that repeats itself in step with
+/// one run's order is not in step with the next one's.
+pub fn fresh_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_nanos() as u64) ^ u64::from(std::process::id())
 }
 
 fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {
