@@ -4,7 +4,8 @@ use evenkeel_base::{Histogram, Observation, TaskView};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_observe::beside::{read_beside_cpu, read_host_network};
-use evenkeel_report::run::{effect_words, guarantee_table, protected_table, slos};
+use evenkeel_report::effect::effect_words;
+use evenkeel_report::run::{guarantee_table, protected_table, slos};
 use evenkeel_report::time;
 use serde_json::{Value, json};
 

@@ -228,6 +228,21 @@ fn the_loop(page: &mut Page, board: &Board) {
     page.gauge("evenkeel_effect_cpu_percent", "CPU got more than under the baseline", cpu.map(|e| e.value));
     page.gauge("evenkeel_effect_cpu_percent_low", "Lower end of its interval", cpu.and_then(|e| e.low));
     page.gauge("evenkeel_effect_cpu_percent_high", "Upper end of its interval", cpu.and_then(|e| e.high));
+    let hours: Vec<_> = board.effect.iter().flat_map(|now| &now.by_hour).collect();
+    for (name, help, pick) in [
+        (
+            "evenkeel_effect_hour_cpu_percent",
+            "CPU got more than under the baseline, by hour of the clock, UTC",
+            (|e| Some(e.value)) as fn(&Effect) -> Option<f64>,
+        ),
+        ("evenkeel_effect_hour_cpu_percent_low", "Lower end of its interval", |e| e.low),
+        ("evenkeel_effect_hour_cpu_percent_high", "Upper end of its interval", |e| e.high),
+    ] {
+        let mut family = page.family(name, Kind::Gauge, help);
+        for at in &hours {
+            family.value(&[("hour", &format!("{:02}", at.hour))], pick(&at.cpu_pct));
+        }
+    }
     let wait = effect(|now| now.wait_p99_ms);
     let seconds = |ms: f64| ms / 1e3;
     let longer = "99th percentile of waits longer than under the baseline";

@@ -5,6 +5,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod demo;
+pub mod effect;
 pub mod html;
 pub mod lab;
 mod parquet;

@@ -1,11 +1,11 @@
 //! What a run of the loop did, as document, text and page: `plan`, `run` and `status` share all of it.
 
 use evenkeel_base::run::{
-    ChangeRecord, Effect, EffectNow, Estimate, GovernorStatus, GuaranteeStatus, ProtectedStatus, RunRecord,
-    SloStatus, Stage,
+    ChangeRecord, Estimate, GovernorStatus, GuaranteeStatus, ProtectedStatus, RunRecord, SloStatus, Stage,
 };
 use serde_json::{Value as Json, json};
 
+use crate::effect::{effect_json, effect_words, hours_words};
 use crate::table::{Field, Kind, Table, Value};
 use crate::time;
 
@@ -67,52 +67,6 @@ pub fn document(record: &RunRecord, kind: DocumentKind) -> Json {
         "cpu_limit": record.governor,
         "self": { "cpu_pct": record.own_cost.cpu_pct, "rss_bytes": record.own_cost.rss_bytes },
     })
-}
-
-fn effect_json(now: &EffectNow) -> Json {
-    let one = |effect: &Option<Effect>| {
-        effect.map(|effect| {
-            json!({
-                "value": effect.value,
-                "interval": [effect.low, effect.high],
-                "since": time::rfc3339(effect.since_ns),
-            })
-        })
-    };
-    let by_hour = now.by_hour.iter().map(|hourly| {
-        json!({ "hour": hourly.hour, "blocks": hourly.blocks, "cpu_pct": one(&Some(hourly.cpu_pct)) })
-    });
-    json!({
-        "measured": if now.held_out { "holdout" } else { "decision" },
-        "cpu_pct": one(&now.cpu_pct),
-        "wait_p99_ms": one(&now.wait_p99_ms),
-        "holdout_share": one(&now.holdout_share),
-        "blocks": now.blocks,
-        "at": time::rfc3339(now.at_ns),
-        "by_hour": by_hour.collect::<Vec<_>>(),
-    })
-}
-
-/// The effect of the changes in force in a sentence.
-pub fn effect_words(now: &EffectNow) -> String {
-    let end = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:+.1}"));
-    let of = |effect: &Effect| format!("{:+.1} [{}, {}]", effect.value, end(effect.low), end(effect.high));
-    let cpu = now.cpu_pct.as_ref().map_or_else(|| "?".to_owned(), of);
-    let since_ns = now.cpu_pct.or(now.wait_p99_ms).or(now.holdout_share).map(|effect| effect.since_ns);
-    let since = since_ns.map_or_else(|| "?".to_owned(), time::instant);
-    let age = since_ns.map_or(f64::NAN, |since| now.at_ns.saturating_sub(since) as f64 / 1e9);
-    let source = if now.held_out {
-        let share = now.holdout_share.map_or(0.0, |share| 100.0 * share.value);
-        let blocks = if now.blocks == 1 { "block" } else { "blocks" };
-        format!("{} {blocks} under the kernel's default, {share:.1} % of the time, since {since}", now.blocks)
-    } else {
-        format!("as measured at the decision, {} before ({since})", time::length(age))
-    };
-    let waits = now
-        .wait_p99_ms
-        .as_ref()
-        .map_or_else(String::new, |effect| format!("; 99th percentile of waits {} ms", of(effect)));
-    format!("{cpu} % of one CPU{waits}: {source}")
 }
 
 fn stage_json(stage: &Stage) -> Json {
@@ -350,7 +304,10 @@ pub fn summary(record: &RunRecord) -> String {
     let scope = if record.scope.is_empty() { "?".to_owned() } else { record.scope.join(" ") };
     let limit = record.governor.as_ref().map(limit_line).unwrap_or_default();
     let effect = record.effect_now.as_ref();
-    let effect = effect.map_or_else(String::new, |now| format!("effect      {}\n", effect_words(now)));
+    let effect = effect.map_or_else(String::new, |now| {
+        let hours = hours_words(now).map_or_else(String::new, |hours| format!("by hour     {hours}\n"));
+        format!("effect      {}\n{hours}", effect_words(now))
+    });
     let taken = record.taken_over.map_or_else(String::new, |taken| {
         let proved = time::instant(taken.proved_ns);
         format!(
@@ -393,38 +350,6 @@ mod tests {
         assert_eq!((&shown["settings"], &shown["pid"]), (&json!(3), &json!(123)));
         assert!(shown["proved"].as_str().unwrap().starts_with("2025-11-24T"), "{shown}");
         assert_eq!(document(&RunRecord::default(), DocumentKind::Run)["taken_over"], Json::Null);
-    }
-
-    #[test]
-    fn the_effect_now_has_interval_and_since_and_what_is_open_is_unknown() {
-        let of = |value, low, high| Effect { value, low, high, since_ns: 1_763_759_045_000_000_000 };
-        let now = EffectNow {
-            held_out: true,
-            cpu_pct: Some(of(12.3, Some(8.0), None)),
-            wait_p99_ms: None,
-            holdout_share: Some(of(0.05, Some(0.05), Some(0.05))),
-            blocks: 37,
-            by_hour: vec![],
-            at_ns: 1_763_759_165_000_000_000,
-        };
-        let old = effect_words(&EffectNow { held_out: false, ..now.clone() });
-        assert!(
-            old.ends_with("as measured at the decision, 2 min 0 s before (2025-11-21T21:04:05.000Z)"),
-            "{old}"
-        );
-        let record = RunRecord { effect_now: Some(now), ..RunRecord::default() };
-        let effect = &document(&record, DocumentKind::Status)["effect_now"];
-        assert_eq!(effect["cpu_pct"]["value"], 12.3);
-        assert_eq!(effect["cpu_pct"]["interval"], json!([8.0, null]));
-        assert_eq!(effect["cpu_pct"]["since"], "2025-11-21T21:04:05.000Z");
-        assert_eq!(effect["wait_p99_ms"], Json::Null);
-        assert_eq!(effect["holdout_share"]["value"], 0.05);
-        assert!(
-            summary(&record).contains("effect      +12.3 [+8.0, ?] % of one CPU: 37 blocks"),
-            "{}",
-            summary(&record)
-        );
-        assert_eq!(document(&RunRecord::default(), DocumentKind::Run)["effect_now"], Json::Null);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use maud::{Markup, html};
 
 use super::{figure, page};
 use crate::demo::{Moment, Role};
-use crate::run::{effect_words, estimate};
+use crate::effect::{effect_words, hours_words};
+use crate::run::estimate;
 use crate::svg::{self, Band, TaskBars, Timeline};
 use crate::time;
 
@@ -84,6 +85,7 @@ pub fn run(data: &RunPage) -> String {
             dt { "Fulfilment now" } dd { (estimate(record.now, 3)) }
             @if let Some(effect) = &record.effect_now {
                 dt { "Effect since it was kept" } dd { (effect_words(effect)) }
+                @if let Some(hours) = hours_words(effect) { dt { "By hour" } dd { (hours) } }
             }
             dt { "evenkeel's own cost" } dd {
                 (record.own_cost.cpu_pct.map_or_else(|| "?".to_owned(), |pct| format!("{pct:.2} % of one CPU"))) ", "
