@@ -35,6 +35,7 @@ pub struct Linux {
     handles: HashMap<TaskId, OwnedFd>,
     max_handles: usize,
     net: Files,
+    written: u64,
 }
 
 impl Linux {
@@ -60,6 +61,7 @@ impl Linux {
             handles: HashMap::new(),
             max_handles: usize::try_from(limit / 4).unwrap_or(usize::MAX).min(16_384),
             net: Files::new(),
+            written: 0,
         })
     }
 
@@ -104,36 +106,13 @@ impl Linux {
         // SAFETY: a descriptor just returned by the kernel is open and ours alone.
         i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
     }
-}
 
-impl Kernel for Linux {
-    fn boot_id(&mut self) -> Result<BootId, KernelError> {
-        let path = "/proc/sys/kernel/random/boot_id";
-        let text = std::fs::read_to_string(path).map_err(|error| of_file(&error, path))?;
-        Ok(BootId(text.trim().to_owned()))
+    /// Properties written so far, those taken back included.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
-    fn now_ticks(&mut self) -> u64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        // USER_HZ is 100 on every architecture supported.
-        (time.tv_sec as u64).saturating_mul(100).saturating_add(time.tv_nsec as u64 / 10_000_000)
-    }
-
-    fn read(&mut self, target: &Target, knob: Knob) -> Result<Setting, KernelError> {
-        match (target, knob) {
-            (Target::Task(id), Knob::Affinity) => sys::getaffinity(id.tid)
-                .map(Setting::Affinity)
-                .map_err(|error| of_task(&error, "sched_getaffinity")),
-            (Target::Task(id), Knob::Sched) => self.read_sched(id.tid).map(Setting::Sched),
-            (Target::Group(group), knob) => self.groups.read(group, knob),
-            (Target::Net(knob), _) => Ok(Setting::Net(self.net.read(knob)?)),
-            (Target::Task(_), knob) => {
-                Err(KernelError::Unsupported(format!("{} is a property of cgroups", knob.name())))
-            }
-        }
-    }
-
-    fn write(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
+    fn put(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
         match (target, to) {
             (Target::Task(id), Setting::Affinity(cpus)) => {
                 sys::setaffinity(id.tid, cpus).map_err(|error| of_task(&error, "sched_setaffinity"))
@@ -187,6 +166,40 @@ impl Kernel for Linux {
                 Err(KernelError::Unsupported(format!("{} is a property of cgroups", to.knob().name())))
             }
         }
+    }
+}
+
+impl Kernel for Linux {
+    fn boot_id(&mut self) -> Result<BootId, KernelError> {
+        let path = "/proc/sys/kernel/random/boot_id";
+        let text = std::fs::read_to_string(path).map_err(|error| of_file(&error, path))?;
+        Ok(BootId(text.trim().to_owned()))
+    }
+
+    fn now_ticks(&mut self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        // USER_HZ is 100 on every architecture supported.
+        (time.tv_sec as u64).saturating_mul(100).saturating_add(time.tv_nsec as u64 / 10_000_000)
+    }
+
+    fn read(&mut self, target: &Target, knob: Knob) -> Result<Setting, KernelError> {
+        match (target, knob) {
+            (Target::Task(id), Knob::Affinity) => sys::getaffinity(id.tid)
+                .map(Setting::Affinity)
+                .map_err(|error| of_task(&error, "sched_getaffinity")),
+            (Target::Task(id), Knob::Sched) => self.read_sched(id.tid).map(Setting::Sched),
+            (Target::Group(group), knob) => self.groups.read(group, knob),
+            (Target::Net(knob), _) => Ok(Setting::Net(self.net.read(knob)?)),
+            (Target::Task(_), knob) => {
+                Err(KernelError::Unsupported(format!("{} is a property of cgroups", knob.name())))
+            }
+        }
+    }
+
+    fn write(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
+        let outcome = self.put(target, to);
+        self.written += u64::from(outcome.is_ok());
+        outcome
     }
 
     fn identity(&mut self, tid: u32) -> Result<TaskFacts, KernelError> {

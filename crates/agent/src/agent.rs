@@ -197,6 +197,11 @@ impl Agent {
         self.features
     }
 
+    /// Properties written so far, those taken back included.
+    pub fn written(&mut self) -> u64 {
+        self.controls.written()
+    }
+
     /// The settings in force.
     pub fn plan(&self) -> &Plan {
         &self.plan

@@ -35,6 +35,9 @@ pub struct Config {
     pub decide_within: Duration,
     /// Time added for a closer look at the most promising candidates when they could neither be kept nor dismissed.
     pub closer_look: Duration,
+    /// Time by which turns took longer than they should, and which is not counted, at most: where others lose their turn,
+    /// evenkeel may lose its own for seconds.
+    pub most_late: Duration,
     /// How settings in force are watched: when they are held out, whom they may not hurt.
     pub monitor: MonitorRules,
     /// Real-time classes may be used.
@@ -83,6 +86,7 @@ impl Config {
             interval: Duration::from_secs(1),
             decide_within: Duration::from_secs(18),
             closer_look: Duration::from_secs(60),
+            most_late: Duration::from_secs(180),
             monitor: MonitorRules::default(),
             realtime: false,
             deadline: false,

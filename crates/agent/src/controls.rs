@@ -106,6 +106,11 @@ impl Controls {
         self.actuator.iter().flat_map(Actuator::touched)
     }
 
+    /// Properties written so far, those taken back included.
+    pub fn written(&mut self) -> u64 {
+        self.actuator.as_mut().map_or(0, |actuator| actuator.kernel().written())
+    }
+
     /// An observation with the original of every value of ours.
     pub fn as_found(&self, observation: Observation) -> Observation {
         as_found(observation, self.touched())

@@ -35,9 +35,6 @@ const CALM: f64 = 0.02;
 const RECHECK_TIMES: f64 = 1.5;
 /// How long the scope is studied.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time by which turns took longer than they should, and which is not counted, at most: where others lose their turn, evenkeel
-/// may lose its own for seconds.
-const MOST_LATE: Duration = Duration::from_secs(180);
 
 /// Where services count: what is long for them is long in a short window, too, and while a window under the default lasts they
 /// wait. That such windows differ more is made up for by their number.
@@ -214,7 +211,7 @@ impl Agent {
         let began = Instant::now();
         let left = at_most.saturating_duration_since(began);
         let predicted = self.predict(observation, candidates, watcher);
-        let mut late = began.elapsed().min(MOST_LATE);
+        let mut late = began.elapsed().min(self.config.most_late);
         let started_ns = wall_ns();
         let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
         let most = challengers(pace, besides, left);
@@ -305,7 +302,7 @@ impl Agent {
                 trial.requests(recorded, requests);
             }
             let asked = Duration::from_secs_f64(turn.settle_s + turn.window_s);
-            late = (late + began.elapsed().saturating_sub(asked)).min(MOST_LATE);
+            late = (late + began.elapsed().saturating_sub(asked)).min(self.config.most_late);
         }
         let decision = trial.decide();
         self.components.latency_slos.decided(&decision, default);

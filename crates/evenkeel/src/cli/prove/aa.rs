@@ -3,12 +3,11 @@
 //! Levers propose the values that are there already, as many as ever; they are written, settled, guarded and decided about
 //! by the same code as real ones. Whatever is kept is kept by mistake.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use evenkeel_agent::{Config, Event, NoTrial, Watcher};
+use evenkeel_agent::{Config, NoTrial, Watcher};
 use evenkeel_base::stats::binomial;
 use evenkeel_linux::Root;
 use evenkeel_policy::trial::Decision;
@@ -33,6 +32,7 @@ const REACHED: (u64, u64) = (3, 4);
 const SETTLE: Duration = Duration::from_secs(1);
 const DECIDE: Duration = Duration::from_secs(20);
 const CLOSER_LOOK: Duration = Duration::from_secs(20);
+const MOST_LATE: Duration = Duration::from_secs(2);
 /// Period of the loads: windows are as short as they may be, so that four candidates fit into the time.
 const PERIOD: Duration = Duration::from_millis(40);
 /// The loads take turns. With one cgroup each weights are written, too.
@@ -49,7 +49,7 @@ struct Row {
     seed: u64,
     load: &'static str,
     candidates: usize,
-    writes: usize,
+    writes: u64,
     confirmed: bool,
     pairs: usize,
     evidence: f64,
@@ -133,38 +133,6 @@ impl Tally {
     }
 }
 
-/// Counts what a decision has written, and forwards to another watcher.
-struct Writes<'a> {
-    inner: &'a mut dyn Watcher,
-    changes: BTreeMap<String, usize>,
-    in_force: Option<String>,
-    count: usize,
-}
-
-impl Watcher for Writes<'_> {
-    fn event(&mut self, event: &Event<'_>) {
-        match event {
-            Event::TrialBegins { candidates, .. } => {
-                self.changes = candidates.iter().map(|p| (p.name.clone(), p.changes.len())).collect();
-            }
-            Event::Window { settings, .. } => {
-                let changes = |name: &str| self.changes.get(name).copied().unwrap_or_default();
-                let before = self.in_force.replace((*settings).to_owned());
-                if let Some(before) = before.filter(|before| before != settings) {
-                    // Back to the baseline takes as many as there were.
-                    self.count += changes(settings).max(changes(&before));
-                }
-            }
-            _ => {}
-        }
-        self.inner.event(event);
-    }
-
-    fn stopping(&self) -> bool {
-        self.inner.stopping()
-    }
-}
-
 pub fn prove(global: &Global, asked: u64, first_seed: u64) -> Outcome {
     let topology = evenkeel_observe::read_topology(&Root::host()).context("cannot read the machine")?;
     let cpus = topology.online.intersection(&topology.allowed).len() as u32;
@@ -200,6 +168,7 @@ fn one(
         config.rules.seed = seed;
         config.decide_within = DECIDE;
         config.closer_look = CLOSER_LOOK;
+        config.most_late = MOST_LATE;
     };
     let began = Instant::now();
     let mut specs = demo::specs(scene, kind, cpus, seed);
@@ -210,9 +179,9 @@ fn one(
     }
     let mut known = Known::start(&specs, demo::place_of(scene, false), edit, sink)?;
     known.settle(SETTLE, sink);
-    let mut writes = Writes { inner: sink, changes: BTreeMap::new(), in_force: None, count: 0 };
-    let outcome = known.agent.decide(&mut writes).map_err(crate::cli::loop_failed)?;
-    let writes = writes.count;
+    let before = known.agent.written();
+    let outcome = known.agent.decide(sink).map_err(crate::cli::loop_failed)?;
+    let writes = known.agent.written() - before;
     let in_force = known.agent.plan().name.clone();
     let Known { agent, tenants, .. } = known;
     let back = agent.close("prove");
