@@ -45,7 +45,7 @@ const LEAST_VARIANCE: f64 = 1e-6;
 pub enum Subject {
     /// One task.
     Task(TaskId),
-    /// All tasks of a cgroup, by path.
+    /// What is outside the scope of a container, machine or top-level cgroup, by name.
     Group(String),
     /// Everything outside the scope together.
     Outside,
@@ -85,6 +85,16 @@ impl Seen {
         let tasks = summary.tasks.iter().map(|(id, rates)| {
             (Subject::Task(*id), Usage { cpu_pct: rates.got_pct, waited_pct: rates.waited_pct })
         });
+        // Who is outside is asked for CPU here; their waits are judged by length.
+        let mut groups: BTreeMap<&Owner, f64> = BTreeMap::new();
+        for rates in summary.tasks.values().filter(|rates| !rates.in_scope) {
+            if let Some(owner) = &rates.owner {
+                *groups.entry(owner).or_default() += rates.got_pct;
+            }
+        }
+        let groups = groups
+            .into_iter()
+            .map(|(owner, cpu_pct)| (Subject::Group(owner.to_string()), Usage { cpu_pct, waited_pct: None }));
         let outside =
             summary.outside_pct.map(|cpu_pct| (Subject::Outside, Usage { cpu_pct, waited_pct: None }));
         Self {
@@ -92,7 +102,7 @@ impl Seen {
             score,
             cpu_pct: summary.got_pct,
             wait_p99_ms: None,
-            usages: tasks.chain(outside).collect(),
+            usages: tasks.chain(groups).chain(outside).collect(),
             waits: summary.waits.clone(),
         }
     }
@@ -127,7 +137,7 @@ impl Comparison<'_> {
 pub struct VictimLimits {
     /// Share of its CPU that a task may lose.
     pub cpu_loss: f64,
-    /// Share of its CPU that everything outside the scope may lose together.
+    /// Share of its CPU that a container, machine or top-level cgroup outside the scope may lose, and all of them together.
     pub outside_cpu_loss: f64,
     /// Factor by which a task's wait per unit of work may grow.
     pub wait_factor: f64,
@@ -411,7 +421,9 @@ impl Watch {
                 let (who, loss, estimate, ln) = asked[index];
                 let ratio = (2.0 + estimate) / (2.0 - estimate);
                 let beyond = match (loss, who) {
-                    (Loss::Cpu, Subject::Outside) => ratio < 1.0 - self.limits.outside_cpu_loss,
+                    (Loss::Cpu, Subject::Outside | Subject::Group(_)) => {
+                        ratio < 1.0 - self.limits.outside_cpu_loss
+                    }
                     (Loss::Cpu, _) => ratio < 1.0 - self.limits.cpu_loss,
                     (Loss::Wait | Loss::Tail | Loss::Slow, _) => ratio > self.limits.wait_factor,
                 };

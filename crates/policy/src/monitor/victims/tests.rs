@@ -1,4 +1,5 @@
 use super::*;
+use crate::window::Rates;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
@@ -74,6 +75,44 @@ fn who_is_outside_and_comes_to_have_long_waits_is_named() {
     assert!((2.0..7.0).contains(&victims[0].ratio), "{victims:?}");
     for seed in 0..20 {
         assert_eq!(waits_outside(seed, 60, 0.01), []);
+    }
+}
+
+/// Blocks in which a container outside gets this part of its CPU under the change, which its four tasks share.
+fn cpu_outside(seed: u64, part: f64) -> Vec<Victim> {
+    let mut rng = Pcg32::seed_from_u64(seed);
+    let mut watch = Watch::new(VictimLimits::default());
+    let mut window = |part: f64| {
+        let mut summary = Summary { seconds: 3.0, ..Summary::default() };
+        for tid in 0..4 {
+            let rates = Rates {
+                got_pct: part * rng.random_range(4.5..5.5),
+                waited_pct: None,
+                waits: None,
+                in_scope: false,
+                owner: Some("/web".into()),
+            };
+            summary.tasks.insert(TaskId { tgid: tid, tid, start_time: 1 }, rates);
+        }
+        Seen::of(&summary, 0.0)
+    };
+    for _ in 0..20 {
+        let change: Vec<Seen> = (0..4).map(|_| window(part)).collect();
+        watch.add(Comparison { change: &change, baseline: &window(1.0) });
+    }
+    watch.victims(0.05)
+}
+
+#[test]
+fn a_container_outside_that_comes_to_lose_less_than_a_task_may_is_named() {
+    // Within the limit of each of its tasks.
+    let victims = cpu_outside(3, 0.92);
+    assert_eq!(
+        victims.iter().map(|v| (&v.subject, v.loss)).collect::<Vec<_>>(),
+        [(&Subject::Group("/web".to_owned()), Loss::Cpu)]
+    );
+    for seed in 0..20 {
+        assert_eq!(cpu_outside(seed, 1.0), []);
     }
 }
 
