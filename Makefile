@@ -22,6 +22,8 @@ ENDS_ARGS ?=
 # Of `make antagonists`: how many, and quiet minutes after them.
 ANTAGONISTS ?= 100
 QUIET_MINUTES ?= 10
+# Of `make kubernetes-decisions`.
+DECISIONS ?= 20
 # Of `make serve-figures`: which (all).
 FIGURES ?=
 # Of `make fuzz`: seconds for each target, and which (all).
@@ -95,9 +97,13 @@ outsiders: ## a redis under light load and a compile next to a mix that the loop
 	@scripts/packages.sh build test
 	@scripts/outsiders.sh
 
-truth: ## how often the decision keeps what it should not, and how soon what it should, on a made-up host (minutes)
+truth: ## how often the decision, and the watch after it, is wrong, and how soon right, on a made-up host (minutes)
 	@scripts/packages.sh build
-	@. scripts/lib.sh && need_cargo && cargo run --locked --release -p evenkeel-policy --example truth -- $(TRUTH_ARGS)
+	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel-policy --examples
+	@decided=0; watched=0; \
+		'$(CARGO_TARGET_DIR)/release/examples/truth' $(TRUTH_ARGS) || decided=$$?; \
+		'$(CARGO_TARGET_DIR)/release/examples/truth_monitor' $(TRUTH_ARGS) || watched=$$?; \
+		[ $$decided = 0 ] && [ $$watched = 0 ]
 
 mutants: ## do the tests notice a wrong decision, guard, statistic or order of undo: one change at a time (hours; MUTANTS_ARGS)
 	@scripts/mutants.sh $(MUTANTS_ARGS)
@@ -146,6 +152,11 @@ test-kubernetes: ## the chart in a real one-node Kubernetes, built and started f
 	@scripts/packages.sh build test kubernetes
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
 	@scripts/test-kubernetes.sh '$(CARGO_TARGET_DIR)/debug/evenkeel'
+
+kubernetes-decisions: ## DECISIONS (20) there beside loops that never sleep, while other programs come and go: is one kept that helps the loops (as root, 40 min)
+	@scripts/packages.sh build test kubernetes
+	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
+	@scripts/test-kubernetes.sh '$(CARGO_TARGET_DIR)/release/evenkeel' --decisions '$(DECISIONS)'
 
 test-mcp: ## drive `evenkeel mcp` with the official client library (Python, from PyPI, in a folder of its own under target)
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel

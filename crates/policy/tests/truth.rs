@@ -54,6 +54,7 @@ fn what_fades_is_hardly_ever_kept() {
 #[test]
 fn who_is_hurt_forbids_a_change() {
     check("one of 10 tasks", 60);
+    check("one of 200 loses 40 %: in force", 25);
     check("one task loses 20 %", 60);
     check("a container outside loses 5 %", 60);
     check("5 times as many long waits", 40);

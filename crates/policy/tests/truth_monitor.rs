@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[allow(dead_code)]
+#[path = "truth/host.rs"]
+mod decision;
 #[path = "../examples/truth_monitor/host.rs"]
 mod host;
 #[path = "../examples/truth_monitor/rows.rs"]
@@ -43,7 +46,7 @@ fn a_gain_that_vanishes_is_gone_and_one_that_stays_is_not() {
 #[test]
 fn intervals_hold_the_truth_and_blocks_cost_what_they_take() {
     hold(10, "truth outside the interval in 8 h");
-    hold(60, "cost > 1.3 x its share, fades 1 s");
+    hold(60, "holdout's cost > 1.3 x its share, fades 1 s");
 }
 
 #[test]

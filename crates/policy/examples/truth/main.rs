@@ -5,8 +5,6 @@
 
 #![allow(clippy::unwrap_used)]
 #![allow(missing_docs)]
-// The host may go on after the decision; rows of what comes after it use that.
-#![allow(dead_code)]
 
 #[path = "../../tests/truth/host.rs"]
 mod host;

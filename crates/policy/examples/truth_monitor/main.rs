@@ -4,6 +4,9 @@
 //! `cargo run --release -p evenkeel-policy --example truth_monitor [TRIALS [PART OF A NAME [THREADS]]]`; exit status 1 when a limit is
 //! refuted.
 
+#[allow(dead_code)]
+#[path = "../../tests/truth/host.rs"]
+mod decision;
 mod host;
 mod rows;
 
@@ -13,7 +16,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let trials = args.next().and_then(|arg| arg.parse().ok()).unwrap_or(2000);
     let only = args.next().unwrap_or_default();
-    let threads = args.next().and_then(|arg| arg.parse().ok()).unwrap_or(1).max(1);
+    let threads = args.next().and_then(|arg| arg.parse().ok()).unwrap_or(2).max(1);
     println!("{:<58} {:>7} {:>7} {:>8} {:>7}", "", "trials", "wrong", "<= 95 %", "limit");
     let mut worst = ExitCode::SUCCESS;
     rows::run(trials, threads, &only, |row| {

@@ -1,13 +1,17 @@
 //! The rows: what is to hold, and how often it does.
 
-use evenkeel_base::stats::{bets::SignBets, binomial};
+use evenkeel_base::stats::binomial;
 use evenkeel_policy::monitor::{HoldoutRules, Leave, MonitorRules, OnlineControl};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
-use crate::host::{Outcome, Scene, normal, t3, watch};
+use crate::decision::{Scene as Decided, decide_at};
+use crate::host::{Outcome, Scene, watch};
 
 const HOUR: f64 = 3600.0;
+/// How the names of two kinds of rows begin.
+const COST: &str = "holdout's cost";
+const DAY: &str = "300 decisions";
 
 /// A row's result: how often it went wrong.
 #[derive(Debug, Clone)]
@@ -186,11 +190,16 @@ pub fn run(trials: u64, threads: u64, only: &str, mut each: impl FnMut(&Row)) {
         row.note = format!("victims {}, no gain {}, loss {}", whys[0], whys[1], whys[2]);
         each(&row);
     }
-    for row in costs(trials.div_ceil(20)).into_iter().chain(online(trials.div_ceil(10))) {
-        if row.name.contains(only) {
-            each(&row);
-        }
-    }
+    // Whole days and hours: only what is asked for is computed.
+    let asked = |name: &str| only.is_empty() || name.contains(only) || only.contains(name);
+    let costs = asked(COST).then(|| costs(trials.div_ceil(20)));
+    let online = asked(DAY).then(|| online(trials.div_ceil(100)));
+    costs
+        .into_iter()
+        .chain(online)
+        .flatten()
+        .filter(|row| row.name.contains(only))
+        .for_each(|row| each(&row));
 }
 
 /// What the blocks cost, of the gain, over four hours, against their share of the time.
@@ -199,7 +208,7 @@ fn costs(trials: u64) -> Vec<Row> {
         .into_iter()
         .map(|fade_s| {
             let mut row = Row {
-                name: format!("holdout's cost > 1.3 x its share, fades {fade_s} s"),
+                name: format!("{COST} > 1.3 x its share, fades {fade_s} s"),
                 trials,
                 wrong: 0,
                 limit: 0.05,
@@ -223,11 +232,11 @@ fn costs(trials: u64) -> Vec<Row> {
         .collect()
 }
 
-/// Days of 300 decisions, 90 % without effect: false keeps, and a real effect from decision 200 on that is found. The
-/// evidence of a decision is that of pairs of windows with noise of 4 % each: the sign bets of the confirmation, at most 40.
+/// Days of 300 decisions, 90 % without effect: false keeps, and a real effect from decision 200 on that is found. Each is a
+/// whole trial, from screening to the last look, with the error budget that is left for it.
 fn online(days: u64) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (name, heavy, early) in [("", false, true), (", t3", true, true), (", none before", false, false)] {
+    let kinds = [("", false, true), (", t3", true, true), (", none before", false, false)];
+    let of = |(name, heavy, early): (&str, bool, bool)| {
         let (mut kept, mut wrong, mut real, mut missed) = (0, 0, 0, 0);
         // Share of a day's keeps that are false, summed over days: the rate that is controlled.
         let mut share = 0.0;
@@ -237,14 +246,15 @@ fn online(days: u64) -> Vec<Row> {
             let (mut day_kept, mut day_wrong) = (0u64, 0u64);
             for decision in 0..300 {
                 let helps = (early || decision >= 200) && rng.random_bool(0.1);
-                let found =
-                    confirm(&mut rng, if helps { 0.08 } else { 0.0 }, heavy, control.alpha().min(0.05));
-                control.decided(found);
-                day_kept += u64::from(found);
-                day_wrong += u64::from(found && !helps);
+                let scene = Decided { gain: if helps { 0.08 } else { 0.0 }, heavy, ..Decided::default() };
+                let winner = decide_at(&scene, rng.random(), control.alpha().min(0.05)).decision.winner;
+                control.decided(winner != 0);
+                day_kept += u64::from(winner != 0);
+                // Only the first candidate ever helps.
+                day_wrong += u64::from(winner != 0 && !(helps && winner == 1));
                 if helps && decision >= 200 {
                     real += 1;
-                    missed += u64::from(!found);
+                    missed += u64::from(winner != 1);
                 }
             }
             kept += day_kept;
@@ -252,27 +262,20 @@ fn online(days: u64) -> Vec<Row> {
             share += day_wrong as f64 / day_kept.max(1) as f64;
         }
         let note = format!("{:.2} % a day on average", 100.0 * share / days as f64);
-        rows.push(Row {
-            name: format!("300 decisions{name}: false of kept"),
-            trials: kept,
-            wrong,
-            limit: 0.10,
-            note,
-        });
-        let name = format!("300 decisions{name}: 8 % from the 200th on missed");
-        rows.push(Row { name, trials: real, wrong: missed, limit: 0.20, note: String::new() });
-    }
-    rows
-}
-
-fn confirm(rng: &mut Pcg32, gain: f64, heavy: bool, alpha: f64) -> bool {
-    let mut bets = SignBets::new(Some(0.057));
-    for _ in 0..40 {
-        let mut noise = || 0.04 * if heavy { t3(rng) } else { normal(rng) };
-        bets.add(gain + noise() - noise());
-        if bets.evidence() >= 1.0 / alpha {
-            return true;
-        }
-    }
-    false
+        let name = |what| format!("{DAY}{name}: {what}");
+        [
+            Row { name: name("false of kept"), trials: kept, wrong, limit: 0.10, note },
+            Row {
+                name: name("8 % from the 200th on missed"),
+                trials: real,
+                wrong: missed,
+                limit: 0.20,
+                note: String::new(),
+            },
+        ]
+    };
+    std::thread::scope(|scope| {
+        let kinds: Vec<_> = kinds.into_iter().map(|kind| scope.spawn(move || of(kind))).collect();
+        kinds.into_iter().filter_map(|kind| kind.join().ok()).flatten().collect()
+    })
 }

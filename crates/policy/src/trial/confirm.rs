@@ -366,7 +366,9 @@ impl Confirmation {
         let parts = [(self.score_differences.len() as f64, Some(pairs)), rows[0], rows[1]];
         let weight: f64 = parts.iter().filter(|part| part.1.is_some()).map(|part| part.0).sum();
         let sum: f64 = parts.iter().filter_map(|(weight, alike)| Some(weight * (*alike)?)).sum();
-        (sum / weight.max(1.0) - CHANCE).clamp(0.0, MOST_ALIKE)
+        let alike = sum / weight.max(1.0);
+        // Shrunk by what is chance: a small one to nothing, a large one hardly (James and Stein's positive part).
+        (alike - CHANCE * CHANCE / alike.max(CHANCE)).clamp(0.0, MOST_ALIKE)
     }
 
     pub fn withdraw(&mut self, candidate: usize) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use evenkeel_base::{Histogram, TaskId};
 use evenkeel_policy::guard::GuardLimits;
+use evenkeel_policy::monitor::{Arm, Decided, Monitor, MonitorRules};
 use evenkeel_policy::protect::LatencyTarget;
 use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules, Turn};
 use evenkeel_policy::window::{Owner, Rates, Summary};
@@ -79,6 +80,8 @@ pub struct Scene {
     pub rare: bool,
     /// Services count, the scope is background work: the service's long waits under candidate 1, as a factor.
     pub service: Option<f64>,
+    /// What is kept is watched for so many seconds, and counts where it is still in force then.
+    pub watched_s: f64,
 }
 
 impl Default for Scene {
@@ -101,6 +104,7 @@ impl Default for Scene {
             guard: false,
             rare: false,
             service: None,
+            watched_s: 0.0,
         }
     }
 }
@@ -340,8 +344,41 @@ pub struct Outcome {
     pub seconds: f64,
     /// When what is kept was put in force for good.
     pub in_force_s: f64,
-    /// The host as the decision left it: what happens after is measured on it.
+    /// The host as the decision left it.
     pub host: Host,
+}
+
+impl Outcome {
+    /// Whether what was kept is still in force after so many seconds under the watch.
+    fn stays(mut self, seconds: f64, seed: u64) -> bool {
+        let winner = self.decision.winner;
+        let pairs = std::mem::take(&mut self.decision.pairs);
+        let got = pairs.iter().map(|(new, old)| f64::midpoint(new.cpu_pct, old.cpu_pct)).sum::<f64>()
+            / pairs.len().max(1) as f64;
+        let gain = self.decision.verdicts[winner].score_gain.map_or(0.0, |gain| gain.value);
+        let decided = Decided { gain: gain / got.max(1.0), pairs, ..Decided::default() };
+        let mut monitor = Monitor::new(MonitorRules::default(), decided, 0.0, seed);
+        let began_s = self.host.clock_s;
+        loop {
+            let step = monitor.step();
+            if step.until_s > seconds {
+                return true;
+            }
+            let candidate = if step.arm == Arm::Change { winner } else { 0 };
+            let time = (step.until_s - (self.host.clock_s - began_s)).max(1e-3);
+            let seen = if step.measure {
+                let window = self.host.measure(&Turn { candidate, settle_s: 0.0, window_s: time });
+                Some(self.decision.objective.seen(&window))
+            } else {
+                self.host.switch(candidate);
+                self.host.pass(time);
+                None
+            };
+            if monitor.advance(step.until_s, 0, seen).is_some() {
+                return false;
+            }
+        }
+    }
 }
 
 /// Limits that nobody can pass.
@@ -351,8 +388,13 @@ fn no_guard() -> GuardLimits {
 
 /// Holds one trial, from the first look to the decision.
 pub fn decide(scene: &Scene, seed: u64) -> Outcome {
+    decide_at(scene, seed, TrialRules::default().alpha)
+}
+
+/// The same with another error budget.
+pub fn decide_at(scene: &Scene, seed: u64, alpha: f64) -> Outcome {
     let guard = if scene.guard { GuardLimits::default() } else { no_guard() };
-    let rules = TrialRules { guard, seed: seed ^ 0x9e37_79b9, ..TrialRules::default() };
+    let rules = TrialRules { guard, alpha, seed: seed ^ 0x9e37_79b9, ..TrialRules::default() };
     let mut host = Host::new(scene.clone(), seed);
     let pace = if scene.service.is_some() { SERVICES_PACE } else { PACE };
     let mut trial = Trial::new(scene.candidates, rules, pace);
@@ -395,10 +437,12 @@ impl Tally {
             tally.trials += 1;
             tally.confirmed += u64::from(outcome.decision.confirmed);
             tally.seconds.push(outcome.seconds);
-            if outcome.decision.winner != 0 {
-                *tally.kept.entry(outcome.decision.winner).or_default() += 1;
-                tally.kept_seconds.push(outcome.seconds);
-                tally.in_force_seconds.push(outcome.in_force_s);
+            let winner = outcome.decision.winner;
+            let (seconds, in_force_s) = (outcome.seconds, outcome.in_force_s);
+            if winner != 0 && (scene.watched_s == 0.0 || outcome.stays(scene.watched_s, seed + trial)) {
+                *tally.kept.entry(winner).or_default() += 1;
+                tally.kept_seconds.push(seconds);
+                tally.in_force_seconds.push(in_force_s);
             }
         }
         tally

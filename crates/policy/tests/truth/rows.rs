@@ -122,6 +122,21 @@ pub fn rows() -> Vec<Row> {
             ));
         }
     }
+    // From the first look to two minutes after the decision.
+    for tasks in [10, 50, 200] {
+        for (loss, factor, what, most) in [
+            (0.4, 1.0, "loses 40 %", 0.02),
+            (0.2, 1.0, "loses 20 %", 0.10),
+            (0.0, 6.0, "waits 6 times as long", 0.02),
+        ] {
+            let victim = Some((loss, factor));
+            rows.push(row(
+                format!("gains 6 %, one of {tasks} {what}: in force after two minutes"),
+                Goal::AtMost(most),
+                Scene { gain: 0.06, guard: true, victim, tasks, watched_s: 120.0, ..base() },
+            ));
+        }
+    }
     // These are shown to be unhurt together, and each by estimate only.
     for (loss, factor, what, goal) in [
         (0.4, 1.0, "loses 40 %", Goal::AtMost(0.02)),
