@@ -47,68 +47,43 @@ fn groups() -> Vec<PathBuf> {
     all.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix)).collect()
 }
 
-/// Tries again while the host is too busy to show anything; fails where it stays so.
-fn until_shown(mut attempt: impl FnMut(&Path) -> Result<(), String>) {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let state = tempfile::tempdir().unwrap();
-    let mut busy = Vec::new();
-    for number in 0..6 {
-        let state = state.path().join(number.to_string());
-        std::fs::create_dir(&state).unwrap();
-        match attempt(&state) {
-            Ok(()) => return,
-            Err(why) => busy.push(why),
-        }
-    }
-    panic!("other programs take the CPUs, so that nothing could be shown: {}", busy.join("\n"));
+/// Holds the turn, and gives an empty directory for the programs' state.
+fn begin() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
+    (TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner), tempfile::tempdir().unwrap())
 }
 
 #[test]
 fn use_that_is_punished_is_held_under_the_edge() {
-    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
-    until_shown(|state| {
-        let mut governed = victim("governed", Some("auto"), WINDOW, state);
-        let mut free = victim("free", None, WINDOW, state);
-        assert_eq!(groups().len(), 2);
-        let others = run(&mut [&mut governed, &mut free], 11);
-        // Without a limit 0.4 s are followed by 3 % for good: 0.7 s. Held at the edge it is 20 % of the time: 2 s.
-        let (held, throttled) = (governed.cpu_s(), free.cpu_s());
-        let notes = governed.finish().join("; ");
-        drop((governed, free));
-        assert!(groups().is_empty(), "{:?}", groups());
-        let told = format!(
-            "{held} s with a limit found, {throttled} s without; others took {others:.2} CPUs; {notes}"
-        );
-        // What other programs take is not stolen: where they take all, nothing can be seen.
-        if others > 0.3 * cpus && held < 1.5 * throttled {
-            assert!(held > 0.8 * throttled, "{told}");
-            return Err(told);
-        }
-        assert!(held > 1.5 * throttled, "{told}");
-        assert!(notes.contains("use above ") && notes.contains(" is throttled"), "{told}");
-        assert!(notes.contains("waiting that neither a limit nor other programs explain"), "{told}");
-        Ok(())
-    });
+    let (_turn, state) = begin();
+    let mut governed = victim("governed", Some("auto"), WINDOW, state.path());
+    let mut free = victim("free", None, WINDOW, state.path());
+    assert_eq!(groups().len(), 2);
+    let others = run(&mut [&mut governed, &mut free], 11);
+    // Without a limit 0.4 s are followed by 3 % for good: 0.7 s. Held at the edge it is 20 % of the time: 2 s.
+    let (held, throttled) = (governed.cpu_s(), free.cpu_s());
+    let notes = governed.finish().join("; ");
+    drop((governed, free));
+    assert!(groups().is_empty(), "{:?}", groups());
+    // What other programs take is not stolen: where they take all, nothing can be seen.
+    let told =
+        format!("{held} s with a limit found, {throttled} s without; others took {others:.2} CPUs; {notes}");
+    assert!(held > 1.5 * throttled, "{told}");
+    assert!(notes.contains("use above ") && notes.contains(" is throttled"), "{told}");
+    assert!(notes.contains("waiting that neither a limit nor other programs explain"), "{told}");
 }
 
 #[test]
 fn a_shared_core_is_left_alone() {
-    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
-    until_shown(|state| {
-        let mut shared = victim("shared", Some("auto"), Rule::Constant { stolen: 0.45 }, state);
-        // A program on another CPU takes nothing from it, and its victim's quota leaves the host its CPUs.
-        let mut beside = victim("beside", None, Rule::None, state);
-        let others = run(&mut [&mut shared, &mut beside], 5);
-        drop(beside);
-        let got = shared.cpu_s();
-        let notes = shared.finish().join("; ");
-        // No limit is reported in any case; that a core is shared can be seen only where others leave some of it.
-        assert!(notes.contains("there is none") || notes.contains("no limit"), "{notes}");
-        let shown = notes.contains("a shared core: ") && got > 2.0;
-        if !shown && (others >= 0.15 * cpus || cpus < 2.0) {
-            return Err(format!("{got} s; others took {others:.2} CPUs; {notes}"));
-        }
-        assert!(shown, "{got} s; {notes}");
-        Ok(())
-    });
+    let (_turn, state) = begin();
+    let mut shared = victim("shared", Some("auto"), Rule::Constant { stolen: 0.45 }, state.path());
+    // A program on another CPU takes nothing from it, and its victim's quota leaves the host its CPUs.
+    let mut beside = victim("beside", None, Rule::None, state.path());
+    let others = run(&mut [&mut shared, &mut beside], 5);
+    drop(beside);
+    let got = shared.cpu_s();
+    let notes = shared.finish().join("; ");
+    let told = format!("{got} s; others took {others:.2} CPUs; {notes}");
+    // No limit is reported in any case; that a core is shared can be seen only where others leave some of it.
+    assert!(notes.contains("there is none") || notes.contains("no limit"), "{told}");
+    assert!(notes.contains("a shared core: ") && got > 2.0, "{told}");
 }

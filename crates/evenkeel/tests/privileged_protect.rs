@@ -58,12 +58,8 @@ fn the_protected_are_measured_and_left_alone() {
     // On a crowded host a window may hold no wait that ended; of all windows some do.
     let all: Vec<f64> = history["trials"].as_array().unwrap().iter().filter_map(p99).collect();
     assert!(!all.is_empty() && all.iter().all(|ms| *ms > 0.0), "{history:#}");
-    let default: Vec<f64> = windows(&history, "kernel default").collect();
-    assert_eq!(status["default_p99_ms"].is_number(), !default.is_empty(), "{document:#} {history:#}");
-    let Some(default_ms) = status["default_p99_ms"].as_f64() else {
-        assert!(status["limit_ms"].is_null() && status["state"] == "unknown", "{document:#}");
-        return;
-    };
+    assert!(windows(&history, "kernel default").next().is_some(), "never under the default: {history:#}");
+    let default_ms = status["default_p99_ms"].as_f64().unwrap();
     let limit = status["limit_ms"].as_f64().unwrap();
     assert!(limit >= 1.5 * default_ms - 1e-6, "{document:#}");
     // Whatever was kept, most of its windows are within the limit: the percentile over all of them is.

@@ -221,7 +221,7 @@ fn what_the_journal_does_not_name_is_not_set_again() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::config(64))]
 
     /// A decision with any bit changed is none.
     #[test]
