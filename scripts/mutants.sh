@@ -2,7 +2,7 @@
 # Do the tests notice when the code that decides and undoes is wrong? scripts/mutants.sh [--part PART] [ARGUMENT...]
 #
 # cargo-mutants changes one operator, bound or result at a time and runs the fast tests of that crate. Parts: base
-# (statistics), policy (trial, guard, windows), actuate (order of undo, tracking of forked children). Arguments go to
+# (statistics), policy (trial, guard, windows, watch, services), actuate (order of undo, tracking of forked children). Arguments go to
 # cargo-mutants, such as `--shard 0/4` or `--file '*/bets.rs'`. .cargo/mutants.toml names the files, and the mutants that
 # survive with the reason. What came of each is in target/mutants/PART. Status 1: one survived without a reason.
 set -euo pipefail
@@ -32,7 +32,7 @@ failed=()
 for part in $parts; do
     case $part in
     base) build=(--lib) only=(stats) ;;
-    policy) build=(--lib) only=(trial:: guard:: window::) ;;
+    policy) build=(--lib) only=(trial:: guard:: window:: monitor:: protect:: requests::) ;;
     actuate) build=(--lib --test=undo --test=lend) only=() ;;
     *) die "no part is called $part" ;;
     esac
