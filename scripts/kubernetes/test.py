@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Puts evenkeel into a real one-node Kubernetes and looks at what comes of it: test.py FOLDER IMAGE
+"""Puts evenkeel into a real one-node Kubernetes and looks at what comes of it: test.py FOLDER IMAGE [--decisions N]
 
 FOLDER is that of build.sh, IMAGE an archive that make-packages.sh wrote. Needs root; takes some eight minutes. The cluster is
-ended whatever happens, and the host compared with what it was.
+ended whatever happens, and the host compared with what it was. With --decisions: only these, of some 90 s each.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import sys
 import time
 
 import acts
+import decisions
 import install
 import kubelet
 import tiers
@@ -57,10 +58,13 @@ def stop(number, _):
     raise Failed(f"interrupted by signal {number}")
 
 
-def steps(cluster, image):
+def start(cluster, image):
     say("the cluster starts")
     cluster.up()
     cluster.tool("ctr", "-n", "k8s.io", "images", "import", image)
+
+
+def steps(cluster):
     say("observing, with every default")
     install.install(cluster)
     install.ready(cluster)
@@ -83,6 +87,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("image")
+    parser.add_argument("--decisions", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
     cluster = Cluster(os.path.realpath(args.folder))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -91,7 +97,11 @@ def main():
     cluster.down()
     before, failed, began = host(), None, time.monotonic()
     try:
-        steps(cluster, args.image)
+        start(cluster, args.image)
+        if args.decisions:
+            decisions.run(cluster, args.decisions, args.seed)
+        else:
+            steps(cluster)
     except (Failed, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
         failed = error
     finally:
