@@ -10,7 +10,7 @@ pub enum ObserveError {
     Read(#[from] ReadError),
     /// BPF was asked for and cannot be used.
     #[error("tasks cannot be sampled by BPF: {0}")]
-    Bpf(#[from] evenkeel_bpf::BpfError),
+    Bpf(String),
     /// No `/proc` to read.
     #[error(
         "{dir} has no process in its proc directory: is /proc mounted (or is this a tree made by `evenkeel capture`)?"
@@ -22,4 +22,11 @@ pub enum ObserveError {
     /// `/proc` hides other users' processes (`hidepid`), or another limit of the view; not fatal where it is returned.
     #[error("{0}")]
     Other(String),
+}
+
+impl From<evenkeel_bpf::BpfError> for ObserveError {
+    /// The reason is part of the sentence, so it is no source: it would be printed twice.
+    fn from(error: evenkeel_bpf::BpfError) -> Self {
+        Self::Bpf(error.to_string())
+    }
 }
