@@ -35,16 +35,16 @@ pub(super) const LATE: (usize, usize) = (4, 30);
 pub(super) const LATE_S: f64 = 24.0;
 /// Standard errors by which the gain must still be above nothing at the last of them. Before, more are asked for: there are
 /// many looks.
-const STILL_THERE: f64 = 2.5;
+const STILL_THERE: f64 = 2.8;
 /// The same, held against the windows before anything was changed alone, which are fewer.
-const SINCE_BEFORE: f64 = 2.0;
+const SINCE_BEFORE: f64 = 2.3;
 /// Power of the time, to the last look, by which an earlier one asks for more.
-const EARLY_LOOKS: f64 = 0.25;
+const EARLY_LOOKS: f64 = 0.4;
 /// And the share of the gain at once that must be.
 const MOSTLY_THERE: f64 = 0.4;
 /// Correlation of neighbouring windows that may be chance, and the most that is believed.
 const CHANCE: f64 = 0.15;
-const MOST_ALIKE: f64 = 0.6;
+const MOST_ALIKE: f64 = 0.7;
 
 #[derive(Debug, Clone)]
 pub(super) struct Confirmation {
