@@ -1,0 +1,72 @@
+#!/bin/sh
+# smp: 1
+# numa: none
+# cpu: max,-cx16
+# seconds: 300
+# One kernel of the matrix on one CPU: what evenkeel sees of it, what it changes there, and that nothing is left.
+# Without cmpxchg16b, for qemu 7.2 emulates that wrongly where there is one CPU: kernels from 6.12 on panic.
+# shellcheck source=../guest.sh
+. /guest.sh
+
+value release "$(uname -r)"
+result version evenkeel --version
+result topology evenkeel topology -o json
+# Its status is 1 when it finds something.
+check() { evenkeel check --interval 1s -o json || [ $? = 1 ]; }
+result check check
+
+make_group /pod
+for percent in 30 50 70 90; do
+    in_group /pod evenkeel load duty --percent "$percent" --kind wall --seconds 900 >/dev/null
+done
+until_true '[ "$(pidof evenkeel | wc -w)" = 4 ] && [ "$(wc -l </sys/fs/cgroup/pod/cgroup.procs)" = 4 ]'
+sleep 2
+snapshot /pod >/tmp/found
+result found cat /tmp/found
+result ps evenkeel --sampling proc ps --interval 1s -o json
+
+# What a kernel may refuse: its status and what it says; its document only where there is one.
+attempt() {
+    attempt_name=$1
+    shift
+    "$@" >/tmp/attempt 2>/tmp/words
+    value "${attempt_name}_status" $?
+    result "$attempt_name" cat /tmp/attempt
+    result "${attempt_name}_words" cat /tmp/words
+}
+attempt bpf evenkeel --sampling bpf ps --interval 1s -o json
+attempt why evenkeel why cgroup:/pod --for 1s -o json
+result plan evenkeel plan --scope cgroup:/pod -o json
+for file in cpu.idle cpu.max.burst cpu.pressure cpuset.cpus.partition; do
+    value "$file" "$([ -e "/sys/fs/cgroup/pod/$file" ] && echo yes || echo no)"
+done
+value sched_ext "$([ -e /sys/kernel/sched_ext/state ] && echo yes || echo no)"
+
+# To the end, by itself; something is changed meanwhile.
+evenkeel run --scope cgroup:/pod --for 15s -o json >/tmp/run 2>/tmp/words &
+agent=$!
+changed=no
+while [ -e "/proc/$agent/stat" ] && ! grep -q ') Z ' "/proc/$agent/stat"; do
+    snapshot /pod | cmp -s - /tmp/found || changed=yes
+    sleep 0.2
+done
+wait "$agent"
+value run_status $?
+value changed $changed
+result run cat /tmp/run
+result run_words cat /tmp/words
+snapshot /pod >/tmp/after_run
+diff /tmp/found /tmp/after_run >&2 || fail "run left something changed"
+# What cannot be changed need not be restored; whether it should have been, the test knows.
+[ $changed = yes ] || exit 0
+
+# Killed while something is changed.
+evenkeel run --scope cgroup:/pod >/dev/null 2>&1 &
+agent=$!
+until_true '! snapshot /pod | cmp -s - /tmp/found'
+kill -9 "$agent"
+wait "$agent" 2>/dev/null
+result killed snapshot /pod
+result restore evenkeel restore -o json
+snapshot /pod >/tmp/after_restore
+diff /tmp/found /tmp/after_restore >&2 || fail "restore left something changed"
