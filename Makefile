@@ -45,8 +45,8 @@ demo: ## see this host's CPU sharing before and after, with a report (at most 8 
 test: ## formatting, lints, and every test: unit, property, fixtures, real kernel, guest
 	@scripts/test.sh
 
-test-vm: ## only the tests in an emulated machine (cgroup v2, NUMA, isolated CPUs)
-	@scripts/test.sh --only guest
+test-vm: ## the tests in emulated machines (cgroup v2, NUMA, isolated CPUs), on every kernel from 5.10 to 7.x (half an hour)
+	@scripts/test.sh --only guest --all
 
 test-kill: ## `kill -9` at KILLS random instants (200), then CASES drawn crashes on a kernel in memory (1,000,000): every original is restored
 	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only 'privileged_kill*'

@@ -1,5 +1,7 @@
 #!/bin/bash
-# Every test: scripts/test.sh [--only TEST_BINARY]
+# Every test: scripts/test.sh [--only TEST_BINARY [--all]]
+#
+# --all runs the binary's tests that take too long for every run, too.
 #
 # Order: packages, formatting, clippy, then `cargo test` on the workspace, which holds the unit, property and fixture
 # tests, the tests on the real kernel (privileged_*.rs) and those in an emulated machine (guest.rs). All steps run,
@@ -16,7 +18,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 only=
-if [ "${1:-}" = --only ]; then only=${2:?--only needs the name of a test binary}; fi
+options=()
+if [ "${1:-}" = --only ]; then
+    only=${2:?--only needs the name of a test binary}
+    if [ "${3:-}" = --all ]; then options=(-- --include-ignored); fi
+fi
 
 started=$SECONDS
 scripts/packages.sh build test
@@ -58,7 +64,7 @@ step() {
 }
 
 if [ -n "$only" ]; then
-    tests=(cargo test --locked --test "$only" --no-fail-fast)
+    tests=(cargo test --locked --test "$only" --no-fail-fast "${options[@]}")
 else
     step formatting cargo fmt --all --check
     step dependencies scripts/unused-dependencies.py

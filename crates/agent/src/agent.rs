@@ -26,6 +26,7 @@ use crate::events::{Event, Watcher};
 use crate::guarantee::OutsideCost;
 use crate::kept::KeptChange;
 use crate::measure::{Owners, window};
+use crate::oldest_kernel;
 use crate::proposals::default_plan;
 use crate::runq_latency::RunqLatency;
 use crate::slo::Span;
@@ -106,6 +107,7 @@ impl Agent {
         let task_slice = kernel.features.task_slice == Some(true);
         let mut takes_over = false;
         let (controls, remembered) = if config.apply {
+            oldest_kernel::may_change(kernel.release.as_deref())?;
             let options = Options {
                 allow_realtime: config.realtime,
                 allow_deadline: config.deadline,

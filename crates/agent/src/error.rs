@@ -25,4 +25,9 @@ pub enum AgentError {
     /// The kernel does not let itself be changed at all.
     #[error("cannot change scheduling on this host: {0}")]
     Kernel(#[from] evenkeel_actuate::KernelError),
+    /// The kernel is older than what changes are tested on.
+    #[error(
+        "Linux {0} is older than 5.15: evenkeel changes nothing there. What reads works: check, ps, top, topology, serve, plan"
+    )]
+    OldKernel(String),
 }

@@ -18,6 +18,7 @@ pub mod guarantee;
 mod holdout;
 mod kept;
 mod measure;
+mod oldest_kernel;
 mod predict;
 mod proposals;
 pub mod protect;

@@ -45,8 +45,9 @@ struct sched_entity___why {
 
 struct task_struct___why {
 	unsigned int __state;
-	int on_cpu;
-	int on_rq;
+	/* int before Linux 7.x, a byte since: only members without a sign are read in whatever size the kernel has. */
+	unsigned int on_cpu;
+	unsigned int on_rq;
 	struct sched_entity___why se;
 	struct sched_info___why sched_info;
 	struct task_group *sched_task_group;

@@ -13,6 +13,9 @@ use std::sync::Mutex;
 
 use evenkeel_lab::vm::image;
 
+#[path = "guest/kernels.rs"]
+mod kernels;
+
 /// What a scenario handed back.
 struct Results {
     named: BTreeMap<String, String>,
@@ -34,11 +37,19 @@ impl Results {
 /// Guests share two emulated-on processors badly: one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+fn scripts() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest")
+}
+
+/// The kernel of the scenarios that want no particular one.
+fn usual_kernel() -> PathBuf {
+    image::kernel(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm-kernel")).unwrap()
+}
+
 /// Makes what a guest boots that runs `scripts/guest/scenarios/NAME.sh`: the command that boots it with results in a directory.
-fn guest(name: &str, out: &Path) -> Vec<String> {
-    let scripts = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest");
+fn guest(name: &str, kernel: &Path, out: &Path) -> Vec<String> {
+    let scripts = scripts();
     let scenario = scripts.join("scenarios").join(name).with_extension("sh");
-    let kernel = image::kernel(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm-kernel")).unwrap();
     std::fs::create_dir_all(out).unwrap();
     let initramfs = out.join("initramfs");
     let busybox = ["/bin/busybox", "/usr/bin/busybox"].map(Path::new).into_iter().find(|path| path.exists());
@@ -51,15 +62,20 @@ fn guest(name: &str, out: &Path) -> Vec<String> {
     ];
     image::pack(&initramfs, &files).unwrap();
     let run = scripts.join("run.sh");
-    [&*run, &*scenario, &*kernel, &*initramfs, out].map(|path| path.display().to_string()).into()
+    [&*run, &*scenario, kernel, &*initramfs, out].map(|path| path.display().to_string()).into()
 }
 
-/// Boots a guest, runs `scripts/guest/scenarios/NAME.sh` in it and returns its results. Panics, with the console's
-/// last lines, when the guest does not get to the end or the scenario fails.
+/// As [`scenario_on`], on the usual kernel.
 fn scenario(name: &str) -> Results {
+    scenario_on(name, usual_kernel, name)
+}
+
+/// Boots a guest on a kernel, runs `scripts/guest/scenarios/NAME.sh` in it and returns its results, which `dir` keeps. Panics,
+/// with the console's last lines, when the guest does not get to the end or the scenario fails.
+fn scenario_on(name: &str, kernel: impl FnOnce() -> PathBuf, dir: &str) -> Results {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest").join(name);
-    let command = guest(name, &out);
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest").join(dir);
+    let command = guest(name, &kernel(), &out);
     let output = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -246,7 +262,7 @@ fn a_machine_cannot_see_the_quota_that_plays_its_hypervisor() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).display().to_string();
-    let command = guest("stolen", &dir.path().join("guest"));
+    let command = guest("stolen", &usual_kernel(), &dir.path().join("guest"));
     let binary = env!("CARGO_BIN_EXE_evenkeel");
     let file = at("stolen.toml");
     // The tenant is a whole machine; the rule is played on its processes, outside of what it can see.

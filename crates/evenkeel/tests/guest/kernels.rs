@@ -1,0 +1,286 @@
+//! The kernels that evenkeel is for, from the oldest to the newest that Debian has: what it sees and does on each, in
+//! emulated machines of two kinds. `docs/kernels.md` is made from what they hand back.
+//!
+//! `make test` runs two kernels on one CPU; the others carry `#[ignore]` and run by `make test-vm`. A kernel that cannot be
+//! fetched fails its tests.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::{Results, scenario_on, scripts};
+
+/// What is expected of one series of kernels.
+struct Kernel {
+    series: &'static str,
+    scheduler: &'static str,
+    /// Whether `run` changes anything there; read-only otherwise.
+    changes: bool,
+    /// Whether a task can have its own slice.
+    task_slice: bool,
+    /// Whether the kernel loads the BPF program that samples tasks (`ps`).
+    sampling: bool,
+    /// Whether the kernel loads the BPF programs of `why`.
+    blame: bool,
+    /// What other kernels of the matrix have.
+    missing: &'static [&'static str],
+}
+
+const V5_10: Kernel = Kernel {
+    series: "5.10",
+    scheduler: "cfs",
+    changes: false,
+    task_slice: false,
+    sampling: false,
+    blame: false,
+    missing: &["cpu.idle", "cpu.max.burst", "sched_ext"],
+};
+const V6_1: Kernel = Kernel {
+    series: "6.1",
+    scheduler: "cfs",
+    changes: true,
+    task_slice: false,
+    sampling: true,
+    blame: true,
+    missing: &["sched_ext"],
+};
+const V6_12: Kernel = Kernel { series: "6.12", scheduler: "eevdf", task_slice: true, ..V6_1 };
+const V6_19: Kernel = Kernel { series: "6.19", ..V6_12 };
+const V7: Kernel = Kernel { series: "7", missing: &[], ..V6_12 };
+
+/// Knobs that a kernel may lack; the scenario looks for them.
+const KNOBS: [&str; 5] = ["cpu.idle", "cpu.max.burst", "cpu.pressure", "cpuset.cpus.partition", "sched_ext"];
+
+impl Kernel {
+    /// Debian's newest cloud kernel of the series, from the cache or the mirror.
+    fn fetch(&self) -> PathBuf {
+        let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm-kernels");
+        let mut command = Command::new(scripts().join("kernel.sh"));
+        let output = command.arg(self.series).arg(cache).stdin(Stdio::null()).output().unwrap();
+        let path = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        PathBuf::from(path.trim())
+    }
+
+    fn scenario(&self, name: &str) -> Results {
+        let results = scenario_on(name, || self.fetch(), &format!("{name}-{}", self.series));
+        let release = results.text("release");
+        assert!(release.starts_with(&format!("{}.", self.series)), "{release} is not {}", self.series);
+        results
+    }
+
+    /// One CPU: boot, look, change, restore.
+    fn on_one_cpu(&self) {
+        let results = self.scenario("kernel");
+        self.expect_observation(&results);
+        // That the state is as found after `run`, and after `kill -9` and `restore`, the scenario itself compares.
+        if self.changes {
+            expect_change_and_restore(&results);
+        } else {
+            assert_eq!((results.text("run_status"), results.text("changed")), ("3", "no"));
+            let words = results.text("run_words");
+            assert!(words.contains(results.text("release")) && words.contains("older than 5.15"), "{words}");
+        }
+        expect_row(self.series, &self.row(&results));
+    }
+
+    fn expect_observation(&self, results: &Results) {
+        assert!(results.text("version").starts_with("evenkeel "));
+        let topology = results.json("topology");
+        assert_eq!(topology["online"], "0");
+        assert_eq!(topology["kernel"]["scheduler"], self.scheduler);
+        assert_eq!(topology["kernel"]["features"]["task_slice"], self.task_slice);
+        let check = results.json("check");
+        assert_eq!(check["schema"], "evenkeel.check/v1");
+        assert_eq!(check["summary"]["unknown"], 0, "{check:#}");
+        let status = if self.task_slice { "pass" } else { "fail" };
+        assert_eq!(super::subjects(&check, "kernel-features", status).len(), 1, "{check:#}");
+        let ps = results.json("ps");
+        let tasks = ps["tasks"].as_array().unwrap();
+        let pod =
+            tasks.iter().filter(|task| task["cgroup"] == "/pod" && task["cpu_pct"].as_f64().unwrap() > 0.0);
+        assert_eq!(pod.count(), 4, "{ps:#}");
+
+        // Refused or not, never silently: where a program is not loaded, the reason is said.
+        let expected = if self.sampling { ("0", "") } else { ("3", "cannot be sampled by BPF") };
+        let words = results.text("bpf_words");
+        assert!(results.text("bpf_status") == expected.0 && words.contains(expected.1), "{words}");
+        let words = results.text("why_words");
+        assert_eq!(results.text("why_status"), "0", "{words}");
+        assert_eq!(words.contains("from /proc"), !self.blame, "{words}");
+        assert_eq!(missing(results), self.missing);
+    }
+
+    /// The kernel's line of `docs/kernels.md`, of what was seen.
+    fn row(&self, results: &Results) -> String {
+        let kernel = &results.json("topology")["kernel"];
+        let yes = |yes: bool| if yes { "yes" } else { "no" };
+        let levers = levers(&results.json("plan"));
+        format!(
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            self.series,
+            kernel["scheduler"].as_str().unwrap().to_uppercase(),
+            if results.text("run_status") == "0" { &*levers } else { "none: read-only" },
+            yes(kernel["features"]["task_slice"] == true),
+            if results.text("bpf_status") == "0" { "by BPF" } else { "from /proc" },
+            if results.text("why_words").contains("from /proc") {
+                "from /proc: no culprits"
+            } else {
+                "by BPF"
+            },
+            match &*missing(results) {
+                [] => "nothing".to_owned(),
+                names => names.join(", "),
+            },
+        )
+    }
+
+    /// Two sockets, two nodes, SMT, isolated CPUs; one CPU leaves and comes back.
+    fn on_two_sockets(&self) {
+        let results = self.scenario("machine");
+        let topology = results.json("topology");
+        let cpus = topology["cpus"].as_array().unwrap();
+        let of = |field: &str| cpus.iter().map(|cpu| cpu[field].clone()).collect::<Vec<_>>();
+        assert_eq!(of("socket"), [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(of("node"), [0, 0, 0, 0, 1, 1, 1, 1]);
+        for (cpu, there) in cpus.iter().enumerate() {
+            assert_eq!(there["siblings"], serde_json::json!([cpu & !1, cpu | 1]), "{there}");
+        }
+        assert_eq!(
+            [&topology["online"], &topology["isolated"], &topology["nohz_full"]],
+            ["0-7", "6-7", "6-7"]
+        );
+        assert_eq!(topology["kernel"]["scheduler"], self.scheduler);
+        let away = results.json("offline_topology");
+        assert_eq!([&away["online"], &away["isolated"]], ["0-4,6-7", "6-7"], "{away:#}");
+        assert_eq!(results.json("online_topology"), topology);
+
+        let ps = results.json("ps");
+        let spins = ps["tasks"].as_array().unwrap().iter().filter(|task| {
+            ["/promised", "/other"].contains(&task["cgroup"].as_str().unwrap_or(""))
+                && task["affinity"] == "4"
+        });
+        assert_eq!(spins.count(), 2, "{ps:#}");
+        let offline = results.json("offline_check");
+        assert_eq!(super::subjects(&offline, "cpuset-offline", "fail").len(), 1, "{offline:#}");
+        let online = results.json("online_check");
+        assert_eq!(super::subjects(&online, "cpuset-offline", "fail"), Vec::<&str>::new(), "{online:#}");
+
+        // How well it is kept, emulation does not tell; that it is admitted and something was set for it, it does.
+        let run = results.json("run");
+        let state = run["guarantees"][0]["state"].as_str().unwrap();
+        assert!(["kept", "broken", "unknown"].contains(&state), "{run:#}");
+        assert_ne!(results.text("kept"), results.text("found"), "nothing was set for the promise");
+        assert_eq!([&run["restored"]["failed"], &run["restored"]["conflicts"]], [0, 0], "{run:#}");
+        assert_ne!(
+            results.text("killed"),
+            results.text("found"),
+            "nothing was in force when the agent was killed"
+        );
+        assert!(!results.json("restore")["items"].as_array().unwrap().is_empty());
+    }
+}
+
+fn expect_change_and_restore(results: &Results) {
+    let run = results.json("run");
+    assert_eq!((results.text("run_status"), results.text("changed")), ("0", "yes"), "{run:#}");
+    assert!(run["stages"].as_array().unwrap().iter().any(|stage| stage["kept"] == true), "{run:#}");
+    assert_eq!([&run["restored"]["failed"], &run["restored"]["conflicts"]], [0, 0], "{run:#}");
+    assert_ne!(
+        results.text("killed"),
+        results.text("found"),
+        "nothing was in force when the agent was killed"
+    );
+    assert!(!results.json("restore")["items"].as_array().unwrap().is_empty());
+}
+
+fn missing(results: &Results) -> Vec<&'static str> {
+    KNOBS.into_iter().filter(|knob| results.text(knob) == "no").collect()
+}
+
+/// Names of the levers that the loop has for the scenario's mix of loads.
+fn levers(plan: &serde_json::Value) -> String {
+    let plans = plan["plans"].as_array().unwrap().iter().map(|plan| plan["name"].as_str().unwrap());
+    plans.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+}
+
+const HEAD: &str = "# Kernels
+
+<!-- Made from what the emulated machines hand back; after a change: EVENKEEL_WRITE_DOCS=1 make test-vm -->
+
+What differs by kernel: Debian's newest cloud kernel of each series, on x86-64, as `make test-vm` sees it in an emulated machine.
+Linux 5.15 is the oldest on which evenkeel changes anything. On older ones `run` refuses with status 3; what reads works.
+
+| Linux | scheduler | levers (for loads that want 30, 50, 70 and 90 % of one CPU) | task slice | sampling | `why` | knobs missing |
+|---|---|---|---|---|---|---|
+";
+
+/// Compares a kernel's line of the page with what was seen now, or writes it.
+fn expect_row(series: &str, row: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/kernels.md");
+    let page = std::fs::read_to_string(&path).unwrap_or_default();
+    let is_row = |line: &&str| ALL.iter().any(|kernel| line.starts_with(&format!("| {} |", kernel.series)));
+    let start = format!("| {series} |");
+    if std::env::var_os("EVENKEEL_WRITE_DOCS").is_some() {
+        let others = page.lines().filter(is_row).filter(|line| !line.starts_with(&start));
+        let mut rows: Vec<&str> = others.chain([row]).collect();
+        let place =
+            |line: &str| ALL.iter().position(|kernel| line.starts_with(&format!("| {} |", kernel.series)));
+        rows.sort_by_key(|line| place(line));
+        let page: String =
+            std::iter::once(HEAD.to_owned()).chain(rows.iter().map(|row| format!("{row}\n"))).collect();
+        std::fs::write(&path, page).unwrap();
+        return;
+    }
+    let old = "docs/kernels.md is old: EVENKEEL_WRITE_DOCS=1 make test-vm";
+    assert!(page.starts_with(HEAD), "{old}");
+    assert_eq!(page.lines().find(|line| line.starts_with(&start)), Some(row), "{old}");
+}
+
+const ALL: [Kernel; 5] = [V5_10, V6_1, V6_12, V6_19, V7];
+
+#[test]
+fn linux_6_1_on_one_cpu() {
+    V6_1.on_one_cpu();
+}
+
+#[test]
+fn linux_6_12_on_one_cpu() {
+    V6_12.on_one_cpu();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_5_10_on_one_cpu_is_only_read() {
+    V5_10.on_one_cpu();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_6_19_on_one_cpu() {
+    V6_19.on_one_cpu();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_7_on_one_cpu() {
+    V7.on_one_cpu();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_6_1_on_two_sockets() {
+    V6_1.on_two_sockets();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_6_12_on_two_sockets() {
+    V6_12.on_two_sockets();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_7_on_two_sockets() {
+    V7.on_two_sockets();
+}
