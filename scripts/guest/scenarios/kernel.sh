@@ -1,10 +1,8 @@
 #!/bin/sh
 # smp: 1
 # numa: none
-# cpu: max,-cx16
 # seconds: 300
 # One kernel of the matrix on one CPU: what evenkeel sees of it, what it changes there, and that nothing is left.
-# Without cmpxchg16b, for qemu 7.2 emulates that wrongly where there is one CPU: kernels from 6.12 on panic.
 # shellcheck source=../guest.sh
 . /guest.sh
 
