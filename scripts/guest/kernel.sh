@@ -37,9 +37,13 @@ for program in apt-get apt-cache dpkg-deb; do
 done
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -e $keyring ] || die "kernel $series cannot be verified: $keyring is missing (package debian-archive-keyring)"
-# The host's mirror for Debian itself, not the one for security updates.
-host_mirror() { apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian Debian //p'; }
-mirror=${EVENKEEL_DEBIAN_MIRROR:-$(host_mirror | head -n 1)}
+# The host's mirrors for Debian itself, not those for security updates; of its sources where it has no lists yet.
+host_mirrors() {
+    # shellcheck disable=SC2016 # apt-get's own variables
+    apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian Debian //p'
+    apt-get update --print-uris | sed -n "s#^'\(.*/debian\)/dists/.*#\1#p"
+}
+mirror=${EVENKEEL_DEBIAN_MIRROR:-$(host_mirrors 2>/dev/null | sed -n 1p)}
 [ -n "$mirror" ] || die "kernel $series cannot be fetched: this host has no Debian mirror (EVENKEEL_DEBIAN_MIRROR names one)"
 
 apt=$cache/apt/$series
@@ -49,8 +53,9 @@ for suite in $suites; do echo "deb [signed-by=$keyring] $mirror $suite main"; do
 options=(-q -o "Dir::Etc::sourcelist=$apt/sources" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$apt/lists"
     -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt/cache" -o APT::Sandbox::User=root
     -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o Acquire::Languages=none)
-apt-get "${options[@]}" update >"$apt/log" 2>&1 && ! grep -q '^[EW]: ' "$apt/log" ||
+if ! apt-get "${options[@]}" update >"$apt/log" 2>&1 || grep -q '^[EW]: ' "$apt/log"; then
     die "kernel $series cannot be fetched: apt-get update: $(grep '^[EW]: ' "$apt/log" | tr '\n' ' ')"
+fi
 
 # From 7.x on (and in some 6.19) the image is split: linux-binary-.. holds vmlinuz.
 arch=$(dpkg --print-architecture)

@@ -168,8 +168,7 @@ impl Kernel {
 
         // How well it is kept, emulation does not tell; that it is admitted and something was set for it, it does.
         let run = results.json("run");
-        let state = run["guarantees"][0]["state"].as_str().unwrap();
-        assert!(["kept", "broken", "unknown"].contains(&state), "{run:#}");
+        assert_ne!(run["guarantees"][0]["state"], "refused", "{run:#}");
         assert_ne!(results.text("kept"), results.text("found"), "nothing was set for the promise");
         assert_eq!([&run["restored"]["failed"], &run["restored"]["conflicts"]], [0, 0], "{run:#}");
         assert_ne!(
