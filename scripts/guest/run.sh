@@ -29,9 +29,9 @@ smp=${smp:-4,sockets=2,cores=2} numa=${numa:-0-1 2-3} memory=${memory:-1024} cgr
 
 case "$(uname -m)" in
     x86_64)
-        # Without cmpxchg16b, which qemu 7.2 emulates wrongly: kernels from 6.12 on panic. With topoext, for the processor is
-        # AMD's, and the kernel sees threads of one core only by that.
-        qemu=(qemu-system-x86_64 -machine q35 -cpu max,-cx16,+topoext)
+        # Without cmpxchg16b, which qemu 7.2 emulates wrongly: kernels from 6.12 on panic. As one of Intel, for
+        # 6.1 sees no threads of a core of the AMD processor that qemu has by default.
+        qemu=(qemu-system-x86_64 -machine q35 -cpu max,-cx16,vendor=GenuineIntel)
         console=ttyS0 results=ttyS1
         ports=(-serial "file:$out/console" -serial "file:$out/results")
         ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # smp: 1
 # numa: none
-# seconds: 300
+# seconds: 600
 # One kernel of the matrix on one CPU: what evenkeel sees of it, what it changes there, and that nothing is left.
 # shellcheck source=../guest.sh
 . /guest.sh

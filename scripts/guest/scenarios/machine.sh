@@ -3,7 +3,7 @@
 # numa: 0-3 4-7
 # cmdline: isolcpus=6-7 nohz_full=6-7
 # memory: 1536
-# seconds: 420
+# seconds: 600
 # One kernel of the matrix on two sockets, two NUMA nodes, SMT and isolated CPUs, one of which leaves and comes back: what
 # evenkeel sees of it, a promise kept meanwhile, and that nothing is left.
 # shellcheck source=../guest.sh
