@@ -46,8 +46,8 @@ const V6_1: Kernel = Kernel {
     missing: &["sched_ext"],
 };
 const V6_12: Kernel = Kernel { series: "6.12", scheduler: "eevdf", task_slice: true, blame: true, ..V6_1 };
-const V6_19: Kernel = Kernel { series: "6.19", ..V6_12 };
-const V7: Kernel = Kernel { series: "7", missing: &[], ..V6_12 };
+const V6_19: Kernel = Kernel { series: "6.19", missing: &[], ..V6_12 };
+const V7: Kernel = Kernel { series: "7", ..V6_19 };
 
 /// Knobs that a kernel may lack; the scenario looks for them.
 const KNOBS: [&str; 5] = ["cpu.idle", "cpu.max.burst", "cpu.pressure", "cpuset.cpus.partition", "sched_ext"];
