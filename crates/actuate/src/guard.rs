@@ -78,15 +78,12 @@ fn is_proper_path(path: &str) -> bool {
 }
 
 /// Processes that are never touched.
-pub(crate) fn process(id: TaskId, options: &Options) -> Result<(), String> {
+pub(crate) fn process(id: TaskId) -> Result<(), String> {
     if id.tgid <= 1 || id.tid <= 1 {
         return Err("pid 1".to_owned());
     }
     if id.tgid == std::process::id() {
         return Err("evenkeel itself".to_owned());
-    }
-    if options.protected.contains(&id.tgid) || options.protected.contains(&id.tid) {
-        return Err("a protected process".to_owned());
     }
     Ok(())
 }

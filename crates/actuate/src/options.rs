@@ -7,8 +7,6 @@ pub struct Options {
     pub allow_realtime: bool,
     /// `SCHED_DEADLINE` may be set.
     pub allow_deadline: bool,
-    /// Processes that are never touched, besides pid 1 and this one.
-    pub protected: Vec<u32>,
     /// A value that is there already is written all the same, by a plan and by its undo: for a test of whoever decides,
     /// whose settings change nothing and cost what others cost.
     pub rewrite: bool,

@@ -112,7 +112,6 @@ impl Agent {
                 allow_realtime: config.realtime,
                 allow_deadline: config.deadline,
                 rewrite: config.as_found,
-                ..Options::default()
             };
             let opened = takeover::open(&config, options, task_slice)?;
             if opened.recovery.left_behind {

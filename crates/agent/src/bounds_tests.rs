@@ -412,7 +412,7 @@ impl Case {
             // As `Agent::propose` and `Agent::set`.
             let found = crate::as_found::as_found(observation.clone(), actuator.touched());
             let ours = |task: &TaskView| scope.has(task, &found) && !keeper.governs(task.id);
-            let mut candidates = levers::plans(&Scene::new(&found, features, ours, |_| None));
+            let mut candidates = levers::plans(&Scene::new(&found, features, ours));
             candidates.push(Plan::default());
             candidates.push(self.hostile(random));
             let plan = candidates.swap_remove(random.random_range(0..candidates.len()));

@@ -45,7 +45,7 @@ impl Agent {
     pub(crate) fn scene<'a>(&self, found: &'a Observation) -> Scene<'a> {
         let promised = self.components.promises.keeper();
         let ours = |task: &TaskView| self.config.scope.has(task, found) && !promised.governs(task.id);
-        let scene = Scene::new(found, self.features(), ours, |_| None);
+        let scene = Scene::new(found, self.features(), ours);
         if !self.features().deadline {
             return scene;
         }

@@ -122,8 +122,7 @@ impl Host {
     }
 
     fn candidates(&self) -> Vec<Plan> {
-        let scene =
-            Scene::new(&self.observation, MODERN, |task| self.scope.has(task, &self.observation), |_| None);
+        let scene = Scene::new(&self.observation, MODERN, |task| self.scope.has(task, &self.observation));
         let mut candidates = vec![Plan::default()];
         candidates.extend(levers::plans(&scene));
         candidates

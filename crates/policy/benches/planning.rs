@@ -157,9 +157,9 @@ const MODERN: Features = Features {
 #[divan::bench]
 fn every_lever_for_10_000_tasks_on_256_cpus(bencher: Bencher<'_, '_>) {
     let observation = observation(server());
-    assert!(levers::plans(&Scene::new(&observation, MODERN, |_| true, |_| None)).len() > 3);
+    assert!(levers::plans(&Scene::new(&observation, MODERN, |_| true)).len() > 3);
     bencher.bench_local(|| {
-        let scene = Scene::new(black_box(&observation), MODERN, |_| true, |_| None);
+        let scene = Scene::new(black_box(&observation), MODERN, |_| true);
         levers::with_pull(&scene, levers::plans(&scene))
     });
 }
@@ -167,7 +167,7 @@ fn every_lever_for_10_000_tasks_on_256_cpus(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = levers::LEVERS.iter().map(|lever| lever.name()).filter(|name| *name != "nice" && *name != "realtime"))]
 fn one_lever(bencher: Bencher<'_, '_>, name: &str) {
     let observation = observation(server());
-    let scene = Scene::new(&observation, MODERN, |_| true, |_| None);
+    let scene = Scene::new(&observation, MODERN, |_| true);
     bencher.bench_local(|| levers::plan_named(name, black_box(&scene)));
 }
 

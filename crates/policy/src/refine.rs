@@ -84,7 +84,7 @@ mod tests {
         for (task, wait) in observation.tasks.iter_mut().zip([2.0, 40.0, 10.0]) {
             task.wait_pct = Some(wait);
         }
-        let scene = Scene::new(&observation, Features::default(), |_| true, |_| None);
+        let scene = Scene::new(&observation, Features::default(), |_| true);
         let plan = Plan { name: "batch".into(), ..Plan::default() };
         let refined = refined(&plan, &scene).unwrap();
         let nice: Vec<(u32, i32)> = refined
@@ -106,7 +106,7 @@ mod tests {
         for task in &mut observation.tasks {
             task.wait_pct = Some(3.0);
         }
-        let scene = Scene::new(&observation, Features::default(), |_| true, |_| None);
+        let scene = Scene::new(&observation, Features::default(), |_| true);
         assert_eq!(refined(&Plan::default(), &scene), None);
     }
 }

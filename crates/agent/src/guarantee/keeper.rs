@@ -32,6 +32,8 @@ const WRITE_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct InForce {
     pub change: Change,
     pub at: Instant,
+    /// Whether another manager, such as the kubelet, writes the property, too.
+    pub shared: bool,
 }
 
 /// What observations say of the tasks that promises are about.
@@ -81,8 +83,6 @@ pub(crate) struct Keeper {
     pub(super) correction: Correction,
     pub(super) probes: RunqLatProbes,
     pub(super) in_force: BTreeMap<(Target, Knob), InForce>,
-    /// Cgroups whose weight another manager writes, too, such as the kubelet.
-    pub(super) shared: BTreeSet<Target>,
     pub(super) messages: Messages,
     details: BTreeSet<TaskId>,
     written: Option<Instant>,
@@ -242,10 +242,9 @@ impl Keeper {
     pub fn learn_rewrites(&mut self, report: &SetReport, now: Instant) {
         for outcome in &report.changes {
             let (Verdict::Applied(_), target) = (&outcome.verdict, &outcome.target) else { continue };
-            if let Some(in_force) = self.in_force.get_mut(&(target.clone(), outcome.knob)) {
-                in_force.at = now;
-            }
-            if self.shared.insert(target.clone()) {
+            let Some(in_force) = self.in_force.get_mut(&(target.clone(), outcome.knob)) else { continue };
+            in_force.at = now;
+            if !std::mem::replace(&mut in_force.shared, true) {
                 let note = format!(
                     "guarantee: somebody else set {} of {target} as well; the promised one stands again, and follows its \
                      promise seldom from now on",

@@ -199,16 +199,18 @@ impl Keeper {
     /// What of it differs enough from what is in force to be written.
     fn differing(&mut self, wanted: Vec<Change>, now: Instant) -> Vec<Change> {
         let owned = self.layout.held.values().filter(|held| held.owned).map(|held| &held.target);
-        let seldom: HashSet<&Target> = owned.chain(&self.shared).collect();
+        let owned: HashSet<&Target> = owned.collect();
         let mut changes = Vec::new();
         for change in wanted {
             let key = (change.target.clone(), change.knob());
-            if let Some(in_force) = self.in_force.get(&key) {
+            let before = self.in_force.get(&key);
+            let shared = before.is_some_and(|before| before.shared);
+            if let Some(in_force) = before {
                 let worth = match (&in_force.change.to, &change.to) {
                     (Setting::Weight(old), Setting::Weight(new)) => {
                         let ratio = (*new).max(1) as f64 / (*old).max(1) as f64;
                         let ratio = ratio.max(1.0 / ratio);
-                        if seldom.contains(&change.target) {
+                        if shared || owned.contains(&change.target) {
                             ratio > WORTH_SELDOM && now.duration_since(in_force.at) >= REST_SELDOM
                         } else {
                             ratio > WORTH
@@ -220,7 +222,7 @@ impl Keeper {
                     continue;
                 }
             }
-            self.in_force.insert(key, InForce { change: change.clone(), at: now });
+            self.in_force.insert(key, InForce { change: change.clone(), at: now, shared });
             changes.push(change);
         }
         changes

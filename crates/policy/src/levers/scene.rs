@@ -60,13 +60,11 @@ pub struct Subject<'a> {
 
 impl<'a> Scene<'a> {
     /// Picks from the scope what may be changed: threads of the fair class with a known scheduling class and enough
-    /// load, never kernel threads or pid 1. `in_scope` and `found` speak of the task (`found`: attributes before
-    /// evenkeel touched it, where it did).
+    /// load, never kernel threads or pid 1. The observation is of the host as evenkeel found it.
     pub fn new(
         observation: &'a Observation,
         features: Features,
         in_scope: impl Fn(&TaskView) -> bool,
-        found: impl Fn(&TaskView) -> Option<SchedAttr>,
     ) -> Self {
         let ours = |task: &&TaskView| !task.kernel_thread && task.id.tgid != 1 && in_scope(task);
         let mut groups: BTreeMap<u32, GroupUse> = BTreeMap::new();
@@ -78,7 +76,7 @@ impl<'a> Scene<'a> {
                 group.cpu_pct += task.cpu_pct;
                 group.load_pct += load_pct;
             }
-            tasks.extend(Subject::new(observation, task, found(task)));
+            tasks.extend(Subject::new(observation, task));
         }
         let mut others: BTreeMap<u32, f64> = BTreeMap::new();
         for task in observation.tasks.iter().filter(|task| !ours(task)) {
@@ -98,7 +96,7 @@ impl<'a> Scene<'a> {
             let mut at_work =
                 self.observation.tasks.iter().filter(ours).filter(|t| demand(t) >= MIN_LOAD_PCT);
             if let (Some(only), None) = (at_work.next(), at_work.next()) {
-                let subject = Subject::new(self.observation, only, None);
+                let subject = Subject::new(self.observation, only);
                 self.served.extend(subject.map(|subject| Served { subject, wait_ns }));
             }
         }
@@ -132,9 +130,9 @@ impl<'a> Scene<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// A task that had these attributes before evenkeel touched it, where it did; `None` where it may not be changed.
-    fn new(observation: &Observation, task: &'a TaskView, found: Option<SchedAttr>) -> Option<Self> {
-        let found = found.or(task.sched)?;
+    /// `None` where the task may not be changed.
+    fn new(observation: &Observation, task: &'a TaskView) -> Option<Self> {
+        let found = task.sched?;
         let load_pct = demand(task);
         if !found.policy.is_fair() || load_pct < MIN_LOAD_PCT {
             return None;

@@ -77,7 +77,7 @@ const MODERN: Features = Features {
 };
 
 fn scene(observation: &Observation, features: Features) -> Scene<'_> {
-    Scene::new(observation, features, |_| true, |_| None)
+    Scene::new(observation, features, |_| true)
 }
 
 #[test]
@@ -198,11 +198,11 @@ fn newborns_count_for_their_group_and_strangers_against_it() {
     let weights: Vec<_> = plan.changes.iter().map(|c| c.to.clone()).collect();
     assert_eq!(weights, [Setting::Weight(512), Setting::Weight(2048)]);
     let stranger = observation.tasks[2].id;
-    let scene = Scene::new(&observation, Features::default(), |task| task.id != stranger, |_| None);
+    let scene = Scene::new(&observation, Features::default(), |task| task.id != stranger);
     assert!(plan_named("weights", &scene).is_none(), "half of /b is somebody else's");
     // Nor is it the scope's where the stranger sleeps.
     observation.tasks[2].cpu_pct = 0.0;
-    let scene = Scene::new(&observation, Features::default(), |task| task.id != stranger, |_| None);
+    let scene = Scene::new(&observation, Features::default(), |task| task.id != stranger);
     assert!(plan_named("weights", &scene).is_none());
 }
 
@@ -276,7 +276,7 @@ proptest! {
             group.cpuset = Some(cpuset.clone());
         }
         let features = Features { task_slice: slice, realtime, ..MODERN };
-        let scene = Scene::new(&observation, features, |t| t.id.tid % 2 == 0, |_| None);
+        let scene = Scene::new(&observation, features, |t| t.id.tid % 2 == 0);
         let isolated = observation.topology.isolated.clone();
         for plan in with_pull(&scene, plans(&scene)) {
             prop_assert!(plan.pull.iter().all(|id| id.tid % 2 == 0), "{}", plan.name);
@@ -315,7 +315,7 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
     );
     let features = Features { background: true, ..MODERN };
     // The last task, in /mixed, is not background work.
-    let scene = Scene::new(&observation, features, |task| task.id.tid != 103, |_| None);
+    let scene = Scene::new(&observation, features, |task| task.id.tid != 103);
     let changes = |name: &str| -> Vec<String> {
         let plan = plan_named(name, &scene).unwrap();
         let target = |change: &Change| match &change.target {
@@ -334,12 +334,12 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
     let names: Vec<String> = plans(&scene).into_iter().map(|plan| plan.name).collect();
     assert_eq!(names, ["idle groups", "least weight", "idle tasks", "nice 19"]);
     // Without a cgroup of its own, settings of tasks are all there is.
-    let alone = Scene::new(&observation, features, |task| task.id.tid == 101, |_| None);
+    let alone = Scene::new(&observation, features, |task| task.id.tid == 101);
     let names: Vec<String> = plans(&alone).into_iter().map(|plan| plan.name).collect();
     assert_eq!(names, ["idle tasks", "nice 19"]);
     // In a cgroup of its own, they would not be felt outside of it.
     let apart = |observation: &Observation| -> Vec<String> {
-        let scene = Scene::new(observation, features, |task| task.id.tid == 100, |_| None);
+        let scene = Scene::new(observation, features, |task| task.id.tid == 100);
         plans(&scene).into_iter().map(|plan| plan.name).collect()
     };
     assert_eq!(apart(&observation), ["idle groups", "least weight"]);
@@ -366,7 +366,7 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
         observation.groups[1].throttled_periods = Some((8, 12));
         edit(&mut observation);
         let background = |task: &TaskView| matches!(task.group, Some(3..=5));
-        let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background, |_| None);
+        let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background);
         let limit = |change: &Change| match (&change.target, change.to.clone()) {
             (Target::Group(group), Setting::Quota(to)) => {
                 format!("{} {:?} of {}", group.path, to.quota_usec.value(), to.period_usec)
@@ -386,7 +386,7 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
         observation.groups[1].quota = quota(5_000, 80_000);
         edit(&mut observation);
         let background = |task: &TaskView| matches!(task.group, Some(3 | 4));
-        let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background, |_| None);
+        let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background);
         plans(&scene).into_iter().map(|plan| plan.name).collect::<Vec<_>>()
     };
     assert_eq!(of(&|_| {}), ["headroom", "tight headroom", "tightest headroom"]);
@@ -430,8 +430,8 @@ fn a_deadline_is_for_services_that_state_a_bound_and_have_one_thread_at_work() {
         let mut observation = host(2, &groups, &tasks);
         edit(&mut observation);
         let services = [1, 2].map(|group| (move |task: &TaskView| task.group == Some(group), wait_ns));
-        let scene = Scene::new(&observation, features, |task| task.group == Some(3), |_| None)
-            .serving(services.into_iter());
+        let scene =
+            Scene::new(&observation, features, |task| task.group == Some(3)).serving(services.into_iter());
         plan_named("deadline", &scene).map(|plan| plan.changes)
     };
     let changes = propose(features, &|_| {}, 1_000_000).unwrap();
