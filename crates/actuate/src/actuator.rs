@@ -114,9 +114,9 @@ impl<K: Kernel> Actuator<K> {
     /// Makes the host what was found plus `plan`: what was touched and is not in the plan goes back, newest first;
     /// then the plan's changes are made in their order. Of two changes of the same property the later one counts.
     ///
-    /// `scope` is asked for every change of the plan; what it denies is refused. Kernel threads, pid 1, this process
-    /// and real-time tasks are refused whatever it says. A property whose change is refused or
-    /// fails has its original value afterwards.
+    /// `scope` is asked for every change of the plan; what it denies is refused. Kernel threads, pid 1, this process and
+    /// real-time tasks are refused whatever it says. A property whose change is refused or fails has its original value
+    /// afterwards.
     pub fn set(&mut self, plan: &Plan, scope: &dyn Fn(&Change) -> bool) -> SetReport {
         let mut report = SetReport::default();
         self.adopt_newborn(&mut report.back);

@@ -176,14 +176,10 @@ pub(crate) fn rules(monitor: MonitorRules, trial: &TrialRules) -> MonitorRules {
 pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
     let verdict = &decision.verdicts[decision.winner];
     let found = &decision.verdicts[default];
-    let pairs = &decision.pairs;
-    let got = pairs.iter().map(|(new, old)| f64::midpoint(new.cpu_pct, old.cpu_pct)).sum::<f64>()
-        / pairs.len().max(1) as f64;
-    let gain = verdict.score_gain.map_or(0.0, |gain| gain.value);
     let slowest = |verdict: &Verdict| verdict.protected_ns.iter().flatten().max().copied();
     let waits = slowest(found).zip(slowest(verdict));
     let decided = Decided {
-        gain: if got > 0.0 { gain / got } else { 0.0 },
+        gain: decision.gain(),
         wait_p99_ms: waits
             .map(|(found, new)| ((new as f64 - found as f64) / 1e6, f64::NEG_INFINITY, f64::INFINITY)),
         protects: protects(verdict, found),
@@ -194,7 +190,7 @@ pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
         return decided;
     }
     let cpu_pct = verdict.gain_pct.map(|gain| (gain.value, gain.low, gain.high));
-    Decided { cpu_pct, pairs: pairs.clone(), ..decided }
+    Decided { cpu_pct, pairs: decision.pairs.clone(), ..decided }
 }
 
 /// Whether without a change somebody protected by name waits longer, or more of its requests are slow: it is then never held

@@ -53,3 +53,14 @@ pub struct Decision {
     /// What was weighed.
     pub objective: Objective,
 }
+
+impl Decision {
+    /// What the winner gains in the score, as a ratio to the CPU got in the pairs that proved it; 0 where there are none.
+    pub fn gain(&self) -> f64 {
+        let pairs = &self.pairs;
+        let got = pairs.iter().map(|(new, old)| f64::midpoint(new.cpu_pct, old.cpu_pct)).sum::<f64>()
+            / pairs.len().max(1) as f64;
+        let gain = self.verdicts[self.winner].score_gain.map_or(0.0, |gain| gain.value);
+        if got > 0.0 { gain / got } else { 0.0 }
+    }
+}

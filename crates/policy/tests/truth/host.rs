@@ -352,11 +352,9 @@ impl Outcome {
     /// Whether what was kept is still in force after so many seconds under the watch.
     fn stays(mut self, seconds: f64, seed: u64) -> bool {
         let winner = self.decision.winner;
+        let gain = self.decision.gain();
         let pairs = std::mem::take(&mut self.decision.pairs);
-        let got = pairs.iter().map(|(new, old)| f64::midpoint(new.cpu_pct, old.cpu_pct)).sum::<f64>()
-            / pairs.len().max(1) as f64;
-        let gain = self.decision.verdicts[winner].score_gain.map_or(0.0, |gain| gain.value);
-        let decided = Decided { gain: gain / got.max(1.0), pairs, ..Decided::default() };
+        let decided = Decided { gain, pairs, ..Decided::default() };
         let mut monitor = Monitor::new(MonitorRules::default(), decided, 0.0, seed);
         let began_s = self.host.clock_s;
         loop {
