@@ -64,6 +64,30 @@ in_group() {
     sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "/sys/fs/cgroup$group" "$@" &
 }
 
+# Starts a command that changes something, in the background: its pid is in $agent. Waits until what STATE prints differs
+# from /tmp/found: `start_changing STATE COMMAND..`.
+start_changing() {
+    changing_state=$1
+    shift
+    "$@" >/dev/null &
+    agent=$!
+    until_true "! $changing_state | cmp -s - /tmp/found"
+}
+
+# Kills $agent, and hands over what it has left, as STATE prints it: `kill_agent STATE`.
+kill_agent() {
+    kill -9 "$agent"
+    wait "$agent" 2>/dev/null
+    result killed "$@"
+}
+
+# Restores, and hands over what was done; fails where STATE does not print what is in /tmp/found: `restore_all STATE`.
+restore_all() {
+    result restore evenkeel restore -o json
+    "$@" >/tmp/after_restore
+    diff /tmp/found /tmp/after_restore >&2 || fail "restore left something changed"
+}
+
 # Prints the scheduling state of everything in a cgroup (v2) and below, one line each, to be compared with another
 # time's: threads (nice, real-time priority, policy, allowed CPUs) and the cgroups' own files: `snapshot /PATH`.
 snapshot() {

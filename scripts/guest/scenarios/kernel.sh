@@ -59,12 +59,6 @@ diff /tmp/found /tmp/after_run >&2 || fail "run left something changed"
 [ $changed = yes ] || exit 0
 
 # Killed while something is changed.
-evenkeel run --scope cgroup:/pod >/dev/null 2>&1 &
-agent=$!
-until_true '! snapshot /pod | cmp -s - /tmp/found'
-kill -9 "$agent"
-wait "$agent" 2>/dev/null
-result killed snapshot /pod
-result restore evenkeel restore -o json
-snapshot /pod >/tmp/after_restore
-diff /tmp/found /tmp/after_restore >&2 || fail "restore left something changed"
+start_changing 'snapshot /pod' evenkeel run --scope cgroup:/pod
+kill_agent snapshot /pod
+restore_all snapshot /pod

@@ -64,14 +64,8 @@ everything >/tmp/after_run
 diff /tmp/found /tmp/after_run >&2 || fail "run left something changed"
 
 # Killed while the promise is kept and a CPU is away; restored after it came back.
-evenkeel run --config /tmp/promise.toml --guarantees-only >/dev/null 2>&1 &
-agent=$!
-until_true '! everything | cmp -s - /tmp/found'
+start_changing everything evenkeel run --config /tmp/promise.toml --guarantees-only
 online 5 0
-kill -9 "$agent"
-wait "$agent" 2>/dev/null
-result killed everything
+kill_agent everything
 online 5 1
-result restore evenkeel restore -o json
-everything >/tmp/after_restore
-diff /tmp/found /tmp/after_restore >&2 || fail "restore left something changed"
+restore_all everything
