@@ -111,9 +111,14 @@ def find(log, words):
     return next((line for line in log.splitlines() if words in line), None)
 
 
-def uninstalled(cluster, before):
-    """Without the chart every value is as before."""
+def uninstall(cluster):
+    """The chart goes, and the agent with it."""
     install.helm(cluster, "uninstall", "evenkeel", "-n", "evenkeel", "--wait", "--timeout", "90s")
     await_("the agent's pod is gone", 90, lambda: not cluster.get("-n", "evenkeel", "pods")["items"])
+
+
+def uninstalled(cluster, before):
+    """Without the chart every value is as before."""
+    uninstall(cluster)
     found = differences(before, settings())
     check("values of cgroups below kubepods after the chart is gone", "as before", found or "as before", not found)

@@ -7,7 +7,6 @@ import threading
 import time
 
 import acts
-import install
 import loads
 from cluster import CPU, await_, check, read, say
 
@@ -61,11 +60,11 @@ def run(cluster, count, seed):
         words = f"{number:3} of {count}, {took:3.0f} s, another program started {outside.starts} times: "
         if not winner:
             print(words + (verdicts[0] if calm(verdicts[0]) else "nothing kept"), flush=True)
-            uninstall(cluster)
+            acts.uninstall(cluster)
             continue
         kept += 1
         changed = measure(cluster)
-        uninstall(cluster)
+        acts.uninstall(cluster)
         default = measure(cluster)
         service, loop, wait = (now - was for now, was in zip(changed, default))
         # Whom it serves: the service gets more, or waits less.
@@ -102,8 +101,3 @@ def waited_ns(group):
             text = read(f"/proc/{tid}/schedstat")
             sum_ns += int(text.split()[1]) if text else 0
     return sum_ns
-
-
-def uninstall(cluster):
-    install.helm(cluster, "uninstall", "evenkeel", "-n", "evenkeel", "--wait", "--timeout", "90s")
-    await_("the agent's pod is gone", 90, lambda: not cluster.get("-n", "evenkeel", "pods")["items"])
