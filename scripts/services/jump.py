@@ -10,20 +10,9 @@ after that, and how many took more than 10 ms.
 """
 import argparse, json, os, random, signal, time
 
-from parts import BATCH, WORK, Service, Workspace, ask, buckets, interval
+from parts import BATCH, Service, Workspace, ask, buckets, calibrate, interval
 
 STEADY_US, JUMP_US, BUCKET_MS, SECONDS = 1000, 125, 100, 3
-
-
-def calibrate(args, work):
-    """Turns of the loop that take a tenth of a CPU at a request each millisecond."""
-    service, turns = work.groups["service"], 2000
-    for _ in range(3):
-        service.served.request = WORK.format(turns=turns)
-        before = service.cpu_seconds()
-        ask(args.client, work.groups["clients"], service.served, STEADY_US, 2).communicate()
-        turns = max(1, int(turns * 0.2 / (service.cpu_seconds() - before)))
-    service.served.request = WORK.format(turns=turns)
 
 
 def jump(args, work):
@@ -60,7 +49,7 @@ def main():
     with Workspace("service", "clients", "batch") as work:
         batch, service = work.groups["batch"], work.groups["service"]
         service.served = Service("redis", service, work.dir)
-        calibrate(args, work)
+        calibrate(args.client, work.groups["clients"], service, 0.1, STEADY_US)
         print(f"redis, 10 -> 90 % of a CPU, beside {args.batch}; 99th percentiles in microseconds")
         print(f"{'round':<6}{'arm':<18}{'first 0.1 s':>12}{'after':>12}{'> 10 ms':>10}{'of them after 0.1 s':>22}")
         work.start_batch(args.evenkeel, args.batch, args.tasks)

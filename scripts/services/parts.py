@@ -20,6 +20,8 @@ def hierarchy():
 
 
 class Group:
+    """A cgroup; a name with a slash is one below another, which comes first."""
+
     def __init__(self, name):
         self.path = f"/evenkeel-services-{os.getpid()}-{name}"
         self.dir = hierarchy() + self.path
@@ -30,6 +32,9 @@ class Group:
             self.dirs.append(account + self.path)
         for place in self.dirs:
             os.mkdir(place)
+            if "/" in name and os.path.exists(f"{place}/cgroup.controllers"):
+                with open(f"{os.path.dirname(place)}/cgroup.subtree_control", "w") as file:
+                    file.write("+cpu")
         self.children = []
 
     def start(self, command, **more):
@@ -47,6 +52,15 @@ class Group:
     def idle(self):
         with open(f"{self.dir}/cpu.idle", "w") as file:
             file.write("1")
+
+    def limit(self, quota_us, period_us):
+        if os.path.exists(f"{self.dir}/cpu.max"):
+            values = {"cpu.max": f"{quota_us} {period_us}"}
+        else:
+            values = {"cpu.cfs_period_us": period_us, "cpu.cfs_quota_us": quota_us}
+        for name, value in values.items():
+            with open(f"{self.dir}/{name}", "w") as file:
+                file.write(str(value))
 
     def stop(self):
         for child in self.children:
@@ -91,9 +105,10 @@ class Service:
                 file.write(
                     f"daemon off; worker_processes 1; pid {work}/nginx.pid; error_log /dev/null; user root;"
                     "events {} http { access_log off; keepalive_requests 100000000;"
-                    f" server {{ listen {self.address}; root {work}; default_type text/plain; }} }}"
+                    + "".join(f" {use}_temp_path {work}/{use};" for use in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+                    + f" server {{ listen {self.address}; root {work}; default_type text/plain; }} }}"
                 )
-            group.start(["nginx", "-c", f"{work}/nginx.conf"], **quiet)
+            group.start(["nginx", "-e", "/dev/null", "-c", f"{work}/nginx.conf"], **quiet)
             self.prepare = None
         else:
             sys.exit(f"--service {kind}: redis, memcached or nginx")
@@ -109,6 +124,17 @@ class Service:
 def ask(client, group, service, period_us, seconds, bucket_ms=1000):
     command = [client, service.address, str(period_us), str(int(seconds)), service.request, str(bucket_ms)]
     return group.start(command, stdout=subprocess.PIPE, text=True)
+
+
+def calibrate(client, clients, service, share, period_us):
+    """Has a redis do so much for each request that requests a `period_us` apart take this share of a CPU."""
+    turns = 2000
+    for _ in range(3):
+        service.served.request = WORK.format(turns=turns)
+        before = service.cpu_seconds()
+        ask(client, clients, service.served, period_us, 2).communicate()
+        turns = max(1, int(turns * 2 * share / (service.cpu_seconds() - before)))
+    service.served.request = WORK.format(turns=turns)
 
 
 def buckets(client):
@@ -153,7 +179,7 @@ class Workspace:
 
     def __exit__(self, *_):
         self.end_run()
-        for group in self.groups.values():
+        for group in reversed(self.groups.values()):
             group.remove()
         shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -164,9 +190,10 @@ class Workspace:
 
     def start_run(self, evenkeel, *more):
         """`run` for the service and who asks it (whose own waits are part of what it measures), beside the batch."""
-        named = [f"--service=cgroup:{self.groups[name].path}" for name in ("service", "clients")]
+        path = {name.split("/")[-1]: group.path for name, group in self.groups.items()}
+        named = [f"--service=cgroup:{path[name]}" for name in ("service", "clients")]
         command = [evenkeel, "--state-dir", f"{self.dir}/state", "run", *named]
-        command += ["--background", f"cgroup:{self.groups['batch'].path}", *more]
+        command += ["--background", f"cgroup:{path['batch']}", *more]
         with open(f"{self.dir}/run.err", "w") as words:
             self.run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=words, stdin=subprocess.DEVNULL)
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds what the measurements of services need, and runs one as root:
-#   scripts/services/services.sh [--part services|jump|overhead] [ARGUMENT...]
+#   scripts/services/services.sh [--part services|jump|overhead|lag] [ARGUMENT...]
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -11,6 +11,22 @@ if [ "${1:-}" = --part ]; then
     shift 2
 fi
 need_cargo
+# shellcheck source=scripts/unpacked.sh
+. scripts/unpacked.sh
+# What is measured, where it is not installed: unpacked, so that no daemon starts.
+tool() {
+    local path
+    path=$(command_of "$@") || die "$1 is needed: install the package $2"
+    PATH="${path%/*}:$PATH"
+    LD_LIBRARY_PATH=$(find "$unpacked/root" -type d -path '*/lib/*-linux-gnu*' 2>/dev/null | paste -sd:)
+    export PATH LD_LIBRARY_PATH
+}
+case "$part $*" in
+    *memcached*) tool memcached memcached libevent-2.1-7 ;;
+    *nginx*) tool nginx nginx ;;
+    overhead*compile*) ;;
+    overhead*) tool hackbench rt-tests libnuma1 ;;
+esac
 nice -n 10 cargo build --locked --release --bin evenkeel
 work=$(target_dir)/services
 mkdir -p "$work"

@@ -16,6 +16,10 @@ const NEED: f64 = 1.25;
 /// Longest period the kernel takes, microseconds (`max_cfs_quota_period`, `kernel/sched/core.c`).
 const LONGEST_USEC: f64 = 1e6;
 
+/// CPU of a quota that a CPU takes at once, microseconds, as soon as a task of the cgroup runs on it (`sched_cfs_bandwidth_slice`,
+/// `kernel/sched/fair.c`; a sysctl that hardly anyone changes). What it does not use it gives back when it has nothing left to run.
+const SLICE_USEC: u64 = 5_000;
+
 /// Background work gets this part of what the others leave of a quota that they share.
 pub struct Headroom(f64);
 
@@ -47,11 +51,18 @@ impl Lever for Headroom {
 }
 
 impl Headroom {
+    /// The part of what others leave. A small quota is gone, or half of it, whenever background work runs at all, for however short:
+    /// its CPU takes a slice. So what counts there is how seldom it runs, and the tightest limit is the kernel's least.
+    fn of_left(&self, quota: &CpuQuota) -> f64 {
+        let small = quota.quota_usec.value().is_some_and(|usec| usec <= 2 * SLICE_USEC);
+        if small && self.0 <= TIGHTEST_HEADROOM.0 { 0.0 } else { self.0 }
+    }
+
     /// The limit of a cgroup of background work: its part of what is left of the tightest quota above it.
     fn limit(&self, scene: &Scene<'_>, index: u32) -> Option<Change> {
         let group = &scene.observation.groups[index as usize];
         let (left_pct, quota, above) = tightest(scene, index)?;
-        let pct = self.0 * left_pct * part(scene, index, above);
+        let pct = self.of_left(&quota) * left_pct * part(scene, index, above);
         let to = limit_of(pct, quota.period_usec, group);
         if group.quota.and_then(|own| own.pct()).is_some_and(|own| Some(own) <= to.pct()) {
             return None;

@@ -378,7 +378,12 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
     // 6.25 - 1.25 * 4 = 1.25 %, of which the kernel takes nothing shorter than 1 ms.
     assert_eq!(limits("headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 80000"]);
     assert_eq!(limits("tight headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 200000"]);
-    assert_eq!(limits("tightest headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 800000"]);
+    // A slice of the quota is gone each time background work runs, however short: of a small quota it gets the kernel's least.
+    assert_eq!(limits("tightest headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 1000000"]);
+    let larger = |observation: &mut Observation| {
+        observation.groups[1].quota = quota(20_000, 320_000);
+    };
+    assert_eq!(limits("tightest headroom", &larger).unwrap(), ["/pod/batch Some(1000) of 800000"]);
     // Who runs first does not help then.
     let no_longer = |observation: &mut Observation| observation.groups[1].throttled_periods = Some((0, 9));
     let of = |edit: &dyn Fn(&mut Observation)| {

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""How late an event loop is under a small quota that it shares with background work, such as a small virtual machine has.
+
+  scripts/services/lag.py --evenkeel BINARY --client OPEN_LOOP [--share 0.0375] [--rounds 5] [--json FILE]
+
+A redis and, next to it, one busy loop share a cgroup with a quota of 5 ms in each 80 ms. The redis gets a request each 10 ms, and
+all of them take SHARE of a CPU (3 ms in each 80). Each round measures, in random order: the redis alone; next to the busy loop; and next
+to it under `evenkeel run --service --background`, which is started anew: until it has decided, and after that.
+"""
+import argparse, json, random, subprocess, time
+
+from parts import Service, Workspace, answers, ask, calibrate, interval
+
+QUOTA_US, PERIOD_US, REQUEST_US = 5_000, 80_000, 10_000
+TRIAL_SECONDS = 150
+
+
+def arm(name, args, work):
+    service, clients, batch = (work.groups[name] for name in ("pod/service", "clients", "pod/batch"))
+    if name != "alone":
+        batch.start([args.evenkeel, "load", "spin", "--seconds", "100000"], stdout=subprocess.DEVNULL)
+    time.sleep(2)
+    found = {}
+    if name == "run":
+        load = ask(args.client, clients, service.served, REQUEST_US, TRIAL_SECONDS)
+        began = time.monotonic()
+        work.start_run(args.evenkeel)
+        while not work.kept() and time.monotonic() - began < TRIAL_SECONDS:
+            time.sleep(0.5)
+        found["decided_s"], found["kept"] = time.monotonic() - began, work.kept() or "nothing is kept"
+        load.kill()
+        load.wait()
+        time.sleep(1)
+    before, began = batch.cpu_seconds(), time.monotonic()
+    found |= answers(ask(args.client, clients, service.served, REQUEST_US, args.seconds))
+    found["batch_pct"] = 100 * (batch.cpu_seconds() - before) / (time.monotonic() - began)
+    work.end_run()
+    batch.stop()
+    time.sleep(1)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--evenkeel", required=True)
+    parser.add_argument("--client", required=True)
+    parser.add_argument("--share", type=float, default=0.0375)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    rounds = []
+    with Workspace("pod", "pod/service", "pod/batch", "clients") as work:
+        service = work.groups["pod/service"]
+        service.served = Service("redis", service, work.dir)
+        calibrate(args.client, work.groups["clients"], service, args.share, REQUEST_US)
+        work.groups["pod"].limit(QUOTA_US, PERIOD_US)
+        print(f"redis with a request each 10 ms, {100 * args.share:.2f} % of a CPU, in a quota of 5 ms in 80; milliseconds")
+        print(f"{'round':<6}{'arm':<9}{'p50':>8}{'p99':>8}{'p99.9':>8}{'batch, % of a CPU':>20}  decided")
+        for number in range(1, args.rounds + 1):
+            found = {}
+            for name in random.sample(["alone", "default", "run"], 3):
+                one = found[name] = arm(name, args, work)
+                times = "".join(f"{one[key] / 1000:>8.2f}" for key in ("p50", "p99", "p999"))
+                decided = f"  after {one['decided_s']:.0f} s: {one['kept']}" if name == "run" else ""
+                print(f"{number:<6}{name:<9}{times}{one['batch_pct']:>20.2f}{decided}", flush=True)
+            rounds.append(found)
+    for name in ("alone", "default", "run"):
+        value, low, high = interval([found[name]["p99"] / 1000 for found in rounds])
+        print(f"{name:<9}p99 {value:.2f} ms [{low:.2f}, {high:.2f}], {len(rounds)} rounds")
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
+
+
+main()
