@@ -88,7 +88,7 @@ impl Agent {
     pub(crate) fn take_back(&mut self, leave: &Leave, last: &Measured, watcher: &mut dyn Watcher) {
         let Some(kept) = self.kept.take() else { return };
         self.decisions.outside = None;
-        let why = kept::describe(leave, |id| {
+        let why = kept::describe(leave, kept.unit(), |id| {
             let task = last.observation.task(*id);
             task.map_or_else(|| id.to_string(), |task| format!("{id} {}", task.comm))
         });

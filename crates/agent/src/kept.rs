@@ -7,7 +7,7 @@ use std::time::Duration;
 use evenkeel_base::run::EffectNow;
 use evenkeel_base::{Histogram, Plan, TaskId};
 use evenkeel_policy::monitor::{
-    Arm, Decided, Leave, Loss, Monitor, MonitorRules, Seen, Step, Subject, VictimLimits,
+    Arm, Decided, Leave, Loss, Monitor, MonitorRules, Seen, Step, Subject, Unit, VictimLimits,
 };
 use evenkeel_policy::protect::LatencyTarget;
 use evenkeel_policy::requests::{Requests, slow_share};
@@ -77,6 +77,11 @@ impl KeptChange {
         self.plan = plan;
     }
 
+    /// What its gains are counted in.
+    pub fn unit(&self) -> Unit {
+        self.objective.unit()
+    }
+
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -102,8 +107,12 @@ impl KeptChange {
 
     /// The step's time is over, and this is its window if one was measured. Says why the change has to go, if it has.
     pub fn end_step(&mut self, now: Now, window: Option<(&Summary, &[Option<Histogram>])>) -> Option<Leave> {
-        let seen = window
-            .map(|(summary, waits)| Seen { wait_p99_ms: p99_ms(waits), ..self.objective.seen(summary) });
+        let seen = window.and_then(|(summary, waits)| {
+            let mut summary = summary.clone();
+            // Where services count and their waits were not read, the window says nothing.
+            let is_known = self.objective.judge(&mut summary, waits);
+            is_known.then(|| Seen { wait_p99_ms: p99_ms(waits), ..self.objective.seen(&summary) })
+        });
         let hour = (now.wall_ns / 3_600_000_000_000 % 24) as usize;
         self.monitor.advance(now.s, hour, seen)
     }
@@ -179,10 +188,11 @@ pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
     let slowest = |verdict: &Verdict| verdict.protected_ns.iter().flatten().max().copied();
     let waits = slowest(found).zip(slowest(verdict));
     let decided = Decided {
+        unit: decision.objective.unit(),
         gain: decision.gain(),
         wait_p99_ms: waits
             .map(|(found, new)| ((new as f64 - found as f64) / 1e6, f64::NEG_INFINITY, f64::INFINITY)),
-        protects: protects(verdict, found),
+        protects: decision.objective.is_for_services() || protects(verdict, found),
         ..Decided::default()
     };
     if default != 0 {
@@ -193,8 +203,7 @@ pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
     Decided { cpu_pct, pairs: decision.pairs.clone(), ..decided }
 }
 
-/// Whether without a change somebody protected by name waits longer, or more of its requests are slow: it is then never held
-/// out.
+/// Whether without a change somebody protected by name waits longer, or more of its requests are slow.
 fn protects(change: &Verdict, found: &Verdict) -> bool {
     let mut waits = change.protected_ns.iter().zip(&found.protected_ns);
     let mut requests = change.requests.iter().zip(&found.requests);
@@ -214,14 +223,23 @@ fn p99_ms(protected: &[Option<Histogram>]) -> Option<f64> {
 }
 
 /// Why a change goes, as a message.
-pub(crate) fn describe(leave: &Leave, name: impl Fn(&TaskId) -> String) -> String {
+pub(crate) fn describe(leave: &Leave, unit: Unit, name: impl Fn(&TaskId) -> String) -> String {
     match leave {
-        Leave::NoGain(upper) => format!(
-            "against blocks under the kernel's default it gains {:.1} % of the CPU got at most",
-            100.0 * upper
-        ),
+        Leave::NoGain(upper) => {
+            let gain = match unit {
+                Unit::CpuGot => format!("it gains {:.1} % of the CPU got at most", 100.0 * upper),
+                Unit::LogDelay => {
+                    format!("requests to services are delayed at most {:.2} times less", upper.exp())
+                }
+            };
+            format!("against blocks under the kernel's default {gain}")
+        }
         Leave::Loss(evidence) => {
-            format!("against blocks under the kernel's default it costs CPU (evidence {evidence:.0} to 1)")
+            let loss = match unit {
+                Unit::CpuGot => "it costs CPU",
+                Unit::LogDelay => "requests to services are delayed longer",
+            };
+            format!("against blocks under the kernel's default {loss} (evidence {evidence:.0} to 1)")
         }
         Leave::Victims(victims) => {
             let who = victims.iter().map(|victim| {

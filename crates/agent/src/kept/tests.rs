@@ -233,7 +233,7 @@ fn a_change_under_which_more_requests_are_slow_goes_and_one_that_makes_none_slow
     let leave = run((0.5, 8.0));
     let Some(Leave::Victims(victims)) = &leave else { panic!("{leave:?}") };
     assert_eq!(victims[0].subject, Subject::Service("web".into()), "{victims:?}");
-    let words = describe(&Leave::Victims(victims.clone()), |_| String::new());
+    let words = describe(&Leave::Victims(victims.clone()), Unit::CpuGot, |_| String::new());
     assert_eq!(words, "web has 8.0 times as many slow requests");
     for slow_pct in [(0.5, 0.5), (8.0, 0.5), (8.0, 8.0)] {
         assert_eq!(run(slow_pct), None);
@@ -287,6 +287,49 @@ fn what_protects_somebody_is_never_held_out_and_shows_what_the_decision_measured
         assert_eq!(effect.cpu_pct.map(|e| (e.value, e.low, e.high)), Some((10.0, Some(1.0), None)));
     }
     assert!(!decided(&decision(&[], &[]), 0).protects);
+    // What was decided for services protects them, whatever the 99th percentile of their waits happened to be.
+    let services = Decision { objective: Objective::new(0.1, true), ..decision(&[2], &[3]) };
+    let decided = decided(&services, 0);
+    assert_eq!((decided.protects, decided.unit), (true, Unit::LogDelay));
+}
+
+/// Delays are halved by the change, and later by nothing: what is held out must notice.
+#[test]
+fn a_change_for_services_is_held_out_where_that_is_allowed_and_judged_by_their_delays() {
+    let services = Decision { objective: Objective::new(0.1, true), ..decision(&[2], &[1]) };
+    let known = decided(&services, 0);
+    for (share, gain, leaves) in [(0.0, 0.0, false), (0.2, 0.0, true), (0.2, 0.7, false)] {
+        let rules = MonitorRules {
+            protecting_share: share,
+            ..rules(MonitorRules::default(), &TrialRules::default())
+        };
+        let now = Now { s: 0.0, wall_ns: 1 };
+        let mut kept =
+            KeptChange::new(Plan::default(), rules, known.clone(), services.objective.clone(), now);
+        assert_eq!(kept.is_held_out(), share > 0.0);
+        let mut at = now;
+        let mut leave = None;
+        for number in 0..2000_u64 {
+            let step = kept.turn(at).step;
+            if !step.until_s.is_finite() || leave.is_some() {
+                break;
+            }
+            at.s = step.until_s;
+            // Waits of 4 ms each; half as long with a change that helps. Their number varies by a tenth.
+            let short = if step.arm == Arm::Change { f64::exp(-gain) } else { 1.0 };
+            let mut waits = Histogram::default();
+            for _ in 0..(200 + number * 7 % 20) {
+                waits.add((4e6 * short) as u64);
+            }
+            let summary = Summary { seconds: 3.0, got_pct: 100.0, ..Summary::default() };
+            leave = kept.end_step(at, step.measure.then_some((&summary, &[Some(waits)][..])));
+        }
+        assert_eq!(leave.is_some(), leaves, "{share} {gain}: {leave:?}");
+        if let Some(leave) = leave {
+            let words = describe(&leave, kept.unit(), |_| String::new());
+            assert!(words.contains("requests to services are delayed"), "{words}");
+        }
+    }
 }
 
 #[test]
@@ -315,9 +358,12 @@ fn a_reason_names_who_is_hurt_and_how() {
     let id = TaskId { tgid: 7, tid: 8, start_time: 1 };
     let victim = |subject, loss, ratio| Victim { subject, loss, ratio, evidence: 9000.0 };
     let victims = vec![victim(Subject::Task(id), Loss::Cpu, 0.6), victim(Subject::Outside, Loss::Wait, 2.5)];
-    let words = describe(&Leave::Victims(victims), |id| format!("{} db", id.tid));
+    let words = describe(&Leave::Victims(victims), Unit::CpuGot, |id| format!("{} db", id.tid));
     assert_eq!(words, "8 db gets 40 % less CPU, everything outside the scope waits 2.5 times as long");
-    assert!(describe(&Leave::NoGain(0.004), |_| String::new()).contains("0.4 % of the CPU got at most"));
+    assert!(
+        describe(&Leave::NoGain(0.004), Unit::CpuGot, |_| String::new())
+            .contains("0.4 % of the CPU got at most")
+    );
 }
 
 #[test]

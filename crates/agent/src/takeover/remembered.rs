@@ -126,6 +126,7 @@ impl Proved {
     /// What the decision knew. Who was in its windows is not: victims are looked for in fresh ones.
     pub fn decided(&self) -> Decided {
         Decided {
+            unit: self.objective.unit(),
             gain: self.gain,
             cpu_pct: self.cpu_pct.map(Bounded::ends),
             wait_p99_ms: self.wait_p99_ms.map(Bounded::ends),
@@ -228,6 +229,7 @@ mod tests {
     use std::time::Duration;
 
     use evenkeel_base::{Change, GroupRef, Setting, Target};
+    use evenkeel_policy::monitor::Unit;
 
     use super::*;
     use crate::scope::Scope;
@@ -246,6 +248,7 @@ mod tests {
         let plan = Plan { name: "weights".into(), changes: vec![change], ..Plan::default() };
         let seen = |score| Seen { seconds: 0.9, score, cpu_pct: 50.0, ..Seen::default() };
         let decided = Decided {
+            unit: Unit::CpuGot,
             gain: 0.1,
             cpu_pct: Some((8.3, 6.6, f64::INFINITY)),
             wait_p99_ms: Some((-1.0, f64::NEG_INFINITY, f64::INFINITY)),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use evenkeel_agent::{AutoLimit, Config, Scope};
+use evenkeel_agent::{AutoLimit, Config, Protected, Scope};
 use evenkeel_base::{FileError, Nice};
 use evenkeel_observe::{Detail, Sampling};
 use evenkeel_policy::guard::GuardLimits;
@@ -57,6 +57,7 @@ struct RunTable {
     /// Has no effect any more; files that have it are still read.
     recheck: Option<Spanned<String>>,
     holdout: Option<Spanned<f64>>,
+    holdout_services: Option<bool>,
     allow: Vec<Spanned<String>>,
     levers: Vec<Spanned<String>>,
     reserved: Option<Spanned<String>>,
@@ -120,6 +121,13 @@ const MOST_HOLDOUT: f64 = 0.2;
 pub fn holdout_share(share: f64) -> Result<f64, String> {
     let why = || format!("a share of the time, 0 (never) to {MOST_HOLDOUT}");
     (0.0..=MOST_HOLDOUT).contains(&share).then_some(share).ok_or_else(why)
+}
+
+/// Share of the time that a change which protects services may be held out: if all their requests were slow meanwhile, half of
+/// what the strictest of their SLOs allows would be left. A service without an SLO of its own may have 1 % of long waits.
+fn half_the_error_budget(services: &[Protected]) -> f64 {
+    let allowed = |service: &Protected| service.protection.requests.map_or(0.01, |slo| slo.slow_share);
+    services.iter().map(allowed).fold(0.01, f64::min) / 2.0
 }
 
 /// Read where `--config` names no other file, and where it is there.
@@ -236,6 +244,9 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         let checked = holdout_share(*share.get_ref());
         config.monitor.holdout.share =
             checked.map_err(|why| source.fault(share, format!("holdout = {}: {why}", share.get_ref())))?;
+    }
+    if run.holdout_services.unwrap_or_default() {
+        config.monitor.protecting_share = half_the_error_budget(&config.protect);
     }
     if let Some(other) = run.allow.iter().find(|allowed| !ALLOWED.contains(&allowed.get_ref().as_str())) {
         let why = format!(
@@ -359,3 +370,6 @@ pub(super) fn of_text(global: &Global, path: &Path, text: &str) -> anyhow::Resul
 #[cfg(test)]
 #[path = "settings/reference.rs"]
 mod reference;
+#[cfg(test)]
+#[path = "settings/tests.rs"]
+mod tests;

@@ -17,6 +17,7 @@
 mod fdr;
 mod holdout;
 mod sequence;
+mod unit;
 mod victims;
 
 use std::collections::VecDeque;
@@ -29,6 +30,7 @@ use crate::requests::{RequestTarget, Requests};
 pub use fdr::{OnlineControl, discoveries};
 pub use holdout::{Arm, Eagerness, Holdout, HoldoutRules, Step};
 pub use sequence::Sequence;
+pub use unit::Unit;
 pub use victims::{Comparison, Loss, Seen, Subject, Usage, Victim, VictimLimits, Watch};
 
 /// How a change in force is watched.
@@ -37,6 +39,8 @@ pub use victims::{Comparison, Loss, Seen, Subject, Usage, Victim, VictimLimits, 
 pub struct MonitorRules {
     /// When it is held out.
     pub holdout: HoldoutRules,
+    /// Share of the time at most in which a change is held out that protects somebody by name; 0: never.
+    pub protecting_share: f64,
     /// Whom it may not hurt, and how far.
     pub victims: VictimLimits,
     /// Gain of the score, as a ratio to the CPU got, below which a change is not worth its risk.
@@ -51,6 +55,7 @@ impl Default for MonitorRules {
     fn default() -> Self {
         Self {
             holdout: HoldoutRules::default(),
+            protecting_share: 0.0,
             victims: VictimLimits::default(),
             min_gain: 0.01,
             alpha: 0.05,
@@ -59,8 +64,6 @@ impl Default for MonitorRules {
     }
 }
 
-/// Spread of a block's difference before anything is known, as a ratio to the CPU got.
-const UNKNOWN_SD: f64 = 0.03;
 /// Blocks in a row that raise a question.
 const QUESTION: usize = 4;
 /// Blocks of a closer look after which a good mean ends it.
@@ -76,16 +79,18 @@ const SQUARES: f64 = 1.644_934_066_848_226_4;
 pub enum Leave {
     /// It hurts somebody.
     Victims(Vec<Victim>),
-    /// Its gain is below the least gain: upper end of the interval, a ratio to the CPU got.
+    /// Its gain is below the least gain: upper end of the interval.
     NoGain(f64),
-    /// It costs CPU: e-value of there being no loss.
+    /// It makes worse what it was to improve: e-value of there being no loss.
     Loss(f64),
 }
 
 /// What the decision knew, for as long as there is nothing newer.
 #[derive(Debug, Clone, Default)]
 pub struct Decided {
-    /// Gain of the score, as a ratio to the CPU got.
+    /// What gains are counted in.
+    pub unit: Unit,
+    /// Gain of the score.
     pub gain: f64,
     /// Gain of CPU got, percent of one CPU: value, lower and upper end.
     pub cpu_pct: Option<(f64, f64, f64)>,
@@ -93,7 +98,7 @@ pub struct Decided {
     pub wait_p99_ms: Option<(f64, f64, f64)>,
     /// Pairs of windows, under the change and under the baseline.
     pub pairs: Vec<(Seen, Seen)>,
-    /// Whether the change protects somebody who was promised something: then it is never held out.
+    /// Whether the change protects somebody by name: then it is held out for [`MonitorRules::protecting_share`] at most.
     pub protects: bool,
 }
 
@@ -106,7 +111,7 @@ pub struct Monitor {
     /// Windows of the running block.
     change: Vec<Seen>,
     baseline: Option<Seen>,
-    /// Gain of the score, a ratio to the CPU got: this decides.
+    /// Gain of the score: this decides.
     gain: Sequence,
     cpu_pct: Sequence,
     wait_p99_ms: Sequence,
@@ -122,16 +127,18 @@ pub struct Monitor {
 impl Monitor {
     /// A change was kept now.
     pub fn new(rules: MonitorRules, decided: Decided, now_s: f64, seed: u64) -> Self {
-        let share = if decided.protects { 0.0 } else { rules.holdout.share };
+        let most = if decided.protects { rules.protecting_share } else { f64::INFINITY };
+        let share = rules.holdout.share.min(most);
         let holdout = Holdout::new(HoldoutRules { share, ..rules.holdout }, now_s, seed);
         let mut watch = Watch::new(rules.victims);
         for (change, baseline) in &decided.pairs {
             watch.add(Comparison { change: std::slice::from_ref(change), baseline });
         }
-        let sd = spread(&decided.pairs, rules.holdout.window_s).unwrap_or(UNKNOWN_SD);
+        let unit = decided.unit;
+        let sd = spread(&decided.pairs, unit, rules.holdout.window_s).unwrap_or(unit.unknown_sd());
         let got = decided.pairs.iter().map(|(_, baseline)| baseline.cpu_pct).sum::<f64>()
             / decided.pairs.len().max(1) as f64;
-        let points = if got > 0.0 { sd * got } else { 1.0 };
+        let points = if got > 0.0 && unit == Unit::CpuGot { sd * got } else { 1.0 };
         Self {
             rules,
             holdout,
@@ -209,8 +216,7 @@ impl Monitor {
         let mean = |value: fn(&Seen) -> f64| change.iter().map(value).sum::<f64>() / change.len() as f64;
         let cpu = mean(|s| s.cpu_pct);
         let got = (cpu * change.len() as f64 + baseline.cpu_pct) / (change.len() + 1) as f64;
-        if got > 0.0 {
-            let gain = (mean(|s| s.score) - baseline.score) / got;
+        if let Some(gain) = self.decided.unit.gain(mean(|s| s.score) - baseline.score, got) {
             self.gain.add(gain);
             if let Some(look) = &mut self.look {
                 look.add(gain);
@@ -221,6 +227,8 @@ impl Monitor {
             {
                 self.before = (self.before.0 + 1, self.before.1 + old);
             }
+        }
+        if got > 0.0 {
             self.cpu_pct.add(cpu - baseline.cpu_pct);
             if let Some(sequence) = self.by_hour.get_mut(hour) {
                 sequence.add(cpu - baseline.cpu_pct);
@@ -250,25 +258,30 @@ impl Monitor {
                 return Some(Leave::Loss(loss.exp()));
             }
             let upper = known.upper(self.rules.alpha / 2.0);
-            if upper < self.rules.min_gain {
+            if upper < self.worth() {
                 return Some(Leave::NoGain(upper));
             }
         }
         None
     }
 
-    /// What the change brought until lately, as a ratio to the CPU got; at least the least gain.
+    /// The least gain that is worth the change.
+    fn worth(&self) -> f64 {
+        self.decided.unit.worth(self.rules.min_gain)
+    }
+
+    /// What the change brought until lately; at least the least gain.
     fn expected(&self) -> f64 {
         let (count, sum) = self.before;
         let known = if count >= QUESTION as u64 { sum / count as f64 } else { self.decided.gain };
-        known.max(self.rules.min_gain)
+        known.max(self.worth())
     }
 
     fn eagerness(&mut self, now_s: f64) -> Eagerness {
-        let doubtful = f64::midpoint(self.rules.min_gain, self.expected());
+        let doubtful = f64::midpoint(self.worth(), self.expected());
         if let Some(look) = &self.look {
             let better = look.values() >= LOOK && look.mean().is_some_and(|mean| mean > doubtful);
-            if better || look.lower(self.rules.alpha / 2.0) > self.rules.min_gain {
+            if better || look.lower(self.rules.alpha / 2.0) > self.worth() {
                 self.look = None;
                 // What was looked at closely raises no question again.
                 while let Some(old) = self.recent.pop_front() {
@@ -298,7 +311,7 @@ impl Monitor {
         self.gain.values()
     }
 
-    /// Gain of the score since the change was kept, a ratio to the CPU got.
+    /// Gain of the score since the change was kept.
     pub fn gain(&self) -> &Sequence {
         &self.gain
     }
@@ -343,14 +356,12 @@ impl Monitor {
     }
 }
 
-/// Spread of the differences of pairs, as a ratio to the CPU got, for windows of another length; `None` of fewer than
-/// three pairs.
-fn spread(pairs: &[(Seen, Seen)], window_s: f64) -> Option<f64> {
-    let differences: Vec<f64> = pairs
-        .iter()
-        .filter(|(change, baseline)| change.cpu_pct + baseline.cpu_pct > 0.0)
-        .map(|(change, baseline)| 2.0 * (change.score - baseline.score) / (change.cpu_pct + baseline.cpu_pct))
-        .collect();
+/// Spread of the gains of pairs, for windows of another length; `None` of fewer than three pairs.
+fn spread(pairs: &[(Seen, Seen)], unit: Unit, window_s: f64) -> Option<f64> {
+    let gain = |(change, baseline): &(Seen, Seen)| {
+        unit.gain(change.score - baseline.score, f64::midpoint(change.cpu_pct, baseline.cpu_pct))
+    };
+    let differences: Vec<f64> = pairs.iter().filter_map(gain).collect();
     if differences.len() < 3 {
         return None;
     }

@@ -15,7 +15,7 @@ use evenkeel_base::{Histogram, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{Guard, GuardLimits};
-use crate::monitor::Seen;
+use crate::monitor::{Seen, Unit};
 use crate::window::{Rates, Summary};
 
 /// A host is full whose CPUs are idle for less than this share of what there is.
@@ -23,8 +23,6 @@ const FULL: f64 = 0.05;
 
 /// Delays below this are not told apart, ns.
 const SHORTEST_NS: u64 = 50_000;
-/// Decrease of the logarithm of services' delays that is worth a change: a tenth.
-const SERVICES_WORTH: f64 = 0.1;
 
 /// One window's values of what is compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,6 +56,11 @@ impl Objective {
         self.services
     }
 
+    /// What gains are counted in.
+    pub fn unit(&self) -> Unit {
+        if self.services { Unit::LogDelay } else { Unit::CpuGot }
+    }
+
     /// A guard of whoever was seen in windows before anything was changed, for a candidate of which some were seen, too; background
     /// work may lose.
     pub(super) fn guard(&self, limits: GuardLimits, before: &[Summary], tried: &[Summary]) -> Guard {
@@ -70,11 +73,14 @@ impl Objective {
 
     /// Gain of the score that is worth a change, of which the CPU got is a share.
     pub(super) fn worth(&self, min_gain: f64, got_pct: f64) -> f64 {
-        if self.services { SERVICES_WORTH } else { min_gain * got_pct }
+        match self.unit() {
+            Unit::CpuGot => min_gain * got_pct,
+            unit @ Unit::LogDelay => unit.worth(min_gain),
+        }
     }
 
     /// Notes in a window how long services were delayed, where they count. False if they do and it could not be measured.
-    pub(super) fn judge(&self, window: &mut Summary, protected: &[Option<Histogram>]) -> bool {
+    pub fn judge(&self, window: &mut Summary, protected: &[Option<Histogram>]) -> bool {
         window.services = self.delays(protected, window.seconds);
         !self.services || window.services.is_some()
     }

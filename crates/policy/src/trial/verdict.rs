@@ -61,6 +61,6 @@ impl Decision {
         let got = pairs.iter().map(|(new, old)| f64::midpoint(new.cpu_pct, old.cpu_pct)).sum::<f64>()
             / pairs.len().max(1) as f64;
         let gain = self.verdicts[self.winner].score_gain.map_or(0.0, |gain| gain.value);
-        if got > 0.0 { gain / got } else { 0.0 }
+        self.objective.unit().gain(gain, got).unwrap_or(0.0)
     }
 }
