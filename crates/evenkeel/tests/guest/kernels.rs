@@ -41,11 +41,10 @@ const V6_1: Kernel = Kernel {
     changes: true,
     task_slice: false,
     sampling: true,
-    // The verifier of 6.1 refuses `sched_switch`: "math between map_value pointer and register with unbounded min value".
-    blame: false,
+    blame: true,
     missing: &["sched_ext"],
 };
-const V6_12: Kernel = Kernel { series: "6.12", scheduler: "eevdf", task_slice: true, blame: true, ..V6_1 };
+const V6_12: Kernel = Kernel { series: "6.12", scheduler: "eevdf", task_slice: true, ..V6_1 };
 const V6_19: Kernel = Kernel { series: "6.19", missing: &[], ..V6_12 };
 const V7: Kernel = Kernel { series: "7", ..V6_19 };
 
