@@ -42,6 +42,7 @@ pub use agent::{Agent, Measured};
 pub use config::{AutoLimit, Config};
 pub use error::AgentError;
 pub use events::{Event, Quiet, Watcher};
+pub use oldest_kernel::may_change_host;
 pub use proposals::default_plan;
 pub use scope::{Scope, ScopeError};
 pub use slo::{RequestSlo, scraped};

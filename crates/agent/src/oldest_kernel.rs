@@ -1,11 +1,20 @@
 //! On which kernels evenkeel changes anything.
 
-use evenkeel_linux::sysfs::release_version;
+use evenkeel_linux::Root;
+use evenkeel_linux::sysfs::{read_release, release_version};
 
 use crate::error::AgentError;
 
-/// Oldest kernel on which the loop makes changes.
+/// Oldest kernel on which evenkeel makes changes.
 const OLDEST: (u32, u32) = (5, 15);
+
+/// Asked before anything of this host is changed, by whichever command; what restores does not ask.
+///
+/// # Errors
+/// [`AgentError::OldKernel`]: changes are tested on newer kernels only.
+pub fn may_change_host() -> Result<(), AgentError> {
+    may_change(read_release(&Root::host()).ok().as_deref())
+}
 
 /// Refuses a kernel that is too old. One that does not say its release counts as current: fixtures have none.
 pub(crate) fn may_change(release: Option<&str>) -> Result<(), AgentError> {

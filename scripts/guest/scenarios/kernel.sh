@@ -35,6 +35,14 @@ attempt() {
 attempt bpf evenkeel --sampling bpf ps --interval 1s -o json
 attempt why evenkeel why cgroup:/pod --for 1s -o json
 result plan evenkeel plan --scope cgroup:/pod -o json
+# What changes the host, told apart by its status where it may (there is no such experiment, file or link); what bounds nothing,
+# and what restores, are never refused.
+attempt exec evenkeel exec --nice 5 -- true
+attempt lab evenkeel lab run nothing
+attempt tune evenkeel tune /nothing.toml
+attempt net evenkeel net set --link nothing --rps 0
+attempt account evenkeel exec -- true
+attempt nothing_left evenkeel restore
 for file in cpu.idle cpu.max.burst cpu.pressure cpuset.cpus.partition; do
     value "$file" "$([ -e "/sys/fs/cgroup/pod/$file" ] && echo yes || echo no)"
 done

@@ -106,6 +106,18 @@ pub(super) fn slice(text: &str) -> Result<Duration, String> {
 /// Status of whatever kept the command from running as asked.
 pub const NOT_RUN: u8 = 125;
 
+impl Args {
+    /// Whether the command is given a bound; without one it is only accounted for.
+    pub fn changes(&self) -> bool {
+        self.cpu_limit.is_some()
+            || self.weight.is_some()
+            || self.shares.is_some()
+            || self.cpus.is_some()
+            || self.nice.is_some()
+            || self.slice.is_some()
+    }
+}
+
 pub fn run(global: &Global, args: Args) -> Outcome {
     if matches!(global.output, Format::Svg) {
         return Err(Failure::Usage(anyhow!("exec has no picture: use -o text, json or csv")));

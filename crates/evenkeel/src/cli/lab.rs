@@ -42,6 +42,13 @@ enum Command {
     },
 }
 
+impl Args {
+    /// Whether it runs something; the others read and write results.
+    pub fn changes(&self) -> bool {
+        matches!(self.command, Command::Run(_))
+    }
+}
+
 pub fn run(global: &Global, args: Args) -> Outcome {
     match args.command {
         Command::List(args) => list::run(global, args),

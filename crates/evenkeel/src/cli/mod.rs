@@ -97,6 +97,44 @@ enum Command {
     Man(completions::ManArgs),
 }
 
+impl Command {
+    /// Whether it changes this host, limits that it sets for what it starts included. The loop of `run` asks by itself whether
+    /// it may: without `--apply` it may come to only plan.
+    fn changes(&self) -> bool {
+        match self {
+            Self::Prove(_) | Self::Demo(_) => true,
+            Self::Exec(args) => args.changes(),
+            Self::Lab(args) => args.changes(),
+            Self::Net(args) => args.changes(),
+            Self::Tenants(args) => args.changes(),
+            Self::Tune(args) => args.changes(),
+            Self::Run(_)
+            // What is in force goes, on whichever kernel.
+            | Self::Restore(_)
+            | Self::Topology(_)
+            | Self::Check(_)
+            | Self::Ps(_)
+            | Self::Top(_)
+            | Self::Why(_)
+            | Self::Plan(_)
+            | Self::Serve(_)
+            | Self::Status(_)
+            | Self::History(_)
+            | Self::Replay(_)
+            | Self::Record(_)
+            | Self::Fleet(_)
+            | Self::Mcp(_)
+            | Self::Load(_)
+            | Self::Sim(_)
+            | Self::Price(_)
+            | Self::Guest(_)
+            | Self::Capture(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
+        }
+    }
+}
+
 /// Runs inside a virtual machine; on a host it refuses.
 fn guest_main(guest: &evenkeel_lab::vm::guest::Guest) -> Outcome {
     evenkeel_lab::vm::guest::main(guest).map(|()| 0).map_err(|error| Failure::Usage(error.into()))
@@ -192,6 +230,9 @@ fn log(verbose: u8) {
 
 fn dispatch(cli: Cli) -> Outcome {
     let global = &cli.global;
+    if cli.command.changes() {
+        evenkeel_agent::may_change_host().map_err(|error| Failure::Cannot(error.into()))?;
+    }
     match cli.command {
         Command::Topology(args) => topology::run(global, args),
         Command::Check(args) => check::run(global, args),
@@ -222,5 +263,54 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::run(global, args),
         Command::Completions(args) => completions::run(global, args),
         Command::Man(args) => completions::man(global, args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_the_host_is_told_from_what_reads() {
+        let changes = |line: &str| {
+            let words = std::iter::once("evenkeel").chain(line.split(' '));
+            Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}")).command.changes()
+        };
+        for line in [
+            "exec --nice 5 -- true",
+            "exec --cpu-limit auto -- true",
+            "exec --weight 50 -- true",
+            "exec --shares 50 -- true",
+            "exec --cpus 0 -- true",
+            "exec --slice 3ms -- true",
+            "lab run equal",
+            "net set --irq 1=0",
+            "net limit --link lo --group /a=1mbit",
+            "tenants net",
+            "tenants cpu --quick",
+            "tune redis.toml",
+            "prove",
+            "demo --quick",
+        ] {
+            assert!(changes(line), "{line}");
+        }
+        for line in [
+            "exec -- true",
+            "lab list",
+            "lab report x",
+            "lab compare x y",
+            "net show",
+            "tenants report x",
+            "tenants compare x y",
+            "tune --check redis.toml",
+            "restore",
+            "plan",
+            "check",
+            "ps",
+            "serve",
+            "load spin --seconds 1",
+        ] {
+            assert!(!changes(line), "{line}");
+        }
     }
 }

@@ -77,6 +77,13 @@ struct Limit {
     duration: Option<Duration>,
 }
 
+impl Args {
+    /// Whether it sets something.
+    pub fn changes(&self) -> bool {
+        !matches!(self.what, What::Show { .. })
+    }
+}
+
 /// Where what users set is journaled.
 pub fn state(global: &Global) -> PathBuf {
     global.state_dir.join("host")
@@ -86,7 +93,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if global.output == Format::Svg {
         return Err(Failure::Usage(anyhow!("net has no picture: use -o text, json or csv")));
     }
-    if global.root.is_some() && !matches!(args.what, What::Show { .. }) {
+    if global.root.is_some() && args.changes() {
         return Err(Failure::Usage(anyhow!("this changes this host: --root does not go with it")));
     }
     match args.what {

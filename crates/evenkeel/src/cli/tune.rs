@@ -79,6 +79,13 @@ impl From<MethodName> for Method {
     }
 }
 
+impl Args {
+    /// Whether it runs trials.
+    pub fn changes(&self) -> bool {
+        !self.check
+    }
+}
+
 pub fn run(global: &Global, args: Args) -> Outcome {
     if matches!(global.output, Format::Svg) {
         return Err(Failure::Usage(anyhow!(

@@ -81,7 +81,23 @@ impl Kernel {
             let words = results.text("run_words");
             assert!(words.contains(results.text("release")) && words.contains("older than 5.15"), "{words}");
         }
+        self.expect_refusals(&results);
         expect_row(self.series, &self.row(&results));
+    }
+
+    /// Every command that changes the host is refused in the same words on a kernel that is too old, before it looks at
+    /// anything else; no command is elsewhere.
+    fn expect_refusals(&self, results: &Results) {
+        let old = format!("Linux {} is older than 5.15", results.text("release"));
+        for (name, elsewhere, refused) in
+            [("exec", "0", "125"), ("lab", "2", "3"), ("tune", "2", "3"), ("net", "2", "3")]
+        {
+            let words = results.text(&format!("{name}_words"));
+            let expected = if self.changes { (elsewhere, false) } else { (refused, true) };
+            let seen = (results.text(&format!("{name}_status")), words.contains(&old));
+            assert_eq!(seen, expected, "{name}: {words}");
+        }
+        assert_eq!([results.text("account_status"), results.text("nothing_left_status")], ["0", "0"]);
     }
 
     fn expect_observation(&self, results: &Results) {
@@ -196,7 +212,8 @@ const HEAD: &str = "# Kernels
 <!-- Made from what the emulated machines hand back; after a change: EVENKEEL_WRITE_DOCS=1 make test-vm -->
 
 What differs by kernel: Debian's newest cloud kernel of each series, on x86-64, as `make test-vm` sees it in an emulated machine.
-Linux 5.15 is the oldest on which evenkeel changes anything. On older ones `run` refuses with status 3; what reads works.
+Linux 5.15 is the oldest on which evenkeel changes anything. On older ones `run`, `lab run`, `tune`, `net set` and whatever else
+changes something refuses with status 3, `exec` with bounds with 125; `restore` and what reads work.
 
 | Linux | scheduler | levers (for loads that want 30, 50, 70 and 90 % of one CPU) | task slice | sampling | `why` | knobs missing |
 |---|---|---|---|---|---|---|

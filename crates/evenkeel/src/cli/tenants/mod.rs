@@ -165,6 +165,13 @@ impl Sweep {
     }
 }
 
+impl Args {
+    /// Whether it measures; the others read results.
+    pub fn changes(&self) -> bool {
+        matches!(self.what, What::Net(_) | What::Cpu(_))
+    }
+}
+
 pub fn run(global: &Global, args: Args) -> Outcome {
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("tenants runs things on this host: --root does not go with it")));
