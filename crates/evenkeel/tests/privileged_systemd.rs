@@ -92,18 +92,18 @@ systemctl show --property Id --property Result evenkeel-serve.service evenkeel.s
 : >/mnt/over
 "#;
 
-/// The real program, ready by its own word under its watchdog, does its work with the capabilities, calls and files that its units
-/// leave it: it watches, and keeps a promise to a task of another user. (Programs in the kernel see the host's numbers, and this
-/// machine has its own, so they are not loaded here.)
-#[test]
-fn services_do_their_work_within_their_confinement() {
-    let dir = tempfile::tempdir().unwrap();
-    let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    for (name, options) in [
-        ("evenkeel-serve.service", format!("EVENKEEL_SERVE_OPTIONS=--listen 127.0.0.1:{port}")),
-        ("evenkeel.service", "EVENKEEL_RUN_OPTIONS=--config /mnt/config.toml --guarantees-only".to_owned()),
-    ] {
+/// How the real program is told of its promise: 70 % of a CPU for what is called keel-favoured.
+const PROMISED: &str = "EVENKEEL_RUN_OPTIONS=--config /mnt/config.toml --guarantees-only";
+
+/// Starts a shell of a name that computes without an end.
+const SPIN: &str = r#"spin() { "/mnt/$1" -c 'while :; do :; done' & };"#;
+
+/// Puts into a directory what a machine needs for the real program: units of the packages, each with its environment, shells of
+/// other names, and what runs `loads.sh` for another user on the first CPU. All that it starts are of one session: in the root
+/// cgroup nice values act within a session only where sessions have autogroups.
+fn put_real(dir: &Path, shells: &[&str], units: &[(&str, &str)]) {
+    let put = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
+    for (name, environment) in units {
         // Its own files, a machine without mounts of its own and with no more than this; nothing of its confinement.
         let unit = packaged(name)
             .replace("/usr/local/bin/evenkeel", "/mnt/evenkeel")
@@ -112,29 +112,53 @@ fn services_do_their_work_within_their_confinement() {
                 "[Service]",
                 "[Service]\nStandardOutput=append:/mnt/said\nStandardError=append:/mnt/said",
             )
-            .replace("EnvironmentFile=-/etc/default/evenkeel", &format!("Environment=\"{options}\""))
+            .replace("EnvironmentFile=-/etc/default/evenkeel", &format!("Environment=\"{environment}\""))
             .replace("ConfigurationDirectory=evenkeel\n", "")
             .replace("PrivateTmp=yes", "");
         assert!(unit.contains("SystemCallFilter=") && unit.contains("CapabilityBoundingSet="), "{unit}");
         put(name, &unit);
     }
     put("config.toml", "[[guarantee]]\nscope = \"comm:keel-favoured\"\ncpu = \"70%\"\n");
-    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), dir.path().join("evenkeel")).unwrap();
-    for name in ["keel-favoured", "keel-rival"] {
-        std::fs::copy("/bin/sh", dir.path().join(name)).unwrap();
-        let unit = format!(
-            "[Unit]\nDefaultDependencies=no\n[Service]\nUser=65534\nCPUAffinity=0\nExecStart=/mnt/{name} -c 'while :; do :; done'\n"
-        );
-        put(&format!("{name}.service"), &unit);
+    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), dir.join("evenkeel")).unwrap();
+    for name in shells {
+        std::fs::copy("/bin/sh", dir.join(name)).unwrap();
     }
-    put("driver.sh", CONFINED);
+    put(
+        "loads.service",
+        "[Unit]\nDefaultDependencies=no\n[Service]\nUser=65534\nCPUAffinity=0\nExecStart=/bin/sh /mnt/loads.sh\n",
+    );
     put("driver.service", "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sh /mnt/driver.sh\n");
-    let all =
-        "evenkeel-serve.service evenkeel.service keel-favoured.service keel-rival.service driver.service";
-    put("only.target", &format!("[Unit]\nDefaultDependencies=no\nWants={all}\n"));
     // Users other than root pass through to its programs.
     let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-    std::fs::set_permissions(dir.path(), open).unwrap();
+    std::fs::set_permissions(dir, open).unwrap();
+}
+
+/// What a machine starts.
+fn wants(dir: &Path, units: &str) {
+    let target = format!("[Unit]\nDefaultDependencies=no\nWants={units}\n");
+    std::fs::write(dir.join("only.target"), target).unwrap();
+}
+
+/// The real program, ready by its own word under its watchdog, does its work with the capabilities, calls and files that its units
+/// leave it: it watches, and keeps a promise to a task of another user. (Programs in the kernel see the host's numbers, and this
+/// machine has its own, so they are not loaded here.)
+#[test]
+fn services_do_their_work_within_their_confinement() {
+    let _turn = scene::turn();
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    put_real(
+        dir.path(),
+        &["keel-favoured", "keel-rival"],
+        &[
+            ("evenkeel-serve.service", &format!("EVENKEEL_SERVE_OPTIONS=--listen 127.0.0.1:{port}")),
+            ("evenkeel.service", PROMISED),
+        ],
+    );
+    put("driver.sh", CONFINED);
+    put("loads.sh", &format!("{SPIN} spin keel-favoured; spin keel-rival; wait"));
+    wants(dir.path(), "evenkeel-serve.service evenkeel.service loads.service driver.service");
     let machine = Machine::boot(dir.path());
     let said = || std::fs::read_to_string(dir.path().join("said")).unwrap_or_default();
 
@@ -153,6 +177,102 @@ fn services_do_their_work_within_their_confinement() {
     for refused in ["not permitted", "ermission denied", "read-only file system"] {
         assert!(!said().contains(refused), "{}", said());
     }
+}
+
+/// What ends the real program, each way when it is told to, and tells what systemd makes of it.
+const ENDED: &str = r#"
+show() { systemctl show --value --property "$1" evenkeel.service; }
+tell() { echo "$2" >/mnt/telling; mv /mnt/telling "/mnt/$1"; }
+for how in STOP KILL; do
+    until [ -e "/mnt/$how" ]; do sleep 0.1; done
+    systemctl kill --kill-who=main --signal="$how" evenkeel.service
+    while [ "$(show Result)" = success ]; do sleep 0.1; done
+    tell "ended-$how" "$(show Result)"
+    until [ "$(show ActiveState)" = active ]; do sleep 0.1; done
+    tell "started-$how" "$(show NRestarts)"
+done
+until [ -e /mnt/seen ]; do sleep 0.1; done
+systemctl stop evenkeel.service
+tell over "$(show Result)"
+"#;
+/// One more competes from the moment of each end.
+const RIVALS: &str = r#"
+spin keel-favoured; spin keel-rival
+for how in STOP KILL; do
+    until [ -e "/mnt/$how" ]; do sleep 0.1; done
+    spin "keel-more-$how"
+done
+wait"#;
+
+/// The watchdog ends a program that hangs; after that, and after a kill, the next start goes on with the promise. That it is kept
+/// is the new program's work: one more competes, so that what the old one left would not do.
+#[test]
+fn a_hang_and_a_kill_are_followed_by_a_start_that_keeps_the_promise() {
+    let _turn = scene::turn();
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let told = |name: &str| std::fs::read_to_string(dir.path().join(name)).ok();
+    let shells = ["keel-favoured", "keel-rival", "keel-more-STOP", "keel-more-KILL"];
+    put_real(dir.path(), &shells, &[("evenkeel.service", PROMISED), ("evenkeel-restore.service", "")]);
+    let unit = told("evenkeel.service").unwrap();
+    put(
+        "evenkeel.service",
+        &unit.replace("WatchdogSec=60", "WatchdogSec=5").replace("RestartSec=5", "RestartSec=1"),
+    );
+    put("driver.sh", ENDED);
+    put("loads.sh", &format!("{SPIN}{RIVALS}"));
+    wants(dir.path(), "evenkeel.service loads.service driver.service");
+    let machine = Machine::boot(dir.path());
+    let favoured = until(&machine, "the promised task", || pid_of("keel-favoured"));
+    let mut rivals = vec![until(&machine, "its rival", || pid_of("keel-rival"))];
+    until(&machine, "a nice value for it", || (nice(favoured)? < 0).then_some(()));
+    until(&machine, "the promised share", || keeps(favoured, &rivals));
+
+    let ends = [("STOP", "watchdog\n", "1\n"), ("KILL", "signal\n", "2\n")];
+    for (signal, result, starts) in ends {
+        put(signal, "");
+        rivals.push(until(&machine, "one more rival", || pid_of(&format!("keel-more-{signal}"))));
+        // A killed one leaves everything in force for the next. One that systemd woke, to tell it that it hung, restored.
+        let in_force = || {
+            assert!(
+                nice(favoured) < Some(0) || signal == "STOP",
+                "{:?}: {}",
+                nice(favoured),
+                machine.words()
+            );
+        };
+        for (what, expected) in [("ended", result), ("started", starts)] {
+            let what = format!("{what}-{signal}");
+            let seen = until(&machine, &what, || {
+                in_force();
+                told(&what)
+            });
+            assert_eq!(seen, expected, "{what}: {}", machine.words());
+        }
+        until(&machine, "the promised share again", || {
+            in_force();
+            keeps(favoured, &rivals)
+        });
+        assert!(nice(favoured) < Some(0), "{:?}: {}", nice(favoured), machine.words());
+    }
+    put("seen", "");
+    let result = until(&machine, "the end", || told("over"));
+    assert_eq!((result.as_str(), nice(favoured)), ("success\n", Some(0)), "{}", machine.words());
+}
+
+/// Whether a task has at least 66 % of what it and its rivals get together: 70 % are promised, and others of this host may take
+/// from all of them.
+fn keeps(favoured: i32, rivals: &[i32]) -> Option<()> {
+    let ran = |pid: &i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+        text.split(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let look = || (ran(&favoured), rivals.iter().map(ran).sum::<f64>());
+    let before = look();
+    std::thread::sleep(Duration::from_secs(2));
+    let after = look();
+    let (own, others) = (after.0 - before.0, after.1 - before.1);
+    (own >= 0.66 * (own + others)).then_some(())
 }
 
 /// The body of a page, if it comes.
