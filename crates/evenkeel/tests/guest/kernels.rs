@@ -151,6 +151,18 @@ impl Kernel {
         )
     }
 
+    /// A service and background work: the work's group is made idle where the kernel has such groups. Whether it stays so after
+    /// the trial, emulation does not tell.
+    fn tiers(&self) {
+        let results = self.scenario("tiers");
+        let run = results.json("run");
+        assert_eq!(results.text("run_status"), "0", "{run:#}");
+        let has_idle = !self.missing.contains(&"cpu.idle");
+        assert_eq!(results.text("idle") == "yes", has_idle, "{run:#}\n{}", results.text("run_words"));
+        assert!(results.text("killed").contains("work/cpu.idle: 1"), "{}", results.text("killed"));
+        super::expect_restored(&results);
+    }
+
     /// Two sockets, two nodes, SMT, isolated CPUs; one CPU leaves and comes back.
     fn on_two_sockets(&self) {
         let results = self.scenario("machine");
@@ -288,4 +300,22 @@ fn linux_6_12_on_two_sockets() {
 #[ignore = "make test-vm runs it: minutes"]
 fn linux_7_on_two_sockets() {
     V7.on_two_sockets();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_6_1_makes_background_work_yield() {
+    V6_1.tiers();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_6_12_makes_background_work_yield() {
+    V6_12.tiers();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_7_makes_background_work_yield() {
+    V7.tiers();
 }
