@@ -26,7 +26,7 @@ pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
 pub use file_error::{FileError, nearest};
 pub use id::{BootId, TaskId};
-pub use limit::{CpuQuota, CpuShares, CpuWeight, Limit};
+pub use limit::{CpuClaim, CpuQuota, CpuShares, CpuWeight, Limit};
 pub use observation::{
     BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkRate, NetworkRates, NetworkUse,
     Observation, PodView, TaskView, VmView,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A limit that may be absent. The kernel writes "no limit" as `max`, `-1` or a huge number; here it is
 /// [`Limit::Max`], which also orders above every value.
@@ -121,6 +121,49 @@ impl CpuShares {
     }
 }
 
+/// A claim against others, in the words of either cgroup version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuClaim {
+    /// `cpu.weight` of v2: 1 to 10000, 100 for everybody.
+    Weight(CpuWeight),
+    /// `cpu.shares` of v1: 2 to 262144, 1024 for everybody.
+    Shares(CpuShares),
+}
+
+impl CpuClaim {
+    /// The number for `cpu.weight`. Shares are converted so that the scheduler's load weight stays the same
+    /// (1024 shares and weight 100 are both a load weight of 1024); container runtimes use curves of their own.
+    pub fn weight(self) -> u32 {
+        match self {
+            Self::Weight(weight) => weight.get(),
+            Self::Shares(shares) => CpuWeight::new((u64::from(shares.get()) * 100 + 512) / 1024).get(),
+        }
+    }
+
+    /// The number for `cpu.shares`, by the same load weight.
+    pub fn shares(self) -> u32 {
+        match self {
+            Self::Weight(weight) => CpuShares::new(weight.load_weight()).get(),
+            Self::Shares(shares) => shares.get(),
+        }
+    }
+}
+
+impl fmt::Display for CpuClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Weight(weight) => write!(f, "weight {}", weight.get()),
+            Self::Shares(shares) => write!(f, "{} shares", shares.get()),
+        }
+    }
+}
+
+impl Serialize for CpuClaim {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +177,16 @@ mod tests {
         assert_eq!(CpuShares::new(u64::MAX).to_weight_curve().get(), 10_000);
         assert_eq!(CpuShares::new(2).to_weight_linear().get(), 1);
         assert_eq!(CpuShares::new(262_144).to_weight_linear().get(), 10_000);
+    }
+
+    #[test]
+    fn claims_keep_their_load_weight_in_the_other_version() {
+        for (weight, shares) in [(100, 1024), (50, 512), (1, 10), (10_000, 102_400)] {
+            assert_eq!(CpuClaim::Weight(CpuWeight::new(weight)).shares(), shares);
+        }
+        for (shares, weight) in [(1024, 100), (512, 50), (2, 1), (262_144, 10_000)] {
+            assert_eq!(CpuClaim::Shares(CpuShares::new(shares)).weight(), weight);
+        }
     }
 
     #[test]

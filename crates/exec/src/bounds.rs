@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use evenkeel_base::{CpuQuota, CpuSet, CpuShares, CpuWeight, Limit};
-use serde::{Serialize, Serializer};
+use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, Limit};
+use serde::Serialize;
 
 /// Longest period the kernel takes, microseconds (`max_cfs_quota_period`).
 const MAX_PERIOD_USEC: u64 = 1_000_000;
@@ -47,49 +47,6 @@ impl fmt::Display for CpuLimit {
     }
 }
 
-/// A claim against others, in the words of either cgroup version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claim {
-    /// `cpu.weight` of v2: 1 to 10000, 100 for everybody.
-    Weight(CpuWeight),
-    /// `cpu.shares` of v1: 2 to 262144, 1024 for everybody.
-    Shares(CpuShares),
-}
-
-impl Claim {
-    /// The number for `cpu.weight`. Shares are converted so that the scheduler's load weight stays the same
-    /// (1024 shares and weight 100 are both a load weight of 1024); container runtimes use curves of their own.
-    pub fn weight(self) -> u32 {
-        match self {
-            Self::Weight(weight) => weight.get(),
-            Self::Shares(shares) => CpuWeight::new((u64::from(shares.get()) * 100 + 512) / 1024).get(),
-        }
-    }
-
-    /// The number for `cpu.shares`, by the same load weight.
-    pub fn shares(self) -> u32 {
-        match self {
-            Self::Weight(weight) => CpuShares::new(weight.load_weight()).get(),
-            Self::Shares(shares) => shares.get(),
-        }
-    }
-}
-
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Weight(weight) => write!(f, "weight {}", weight.get()),
-            Self::Shares(shares) => write!(f, "{} shares", shares.get()),
-        }
-    }
-}
-
-impl Serialize for Claim {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// Everything a command may be bounded by. The default is nothing at all: then the command runs where the caller
 /// does and is only accounted for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -97,7 +54,7 @@ pub struct Bounds {
     /// CPU time for each period.
     pub quota: Option<CpuQuota>,
     /// Claim against siblings.
-    pub claim: Option<Claim>,
+    pub claim: Option<CpuClaim>,
     /// CPUs it may run on.
     pub cpus: Option<CpuSet>,
     /// Nice value.
@@ -210,16 +167,6 @@ mod tests {
         assert!(error.contains("burst"), "{error}");
         assert!(quota(None, Duration::from_micros(10), Duration::ZERO).is_err());
         assert!(quota(None, Duration::from_secs(2), Duration::ZERO).is_err());
-    }
-
-    #[test]
-    fn claims_keep_their_load_weight_in_the_other_version() {
-        for (weight, shares) in [(100, 1024), (50, 512), (1, 10), (10_000, 102_400)] {
-            assert_eq!(Claim::Weight(CpuWeight::new(weight)).shares(), shares);
-        }
-        for (shares, weight) in [(1024, 100), (512, 50), (2, 1), (262_144, 10_000)] {
-            assert_eq!(Claim::Shares(CpuShares::new(shares)).weight(), weight);
-        }
     }
 
     proptest! {

@@ -140,10 +140,7 @@ impl ExecGroup {
             set_cpus(cpuset, cpus)?;
         }
         if let (Some(cpu), Some(claim)) = (&group.cpu, bounds.claim) {
-            match cpu.is_v2() {
-                true => cpu.write("cpu.weight", &claim.weight().to_string())?,
-                false => cpu.write("cpu.shares", &claim.shares().to_string())?,
-            }
+            cpu.set_claim(claim)?;
         }
         if let Some(quota) = &bounds.quota {
             group.set_quota(quota)?;

@@ -30,7 +30,7 @@ mod taskstats;
 mod waits;
 
 pub use account::Account;
-pub use bounds::{Bounds, Claim, CpuLimit, quota};
+pub use bounds::{Bounds, CpuLimit, quota};
 use sweep::Claimed;
 pub use sweep::{Owner, PREFIX, sweep};
 pub use waits::WaitSource;

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_base::{CpuClaim, CpuQuota, CpuShares, Limit};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cgroupfs;
@@ -89,6 +89,32 @@ impl Cgroup {
             .open(&path)
             .and_then(|mut handle| handle.write_all(format!("{value}\n").as_bytes()));
         written.map_err(|error| GroupError { path, value: Some(value.to_owned()), error })
+    }
+
+    /// Its weight as cgroup v2 counts: shares on v1 by the same load weight. `None` where there is none.
+    pub fn weight(&self) -> Option<u64> {
+        let raw = self.number(self.weight_file())?;
+        Some(if self.v2 { raw } else { u64::from(CpuClaim::Shares(CpuShares::new(raw)).weight()) })
+    }
+
+    fn weight_file(&self) -> &'static str {
+        if self.v2 { "cpu.weight" } else { "cpu.shares" }
+    }
+
+    /// Sets the weight, converted where the claim is in the words of the other version.
+    ///
+    /// # Errors
+    /// No such file.
+    pub fn set_claim(&self, to: CpuClaim) -> Result<(), GroupError> {
+        self.set_raw_weight(u64::from(if self.v2 { to.weight() } else { to.shares() }))
+    }
+
+    /// Sets the weight in the number of this version: `cpu.weight` of v2, `cpu.shares` of v1.
+    ///
+    /// # Errors
+    /// No such file, or the kernel refuses the value.
+    pub fn set_raw_weight(&self, to: u64) -> Result<(), GroupError> {
+        self.write(self.weight_file(), &to.to_string())
     }
 
     /// Quota, period and burst; `None` where there are none (the root, or a kernel without quotas).
@@ -309,6 +335,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use evenkeel_base::CpuWeight;
 
     #[test]
     fn what_groups_above_allow_is_what_it_gets() {
@@ -349,6 +376,21 @@ mod tests {
         let (_dir, none) = looks_like(&[], true);
         assert_eq!(none.quota(), None, "unknown is not unlimited");
         assert_eq!(none.usage_ns(), None);
+    }
+
+    #[test]
+    fn a_weight_is_written_in_the_words_of_the_version_at_hand() {
+        let (shares, weight) = (CpuClaim::Shares(CpuShares::new(2)), CpuClaim::Weight(CpuWeight::new(50)));
+        for (v2, file, least, half) in [(true, "cpu.weight", "1", "50"), (false, "cpu.shares", "2", "512")] {
+            let (_dir, group) = looks_like(&[(file, "")], v2);
+            assert_eq!(group.weight(), None, "unknown is no weight");
+            group.set_raw_weight(7).unwrap();
+            assert_eq!(group.text(file).as_deref(), Some("7"));
+            group.set_claim(shares).unwrap();
+            assert_eq!(group.text(file).as_deref(), Some(least));
+            group.set_claim(weight).unwrap();
+            assert_eq!((group.text(file).as_deref(), group.weight()), (Some(half), Some(50)));
+        }
     }
 
     #[test]

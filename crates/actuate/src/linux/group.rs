@@ -133,8 +133,7 @@ impl Groups {
     pub fn write(&self, group: &GroupRef, to: &Setting) -> Result<(), KernelError> {
         let dir = Cgroup::new(self.dir(group, to.knob())?, group.v2);
         let written = match (to, group.v2) {
-            (Setting::Weight(weight), true) => dir.write("cpu.weight", &weight.to_string()),
-            (Setting::Weight(shares), false) => dir.write("cpu.shares", &shares.to_string()),
+            (Setting::Weight(raw), _) => dir.set_raw_weight(*raw),
             (Setting::GroupIdle(idle), _) => dir.write("cpu.idle", if *idle { "1" } else { "0" }),
             (Setting::Quota(to), _) => dir.set_quota(to),
             (Setting::Cpuset(cpus), _) => dir.write("cpuset.cpus", &cpus.to_string()),

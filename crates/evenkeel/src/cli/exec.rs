@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_agent::governor::{Auto, Governed};
-use evenkeel_base::{CpuQuota, CpuSet, CpuShares, CpuWeight};
+use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, CpuShares, CpuWeight};
 use evenkeel_console as console;
-use evenkeel_exec::{Account, Bounds, Claim, CpuLimit, Leftover, Spec};
+use evenkeel_exec::{Account, Bounds, CpuLimit, Leftover, Spec};
 
 use super::{Failure, Format, Global, Outcome};
 
@@ -196,8 +196,8 @@ fn spec(global: &Global, args: &Args) -> Result<Spec, String> {
         None => None,
     };
     let claim = match (args.weight, args.shares) {
-        (Some(weight), _) => Some(Claim::Weight(CpuWeight::new(weight))),
-        (None, Some(shares)) => Some(Claim::Shares(CpuShares::new(shares))),
+        (Some(weight), _) => Some(CpuClaim::Weight(CpuWeight::new(weight))),
+        (None, Some(shares)) => Some(CpuClaim::Shares(CpuShares::new(shares))),
         (None, None) => None,
     };
     if args.cpus.as_ref().is_some_and(CpuSet::is_empty) {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use evenkeel_base::{CpuShares, CpuWeight, GroupRef};
+use evenkeel_base::{CpuClaim, CpuWeight, GroupRef};
 use evenkeel_linux::group::Cgroup;
 
 use super::LaunchError;
@@ -13,11 +13,7 @@ use crate::mounts::CgroupMounts;
 pub fn weight_of(group: &GroupRef) -> Option<u64> {
     let mounts = CgroupMounts::find().ok().filter(|found| found.is_v2() == group.v2)?;
     let group = Cgroup::new(mounts.cpu_mount().join(group.path.trim_start_matches('/')), group.v2);
-    if group.is_v2() {
-        group.number("cpu.weight")
-    } else {
-        Some((group.number::<u64>("cpu.shares")? * 100 + 512) / 1024)
-    }
+    group.weight()
 }
 
 /// A cgroup made by us; removed on drop.
@@ -59,12 +55,7 @@ impl LabGroup {
 
     /// Gives it a weight, as cgroup v2 counts: 100 is the default, 1 to 10000. On v1 the shares of the same load weight.
     pub fn set_weight(&self, weight: u64) -> Result<(), LaunchError> {
-        let weight = CpuWeight::new(weight);
-        let (file, value) = match self.mounts.is_v2() {
-            true => ("cpu.weight", u64::from(weight.get())),
-            false => ("cpu.shares", u64::from(CpuShares::new(weight.load_weight()).get())),
-        };
-        Ok(self.cpu().write(file, &value.to_string())?)
+        Ok(self.cpu().set_claim(CpuClaim::Weight(CpuWeight::new(weight)))?)
     }
 
     /// Takes a process in, with all its threads.

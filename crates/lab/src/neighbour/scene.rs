@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
+use evenkeel_base::{CpuClaim, CpuShares, Nice, SchedAttr, SchedPolicy};
 use evenkeel_linux::children::Children;
 use evenkeel_linux::sys::RawSchedAttr;
 use evenkeel_linux::{Root, proc_stat};
@@ -90,8 +90,7 @@ impl<'a> Scene<'a> {
         match point.arm {
             Arm::CpuIdle => group.write("cpu.idle", "1")?,
             // The least that the kernel takes.
-            Arm::Weight if group.is_v2() => group.write("cpu.weight", "1")?,
-            Arm::Weight => group.write("cpu.shares", "2")?,
+            Arm::Weight => group.set_claim(CpuClaim::Shares(CpuShares::new(0)))?,
             Arm::Alone | Arm::Default | Arm::SchedIdle | Arm::Nice | Arm::Evenkeel => {}
         }
         let fair = SchedAttr::DEFAULT;

@@ -123,10 +123,9 @@ impl ExperimentCgroup {
 
     /// Weighs as much as the tenants would without it: against the rest of the host nothing changes.
     pub fn weigh(&self, tenants: impl Iterator<Item = Option<u64>>) -> Result<(), RunError> {
-        let (file, default, most) =
-            if self.mounts.is_v2() { ("cpu.weight", 100, 10_000) } else { ("cpu.shares", 1024, 262_144) };
+        let (default, most) = if self.mounts.is_v2() { (100, 10_000) } else { (1024, 262_144) };
         let sum: u64 = tenants.map(|weight| weight.unwrap_or(default)).sum();
-        Ok(self.groups.cpu.write(file, &sum.clamp(default, most).to_string())?)
+        Ok(self.groups.cpu.set_raw_weight(sum.clamp(default, most))?)
     }
 
     /// Makes the group of a tenant.
@@ -142,7 +141,7 @@ impl ExperimentCgroup {
         };
         let cpu = &groups[0];
         if let Some(value) = wanted.weight {
-            cpu.write(if v2 { "cpu.weight" } else { "cpu.shares" }, &value.to_string())?;
+            cpu.set_raw_weight(value)?;
         }
         if let Some(value) = &wanted.quota {
             cpu.set_quota(value)?;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use evenkeel_base::{CpuSet, CpuShares, CpuWeight};
+use evenkeel_base::{CpuClaim, CpuSet, CpuWeight};
 use evenkeel_workload::Kind;
 use evenkeel_workload::group::Group;
 use evenkeel_workload::load::LoadSpec;
@@ -52,14 +52,14 @@ impl ContainedLoads {
             .map_err(|e| LaunchError::system(order.binary.display().to_string(), e))?;
         for (number, arguments) in arguments(order).into_iter().enumerate() {
             let weight = order.weights.get(number).map(|weight| CpuWeight::new(*weight));
-            let shares = weight.map(|weight| CpuShares::new(weight.load_weight()));
+            let shares = weight.map(|weight| CpuClaim::Weight(weight).shares());
             let container = Container {
                 binary: &binary,
                 arguments,
                 shared: (dir.path(), Path::new(INSIDE)),
                 system: &LIBRARIES,
                 resources: Resources {
-                    shares: shares.map(|shares| i64::from(shares.get())),
+                    shares: shares.map(i64::from),
                     cpuset: order.cpus.map(ToString::to_string),
                     ..Resources::default()
                 },
