@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{GroupRef, Knob, Limit, Setting};
+use evenkeel_base::{GroupRef, Knob, Limit, Setting, is_unit_name};
+use evenkeel_linux::cgroup;
 
 /// How long an owner may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -108,7 +109,7 @@ impl Owners {
         {
             let mut args = vec!["update".to_owned()];
             args.extend(docker_options(to, group.v2)?);
-            args.push(id.to_owned());
+            args.push(id);
             return Some(("docker", args));
         }
         // Before systemd, whose scope it is: libvirt's own view is to stay true.
@@ -128,23 +129,19 @@ impl Owners {
     }
 }
 
-/// The container whose own cgroup this is: `/docker/ID` (cgroupfs driver) or `.../docker-ID.scope` (systemd driver).
-fn container(group: &GroupRef) -> Option<&str> {
-    let (parent, last) = group.path.rsplit_once('/')?;
-    let id = match last.strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope")) {
-        Some(id) => id,
-        None if parent.rsplit('/').next() == Some("docker") => last,
-        None => return None,
-    };
-    (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then_some(id)
+/// The Docker container whose own cgroup this is.
+fn container(group: &GroupRef) -> Option<String> {
+    let (above, name) = group.path.rsplit_once('/')?;
+    let parent = above.rsplit('/').next().unwrap_or_default();
+    let (runtime, id) = cgroup::container(name, parent, false)?;
+    (runtime == "docker").then_some(id)
 }
 
 /// The unit of the system's manager whose cgroup this is. Units of users' managers are not its own.
 fn unit(group: &GroupRef) -> Option<&str> {
     let (parent, last) = group.path.rsplit_once('/')?;
-    let is_unit = [".service", ".scope", ".slice"].iter().any(|kind| last.ends_with(kind));
     let of_user = parent.split('/').any(|part| part.starts_with("user@") && part.ends_with(".service"));
-    (is_unit && !of_user && !last.starts_with('-') && !last.starts_with('_')).then_some(last)
+    (is_unit_name(last) && !of_user && !last.starts_with('-') && !last.starts_with('_')).then_some(last)
 }
 
 fn docker_options(to: &Setting, v2: bool) -> Option<Vec<String>> {

@@ -1,7 +1,7 @@
 //! The commands of a fix: through the interface of whoever owns the group (systemd, Docker, Kubernetes), else the
 //! kernel's file.
 
-use evenkeel_base::{CpuSet, Observation};
+use evenkeel_base::{CpuSet, Observation, is_unit_name};
 
 use super::Input;
 
@@ -51,7 +51,7 @@ fn owner(input: &Input<'_>, group: u32) -> Owner {
         observation.groups.get(group as usize).map_or(("/", true), |view| (view.path.as_str(), view.v2));
     let last = path.rsplit('/').next().unwrap_or_default();
     // A scope's or slice's unit name is the directory's; systemd escapes it the same way.
-    if [".service", ".scope", ".slice"].iter().any(|end| last.ends_with(end)) {
+    if is_unit_name(last) {
         return Owner::Unit(quote(last));
     }
     let mount = match &input.facts.mounts.cpu {
@@ -201,7 +201,7 @@ fn set_cpuset_file(
     }
     // systemd manages cpusets on v2 only.
     let v2 = input.facts.mounts.cpuset.as_ref().is_none_or(|mount| mount.v2);
-    if v2 && [".service", ".scope", ".slice"].iter().any(|end| last.ends_with(end)) {
+    if v2 && is_unit_name(last) {
         return format!("systemctl set-property {} {property}={set}", quote(last));
     }
     let mount =

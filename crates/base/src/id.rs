@@ -29,3 +29,8 @@ impl fmt::Display for TaskId {
 /// `/proc/sys/kernel/random/boot_id`: a journal or a history of another boot says nothing about today's tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BootId(pub String);
+
+/// Whether a cgroup of this name is that of a systemd unit.
+pub fn is_unit_name(name: &str) -> bool {
+    [".service", ".scope", ".slice"].iter().any(|kind| name.ends_with(kind))
+}

@@ -25,7 +25,7 @@ pub use change::{Change, GroupRef, Knob, NetKnob, Plan, Setting, Target};
 pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
 pub use file_error::{FileError, nearest};
-pub use id::{BootId, TaskId};
+pub use id::{BootId, TaskId, is_unit_name};
 pub use limit::{CpuClaim, CpuQuota, CpuShares, CpuWeight, Limit};
 pub use observation::{
     BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkRate, NetworkRates, NetworkUse,

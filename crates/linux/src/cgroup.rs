@@ -1,4 +1,4 @@
-//! `/proc/PID/cgroup`: which cgroup of each hierarchy a task is in.
+//! `/proc/PID/cgroup`: which cgroup of each hierarchy a task is in; and what the names of cgroups tell.
 
 use crate::ParseError;
 
@@ -62,6 +62,57 @@ pub fn machine(group: &str) -> Option<String> {
     known.then(|| name.to_owned())
 }
 
+/// Whether a text is the id of a container: 64 lower-case hexadecimal digits, as all runtimes draw them.
+pub fn is_container_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// The runtime and the id, or the name where there is no id (LXC, nspawn), of the container whose own group has this name,
+/// below a group with the name `parent`. The runtime is `cgroup` where only the form of the id tells.
+///
+/// Scopes are `PREFIX-ID.scope` with the systemd driver; with cgroupfs the part is the id or `PREFIX-ID`.
+pub fn container(part: &str, parent: &str, in_pod: bool) -> Option<(&'static str, String)> {
+    const PREFIXES: [(&str, &str); 6] = [
+        ("docker-", "docker"),
+        ("cri-containerd-", "containerd"),
+        ("nerdctl-", "containerd"),
+        ("crio-", "cri-o"),
+        ("libpod-", "podman"),
+        ("cri-dockerd-", "docker"),
+    ];
+    let name = part.strip_suffix(".scope").unwrap_or(part);
+    for (prefix, runtime) in PREFIXES {
+        // `crio-conmon-ID` and `libpod-conmon-ID` are the monitors: what follows the prefix is no id.
+        if let Some(id) = name.strip_prefix(prefix).filter(|id| is_container_id(id)) {
+            return Some((runtime, id.to_owned()));
+        }
+    }
+    if is_container_id(name) {
+        let runtime = match parent {
+            "docker" => "docker",
+            "libpod_parent" => "podman",
+            _ if in_pod => "containerd",
+            _ => "cgroup",
+        };
+        return Some((runtime, name.to_owned()));
+    }
+    // systemd's CRI form with cgroupfs paths: `kubepods-...slice:cri-containerd:ID`.
+    if let Some((rest, id)) = name.rsplit_once(':').filter(|(_, id)| is_container_id(id)) {
+        return Some((if rest.contains("crio") { "cri-o" } else { "containerd" }, id.to_owned()));
+    }
+    if let Some(name) = name.strip_prefix("lxc.payload.").filter(|name| !name.is_empty()) {
+        return Some(("lxc", name.to_owned()));
+    }
+    if matches!(parent, "lxc" | "lxc.payload") && !part.is_empty() {
+        return Some(("lxc", part.to_owned()));
+    }
+    if let Some(name) = part.strip_prefix("machine-").and_then(|name| name.strip_suffix(".scope")) {
+        return Some(("systemd", unit_name(name)));
+    }
+    let nspawn = part.strip_prefix("systemd-nspawn@").and_then(|name| name.strip_suffix(".service"))?;
+    Some(("systemd", unit_name(nspawn)))
+}
+
 /// systemd's `\xNN` in unit names.
 pub fn unit_name(text: &str) -> String {
     let mut parts = text.split("\\x");
@@ -103,10 +154,36 @@ mod tests {
         assert_eq!(parse("").unwrap(), Memberships::default());
     }
 
+    #[test]
+    fn containers_are_told_by_the_names_of_their_groups() {
+        let id = "0123456789abcdef".repeat(4);
+        let upper = id.to_uppercase();
+        let told = |name: &str, parent: &str, in_pod: bool| {
+            let told = container(&name.replace("ID", &id).replace("UPPER", &upper), parent, in_pod);
+            told.map(|(runtime, found)| (runtime, found.replace(&id, "ID")))
+        };
+        let known = |runtime, name: &str| Some((runtime, name.to_owned()));
+        for (name, parent, in_pod, expected) in [
+            ("ID", "docker", false, known("docker", "ID")),
+            ("docker-ID.scope", "system.slice", false, known("docker", "ID")),
+            ("ID", "elsewhere", false, known("cgroup", "ID")),
+            ("ID", "pod7", true, known("containerd", "ID")),
+            ("crio-ID", "pod7", true, known("cri-o", "ID")),
+            ("kubepods-pod7.slice:cri-containerd:ID", "containerd.service", false, known("containerd", "ID")),
+            ("web", "lxc", false, known("lxc", "web")),
+            ("machine-deb\\x2d12.scope", "machine.slice", false, known("systemd", "deb-12")),
+            ("crio-conmon-ID.scope", "system.slice", false, None),
+            ("UPPER", "docker", false, None),
+            ("short", "docker", false, None),
+        ] {
+            assert_eq!(told(name, parent, in_pod), expected, "{parent}/{name}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "([0-9]:[a-z,]{0,8}:/)?\\PC{0,40}") {
-            let _ = parse(&text);
+            let _ = (parse(&text), container(&text, "", false));
         }
     }
 }

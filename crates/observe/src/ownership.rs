@@ -1,6 +1,7 @@
 //! Whose a cgroup is, by its path alone: the patterns of Docker, containerd, CRI-O, Podman, Kubernetes (both cgroup
 //! drivers), LXC, systemd-nspawn, libvirt and systemd units.
 
+use evenkeel_base::is_unit_name;
 use evenkeel_linux::cgroup;
 use serde::{Deserialize, Serialize};
 
@@ -57,64 +58,16 @@ pub fn classify(path: &str) -> Owner {
             owner.pod = Some(PodPath { uid, path: upto() });
         } else if let Some(name) = cgroup::machine(part) {
             owner.machine = Some(name);
-        } else if let Some((runtime, id)) = container(part, parent, owner.pod.is_some()) {
+        } else if let Some((runtime, id)) = cgroup::container(part, parent, owner.pod.is_some()) {
             owner.container = Some(ContainerPath { id, runtime: runtime.to_owned(), path: upto() });
         }
-        if [".service", ".scope", ".slice"].iter().any(|suffix| part.ends_with(suffix)) {
+        if is_unit_name(part) {
             owner.unit = Some(part.to_owned());
         }
         parent = part;
         end += 1;
     }
     owner
-}
-
-/// 64 lower-case hexadecimal digits, as all runtimes draw them.
-fn is_id(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-}
-
-/// Scopes are `PREFIX-ID.scope` with the systemd driver; with cgroupfs the part is the id or `PREFIX-ID`.
-fn container(part: &str, parent: &str, in_pod: bool) -> Option<(&'static str, String)> {
-    const PREFIXES: [(&str, &str); 6] = [
-        ("docker-", "docker"),
-        ("cri-containerd-", "containerd"),
-        ("nerdctl-", "containerd"),
-        ("crio-", "cri-o"),
-        ("libpod-", "podman"),
-        ("cri-dockerd-", "docker"),
-    ];
-    let name = part.strip_suffix(".scope").unwrap_or(part);
-    for (prefix, runtime) in PREFIXES {
-        // `crio-conmon-ID` and `libpod-conmon-ID` are the monitors: what follows the prefix is no id.
-        if let Some(id) = name.strip_prefix(prefix).filter(|id| is_id(id)) {
-            return Some((runtime, id.to_owned()));
-        }
-    }
-    if is_id(name) {
-        let runtime = match parent {
-            "docker" => "docker",
-            "libpod_parent" => "podman",
-            _ if in_pod => "containerd",
-            _ => "cgroup",
-        };
-        return Some((runtime, name.to_owned()));
-    }
-    // systemd's CRI form with cgroupfs paths: `kubepods-...slice:cri-containerd:ID`.
-    if let Some((rest, id)) = name.rsplit_once(':').filter(|(_, id)| is_id(id)) {
-        return Some((if rest.contains("crio") { "cri-o" } else { "containerd" }, id.to_owned()));
-    }
-    if let Some(name) = name.strip_prefix("lxc.payload.").filter(|name| !name.is_empty()) {
-        return Some(("lxc", name.to_owned()));
-    }
-    if matches!(parent, "lxc" | "lxc.payload") && !part.is_empty() {
-        return Some(("lxc", part.to_owned()));
-    }
-    if let Some(name) = part.strip_prefix("machine-").and_then(|name| name.strip_suffix(".scope")) {
-        return Some(("systemd", cgroup::unit_name(name)));
-    }
-    let nspawn = part.strip_prefix("systemd-nspawn@").and_then(|name| name.strip_suffix(".service"))?;
-    Some(("systemd", cgroup::unit_name(nspawn)))
 }
 
 /// `podUID` (cgroupfs driver) or `kubepods-...-podUID.slice` with underscores (systemd driver). A static pod's uid is

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use evenkeel_base::{
-    CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId, TaskView,
+    CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId, TaskView, is_unit_name,
 };
+use evenkeel_linux::cgroup;
 use evenkeel_policy::guarantee::tree::{self, EntityShare, SchedEntity, Siblings};
 
 /// What a entity is on the host.
@@ -120,9 +121,7 @@ pub fn may_carry(task: &TaskView, originals: &Originals) -> bool {
 /// Files of cgroups that an owner's program writes, see `evenkeel_actuate`: units, slices and Docker's containers.
 pub fn is_owned(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or(path);
-    let id = last.strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope")).unwrap_or(last);
-    let docker = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    docker || [".service", ".scope", ".slice"].iter().any(|kind| last.ends_with(kind))
+    cgroup::is_container_id(last) || is_unit_name(last)
 }
 
 /// The load weight of a entity before anything was changed.
