@@ -9,10 +9,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
+use evenkeel_observe::runtimes::connect;
 use tokio::runtime::Runtime;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 
 #[allow(missing_docs, clippy::all)]
 mod proto {
@@ -31,13 +30,6 @@ pub(crate) use proto::{
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Names the image of tenants' containers and pods, where the runtime does not tell its sandbox image.
 const IMAGE_VARIABLE: &str = "EVENKEEL_POD_IMAGE";
-/// Where runtimes listen, unless `CONTAINER_RUNTIME_ENDPOINT` says so.
-const SOCKETS: [&str; 4] = [
-    "/run/containerd/containerd.sock",
-    "/run/crio/crio.sock",
-    "/run/k3s/containerd/containerd.sock",
-    "/run/k0s/containerd.sock",
-];
 
 /// The runtime's API without async.
 #[derive(Debug)]
@@ -67,7 +59,7 @@ impl Cri {
         let named = named.as_deref().map(|value| value.strip_prefix("unix://").unwrap_or(value));
         let socket = match named {
             Some(path) => PathBuf::from(path),
-            None => SOCKETS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+            None => connect::CRI_SOCKETS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
                 "no CRI runtime listens on its usual socket; start containerd (with its CRI plugin), or set \
                  CONTAINER_RUNTIME_ENDPOINT to its unix:// socket"
                     .to_owned()
@@ -82,20 +74,13 @@ impl Cri {
             .enable_all()
             .build()
             .map_err(|e| format!("cannot make an event loop: {e}"))?;
-        let path = socket.to_owned();
-        // The address is not used: the connector opens the socket.
-        let endpoint = Endpoint::from_static("http://cri.invalid").timeout(TIMEOUT);
-        let connecting = endpoint.connect_with_connector(tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        }));
         let channel = std::thread::scope(|scope| {
             scope
-                .spawn(|| executor.block_on(connecting))
+                .spawn(|| executor.block_on(connect::cri(socket, TIMEOUT)))
                 .join()
                 .map_err(|_| "the connecting thread died".to_owned())
         })?
-        .map_err(|error| format!("{}: {}", socket.display(), root_cause(&error)))?;
+        .map_err(|error| format!("{}: {error}", socket.display()))?;
         Ok(Self { channel, executor, socket: socket.to_owned() })
     }
 
@@ -197,14 +182,6 @@ impl Cri {
         let all = self.ask(client.list_pod_sandbox(proto::ListPodSandboxRequest {}))?;
         Ok(all.items.into_iter().filter_map(|mut pod| Some((pod.id, pod.labels.remove(label)?))).collect())
     }
-}
-
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }
 
 /// From the runtime's configuration, as containerd tells it.

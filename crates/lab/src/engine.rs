@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::path::Path;
+use std::time::Duration;
 
+use bollard::Docker;
 use bollard::errors::Error as EngineError;
 use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{
@@ -14,14 +16,14 @@ use bollard::query_parameters::{
     KillContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
     RemoveImageOptionsBuilder, StartContainerOptions,
 };
-use bollard::{API_DEFAULT_VERSION, Docker};
+use evenkeel_observe::runtimes::connect;
 use futures_util::TryStreamExt;
 use tokio::runtime::Runtime;
 
 use crate::launch::LaunchError;
 
-/// Seconds the engine may take for one answer.
-const TIMEOUT_S: u64 = 60;
+/// How long the engine may take for one answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The engine's API without async: every call runs on a thread of its own, so that it works from anywhere.
 #[derive(Debug)]
@@ -43,35 +45,16 @@ impl Engine {
             .enable_all()
             .build()
             .map_err(|e| LaunchError::system("cannot make an event loop", e))?;
-        let engine = Self {
-            docker: {
-                // hyper wants to find the event loop when a client is made.
-                let _in_runtime = runtime.enter();
-                match socket {
-                    Some(socket) => {
-                        Docker::connect_with_unix(&socket.to_string_lossy(), TIMEOUT_S, API_DEFAULT_VERSION)
-                    }
-                    None => Docker::connect_with_unix_defaults(),
-                }
-                .map_err(no_answer)?
-            },
-            runtime,
-        };
-        let docker =
-            engine.call(async |docker: Docker| docker.negotiate_version().await).map_err(no_answer)?;
-        Ok(Self { docker, ..engine })
+        let socket = socket.map(|socket| (socket, TIMEOUT));
+        let docker = on_a_thread(|| runtime.block_on(connect::docker(socket))).map_err(no_answer)?;
+        Ok(Self { docker, runtime })
     }
 
     /// Does one thing with a client, and waits for it.
     fn call<T: Send>(&self, work: impl AsyncWork<T>) -> T {
         let docker = self.docker.clone();
-        std::thread::scope(|scope| {
-            let running = scope.spawn(|| self.runtime.block_on(work.run(docker)));
-            match running.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })
+        // The future is made over there: it need not cross.
+        on_a_thread(|| self.runtime.block_on(work.run(docker)))
     }
 
     /// Imports an empty image for the containers of one starter; gives its name.
@@ -143,6 +126,14 @@ impl Engine {
             tracing::warn!("cannot remove image {image}: {error}");
         }
     }
+}
+
+/// Does it on a thread of its own, which may wait in an event loop wherever the caller is.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 fn image_of(starter: &str) -> String {

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint, Uri};
 
+use super::connect;
 use super::facts::{Address, ContainerFacts, PodFacts, RuntimeFacts, sorted};
 
 #[allow(missing_docs, clippy::all)]
@@ -17,24 +16,16 @@ mod proto {
 
 use proto::runtime_service_client::RuntimeServiceClient;
 
-async fn connect(socket: &Path) -> Result<RuntimeServiceClient<Channel>, String> {
-    let socket = socket.to_owned();
-    // The address is not used: the connector opens the socket.
-    let channel = Endpoint::from_static("http://cri.invalid")
-        .connect_with_connector(tower::service_fn(move |_: Uri| {
-            let socket = socket.clone();
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-        }))
-        .await;
-    Ok(RuntimeServiceClient::new(channel.map_err(|error| error.to_string())?))
-}
-
 /// Pods whose addresses are asked for, of one runtime.
 const MOST_ADDRESSES: usize = 64;
 
 /// Containers and pods of the runtime at a socket; with the addresses of the pods that have this annotation.
-pub(super) async fn ask(socket: &Path, located: Option<(&str, &str)>) -> Result<RuntimeFacts, String> {
-    let mut client = connect(socket).await?;
+pub(super) async fn ask(
+    socket: &Path,
+    within: Duration,
+    located: Option<(&str, &str)>,
+) -> Result<RuntimeFacts, String> {
+    let mut client = RuntimeServiceClient::new(connect::cri(socket, within).await?);
     let status = |status: tonic::Status| format!("{:?}: {}", status.code(), status.message());
     let version = client.version(proto::VersionRequest::default()).await.map_err(status)?.into_inner();
     let sandboxes = client.list_pod_sandbox(proto::ListPodSandboxRequest {}).await.map_err(status)?;

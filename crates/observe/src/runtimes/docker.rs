@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bollard::models::ContainerSummary;
-use bollard::{API_DEFAULT_VERSION, Docker};
 
+use super::connect;
 use super::facts::{Address, ContainerFacts, PodFacts, RuntimeFacts, sorted};
 
 /// Labels the kubelet's Docker shim puts on its containers.
@@ -15,11 +15,7 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
 /// The running containers of the daemon at a socket.
 pub(super) async fn ask(runtime: &str, socket: &Path, timeout: Duration) -> Result<RuntimeFacts, String> {
-    let path = socket.to_str().ok_or("the socket's path is not UTF-8")?;
-    let docker = Docker::connect_with_unix(path, timeout.as_secs().max(1), API_DEFAULT_VERSION);
-    let docker = docker.map_err(|error| error.to_string())?;
-    // An older daemon refuses a newer client's version: agree on one first.
-    let docker = docker.negotiate_version().await.map_err(|error| error.to_string())?;
+    let docker = connect::docker(Some((socket, timeout))).await.map_err(|error| error.to_string())?;
     let list = docker.list_containers(None).await.map_err(|error| error.to_string())?;
     Ok(facts(runtime, list))
 }

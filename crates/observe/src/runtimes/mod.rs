@@ -3,6 +3,7 @@
 //! A thread of its own asks, so that a slow or dead daemon never delays a sample: at once at the start, when a
 //! container appears that no one named (at most once a second), and every half minute for changed labels.
 
+pub mod connect;
 mod cri;
 mod docker;
 pub mod facts;
@@ -48,15 +49,7 @@ impl Endpoints {
                 ("docker".into(), "/run/docker.sock".into()),
                 ("podman".into(), "/run/podman/podman.sock".into()),
             ],
-            cri: [
-                "/run/containerd/containerd.sock",
-                "/run/crio/crio.sock",
-                "/run/k3s/containerd/containerd.sock",
-                "/run/k0s/containerd.sock",
-                "/run/cri-dockerd.sock",
-            ]
-            .map(PathBuf::from)
-            .into(),
+            cri: connect::CRI_SOCKETS.iter().chain(&["/run/cri-dockerd.sock"]).map(PathBuf::from).collect(),
         };
         let socket = |name: &str| {
             let value = std::env::var(name).ok()?;
@@ -117,7 +110,7 @@ async fn ask(endpoints: &Endpoints, located: Option<(&str, &str)>) -> Option<Run
         take(socket, tokio::time::timeout(TIMEOUT, docker::ask(runtime, socket, TIMEOUT)).await);
     }
     for socket in &endpoints.cri {
-        take(socket, tokio::time::timeout(TIMEOUT, cri::ask(socket, located)).await);
+        take(socket, tokio::time::timeout(TIMEOUT, cri::ask(socket, TIMEOUT, located)).await);
     }
     all
 }
