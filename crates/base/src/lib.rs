@@ -33,6 +33,6 @@ pub use observation::{
 };
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample};
 pub use sched::{Nice, SchedAttr, SchedPolicy};
-pub use text::{cut, printable};
+pub use text::{cut, excerpt, printable};
 pub use topology::{Cpu, Node, Topology};
 pub use waits::Histogram;

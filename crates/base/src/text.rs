@@ -21,6 +21,15 @@ pub fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// The end of a text, where the reason usually is.
+pub fn excerpt(text: &str) -> String {
+    let text = text.trim();
+    let count = text.chars().count();
+    let tail: String =
+        text.chars().skip(count.saturating_sub(160)).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if count > 160 { format!("..{tail}") } else { tail }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,6 +37,12 @@ mod tests {
     #[test]
     fn what_is_cut_says_so() {
         assert_eq!((cut("héllo", 5).as_str(), cut("héllo!", 5).as_str()), ("héllo", "héll…"));
+    }
+
+    #[test]
+    fn the_end_of_a_long_text_is_shown_on_one_line() {
+        assert_eq!(excerpt(" no\nway "), "no way");
+        assert_eq!(excerpt(&format!("{}end", "x".repeat(200))), format!("..{}end", "x".repeat(157)));
     }
 
     #[test]

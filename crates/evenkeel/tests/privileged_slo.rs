@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use endpoint::Endpoint;
 use evenkeel_actuate::Linux;
-use evenkeel_tune::http::{Request, get_with};
-use evenkeel_tune::prometheus;
+use evenkeel_fetch::http::{Request, get_with};
+use evenkeel_fetch::prometheus;
 use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
 use serde_json::Value;
 

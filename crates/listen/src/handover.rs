@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_tune::http::{self, Answer, Request, Trust};
+use evenkeel_fetch::http::{self, Answer, Request, Trust};
 
 /// How often a pause looks whether the end has come.
 pub const LOOK: Duration = Duration::from_millis(50);

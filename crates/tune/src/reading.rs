@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use evenkeel_base::excerpt;
+use evenkeel_fetch::{http, prometheus};
 use regex::Regex;
 
 use super::file::{QuantitySpec, TuneFile};
-use super::{http, prometheus};
 
 /// How long an address may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -186,17 +187,13 @@ impl Reading {
 
 /// With what the program complained about, if it did.
 fn said(what: String, stderr: &str) -> String {
-    if stderr.trim().is_empty() {
-        what
-    } else {
-        format!("{what}; it complained: {:?}", http::excerpt(stderr))
-    }
+    if stderr.trim().is_empty() { what } else { format!("{what}; it complained: {:?}", excerpt(stderr)) }
 }
 
 fn number(text: &str) -> Result<f64, String> {
     // Thousands are often parted by commas.
     let plain: String = text.chars().filter(|c| *c != ',' && *c != '_').collect();
-    plain.trim().parse().map_err(|_| format!("{:?} is no number", http::excerpt(text)))
+    plain.trim().parse().map_err(|_| format!("{:?} is no number", excerpt(text)))
 }
 
 /// The number in the first group of the last match.
@@ -227,15 +224,15 @@ pub fn of_json(pointer: &str, text: &str) -> Result<f64, String> {
     match document.pointer(pointer) {
         Some(serde_json::Value::Number(n)) => n.as_f64().ok_or_else(|| format!("{n} is too large")),
         Some(serde_json::Value::String(text)) => number(text),
-        Some(other) => Err(format!("{pointer} is {}, not a number", http::excerpt(&other.to_string()))),
-        None => Err(format!("{pointer} is not in the JSON {}", http::excerpt(&document.to_string()))),
+        Some(other) => Err(format!("{pointer} is {}, not a number", excerpt(&other.to_string()))),
+        None => Err(format!("{pointer} is not in the JSON {}", excerpt(&document.to_string()))),
     }
 }
 
 fn described(text: &str) -> String {
     match text.trim() {
         "" => "empty".into(),
-        text => format!("{:?}", http::excerpt(text)),
+        text => format!("{:?}", excerpt(text)),
     }
 }
 

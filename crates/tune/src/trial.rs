@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::search::Point;
-use evenkeel_base::CpuSet;
+use evenkeel_base::{CpuSet, excerpt};
+use evenkeel_fetch::http;
+use evenkeel_fetch::prometheus::Metrics;
 use evenkeel_linux::sys;
 
+use super::TuneError;
 use super::expand::Settings;
 use super::file::{Lever, ServiceSpec, Tune};
-use super::http::excerpt;
 use super::process::{Order, Process, Runner, how};
-use super::prometheus::Metrics;
 use super::reading::Measured;
-use super::{TuneError, http};
 
 /// Without a sign of readiness: up when still there after this time.
 const SETTLED: Duration = Duration::from_millis(500);

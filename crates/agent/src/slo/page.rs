@@ -1,6 +1,6 @@
 //! What an endpoint's page says of a histogram, and what two pages say of the time between them: pure.
 
-use evenkeel_tune::prometheus::{Metrics, Selector};
+use evenkeel_fetch::prometheus::{Metrics, Selector};
 
 use super::RequestSlo;
 use super::failed::failed;

@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::text::{cut, printable};
+use evenkeel_fetch::http::{Request, get_with};
 use evenkeel_observe::Endpoints;
 use evenkeel_observe::runtimes::{Address, RuntimeFacts, ask_located};
-use evenkeel_tune::http::{Request, get_with};
 
 use super::RequestSlo;
 use super::page::PageReader;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use evenkeel_tune::http::{Request, get_with};
+use evenkeel_fetch::http::{Request, get_with};
 
 use super::RequestSlo;
 use super::log::{Log, SLACK, Scrape};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
+use evenkeel_fetch::http::Trust;
 use evenkeel_listen::access;
-use evenkeel_tune::http::Trust;
 
 use self::fetch::Reader;
 use super::{Failure, Format, Global, Outcome};

@@ -8,6 +8,7 @@ mod base;
 mod evenkeel;
 mod exec;
 mod experiment;
+mod fetch;
 mod lab;
 mod linux;
 mod model;
@@ -28,6 +29,7 @@ pub const ALL: &[&[Target]] = &[
     evenkeel::TARGETS,
     exec::TARGETS,
     experiment::TARGETS,
+    fetch::TARGETS,
     lab::TARGETS,
     linux::TARGETS,
     model::TARGETS,

@@ -1,9 +1,8 @@
-//! Tune files, and metrics in Prometheus' text format.
+//! Tune files, and figures in what a service prints.
 
 use std::path::Path;
 
-use evenkeel_tune::prometheus::{Metrics, Selector};
-use evenkeel_tune::{Tune, http, of_json};
+use evenkeel_tune::{Tune, of_json};
 
 use crate::Target;
 
@@ -16,30 +15,8 @@ pub const TARGETS: &[Target] = &[
         }
         Err(error) => assert!(error.line <= text.lines().count() + 1, "{error}"),
     }),
-    Target::bytes("http-answer", |bytes| {
-        let _ = http::body_of(bytes);
-    }),
-    Target::text("url", |text| {
-        if let Ok((host, path)) = http::parse(text) {
-            // Nothing of it may begin another line of the request.
-            assert!(!format!("{host}{path}").contains(char::is_control), "{host:?} {path:?}");
-            assert!(path.starts_with('/') && !path.contains(' '));
-        }
-    }),
     Target::text("figure-in-json", |text| {
         let (pointer, text) = text.split_once('\n').unwrap_or(("/a/0", text));
         let _ = of_json(pointer, text);
-    }),
-    Target::text("prometheus", |text| {
-        let (first, page) = text.split_once('\n').unwrap_or((text, ""));
-        let metrics = Metrics::parse(page);
-        if let Ok(selector) = Selector::parse(first) {
-            let _ = selector.value(&metrics);
-            let _ = selector.rate(Some(&metrics), &metrics, 1.0);
-            let _ = selector.quantile(0.99, None, &metrics);
-            for (bound, count) in selector.buckets(&metrics).unwrap_or_default() {
-                assert!(!bound.is_nan() && count >= 0.0, "{bound} {count}");
-            }
-        }
     }),
 ];

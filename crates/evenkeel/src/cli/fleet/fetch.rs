@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use evenkeel_tune::http::{Request, Trust, get_with};
-use evenkeel_tune::prometheus;
+use evenkeel_fetch::http::{Request, Trust, get_with};
+use evenkeel_fetch::prometheus;
 use serde::Deserialize;
 
 use super::host::{Host, Page};

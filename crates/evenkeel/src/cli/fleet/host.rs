@@ -243,7 +243,7 @@ mod tests {
 
     fn host(page: &str) -> Host {
         let mut read = Page::default();
-        page.lines().filter_map(evenkeel_tune::prometheus::line).for_each(|(n, l, v)| read.take(&n, &l, v));
+        page.lines().filter_map(evenkeel_fetch::prometheus::line).for_each(|(n, l, v)| read.take(&n, &l, v));
         read.finish("h".to_owned())
     }
 

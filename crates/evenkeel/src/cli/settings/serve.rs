@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use evenkeel_fetch::http::Trust;
 use evenkeel_listen::access::{self, AccessArgs, Entrance};
 use evenkeel_listen::handover::Receiver;
 use evenkeel_listen::otlp::{self, Target};
 use evenkeel_listen::tls::TlsFiles;
-use evenkeel_tune::http::Trust;
 use serde::Deserialize;
 use toml::Spanned;
 

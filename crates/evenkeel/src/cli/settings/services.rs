@@ -7,11 +7,11 @@ use evenkeel_agent::guarantee::wait_ns;
 use evenkeel_agent::protect::MOST as MOST_PROTECTED;
 use evenkeel_agent::tiers::{self, Derived, Tier};
 use evenkeel_agent::{Guarantees, Protected, RequestSlo, Scope, Trusted};
+use evenkeel_fetch::http;
+use evenkeel_fetch::prometheus::Selector;
 use evenkeel_observe::Detail;
 use evenkeel_policy::guarantee::CpuAmount;
 use evenkeel_policy::protect::LatencyTarget;
-use evenkeel_tune::http;
-use evenkeel_tune::prometheus::Selector;
 use serde::Deserialize;
 use toml::Spanned;
 

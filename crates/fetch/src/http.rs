@@ -6,6 +6,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use evenkeel_base::excerpt;
+
 pub use wire::Trust;
 use wire::Wire;
 
@@ -86,7 +88,10 @@ fn open(url: &str, request: &Request<'_>) -> io::Result<(Wire, String, String)> 
 }
 
 /// Connects, to the first address that takes it. The time is for all of a name's addresses together; the resolver has its own.
-pub(super) fn connect(host: &str, within: Duration) -> io::Result<TcpStream> {
+///
+/// # Errors
+/// The name has no address, or none that takes it in time.
+pub fn connect(host: &str, within: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let addresses = host.to_socket_addrs()?;
     let until = Instant::now() + within;
@@ -100,8 +105,11 @@ pub(super) fn connect(host: &str, within: Duration) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The body of an answer with status 200.
-pub(super) fn get(url: &str, within: Duration) -> io::Result<String> {
+/// The body of an answer with status 200, of at most 16 MiB.
+///
+/// # Errors
+/// As [`get_with`].
+pub fn get(url: &str, within: Duration) -> io::Result<String> {
     get_with(url, Request { within, most: MOST, token: None, trust: None })
 }
 
@@ -229,15 +237,6 @@ pub fn body_of(answer: &[u8]) -> io::Result<String> {
         return Err(io::Error::other(format!("answered {:?}", excerpt(status))));
     }
     Ok(body.to_owned())
-}
-
-/// The end of a text, where the reason usually is.
-pub(super) fn excerpt(text: &str) -> String {
-    let text = text.trim();
-    let count = text.chars().count();
-    let tail: String =
-        text.chars().skip(count.saturating_sub(160)).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if count > 160 { format!("..{tail}") } else { tail }
 }
 
 #[cfg(test)]
