@@ -51,14 +51,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
                 "tasks": written.tasks,
             })
         )?,
-        Format::Text => outln!(
+        Format::Text | Format::Svg => outln!(
             "{}: {} threads, {} files, {} KiB",
             args.dir.display(),
             written.tasks,
             written.files,
             written.bytes.div_ceil(1024)
         )?,
-        Format::Csv | Format::Svg => return Err(super::show::no_such_output(global.output, "capture")),
+        Format::Csv => return Err(super::show::no_such_output(global.output, "capture")),
     }
     Ok(0)
 }

@@ -62,9 +62,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL {
         return Err(Failure::Usage(anyhow!("--interval {:?}: at least 100ms", args.interval)));
     }
-    if global.output == Format::Svg {
-        return Err(super::show::no_such_output(global.output, "check"));
-    }
     let promised = super::settings::guarantees(global)?;
     let mut expectations = match &args.policy {
         Some(path) => read_policy(path).map_err(Failure::Usage)?,

@@ -11,7 +11,7 @@ use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, CpuShares, CpuWeight};
 use evenkeel_console as console;
 use evenkeel_exec::{Account, Bounds, CpuLimit, Leftover, Spec};
 
-use super::{Failure, Format, Global, Outcome};
+use super::{Format, Global, Outcome};
 
 /// Run one command under a CPU limit, weight or set of CPUs, and account for its time.
 ///
@@ -119,9 +119,6 @@ impl Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if matches!(global.output, Format::Svg) {
-        return Err(Failure::Usage(anyhow!("exec has no picture: use -o text, json or csv")));
-    }
     match go(global, &args) {
         Ok(status) => Ok(status),
         Err((status, error)) => {

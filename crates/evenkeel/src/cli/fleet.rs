@@ -13,7 +13,7 @@ use evenkeel_fetch::http::Trust;
 use evenkeel_listen::access;
 
 use self::fetch::Reader;
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Global, Outcome};
 
 /// Read many agents' metrics and show who is starved on which host, what else is wrong there, and what the changes in
 /// force bring in sum.
@@ -61,9 +61,6 @@ const MOST_TARGETS: usize = 100_000;
 pub fn run(global: &Global, args: Args) -> Outcome {
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("fleet asks agents over the network; leave out --root")));
-    }
-    if global.output == Format::Svg {
-        return Err(super::show::no_such_output(global.output, "fleet"));
     }
     let token = args.token_file.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
     let urls = match &args.prometheus {

@@ -81,9 +81,6 @@ pub(super) fn parse_run(text: &str) -> Result<RunChoice, String> {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.output == Format::Svg {
-        return Err(super::show::no_such_output(global.output, "history"));
-    }
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("a captured tree has no history; name a --state-dir instead")));
     }

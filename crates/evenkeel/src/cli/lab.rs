@@ -47,6 +47,11 @@ impl Args {
     pub fn changes(&self) -> bool {
         matches!(self.command, Command::Run(_))
     }
+
+    /// Whether it may draw: the report of `neighbour` does, those of other experiments say that they do not.
+    pub fn draws(&self) -> bool {
+        matches!(self.command, Command::Report(_))
+    }
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {

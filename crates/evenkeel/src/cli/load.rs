@@ -1,6 +1,5 @@
 //! `evenkeel load`: runs one of the built-in workloads in this process.
 
-use anyhow::anyhow;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::{
     Common, LoadError, LoadReport, LoadSpec, run as run_load, stop_flag_on_signals,
@@ -22,9 +21,6 @@ pub struct Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if matches!(global.output, Format::Svg) {
-        return Err(Failure::Usage(anyhow!("load has no picture: use -o text, json or csv")));
-    }
     let stop = stop_flag_on_signals();
     let spec = LoadSpec { kind: args.kind, common: args.common };
     let report = run_load(&spec, stop).map_err(|error| match error {

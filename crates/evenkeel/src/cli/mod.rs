@@ -1,10 +1,11 @@
 //! Command line: global options, exit statuses, and the list of commands.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use evenkeel_console as console;
 pub use evenkeel_console::{Failure, Outcome, stop};
 
@@ -133,6 +134,15 @@ impl Command {
             | Self::Man(_) => false,
         }
     }
+
+    /// Whether it has `-o svg`.
+    fn draws(&self) -> bool {
+        match self {
+            Self::Topology(_) | Self::Why(_) => true,
+            Self::Lab(args) => args.draws(),
+            _ => false,
+        }
+    }
 }
 
 /// Runs inside a virtual machine; on a host it refuses.
@@ -144,14 +154,17 @@ fn guest_main(guest: &evenkeel_lab::vm::guest::Guest) -> Outcome {
 pub fn main() -> ExitCode {
     stop::ignore_write_signals();
     stop::on_panic();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let (cli, name) = match parse(std::env::args_os()) {
+        Ok(parsed) => parsed,
         Err(error) => return usage(&error),
     };
     log(cli.global.verbose);
     let transparent = matches!(cli.command, Command::Exec(_));
     // Unwinding restores what the command changed; only then is anything said.
-    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli)));
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        refuse_picture(&cli, &name)?;
+        dispatch(cli)
+    }));
     let panics = stop::panics();
     let fail = |text: &str| console::message_at(console::Level::Error, &format!("evenkeel: {text}\n"));
     panics.iter().for_each(|text| fail(text));
@@ -171,6 +184,26 @@ pub fn main() -> ExitCode {
     };
     console::finish();
     ExitCode::from(status)
+}
+
+/// The command line, and the command's name: `lab list`.
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<(Cli, String), clap::Error> {
+    let mut command = Cli::command();
+    let matches = command.try_get_matches_from_mut(args)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    let (mut names, mut at) = (Vec::new(), matches.subcommand());
+    while let Some((name, inner)) = at {
+        names.push(name);
+        at = inner.subcommand();
+    }
+    Ok((cli, names.join(" ")))
+}
+
+/// Few commands draw. The others are refused here, before they do anything.
+fn refuse_picture(cli: &Cli, name: &str) -> Result<(), Failure> {
+    let format = cli.global.output;
+    let refused = format == Format::Svg && !cli.command.draws();
+    if refused { Err(show::no_such_output(format, name)) } else { Ok(()) }
 }
 
 /// Exit status after an internal error, as Rust's own.
@@ -311,6 +344,34 @@ mod tests {
             "load spin --seconds 1",
         ] {
             assert!(!changes(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_does_not_draw_refuses_a_picture_and_says_which_do() {
+        let asked = |line: &str| {
+            let words = format!("evenkeel -o svg {line}");
+            let (cli, name) = parse(words.split(' ').map(OsString::from)).unwrap();
+            refuse_picture(&cli, &name)
+        };
+        for (line, name) in [
+            ("ps", "ps"),
+            ("exec -- true", "exec"),
+            ("run --scope all", "run"),
+            ("plan", "plan"),
+            ("net show", "net show"),
+            ("lab list", "lab list"),
+            ("lab run neighbour", "lab run"),
+            ("tenants compare a b", "tenants compare"),
+            ("completions bash", "completions"),
+        ] {
+            let Err(Failure::Usage(error)) = asked(line) else { panic!("{line} is not refused") };
+            let expected =
+                format!("{name} has no output svg; `topology`, `why` and `lab report` of neighbour draw");
+            assert_eq!(error.to_string(), expected);
+        }
+        for line in ["topology", "why pid:1", "lab report folder"] {
+            assert!(asked(line).is_ok(), "{line}");
         }
     }
 }

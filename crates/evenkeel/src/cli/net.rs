@@ -90,9 +90,6 @@ pub fn state(global: &Global) -> PathBuf {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.output == Format::Svg {
-        return Err(Failure::Usage(anyhow!("net has no picture: use -o text, json or csv")));
-    }
     if global.root.is_some() && args.changes() {
         return Err(Failure::Usage(anyhow!("this changes this host: --root does not go with it")));
     }

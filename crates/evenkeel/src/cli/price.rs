@@ -82,14 +82,13 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     rows::sort(&mut rows);
     let currency = prices.as_ref().map(|prices| prices.currency.as_str());
     match global.output {
-        Format::Text => {
+        Format::Text | Format::Svg => {
             outln!("{}\n", about(&args, &job))?;
             out!("{}", rows::text_table(currency).text(&rows, show::width()))?;
             notes(&rows, prices.is_some())?;
         }
         Format::Csv => out!("{}", rows::document_table().csv(&rows))?,
         Format::Json => outln!("{:#}", document(&args, &job, &rows, currency))?,
-        Format::Svg => return Err(show::no_such_output(Format::Svg, "price")),
     }
     Ok(0)
 }

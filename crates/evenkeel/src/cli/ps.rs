@@ -102,8 +102,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     match global.output {
         Format::Json => outln!("{:#}", view.document())?,
         Format::Csv => out!("{}", csv(&view, args.by))?,
-        Format::Text => out!("{}", text::render(&view, &args))?,
-        Format::Svg => return Err(show::no_such_output(Format::Svg, "ps")),
+        Format::Text | Format::Svg => out!("{}", text::render(&view, &args))?,
     }
     Ok(0)
 }

@@ -51,9 +51,6 @@ pub(super) fn parse_speed(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.output == Format::Svg {
-        return Err(Failure::Usage(anyhow!("--output svg: use text, json or csv")));
-    }
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("a captured tree has no history; name a --state-dir instead")));
     }

@@ -41,9 +41,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("restore changes this host: --root does not go with it")));
     }
-    if global.output == Format::Svg {
-        return Err(Failure::Usage(anyhow!("restore has no picture: use -o text, json or csv")));
-    }
     let dirs = state_dirs(global);
     if args.stop {
         for dir in &dirs {

@@ -154,9 +154,6 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
             "a captured tree cannot be changed or trialled; leave out --root"
         )));
     }
-    if global.output == super::Format::Svg {
-        return Err(super::show::no_such_output(global.output, "this command"));
-    }
     let (file, source) = match chosen(global, Path::new(DEFAULT_FILE))? {
         Some(path) => read(&path).map_err(Failure::Usage)?,
         None => (File::default(), Source::default()),

@@ -48,7 +48,9 @@ pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
 /// Complains about a form of output a command does not have.
 pub fn no_such_output(format: Format, command: &str) -> Failure {
     let name = clap::ValueEnum::to_possible_value(&format).map(|value| value.get_name().to_owned());
-    Failure::Usage(anyhow!("{command} has no output {}", name.unwrap_or_default()))
+    let drawn =
+        if format == Format::Svg { "; `topology`, `why` and `lab report` of neighbour draw" } else { "" };
+    Failure::Usage(anyhow!("{command} has no output {}{drawn}", name.unwrap_or_default()))
 }
 
 /// Columns of the terminal, at most 100 elsewhere.

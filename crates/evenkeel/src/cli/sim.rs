@@ -60,10 +60,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let runs = (0..experiment.repetitions).map(|repetition| experiment.simulate(repetition));
     let runs: Vec<Report> = runs.collect::<Result<_, _>>().map_err(|wrong| refuse(wrong.in_text(&text)))?;
     let out = match global.output {
-        Format::Text => text_table(&experiment, &runs),
+        Format::Text | Format::Svg => text_table(&experiment, &runs),
         Format::Csv => csv(&runs),
         Format::Json => json_document(&experiment, &runs),
-        Format::Svg => return Err(Failure::Usage(anyhow!("sim has no picture; use -o text, json or csv"))),
     };
     out!("{out}")?;
     Ok(0)
@@ -81,7 +80,7 @@ fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
             document["seed"] = json!(seed);
             outln!("{document:#}")?;
         }
-        Format::Text => {
+        Format::Text | Format::Svg => {
             let [low, middle, high] = fleet.gained_cpus;
             outln!(
                 "{} hosts of {:.0} CPUs, simulated: used {:.0} CPUs, wanted {:.0} more than they got\n\
@@ -103,8 +102,8 @@ fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
             }
             outln!("\n{} hosts lost more than 1 % of what they got", fleet.worse)?;
         }
-        Format::Csv | Format::Svg => {
-            return Err(Failure::Usage(anyhow!("--fleet has no table or picture; use -o text or json")));
+        Format::Csv => {
+            return Err(Failure::Usage(anyhow!("--fleet has no table; use -o text or json")));
         }
     }
     Ok(0)

@@ -81,9 +81,6 @@ pub(super) fn at_work(state_dir: &Path) -> anyhow::Result<(String, Option<RunRec
 }
 
 pub fn run(global: &Global, _args: Args) -> Outcome {
-    if global.output == Format::Svg {
-        return Err(super::show::no_such_output(global.output, "status"));
-    }
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("a captured tree has no status; name a --state-dir instead")));
     }

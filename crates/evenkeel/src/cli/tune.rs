@@ -87,11 +87,6 @@ impl Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if matches!(global.output, Format::Svg) {
-        return Err(Failure::Usage(anyhow!(
-            "tune draws its pictures into report.html; use -o text, json or csv"
-        )));
-    }
     let mut tune = evenkeel_tune::load(&args.file).map_err(|e| Failure::Usage(anyhow!(e)))?;
     let file = &mut tune.file;
     if let Some(method) = args.method {

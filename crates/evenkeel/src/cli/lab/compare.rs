@@ -36,7 +36,7 @@ pub struct Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if matches!(global.output, Format::Svg | Format::Csv) {
+    if global.output == Format::Csv {
         return Err(show::no_such_output(global.output, "lab compare"));
     }
     let names: Vec<String> = args.folders.iter().map(|folder| folder.display().to_string()).collect();

@@ -80,7 +80,7 @@ fn parse_place(text: &str) -> Result<Place, String> {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if matches!(global.output, Format::Svg | Format::Csv) {
+    if global.output == Format::Csv {
         return Err(Failure::Usage(anyhow!(
             "lab run gives -o text or json; reports are made from its folder"
         )));

@@ -78,7 +78,7 @@ impl Report {
                 let table = self.files.iter().find(|(name, _)| *name == self.csv);
                 out!("{}", table.map_or("", |(_, text)| text))
             }
-            Format::Svg => Err(show::no_such_output(format, "lab")),
+            Format::Svg => Err(show::no_such_output(format, "the report of this experiment")),
         }
     }
 

@@ -176,9 +176,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if global.root.is_some() {
         return Err(Failure::Usage(anyhow!("tenants runs things on this host: --root does not go with it")));
     }
-    if global.output == Format::Svg {
-        return Err(Failure::Usage(anyhow!("the pictures are in report.html: use -o text, json or csv")));
-    }
     match args.what {
         What::Net(sweep) => experiment(global, Which::TenantsNet, &sweep),
         What::Cpu(sweep) => experiment(global, Which::TenantsCpu, &sweep),
