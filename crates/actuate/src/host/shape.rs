@@ -20,6 +20,9 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
+use super::instruction::{
+    Instruction, R0, R1, R2, R6, call, copy, exit, set, set_low, set_wide, skip_unless_equal,
+};
 
 /// Whose packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,35 +190,19 @@ pub fn parse_counters(text: &str, handle: u16) -> Vec<ClassCounters> {
 /// Where the program is pinned for an instant, in a mount namespace of its own.
 const PIN: &str = "/sys/fs/bpf/evenkeel-classifier";
 
-/// One instruction of a BPF program (`struct bpf_insn`, native byte order of the fields).
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Instruction {
-    code: u8,
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
-
-const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
-    // A bit field: on little-endian machines (x86-64, arm64) the target register is the low half.
-    Instruction { code, registers: to | from << 4, offset, immediate }
-}
-
 /// `bpf_get_cgroup_classid` and `bpf_skb_ancestor_cgroup_id` of `include/uapi/linux/bpf.h`.
 const CLASSID: i32 = 17;
 const ANCESTOR_CGROUP_ID: i32 = 83;
 
 /// The classifier: the class of the first owner that matches, 0 (no class of ours) otherwise.
 fn program(handle: u16, rates: &[Rate]) -> Vec<Instruction> {
-    let call = |helper| instruction(0x85, 0, 0, 0, helper);
-    // r6 = skb: calls clobber r1 to r5.
-    let mut code = vec![instruction(0xbf, 6, 1, 0, 0)];
+    // Calls clobber r1 to r5, so the packet is kept in r6.
+    let mut code = vec![copy(R6, R1)];
     for (index, rate) in rates.iter().enumerate() {
-        code.push(instruction(0xbf, 1, 6, 0, 0));
+        code.push(copy(R1, R6));
         let id = match rate.owner {
             Owner::Cgroup { id, level } => {
-                code.extend([instruction(0xb7, 2, 0, 0, level as i32), call(ANCESTOR_CGROUP_ID)]);
+                code.extend([set(R2, level as i32), call(ANCESTOR_CGROUP_ID)]);
                 id
             }
             Owner::ClassId(id) => {
@@ -224,16 +211,12 @@ fn program(handle: u16, rates: &[Rate]) -> Vec<Instruction> {
             }
         };
         let class = u32::from(handle) << 16 | (index as u32 + 1);
-        code.extend([
-            // r1 = id (two slots), skip two unless r0 == r1, r0 = class, exit
-            instruction(0x18, 1, 0, 0, id as u32 as i32),
-            instruction(0, 0, 0, 0, (id >> 32) as i32),
-            instruction(0x5d, 0, 1, 2, 0),
-            instruction(0xb4, 0, 0, 0, class as i32),
-            instruction(0x95, 0, 0, 0, 0),
-        ]);
+        let answer = [set_low(R0, class as i32), exit()];
+        code.extend(set_wide(R1, id));
+        code.push(skip_unless_equal(R0, R1, answer.len() as i16));
+        code.extend(answer);
     }
-    code.extend([instruction(0xb7, 0, 0, 0, 0), instruction(0x95, 0, 0, 0, 0)]);
+    code.extend([set(R0, 0), exit()]);
     code
 }
 
@@ -434,13 +417,29 @@ mod tests {
             Rate { owner: Owner::Cgroup { id: 0x1_0000_0002, level: 3 }, bits_per_s: 8000 },
             Rate { owner: Owner::ClassId(7), bits_per_s: 8000 },
         ];
-        let code = program(0xee01, &rates);
-        assert_eq!(code.len(), 1 + 8 + 7 + 2);
-        assert_eq!((code[4].immediate, code[5].immediate), (2, 1));
-        assert_eq!(code[7].immediate as u32, 0xee01_0001);
-        // A jump over the answer leads to the next group's first instruction.
-        assert_eq!((code[6].code, code[6].offset, code[9].code), (0x5d, 2, 0xbf));
-        assert_eq!(code.last().unwrap().code, 0x95);
+        // As the kernel reads them (`struct bpf_insn`, little-endian), eight bytes each.
+        let expected: [u64; 18] = [
+            0xbf16_0000_0000_0000, // r6 = r1
+            0xbf61_0000_0000_0000, // r1 = r6
+            0xb702_0000_0300_0000, // r2 = 3
+            0x8500_0000_5300_0000, // call 83
+            0x1801_0000_0200_0000, // r1 = 0x1_0000_0002
+            0x0000_0000_0100_0000,
+            0x5d10_0200_0000_0000, // if r0 != r1, skip 2
+            0xb400_0000_0100_01ee, // w0 = 0xee01_0001
+            0x9500_0000_0000_0000, // exit
+            0xbf61_0000_0000_0000, // r1 = r6
+            0x8500_0000_1100_0000, // call 17
+            0x1801_0000_0700_0000, // r1 = 7
+            0x0000_0000_0000_0000,
+            0x5d10_0200_0000_0000, // if r0 != r1, skip 2
+            0xb400_0000_0200_01ee, // w0 = 0xee01_0002
+            0x9500_0000_0000_0000, // exit
+            0xb700_0000_0000_0000, // r0 = 0
+            0x9500_0000_0000_0000, // exit
+        ];
+        let bytes: Vec<[u8; 8]> = program(0xee01, &rates).iter().map(Instruction::bytes).collect();
+        assert_eq!(bytes, expected.map(u64::to_be_bytes));
     }
 
     proptest! {
