@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use evenkeel_base::PromiseState;
 use evenkeel_base::run::{ProtectedStatus, RunRecord};
 use evenkeel_base::{Histogram, Observation};
 use evenkeel_policy::protect::{self, LatencyTarget};
@@ -81,17 +82,12 @@ impl LatencySlo {
         let by_requests = requests.as_ref().filter(|slo| slo.kept.is_some());
         let by_requests = by_requests.map(|slo| slo.slow_share <= Some(slo.limit_share));
         let state = match (p99_ns, limit_ns) {
-            _ if self.tasks == 0 => "waiting",
-            _ if by_requests.is_some() => {
-                if by_requests == Some(true) {
-                    "kept"
-                } else {
-                    "broken"
-                }
-            }
-            (Some(p99), Some(limit)) if p99 > limit => "broken",
-            (Some(_), Some(_)) => "kept",
-            _ => "unknown",
+            _ if self.tasks == 0 => PromiseState::Waiting,
+            _ if by_requests == Some(true) => PromiseState::Kept,
+            _ if by_requests == Some(false) => PromiseState::Broken,
+            (Some(p99), Some(limit)) if p99 > limit => PromiseState::Broken,
+            (Some(_), Some(_)) => PromiseState::Kept,
+            _ => PromiseState::Unknown,
         };
         ProtectedStatus {
             name: self.protected.protection.name.clone(),
@@ -102,7 +98,7 @@ impl LatencySlo {
             waits: pool.total(),
             estimated,
             tasks: self.tasks,
-            state: state.to_owned(),
+            state,
             slo: requests,
         }
     }
@@ -307,7 +303,7 @@ impl LatencySlos {
         let by_waits =
             guarded.recent.len() >= RECENT / 2 && guarded.keeps_requests(self.wait_factor).is_none();
         let status = by_waits.then(|| guarded.status(self.wait_factor, self.is_estimated()))?;
-        (status.state == "broken" && status.waits >= ENOUGH).then_some(())?;
+        (status.state == PromiseState::Broken && status.waits >= ENOUGH).then_some(())?;
         Some(format!(
             "{}, which is protected, waits {:.2} ms in the 99th percentile, beyond {:.2} ms",
             status.name, status.p99_ms?, status.limit_ms?
@@ -382,17 +378,17 @@ mod tests {
     fn settings_are_questioned_once_they_break_what_is_protected() {
         let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
         let rest = Duration::from_secs(3600);
-        assert_eq!(latency_slos.statuses()[0].state, "unknown");
+        assert_eq!(latency_slos.statuses()[0].state, PromiseState::Unknown);
         for _ in 0..RECENT {
             latency_slos.watched(&waits(1_000_000, 100), 1.0);
         }
-        assert_eq!(latency_slos.statuses()[0].state, "kept");
+        assert_eq!(latency_slos.statuses()[0].state, PromiseState::Kept);
         assert_eq!(latency_slos.objects(rest), None);
         for _ in 0..RECENT {
             latency_slos.watched(&waits(3_000_000, 100), 1.0);
         }
         let status = &latency_slos.statuses()[0];
-        assert_eq!((status.state.as_str(), status.waits, status.estimated), ("broken", 1000, true));
+        assert_eq!((status.state, status.waits, status.estimated), (PromiseState::Broken, 1000, true));
         assert!(latency_slos.objects(rest).unwrap().contains("comm:x"), "{status:?}");
         assert_eq!(latency_slos.objects(rest), None, "once is enough");
     }
@@ -405,7 +401,7 @@ mod tests {
         }
         assert_eq!(latency_slos.objects(Duration::ZERO), None);
         latency_slos.all[0].tasks = 0;
-        assert_eq!(latency_slos.statuses()[0].state, "waiting");
+        assert_eq!(latency_slos.statuses()[0].state, PromiseState::Waiting);
     }
 
     #[test]
@@ -416,27 +412,27 @@ mod tests {
             if let Some(reader) = &mut latency_slos.all[0].requests {
                 reader.update("comm:x");
             }
-            let state = latency_slos.statuses()[0].state.clone();
+            let state = latency_slos.statuses()[0].state;
             (state, latency_slos.keep_requests()[0], latency_slos.objects(Duration::ZERO))
         };
         let reader = |counts| Some(crate::slo::reader_of(counts, 0.05));
         let (state, keeps, why) = long_waits(reader(&[(100.0, 1.0); 20]));
         assert_eq!(
-            (state.as_str(), keeps, why),
-            ("kept", Some(true), None),
+            (state, keeps, why),
+            (PromiseState::Kept, Some(true), None),
             "waits are long, requests are not"
         );
         let (state, keeps, why) = long_waits(reader(&[(100.0, 20.0); 20]));
-        assert_eq!((state.as_str(), keeps), ("broken", Some(false)));
+        assert_eq!((state, keeps), (PromiseState::Broken, Some(false)));
         let why = why.unwrap();
         assert!(
             why.contains("of the requests to comm:x") && why.contains("20.00 % take more than 50 ms"),
             "{why}"
         );
         let (state, keeps, why) = long_waits(reader(&[(100.0, 6.0); 3]));
-        assert_eq!((state.as_str(), keeps, why), ("broken", Some(false), None), "by chance, perhaps");
+        assert_eq!((state, keeps, why), (PromiseState::Broken, Some(false), None), "by chance, perhaps");
         let (state, keeps, why) = long_waits(reader(&[(3.0, 0.0); 20]));
-        assert_eq!((state.as_str(), keeps), ("broken", None), "few requests");
+        assert_eq!((state, keeps), (PromiseState::Broken, None), "few requests");
         assert!(why.unwrap().contains("comm:x, which is protected, waits"));
         assert_eq!(long_waits(None).1, None);
     }

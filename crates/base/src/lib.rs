@@ -13,6 +13,7 @@ pub mod file_error;
 pub mod id;
 pub mod limit;
 pub mod observation;
+pub mod promise;
 pub mod run;
 pub mod sample;
 pub mod sched;
@@ -31,6 +32,7 @@ pub use observation::{
     BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkRate, NetworkRates, NetworkUse,
     Observation, PodView, TaskView, VmView,
 };
+pub use promise::PromiseState;
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample};
 pub use sched::{Nice, SchedAttr, SchedPolicy};
 pub use text::{cut, excerpt, printable};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::TaskId;
+use crate::{PromiseState, TaskId};
 
 /// Name of the settings when nothing of ours is in force.
 pub const KERNEL_DEFAULT: &str = "kernel default";
@@ -151,14 +151,14 @@ pub struct GuaranteeStatus {
     /// Whether the CPU promised is meant as `supply` or as `rate`.
     #[serde(default)]
     pub mean: String,
-    /// `kept`, `at risk`, `broken`, `waiting` (nothing matches its scope), `refused` (does not fit) or `unknown`.
-    pub state: String,
+    /// How it stands.
+    pub state: PromiseState,
     /// How the last window stands as supply, whatever was meant; `None` until it is judged.
     #[serde(default)]
-    pub as_supply: Option<String>,
+    pub as_supply: Option<PromiseState>,
     /// How it stands as rate.
     #[serde(default)]
-    pub as_rate: Option<String>,
+    pub as_rate: Option<PromiseState>,
     /// Points missing of the rate, percent of one CPU; `None` while it is not short.
     #[serde(default)]
     pub rate_short_pct: Option<f64>,
@@ -208,8 +208,8 @@ pub struct ProtectedStatus {
     pub estimated: bool,
     /// Tasks that match its scope.
     pub tasks: u32,
-    /// `kept`, `broken`, `waiting` (nothing matches its scope) or `unknown`.
-    pub state: String,
+    /// How it stands; it is never at risk or refused.
+    pub state: PromiseState,
     /// What it promises of its own requests; `None` where it promises nothing of the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo: Option<SloStatus>,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_agent::cost;
 use evenkeel_base::Observation;
+use evenkeel_base::PromiseState;
 use evenkeel_base::run::{Effect, EffectNow, GuaranteeStatus, ProtectedStatus, SloStatus};
 
 use super::board::Board;
@@ -283,10 +284,10 @@ fn guarantees(page: &mut Page, guarantees: &[GuaranteeStatus]) {
         }),
         ("evenkeel_guarantee_broken_minutes_day", "Minutes broken in the last day", |g| g.broken_min_day),
         ("evenkeel_guarantee_kept", "1 if the promise is kept, 0 if it is broken or refused", |g| {
-            match g.state.as_str() {
-                "kept" | "at risk" => Some(1.0),
-                "broken" | "refused" => Some(0.0),
-                _ => None,
+            match g.state {
+                PromiseState::Kept | PromiseState::AtRisk => Some(1.0),
+                PromiseState::Broken | PromiseState::Refused => Some(0.0),
+                PromiseState::Waiting | PromiseState::Unknown => None,
             }
         }),
         (

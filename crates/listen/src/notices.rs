@@ -10,6 +10,7 @@ use std::fmt;
 
 use evenkeel_agent::Event;
 use evenkeel_base::Observation;
+use evenkeel_base::PromiseState;
 use evenkeel_base::run::{GuaranteeStatus, Stage};
 
 use super::owners::{Kind, Owners};
@@ -163,8 +164,11 @@ impl Notices {
 
     fn judge_loop(&mut self, promises: &[GuaranteeStatus], now: &mut Judged) {
         for promise in promises {
-            let state = promise.state.as_str();
-            let judged = Seen { bad: state == "broken", good: matches!(state, "kept" | "waiting") };
+            let state = promise.state;
+            let judged = Seen {
+                bad: state == PromiseState::Broken,
+                good: matches!(state, PromiseState::Kept | PromiseState::Waiting),
+            };
             now.insert(
                 ("guarantee", promise.name.clone()),
                 (judged, format!("the promise of {} is {state}", promise.promise)),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use evenkeel_base::PromiseState;
 use evenkeel_base::run::{GuaranteeStatus, ProtectedStatus};
 use evenkeel_observe::flight::{Promise, Story};
 use serde_json::{Value, json};
@@ -11,7 +12,14 @@ use super::board::MOMENTS;
 /// Promises told apart.
 const MOST: usize = 64;
 /// States, by the number that moments have.
-const STATES: [&str; 6] = ["unknown", "kept", "at risk", "broken", "waiting", "refused"];
+const STATES: [PromiseState; 6] = [
+    PromiseState::Unknown,
+    PromiseState::Kept,
+    PromiseState::AtRisk,
+    PromiseState::Broken,
+    PromiseState::Waiting,
+    PromiseState::Refused,
+];
 
 /// What is promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,8 +34,8 @@ enum Kind {
 struct Course {
     /// In the unit of what it got.
     bound: Option<f64>,
-    /// ms since 1970, what it got, place in [`STATES`].
-    moments: VecDeque<(u64, Option<f32>, u8)>,
+    /// ms since 1970, what it got, how it stood.
+    moments: VecDeque<(u64, Option<f32>, PromiseState)>,
 }
 
 /// All of them, by kind and name.
@@ -44,12 +52,12 @@ impl Promises {
                 false => (one.promised_pct, one.got_pct),
             };
             let kind = if waits { Kind::Service } else { Kind::Guarantee };
-            self.push((kind, &one.name), bound, (at_ms, got, &one.state));
+            self.push((kind, &one.name), bound, (at_ms, got, one.state));
         }
         for one in services {
             // By the limit it is judged; it is the bound, or what the baseline had where that was beyond it.
             let bound = one.limit_ms.or(one.bound_ms);
-            self.push((Kind::Service, &one.name), bound, (at_ms, one.p99_ms, &one.state));
+            self.push((Kind::Service, &one.name), bound, (at_ms, one.p99_ms, one.state));
         }
         // Who is no longer spoken of goes when what is known of it is older than all that is kept.
         self.0.retain(|_, course| {
@@ -61,7 +69,7 @@ impl Promises {
         &mut self,
         (kind, name): (Kind, &str),
         bound: Option<f64>,
-        (at_ms, got, state): (u64, Option<f64>, &str),
+        (at_ms, got, state): (u64, Option<f64>, PromiseState),
     ) {
         let key = (kind, name.to_owned());
         if self.0.len() >= MOST && !self.0.contains_key(&key) {
@@ -69,7 +77,6 @@ impl Promises {
         }
         let course = self.0.entry(key).or_default();
         course.bound = bound;
-        let state = STATES.iter().position(|one| *one == state).unwrap_or(0) as u8;
         if course.moments.len() >= MOMENTS {
             course.moments.pop_front();
         }
@@ -82,6 +89,7 @@ impl Promises {
             let some = self.0.iter().filter(|((one, _), _)| *one == kind);
             some.map(|((_, name), course)| {
                 let moments = course.moments.iter().map(|(at, got, state)| {
+                    let state = STATES.iter().position(|one| one == state);
                     json!([at, got.map(|got| (f64::from(got) * 100.0).round() / 100.0), state])
                 });
                 json!({
@@ -103,10 +111,10 @@ impl Promises {
                 Kind::Guarantee => (format!("guarantee {name}"), "got, % of one CPU"),
                 Kind::Service => (format!("service {name}"), "wait p99, ms"),
             };
-            let moments = course.moments.iter().map(|(at, got, state)| {
-                let state = STATES.get(usize::from(*state)).unwrap_or(&STATES[0]);
-                (*at, got.map(f64::from), (*state).to_owned())
-            });
+            let moments = course
+                .moments
+                .iter()
+                .map(|(at, got, state)| (*at, got.map(f64::from), state.name().to_owned()));
             Promise { title, unit: unit.to_owned(), bound: course.bound, moments: moments.collect() }
         });
         Story { promises: promises.collect(), marks: marks.collect() }
@@ -117,22 +125,16 @@ impl Promises {
 mod tests {
     use super::*;
 
-    fn guarantee(name: &str, got_pct: Option<f64>, state: &str) -> GuaranteeStatus {
+    fn guarantee(name: &str, got_pct: Option<f64>, state: PromiseState) -> GuaranteeStatus {
         let promised_pct = Some(15.0);
-        GuaranteeStatus {
-            name: name.into(),
-            promised_pct,
-            got_pct,
-            state: state.into(),
-            ..Default::default()
-        }
+        GuaranteeStatus { name: name.into(), promised_pct, got_pct, state, ..Default::default() }
     }
 
     #[test]
     fn each_look_is_kept_and_unknown_is_not_zero() {
         let mut promises = Promises::default();
-        promises.add(1000, &[guarantee("a", Some(20.0), "kept")], &[]);
-        promises.add(2000, &[guarantee("a", None, "nonsense")], &[]);
+        promises.add(1000, &[guarantee("a", Some(20.0), PromiseState::Kept)], &[]);
+        promises.add(2000, &[guarantee("a", None, PromiseState::Unknown)], &[]);
         let document = promises.document();
         assert_eq!(document["guarantees"][0]["moments"], json!([[1000, 20.0, 1], [2000, null, 0]]));
         let story = promises.story(std::iter::once((1500, "kept idle groups".to_owned())));
@@ -144,10 +146,11 @@ mod tests {
     fn there_are_bounds_and_who_is_gone_makes_room() {
         let mut promises = Promises::default();
         for at in 0..(MOMENTS as u64 + 10) {
-            promises.add(1000 * at, &[guarantee("a", Some(1.0), "kept")], &[]);
+            promises.add(1000 * at, &[guarantee("a", Some(1.0), PromiseState::Kept)], &[]);
         }
         assert_eq!(promises.document()["guarantees"][0]["moments"].as_array().unwrap().len(), MOMENTS);
-        let many: Vec<_> = (0..100).map(|at| guarantee(&format!("b{at}"), None, "kept")).collect();
+        let many: Vec<_> =
+            (0..100).map(|at| guarantee(&format!("b{at}"), None, PromiseState::Kept)).collect();
         promises.add(10_000_000, &many, &[]);
         let names = promises.document()["guarantees"].as_array().unwrap().len();
         assert!(names < MOST && names > 60, "{names}: the old one is gone, the rest is bounded");

@@ -168,9 +168,13 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
         Field::integer("priority", "PRIORITY", |g: &GuaranteeStatus| Some(i64::from(g.priority)))
             .documents_only(),
         Field::text("mean", "MEAN", |g: &GuaranteeStatus| g.mean.clone()).documents_only(),
-        Field::text("state", "STATE", |g: &GuaranteeStatus| g.state.clone()),
-        Field::text("as_supply", "AS SUPPLY", |g: &GuaranteeStatus| g.as_supply.clone()),
-        Field::text("as_rate", "AS RATE", |g: &GuaranteeStatus| g.as_rate.clone()),
+        Field::text("state", "STATE", |g: &GuaranteeStatus| g.state.name()),
+        Field::text("as_supply", "AS SUPPLY", |g: &GuaranteeStatus| {
+            g.as_supply.map(|state| state.name().to_owned())
+        }),
+        Field::text("as_rate", "AS RATE", |g: &GuaranteeStatus| {
+            g.as_rate.map(|state| state.name().to_owned())
+        }),
         Field::number("got_pct", "GOT %", 1, |g: &GuaranteeStatus| g.got_pct),
         Field::number("while_runnable_pct", "WHILE RUNNABLE %", 1, |g: &GuaranteeStatus| {
             g.while_runnable_pct
@@ -199,7 +203,7 @@ pub fn protected_table() -> Table<ProtectedStatus> {
     Table::new(vec![
         Field::text("name", "PROTECTED", |p: &ProtectedStatus| p.name.clone()),
         Field::number("bound_ms", "BOUND MS", 2, |p: &ProtectedStatus| p.bound_ms).documents_only(),
-        Field::text("state", "STATE", |p: &ProtectedStatus| p.state.clone()),
+        Field::text("state", "STATE", |p: &ProtectedStatus| p.state.name()),
         Field::number("default_p99_ms", "WAIT P99 MS BEFORE", 2, |p: &ProtectedStatus| p.default_p99_ms),
         Field::number("p99_ms", "NOW", 2, |p: &ProtectedStatus| p.p99_ms),
         Field::number("limit_ms", "LIMIT", 2, |p: &ProtectedStatus| p.limit_ms),

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use evenkeel_base::Histogram;
+use evenkeel_base::PromiseState;
 use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_policy::guarantee::rate::{Allowed, offers};
-use evenkeel_policy::guarantee::verdict::{self, Judgement, State, Verdict, Window};
+use evenkeel_policy::guarantee::verdict::{self, Judgement, Verdict, Window};
 use evenkeel_store::PromiseTime;
 
 use super::Guarantee;
@@ -116,7 +117,7 @@ pub struct GuaranteeState {
     last: Option<(Window, Verdict)>,
     /// The CPU of the last window by both meanings.
     cpu: Option<Judgement>,
-    recent: VecDeque<State>,
+    recent: VecDeque<PromiseState>,
     unwritten: PromiseTime,
     total: PromiseTime,
 }
@@ -164,7 +165,7 @@ impl GuaranteeState {
         let verdict = self.verdict();
         for time in [&mut self.unwritten, &mut self.total] {
             time.watched_s += window.seconds;
-            if verdict.state == State::Broken {
+            if verdict.state == PromiseState::Broken {
                 time.broken_s += window.seconds;
             }
         }
@@ -187,9 +188,11 @@ impl GuaranteeState {
                 Verdict { state, short_pct, why: format!("{}; {}", cpu.why, wait.why) }
             }
             (Some(verdict), None) | (None, Some(verdict)) => verdict,
-            (None, None) => {
-                Verdict { state: State::Unknown, short_pct: 0.0, why: "nothing is promised".to_owned() }
-            }
+            (None, None) => Verdict {
+                state: PromiseState::Unknown,
+                short_pct: 0.0,
+                why: "nothing is promised".to_owned(),
+            },
         }
     }
 
@@ -215,17 +218,19 @@ impl GuaranteeState {
         Some(100.0 * window.waited_s? / window.seconds.max(1e-9))
     }
 
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> PromiseState {
         if self.refusal.is_some() {
-            return State::Refused;
+            return PromiseState::Refused;
         }
         if self.tasks == 0 {
-            return State::Waiting;
+            return PromiseState::Waiting;
         }
         match &self.last {
-            None => State::Unknown,
-            Some((_, verdict)) if verdict.state == State::Kept && self.recent.contains(&State::Broken) => {
-                State::AtRisk
+            None => PromiseState::Unknown,
+            Some((_, verdict))
+                if verdict.state == PromiseState::Kept && self.recent.contains(&PromiseState::Broken) =>
+            {
+                PromiseState::AtRisk
             }
             Some((_, verdict)) => verdict.state,
         }
@@ -242,8 +247,10 @@ impl GuaranteeState {
             .last
             .as_ref()
             .map_or_else(|| "not judged yet".to_owned(), |(_, verdict)| verdict.why.clone());
-        if self.last.as_ref().is_some_and(|(_, v)| v.state == State::Kept) && self.state() == State::AtRisk {
-            let broken = self.recent.iter().filter(|state| **state == State::Broken).count();
+        if self.last.as_ref().is_some_and(|(_, v)| v.state == PromiseState::Kept)
+            && self.state() == PromiseState::AtRisk
+        {
+            let broken = self.recent.iter().filter(|state| **state == PromiseState::Broken).count();
             why += &format!("; broken in {broken} of the last {} seconds", self.recent.len());
         }
         if let Some(problem) = &self.problem {
@@ -270,8 +277,8 @@ impl GuaranteeState {
     pub fn status(&self, allowed: Allowed) -> GuaranteeStatus {
         let window = self.last.as_ref().map(|(window, _)| window);
         let cpu = self.cpu.as_ref();
-        let state = |pick: fn(&Judgement) -> &Verdict| cpu.map(|judged| pick(judged).state.name().to_owned());
-        let rate_short = cpu.map(|judged| &judged.rate).filter(|rate| rate.state == State::Broken);
+        let state = |pick: fn(&Judgement) -> &Verdict| cpu.map(|judged| pick(judged).state);
+        let rate_short = cpu.map(|judged| &judged.rate).filter(|rate| rate.state == PromiseState::Broken);
         let only_rate = cpu.is_some_and(Judgement::is_short_as_rate_only);
         GuaranteeStatus {
             name: self.stated.name.clone(),
@@ -280,7 +287,7 @@ impl GuaranteeState {
             promised_pct: self.pct,
             promised_wait_p99_ms: self.stated.promise.wait_p99_ns.map(|ns| ns as f64 / 1e6),
             mean: self.stated.promise.mean.name().to_owned(),
-            state: self.state().name().to_owned(),
+            state: self.state(),
             as_supply: state(|judged| &judged.supply),
             as_rate: state(|judged| &judged.rate),
             rate_short_pct: rate_short.map(|rate| rate.short_pct),
@@ -331,24 +338,26 @@ mod tests {
     fn seconds_are_judged_and_counted_and_changes_are_told() {
         let mut guarantee =
             guarantee(Reservation { cpu: Some("40%".parse().unwrap()), ..Reservation::default() });
-        assert_eq!(guarantee.state(), State::Unknown);
+        assert_eq!(guarantee.state(), PromiseState::Unknown);
         let told: Vec<String> = (0..24)
             .filter_map(|n| guarantee.add(if (8..17).contains(&n) { tick(0.2, 0.8) } else { tick(0.5, 0.5) }))
             .collect();
         assert!(told.len() == 2 && told[0].contains("broken") && told[1].contains("at risk"), "{told:?}");
-        assert_eq!(guarantee.state(), State::AtRisk, "broken a second ago");
+        assert_eq!(guarantee.state(), PromiseState::AtRisk, "broken a second ago");
         let time = guarantee.take_time().unwrap();
         assert!((time.watched_s - 3.0).abs() < 0.2 && (time.broken_s - 1.0).abs() < 0.2, "{time:?}");
         assert_eq!(guarantee.take_time(), None);
         assert!(guarantee.total().broken_s > 0.9);
         guarantee.tasks = 0;
-        assert_eq!(guarantee.state(), State::Waiting);
+        assert_eq!(guarantee.state(), PromiseState::Waiting);
     }
 
     /// Finding 10: a closed loop that wants 40, is promised 40 and gets 30.
     #[test]
     fn state_and_broken_time_follow_what_was_meant_and_both_are_shown() {
-        for (mean, state, broken_s) in [(Mean::Supply, State::Kept, 0.0), (Mean::Rate, State::Broken, 3.0)] {
+        for (mean, state, broken_s) in
+            [(Mean::Supply, PromiseState::Kept, 0.0), (Mean::Rate, PromiseState::Broken, 3.0)]
+        {
             let mut guarantee =
                 guarantee(Reservation { cpu: Some("40%".parse().unwrap()), mean, ..Reservation::default() });
             for _ in 0..24 {
@@ -358,8 +367,8 @@ mod tests {
             assert_eq!(guarantee.short_pct(), 0.0, "no setting is changed for what is no shortage of supply");
             let status = guarantee.status(Allowed { task_slice: true, realtime: false });
             assert_eq!(
-                (status.as_supply.as_deref(), status.as_rate.as_deref()),
-                (Some("kept"), Some("broken"))
+                (status.as_supply, status.as_rate),
+                (Some(PromiseState::Kept), Some(PromiseState::Broken))
             );
             assert!(status.rate_short_pct.is_some_and(|short| (9.0..10.0).contains(&short)), "{status:?}");
             assert!(status.why.contains("kept as supply, short as rate, because waiting"), "{status:?}");
@@ -373,7 +382,7 @@ mod tests {
         for _ in 0..10 {
             guarantee.add(tick(0.5, 0.1));
         }
-        assert_eq!(guarantee.state(), State::Unknown);
+        assert_eq!(guarantee.state(), PromiseState::Unknown);
         for n in 0..100 {
             // One tick in fifty has waits of 5 ms.
             guarantee.waits.add_mean(if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
@@ -381,7 +390,7 @@ mod tests {
         }
         assert_eq!(guarantee.waits.p99_ns(), Some(5_000_000));
         let status = |guarantee: &GuaranteeState| guarantee.status(Allowed::default());
-        assert!(guarantee.state() == State::Broken && status(&guarantee).wait_p99_estimated);
+        assert!(guarantee.state() == PromiseState::Broken && status(&guarantee).wait_p99_estimated);
         // The same seconds, every wait counted: half a percent of them long, which no mean of a tick hides.
         for _ in 0..20 {
             let mut waits = Histogram::default();

@@ -1,5 +1,6 @@
 //! Promised shares fit and are kept.
 
+use evenkeel_base::PromiseState;
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::run::GuaranteeStatus;
 
@@ -24,9 +25,9 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
         None => String::new(),
     };
     let evidence = format!("{} promised, {}: {}{minutes}", g.promise, g.state, g.why);
-    match g.state.as_str() {
-        "kept" | "waiting" => rule.pass(subject, evidence),
-        "at risk" => rule
+    match g.state {
+        PromiseState::Kept | PromiseState::Waiting => rule.pass(subject, evidence),
+        PromiseState::AtRisk => rule
             .fail(
                 subject,
                 evidence,
@@ -34,7 +35,7 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
                 "# promise less, or give it more room: fewer promises on its CPUs, a wider cpuset",
             )
             .severity(Severity::Info),
-        "broken" if !g.offers.is_empty() => rule.fail(
+        PromiseState::Broken if !g.offers.is_empty() => rule.fail(
             subject,
             evidence,
             "waiting costs it the rate that is promised, though it gets its share whenever it wants the CPU",
@@ -43,24 +44,25 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
                 g.offers.join("\n# ")
             ),
         ),
-        "broken" => rule.fail(
+        PromiseState::Broken => rule.fail(
             subject,
             evidence,
             "others took what was promised to it",
             "# keeps promises while it runs:\nevenkeel run --config FILE --guarantees-only",
         ),
-        "refused" => rule.fail(
+        PromiseState::Refused => rule.fail(
             subject,
             evidence,
             "nothing is done for it",
             "# promise less, here or in those stated before it, give it a higher priority, or let its tasks use more CPUs",
         ),
-        _ => rule.unknown(subject, evidence),
+        PromiseState::Unknown => rule.unknown(subject, evidence),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::PromiseState;
     use evenkeel_base::run::GuaranteeStatus;
 
     use crate::testing::World;
@@ -71,17 +73,17 @@ mod tests {
         let mut world = World::new(2);
         assert_eq!(world.only("guarantee").status, Status::Pass);
         for (state, status, severity) in [
-            ("kept", Status::Pass, Severity::Error),
-            ("waiting", Status::Pass, Severity::Error),
-            ("at risk", Status::Fail, Severity::Info),
-            ("broken", Status::Fail, Severity::Error),
-            ("refused", Status::Fail, Severity::Error),
-            ("unknown", Status::Unknown, Severity::Error),
+            (PromiseState::Kept, Status::Pass, Severity::Error),
+            (PromiseState::Waiting, Status::Pass, Severity::Error),
+            (PromiseState::AtRisk, Status::Fail, Severity::Info),
+            (PromiseState::Broken, Status::Fail, Severity::Error),
+            (PromiseState::Refused, Status::Fail, Severity::Error),
+            (PromiseState::Unknown, Status::Unknown, Severity::Error),
         ] {
             world.expectations.guarantees = vec![GuaranteeStatus {
                 name: "pid:7".into(),
                 promise: "40%".into(),
-                state: state.into(),
+                state,
                 why: "got 31.0 %".into(),
                 broken_min_day: Some(2.5),
                 ..GuaranteeStatus::default()
@@ -92,7 +94,7 @@ mod tests {
         }
         // Only its rate is short: nobody took anything, and no weight helps.
         world.expectations.guarantees = vec![GuaranteeStatus {
-            state: "broken".into(),
+            state: PromiseState::Broken,
             mean: "rate".into(),
             offers: vec!["tiers: idle".into()],
             ..GuaranteeStatus::default()

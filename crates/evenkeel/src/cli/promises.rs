@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use evenkeel_agent::guarantee::Source;
 use evenkeel_agent::{Agent, Config, Guarantee, Guarantees, Scope, Watcher};
-use evenkeel_base::CpuSet;
+use evenkeel_base::{CpuSet, PromiseState};
 use evenkeel_console as console;
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Layout, Starter, Tenants};
 use evenkeel_policy::guarantee::verdict::judge;
-use evenkeel_policy::guarantee::{CpuAmount, Mean, Reservation, State, Window};
+use evenkeel_policy::guarantee::{CpuAmount, Mean, Reservation, Window};
 use evenkeel_report::table::{Field, Table, Value, width};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
@@ -344,7 +344,8 @@ fn watch(
             readings.windows(2).filter_map(|pair| between(&pair[0], &pair[1])).collect();
         let whole = windows.iter().copied().reduce(Window::plus).unwrap_or_default();
         let judged: Vec<_> = windows.iter().filter_map(|w| Some(judge(load.promised?, w))).collect();
-        let broken = |mean: Mean| judged.iter().map(move |j| j.by(mean)).filter(|v| v.state == State::Broken);
+        let broken =
+            |mean: Mean| judged.iter().map(move |j| j.by(mean)).filter(|v| v.state == PromiseState::Broken);
         let short: Vec<f64> = broken(Mean::Supply).map(|v| v.short_pct).collect();
         rows.push(Row {
             scene: scene.name.clone(),

@@ -228,7 +228,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     if back.is_clean() {
         // Settings are gone, but the answer to "was everything promised kept?" stays.
-        return Ok(u8::from(record.guarantees.iter().any(|g| g.state == "broken" || g.state == "refused")));
+        return Ok(u8::from(record.guarantees.iter().any(|g| g.state.is_no())));
     }
     if back.is_finished() {
         say!("evenkeel: {}", left(&back));

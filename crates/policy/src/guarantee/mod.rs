@@ -35,4 +35,4 @@ pub mod verdict;
 
 pub use admit::{Admission, AdmissionRequest, Admissions};
 pub use amount::{CpuAmount, CpuAmountError, Mean, Reservation};
-pub use verdict::{Judgement, State, Verdict, Window};
+pub use verdict::{Judgement, Verdict, Window};

@@ -1,6 +1,7 @@
 //! Was a promise kept? `CONTRACT`: in a window it was when the scope got at least its promise less one point, or wanted
 //! less and got that, or (as supply, not as rate) was given at least its promise of the time in which it was runnable.
 
+use evenkeel_base::PromiseState;
 use serde::{Deserialize, Serialize};
 
 use super::Mean;
@@ -53,48 +54,11 @@ impl Window {
     }
 }
 
-/// How a promise stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Kept.
-    Kept,
-    /// Nothing matches its scope; it stands for when something does.
-    Waiting,
-    /// Kept, but only just, only by an estimate, or broken a few seconds ago.
-    AtRisk,
-    /// Not known: the kernel does not count what is needed.
-    Unknown,
-    /// Not kept.
-    Broken,
-    /// It does not fit next to those before it, so nothing is done for it.
-    Refused,
-}
-
-impl State {
-    /// As in documents, for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::AtRisk => "at risk",
-            Self::Broken => "broken",
-            Self::Waiting => "waiting",
-            Self::Refused => "refused",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// Whether the answer is no: broken or refused.
-    pub fn is_no(self) -> bool {
-        matches!(self, Self::Broken | Self::Refused)
-    }
-}
-
 /// The judgement of one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// [`State::Kept`], [`State::AtRisk`], [`State::Broken`] or [`State::Unknown`].
-    pub state: State,
+    /// [`PromiseState::Kept`], [`PromiseState::AtRisk`], [`PromiseState::Broken`] or [`PromiseState::Unknown`].
+    pub state: PromiseState,
     /// Points missing: what would have been needed for the promise to be kept, less what was got; 0 or less when kept.
     pub short_pct: f64,
     /// In words.
@@ -121,7 +85,7 @@ impl Judgement {
 
     /// Whether only the rate is short: the CPU was there whenever it was wanted.
     pub fn is_short_as_rate_only(&self) -> bool {
-        self.rate.state == State::Broken && self.supply.state != State::Broken
+        self.rate.state == PromiseState::Broken && self.supply.state != PromiseState::Broken
     }
 }
 
@@ -132,29 +96,29 @@ impl Judgement {
 /// got / (1 - waited) says that less was wanted, the promise is at risk.
 pub fn judge(promised: f64, window: &Window) -> Judgement {
     let got = window.got_pct();
-    let both = |state: State, why: String, short_pct: f64| {
+    let both = |state: PromiseState, why: String, short_pct: f64| {
         let verdict = Verdict { state, short_pct, why };
         Judgement { supply: verdict.clone(), rate: verdict }
     };
     if got >= promised - TOLERANCE_PCT {
         let why = format!("got {got:.1} % of {promised:.1} % promised");
-        return both(State::Kept, why, (promised - got).min(0.0));
+        return both(PromiseState::Kept, why, (promised - got).min(0.0));
     }
     // What is due as rate, where that is known.
     let wanted = window.wanted_pct.map(|wanted| wanted.min(promised));
     if let (Some(due), Some(all)) = (wanted, window.wanted_pct)
         && got >= due - TOLERANCE_PCT
     {
-        return both(State::Kept, format!("wanted {all:.1} % and got {got:.1} %"), 0.0);
+        return both(PromiseState::Kept, format!("wanted {all:.1} % and got {got:.1} %"), 0.0);
     }
     let (Some(waited_s), Some(runnable_s)) = (window.waited_s, window.runnable_s) else {
         let why = format!("got {got:.1} %; whether more was wanted is unknown: this kernel counts no waits");
-        return both(State::Unknown, why, 0.0);
+        return both(PromiseState::Unknown, why, 0.0);
     };
     let waited = 100.0 * waited_s / window.seconds.max(1e-9);
     if waited <= TOLERANCE_PCT {
         let why = format!("wanted less and got it: {got:.1} %, hardly waiting ({waited:.1} %)");
-        return both(State::Kept, why, 0.0);
+        return both(PromiseState::Kept, why, 0.0);
     }
     let share = window.while_runnable_pct();
     let share_text = share.map_or_else(|| "?".to_owned(), |share| format!("{share:.1}"));
@@ -162,7 +126,7 @@ pub fn judge(promised: f64, window: &Window) -> Judgement {
     let unhindered = got / (1.0 - (waited / 100.0).min(0.9));
     let little = unhindered - got <= TOLERANCE_PCT && wanted.is_none();
     let at_risk = || Verdict {
-        state: State::AtRisk,
+        state: PromiseState::AtRisk,
         short_pct: 0.0,
         why: format!("got {got:.1} %, seems to have wanted hardly more (estimated from its waits)"),
     };
@@ -171,7 +135,7 @@ pub fn judge(promised: f64, window: &Window) -> Judgement {
         if little {
             let why = format!("got {got:.1} %, {of_time}");
             return Judgement {
-                supply: Verdict { state: State::Kept, short_pct: 0.0, why },
+                supply: Verdict { state: PromiseState::Kept, short_pct: 0.0, why },
                 rate: at_risk(),
             };
         }
@@ -186,8 +150,8 @@ pub fn judge(promised: f64, window: &Window) -> Judgement {
         );
         let short_pct = wanted.unwrap_or(unhindered).min(promised) - got;
         return Judgement {
-            supply: Verdict { state: State::Kept, short_pct: 0.0, why: why.clone() },
-            rate: Verdict { state: State::Broken, short_pct, why },
+            supply: Verdict { state: PromiseState::Kept, short_pct: 0.0, why: why.clone() },
+            rate: Verdict { state: PromiseState::Broken, short_pct, why },
         };
     }
     if little && waited <= SHORT_WAITS_PCT {
@@ -198,7 +162,7 @@ pub fn judge(promised: f64, window: &Window) -> Judgement {
     let why = format!(
         "got {got:.1} % of {promised:.1} % promised, {share_text} % of the time in which it was runnable"
     );
-    let broken = |short_pct: f64| Verdict { state: State::Broken, short_pct, why: why.clone() };
+    let broken = |short_pct: f64| Verdict { state: PromiseState::Broken, short_pct, why: why.clone() };
     Judgement {
         supply: broken(due - got),
         rate: broken(wanted.unwrap_or(unhindered).min(promised).max(due) - got),
@@ -210,15 +174,15 @@ pub fn judge_wait(promised_ns: u64, p99_ns: Option<u64>) -> Verdict {
     let ms = |ns: u64| ns as f64 / 1e6;
     match p99_ns {
         None => Verdict {
-            state: State::Unknown,
+            state: PromiseState::Unknown,
             short_pct: 0.0,
             why: format!("wait p99 unknown, promised {} ms", ms(promised_ns)),
         },
         Some(ns) => Verdict {
             state: match () {
-                () if ns > promised_ns => State::Broken,
-                () if ns as f64 > 0.8 * promised_ns as f64 => State::AtRisk,
-                () => State::Kept,
+                () if ns > promised_ns => PromiseState::Broken,
+                () if ns as f64 > 0.8 * promised_ns as f64 => PromiseState::AtRisk,
+                () => PromiseState::Kept,
             },
             short_pct: 0.0,
             why: format!("wait p99 {:.2} ms of {} ms promised", ms(ns), ms(promised_ns)),
@@ -247,13 +211,13 @@ mod tests {
 
     #[test]
     fn the_three_ways_of_keeping_a_promise() {
-        assert_eq!(supply(40.0, &window(0.40, 0.60)).state, State::Kept);
-        assert_eq!(supply(40.0, &window(0.391, 0.60)).state, State::Kept, "within one point");
-        assert_eq!(supply(40.0, &window(0.20, 0.005)).state, State::Kept, "wanted less");
+        assert_eq!(supply(40.0, &window(0.40, 0.60)).state, PromiseState::Kept);
+        assert_eq!(supply(40.0, &window(0.391, 0.60)).state, PromiseState::Kept, "within one point");
+        assert_eq!(supply(40.0, &window(0.20, 0.005)).state, PromiseState::Kept, "wanted less");
         // A closed loop that waited: 33 % of the time, but 33 / (33 + 40) = 45 % of the time in which it was runnable.
-        assert_eq!(supply(40.0, &window(0.33, 0.40)).state, State::Kept);
+        assert_eq!(supply(40.0, &window(0.33, 0.40)).state, PromiseState::Kept);
         let broken = supply(40.0, &window(0.30, 0.60));
-        assert_eq!(broken.state, State::Broken);
+        assert_eq!(broken.state, PromiseState::Broken);
         // 33 % of the time in which it was runnable (90 %), where 40 % of it (36) was due.
         assert!((broken.short_pct - 6.0).abs() < 1e-9 && broken.why.contains("33.3 %"), "{broken:?}");
     }
@@ -263,8 +227,8 @@ mod tests {
         let wanted = |wanted, got, waited| {
             supply(40.0, &Window { wanted_pct: Some(wanted), ..window(got, waited) }).state
         };
-        assert_eq!(wanted(10.0, 0.095, 0.5), State::Kept);
-        assert_eq!(wanted(20.0, 0.10, 0.5), State::Broken);
+        assert_eq!(wanted(10.0, 0.095, 0.5), PromiseState::Kept);
+        assert_eq!(wanted(20.0, 0.10, 0.5), PromiseState::Broken);
     }
 
     /// From docs/guarantees.md: 40/50/30 wanted in closed loops, 40/50/10 promised.
@@ -275,7 +239,7 @@ mod tests {
             let judged = judge(40.0, &window);
             assert_eq!(
                 (judged.by(Mean::Supply).state, judged.by(Mean::Rate).state),
-                (State::Kept, State::Broken)
+                (PromiseState::Kept, PromiseState::Broken)
             );
             assert!((judged.rate.short_pct - short).abs() < 1e-9 && judged.supply.short_pct == 0.0);
             assert_eq!(
@@ -290,29 +254,33 @@ mod tests {
         assert!(judged.is_short_as_rate_only() && !judged.rate.why.contains("because"), "{judged:?}");
         // Small pieces that wait: nothing is claimed of the rate.
         let small = judge(10.0, &window(0.02, 0.12));
-        assert_eq!((small.supply.state, small.rate.state), (State::Kept, State::AtRisk));
+        assert_eq!((small.supply.state, small.rate.state), (PromiseState::Kept, PromiseState::AtRisk));
     }
 
     #[test]
     fn without_counted_waits_nothing_is_claimed() {
         let blind = Window { waited_s: None, runnable_s: None, ..window(0.2, 0.0) };
-        assert_eq!(supply(40.0, &blind).state, State::Unknown);
-        assert_eq!(supply(19.0, &blind).state, State::Kept);
+        assert_eq!(supply(40.0, &blind).state, PromiseState::Unknown);
+        assert_eq!(supply(19.0, &blind).state, PromiseState::Kept);
     }
 
     #[test]
     fn small_bursts_that_wait_are_a_risk_and_not_a_verdict() {
-        assert_eq!(supply(40.0, &window(0.0, 0.5)).state, State::Broken, "one that starves is no such case");
+        assert_eq!(
+            supply(40.0, &window(0.0, 0.5)).state,
+            PromiseState::Broken,
+            "one that starves is no such case"
+        );
         // 1 % of CPU in tiny pieces, each of which waits: 1 / (1 - 0.04) is hardly more.
-        assert_eq!(supply(40.0, &window(0.01, 0.04)).state, State::AtRisk);
+        assert_eq!(supply(40.0, &window(0.01, 0.04)).state, PromiseState::AtRisk);
     }
 
     #[test]
     fn waits_are_judged_by_their_percentile() {
-        assert_eq!(judge_wait(2_000_000, Some(1_000_000)).state, State::Kept);
-        assert_eq!(judge_wait(2_000_000, Some(1_900_000)).state, State::AtRisk);
-        assert_eq!(judge_wait(2_000_000, Some(2_100_000)).state, State::Broken);
-        assert_eq!(judge_wait(2_000_000, None).state, State::Unknown);
+        assert_eq!(judge_wait(2_000_000, Some(1_000_000)).state, PromiseState::Kept);
+        assert_eq!(judge_wait(2_000_000, Some(1_900_000)).state, PromiseState::AtRisk);
+        assert_eq!(judge_wait(2_000_000, Some(2_100_000)).state, PromiseState::Broken);
+        assert_eq!(judge_wait(2_000_000, None).state, PromiseState::Unknown);
     }
 
     proptest! {
@@ -321,15 +289,15 @@ mod tests {
             // The same runnable time, more of it got.
             let runnable = total.max(got);
             let state = |got: f64| supply(promised, &window(got, runnable - got)).state;
-            if state(got) == State::Kept {
-                prop_assert_eq!(state((got + more).min(runnable)), State::Kept);
+            if state(got) == PromiseState::Kept {
+                prop_assert_eq!(state((got + more).min(runnable)), PromiseState::Kept);
             }
         }
 
         #[test]
         fn a_broken_promise_is_short_of_something(promised in 1.0f64..100.0, got in 0.0f64..1.0, waited in 0.0f64..1.0) {
             let verdict = supply(promised, &window(got, waited));
-            if verdict.state == State::Broken {
+            if verdict.state == PromiseState::Broken {
                 prop_assert!(verdict.short_pct > 0.0, "{verdict:?}");
             }
         }
@@ -338,7 +306,7 @@ mod tests {
         fn as_rate_is_stricter(promised in 1.0f64..100.0, got in 0.0f64..1.0, waited in 0.0f64..2.0, wanted in proptest::option::of(0.0f64..100.0)) {
             let judged = judge(promised, &Window { wanted_pct: wanted, ..window(got, waited) });
             prop_assert!(judged.rate.state >= judged.supply.state, "{judged:?}");
-            prop_assert_eq!(judged.rate.state == State::Broken, judged.rate.short_pct > 0.0, "{:?}", judged);
+            prop_assert_eq!(judged.rate.state == PromiseState::Broken, judged.rate.short_pct > 0.0, "{:?}", judged);
         }
     }
 }

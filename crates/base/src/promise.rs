@@ -1,0 +1,85 @@
+//! How a promise stands: of CPU to a scope, or of short waits to a service.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How a promise stands, the better ones first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(from = "String", into = "&str")]
+pub enum PromiseState {
+    /// Kept.
+    Kept,
+    /// Nothing matches its scope; it stands for when something does.
+    Waiting,
+    /// Kept, but only just, only by an estimate, or broken a few seconds ago.
+    AtRisk,
+    /// Not known: the kernel does not count what is needed, or the document is of another version.
+    #[default]
+    Unknown,
+    /// Not kept.
+    Broken,
+    /// It does not fit next to those before it, so nothing is done for it.
+    Refused,
+}
+
+impl PromiseState {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Kept, Self::Waiting, Self::AtRisk, Self::Unknown, Self::Broken, Self::Refused];
+
+    /// As in documents, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::AtRisk => "at risk",
+            Self::Broken => "broken",
+            Self::Waiting => "waiting",
+            Self::Refused => "refused",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the answer is no: broken or refused.
+    pub fn is_no(self) -> bool {
+        matches!(self, Self::Broken | Self::Refused)
+    }
+}
+
+impl From<PromiseState> for &str {
+    fn from(state: PromiseState) -> Self {
+        state.name()
+    }
+}
+
+/// A name that there is not makes it unknown.
+impl From<String> for PromiseState {
+    fn from(name: String) -> Self {
+        Self::ALL.into_iter().find(|state| state.name() == name).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for PromiseState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PromiseState;
+
+    #[test]
+    fn documents_have_the_name() {
+        for state in PromiseState::ALL {
+            let text = serde_json::to_string(&state).unwrap();
+            assert_eq!(text, format!("\"{state}\""));
+            assert_eq!(serde_json::from_str::<PromiseState>(&text).unwrap(), state);
+            assert_eq!(state.is_no(), state > PromiseState::Unknown, "{state}");
+        }
+        assert_eq!(
+            serde_json::from_str::<PromiseState>("\"of another version\"").unwrap(),
+            PromiseState::Unknown
+        );
+    }
+}
