@@ -75,10 +75,10 @@ pub fn normal_cdf(z: f64) -> f64 {
     Normal::standard().cdf(z)
 }
 
-/// The factor on the standard error for a one-sided bound at error probability `alpha` with `n` values.
-/// Infinite when `n` < 2: nothing is known of the spread then.
-pub fn t_factor(n: usize, alpha: f64) -> f64 {
-    if n < 2 { f64::INFINITY } else { t_quantile(1.0 - alpha.clamp(1e-9, 0.5), (n - 1) as f64) }
+/// The factor on the standard error for a two-sided interval at error probability `alpha`.
+/// Infinite without a degree of freedom: nothing is known of the spread then.
+pub fn t_factor(freedom: f64, alpha: f64) -> f64 {
+    if freedom < 1.0 { f64::INFINITY } else { t_quantile(1.0 - alpha.clamp(1e-9, 1.0) / 2.0, freedom) }
 }
 
 /// Mean with its two-sided 95 % interval, assuming independent values; unbounded for a single value.
@@ -90,7 +90,7 @@ pub fn estimate(values: &[f64]) -> Option<Estimate> {
 pub fn estimate_at(values: &[f64], alpha: f64) -> Option<Estimate> {
     let value = mean(values)?;
     let margin = standard_error(values).map_or(f64::INFINITY, |se| {
-        let margin = t_factor(values.len(), alpha / 2.0) * se;
+        let margin = t_factor(values.len() as f64 - 1.0, alpha) * se;
         if margin.is_nan() { f64::INFINITY } else { margin }
     });
     Some(Estimate { value, low: value - margin, high: value + margin })
@@ -110,13 +110,43 @@ pub fn difference(a: &[f64], b: &[f64], alpha: f64) -> Option<Estimate> {
         return Some(Estimate { value, low: value, high: value });
     }
     let freedom = spread * spread / (va * va / (a.len() - 1) as f64 + vb * vb / (b.len() - 1) as f64);
-    let margin = t_quantile(1.0 - alpha.clamp(1e-9, 1.0) / 2.0, freedom.max(1.0)) * spread.sqrt();
+    let margin = t_factor(freedom.max(1.0), alpha) * spread.sqrt();
     Some(Estimate { value, low: value - margin, high: value + margin })
+}
+
+/// Median with its distribution-free interval: the widest pair of order statistics that covers the true median with at
+/// least 95 % (ranks k and n+1-k with P(Binomial(n, 1/2) < k) <= 2.5 %). Unbounded for fewer than six values, where no
+/// pair does; `None` of none, or with a value that is no number.
+pub fn median_with_interval(values: &[f64]) -> Option<Estimate> {
+    let value = median(values.iter().copied()).filter(|_| !values.iter().any(|value| value.is_nan()))?;
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    let outside = |k: &usize| binomial::at_most(*k as u64, n as u64, 0.5) <= 0.025;
+    let k = (0..n / 2).take_while(outside).count();
+    let (low, high) =
+        if k == 0 { (f64::NEG_INFINITY, f64::INFINITY) } else { (sorted[k - 1], sorted[n - k]) };
+    Some(Estimate { value, low, high })
+}
+
+/// (max - min) / mean, percent: the bias between tenants. `None` of nothing or of a mean of 0.
+pub fn bias_pct(values: &[f64]) -> Option<f64> {
+    let mean = mean(values).filter(|mean| *mean != 0.0)?;
+    let (min, max) =
+        values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
+    Some(100.0 * (max - min) / mean)
+}
+
+/// Jain's index, (sum x)^2 / (n sum x^2): 1 for all equal, 1/n for one having all. `None` of nothing or all 0.
+pub fn jain(values: &[f64]) -> Option<f64> {
+    let (sum, squares) = values.iter().fold((0.0, 0.0), |(s, q), v| (s + v, q + v * v));
+    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn the_middle_or_the_mean_of_the_two_in_the_middle() {
@@ -136,9 +166,9 @@ mod tests {
     #[test]
     fn distributions_match_the_tables() {
         // two-sided 95 % with 5 values: t(0.975, 4) = 2.776
-        assert!((t_factor(5, 0.025) - 2.776).abs() < 0.001);
-        assert_eq!(t_factor(1, 0.025), f64::INFINITY);
-        assert!((t_factor(2, 0.025) - 12.706).abs() < 0.001);
+        assert!((t_factor(4.0, 0.05) - 2.776).abs() < 0.001);
+        assert_eq!(t_factor(0.0, 0.05), f64::INFINITY);
+        assert!((t_factor(1.0, 0.05) - 12.706).abs() < 0.001);
         // Certainty is out of reach, not infinitely far.
         assert!(t_quantile(1.0, 4.0) > 100.0 && t_quantile(1.0, 4.0).is_finite());
         assert!(normal_quantile(1.0) > 8.0 && normal_quantile(1.0).is_finite());
@@ -191,5 +221,40 @@ mod tests {
         assert!((e.low + e.high - 4.0).abs() < 1e-12, "{e:?}");
         assert_eq!(estimate(&[]), None);
         assert!(estimate(&[5.0]).unwrap().low.is_infinite());
+    }
+
+    #[test]
+    fn the_interval_of_a_median_is_made_of_order_statistics() {
+        let of = |n: u32| median_with_interval(&(1..=n).map(f64::from).collect::<Vec<_>>());
+        let known = |value, low, high| Some(Estimate { value, low, high });
+        // The table of every textbook: 6 values 1 to 6, 11 values 2 to 10, 20 values 6 to 15.
+        assert_eq!(
+            (of(6), of(11), of(20)),
+            (known(3.5, 1.0, 6.0), known(6.0, 2.0, 10.0), known(10.5, 6.0, 15.0))
+        );
+        // As the normal distribution has it: (1000 - 1.96 * sqrt(1000)) / 2 = 469.01.
+        assert_eq!(of(1000), known(500.5, 469.0, 532.0));
+        assert!(of(5).is_some_and(|e| e.value == 3.0 && e.high.is_infinite()));
+        assert_eq!((of(0), median_with_interval(&[f64::NAN])), (None, None));
+    }
+
+    #[test]
+    fn how_even_shares_are() {
+        assert_eq!(jain(&[1.0, 1.0, 0.0, 0.0]), Some(0.5));
+        assert_eq!(bias_pct(&[90.0, 100.0, 110.0]), Some(20.0));
+        assert_eq!((bias_pct(&[]), bias_pct(&[0.0, 0.0]), jain(&[0.0])), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn jain_lies_between_one_nth_and_one_and_knows_no_scale(values in proptest::collection::vec(0.0f64..1e6, 1..30), scale in 0.1f64..10.0) {
+            if let Some(j) = jain(&values) {
+                prop_assert!(j <= 1.0 + 1e-9 && j >= 1.0 / values.len() as f64 - 1e-9);
+                let scaled: Vec<f64> = values.iter().map(|v| v * scale).collect();
+                prop_assert!((jain(&scaled).unwrap() - j).abs() < 1e-9);
+                let bias = bias_pct(&values).unwrap();
+                prop_assert!(bias >= 0.0 && bias <= 100.0 * values.len() as f64 + 1e-6);
+            }
+        }
     }
 }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use evenkeel_base::stats::{mean, median, quantile};
 use evenkeel_experiment::import::{Options, import, parse};
 use evenkeel_experiment::record::Record;
 use evenkeel_experiment::sources::table;
 use evenkeel_experiment::study::compare::{DistributionRow, Side};
-use evenkeel_experiment::study::stats::{mean, median, quantile};
 use evenkeel_experiment::study::{compare, platforms, study};
 
 /// The logs, unpacked once.
@@ -154,7 +154,8 @@ fn what_the_source_calls_median_is_a_mean_over_containers() {
         .iter()
         .flat_map(|t| t.runs.iter().map(|r| 1e3 * (r.end_s - r.start_s - 10.0)))
         .collect();
-    let beyond = (mean(&runs).unwrap(), median(&runs).unwrap(), runs.iter().copied().fold(0.0, most));
+    let beyond =
+        (mean(&runs).unwrap(), median(runs.iter().copied()).unwrap(), runs.iter().copied().fold(0.0, most));
     assert!((beyond.0 - 62.8).abs() < 0.1 && (beyond.1 - 35.6).abs() < 0.1, "{beyond:?}");
     assert!((beyond.2 - 372.5).abs() < 0.5, "{beyond:?}");
 }

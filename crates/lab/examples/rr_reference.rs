@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Parser, ValueEnum};
 use evenkeel_base::CpuSet;
-use evenkeel_lab::net::figures::median_with_interval;
+use evenkeel_base::stats::median_with_interval;
 use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::binary;
 use evenkeel_base::CpuSet;
-use evenkeel_experiment::study::stats;
+use evenkeel_base::stats;
 use evenkeel_lab::net::iproute;
 use evenkeel_lab::net::measure::{Measured, Timing};
 use evenkeel_lab::net::namespace::Namespace;

@@ -1,10 +1,9 @@
 //! Figures with what is known of their error, at any level of confidence.
 
 use evenkeel_base::run::Estimate;
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use evenkeel_base::stats::{mean, standard_error, t_factor};
 
 use super::quantile::Quantile;
-use crate::study::stats::{mean, sd};
 
 /// A mean of independent values.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,8 +27,14 @@ impl Mean {
     pub fn of(values: &[f64]) -> Option<Self> {
         let value = mean(values).filter(|v| v.is_finite())?;
         let n = values.len();
-        let error = (n > 1).then(|| sd(values) / (n as f64).sqrt());
-        Some(Self { value, error, freedom: n as f64 - 1.0, n, at_least: false, at_most: false })
+        Some(Self {
+            value,
+            error: standard_error(values),
+            freedom: n as f64 - 1.0,
+            n,
+            at_least: false,
+            at_most: false,
+        })
     }
 
     /// Of values that come in groups (the runs of each repetition): values of one group resemble each other, so with
@@ -126,15 +131,6 @@ impl Mean {
             if self.at_least { f64::INFINITY } else { self.value + margin },
         ]
     }
-}
-
-/// Two-sided factor of Student's t at error probability `alpha`; infinite without a degree of freedom.
-pub fn t_factor(freedom: f64, alpha: f64) -> f64 {
-    if freedom < 1.0 {
-        return f64::INFINITY;
-    }
-    StudentsT::new(0.0, 1.0, freedom)
-        .map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - alpha.clamp(1e-9, 1.0) / 2.0))
 }
 
 /// A quantity that something can be said of.

@@ -12,12 +12,13 @@
 //!                               10 |-x-| does not hold, margin low - 10
 //! ```
 
+use evenkeel_base::stats::t_factor;
 use serde::{Deserialize, Serialize};
 
 mod figure;
 mod quantile;
 
-pub use figure::{Figure, Mean, t_factor};
+pub use figure::{Figure, Mean};
 pub use quantile::{Quantile, Sample};
 
 /// Chance that any answer of a page is wrong.

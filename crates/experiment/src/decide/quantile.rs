@@ -10,9 +10,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_base::stats::{binomial, quantile};
-
-use super::t_factor;
+use evenkeel_base::stats::{binomial, quantile, t_factor};
 
 /// Values and the groups they came in.
 #[derive(Debug, Clone, PartialEq)]

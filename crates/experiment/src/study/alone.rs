@@ -8,8 +8,8 @@
 //! ```
 
 use super::point::{PointStudy, group, machine, shares};
-use super::stats::mean;
 use crate::record::{Cell, Ended, Host, Record, TenantRecord};
+use evenkeel_base::stats::mean;
 
 /// What one run of a command needs.
 #[derive(Debug, Clone, Copy, PartialEq)]

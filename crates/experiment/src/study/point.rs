@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use evenkeel_base::Topology;
 use evenkeel_base::run::Estimate;
+use evenkeel_base::stats::{bias_pct, jain, mean};
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 use serde::{Deserialize, Serialize};
 
 use super::sample;
-use super::stats::{self, Line, Summary, bias_pct, estimate, jain, log_line, mean, summary};
+use super::stats::{self, Line, Summary, estimate, log_line, summary};
 use super::window::{Window, competing, rate, span, work};
 use crate::record::{Account, Cell, Ended, Host, Limits, RunRecord, TenantRecord};
 

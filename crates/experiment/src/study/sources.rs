@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use evenkeel_base::run::Estimate;
+use evenkeel_base::stats::{bias_pct, mean};
 
-use super::stats::{difference, estimate, mean, ratio};
+use super::stats::{difference, estimate, ratio};
 use super::verdict::{advisor, three_digits};
 use super::{PointStudy, SourceComparison, SourceRow, Study, TenantStudy};
 use crate::record::Record;
@@ -123,7 +124,7 @@ fn twenty(rows: &[Row], study: &Study) -> Made {
         .max_by_key(|p| p.tenants.len())?;
     let eps: Vec<f64> = rows.iter().filter_map(|r| number(r, "eps")).collect();
     let elapsed: Vec<f64> = rows.iter().filter_map(|r| number(r, "elapsed_s")).collect();
-    let spread = |v: &[f64]| super::stats::bias_pct(v);
+    let spread = |v: &[f64]| bias_pct(v);
     let own: Option<Vec<f64>> = point.tenants.iter().map(|t| Some(t.events_per_s?.mean)).collect();
     let own_elapsed: Option<Vec<f64>> = point.tenants.iter().map(|t| Some(t.elapsed_s?.value)).collect();
     let predicted: Option<Vec<f64>> = point.tenants.iter().map(|t| t.predicted_per_s).collect();

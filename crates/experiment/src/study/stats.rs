@@ -1,8 +1,7 @@
 //! Statistics of small samples, with intervals. Pure; the same values give the same numbers everywhere.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_base::stats;
-pub use evenkeel_base::stats::{mean, quantile};
+use evenkeel_base::stats::{mean, median, quantile, sd, standard_error, t_factor};
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
@@ -51,22 +50,6 @@ impl Summary {
     }
 }
 
-/// Sample standard deviation; 0 for fewer than two values.
-pub fn sd(values: &[f64]) -> f64 {
-    stats::sd(values).unwrap_or_default()
-}
-
-/// Median of values in any order; `None` of nothing.
-pub fn median(values: &[f64]) -> Option<f64> {
-    quantile(&sorted(values), 0.5)
-}
-
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted
-}
-
 /// Summary of values that come in groups (the runs of each repetition): values of one group resemble each other, so the
 /// bootstrap draws groups first. Values that are not finite are left out; `None` when nothing is left.
 pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
@@ -75,7 +58,8 @@ pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
         .map(|group| group.iter().copied().filter(|v| v.is_finite()).collect::<Vec<_>>())
         .filter(|group| !group.is_empty())
         .collect();
-    let all = sorted(&groups.concat());
+    let mut all = groups.concat();
+    all.sort_by(f64::total_cmp);
     let at = |q| quantile(&all, q);
     let (min, max, n) = (*all.first()?, *all.last()?, all.len());
     let mean_interval = match n {
@@ -86,7 +70,7 @@ pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
     let median_interval = match n {
         0 | 1 => None,
         2..6 => Some([min, max]),
-        _ => bootstrap(&groups, median),
+        _ => bootstrap(&groups, |values| median(values.iter().copied())),
     };
     Some(Summary {
         n,
@@ -96,7 +80,7 @@ pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
         median_interval,
         min,
         max,
-        sd: sd(&all),
+        sd: sd(&all).unwrap_or_default(),
         p5: at(0.05)?,
         p25: at(0.25)?,
         p75: at(0.75)?,
@@ -107,7 +91,7 @@ pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
 
 fn student(values: &[f64]) -> Option<[f64; 2]> {
     let mean = mean(values)?;
-    let margin = stats::t_factor(values.len(), 0.025) * stats::standard_error(values)?;
+    let margin = t_factor(values.len() as f64 - 1.0, 0.05) * standard_error(values)?;
     Some([mean - margin, mean + margin])
 }
 
@@ -164,7 +148,7 @@ pub fn log_sd(groups: &[Vec<f64>]) -> Option<Mean> {
     if let [one] = groups.as_slice() {
         groups = one.chunks(one.len().div_ceil(BLOCKS)).map(<[f64]>::to_vec).collect();
     }
-    let log = |values: &[f64]| stats::sd(values).filter(|sd| *sd > 0.0).map(f64::ln);
+    let log = |values: &[f64]| sd(values).filter(|sd| *sd > 0.0).map(f64::ln);
     let value = log(&groups.concat())?;
     let without = |left_out: usize| {
         let rest = groups.iter().enumerate().filter(|(index, _)| *index != left_out);
@@ -172,7 +156,7 @@ pub fn log_sd(groups: &[Vec<f64>]) -> Option<Mean> {
     };
     let each: Vec<f64> = (0..groups.len()).map(without).collect::<Option<_>>()?;
     let n = each.len();
-    let error = (n > 2).then(|| sd(&each) * (n as f64 - 1.0) / (n as f64).sqrt())?;
+    let error = standard_error(&each).filter(|_| n > 2)? * (n as f64 - 1.0);
     Some(Mean { error: Some(error), n, freedom: n as f64 - 1.0, ..Mean::of(&[value])? })
 }
 
@@ -193,20 +177,6 @@ pub fn difference(a: Estimate, b: Estimate) -> Estimate {
     let value = a.value - b.value;
     let margin = ((a.high - a.low) / 2.0).hypot((b.high - b.low) / 2.0);
     Estimate { value, low: value - margin, high: value + margin }
-}
-
-/// (max - min) / mean, percent: the bias between tenants. `None` of nothing or of a mean of 0.
-pub fn bias_pct(values: &[f64]) -> Option<f64> {
-    let mean = mean(values).filter(|mean| *mean != 0.0)?;
-    let (min, max) =
-        values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
-    Some(100.0 * (max - min) / mean)
-}
-
-/// Jain's index, (sum x)^2 / (n sum x^2): 1 for all equal, 1/n for one having all. `None` of nothing or all 0.
-pub fn jain(values: &[f64]) -> Option<f64> {
-    let (sum, squares) = values.iter().fold((0.0, 0.0), |(s, q), v| (s + v, q + v * v));
-    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
 /// A straight line through points by least squares.
@@ -276,9 +246,6 @@ mod tests {
         assert_eq!((s.n, s.mean, s.median, s.min, s.max, s.p25), (4, 2.5, 2.5, 1.0, 4.0, 1.75));
         // sd = sqrt(5/3), t(0.975, 3) = 3.182
         assert!((s.mean_interval.unwrap()[1] - 2.5 - 3.182 * (5.0f64 / 3.0).sqrt() / 2.0).abs() < 1e-3);
-        assert_eq!(jain(&[1.0, 1.0, 0.0, 0.0]), Some(0.5));
-        assert_eq!(bias_pct(&[90.0, 100.0, 110.0]), Some(20.0));
-        assert_eq!((bias_pct(&[]), bias_pct(&[0.0, 0.0]), jain(&[0.0])), (None, None, None));
         let doubling = log_line(&[(1.0, 3.0), (2.0, 6.0), (4.0, 12.0), (8.0, 24.0)]).unwrap();
         assert!((doubling.slope - 1.0).abs() < 1e-12 && doubling.r2 > 0.999_999);
         assert_eq!(line(&[(1.0, 1.0), (1.0, 2.0)]), None);
@@ -345,17 +312,6 @@ mod tests {
             prop_assert!((summary(&[back]).unwrap().median - s.median).abs() < 1e-9);
             let shifted: Vec<f64> = values.iter().map(|v| v + 100.0).collect();
             prop_assert!((summary(&[shifted]).unwrap().mean - s.mean - 100.0).abs() < 1e-6);
-        }
-
-        #[test]
-        fn jain_lies_between_one_nth_and_one_and_knows_no_scale(values in proptest::collection::vec(0.0f64..1e6, 1..30), scale in 0.1f64..10.0) {
-            if let Some(j) = jain(&values) {
-                prop_assert!(j <= 1.0 + 1e-9 && j >= 1.0 / values.len() as f64 - 1e-9);
-                let scaled: Vec<f64> = values.iter().map(|v| v * scale).collect();
-                prop_assert!((jain(&scaled).unwrap() - j).abs() < 1e-9);
-                let bias = bias_pct(&values).unwrap();
-                prop_assert!(bias >= 0.0 && bias <= 100.0 * values.len() as f64 + 1e-6);
-            }
         }
 
         #[test]

@@ -1,11 +1,11 @@
 //! Figures from a record alone: means over repetitions with their intervals, bias, Jain's index, verdicts in words.
 
 use evenkeel_base::run::Estimate;
+use evenkeel_base::stats::{bias_pct, jain, mean};
 use evenkeel_experiment::decide::{Figure, Mean};
 use evenkeel_experiment::record::Host;
 use evenkeel_experiment::study::point::{machine, shares};
 use evenkeel_experiment::study::sample;
-use evenkeel_experiment::study::stats::{bias_pct, jain, mean};
 use evenkeel_model::fair::FairGroup;
 use serde::{Deserialize, Serialize};
 

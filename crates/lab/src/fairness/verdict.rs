@@ -1,7 +1,7 @@
 //! What the figures of tenants mean, in words; decided in one place, see [`evenkeel_experiment::decide`].
 
+use evenkeel_base::stats::bias_pct;
 use evenkeel_experiment::decide::{Claim, Decision, Draft, Figure, Mean, Said, Verdict, page};
-use evenkeel_experiment::study::stats::bias_pct;
 
 use super::plan::Which;
 use super::record::{Results, TenantsRecord};

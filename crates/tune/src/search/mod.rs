@@ -300,7 +300,7 @@ impl Search {
             && let Some((sd, freedom)) = self.history.noise()
         {
             // One run only: the spread of the others stands in.
-            let margin = stats::t_factor(freedom + 1, 0.025) * sd;
+            let margin = stats::t_factor(freedom as f64, 0.05) * sd;
             (estimate.low, estimate.high) = (estimate.value - margin, estimate.value + margin);
         }
         Some((arm, estimate))

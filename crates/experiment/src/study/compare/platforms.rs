@@ -96,7 +96,7 @@ pub fn platforms(sides: &[Side], published: &[Option<f64>]) -> Platforms {
                     .or_else(|| Some(first?.tenants[0].events_per_s?.mean))
                     .or(study.host.primes_per_s),
                 by_units,
-                unit_per_s: crate::study::stats::median(&each),
+                unit_per_s: evenkeel_base::stats::median(each),
                 of_first_pct: None,
                 published_units: published.get(index).copied().flatten(),
                 alone: rate.one.and_then(|mean| finite(Figure::Mean(mean).estimate(0.05)?)),

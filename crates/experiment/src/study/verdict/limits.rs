@@ -278,7 +278,7 @@ fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
 /// of its points; `None` for fewer than two shares.
 pub(super) fn slope(points: &[(f64, Mean)]) -> Option<Mean> {
     let x: Vec<f64> = points.iter().map(|p| p.0).collect();
-    let middle = crate::study::stats::mean(&x)?;
+    let middle = evenkeel_base::stats::mean(&x)?;
     let all: f64 = x.iter().map(|x| (x - middle).powi(2)).sum();
     if all <= 1e-12 {
         return None;

@@ -1,11 +1,12 @@
 //! What CPU units buy: the questions of the source, asked of this host.
 
+use evenkeel_base::stats::{mean, quantile};
+
 use super::words::{by, of, three};
 use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
 use crate::record::Record;
 use crate::study::asked::alone_ms;
 use crate::study::sample;
-use crate::study::stats::{mean, quantile};
 use crate::study::{PointStudy, Study};
 
 /// The waits a user may have in mind, milliseconds.

@@ -117,7 +117,7 @@ fn equal_point<'a>(record: &Record, point: &'a PointStudy) -> Option<OfPoint<'a>
     let jain = point.together.jain?;
     let rate = point.tenants.iter().map(|t| t.competing_per_s.map(|r| r.value)).collect::<Option<Vec<_>>>();
     let each = rate
-        .and_then(|r| crate::study::stats::mean(&r))
+        .and_then(|r| evenkeel_base::stats::mean(&r))
         .map_or_else(String::new, |r| format!(" of {} events/s each", three(r)));
     Some(OfPoint {
         id: "equal-weights-equal-shares",
@@ -342,7 +342,7 @@ fn order<'a>(record: &Record) -> Option<Draft<'a>> {
                 .iter()
                 .filter_map(|(_, all)| Mean::of(&all.iter().map(|s| s[index]).collect::<Vec<_>>()))
                 .collect();
-            let middle = crate::study::stats::mean(&means.iter().map(|m| m.value).collect::<Vec<_>>())?;
+            let middle = evenkeel_base::stats::mean(&means.iter().map(|m| m.value).collect::<Vec<_>>())?;
             let parts = means.iter().map(|m| Figure::Mean(m.times(100.0 / middle))).collect();
             ranges.push((Figure::Range(parts), (*unit)?));
         }
