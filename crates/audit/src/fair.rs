@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use evenkeel_base::{Limit, Nice, Observation, SchedPolicy, TaskView};
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 
-use crate::view::{self, Place, group_cpu_pct, is_throttled, is_within, tasks_in};
+use crate::view::{self, Place, is_throttled};
 
 /// Real-time and deadline tasks come before all weights.
 const BEFORE_ALL: f64 = 1e9;
@@ -87,15 +87,15 @@ pub struct LostTurn {
 pub fn lost_turn(observation: &Observation, due_pct: &[f64]) -> Vec<LostTurn> {
     let mut lost = Vec::new();
     for ((index, view), due_pct) in (0u32..).zip(&observation.groups).zip(due_pct.iter().copied()) {
-        let got_pct = group_cpu_pct(observation, index)
-            .max(tasks_in(observation, index).map(|task| task.cpu_pct).sum());
+        let got_pct =
+            observation.group_cpu_pct(index).max(observation.tasks_in(index).map(|task| task.cpu_pct).sum());
         let short = got_pct < due_pct * PART && due_pct - got_pct >= LEAST_PCT;
         if index != 0 && view.load_weight.is_some() && short && !is_throttled(observation, index) {
             lost.push(LostTurn { group: index, got_pct, due_pct });
         }
     }
     let has_inner = |group: u32| {
-        lost.iter().any(|other| other.group != group && is_within(&observation.groups, other.group, group))
+        lost.iter().any(|other| other.group != group && observation.is_within(other.group, group))
     };
     lost.iter().copied().filter(|one| !has_inner(one.group)).collect()
 }

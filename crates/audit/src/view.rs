@@ -43,11 +43,6 @@ pub fn busy_by_cpu(observation: &Observation) -> BTreeMap<u32, f64> {
     observation.host.per_cpu.iter().map(|cpu| (cpu.cpu, cpu.busy_pct)).collect()
 }
 
-/// Whether group `inner` is `outer` or below it. Bounded: a parent always comes before its child.
-pub fn is_within(groups: &[GroupView], inner: u32, outer: u32) -> bool {
-    ancestors(groups, inner).any(|index| index == outer)
-}
-
 /// The group and its ancestors, innermost first.
 pub fn ancestors(groups: &[GroupView], from: u32) -> impl Iterator<Item = u32> + '_ {
     let valid = |index: &u32| (*index as usize) < groups.len();
@@ -106,14 +101,6 @@ pub fn place(
     }
 }
 
-/// Tasks in a group or below it.
-pub fn tasks_in(observation: &Observation, group: u32) -> impl Iterator<Item = &TaskView> {
-    observation
-        .tasks
-        .iter()
-        .filter(move |task| task.group.is_some_and(|inner| is_within(&observation.groups, inner, group)))
-}
-
 /// What people call a group: its container, pod or VM, else its path.
 pub fn group_name(observation: &Observation, group: u32) -> String {
     if let Some(container) = observation.containers.iter().find(|c| c.group == Some(group)) {
@@ -145,14 +132,7 @@ pub fn siblings(observation: &Observation) -> BTreeMap<u32, Vec<u32>> {
 /// Demand of a group in percent of one CPU: what it and those below use and wait for.
 pub fn group_demand_pct(observation: &Observation, group: u32) -> f64 {
     let used = observation.groups.get(group as usize).and_then(|g| g.cpu_pct).unwrap_or(0.0);
-    tasks_in(observation, group).map(demand_pct).sum::<f64>().max(used)
-}
-
-/// CPU used by a group and those below, percent of one CPU; where the kernel does not count it for groups (v1
-/// without cpuacct next to cpu), the sum over the tasks.
-pub fn group_cpu_pct(observation: &Observation, group: u32) -> f64 {
-    let counted = observation.groups.get(group as usize).and_then(|view| view.cpu_pct);
-    counted.unwrap_or_else(|| tasks_in(observation, group).map(|task| task.cpu_pct).sum())
+    observation.tasks_in(group).map(demand_pct).sum::<f64>().max(used)
 }
 
 /// Names joined by commas, at most five, then how many more.

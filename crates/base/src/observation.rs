@@ -278,7 +278,27 @@ impl Observation {
 
     /// A group and those above it, up to the root.
     pub fn path_to_root(&self, group: u32) -> impl Iterator<Item = u32> + '_ {
-        std::iter::successors(Some(group), |at| self.groups.get(*at as usize)?.parent)
+        // Parents come first; anything else would be a cycle in malformed data.
+        std::iter::successors(Some(group), |at| {
+            self.groups.get(*at as usize)?.parent.filter(|parent| parent < at)
+        })
+    }
+
+    /// Whether a group is another one or below it.
+    pub fn is_within(&self, inner: u32, outer: u32) -> bool {
+        self.path_to_root(inner).any(|index| index == outer)
+    }
+
+    /// Tasks in a group or below it.
+    pub fn tasks_in(&self, group: u32) -> impl Iterator<Item = &TaskView> {
+        self.tasks.iter().filter(move |task| task.group.is_some_and(|inner| self.is_within(inner, group)))
+    }
+
+    /// CPU used by a group and those below, percent of one CPU; where the kernel does not count it for groups (v1
+    /// without cpuacct next to cpu), the sum over the tasks.
+    pub fn group_cpu_pct(&self, group: u32) -> f64 {
+        let counted = self.groups.get(group as usize).and_then(|view| view.cpu_pct);
+        counted.unwrap_or_else(|| self.tasks_in(group).map(|task| task.cpu_pct).sum())
     }
 
     /// What people call a container: `namespace/pod/container`, as far as there are these.

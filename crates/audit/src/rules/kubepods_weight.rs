@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{demand_pct, group_cpu_pct, group_name, siblings, tasks_in};
+use crate::view::{demand_pct, group_name, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -39,9 +39,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         .filter(|at| **at != pods)
         .filter_map(|at| {
             let weighs = weight(*at).filter(|weighs| weighs * PART <= pods_weigh)?;
-            let got = group_cpu_pct(observation, *at);
-            let waited: f64 = tasks_in(observation, *at).filter_map(|task| task.wait_pct).sum();
-            let wanted: f64 = tasks_in(observation, *at).map(demand_pct).sum();
+            let got = observation.group_cpu_pct(*at);
+            let waited: f64 = observation.tasks_in(*at).filter_map(|task| task.wait_pct).sum();
+            let wanted: f64 = observation.tasks_in(*at).map(demand_pct).sum();
             (wanted >= WANTS_PCT && waited > WAITS * got).then(|| {
                 let name = group_name(observation, *at);
                 rule.fail(
@@ -51,7 +51,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                          per second of work; the pods used {:.0} %",
                         pods_weigh as f64 / weighs.max(1) as f64,
                         waited / got.max(0.01),
-                        group_cpu_pct(observation, pods)
+                        observation.group_cpu_pct(pods)
                     ),
                     "kubelet, container runtime and sshd are among what waits: nodes become NotReady under load",
                     format!(

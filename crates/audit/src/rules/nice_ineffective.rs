@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::{Observation, TaskView};
 
-use crate::view::{
-    self, ACTIVE_PCT, Place, autogroups, demand_pct, group_name, is_fair, is_within, list, task_name,
-};
+use crate::view::{self, ACTIVE_PCT, Place, autogroups, demand_pct, group_name, is_fair, list, task_name};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -24,7 +22,7 @@ const CONTENDED_PCT: f64 = 5.0;
 fn nice_reaches(observation: &Observation, own: Place, other: Place) -> bool {
     match (own, other) {
         (Place::Autogroup(a), Place::Autogroup(b)) => a == b,
-        (Place::Group(a), Place::Group(b)) => is_within(&observation.groups, b, a),
+        (Place::Group(a), Place::Group(b)) => observation.is_within(b, a),
         // Autogroups are children of the root group.
         (Place::Group(a), Place::Autogroup(_)) => {
             observation.groups.get(a as usize).is_some_and(|group| group.parent.is_none())

@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{ancestors, group_name, tasks_in};
+use crate::view::{ancestors, group_name};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -65,7 +65,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
 /// The process directly in a group that has most threads: its name and how many.
 fn widest<'a>(input: &Input<'a>, group: u32) -> Option<(&'a str, usize)> {
     let mut by_process = std::collections::BTreeMap::new();
-    for task in tasks_in(input.observation, group).filter(|task| task.group == Some(group)) {
+    for task in input.observation.tasks_in(group).filter(|task| task.group == Some(group)) {
         let (name, threads) = by_process.entry(task.id.tgid).or_insert((&*task.comm, 0));
         *threads += 1;
         if task.id.tid == task.id.tgid {

@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{HUNGRY_PCT, demand_pct, group_cpu_pct, group_name, tasks_in};
+use crate::view::{HUNGRY_PCT, demand_pct, group_name};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -25,7 +25,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         limited += 1;
         let index = index as u32;
         let subject = group_name(observation, index);
-        let tasks: Vec<_> = tasks_in(observation, index).collect();
+        let tasks: Vec<_> = observation.tasks_in(index).collect();
         if tasks.iter().any(|task| task.wait_pct.is_none() && task.cpu_pct >= 1.0) {
             findings.push(rule.unknown(subject, "the time its tasks waited for a CPU could not be read"));
             continue;
@@ -33,7 +33,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let hungry = tasks.iter().filter(|task| demand_pct(task) >= HUNGRY_PCT).count();
         let cpus = group.cpuset.as_ref().map_or(usize::MAX, |cpus| cpus.len()).max(1);
         let at_once = hungry.min(cpus).min(observation.host.cpus.max(1) as usize);
-        let near = group_cpu_pct(observation, index) >= NEAR * quota_pct;
+        let near = observation.group_cpu_pct(index) >= NEAR * quota_pct;
         if at_once == 0 || quota_pct >= 100.0 * at_once as f64 || !near {
             continue;
         }

@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{ACTIVE_PCT, group_cpu_pct, group_demand_pct, group_name};
+use crate::view::{ACTIVE_PCT, group_demand_pct, group_name};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -48,7 +48,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             continue;
         }
         let share = throttled as f64 / periods as f64;
-        let used_pct = group_cpu_pct(observation, index);
+        let used_pct = observation.group_cpu_pct(index);
         let time = group
             .throttled_pct
             .map_or(String::new(), |pct| format!("; stood still {pct:.0} % of the time (summed over CPUs)"));

@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{group_cpu_pct, group_name};
+use crate::view::group_name;
 use crate::{Finding, Input, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -27,7 +27,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let Some((quota, quota_pct)) = group.quota.and_then(|quota| Some((quota, quota.pct()?))) else {
             continue;
         };
-        let used_pct = group_cpu_pct(observation, index);
+        let used_pct = observation.group_cpu_pct(index);
         limited += 1;
         let periods = observation.interval_s * 1e6 / quota.period_usec.max(1) as f64;
         // What was saved up may be used on top.

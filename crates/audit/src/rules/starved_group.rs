@@ -4,7 +4,7 @@ use evenkeel_base::facts::Unknown;
 use evenkeel_base::sched::{STARVED_LIFT, TAKER_PART};
 
 use crate::fair::{self, LostTurn};
-use crate::view::{autogroups, demand_pct, group_cpu_pct, group_name, list, siblings, tasks_in};
+use crate::view::{autogroups, demand_pct, group_name, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -31,11 +31,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         .map(|LostTurn { group, got_pct: got, due_pct: due }| {
             let view = observation.groups.get(group as usize);
             let weight = view.and_then(|v| v.load_weight).unwrap_or(1024);
-            let wanted: f64 = tasks_in(observation, group).map(demand_pct).sum();
+            let wanted: f64 = observation.tasks_in(group).map(demand_pct).sum();
             let beside = view.and_then(|v| by_parent.get(&v.parent?)).into_iter().flatten();
             let mut beside: Vec<(f64, u32)> = beside
                 .filter(|other| **other != group)
-                .map(|other| (group_cpu_pct(observation, *other), *other))
+                .map(|other| (observation.group_cpu_pct(*other), *other))
                 .filter(|(pct, _)| *pct >= NAMED_PCT)
                 .collect();
             beside.sort_by(|a, b| b.0.total_cmp(&a.0));

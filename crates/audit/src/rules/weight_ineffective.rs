@@ -2,9 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{
-    ACTIVE_PCT, HUNGRY_PCT, demand_pct, group_demand_pct, group_name, list, siblings, tasks_in,
-};
+use crate::view::{ACTIVE_PCT, HUNGRY_PCT, demand_pct, group_demand_pct, group_name, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -69,7 +67,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 ));
                 continue;
             }
-            let threads = tasks_in(observation, group).filter(|task| demand_pct(task) >= HUNGRY_PCT).count();
+            let threads = observation.tasks_in(group).filter(|task| demand_pct(task) >= HUNGRY_PCT).count();
             let usable = 100.0 * threads.min(cpus.len()) as f64;
             let entitled = capacity * weight as f64 / total.max(1.0);
             if threads == 0 || entitled < usable * BEYOND || demand < HUNGRY_PCT {

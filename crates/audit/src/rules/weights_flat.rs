@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{group_demand_pct, group_name, list, siblings, tasks_in};
+use crate::view::{group_demand_pct, group_name, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -51,7 +51,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let least = busy.iter().map(|(_, demand)| *demand).fold(f64::INFINITY, f64::min);
         let waited: f64 = busy
             .iter()
-            .flat_map(|(group, _)| tasks_in(observation, *group))
+            .flat_map(|(group, _)| observation.tasks_in(*group))
             .filter_map(|task| task.wait_pct)
             .sum();
         if most.1 < UNEQUAL * least || waited < WAITS_PCT {

@@ -8,7 +8,6 @@ use evenkeel_base::{Change, CpuQuota, GroupView, Setting, Target};
 
 use super::lever::Lever;
 use super::scene::Scene;
-use evenkeel_audit::view::group_cpu_pct;
 
 /// Use beyond this share of the quota leaves nothing to save up.
 const MEAN: f64 = 0.9;
@@ -33,7 +32,7 @@ impl Lever for Burst {
             .filter_map(|(_, index)| {
                 with_burst(
                     scene.observation.groups.get(index as usize)?,
-                    group_cpu_pct(scene.observation, index),
+                    scene.observation.group_cpu_pct(index),
                 )
             })
             .collect();
