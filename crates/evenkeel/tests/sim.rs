@@ -238,3 +238,24 @@ fn what_does_not_fit_together_is_wrong_usage() {
     assert_eq!(output.status.code(), Some(3), "{words}");
     assert!(words.contains("\"make\" demands is not known") && words.contains("lab run"), "{words}");
 }
+
+#[test]
+fn the_document_of_tasks_has_these_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    let runs =
+        MACHINE.replace("kind = 'closed'\npercent = 30", "kind = 'runs'\nevents_per_s = 900\nrun_s = 1");
+    let document: Value =
+        serde_json::from_str(&done(&[&file(dir.path(), "tasks.toml", &runs), "--seed", "9", "-o", "json"]))
+            .unwrap();
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!(keys(&document), "experiment name runs schema");
+    assert_eq!((&document["schema"], &document["name"]), (&"evenkeel.sim/v1".into(), &"x".into()));
+    let run = &document["runs"][0];
+    assert_eq!(keys(run), "cpu_pct events fulfilment measured_s seed tasks");
+    assert_eq!(run["seed"], 9);
+    let task = &run["tasks"][0];
+    let expected = "got_pct got_s involuntary migrations name runs throttled_s voluntary wait_histogram_usec waited_s \
+        wanted_pct";
+    assert_eq!(keys(task), expected);
+    assert_eq!(keys(&task["runs"][0]), "end_s events events_per_s start_s");
+}

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use evenkeel_base::stats::median;
 use evenkeel_experiment::file::{Experiment, ExperimentError};
-use evenkeel_model::sim::Report;
+use evenkeel_model::sim::{Report, Run, TaskReport};
+use serde::Serialize;
 use serde_json::json;
 
 use super::{Failure, Format, Global, Outcome};
@@ -184,38 +185,95 @@ fn csv(runs: &[Report]) -> String {
     out
 }
 
-fn mean_eps(task: &evenkeel_model::sim::TaskReport) -> Option<f64> {
+fn mean_eps(task: &TaskReport) -> Option<f64> {
     let count = task.runs.len();
     (count > 0).then(|| task.runs.iter().map(|r| r.events_per_s()).sum::<f64>() / count as f64)
 }
 
+/// `evenkeel.sim/v1`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    name: &'a str,
+    experiment: &'a Experiment,
+    runs: Vec<RunDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct RunDocument<'a> {
+    seed: u64,
+    measured_s: f64,
+    cpu_pct: &'a [f64],
+    fulfilment: Option<f64>,
+    events: u64,
+    tasks: Vec<TaskDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct TaskDocument<'a> {
+    name: &'a str,
+    wanted_pct: Option<f64>,
+    got_pct: f64,
+    got_s: f64,
+    waited_s: f64,
+    throttled_s: f64,
+    wait_histogram_usec: &'a [u64],
+    voluntary: u64,
+    involuntary: u64,
+    migrations: u64,
+    runs: Vec<LimitedRun>,
+}
+
+/// One time-limited run of a task.
+#[derive(Serialize)]
+struct LimitedRun {
+    start_s: f64,
+    end_s: f64,
+    events: u64,
+    events_per_s: f64,
+}
+
+impl<'a> RunDocument<'a> {
+    fn of(report: &'a Report, seed: u64) -> Self {
+        Self {
+            seed,
+            measured_s: report.measured_s,
+            cpu_pct: &report.cpu_pct,
+            fulfilment: report.fulfilment(),
+            events: report.events,
+            tasks: report.tasks.iter().map(TaskDocument::of).collect(),
+        }
+    }
+}
+
+impl<'a> TaskDocument<'a> {
+    fn of(task: &'a TaskReport) -> Self {
+        let run = |run: &Run| LimitedRun {
+            start_s: run.started_ns as f64 / 1e9,
+            end_s: run.ended_ns as f64 / 1e9,
+            events: run.events,
+            events_per_s: run.events_per_s(),
+        };
+        Self {
+            name: &task.name,
+            wanted_pct: task.wanted_pct,
+            got_pct: task.got_pct,
+            got_s: task.got_s,
+            waited_s: task.waited_s,
+            throttled_s: task.throttled_s,
+            wait_histogram_usec: &task.waits.counts,
+            voluntary: task.voluntary,
+            involuntary: task.involuntary,
+            migrations: task.migrations,
+            runs: task.runs.iter().map(run).collect(),
+        }
+    }
+}
+
 fn json_document(experiment: &Experiment, runs: &[Report]) -> String {
-    let runs: Vec<_> = (0..)
-        .zip(runs)
-        .map(|(repetition, report)| {
-            let tasks: Vec<_> = report
-                .tasks
-                .iter()
-                .map(|t| {
-                    json!({
-                        "name": t.name, "wanted_pct": t.wanted_pct, "got_pct": t.got_pct, "got_s": t.got_s,
-                        "waited_s": t.waited_s, "throttled_s": t.throttled_s, "wait_histogram_usec": t.waits.counts,
-                        "voluntary": t.voluntary, "involuntary": t.involuntary, "migrations": t.migrations,
-                        "runs": t.runs.iter().map(|r| json!({
-                            "start_s": r.started_ns as f64 / 1e9, "end_s": r.ended_ns as f64 / 1e9,
-                            "events": r.events, "events_per_s": r.events_per_s(),
-                        })).collect::<Vec<_>>(),
-                    })
-                })
-                .collect();
-            json!({
-                "seed": experiment.seed.wrapping_add(repetition), "measured_s": report.measured_s, "cpu_pct": report.cpu_pct,
-                "fulfilment": report.fulfilment(), "events": report.events, "tasks": tasks,
-            })
-        })
-        .collect();
-    let document = json!({
-        "schema": "evenkeel.sim/v1", "name": experiment.name, "experiment": experiment, "runs": runs,
-    });
-    format!("{document:#}\n")
+    let seeds = (0..).map(|repetition| experiment.seed.wrapping_add(repetition));
+    let runs = runs.iter().zip(seeds).map(|(report, seed)| RunDocument::of(report, seed)).collect();
+    let document = Document { schema: "evenkeel.sim/v1", name: &experiment.name, experiment, runs };
+    // As a value, so that its keys stand in the order of the alphabet, as in every document.
+    format!("{:#}\n", json!(document))
 }
