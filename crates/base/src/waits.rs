@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 pub const BUCKETS: usize = 160;
 
 /// Counts of waits by length, four buckets to an octave of nanoseconds: a quantile is known within a quarter of itself.
+/// The kernel's side counts in the same buckets, where a finer division costs memory for each task; requests are counted
+/// to 1 % by `Latencies` of crate workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(u8, u64)>", into = "Vec<(u8, u64)>")]
 pub struct Histogram {

@@ -3,7 +3,8 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Latencies: from 1 us to a minute, two significant digits (1 % exact), about 10 KiB.
+/// Latencies: from 1 us to a minute, two significant digits (1 % exact), about 10 KiB. Programs are compared by them, where
+/// the quarter to which `evenkeel_base::Histogram` knows a quantile would hide the difference.
 #[derive(Debug, Clone)]
 pub struct Latencies {
     /// `None` if hdrhistogram refused its bounds, which are constants it documents as fine: then nothing is known.

@@ -1,6 +1,8 @@
 //! What a simulation reports.
 
-/// Waits counted by powers of two: bucket 0 is below 1 us, bucket n is from 2^(n-1) up to 2^n us.
+/// Waits counted by powers of two: bucket 0 is below 1 us, bucket n is from 2^(n-1) up to 2^n us. Documents show these
+/// counts. Not an `evenkeel_base::Histogram`: its bounds are powers of two of a nanosecond, and no sum of its buckets ends
+/// at a microsecond.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Histogram {
     /// Waits in each bucket; as long as needed.
