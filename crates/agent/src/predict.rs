@@ -8,7 +8,6 @@ use evenkeel_model::predict::{Host, Prediction};
 use evenkeel_model::sim::Kernel;
 use evenkeel_observe::read_kernel;
 use evenkeel_policy::guard::GuardLimits;
-use evenkeel_policy::levers::{PULL, REALTIME};
 use evenkeel_policy::trial::TrialRules;
 
 use crate::agent::Agent;
@@ -61,7 +60,7 @@ impl Agent {
 
 /// What the user allowed by name, and what the simulator knows nothing of: moving waiting work, alone.
 pub(crate) fn is_always_tried(plan: &Plan) -> bool {
-    plan.name == REALTIME || plan.name == PULL
+    plan.is_realtime() || plan.only_pulls()
 }
 
 /// Whether a task of the scope is expected to wait longer than the guard allows.
@@ -87,7 +86,7 @@ pub(crate) fn unpromising(
     let mut challengers: Vec<(usize, &Prediction)> = Vec::new();
     for (index, (plan, prediction)) in candidates.iter().zip(predicted).enumerate().skip(1) {
         // The kernel's default is what everything is measured against.
-        if !plan.is_default() && !(is_always_tried(plan) && (plan.name == REALTIME || most > 1)) {
+        if !plan.is_default() && !(is_always_tried(plan) && (plan.is_realtime() || most > 1)) {
             let Some(prediction) = prediction else { return Vec::new() };
             challengers.push((index, prediction));
         }
@@ -108,7 +107,7 @@ pub(crate) fn unpromising(
 mod tests {
     use std::collections::BTreeMap;
 
-    use evenkeel_base::{Change, CpuSet, Setting, Target, TaskId};
+    use evenkeel_base::{Change, CpuSet, SchedAttr, SchedPolicy, Setting, Target, TaskId};
     use evenkeel_model::predict::Use;
 
     use super::*;
@@ -157,13 +156,15 @@ mod tests {
             assert_eq!([out[0].0, out[1].0], expected, "the best one that hurts a task comes last");
             assert_eq!(out[1].1.contains("waits too long"), expected[1] == 2);
         }
-        plans[4].name = PULL.to_owned();
-        plans[1].name = REALTIME.to_owned();
+        let tried = plans[4].changes.pop().unwrap();
+        plans[4].pull = vec![TaskId { tgid: 1, tid: 1, start_time: 1 }];
+        let fifo = SchedAttr { policy: SchedPolicy::Fifo, ..SchedAttr::DEFAULT };
+        plans[1].changes = vec![Change { to: Setting::Sched(fifo), ..tried.clone() }];
         assert!(
             unpromising(&plans, &predicted, &TrialRules::default(), MOST).is_empty(),
             "these two are always tried"
         );
-        plans[1].name.clear();
+        plans[1].changes = vec![tried];
         predicted[3] = None;
         assert!(
             unpromising(&plans, &predicted, &TrialRules::default(), MOST).is_empty(),

@@ -215,8 +215,7 @@ impl Agent {
         let started_ns = wall_ns();
         let besides = candidates.iter().filter(|plan| is_always_tried(plan)).count();
         let most = challengers(pace, besides, left);
-        let favoured =
-            candidates.iter().skip(1).position(|plan| plan.name == levers::REALTIME).map(|at| at + 1);
+        let favoured = candidates.iter().skip(1).position(Plan::is_realtime).map(|at| at + 1);
         let mut unpromising = unpromising(candidates, &predicted, &self.config.rules, most);
         unpromising.retain(|(candidate, _)| Some(*candidate) != favoured);
         let rules = next_rules(&self.config.rules, &self.decisions.control, self.decisions.trials);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuQuota, CpuSet, SchedAttr, TaskId};
+use crate::{CpuQuota, CpuSet, SchedAttr, SchedPolicy, TaskId};
 
 /// A cgroup, named so that its files can be found again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -247,5 +247,18 @@ impl Plan {
     /// Whether it leaves everything as found.
     pub fn is_default(&self) -> bool {
         self.changes.is_empty() && self.pull.is_empty()
+    }
+
+    /// Whether it only moves waiting work and changes no setting.
+    pub fn only_pulls(&self) -> bool {
+        self.changes.is_empty() && !self.pull.is_empty()
+    }
+
+    /// Whether it uses a real-time class, which the user has to allow by name.
+    pub fn is_realtime(&self) -> bool {
+        self.changes.iter().any(|change| match &change.to {
+            Setting::Sched(attr) => matches!(attr.policy, SchedPolicy::Fifo | SchedPolicy::Rr),
+            setting => setting.knob() == Knob::RtRuntime,
+        })
     }
 }

@@ -97,7 +97,7 @@ fn as_found_sets_the_same_properties_to_what_they_are() {
         plan.changes.iter().map(|change| (change.target.clone(), change.knob())).collect()
     };
     // Only what moves waiting work alone has nothing to set.
-    let real: Vec<&Plan> = real.iter().filter(|plan| plan.name != PULL).collect();
+    let real: Vec<&Plan> = real.iter().filter(|plan| !plan.only_pulls()).collect();
     assert!(real.len() > 4 && real.len() == same.len(), "{}", same.len());
     let mut knobs = std::collections::BTreeSet::new();
     for (real, same) in real.into_iter().zip(&same) {
@@ -234,7 +234,9 @@ fn waiting_work_is_moved_beside_every_lever_that_does_not_pin() {
     let allowed = Features { realtime: true, rt_groups: false, ..MODERN };
     let scene = scene(&observation, allowed);
     let plans = with_pull(&scene, plans(&scene));
-    assert_eq!(plans[0].name, PULL);
+    assert!(plans[0].name == PULL && plans[0].only_pulls());
+    assert!(plans.iter().all(|plan| plan.is_realtime() == (plan.name == REALTIME)));
+    assert_eq!(plans.iter().filter(|plan| plan.only_pulls()).count(), 1);
     assert!(plans[0].changes.is_empty() && !plans[0].is_default());
     for plan in &plans {
         let pins = [PUBLISHED_RECIPE, REALTIME].contains(&plan.name.as_str());
