@@ -52,17 +52,21 @@ impl Lever for Headroom {
 
 impl Headroom {
     /// The part of what others leave. A small quota is gone, or half of it, whenever background work runs at all, for however short:
-    /// its CPU takes a slice. So what counts there is how seldom it runs, and the tightest limit is the kernel's least.
-    fn of_left(&self, quota: &CpuQuota) -> f64 {
-        let small = quota.quota_usec.value().is_some_and(|usec| usec <= 2 * SLICE_USEC);
-        if small && self.0 <= TIGHTEST_HEADROOM.0 { 0.0 } else { self.0 }
+    /// its CPU takes a slice. So what counts there is how seldom it runs, and the tightest limit is the kernel's least. `None`: of a
+    /// quota of one slice no other limit leaves services anything.
+    fn of_left(&self, quota: &CpuQuota) -> Option<f64> {
+        let slices = quota.quota_usec.value().map_or(f64::INFINITY, |usec| usec as f64 / SLICE_USEC as f64);
+        match self.0 <= TIGHTEST_HEADROOM.0 {
+            true => Some(if slices <= 2.0 { 0.0 } else { self.0 }),
+            false => (slices > 1.0).then_some(self.0),
+        }
     }
 
     /// The limit of a cgroup of background work: its part of what is left of the tightest quota above it.
     fn limit(&self, scene: &Scene<'_>, index: u32) -> Option<Change> {
         let group = &scene.observation.groups[index as usize];
         let (left_pct, quota, above) = tightest(scene, index)?;
-        let pct = self.of_left(&quota) * left_pct * part(scene, index, above);
+        let pct = self.of_left(&quota)? * left_pct * part(scene, index, above);
         let to = limit_of(pct, quota.period_usec, group);
         if group.quota.and_then(|own| own.pct()).is_some_and(|own| Some(own) <= to.pct()) {
             return None;

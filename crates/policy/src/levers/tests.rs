@@ -356,7 +356,7 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
 fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
     let groups =
         [("/", None), ("/pod", Some(0)), ("/pod/api", Some(1)), ("/pod/batch", Some(1)), ("/batch", Some(0))];
-    // A service of 4 % in a quota of 5 of each 80 ms, background work next to it there and elsewhere.
+    // A service of 4 % in a quota of 20 of each 320 ms, background work next to it there and elsewhere.
     let tasks = [(4.0, 50.0, 2), (2.0, 0.0, 3), (90.0, 0.0, 4)];
     let quota = |usec, period_usec| {
         let quota_usec = evenkeel_base::Limit::Value(usec);
@@ -364,7 +364,7 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
     };
     let limits = |name: &str, edit: &dyn Fn(&mut Observation)| -> Option<Vec<String>> {
         let mut observation = host(2, &groups, &tasks);
-        observation.groups[1].quota = quota(5_000, 80_000);
+        observation.groups[1].quota = quota(20_000, 320_000);
         observation.groups[1].throttled_periods = Some((8, 12));
         edit(&mut observation);
         let background = |task: &TaskView| matches!(task.group, Some(3..=5));
@@ -378,19 +378,27 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
         Some(plan_named(name, &scene)?.changes.iter().map(limit).collect())
     };
     // 6.25 - 1.25 * 4 = 1.25 %, of which the kernel takes nothing shorter than 1 ms.
-    assert_eq!(limits("headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 80000"]);
-    assert_eq!(limits("tight headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 200000"]);
-    // A slice of the quota is gone each time background work runs, however short: of a small quota it gets the kernel's least.
-    assert_eq!(limits("tightest headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 1000000"]);
-    let larger = |observation: &mut Observation| {
-        observation.groups[1].quota = quota(20_000, 320_000);
+    assert_eq!(limits("headroom", &|_| {}).unwrap(), ["/pod/batch Some(4000) of 320000"]);
+    assert_eq!(limits("tight headroom", &|_| {}).unwrap(), ["/pod/batch Some(1600) of 320000"]);
+    assert_eq!(limits("tightest headroom", &|_| {}).unwrap(), ["/pod/batch Some(1000) of 800000"]);
+    // A slice of 5 ms is gone each time background work runs, however short: half of a quota of two, all of a quota of one.
+    let of_slices = |slices: u64| {
+        move |observation: &mut Observation| {
+            observation.groups[1].quota = quota(5_000 * slices, 80_000 * slices);
+        }
     };
-    assert_eq!(limits("tightest headroom", &larger).unwrap(), ["/pod/batch Some(1000) of 800000"]);
+    for slices in [1, 2] {
+        let least = limits("tightest headroom", &of_slices(slices)).unwrap();
+        assert_eq!(least, ["/pod/batch Some(1000) of 1000000"]);
+        for looser in ["headroom", "tight headroom"] {
+            assert_eq!(limits(looser, &of_slices(slices)).is_some(), slices == 2, "{looser}");
+        }
+    }
     // Who runs first does not help then.
     let no_longer = |observation: &mut Observation| observation.groups[1].throttled_periods = Some((0, 9));
     let of = |edit: &dyn Fn(&mut Observation)| {
         let mut observation = host(2, &groups, &tasks);
-        observation.groups[1].quota = quota(5_000, 80_000);
+        observation.groups[1].quota = quota(20_000, 320_000);
         edit(&mut observation);
         let background = |task: &TaskView| matches!(task.group, Some(3 | 4));
         let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background);
