@@ -60,7 +60,7 @@ for name in $tools; do
         say "$name: neither installed nor to be had here; left out"
     fi
 done
-library=$(find "$unpacked/root" -type d -path '*/lib/*-linux-gnu*' 2>/dev/null | head -1 || true)
+library=$(unpacked_libraries)
 crowd "$tasks" "$busy" "$binary"
 
 start() {

@@ -19,3 +19,8 @@ command_of() {
     found=$(find "$unpacked/root" -type f -path "*bin/$name" 2>/dev/null | head -1)
     [ -n "$found" ] && echo "$found"
 }
+
+# Where the libraries of what is unpacked are, as LD_LIBRARY_PATH has it; empty where there are none.
+unpacked_libraries() {
+    find "$unpacked/root" -type d -path '*/lib/*-linux-gnu*' 2>/dev/null | paste -sd: || true
+}

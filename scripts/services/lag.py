@@ -9,7 +9,7 @@ to it under `evenkeel run --service --background`, which is started anew: until 
 """
 import argparse, json, random, subprocess, time
 
-from parts import Service, Workspace, answers, ask, calibrate, interval
+from parts import Service, Workspace, ask, beside, calibrate, interval
 
 QUOTA_US, PERIOD_US, REQUEST_US = 5_000, 80_000, 10_000
 TRIAL_SECONDS = 150
@@ -31,12 +31,8 @@ def arm(name, args, work):
         load.kill()
         load.wait()
         time.sleep(1)
-    before, began = batch.cpu_seconds(), time.monotonic()
-    found |= answers(ask(args.client, clients, service.served, REQUEST_US, args.seconds))
-    found["batch_pct"] = 100 * (batch.cpu_seconds() - before) / (time.monotonic() - began)
-    work.end_run()
-    batch.stop()
-    time.sleep(1)
+    found |= beside(batch, ask(args.client, clients, service.served, REQUEST_US, args.seconds))
+    work.end_arm()
     return found
 
 
@@ -63,7 +59,7 @@ def main():
                 one = found[name] = arm(name, args, work)
                 times = "".join(f"{one[key] / 1000:>8.2f}" for key in ("p50", "p99", "p999"))
                 decided = f"  after {one['decided_s']:.0f} s: {one['kept']}" if name == "run" else ""
-                print(f"{number:<6}{name:<9}{times}{one['batch_pct']:>20.2f}{decided}", flush=True)
+                print(f"{number:<6}{name:<9}{times}{100 * one['batch_cpus']:>20.2f}{decided}", flush=True)
             rounds.append(found)
     for name in ("alone", "default", "run"):
         value, low, high = interval([found[name]["p99"] / 1000 for found in rounds])

@@ -154,6 +154,13 @@ def answers(client):
     return whole | {"seconds": len(seen), "slow_seconds": sum(one["p99"] > 1000 for one in seen.values())}
 
 
+def beside(batch, client):
+    """What a client's answers had, and CPUs that batch got meanwhile."""
+    before, began = batch.cpu_seconds(), time.monotonic()
+    found = answers(client)
+    return found | {"batch_cpus": (batch.cpu_seconds() - before) / (time.monotonic() - began)}
+
+
 def interval(values):
     """Median, and its 90 % interval by bootstrap."""
     draw = random.Random(1)
@@ -204,6 +211,14 @@ class Workspace:
         """The line of what is kept, if something is."""
         lines = [line for line in self.said().splitlines() if line.startswith("* ")]
         return lines[-1].strip() if lines else None
+
+    def end_arm(self):
+        """Ends `run` and all that is no service or client."""
+        self.end_run()
+        for name, group in self.groups.items():
+            if name.split("/")[-1] not in ("service", "clients"):
+                group.stop()
+        time.sleep(1)
 
     def end_run(self):
         if self.run and self.run.poll() is None:

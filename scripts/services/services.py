@@ -13,7 +13,7 @@ round by round with the 90 % interval of their median by bootstrap.
 """
 import argparse, json, os, random, subprocess, time
 
-from parts import BATCH, Service, Workspace, answers, ask, interval
+from parts import BATCH, Service, Workspace, answers, ask, beside, interval
 
 
 def arm(name, args, work):
@@ -35,13 +35,8 @@ def arm(name, args, work):
         kept = work.kept()
         found["choice"] = kept[2:26].strip() if kept else "none"
         found["said"] = kept or work.said()[-300:]
-    before, began = batch.cpu_seconds(), time.monotonic()
-    found |= answers(ask(args.client, clients, service.served, args.period_us, args.seconds))
-    found["batch_cpus"] = (batch.cpu_seconds() - before) / (time.monotonic() - began)
-    work.end_run()
-    batch.stop()
-    spinners.stop()
-    time.sleep(1)
+    found |= beside(batch, ask(args.client, clients, service.served, args.period_us, args.seconds))
+    work.end_arm()
     return found
 
 

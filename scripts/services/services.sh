@@ -18,7 +18,7 @@ tool() {
     local path
     path=$(command_of "$@") || die "$1 is needed: install the package $2"
     PATH="${path%/*}:$PATH"
-    LD_LIBRARY_PATH=$(find "$unpacked/root" -type d -path '*/lib/*-linux-gnu*' 2>/dev/null | paste -sd:)
+    LD_LIBRARY_PATH=$(unpacked_libraries)
     export PATH LD_LIBRARY_PATH
 }
 case "$part $*" in
