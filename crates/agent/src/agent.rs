@@ -16,7 +16,7 @@ use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::window::{Owner, Summary};
 use evenkeel_store::{Limits, Recorder};
 
-use crate::component::{Next, Seen, wait_for_tick, with_changes};
+use crate::component::{Next, Seen, Timer, Woken, with_changes};
 use crate::components::Components;
 use crate::config::Config;
 use crate::controls::Controls;
@@ -215,11 +215,14 @@ impl Agent {
 
     /// Lets the components work for a while; true when it was cut short because the watcher wants to stop.
     pub fn work(&mut self, time: Duration, watcher: &dyn Watcher) -> bool {
-        let end = Instant::now() + time;
+        let mut timer = Timer::until(Instant::now() + time);
         while !watcher.stopping() {
-            let Some(late) = wait_for_tick(end) else { return false };
+            let Some(woken) = timer.wait(self.components.word().as_deref()) else { return false };
             fault::point("agent.pause");
-            self.components.on_tick(late, &mut self.controls);
+            match woken {
+                Woken::Tick(late) => self.components.on_tick(late, &mut self.controls),
+                Woken::Word => self.components.on_word(&mut self.controls),
+            }
         }
         true
     }
@@ -419,7 +422,7 @@ impl Agent {
         }
         let (report, pull_problem) = self.controls.set(&with_changes(plan, self.components.changes()));
         self.plan = plan.clone();
-        self.components.learn(&report);
+        self.components.learn(plan, &report);
         self.pull_problem = pull_problem;
         report
     }

@@ -4,12 +4,15 @@
 //! [`crate::components::Components::new`].
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::SetReport;
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::{Change, Knob, Observation, Plan, Target};
 use evenkeel_linux::mountinfo::Hierarchies;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::controls::Controls;
 use crate::scope::Scope;
@@ -40,6 +43,14 @@ pub(crate) trait Component {
     /// Every [`TICK`], also while candidates are on trial. `late`: how much later than that.
     fn on_tick(&mut self, late: Duration, controls: &mut Controls);
 
+    /// Becomes readable when the component is to be called at once. At most one component has such a descriptor.
+    fn word(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// Its descriptor became readable, also while candidates are on trial.
+    fn on_word(&mut self, _controls: &mut Controls) {}
+
     /// After each observation.
     fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next;
 
@@ -49,7 +60,7 @@ pub(crate) trait Component {
     }
 
     /// What came of setting a plan with its changes.
-    fn learn(&mut self, _report: &SetReport) {}
+    fn learn(&mut self, _plan: &Plan, _report: &SetReport) {}
 
     /// Brings its part of the record up to date.
     fn status(&self, record: &mut RunRecord);
@@ -70,19 +81,52 @@ pub(crate) fn with_changes(plan: &Plan, changes: Vec<Change>) -> Plan {
     plan
 }
 
-/// Sleeps until a tick or the end, whichever is first, and returns how late it woke; `None` once the end is reached.
-pub(crate) fn wait_for_tick(end: Instant) -> Option<Duration> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return None;
+/// Why a wait is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// A tick, so much later than it should be. The last one is at the end.
+    Tick(Duration),
+    /// The descriptor is readable.
+    Word,
+}
+
+/// The loop's timer.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    end: Instant,
+    next: Instant,
+}
+
+impl Timer {
+    /// Ticks from now on until the end.
+    pub fn until(end: Instant) -> Self {
+        Self { end, next: end.min(Instant::now() + TICK) }
     }
-    let (time, began) = (left.min(TICK), Instant::now());
-    std::thread::sleep(time);
-    Some(began.elapsed().saturating_sub(time))
+
+    /// Sleeps until the next tick, or until the descriptor is readable; `None` once the end is reached.
+    pub fn wait(&mut self, word: Option<&OwnedFd>) -> Option<Woken> {
+        let now = Instant::now();
+        if now >= self.end {
+            return None;
+        }
+        let mut watched: Vec<PollFd<'_>> =
+            word.iter().map(|word| PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN)).collect();
+        let time = Timespec::try_from(self.next.saturating_duration_since(now)).ok();
+        // Interrupted: as if it were time for a tick.
+        if poll(&mut watched, time.as_ref()).is_ok_and(|ready| ready > 0) && Instant::now() < self.next {
+            return Some(Woken::Word);
+        }
+        let now = Instant::now();
+        let late = now.saturating_duration_since(self.next);
+        self.next = self.end.min(now + TICK);
+        Some(Woken::Tick(late))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use evenkeel_base::{GroupRef, Setting};
 
     use super::*;
@@ -103,7 +147,23 @@ mod tests {
     #[test]
     fn waiting_ends_in_time() {
         let end = Instant::now() + TICK + TICK / 2;
-        let ticks = std::iter::from_fn(|| wait_for_tick(end)).count();
+        let mut timer = Timer::until(end);
+        let ticks = std::iter::from_fn(|| timer.wait(None)).count();
         assert!(Instant::now() >= end && ticks == 2, "{ticks}");
+    }
+
+    #[test]
+    fn a_word_is_heard_at_once_and_ticks_go_on() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = OwnedFd::from(reader);
+        let began = Instant::now();
+        let mut timer = Timer::until(began + 10 * TICK);
+        writer.write_all(b"x").unwrap();
+        assert_eq!(timer.wait(Some(&reader)), Some(Woken::Word));
+        assert!(began.elapsed() < TICK, "{:?}", began.elapsed());
+        // Whoever does not read it is told again, and the ticks come nevertheless.
+        let heard: Vec<Woken> = std::iter::from_fn(|| timer.wait(Some(&reader))).collect();
+        let ticks = heard.iter().filter(|woken| matches!(woken, Woken::Tick(_))).count();
+        assert!((2..=10).contains(&ticks), "{ticks}");
     }
 }

@@ -1,12 +1,15 @@
 //! The components of a run. A new one is a file here, and a line in [`Components::new`].
 
+mod headroom;
 mod turns;
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_actuate::SetReport;
-use evenkeel_base::Change;
 use evenkeel_base::run::RunRecord;
+use evenkeel_base::{Change, Plan};
 use evenkeel_policy::levers::Features;
 
 use crate::component::{Component, Next, Seen};
@@ -15,6 +18,7 @@ use crate::controls::Controls;
 use crate::governor::ScopeGovernor;
 use crate::guarantee::Promises;
 use crate::protect::LatencySlos;
+use headroom::Headroom;
 use turns::LostTurns;
 
 /// All of them. Those that decisions ask have names.
@@ -33,6 +37,7 @@ impl Components {
         let others = [
             limit.map(|auto| boxed(ScopeGovernor::new(auto.instance))),
             LostTurns::new(config, features.default_slice_ns).map(boxed),
+            config.background.is_some().then(|| boxed(Headroom::default())),
         ];
         Self {
             promises: Promises::new(config, features.task_slice),
@@ -56,6 +61,16 @@ impl Components {
         self.all_mut().for_each(|component| component.on_tick(late, controls));
     }
 
+    /// Becomes readable when a component is to be told at once.
+    pub fn word(&self) -> Option<Arc<OwnedFd>> {
+        self.all().find_map(Component::word)
+    }
+
+    /// It became.
+    pub fn on_word(&mut self, controls: &mut Controls) {
+        self.all_mut().for_each(|component| component.on_word(controls));
+    }
+
     /// The host was observed. Returns whether everything has to be set again.
     pub fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
         let wants = |component: &mut dyn Component| component.on_window(seen, controls);
@@ -69,8 +84,8 @@ impl Components {
     }
 
     /// What came of setting a plan.
-    pub fn learn(&mut self, report: &SetReport) {
-        self.all_mut().for_each(|component| component.learn(report));
+    pub fn learn(&mut self, plan: &Plan, report: &SetReport) {
+        self.all_mut().for_each(|component| component.learn(plan, report));
     }
 
     /// Brings the record up to date.

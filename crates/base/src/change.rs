@@ -241,6 +241,26 @@ pub struct Plan {
     /// Tasks that are moved to an idle CPU next to theirs whenever they wait; their affinity stays as found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pull: Vec<TaskId>,
+    /// Limits among the changes that follow what others leave of a quota.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub follow: Vec<FollowingLimit>,
+}
+
+/// A cgroup's limit that follows what others leave of a quota above it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FollowingLimit {
+    /// Whose limit.
+    pub group: GroupRef,
+    /// Whose quota.
+    pub above: GroupRef,
+    /// That quota.
+    pub quota: CpuQuota,
+    /// What others left of it when the limit was chosen, percent of one CPU.
+    pub left_pct: f64,
+    /// The part of what is left that the cgroup may use, 0 to 1.
+    pub part: f64,
+    /// The cgroup's own limit as found.
+    pub own: CpuQuota,
 }
 
 impl Plan {

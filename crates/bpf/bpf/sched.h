@@ -78,4 +78,14 @@ static always_inline u64 stolen_clock(struct task_struct *task)
 	return ((struct task_struct___why *)task)->se.cfs_rq->rq->prev_steal_time_rq;
 }
 
+/* A task group's number in the file system of cgroups; 1, which none has, for one of a session (autogroup). */
+static always_inline u64 id_of(u64 group)
+{
+	struct cgroup *cgroup = read_field(((struct task_group *)group)->css.cgroup);
+	if (!cgroup)
+		return 1;
+	struct kernfs_node *node = read_field(cgroup->kn);
+	return node ? read_field(node->id) : 0;
+}
+
 #endif

@@ -320,15 +320,6 @@ static always_inline int throttle_count(u64 queue)
 	return queue ? read_field(((struct cfs_rq *)queue)->throttle_count) : 0;
 }
 
-static always_inline u64 id_of(u64 group)
-{
-	struct cgroup *cgroup = read_field(((struct task_group *)group)->css.cgroup);
-	if (!cgroup)
-		return 1;
-	struct kernfs_node *node = read_field(cgroup->kn);
-	return node ? read_field(node->id) : 0;
-}
-
 /* Whether a group, or one above it, has run out of quota on a CPU. */
 verified_once int is_held_back(u64 group, u32 cpu)
 {

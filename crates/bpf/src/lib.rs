@@ -1,5 +1,6 @@
 //! Programs in the kernel: what every task has used, read in one pass ([`task`]), where a target's time goes ([`why`]),
-//! work that waits next to an idle CPU ([`pull`]), and what the scheduler did lately ([`flight`]).
+//! work that waits next to an idle CPU ([`pull`]), what is used of a quota ([`quota_use`]), and what the scheduler did lately
+//! ([`flight`]).
 //!
 //! The programs are C (`bpf/*.bpf.c`), compiled by the build script with clang and embedded here; the loader is aya.
 //! They name only the members of kernel structures they use (`bpf/kernel.h`), whose places are found in the running
@@ -13,6 +14,7 @@ pub mod flight;
 pub mod load;
 mod mapped;
 pub mod pull;
+pub mod quota_use;
 pub mod task;
 pub mod why;
 

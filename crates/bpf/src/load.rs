@@ -158,6 +158,11 @@ pub(crate) fn attach_loaded(ebpf: &mut Ebpf, name: &'static str) -> Result<BtfTr
     program.take_link(id).map_err(|error| BpfError::refused(name, error))
 }
 
+/// A map of an object by its name; the object no longer has it.
+pub(crate) fn take_map(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, BpfError> {
+    ebpf.take_map(name).ok_or_else(|| missing(name))
+}
+
 /// A map or program is not there.
 pub(crate) fn missing(name: &'static str) -> BpfError {
     BpfError::Refused { what: name, reason: "not in the object".to_owned() }

@@ -8,7 +8,7 @@ use aya::{Ebpf, Pod};
 use evenkeel_base::{CpuSet, TaskId};
 
 use crate::BpfError;
-use crate::load::{Types, attach, missing, object, open, possible_cpus};
+use crate::load::{Types, attach, object, open, possible_cpus, take_map};
 
 /// CPUs of one domain that are looked at; what a word has bits for.
 pub const DOMAIN_CPUS: usize = 64;
@@ -90,8 +90,8 @@ impl Watch {
         let sizes = [("cpus", cpus), ("domains", (domains.len() as u32).max(1)), ("tasks", TASKS as u32)];
         let mut ebpf = open(object!("pull"), types, &sizes, &[])?;
         let refused = |error| BpfError::refused("describing the CPUs", error);
-        let mut table: Array<_, Cpu> = Array::try_from(map(&mut ebpf, "cpus")?).map_err(refused)?;
-        let mut all: Array<_, Domain> = Array::try_from(map(&mut ebpf, "domains")?).map_err(refused)?;
+        let mut table: Array<_, Cpu> = Array::try_from(take_map(&mut ebpf, "cpus")?).map_err(refused)?;
+        let mut all: Array<_, Domain> = Array::try_from(take_map(&mut ebpf, "domains")?).map_err(refused)?;
         for cpu in 0..cpus {
             let none = Cpu { domain: NO_DOMAIN, bit: 0, waiting: [0; REMEMBERED] };
             table.set(cpu, none, 0).map_err(refused)?;
@@ -108,8 +108,8 @@ impl Watch {
         for (name, tracepoint) in PROGRAMS {
             attach(&mut ebpf, name, tracepoint, types)?;
         }
-        let tasks = HashMap::try_from(map(&mut ebpf, "tasks")?).map_err(refused)?;
-        let offers = RingBuf::try_from(map(&mut ebpf, "offers")?).map_err(refused)?;
+        let tasks = HashMap::try_from(take_map(&mut ebpf, "tasks")?).map_err(refused)?;
+        let offers = RingBuf::try_from(take_map(&mut ebpf, "offers")?).map_err(refused)?;
         Ok(Self { _ebpf: ebpf, tasks, offers })
     }
 
@@ -145,8 +145,4 @@ impl Watch {
     pub fn holds(&self, offer: &Offer) -> bool {
         self.tasks.get(&offer.tid, 0).is_ok_and(|task| task.cpu == offer.from + 1)
     }
-}
-
-fn map(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, BpfError> {
-    ebpf.take_map(name).ok_or_else(|| missing(name))
 }

@@ -2,6 +2,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod follow;
 pub mod governor;
 pub mod guarantee;
 pub mod guard;

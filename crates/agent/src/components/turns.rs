@@ -9,8 +9,8 @@ use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::{
-    Change, CpuQuota, CpuSet, GroupRef, GroupView, Knob, Limit, Observation, SchedPolicy, Setting, Target,
-    TaskId, TaskView,
+    Change, CpuQuota, CpuSet, GroupRef, GroupView, Knob, Limit, Observation, Plan, SchedPolicy, Setting,
+    Target, TaskId, TaskView,
 };
 use evenkeel_linux::sys;
 use evenkeel_policy::turns::{Rivals, Step, TURNS, Tick, Turns};
@@ -200,6 +200,16 @@ impl LostTurns {
         })
     }
 
+    fn note_refused(&mut self, report: &SetReport) {
+        for outcome in &report.changes {
+            let Target::Group(group) = &outcome.target else { continue };
+            let failed = !matches!(outcome.verdict, Verdict::Applied(_) | Verdict::Unchanged);
+            if outcome.knob == Knob::Quota && failed {
+                self.turns.refused(&group.path);
+            }
+        }
+    }
+
     fn carry_out(&mut self, step: &Step, controls: &mut Controls) {
         match step {
             Step::Hold { taker, victim, cpus, used } => {
@@ -208,7 +218,7 @@ impl LostTurns {
                     self.groups.get(taker).is_some_and(|g| g.quota_pct.is_none_or(|pct| 100.0 * cpus < pct));
                 let change = self.change(taker, *cpus, victim).filter(|_| room);
                 let report = change.map(|change| controls.amend(&[change])).unwrap_or_default();
-                self.learn(&report);
+                self.note_refused(&report);
                 let held = self.turns.caps().any(|(path, ..)| path == taker) && !report.changes.is_empty();
                 if !held {
                     self.turns.refused(taker);
@@ -260,14 +270,8 @@ impl Component for LostTurns {
         self.turns.caps().filter_map(|(taker, cpus, victim)| self.change(taker, cpus, victim)).collect()
     }
 
-    fn learn(&mut self, report: &SetReport) {
-        for outcome in &report.changes {
-            let Target::Group(group) = &outcome.target else { continue };
-            let failed = !matches!(outcome.verdict, Verdict::Applied(_) | Verdict::Unchanged);
-            if outcome.knob == Knob::Quota && failed {
-                self.turns.refused(&group.path);
-            }
-        }
+    fn learn(&mut self, _plan: &Plan, report: &SetReport) {
+        self.note_refused(report);
     }
 
     fn status(&self, _record: &mut RunRecord) {}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_actuate::{SetReport, Verdict as Outcome};
 use evenkeel_base::run::{GovernorStatus, RunRecord};
 use evenkeel_base::{
-    Change, CpuQuota, GroupRef, GroupView, Knob, Limit, Observation, Setting, Target, TaskView,
+    Change, CpuQuota, GroupRef, GroupView, Knob, Limit, Observation, Plan, Setting, Target, TaskView,
 };
 use evenkeel_linux::Root;
 use evenkeel_linux::cgroupfs::{parse_cpu_stat, processes_below, read_cpu_limits};
@@ -363,7 +363,7 @@ impl Component for ScopeGovernor {
         self.change().into_iter().collect()
     }
 
-    fn learn(&mut self, report: &SetReport) {
+    fn learn(&mut self, _plan: &Plan, report: &SetReport) {
         let Some(AtWork { group, .. }) = &mut self.at_work else { return };
         let target = Target::Group(group.target.clone());
         let mine =

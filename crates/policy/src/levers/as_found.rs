@@ -26,7 +26,7 @@ pub fn as_found(scene: &Scene<'_>, plans: Vec<Plan>) -> Vec<Plan> {
             plan.changes.into_iter().map(|change| Some(Change { to: found(&change)?, ..change })).collect();
         let changes = changes.filter(|changes| !changes.is_empty())?;
         let name = format!("{} (as found)", plan.name);
-        Some(Plan { name, why: "the values as found, written again".to_owned(), changes, pull: Vec::new() })
+        Some(Plan { name, why: "the values as found, written again".to_owned(), changes, ..Plan::default() })
     };
     plans.into_iter().filter_map(of_plan).collect()
 }

@@ -3,16 +3,17 @@
 //! A quota is one account for all that is below its cgroup: background work that takes what services leave at the moment uses up
 //! what they need later in the same period, and then all of them are held back until the next one. Neither weights nor `cpu.idle`
 //! change that, for they order who runs, not who may use up the quota. A limit of its own does: background work gets what the
-//! services leave of the quota on average, less a margin for periods in which they need more.
+//! services leave of the quota on average, less a margin for periods in which they need more. Where the kernel tells at once what they
+//! use, the limit follows it ([`crate::follow`]).
 
-use evenkeel_base::{Change, CpuQuota, GroupView, Limit, Setting, Target};
+use evenkeel_base::{Change, CpuQuota, FollowingLimit, Limit, Setting, Target};
 
 use super::lever::Lever;
 use super::scene::Scene;
 use super::tiers::{is_own, own_tops};
 
 /// What the others in the quota are taken to need, of what they use on average.
-const NEED: f64 = 1.25;
+pub(crate) const NEED: f64 = 1.25;
 /// Longest period the kernel takes, microseconds (`max_cfs_quota_period`, `kernel/sched/core.c`).
 const LONGEST_USEC: f64 = 1e6;
 
@@ -23,7 +24,7 @@ const SLICE_USEC: u64 = 5_000;
 /// Background work gets this part of what the others leave of a quota that they share.
 pub struct Headroom(f64);
 
-/// All that is left.
+/// All that is left; the cgroup is idle, too.
 pub const HEADROOM: Headroom = Headroom(1.0);
 /// Smaller parts, for services that need more at times, or do not get what they need now: that is not known well, for a wait for
 /// a quota says how long it is, not how much CPU it is for.
@@ -45,8 +46,22 @@ impl Lever for Headroom {
     }
 
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        let changes: Vec<Change> = own_tops(scene).filter_map(|index| self.limit(scene, index)).collect();
+        let mut changes: Vec<Change> = self.limits(scene).map(|limit| change_to(&limit)).collect();
+        if self.0 >= HEADROOM.0 {
+            // With so much of the quota it is often on a CPU that a service wants.
+            let idle = |limit| Change {
+                target: Target::Group(limit),
+                to: Setting::GroupIdle(true),
+                why: "cgroup of background work alone".to_owned(),
+            };
+            changes.extend(self.limits(scene).map(|limit| limit.group).map(idle).collect::<Vec<Change>>());
+        }
         (!changes.is_empty()).then_some(changes)
+    }
+
+    /// Not those that are the kernel's least, whatever is left.
+    fn follow(&self, scene: &Scene<'_>) -> Vec<FollowingLimit> {
+        self.limits(scene).filter(|limit| limit.part > 0.0).collect()
     }
 }
 
@@ -62,19 +77,27 @@ impl Headroom {
         }
     }
 
-    /// The limit of a cgroup of background work: its part of what is left of the tightest quota above it.
-    fn limit(&self, scene: &Scene<'_>, index: u32) -> Option<Change> {
+    fn limits(&self, scene: &Scene<'_>) -> impl Iterator<Item = FollowingLimit> {
+        own_tops(scene).filter_map(|index| self.limit(scene, index))
+    }
+
+    /// The limit of a cgroup of background work: its part of what is left of the tightest quota above it; `None` where its own is as
+    /// tight.
+    fn limit(&self, scene: &Scene<'_>, index: u32) -> Option<FollowingLimit> {
         let group = &scene.observation.groups[index as usize];
         let (left_pct, quota, above) = tightest(scene, index)?;
-        let pct = self.of_left(&quota)? * left_pct * part(scene, index, above);
-        let to = limit_of(pct, quota.period_usec, group);
-        if group.quota.and_then(|own| own.pct()).is_some_and(|own| Some(own) <= to.pct()) {
-            return None;
-        }
-        let above = &scene.observation.groups[above as usize].path;
-        let why = format!("others leave {left_pct:.1} % of one CPU of the quota of {above}");
-        Some(Change { target: Target::Group(group.reference()), to: Setting::Quota(to), why })
+        let part = self.of_left(&quota)? * part(scene, index, above);
+        let above = scene.observation.groups[above as usize].reference();
+        let own = group.quota.unwrap_or(CpuQuota::UNLIMITED);
+        let limit = FollowingLimit { group: group.reference(), above, quota, left_pct, part, own };
+        own.pct().is_none_or(|own| Some(own) > limit_at(&limit, left_pct).pct()).then_some(limit)
     }
+}
+
+fn change_to(limit: &FollowingLimit) -> Change {
+    let why = format!("others leave {:.1} % of one CPU of the quota of {}", limit.left_pct, limit.above.path);
+    let to = Setting::Quota(limit_at(limit, limit.left_pct));
+    Change { target: Target::Group(limit.group.clone()), to, why }
 }
 
 /// A quota that background work shares with others and that holds them back: the one with the longest period.
@@ -111,17 +134,20 @@ fn part(scene: &Scene<'_>, index: u32, above: u32) -> f64 {
     if all > 0.0 { mine / all } else { 1.0 }
 }
 
-/// So many percent of one CPU in the period of the quota that is shared, or in a longer one where the kernel takes no quota as
-/// short as that.
-fn limit_of(pct: f64, period_usec: u64, group: &GroupView) -> CpuQuota {
+/// A limit when others leave so much of the quota, percent of one CPU: in the quota's period, or in a longer one where the kernel takes
+/// no quota as short as that. Never more than the cgroup's own.
+pub fn limit_at(limit: &FollowingLimit, left_pct: f64) -> CpuQuota {
+    let own = &limit.own;
     let least = CpuQuota::LEAST_USEC as f64;
-    let share = (pct / 100.0).max(least / LONGEST_USEC);
-    let period = (period_usec as f64).max(least / share).min(LONGEST_USEC);
-    let burst_usec = group.quota.map_or(0, |own| own.burst_usec);
+    let share = (limit.part * left_pct / 100.0).max(least / LONGEST_USEC);
+    if own.pct().is_some_and(|pct| pct <= 100.0 * share) {
+        return *own;
+    }
+    let period = (limit.quota.period_usec as f64).max(least / share).min(LONGEST_USEC);
     let quota_usec = (share * period).round().max(least) as u64;
     CpuQuota {
         quota_usec: Limit::Value(quota_usec),
         period_usec: period.ceil() as u64,
-        burst_usec: burst_usec.min(quota_usec),
+        burst_usec: own.burst_usec.min(quota_usec),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{Change, Nice, SchedPolicy};
+use evenkeel_base::{Change, FollowingLimit, Nice, SchedPolicy};
 
 use super::scene::Scene;
 
@@ -40,6 +40,10 @@ pub trait Lever: Sync {
     fn why(&self) -> &'static str;
     /// The changes, relative to the state as in the baseline; `None` where the lever cannot act or would change nothing.
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>>;
+    /// Those of its limits that follow what others leave of a quota.
+    fn follow(&self, _scene: &Scene<'_>) -> Vec<FollowingLimit> {
+        Vec::new()
+    }
 }
 
 /// The published recipe's name: greedy placement, then niceness in proportion to load.

@@ -23,7 +23,8 @@ mod tiers;
 mod weights;
 
 pub use as_found::as_found;
-pub use headroom::shared_quota;
+pub(crate) use headroom::NEED;
+pub use headroom::{limit_at, shared_quota};
 pub use lever::{
     DEADLINE, Features, Lever, MAX_SLICE_NS, MIN_LOAD_PCT, MIN_SLICE_NS, PUBLISHED_RECIPE, REALTIME,
 };
@@ -64,7 +65,8 @@ pub const BACKGROUND_LEVERS: &[&dyn Lever] = &[
 /// The plan of one lever.
 pub fn plan_of(lever: &dyn Lever, scene: &Scene<'_>) -> Option<Plan> {
     let changes = lever.propose(scene).filter(|changes| !changes.is_empty())?;
-    Some(Plan { name: lever.name().to_owned(), why: lever.why().to_owned(), changes, pull: Vec::new() })
+    let (name, why) = (lever.name().to_owned(), lever.why().to_owned());
+    Some(Plan { name, why, changes, follow: lever.follow(scene), ..Plan::default() })
 }
 
 /// The plan of the lever with this name.

@@ -29,7 +29,7 @@ pub fn with_pull(scene: &Scene<'_>, plans: Vec<Plan>) -> Vec<Plan> {
     if tasks.is_empty() {
         return plans;
     }
-    let alone = Plan { name: PULL.to_owned(), why: WHY.to_owned(), changes: Vec::new(), pull: tasks.clone() };
+    let alone = Plan { name: PULL.to_owned(), why: WHY.to_owned(), pull: tasks.clone(), ..Plan::default() };
     let added = plans.into_iter().map(|plan| {
         let forbids = |setting: &Setting| match setting {
             Setting::Sched(attr) => attr.policy.is_realtime(),

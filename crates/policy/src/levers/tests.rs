@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
-    Change, CpuSet, GroupView, HostView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId,
+    Change, CpuSet, GroupView, HostView, Knob, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId,
     TaskView, Topology,
 };
 use proptest::prelude::*;
@@ -375,7 +375,15 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
             }
             other => panic!("{other:?}"),
         };
-        Some(plan_named(name, &scene)?.changes.iter().map(limit).collect())
+        let plan = plan_named(name, &scene)?;
+        let (limits, rest): (Vec<&Change>, Vec<&Change>) =
+            plan.changes.iter().partition(|change| change.knob() == Knob::Quota);
+        // Who may use most of what is left comes after services on a CPU, too.
+        let idle = rest.iter().filter(|change| change.to == Setting::GroupIdle(true)).count();
+        assert_eq!((idle, rest.len()), if name == "headroom" { (limits.len(), idle) } else { (0, 0) });
+        // All but the kernel's least follow.
+        assert!(plan.follow.len() == limits.len() || name == "tightest headroom" && plan.follow.is_empty());
+        Some(limits.into_iter().map(limit).collect())
     };
     // 6.25 - 1.25 * 4 = 1.25 %, of which the kernel takes nothing shorter than 1 ms.
     assert_eq!(limits("headroom", &|_| {}).unwrap(), ["/pod/batch Some(4000) of 320000"]);
