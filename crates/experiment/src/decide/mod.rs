@@ -202,6 +202,18 @@ fn needed(n: usize, reach: f64, wanted: f64, alpha: f64) -> Option<usize> {
     Some(high)
 }
 
+/// What a statement is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// A check, which may fail.
+    #[default]
+    Check,
+    /// A question, of which "no" is as good an answer as "yes".
+    Question,
+    /// Of the measurement itself: no answer to what was asked.
+    Measuring,
+}
+
 /// One statement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -215,6 +227,9 @@ pub struct Verdict {
     pub holds: Option<bool>,
     /// The test.
     pub test: Test,
+    /// What it is for. Documents leave it out: pages are made of fresh studies.
+    #[serde(skip)]
+    pub kind: Kind,
 }
 
 /// What decides a verdict.
@@ -262,6 +277,7 @@ pub struct Draft<'a> {
     about: String,
     statistic: String,
     unit: String,
+    kind: Kind,
     claims: Vec<(Figure, Claim)>,
     /// How many were looked at before these were picked.
     tries: usize,
@@ -296,10 +312,23 @@ impl<'a> Draft<'a> {
             about: about.into(),
             statistic: statistic.into(),
             unit: unit.into(),
+            kind: Kind::default(),
             claims,
             tries: 1,
             words: Box::new(words),
         }
+    }
+
+    /// It answers a question.
+    #[must_use]
+    pub fn question(self) -> Self {
+        Self { kind: Kind::Question, ..self }
+    }
+
+    /// It is about the measurement itself.
+    #[must_use]
+    pub fn of_measuring(self) -> Self {
+        Self { kind: Kind::Measuring, ..self }
     }
 
     /// One more claim, such as a cause: decided with the others, and counted.
@@ -369,6 +398,7 @@ fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
         about: draft.about.clone(),
         text,
         holds: said.holds,
+        kind: draft.kind,
         test: Test {
             statistic: draft.statistic.clone(),
             value: shown.value.filter(|_| one),

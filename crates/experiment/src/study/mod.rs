@@ -24,7 +24,7 @@ pub mod window;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use crate::decide::{Test, Verdict};
+pub use crate::decide::{Kind, Test, Verdict};
 use asked::alone_runs;
 pub use asked::asked_s;
 pub(crate) use asked::option;

@@ -2,7 +2,7 @@
 
 use evenkeel_base::run::Estimate;
 use evenkeel_experiment::record::{Cell, Record};
-use evenkeel_experiment::study::{PointStudy, Study, TenantStudy, Verdict};
+use evenkeel_experiment::study::{Kind, PointStudy, Study, TenantStudy, Verdict};
 use maud::{Markup, PreEscaped, html};
 
 use super::charts::{self, Bar, ByUnits, Series, Track};
@@ -53,12 +53,10 @@ fn name(point: &PointStudy) -> String {
 
 /// The most telling verdicts, at most three.
 fn answer(study: &Study) -> Vec<&str> {
-    // A statement about the measurement itself is no answer.
-    let about_measuring = ["released-together", "harness-cost", "which-rule", "order-of-activation"];
     let mut telling: Vec<&str> = study
         .verdicts
         .iter()
-        .filter(|v| !about_measuring.contains(&v.id.as_str()))
+        .filter(|v| v.kind != Kind::Measuring)
         .take(3)
         .map(|v| v.text.as_str())
         .collect();
@@ -75,7 +73,7 @@ fn verdicts(verdicts: &[Verdict]) -> Markup {
             div.wide { table {
                 thead { tr { th { "Holds" } th { "Verdict" } th { "Test" } th.r { "Value" } th { "Held against" } } }
                 tbody { @for v in verdicts { tr {
-                    td class=(match v.holds { Some(true) => "yes", Some(false) if v.is_question() => "q", Some(false) => "no", None => "q" }) { (outcome(v)) }
+                    td class=(match v.holds { Some(true) => "yes", Some(false) if v.kind != Kind::Question => "no", _ => "q" }) { (outcome(v)) }
                     td.verdict { (v.text) }
                     td { (v.test.statistic) }
                     td.r {

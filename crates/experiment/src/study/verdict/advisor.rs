@@ -30,7 +30,7 @@ const MISSED_PCT: f64 = 2.0;
 pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
     let names = |table: &str| record.sources.iter().any(|name| name == table);
     if names(STAGES) {
-        all.extend(mixes(study).into_iter().flat_map(|mix| stages(record, study, mix)));
+        all.extend(mixes(study).into_iter().flat_map(|mix| stages(record, study, mix)).map(Draft::question));
     }
     if names(PROMISES) {
         all.extend(study.points.iter().filter_map(|point| promises(record, point)));

@@ -21,24 +21,26 @@ pub(super) fn add(study: &Study, all: &mut Vec<Draft<'_>>) {
         let then = first.map_or_else(String::new, |usec| {
             format!("; the last first instruction came after {} ms", three(usec / 1e3))
         });
-        all.push(Draft::new(
+        let draft = Draft::new(
             "released-together",
             "",
             ("latest wake-up after the release, of all", "us"),
             Figure::Observed(late),
             Claim::AtMost(WOKEN_LATE_USEC),
             move |_| format!("All tenants were awake within {} ms of the release{then}.", three(late / 1e3)),
-        ));
+        );
+        all.push(draft.of_measuring());
     }
     if let Some(pct) = most(&|t| t.harness_cpu_pct) {
-        all.push(Draft::new(
+        let draft = Draft::new(
             "harness-cost",
             "",
             ("CPU of the harness, largest of all cells", "% of one CPU"),
             Figure::Observed(pct),
             Claim::AtMost(HARNESS_PCT),
             move |_| format!("Watching cost at most {} % of one CPU while runs were on.", three(pct)),
-        ));
+        );
+        all.push(draft.of_measuring());
     }
     let steal: Vec<f64> = study.points.iter().filter_map(|p| p.together.steal_s).collect();
     let measured: f64 =

@@ -53,7 +53,7 @@ pub(in crate::study) fn held(study: &Study, point: &PointStudy, limits: &Limits)
 
 pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
     all.extend(quotas(record, study));
-    all.extend(costs(record, study));
+    all.extend(costs(record, study).map(Draft::question));
 }
 
 /// A tenant at a point.

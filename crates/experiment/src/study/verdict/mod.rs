@@ -1,7 +1,6 @@
 //! What the figures mean, in plain words. Each file drafts claims; [`crate::decide`] decides all of a page together.
 
 use super::Study;
-use super::reading::Reads;
 use crate::decide::{Draft, Verdict, page};
 use crate::record::Record;
 
@@ -18,28 +17,6 @@ pub(super) use limits::{Held, held};
 pub use steal::Stealing;
 pub(super) use words::three_digits;
 
-impl Verdict {
-    /// Whether it answers a question, of which "no" is as good an answer as "yes"; others are checks, which fail.
-    pub fn is_question(&self) -> bool {
-        const QUESTIONS: [&str; 11] = [
-            "published-recipe",
-            "placement-alone",
-            "long-slices",
-            "slices-against-recipe",
-            "quota-costs-cpu",
-            "does-a-limit-help",
-            "larger-units-wider-spread",
-            "a-small-total-helps",
-            "rule-of-thumb",
-            "mean-over-all-runs-misleads",
-            "how-many-fit",
-        ];
-        QUESTIONS.contains(&self.id.as_str())
-            || self.id.starts_with("source-claims")
-            || Reads::ALL.iter().any(|reads| self.id.starts_with(reads.id()))
-    }
-}
-
 /// All verdicts the data allow, the most telling first.
 pub(super) fn verdicts(record: &Record, study: &Study) -> Vec<Verdict> {
     let mut all: Vec<Draft<'_>> = Vec::new();
@@ -49,7 +26,7 @@ pub(super) fn verdicts(record: &Record, study: &Study) -> Vec<Verdict> {
     units::add(record, study, &mut all);
     advisor::add(record, study, &mut all);
     weights::add(record, study, &mut all);
-    all.extend(units::rule_of_thumb(record, study));
+    all.extend(units::rule_of_thumb(record, study).map(Draft::question));
     health::add(study, &mut all);
     page(all)
 }

@@ -301,13 +301,11 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
         format!("{head}{tail}{cut}")
     };
     let before = prefix(&about);
-    all.push(Draft::with(
-        "does-a-limit-help",
-        &about,
-        ("time without a limit over time under the best limit", ""),
-        claims.clone(),
-        move |d| Some(Said { holds: d[GAIN].holds, text: format!("{before}{}", text(d)), shown: Some(GAIN) }),
-    ));
+    let statistic = ("time without a limit over time under the best limit", "");
+    let help = Draft::with("does-a-limit-help", &about, statistic, claims.clone(), move |d| {
+        Some(Said { holds: d[GAIN].holds, text: format!("{before}{}", text(d)), shown: Some(GAIN) })
+    });
+    all.push(help.question());
     let Some(rule) = sweep.rule else { return };
     let truth = Stealing::of(&rule);
     let cells = record.cells.iter().filter(|c| c.enforcer.as_ref().is_some_and(|e| e.rule == rule)).count();
@@ -330,7 +328,8 @@ fn one<'a>(record: &'a Record, sweep: &Sweep<'a>, all: &mut Vec<Draft<'a>>) {
             };
             Some(Said { holds: found.map(|f| f == truth), text, shown: None })
         })
-        .decided_already(),
+        .decided_already()
+        .of_measuring(),
     );
     if let Rule::Window { above, .. } | Rule::Penalty { free: above, .. } = rule {
         all.extend(edge(&tried, 100.0 * above, &about, claims));

@@ -22,9 +22,8 @@ const FITS_PCT: f64 = 15.0;
 
 pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
     all.extend(alone(record, study));
-    all.extend(wait_budget(record, study));
-    all.extend(spread(record, study));
-    all.extend(balance(record, study));
+    let questions = [wait_budget(record, study), spread(record, study), balance(record, study)];
+    all.extend(questions.into_iter().flatten().map(Draft::question));
 }
 
 /// The one number of units all tenants of a point have.

@@ -29,7 +29,7 @@ pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<
             Some(Kind::Infeasible) => impossible.extend(infeasible_point(record, study, point)),
             None => {}
         }
-        all.extend(misleading_mean(record, point));
+        all.extend(misleading_mean(record, point).map(Draft::question));
     }
     for points in [weighted, impossible, equal] {
         if points.len() > MANY {
@@ -38,7 +38,7 @@ pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<
             all.extend(points.into_iter().map(OfPoint::draft));
         }
     }
-    all.extend(order(record));
+    all.extend(order(record).map(Draft::of_measuring));
 }
 
 /// What is said of one point.

@@ -66,10 +66,12 @@ pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<
     for work in &works {
         let about = if works.len() > 1 { work.about() } else { String::new() };
         for cases in CASES {
-            all.extend(claims(work, cases, cpus, &about));
+            all.extend(claims(work, cases, cpus, &about).into_iter().map(Draft::question));
         }
         for reads in [Reads::SamePread, Reads::OneDescriptorPread] {
-            all.extend(scaling(work, reads, cpus).parts.into_iter().map(|part| part.draft(&about)));
+            all.extend(
+                scaling(work, reads, cpus).parts.into_iter().map(|part| part.draft(&about).question()),
+            );
         }
     }
 }

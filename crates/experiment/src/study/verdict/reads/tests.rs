@@ -1,4 +1,4 @@
-use crate::decide::Verdict;
+use crate::decide::{Kind, Verdict};
 use crate::record::{Account, Ended, Limits, Record, TenantRecord};
 use crate::study::testing::{cell, record, tenant};
 use crate::study::{Study, study};
@@ -133,7 +133,7 @@ fn claims_that_are_true_hold() {
         assert!(test.margin.is_some_and(|margin| margin > 0.0), "{id}: {test:?}");
     }
     assert!(find(&study, "same-file-quota-worst").text.contains("3 rows at 25 to 75 %"));
-    assert!(study.verdicts.iter().filter(|v| ALL.contains(&v.id.as_str())).all(Verdict::is_question));
+    assert!(study.verdicts.iter().filter(|v| ALL.contains(&v.id.as_str())).all(|v| v.kind == Kind::Question));
 }
 
 #[test]
