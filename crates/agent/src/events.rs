@@ -3,7 +3,7 @@
 use evenkeel_actuate::Recovery;
 use evenkeel_base::run::{RunRecord, Stage};
 use evenkeel_base::{Observation, Plan};
-use evenkeel_policy::trial::Decision;
+use evenkeel_policy::trial::{Decision, Part};
 use evenkeel_policy::window::Summary;
 
 /// Something that happened.
@@ -33,8 +33,8 @@ pub enum Event<'a> {
     },
     /// A window was measured.
     Window {
-        /// Part of the trial: `baseline`, `screening`, `confirmation` or `hold`.
-        part: &'static str,
+        /// Part of the trial.
+        part: Part,
         /// Whose settings were in force.
         settings: &'a str,
         /// What was measured.

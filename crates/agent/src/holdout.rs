@@ -2,7 +2,7 @@
 //! noted, and it is taken back when it has to go. What is to be done when is [`crate::kept`]'s.
 
 use evenkeel_base::Sample;
-use evenkeel_base::run::Stage;
+use evenkeel_base::run::{Act, Stage, StageName};
 use evenkeel_policy::monitor::Leave;
 use evenkeel_policy::trial::Decision;
 
@@ -100,7 +100,7 @@ impl Agent {
         self.note_effect();
         let (started_ns, seconds) = kept.since(self.now());
         let stage = Stage {
-            name: format!("watch {}", kept.plan().name),
+            name: StageName { act: Some(Act::Watch), settings: kept.plan().name.clone() },
             started_ns,
             seconds,
             kept: Some(false),

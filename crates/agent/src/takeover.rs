@@ -10,7 +10,7 @@ use std::time::Duration;
 use evenkeel_actuate::{
     Actuator, FileMedium, Kernel, Left, Linux, Medium, Options, Recovery, SetReport, Verdict,
 };
-use evenkeel_base::run::{Stage, TakenOver};
+use evenkeel_base::run::{Act, Stage, StageName, TakenOver};
 use evenkeel_base::{CpuSet, Observation, Plan};
 use evenkeel_observe::Detail;
 use evenkeel_policy::trial::Decision;
@@ -182,7 +182,7 @@ impl Agent {
         let at_ns = wall_ns();
         let by = format!("proved at {} by the run before (pid {})", clock(proved.at_ns, at_ns), proved.pid);
         let stage = Stage {
-            name: format!("take over {}", proved.plan.name),
+            name: StageName { act: Some(Act::TakeOver), settings: proved.plan.name.clone() },
             started_ns: at_ns,
             seconds: 0.0,
             kept: Some(true),

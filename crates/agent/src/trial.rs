@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_base::run::{Estimate, Predicted, Stage};
+use evenkeel_base::run::{Act, Estimate, Predicted, Stage, StageName};
 use evenkeel_base::stats;
 use evenkeel_base::{Histogram, Observation, Plan, Target};
 use evenkeel_model::predict::Prediction;
 use evenkeel_policy::levers::{self, Scene};
 use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::refine;
-use evenkeel_policy::trial::{Decision, Pace, Recorded, Trial, TrialRules};
+use evenkeel_policy::trial::{Decision, Pace, Part, Recorded, Trial, TrialRules};
 use evenkeel_policy::window::Summary;
 use evenkeel_store::TrialWindow;
 
@@ -252,7 +252,7 @@ impl Agent {
             }
             let began = Instant::now();
             let plan = &candidates[turn.candidate];
-            if trial.part() == "confirmation" && !self.remembered.confirming {
+            if trial.part() == Part::Confirmation && !self.remembered.confirming {
                 self.remembered.confirming = true;
                 self.remember();
             }
@@ -386,7 +386,7 @@ impl Agent {
         self.log.record.now = fulfilment(decision.winner);
         for (index, (plan, verdict)) in candidates.iter().zip(&decision.verdicts).enumerate() {
             let stage = Stage {
-                name: format!("trial {}", plan.name),
+                name: StageName { act: Some(Act::Trial), settings: plan.name.clone() },
                 started_ns,
                 seconds: verdict.windows as f64 * pace.window_s,
                 cpu_pct: bounded(verdict.got_pct),

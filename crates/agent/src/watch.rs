@@ -145,9 +145,9 @@ impl Agent {
                 self.stop_block();
                 if self.has_background() {
                     // A trial costs the services: what does not help is not repeated for ever.
-                    let before = self.plan.name.clone();
+                    let before = self.plan.clone();
                     basis = self.decide_and_tell(watcher)?;
-                    patience = if self.plan.name == before { (2 * patience).min(LONGEST_REST) } else { REST };
+                    patience = if self.plan == before { (2 * patience).min(LONGEST_REST) } else { REST };
                 } else {
                     self.recheck(watcher)?;
                 }

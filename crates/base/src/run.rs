@@ -1,5 +1,7 @@
 //! What a run of the loop did: stages, changes, effects. Written by the agent, kept by the store, shown by reports.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{PromiseState, TaskId};
@@ -73,11 +75,65 @@ pub struct Predicted {
     pub wait_per_ran: Option<f64>,
 }
 
+/// What a stage does with its settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Tries them.
+    Trial,
+    /// Watches them in force, until they are taken back.
+    Watch,
+    /// Takes them over from the run before.
+    TakeOver,
+}
+
+impl Act {
+    /// How names of stages begin, each with its act.
+    const WORDS: [(&'static str, Self); 3] =
+        [("trial ", Self::Trial), ("watch ", Self::Watch), ("take over ", Self::TakeOver)];
+}
+
+/// What a stage is called. Documents and the history have it as text, such as `trial batch+slice`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct StageName {
+    /// What is done; `None` where only settings are named.
+    pub act: Option<Act>,
+    /// Name of the settings.
+    pub settings: String,
+}
+
+impl From<&str> for StageName {
+    fn from(text: &str) -> Self {
+        let named = Act::WORDS.into_iter().find_map(|(word, act)| Some((act, text.strip_prefix(word)?)));
+        let (act, settings) = named.map_or((None, text), |(act, settings)| (Some(act), settings));
+        Self { act, settings: settings.to_owned() }
+    }
+}
+
+impl From<String> for StageName {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<StageName> for String {
+    fn from(name: StageName) -> Self {
+        name.to_string()
+    }
+}
+
+impl fmt::Display for StageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Act::WORDS.into_iter().find(|(_, act)| Some(*act) == self.act);
+        write!(f, "{}{}", word.map_or("", |(word, _)| word), self.settings)
+    }
+}
+
 /// One stage of a run: a time during which one set of settings was in force, or a trial of several.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
-    /// Such as `kernel default`, `trial batch+slice`, `hold batch+slice`.
-    pub name: String,
+    /// What is done, and with which settings.
+    pub name: StageName,
     /// Wall clock at the start, nanoseconds since 1970.
     pub started_ns: u64,
     /// How long it was in force and measured, seconds.
@@ -98,6 +154,14 @@ pub struct Stage {
     // Left out of the history where there is none: runs have thousands of stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
+}
+
+impl Stage {
+    /// The decision in words, without the decision itself: [`Stage::kept`] says that.
+    pub fn reason(&self) -> &str {
+        let reason = self.why.strip_prefix("kept: ").or_else(|| self.why.strip_prefix("taken back: "));
+        reason.unwrap_or(&self.why)
+    }
 }
 
 /// One change made, with what it was before and what came of it.
@@ -330,4 +394,24 @@ pub struct RunRecord {
     /// What of the changes in force the run before had proved; `None` once nothing of it is in force any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<TakenOver>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_told_by_its_name_and_written_as_it_was_read() {
+        for (text, act, settings) in [
+            ("kernel default", None, "kernel default"),
+            ("trial batch+slice", Some(Act::Trial), "batch+slice"),
+            ("watch batch, refined", Some(Act::Watch), "batch, refined"),
+            ("take over batch", Some(Act::TakeOver), "batch"),
+            ("trials", None, "trials"),
+        ] {
+            let name = StageName::from(text);
+            assert_eq!((name.act, name.settings.as_str()), (act, settings));
+            assert_eq!(name.to_string(), text);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::fmt;
 use evenkeel_agent::Event;
 use evenkeel_base::Observation;
 use evenkeel_base::PromiseState;
-use evenkeel_base::run::{GuaranteeStatus, Stage};
+use evenkeel_base::run::{Act, GuaranteeStatus, Stage};
 
 use super::owners::{Kind, Owners};
 use evenkeel_console::{self as console, Level};
@@ -125,7 +125,7 @@ fn patience(kind: &str) -> (f64, f64) {
 
 /// The change in force that this stage took back, if it did.
 pub fn taken_back(stage: &Stage) -> Option<&str> {
-    stage.name.strip_prefix("watch ").filter(|_| stage.kept == Some(false))
+    (stage.name.act == Some(Act::Watch) && stage.kept == Some(false)).then_some(stage.name.settings.as_str())
 }
 
 impl Notices {

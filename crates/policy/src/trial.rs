@@ -14,6 +14,7 @@
 mod confirm;
 mod objective;
 mod pace;
+mod part;
 mod protected;
 mod screen;
 mod verdict;
@@ -33,6 +34,7 @@ use crate::window::Summary;
 use confirm::{Confirmation, LATE, LATE_S};
 pub use objective::Objective;
 pub use pace::Pace;
+pub use part::Part;
 pub use protected::Recorded;
 pub use verdict::{Decision, Verdict};
 
@@ -299,14 +301,14 @@ impl Trial {
         }
     }
 
-    /// What people call the part of the trial that is under way.
-    pub fn part(&self) -> &'static str {
+    /// The part that is under way.
+    pub fn part(&self) -> Part {
         match &self.phase {
-            Phase::Lead(_) => "baseline",
-            Phase::Screen(..) => "screening",
-            Phase::Confirm(confirmation, _) if confirmation.holds() => "hold",
-            Phase::Confirm(..) => "confirmation",
-            Phase::Over => "over",
+            Phase::Lead(_) => Part::Baseline,
+            Phase::Screen(..) => Part::Screening,
+            Phase::Confirm(confirmation, _) if confirmation.holds() => Part::Hold,
+            Phase::Confirm(..) => Part::Confirmation,
+            Phase::Over => Part::Over,
         }
     }
 

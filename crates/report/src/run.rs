@@ -103,7 +103,7 @@ pub fn stage_table() -> Table<Stage> {
     let high = |pick: fn(&Stage) -> Option<Estimate>| move |s: &Stage| pick(s).map(|e| e.high);
     Table::new(vec![
         Field::instant("started", "STARTED (UTC)", |s: &Stage| Some(s.started_ns)).documents_only(),
-        Field::text("name", "STAGE", |s: &Stage| s.name.clone()),
+        Field::text("name", "STAGE", |s: &Stage| s.name.to_string()),
         Field::number("seconds", "SECONDS", 1, |s: &Stage| Some(s.seconds)),
         Field::number("cpu_pct", "CPU %", 1, |s: &Stage| s.cpu_pct.map(|e| e.value)),
         Field::number("cpu_pct_low", "LOW", 1, low(|s| s.cpu_pct)),

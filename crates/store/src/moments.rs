@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::run::{ChangeRecord, KERNEL_DEFAULT};
+use evenkeel_base::run::{Act, ChangeRecord, KERNEL_DEFAULT};
 
 use crate::rates::Accumulator;
 use crate::{Rates, RunId, Store, StoreError, StoredSample, TrialWindow};
@@ -181,11 +181,12 @@ fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
     let starts: Vec<u64> = stored.record.stages.iter().map(|stage| stage.started_ns).collect();
     for stage in &stored.record.stages {
         let Some(kept) = stage.kept else { continue };
-        let settings = stage.name.strip_prefix("trial ").unwrap_or(&stage.name);
+        let settings = &stage.name.settings;
         let kind = if kept { Kind::Kept } else { Kind::Refused };
         let at_ns = decided(stage.started_ns, &starts, &trials);
-        let why = stage.why.strip_prefix("kept: ").or_else(|| stage.why.strip_prefix("taken back: "));
-        let text = format!("{settings}: {}", why.unwrap_or(&stage.why));
+        let named =
+            if stage.name.act == Some(Act::Trial) { settings.clone() } else { stage.name.to_string() };
+        let text = format!("{named}: {}", stage.reason());
         moments.push(Moment::event(at_ns, kind, settings, text));
     }
     for change in store.changes(run)? {

@@ -332,13 +332,8 @@ fn note_trial(
     watcher: &Live,
 ) {
     run.choice = known.agent.plan().name.clone();
-    let verdicts: Vec<String> = known
-        .agent
-        .record()
-        .stages
-        .iter()
-        .map(|s| format!("{}: {}", s.name.trim_start_matches("trial "), s.why))
-        .collect();
+    let verdicts: Vec<String> =
+        known.agent.record().stages.iter().map(|s| format!("{}: {}", s.name.settings, s.why)).collect();
     run.why = match outcome {
         Ok(decision) => decision.verdicts[decision.winner].why.clone(),
         Err(no) => no.why(),

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::GroupRef;
+use evenkeel_base::run::StageName;
 use evenkeel_linux::children::Children;
+use serde::Deserialize;
 
 use super::record::Chosen;
 use crate::launch::{Launch, start};
@@ -92,26 +94,42 @@ impl Drop for Evenkeel {
     }
 }
 
+/// What is read of its document.
+#[derive(Deserialize)]
+struct Document {
+    settings: String,
+    #[serde(default)]
+    stages: Vec<StageRead>,
+    #[serde(default)]
+    restored: Restored,
+}
+
+#[derive(Deserialize)]
+struct StageRead {
+    name: StageName,
+    why: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Restored {
+    failed: u64,
+    conflicts: u64,
+}
+
 /// What its document (`evenkeel.run/v1`) says; `None` where it is none.
 fn chosen(text: &str) -> Option<Chosen> {
-    let document: serde_json::Value = serde_json::from_str(text).ok()?;
-    let settings = document["settings"].as_str()?.to_owned();
-    let stages = document["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let text = |stage: &serde_json::Value, key: &str| stage[key].as_str().unwrap_or_default().to_owned();
-    let in_force = stages.iter().rev().find(|stage| text(stage, "name").ends_with(&settings));
-    let first = stages.first().map(|stage| text(stage, "name"));
-    let why = match in_force {
+    let Document { settings, stages, restored } = serde_json::from_str(text).ok()?;
+    let in_force = stages.iter().rev().find(|stage| stage.name.settings == settings);
+    let why = match (in_force, stages.first()) {
         // Every trial begins with the present state. Why that stayed is said of what was tried instead.
-        Some(stage) if Some(text(stage, "name")) == first && stages.len() > 1 => {
-            let tried = stages.iter().filter(|stage| Some(text(stage, "name")) != first);
-            let tried = tried.map(|stage| format!("{} {}", text(stage, "name"), text(stage, "why")));
-            tried.collect::<Vec<_>>().join("; ")
+        (Some(stage), Some(first)) if stage.name == first.name && stages.len() > 1 => {
+            let tried = stages.iter().filter(|stage| stage.name != first.name);
+            tried.map(|stage| format!("{} {}", stage.name, stage.why)).collect::<Vec<_>>().join("; ")
         }
-        Some(stage) => text(stage, "why"),
-        None => String::new(),
+        (Some(stage), _) => stage.why.clone(),
+        (None, _) => String::new(),
     };
-    let count = |key: &str| document["restored"][key].as_u64().unwrap_or(0);
-    Some(Chosen { settings, why, not_restored: count("failed") + count("conflicts") })
+    Some(Chosen { settings, why, not_restored: restored.failed + restored.conflicts })
 }
 
 #[cfg(test)]

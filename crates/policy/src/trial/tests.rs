@@ -305,7 +305,7 @@ fn the_order_within_pairs_is_a_coin() {
     let mut before = None;
     for _ in 0..60 {
         let Some(turn) = trial.next(1e9) else { break };
-        if trial.part() == "confirmation" && before.take().is_none() {
+        if trial.part() == Part::Confirmation && before.take().is_none() {
             first.push(turn.candidate);
             before = Some(turn.candidate);
         }

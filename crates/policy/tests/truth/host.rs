@@ -7,7 +7,7 @@ use evenkeel_base::{Histogram, TaskId};
 use evenkeel_policy::guard::GuardLimits;
 use evenkeel_policy::monitor::{Arm, Decided, Monitor, MonitorRules};
 use evenkeel_policy::protect::LatencyTarget;
-use evenkeel_policy::trial::{Decision, Pace, Trial, TrialRules, Turn};
+use evenkeel_policy::trial::{Decision, Pace, Part, Trial, TrialRules, Turn};
 use evenkeel_policy::window::{Owner, Rates, Summary};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
@@ -406,7 +406,7 @@ pub fn decide_at(scene: &Scene, seed: u64, alpha: f64) -> Outcome {
     trial.seen(host.measure(&first), host.service(&first));
     let mut in_force_s = 0.0;
     while let Some(turn) = trial.next(BUDGET_S - host.clock_s) {
-        if trial.part() != "hold" {
+        if trial.part() != Part::Hold {
             in_force_s = host.clock_s;
         }
         let window = host.measure(&turn);

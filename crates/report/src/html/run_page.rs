@@ -1,6 +1,6 @@
 //! The page of a real run.
 
-use evenkeel_base::run::{ChangeRecord, RunRecord};
+use evenkeel_base::run::{ChangeRecord, KERNEL_DEFAULT, RunRecord, Stage};
 use maud::{Markup, html};
 
 use super::{figure, page};
@@ -113,21 +113,19 @@ pub fn run(data: &RunPage) -> String {
     page(&title, &body)
 }
 
-/// The colour of a stage, by what its name says and what came of it.
-fn role(name: &str, kept: Option<bool>) -> Role {
-    if name.contains("default") || name.contains("baseline") {
-        Role::Default
-    } else if kept == Some(true) || name.starts_with("hold") {
-        Role::Final
-    } else {
-        Role::Trial
+/// The colour of a stage, by its settings and what came of them.
+fn role(stage: &Stage) -> Role {
+    match stage.kept {
+        _ if stage.name.settings == KERNEL_DEFAULT => Role::Default,
+        Some(true) => Role::Final,
+        _ => Role::Trial,
     }
 }
 
 fn bands(record: &RunRecord) -> Vec<Band> {
     let stages = record.stages.iter().map(|stage| Band {
-        name: stage.name.clone(),
-        role: role(&stage.name, stage.kept),
+        name: stage.name.to_string(),
+        role: role(stage),
         start_s: stage.started_ns.saturating_sub(record.started_ns) as f64 / 1e9,
         seconds: stage.seconds,
     });
@@ -143,7 +141,7 @@ fn stages(record: &RunRecord) -> Markup {
                 th.r { "Fulfilment" } th { "Kept" } th { "Why" }
             } }
             tbody { @for stage in &record.stages { tr {
-                td { span class={ "dot d-" (svg::role_class(role(&stage.name, stage.kept))) } {} (stage.name) }
+                td { span class={ "dot d-" (svg::role_class(role(stage))) } {} (stage.name) }
                 td { (time::short(stage.started_ns)) }
                 td.r { (time::length(stage.seconds)) }
                 td.r { (estimate(stage.cpu_pct, 1)) }

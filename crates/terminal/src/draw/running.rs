@@ -142,9 +142,8 @@ fn stage(stage: &Stage, width: usize) -> Vec<String> {
     };
     let at = evenkeel_report::time::short(stage.started_ns);
     let time = at.split_once(' ').map_or(at.as_str(), |(_, time)| time);
-    let why = stage.why.strip_prefix("kept: ").or_else(|| stage.why.strip_prefix("taken back: "));
     let what = format!("{time} {}: {kept}, {:.0} s", stage.name, stage.seconds);
-    indented(&what, why.unwrap_or(&stage.why), width)
+    indented(&what, stage.reason(), width)
 }
 
 #[cfg(test)]
