@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_base::CpuShares;
+use evenkeel_base::{CpuClaim, CpuShares, CpuWeight};
 
 use super::groups::Wanted;
 use crate::launch::Resources;
@@ -17,9 +17,10 @@ pub(super) fn cpu_stat() -> Vec<PathBuf> {
 /// Limits in a container runtime's numbers; on a `v2` host the weight is v2's.
 pub(super) fn resources(wanted: &Wanted, v2: bool) -> Resources {
     let int = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let shares = wanted.weight.map(|w| if v2 { w * 1024 / 100 } else { w });
+    let claim =
+        |w| if v2 { CpuClaim::Weight(CpuWeight::new(w)) } else { CpuClaim::Shares(CpuShares::new(w)) };
     Resources {
-        shares: shares.map(|s| i64::from(CpuShares::new(s).get())),
+        shares: wanted.weight.map(|w| claim(w).shares().into()),
         quota: wanted.quota.as_ref().and_then(|q| Some((int(q.quota_usec.value()?), int(q.period_usec)))),
         cpuset: wanted.cpus.as_ref().map(ToString::to_string),
         memory: wanted.memory_bytes.map(int),

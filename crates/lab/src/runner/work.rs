@@ -1,7 +1,7 @@
 //! From an experiment's tenants to what each of them is told to do.
 
 use clap::Parser;
-use evenkeel_base::CpuWeight;
+use evenkeel_base::{CpuClaim, CpuShares, CpuWeight};
 use evenkeel_experiment::file::{Experiment, Tenant, TenantSpec};
 use evenkeel_model::units;
 
@@ -87,10 +87,9 @@ pub(crate) fn text(spec: &TenantSpec) -> String {
 pub(crate) fn wanted(tenant: &Tenant, spec: &TenantSpec, factor: Option<f64>, v2: bool) -> Wanted {
     let weight = match (tenant.units.zip(factor), spec.weight, spec.shares) {
         (Some((units, factor)), _, _) => Some(units::weight(units, factor)),
-        // In proportion to the default, so that proportions stay: 100 of v2 are 1024 of v1.
-        (None, Some(weight), _) if !v2 => Some((weight * 1024 / 100).clamp(2, 262_144)),
+        (None, Some(weight), _) if !v2 => Some(CpuClaim::Weight(CpuWeight::new(weight)).shares().into()),
         (None, Some(weight), _) => Some(weight),
-        (None, None, Some(shares)) if v2 => Some((shares * 100 / 1024).clamp(1, 10_000)),
+        (None, None, Some(shares)) if v2 => Some(CpuClaim::Shares(CpuShares::new(shares)).weight().into()),
         (None, None, shares) => shares,
     };
     let quota = spec.quota_pct.map(|_| spec.limits().quota());
