@@ -108,20 +108,27 @@ impl Trial {
     }
 }
 
+/// A factor, with as many digits as tell it from 1.
+fn times(factor: f64) -> String {
+    let digits = (-(factor - 1.0).abs().log10()).ceil().clamp(1.0, 3.0) as usize;
+    format!("{factor:.digits$}")
+}
+
 /// The same where services count: the score is less the logarithm of the delays.
 fn for_services(verdict: &Verdict) -> String {
     let Some(score) = verdict.score_gain else { return "not confirmed".to_owned() };
-    let times = score.value.exp();
+    let by = score.value.exp();
     let gain = if score.low.is_finite() && score.low > 0.0 {
         format!(
-            "requests are delayed at least {:.1} times less by waits for a CPU (estimate {times:.1})",
-            score.low.exp()
+            "requests are delayed at least {} times less by waits for a CPU (estimate {})",
+            times(score.low.exp()),
+            times(by)
         )
     } else {
-        let by = if times >= 1.0 {
-            format!("{times:.1} times less")
+        let by = if by >= 1.0 {
+            format!("{} times less", times(by))
         } else {
-            format!("{:.1} times more", 1.0 / times)
+            format!("{} times more", times(1.0 / by))
         };
         format!(
             "requests are delayed {by} by waits for a CPU, by estimate of {} pairs of windows",
@@ -130,4 +137,15 @@ fn for_services(verdict: &Verdict) -> String {
     };
     let cpu = verdict.gain_pct.map(|cpu| format!(", {:+.1} points of CPU for background work", cpu.value));
     gain + &cpu.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::times;
+
+    #[test]
+    fn a_factor_just_above_one_is_not_written_as_one() {
+        let factors = [1.0, 1.0004, 1.0042, 1.04, 1.1, 1.26, 12.34];
+        assert_eq!(factors.map(times), ["1.000", "1.000", "1.004", "1.04", "1.1", "1.3", "12.3"]);
+    }
 }
