@@ -65,6 +65,9 @@ fn logs_become_a_result_folder_that_can_be_made_anew() {
     for name in names {
         std::fs::remove_file(dir.path().join("a").join(name)).unwrap();
     }
+    // It has no drawing: nothing is written before that is said.
+    assert_eq!(evenkeel(&["-o", "svg", "lab", "report", "a"], dir.path()).status.code(), Some(2));
+    assert!(!names.iter().any(|name| dir.path().join("a").join(name).exists()));
     let json: serde_json::Value =
         serde_json::from_str(&done(&["-o", "json", "lab", "report", "a"], dir.path())).unwrap();
     assert_eq!(json["schema"], "evenkeel.lab-study/v1");

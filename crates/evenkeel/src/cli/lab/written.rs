@@ -72,18 +72,20 @@ impl Report {
     /// Prints it in the form asked for.
     pub fn print(&self, format: Format) -> Result<(), Failure> {
         match format {
-            Format::Text => out!("{}", self.text),
+            Format::Text | Format::Svg => out!("{}", self.text),
             Format::Json => outln!("{}", self.json),
             Format::Csv => {
                 let table = self.files.iter().find(|(name, _)| *name == self.csv);
                 out!("{}", table.map_or("", |(_, text)| text))
             }
-            Format::Svg => Err(show::no_such_output(format, "the report of this experiment")),
         }
     }
 
-    /// Prints it, and writes it into a folder where one is given.
+    /// Prints it, and writes it into a folder where one is given. What cannot be printed is not written, either.
     pub fn show(&self, format: Format, folder: Option<&Path>) -> Result<(), Failure> {
+        if format == Format::Svg {
+            return Err(show::no_such_output(format, "the report of this experiment"));
+        }
         folder.map_or(Ok(()), |folder| self.write(folder))?;
         self.print(format)?;
         if let Some(folder) = folder {
