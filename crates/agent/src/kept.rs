@@ -108,10 +108,7 @@ impl KeptChange {
     /// The step's time is over, and this is its window if one was measured. Says why the change has to go, if it has.
     pub fn end_step(&mut self, now: Now, window: Option<(&Summary, &[Option<Histogram>])>) -> Option<Leave> {
         let seen = window.and_then(|(summary, waits)| {
-            let mut summary = summary.clone();
-            // Where services count and their waits were not read, the window says nothing.
-            let is_known = self.objective.judge(&mut summary, waits);
-            is_known.then(|| Seen { wait_p99_ms: p99_ms(waits), ..self.objective.seen(&summary) })
+            Some(Seen { wait_p99_ms: p99_ms(waits), ..self.objective.seen(summary, waits)? })
         });
         let hour = (now.wall_ns / 3_600_000_000_000 % 24) as usize;
         self.monitor.advance(now.s, hour, seen)

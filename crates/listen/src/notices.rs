@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use evenkeel_agent::Event;
-use evenkeel_base::Observation;
-use evenkeel_base::PromiseState;
 use evenkeel_base::run::{Act, GuaranteeStatus, Stage};
+use evenkeel_base::{Observation, PromiseState};
 
 use super::owners::{Kind, Owners};
 use evenkeel_console::{self as console, Level};

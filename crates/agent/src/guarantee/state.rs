@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use evenkeel_base::Histogram;
-use evenkeel_base::PromiseState;
 use evenkeel_base::run::GuaranteeStatus;
+use evenkeel_base::{Histogram, PromiseState};
 use evenkeel_policy::guarantee::rate::{Allowed, offers};
 use evenkeel_policy::guarantee::verdict::{self, Judgement, Verdict, Window};
 use evenkeel_store::PromiseTime;

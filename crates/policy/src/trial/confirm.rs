@@ -210,7 +210,7 @@ impl Confirmation {
         }
         if self.order.is_empty() {
             if let Some((baseline, tried)) = self.baseline.take().zip(self.tried.take()) {
-                self.seen.push((self.objective.seen(&tried.0), self.objective.seen(&baseline.0)));
+                self.seen.push((tried.1.seen(&tried.0), baseline.1.seen(&baseline.0)));
                 self.pair(&baseline, &tried);
             }
             self.carry.review();

@@ -36,6 +36,13 @@ pub(super) struct Value {
     pub total: Option<f64>,
 }
 
+impl Value {
+    /// What the monitor needs of the window.
+    pub fn seen(&self, window: &Summary) -> Seen {
+        Seen { cpu_pct: self.got, ..Seen::of(window, self.score) }
+    }
+}
+
 /// What is compared, as learnt from windows before anything was changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
@@ -80,7 +87,7 @@ impl Objective {
     }
 
     /// Notes in a window how long services were delayed, where they count. False if they do and it could not be measured.
-    pub fn judge(&self, window: &mut Summary, protected: &[Option<Histogram>]) -> bool {
+    pub(super) fn judge(&self, window: &mut Summary, protected: &[Option<Histogram>]) -> bool {
         window.services = self.delays(protected, window.seconds);
         !self.services || window.services.is_some()
     }
@@ -133,6 +140,11 @@ impl Objective {
     }
 
     pub(super) fn value(&self, window: &Summary) -> Value {
+        self.value_of(window, window.services)
+    }
+
+    /// The value of a window in which services were delayed for so long, where they count.
+    fn value_of(&self, window: &Summary, services: Option<f64>) -> Value {
         let of = |in_scope: bool, pick: fn(&Rates) -> f64| -> f64 {
             let them = self.insatiable.iter().filter_map(|id| window.tasks.get(id));
             them.filter(|rates| rates.in_scope == in_scope).map(pick).sum()
@@ -142,7 +154,7 @@ impl Objective {
         let outside = |all: f64| all - of(false, |rates| rates.got_pct);
         Value {
             got,
-            score: match window.services {
+            score: match services {
                 Some(delays) => -delays,
                 None => got - self.wait_price * waited,
             },
@@ -151,10 +163,11 @@ impl Objective {
         }
     }
 
-    /// What the monitor needs of a window: the same objective as the decision's.
-    pub fn seen(&self, window: &Summary) -> Seen {
-        let value = self.value(window);
-        Seen { cpu_pct: value.got, ..Seen::of(window, value.score) }
+    /// What the monitor needs of a window, with the waits of services in it: the same objective as the decision's. `None` where
+    /// services count and their waits were not read: the window then says nothing.
+    pub fn seen(&self, window: &Summary, protected: &[Option<Histogram>]) -> Option<Seen> {
+        let delays = self.delays(protected, window.seconds);
+        (!self.services || delays.is_some()).then(|| self.value_of(window, delays).seen(window))
     }
 
     pub(super) fn scores(&self, windows: &[Summary]) -> Vec<f64> {

@@ -366,7 +366,7 @@ impl Outcome {
             let time = (step.until_s - (self.host.clock_s - began_s)).max(1e-3);
             let seen = if step.measure {
                 let window = self.host.measure(&Turn { candidate, settle_s: 0.0, window_s: time });
-                Some(self.decision.objective.seen(&window))
+                self.decision.objective.seen(&window, &[])
             } else {
                 self.host.switch(candidate);
                 self.host.pass(time);
