@@ -23,7 +23,7 @@ use crate::controls::Controls;
 use crate::cost::OwnCost;
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
-use crate::guarantee::OutsideCost;
+use crate::guarantee::{Ancestor, OutsideCost};
 use crate::kept::KeptChange;
 use crate::measure::{Owners, window};
 use crate::oldest_kernel;
@@ -437,11 +437,12 @@ impl Agent {
         self.components.promises.keeper().outside_costs()
     }
 
-    /// Cgroups that hold others than the scope, too, on the way to promised ones, with whether their weight is changed.
-    pub fn ancestors(&self) -> Vec<(String, bool)> {
+    /// Cgroups that hold others than the scope, too, on the way to promised ones.
+    pub fn ancestors(&self) -> Vec<Ancestor> {
         let keeper = self.components.promises.keeper();
         let changed = |group: &GroupRef| keeper.sets(&Target::Group(group.clone()), Knob::Weight);
-        self.controls.bounds().ancestors().map(|group| (group.path.clone(), changed(group))).collect()
+        let ancestor = |group: &GroupRef| Ancestor { group: group.path.clone(), changed: changed(group) };
+        self.controls.bounds().ancestors().map(ancestor).collect()
     }
 
     /// Restores everything and removes the journal.

@@ -34,7 +34,7 @@ use crate::scope::Scope;
 pub use crate::stated::{CPU_LABEL, Guarantee, Guarantees, LabelRules, Source, WAIT_LABEL};
 pub(crate) use keeper::Keeper;
 pub use labels::wait_ns;
-pub use layout::OutsideCost;
+pub use layout::{Ancestor, OutsideCost};
 pub(crate) use layout::{Originals, is_owned};
 use own::OwnPriority;
 

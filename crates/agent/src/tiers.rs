@@ -110,8 +110,8 @@ pub fn told_to_wait(observation: &Observation) -> Vec<(String, String)> {
     found.map(|group| (group.path.clone(), format!("nice {NICE} or more, or a class that waits"))).collect()
 }
 
-/// What is derived for each pod, container and cgroup that has tasks: name, tier, what says so.
-pub fn all(observation: &Observation, trusted: &Trusted) -> Vec<(String, Derived)> {
+/// What is derived for each pod, container and cgroup that has tasks, by name.
+pub fn all(observation: &Observation, trusted: &Trusted) -> BTreeMap<String, Derived> {
     let mut found: BTreeMap<String, Derived> = BTreeMap::new();
     for task in observation.tasks.iter().filter(|task| !task.kernel_thread) {
         let Some(derived) = of(task, observation, trusted) else { continue };
@@ -132,7 +132,7 @@ pub fn all(observation: &Observation, trusted: &Trusted) -> Vec<(String, Derived
             .into_iter()
             .map(|(path, from)| (format!("cgroup:{path}"), Derived { tier: Tier::Background, from })),
     );
-    found.into_iter().collect()
+    found
 }
 
 #[cfg(test)]

@@ -1,33 +1,56 @@
 //! What settings in force bring, measured against blocks under the baseline, as document and in words.
 
-use evenkeel_base::run::{Effect, EffectNow};
-use serde_json::{Value as Json, json};
+use evenkeel_base::run::{Effect, EffectNow, HourlyEffect};
+use serde::Serialize;
 
 use crate::time;
 
 /// The effect of the changes in force as part of a document.
-pub(crate) fn effect_json(now: &EffectNow) -> Json {
-    let one = |effect: &Option<Effect>| {
-        effect.map(|effect| {
-            json!({
-                "value": effect.value,
-                "interval": [effect.low, effect.high],
-                "since": time::rfc3339(effect.since_ns),
-            })
-        })
-    };
-    let by_hour = now.by_hour.iter().map(|hourly| {
-        json!({ "hour": hourly.hour, "blocks": hourly.blocks, "cpu_pct": one(&Some(hourly.cpu_pct)) })
-    });
-    json!({
-        "measured": if now.held_out { "holdout" } else { "decision" },
-        "cpu_pct": one(&now.cpu_pct),
-        "wait_p99_ms": one(&now.wait_p99_ms),
-        "holdout_share": one(&now.holdout_share),
-        "blocks": now.blocks,
-        "at": time::rfc3339(now.at_ns),
-        "by_hour": by_hour.collect::<Vec<_>>(),
-    })
+#[derive(Debug, Serialize)]
+pub(crate) struct EffectDocument {
+    measured: &'static str,
+    cpu_pct: Option<Measured>,
+    wait_p99_ms: Option<Measured>,
+    holdout_share: Option<Measured>,
+    blocks: u64,
+    at: Option<String>,
+    by_hour: Vec<Hour>,
+}
+
+#[derive(Debug, Serialize)]
+struct Hour {
+    hour: u8,
+    blocks: u64,
+    cpu_pct: Measured,
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    value: f64,
+    interval: [Option<f64>; 2],
+    since: Option<String>,
+}
+
+impl From<Effect> for Measured {
+    fn from(effect: Effect) -> Self {
+        let (interval, since) = ([effect.low, effect.high], time::rfc3339(effect.since_ns));
+        Self { value: effect.value, interval, since }
+    }
+}
+
+impl EffectDocument {
+    pub fn of(now: &EffectNow) -> Self {
+        let hour = |at: &HourlyEffect| Hour { hour: at.hour, blocks: at.blocks, cpu_pct: at.cpu_pct.into() };
+        Self {
+            measured: if now.held_out { "holdout" } else { "decision" },
+            cpu_pct: now.cpu_pct.map(Measured::from),
+            wait_p99_ms: now.wait_p99_ms.map(Measured::from),
+            holdout_share: now.holdout_share.map(Measured::from),
+            blocks: now.blocks,
+            at: time::rfc3339(now.at_ns),
+            by_hour: now.by_hour.iter().map(hour).collect(),
+        }
+    }
 }
 
 /// The effect of the changes in force in a sentence.
@@ -66,10 +89,11 @@ pub fn hours_words(now: &EffectNow) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::run::{HourlyEffect, RunRecord};
+    use evenkeel_base::run::RunRecord;
+    use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::run::{DocumentKind, document, summary};
+    use crate::run::{Document, DocumentKind, summary};
 
     #[test]
     fn the_effect_now_has_interval_and_since_and_what_is_open_is_unknown() {
@@ -97,7 +121,7 @@ mod tests {
             "{old}"
         );
         let record = RunRecord { effect_now: Some(now), ..RunRecord::default() };
-        let effect = &document(&record, DocumentKind::Status)["effect_now"];
+        let effect = &json!(Document::of(&record, DocumentKind::Status))["effect_now"];
         assert_eq!(effect["cpu_pct"]["value"], 12.3);
         assert_eq!(effect["cpu_pct"]["interval"], json!([8.0, null]));
         assert_eq!(effect["cpu_pct"]["since"], "2025-11-21T21:04:05.000Z");
@@ -109,6 +133,6 @@ mod tests {
             summary(&record)
         );
         assert!(summary(&record).contains("\nby hour     09h +12.0 [+8.0, +16.0]"), "{}", summary(&record));
-        assert_eq!(document(&RunRecord::default(), DocumentKind::Run)["effect_now"], Json::Null);
+        assert_eq!(json!(Document::of(&RunRecord::default(), DocumentKind::Run))["effect_now"], Json::Null);
     }
 }

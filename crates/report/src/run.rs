@@ -1,93 +1,16 @@
 //! What a run of the loop did, as document, text and page: `plan`, `run` and `status` share all of it.
 
+mod document;
+
 use evenkeel_base::run::{
     ChangeRecord, Estimate, GovernorStatus, GuaranteeStatus, ProtectedStatus, RunRecord, SloStatus, Stage,
 };
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
-use crate::effect::{effect_json, effect_words, hours_words};
+use crate::effect::{effect_words, hours_words};
 use crate::table::{Field, Kind, Table, Value};
 use crate::time;
-
-/// Which command speaks: the document is `evenkeel.<kind>/v1`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DocumentKind {
-    /// What would be done.
-    Plan,
-    /// What was done.
-    Run,
-    /// What is in force.
-    Status,
-}
-
-impl DocumentKind {
-    /// The schema's name.
-    pub fn schema(self) -> &'static str {
-        match self {
-            Self::Plan => "evenkeel.plan/v1",
-            Self::Run => "evenkeel.run/v1",
-            Self::Status => "evenkeel.status/v1",
-        }
-    }
-}
-
-fn value(estimate: Option<Estimate>) -> Json {
-    estimate.map_or(Json::Null, |e| json!(e.value))
-}
-
-fn interval(estimate: Option<Estimate>) -> Json {
-    estimate.map_or(Json::Null, |e| json!([e.low, e.high]))
-}
-
-/// The document of `plan`, `run` and `status`. Callers add fields of their own (`agent`, `dry_run`, ...).
-pub fn document(record: &RunRecord, kind: DocumentKind) -> Json {
-    json!({
-        "schema": kind.schema(),
-        "scope": record.scope,
-        "pid": (record.pid != 0).then_some(record.pid),
-        "started": (record.started_ns != 0).then(|| time::rfc3339(record.started_ns)).flatten(),
-        "settings": record.settings,
-        "fulfilment": {
-            "baseline": value(record.baseline),
-            "now": value(record.now),
-            "interval": { "baseline": interval(record.baseline), "now": interval(record.now) },
-        },
-        "stages": record.stages.iter().map(stage_json).collect::<Vec<_>>(),
-        "changes": change_table(false).json(&record.changes),
-        "guarantees": guarantee_table().json(&record.guarantees),
-        "protected": protected_table().json(&record.protected),
-        "slos": slos(&record.protected),
-        "effect_now": record.effect_now.as_ref().map(effect_json),
-        "taken_over": record.taken_over.map(|taken| json!({
-            "settings": taken.settings,
-            "pid": taken.pid,
-            "proved": time::rfc3339(taken.proved_ns),
-            "at": time::rfc3339(taken.at_ns),
-        })),
-        "cpu_limit": record.governor,
-        "self": { "cpu_pct": record.own_cost.cpu_pct, "rss_bytes": record.own_cost.rss_bytes },
-    })
-}
-
-fn stage_json(stage: &Stage) -> Json {
-    json!({
-        "name": stage.name,
-        "started": time::rfc3339(stage.started_ns),
-        "seconds": stage.seconds,
-        "fulfilment": value(stage.fulfilment),
-        "fulfilment_estimated": stage.fulfilment_estimated,
-        "cpu_pct": value(stage.cpu_pct),
-        "wait_per_ran": value(stage.wait_per_ran),
-        "interval": {
-            "fulfilment": interval(stage.fulfilment),
-            "cpu_pct": interval(stage.cpu_pct),
-            "wait_per_ran": interval(stage.wait_per_ran),
-        },
-        "kept": stage.kept,
-        "why": stage.why,
-        "predicted": stage.predicted,
-    })
-}
+pub use document::{Document, DocumentKind, Fulfilment};
 
 /// `0.951 [0.947, 0.955]`, or `?`.
 pub fn estimate(estimate: Option<Estimate>, decimals: usize) -> String {
@@ -343,6 +266,7 @@ mod tests {
     use super::*;
     use evenkeel_base::TaskId;
     use evenkeel_base::run::TakenOver;
+    use serde_json::json;
 
     #[test]
     fn what_was_taken_over_is_told_with_its_age() {
@@ -350,10 +274,10 @@ mod tests {
         let record = RunRecord { taken_over: Some(taken), ..RunRecord::default() };
         let line = "taken over  3 settings, proved by the run before (pid 123) at 2025-11-24T";
         assert!(summary(&record).contains(line), "{}", summary(&record));
-        let shown = &document(&record, DocumentKind::Status)["taken_over"];
+        let shown = &json!(Document::of(&record, DocumentKind::Status))["taken_over"];
         assert_eq!((&shown["settings"], &shown["pid"]), (&json!(3), &json!(123)));
         assert!(shown["proved"].as_str().unwrap().starts_with("2025-11-24T"), "{shown}");
-        assert_eq!(document(&RunRecord::default(), DocumentKind::Run)["taken_over"], Json::Null);
+        assert_eq!(json!(Document::of(&RunRecord::default(), DocumentKind::Run))["taken_over"], Json::Null);
     }
 
     #[test]
@@ -389,7 +313,7 @@ mod tests {
             }],
             ..RunRecord::default()
         };
-        let document = document(&record, DocumentKind::Status);
+        let document = json!(Document::of(&record, DocumentKind::Status));
         assert_eq!(document["schema"], "evenkeel.status/v1");
         assert_eq!(document["fulfilment"]["baseline"], 0.95);
         assert_eq!(document["fulfilment"]["interval"]["baseline"], json!([0.94, 0.96]));

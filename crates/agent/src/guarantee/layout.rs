@@ -7,6 +7,7 @@ use evenkeel_base::{
 };
 use evenkeel_linux::cgroup;
 use evenkeel_policy::guarantee::tree::{self, EntityShare, SchedEntity, Siblings};
+use serde::Serialize;
 
 /// What a entity is on the host.
 #[derive(Debug, Clone)]
@@ -51,10 +52,20 @@ impl Role {
     }
 }
 
+/// A cgroup that holds others than the scope, too, on the way to a promised one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ancestor {
+    /// Its path.
+    pub group: String,
+    /// Whether its weight is changed.
+    pub changed: bool,
+}
+
 /// What promises cost those outside the scope who share a cgroup's CPU.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OutsideCost {
     /// The cgroup that they share with a promise.
+    #[serde(rename = "group")]
     pub node: String,
     /// Cgroups among them that are active now.
     pub neighbours: Vec<String>,

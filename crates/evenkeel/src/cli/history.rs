@@ -13,7 +13,8 @@ use anyhow::{Context, anyhow};
 use evenkeel_report::html;
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::{Field, Kind, Table, Value, table, time};
-use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, Usage, Who};
+use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, TrialWindow, Usage, Who};
+use serde::Serialize;
 use serde_json::json;
 
 use super::when::{self, When};
@@ -195,14 +196,46 @@ fn run_table() -> Table<StoredRun> {
     ])
 }
 
-fn usage_json(usage: &Usage) -> serde_json::Value {
-    json!({
-        "disk_bytes": usage.disk_bytes,
-        "sample_bytes": usage.sample_bytes,
-        "samples": { "full_rate": usage.samples[0], "ten_s": usage.samples[1], "sixty_s": usage.samples[2] },
-        "oldest": usage.span_ns.and_then(|span| time::rfc3339(span.0)),
-        "newest": usage.span_ns.and_then(|span| time::rfc3339(span.1)),
-    })
+/// One run as the history has it.
+#[derive(Serialize)]
+struct StoredRunDocument<'a> {
+    #[serde(flatten)]
+    of_run: run::Document<'a>,
+    run: RunId,
+    boot_id: &'a str,
+    ended: Option<String>,
+    outcome: Option<&'a str>,
+    trials: Vec<TrialWindow>,
+}
+
+/// What the history takes and how far it reaches.
+#[derive(Serialize)]
+struct UsageDocument {
+    disk_bytes: u64,
+    sample_bytes: u64,
+    samples: SamplesKept,
+    oldest: Option<String>,
+    newest: Option<String>,
+}
+
+#[derive(Serialize)]
+struct SamplesKept {
+    full_rate: u64,
+    ten_s: u64,
+    sixty_s: u64,
+}
+
+impl From<&Usage> for UsageDocument {
+    fn from(usage: &Usage) -> Self {
+        let [full_rate, ten_s, sixty_s] = usage.samples;
+        Self {
+            disk_bytes: usage.disk_bytes,
+            sample_bytes: usage.sample_bytes,
+            samples: SamplesKept { full_rate, ten_s, sixty_s },
+            oldest: usage.span_ns.and_then(|span| time::rfc3339(span.0)),
+            newest: usage.span_ns.and_then(|span| time::rfc3339(span.1)),
+        }
+    }
 }
 
 fn list(global: &Global, args: &Args, store: &Store) -> Result<String, Failure> {
@@ -216,7 +249,7 @@ fn list(global: &Global, args: &Args, store: &Store) -> Result<String, Failure> 
         Format::Json => pretty(&json!({
             "schema": "evenkeel.history/v1",
             "runs": table.json(&runs),
-            "store": usage_json(&usage),
+            "store": UsageDocument::from(&usage),
         })),
         Format::Csv => Ok(table.csv(&runs)),
         Format::Text | Format::Svg => {
@@ -250,14 +283,16 @@ fn one(global: &Global, args: &Args, store: &Store, stored: &StoredRun) -> Resul
     }
     match global.output {
         Format::Json => {
-            let mut document = run::document(&stored.record, DocumentKind::Run);
-            document["run"] = json!(stored.id);
-            document["boot_id"] = json!(stored.boot_id);
-            document["ended"] = json!(stored.ended_ns.and_then(time::rfc3339));
-            document["outcome"] = json!(stored.outcome);
-            document["changes"] = json!(stored_change_json(&changes));
-            document["trials"] = json!(store.trials(stored.id).map_err(failure)?);
-            pretty(&document)
+            let mut of_run = run::Document::of(&stored.record, DocumentKind::Run);
+            of_run.changes = stored_change_json(&changes);
+            pretty(&json!(StoredRunDocument {
+                of_run,
+                run: stored.id,
+                boot_id: &stored.boot_id,
+                ended: stored.ended_ns.and_then(time::rfc3339),
+                outcome: stored.outcome.as_deref(),
+                trials: store.trials(stored.id).map_err(failure)?,
+            }))
         }
         Format::Csv if args.changes => Ok(run::change_table(true).csv(changes.iter().map(|c| &c.change))),
         Format::Csv => Ok(run::stage_table().csv(&stored.record.stages)),

@@ -4,14 +4,16 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
-use evenkeel_agent::guarantee::OutsideCost;
+use evenkeel_agent::guarantee::{Ancestor, OutsideCost};
 use evenkeel_agent::tiers::Derived;
 use evenkeel_agent::{Agent, Config, Quiet};
 use evenkeel_base::{Observation, Plan, Setting, Target};
 use evenkeel_console as console;
-use evenkeel_model::predict::Prediction;
+use evenkeel_model::predict::{Prediction, Use};
 use evenkeel_policy::placement;
+use evenkeel_report::run::{Document, DocumentKind};
 use evenkeel_report::table::{Field, Table, printable, width};
+use serde::Serialize;
 use serde_json::json;
 
 use super::settings::{LoopArgs, config};
@@ -43,7 +45,7 @@ struct Row {
     why: String,
     /// What the simulator says, in words.
     effect: Option<String>,
-    predicted: serde_json::Value,
+    predicted: Option<TaskPredicted>,
 }
 
 fn table() -> Table<Row> {
@@ -65,6 +67,7 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
     let trier = if whole_host { "run --apply" } else { "run" };
     config.apply = false;
     let tiers = super::settings::derived(&config.guarantees)?;
+    let tiers: Vec<_> = tiers.iter().map(|(name, derived)| TierDocument::of(name, derived)).collect();
     let mut agent = Agent::new(config, &mut Quiet).map_err(super::loop_failed)?;
     let studied = agent
         .study(Duration::from_secs(1), &mut Quiet)
@@ -86,30 +89,17 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
     let mut out = console::results();
     match global.output {
         Format::Json => {
-            let changes: Vec<_> = rows
-                .iter()
-                .map(|r| {
-                    json!({
-                        "plan": r.plan, "tgid": r.task.map(|t| t.tgid), "tid": r.task.map(|t| t.tid),
-                        "start_time": r.task.map(|t| t.start_time), "target": r.target, "knob": r.knob,
-                        "from": r.from, "to": r.to, "why": r.why, "effect": r.effect.as_ref().map(|e| format!("predicted: {e}")),
-                        "predicted": r.predicted,
-                    })
-                })
-                .collect();
-            let mut document =
-                evenkeel_report::run::document(agent.record(), evenkeel_report::run::DocumentKind::Plan);
-            document["changes"] = json!(changes);
-            document["plans"] =
-                plans.iter().zip(&predicted).map(|(p, predicted)| plan_json(p, predicted.as_ref())).collect();
-            document["fulfilment"]["now"] = json!(studied.fulfilment);
-            document["dry_run"] = json!(true);
-            document["tiers"] = tiers
-                .iter()
-                .map(|(name, derived)| json!({"name": name, "tier": derived.tier.name(), "from": derived.from}))
-                .collect();
-            document["ancestors"] = beyond.ancestors_json();
-            document["outside"] = beyond.costs_json();
+            let mut of_run = Document::of(agent.record(), DocumentKind::Plan);
+            of_run.changes = rows.iter().map(|row| json!(ChangeDocument::of(row))).collect();
+            of_run.fulfilment.now = studied.fulfilment;
+            let document = json!(PlanDocument {
+                of_run,
+                dry_run: true,
+                plans: plans.iter().zip(&predicted).map(|(p, said)| Proposal::of(p, said.as_ref())).collect(),
+                tiers: &tiers,
+                ancestors: &beyond.ancestors,
+                outside: beyond.costs,
+            });
             writeln!(out, "{document:#}").context("cannot write to stdout")?;
         }
         Format::Csv => write!(out, "{}", table().csv(&rows)).context("cannot write to stdout")?,
@@ -125,44 +115,34 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
 const PROMISES: &str = "promised shares";
 
 /// What the host itself says about who is a service and who may wait.
-fn tiers_text(tiers: &[(String, Derived)]) -> String {
+fn tiers_text(tiers: &[TierDocument<'_>]) -> String {
     if tiers.is_empty() {
         return String::new();
     }
     let fields = vec![
-        Field::text("name", "tier as the host says", |r: &(String, Derived)| printable(&r.0)),
-        Field::text("tier", "tier", |r: &(String, Derived)| r.1.tier.name()),
-        Field::text("from", "from", |r: &(String, Derived)| printable(&r.1.from)),
+        Field::text("name", "tier as the host says", |r: &TierDocument<'_>| printable(r.name)),
+        Field::text("tier", "tier", |r: &TierDocument<'_>| r.tier),
+        Field::text("from", "from", |r: &TierDocument<'_>| printable(r.from)),
     ];
     format!("\n{}`run --tiers auto` goes by these.\n", Table::new(fields).text(tiers, None))
 }
 
 /// What promises need beyond the scope.
 struct Beyond<'a> {
-    /// Cgroups that hold others, too, and whether their weight is changed.
-    ancestors: Vec<(String, bool)>,
+    /// Cgroups that hold others, too.
+    ancestors: Vec<Ancestor>,
     costs: &'a [OutsideCost],
 }
 
 impl Beyond<'_> {
-    fn ancestors_json(&self) -> serde_json::Value {
-        let all = self.ancestors.iter().map(|(path, changed)| json!({"group": path, "changed": changed}));
-        all.collect()
-    }
-
-    fn costs_json(&self) -> serde_json::Value {
-        let one = |cost: &OutsideCost| json!({"group": cost.node, "neighbours": cost.neighbours, "before_pct": cost.before_pct, "after_pct": cost.after_pct});
-        self.costs.iter().map(one).collect()
-    }
-
     fn text(&self) -> String {
         let mut out = String::new();
         if !self.ancestors.is_empty() {
             out.push_str("\nAbove promised tasks, and holding others than the scope, too: only their weights may be changed.\n");
         }
-        for (path, changed) in &self.ancestors {
+        for Ancestor { group, changed } in &self.ancestors {
             let what = if *changed { "weight changed" } else { "left as it is" };
-            out.push_str(&format!("    {}: {what}\n", printable(path)));
+            out.push_str(&format!("    {}: {what}\n", printable(group)));
         }
         if !self.costs.is_empty() {
             out.push_str("\nWhat promises cost those outside the scope, when everybody wants everything:\n");
@@ -187,15 +167,101 @@ impl Beyond<'_> {
     }
 }
 
-fn plan_json(plan: &Plan, predicted: Option<&Prediction>) -> serde_json::Value {
-    let predicted = predicted.map(|p| {
-        json!({
-            "cpu_pct": {"as_found": p.before.got_pct, "plan": p.after.got_pct},
-            "cpu_change_pct": p.cpu_change_pct(),
-            "wait_per_ran": {"as_found": p.before.wait_per_ran(), "plan": p.after.wait_per_ran()},
-        })
-    });
-    json!({"name": plan.name, "why": plan.why, "predicted": predicted})
+/// `evenkeel.plan/v1`.
+#[derive(Serialize)]
+struct PlanDocument<'a> {
+    #[serde(flatten)]
+    of_run: Document<'a>,
+    dry_run: bool,
+    plans: Vec<Proposal<'a>>,
+    tiers: &'a [TierDocument<'a>],
+    ancestors: &'a [Ancestor],
+    outside: &'a [OutsideCost],
+}
+
+#[derive(Serialize)]
+struct ChangeDocument<'a> {
+    plan: &'a str,
+    tgid: Option<u32>,
+    tid: Option<u32>,
+    start_time: Option<u64>,
+    target: &'a str,
+    knob: &'static str,
+    from: Option<&'a str>,
+    to: &'a str,
+    why: &'a str,
+    effect: Option<String>,
+    predicted: Option<TaskPredicted>,
+}
+
+/// A lever's plan, and what the simulator says of it.
+#[derive(Serialize)]
+struct Proposal<'a> {
+    name: &'a str,
+    why: &'a str,
+    predicted: Option<ScopePredicted>,
+}
+
+#[derive(Serialize)]
+struct ScopePredicted {
+    cpu_pct: Versus<f64>,
+    cpu_change_pct: Option<f64>,
+    wait_per_ran: Versus<Option<f64>>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct TaskPredicted {
+    cpu_pct: Versus<f64>,
+    wait_pct: Versus<f64>,
+}
+
+/// A figure as found and under the plan.
+#[derive(Clone, Copy, Serialize)]
+struct Versus<T> {
+    as_found: T,
+    plan: T,
+}
+
+#[derive(Serialize)]
+struct TierDocument<'a> {
+    name: &'a str,
+    tier: &'static str,
+    from: &'a str,
+}
+
+impl<'a> ChangeDocument<'a> {
+    fn of(row: &'a Row) -> Self {
+        Self {
+            plan: &row.plan,
+            tgid: row.task.map(|t| t.tgid),
+            tid: row.task.map(|t| t.tid),
+            start_time: row.task.map(|t| t.start_time),
+            target: &row.target,
+            knob: row.knob,
+            from: row.from.as_deref(),
+            to: &row.to,
+            why: &row.why,
+            effect: row.effect.as_ref().map(|effect| format!("predicted: {effect}")),
+            predicted: row.predicted,
+        }
+    }
+}
+
+impl<'a> Proposal<'a> {
+    fn of(plan: &'a Plan, predicted: Option<&Prediction>) -> Self {
+        let of_scope = |p: &Prediction| ScopePredicted {
+            cpu_pct: Versus { as_found: p.before.got_pct, plan: p.after.got_pct },
+            cpu_change_pct: p.cpu_change_pct(),
+            wait_per_ran: Versus { as_found: p.before.wait_per_ran(), plan: p.after.wait_per_ran() },
+        };
+        Self { name: &plan.name, why: &plan.why, predicted: predicted.map(of_scope) }
+    }
+}
+
+impl<'a> TierDocument<'a> {
+    fn of(name: &'a str, derived: &'a Derived) -> Self {
+        Self { name, tier: derived.tier.name(), from: &derived.from }
+    }
 }
 
 fn row(
@@ -223,14 +289,14 @@ fn row(
     // A task's change is told by what the task would get, a group's by what the scope would.
     let (effect, predicted) = match (predicted, task) {
         (Some(p), Some(id)) => {
-            let uses = p.tasks.get(&id).map(|(before, after)| {
-                json!({"cpu_pct": {"as_found": before.got_pct, "plan": after.got_pct},
-                    "wait_pct": {"as_found": before.wait_pct, "plan": after.wait_pct}})
-            });
-            (p.task_in_words(id), uses.unwrap_or_default())
+            let of_task = |(before, after): &(Use, Use)| TaskPredicted {
+                cpu_pct: Versus { as_found: before.got_pct, plan: after.got_pct },
+                wait_pct: Versus { as_found: before.wait_pct, plan: after.wait_pct },
+            };
+            (p.task_in_words(id), p.tasks.get(&id).map(of_task))
         }
-        (Some(p), None) => (Some(format!("scope: {}", p.in_words())), serde_json::Value::Null),
-        (None, _) => (None, serde_json::Value::Null),
+        (Some(p), None) => (Some(format!("scope: {}", p.in_words())), None),
+        (None, _) => (None, None),
     };
     Row {
         effect,

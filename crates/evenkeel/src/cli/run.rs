@@ -16,6 +16,7 @@ use evenkeel_listen::{Served, Server};
 use evenkeel_observe::{Endpoints, Observer, ObserverOptions, Sampling};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
+use serde::Serialize;
 
 use super::flight::{RecordArgs, Socket};
 use super::notify::Notifier;
@@ -210,11 +211,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut out = console::results();
     match global.output {
         Format::Json => {
-            let mut document = run::document(&record, DocumentKind::Run);
-            document["restored"] = serde_json::json!({
-                "put_back": back.put_back.len(), "already": back.already.len(), "gone": back.gone.len(),
-                "conflicts": back.conflicts.len(), "failed": back.failed.len(), "notes": back.notes,
-            });
+            let of_run = run::Document::of(&record, DocumentKind::Run);
+            let document = serde_json::json!(Document { of_run, restored: Restored::of(&back) });
             writeln!(out, "{document:#}").context("cannot write to stdout")?;
         }
         Format::Csv => {
@@ -235,6 +233,38 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Ok(1);
     }
     Err(Failure::No(anyhow!(left(&back))))
+}
+
+/// `evenkeel.run/v1`.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    of_run: run::Document<'a>,
+    restored: Restored<'a>,
+}
+
+/// What became of the changes at the end: how many.
+#[derive(Serialize)]
+struct Restored<'a> {
+    put_back: usize,
+    already: usize,
+    gone: usize,
+    conflicts: usize,
+    failed: usize,
+    notes: &'a [String],
+}
+
+impl<'a> Restored<'a> {
+    fn of(back: &'a evenkeel_actuate::RestoreReport) -> Self {
+        Self {
+            put_back: back.put_back.len(),
+            already: back.already.len(),
+            gone: back.gone.len(),
+            conflicts: back.conflicts.len(),
+            failed: back.failed.len(),
+            notes: &back.notes,
+        }
+    }
 }
 
 /// What is not as it was found. Of what somebody else changed no journal is left, so `restore` has nothing to try.

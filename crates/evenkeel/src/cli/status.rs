@@ -8,7 +8,8 @@ use evenkeel_actuate::{FileMedium, Holder};
 use evenkeel_base::run::RunRecord;
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::{table, time};
-use evenkeel_store::{Store, StoredRun};
+use evenkeel_store::{RunId, Store, StoredRun};
+use serde::Serialize;
 use serde_json::json;
 
 use super::{Failure, Format, Global, Outcome};
@@ -23,7 +24,8 @@ use super::{Failure, Format, Global, Outcome};
 pub struct Args {}
 
 /// How the last run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum State {
     /// Its agent is at work.
     Running,
@@ -46,15 +48,6 @@ impl State {
                 Some(_) => Self::Running,
                 None => Self::Killed,
             },
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Ended => "ended",
-            Self::Killed => "killed",
-            Self::None => "none",
         }
     }
 }
@@ -86,7 +79,7 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
     }
     let (last, agent, state) = read(&global.state_dir).map_err(Failure::Cannot)?;
     let out = match global.output {
-        Format::Json => json(last.as_ref(), agent.as_ref(), state).map_err(Failure::Cannot)?,
+        Format::Json => json(last.as_ref(), agent.as_ref(), state),
         Format::Csv => {
             let changes = last.as_ref().map(|run| run.record.changes.as_slice()).unwrap_or_default();
             run::change_table(true).csv(changes)
@@ -102,21 +95,39 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
     Ok(0)
 }
 
-fn json(last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> anyhow::Result<String> {
+/// `evenkeel.status/v1`.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    of_run: run::Document<'a>,
+    agent: Option<AgentDocument>,
+    state: State,
+    run: Option<RunId>,
+    ended: Option<String>,
+    outcome: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct AgentDocument {
+    pid: Option<u32>,
+    since: Option<String>,
+}
+
+fn json(last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> String {
     let empty = RunRecord::default();
-    let mut document = run::document(last.map_or(&empty, |run| &run.record), DocumentKind::Status);
-    document["agent"] = match agent {
-        None => serde_json::Value::Null,
-        Some(Agent(None)) => json!({ "pid": null, "since": null }),
-        Some(Agent(Some(holder))) => {
-            json!({ "pid": holder.pid, "since": time::rfc3339(holder.since.saturating_mul(1_000_000_000)) })
-        }
+    let of_agent = |Agent(holder): &Agent| AgentDocument {
+        pid: holder.as_ref().map(|holder| holder.pid),
+        since: holder.as_ref().and_then(|holder| time::rfc3339(holder.since.saturating_mul(1_000_000_000))),
     };
-    document["state"] = state.name().into();
-    document["run"] = last.map_or(serde_json::Value::Null, |run| json!(run.id));
-    document["ended"] = json!(last.and_then(|run| run.ended_ns).and_then(time::rfc3339));
-    document["outcome"] = json!(last.and_then(|run| run.outcome.as_deref()));
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    let document = Document {
+        of_run: run::Document::of(last.map_or(&empty, |run| &run.record), DocumentKind::Status),
+        agent: agent.map(of_agent),
+        state,
+        run: last.map(|run| run.id),
+        ended: last.and_then(|run| run.ended_ns).and_then(time::rfc3339),
+        outcome: last.and_then(|run| run.outcome.as_deref()),
+    };
+    format!("{:#}\n", json!(document))
 }
 
 /// Who is at work, and the last run, in a line each.

@@ -5,9 +5,10 @@ mod picture;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use evenkeel_base::{Cpu, CpuSet, Topology};
+use evenkeel_base::{Cpu, CpuSet, Node, Topology};
 use evenkeel_observe::{KernelFacts, Scheduler, read_kernel, read_topology};
 use evenkeel_report::{Field, Table, Value};
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::{Failure, Format, Global, Outcome, show};
@@ -52,31 +53,49 @@ fn numbers(cpus: &CpuSet) -> Json {
     json!(cpus.iter().collect::<Vec<_>>())
 }
 
+/// `evenkeel.topology/v1`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    cpus: Vec<Json>,
+    nodes: Vec<NodeDocument>,
+    possible: &'a CpuSet,
+    present: &'a CpuSet,
+    online: &'a CpuSet,
+    isolated: &'a CpuSet,
+    nohz_full: &'a CpuSet,
+    rcu_nocbs: &'a CpuSet,
+    allowed: &'a CpuSet,
+    kernel: &'a KernelFacts,
+}
+
+#[derive(Serialize)]
+struct NodeDocument {
+    node: u32,
+    cpus: Json,
+    memory_bytes: Option<u64>,
+    distances: Vec<u32>,
+}
+
 fn document(topology: &Topology, kernel: &KernelFacts) -> Json {
-    let nodes: Vec<Json> = topology
-        .nodes
-        .iter()
-        .map(|node| {
-            json!({
-                "node": node.node,
-                "cpus": numbers(&node.cpus),
-                "memory_bytes": node.memory_bytes,
-                "distances": node.distances,
-            })
-        })
-        .collect();
-    json!({
-        "schema": "evenkeel.topology/v1",
-        "cpus": table().json(&topology.cpus),
-        "nodes": nodes,
-        "possible": topology.possible,
-        "present": topology.present,
-        "online": topology.online,
-        "isolated": topology.isolated,
-        "nohz_full": topology.nohz_full,
-        "rcu_nocbs": topology.rcu_nocbs,
-        "allowed": topology.allowed,
-        "kernel": kernel,
+    let node = |node: &Node| NodeDocument {
+        node: node.node,
+        cpus: numbers(&node.cpus),
+        memory_bytes: node.memory_bytes,
+        distances: node.distances.clone(),
+    };
+    json!(Document {
+        schema: "evenkeel.topology/v1",
+        cpus: table().json(&topology.cpus),
+        nodes: topology.nodes.iter().map(node).collect(),
+        possible: &topology.possible,
+        present: &topology.present,
+        online: &topology.online,
+        isolated: &topology.isolated,
+        nohz_full: &topology.nohz_full,
+        rcu_nocbs: &topology.rcu_nocbs,
+        allowed: &topology.allowed,
+        kernel,
     })
 }
 

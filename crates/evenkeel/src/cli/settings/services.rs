@@ -211,6 +211,6 @@ pub(super) fn derive_tiers(
 ///
 /// # Errors
 /// The host cannot be observed.
-pub fn derived(guarantees: &Guarantees) -> anyhow::Result<Vec<(String, Derived)>> {
+pub fn derived(guarantees: &Guarantees) -> anyhow::Result<BTreeMap<String, Derived>> {
     Ok(tiers::all(&glance(true, &Detail::All)?, &trusted(guarantees)))
 }
