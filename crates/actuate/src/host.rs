@@ -6,7 +6,7 @@ mod instruction;
 mod knob;
 pub mod shape;
 
-pub use files::Files;
+pub use files::{Files, Queues};
 pub use knob::OUR_HANDLES;
 pub(crate) use knob::{cannot_be_put_back, normal};
 

@@ -292,9 +292,9 @@ impl Auto {
         }
     }
 
-    /// How often throttling began, CPU seconds used, and those stolen of what was wanted within the limits set.
-    pub fn sums(&self) -> (usize, f64, f64) {
-        (self.governor.onsets(), self.governor.used_s(), self.governor.stolen_s())
+    /// The governor, which knows how often throttling began, and what was used and stolen.
+    pub fn governor(&self) -> &Governor {
+        &self.governor
     }
 
     /// What was found, done, and spent, for people.

@@ -191,8 +191,8 @@ impl SloReader {
         let limit = target.limit(self.default_share, wait_factor);
         let growth = if limit > target.slow_share { wait_factor } else { 1.0 };
         // Harm takes the square of the evidence that is asked for.
-        let (_, share, shown) = tail.doubt(target, growth, evidence.sqrt())?;
-        (shown && share > limit).then_some((share, limit))
+        let open = tail.doubt(target, growth, evidence.sqrt())?;
+        (open.proved && open.after > limit).then_some((open.after, limit))
     }
 
     /// How it stands.

@@ -27,32 +27,42 @@ pub struct Request<'a> {
     pub trust: Option<&'a Trust>,
 }
 
-/// Host with port, and path.
+/// An address, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Host with port.
+    pub host: String,
+    /// Path, with the query.
+    pub path: String,
+    /// Whether it is https://.
+    pub is_tls: bool,
+}
+
+/// An http:// address.
 ///
 /// # Errors
 /// It is no address of this kind, in words.
-pub fn parse(url: &str) -> Result<(String, String), String> {
+pub fn parse(url: &str) -> Result<Address, String> {
     let Some(rest) = url.strip_prefix("http://") else {
         return Err(format!("{url:?}: only http:// addresses are asked"));
     };
-    parts(url, rest, 80)
+    parts(url, rest, false)
 }
 
-/// As [`parse`], and whether it is https://.
+/// An http:// or https:// address.
 ///
 /// # Errors
 /// It is neither kind of address, in words.
-pub fn parse_either(url: &str) -> Result<(String, String, bool), String> {
+pub fn parse_either(url: &str) -> Result<Address, String> {
     let (rest, is_tls) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (rest, true),
         (None, Some(rest)) => (rest, false),
         (None, None) => return Err(format!("{url:?}: only http:// and https:// addresses are asked")),
     };
-    let (host, path) = parts(url, rest, if is_tls { 443 } else { 80 })?;
-    Ok((host, path, is_tls))
+    parts(url, rest, is_tls)
 }
 
-fn parts(url: &str, rest: &str, port: u16) -> Result<(String, String), String> {
+fn parts(url: &str, rest: &str, is_tls: bool) -> Result<Address, String> {
     let (host, path) = match rest.split_once('/') {
         Some((host, path)) => (host, format!("/{path}")),
         None => (rest, "/".into()),
@@ -62,7 +72,9 @@ fn parts(url: &str, rest: &str, port: u16) -> Result<(String, String), String> {
     }
     let path = path.chars().filter(|c| !c.is_control()).collect::<String>().replace(' ', "%20");
     let with_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    Ok((if with_port { host.to_owned() } else { format!("{host}:{port}") }, path))
+    let port = if is_tls { 443 } else { 80 };
+    let host = if with_port { host.to_owned() } else { format!("{host}:{port}") };
+    Ok(Address { host, path, is_tls })
 }
 
 /// Without the port.
@@ -73,7 +85,7 @@ fn name(host: &str) -> &str {
 /// Connects to what an address names; its host as it is written in a request, and the path.
 fn open(url: &str, request: &Request<'_>) -> io::Result<(Wire, String, String)> {
     let no = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
-    let (host, path, is_tls) = parse_either(url).map_err(no)?;
+    let Address { host, path, is_tls } = parse_either(url).map_err(no)?;
     let trust = match (is_tls, request.trust) {
         (true, None) => return Err(no(format!("{url:?}: only http:// addresses are asked"))),
         (true, trust) => trust,
@@ -246,12 +258,14 @@ mod tests {
 
     #[test]
     fn addresses_are_taken_apart() {
-        assert_eq!(parse("http://h/a b").unwrap(), ("h:80".into(), "/a%20b".into()));
-        assert_eq!(parse("http://h:9/").unwrap().0, "h:9");
+        let address =
+            |host: &str, path: &str, is_tls| Ok(Address { host: host.into(), path: path.into(), is_tls });
+        assert_eq!(parse("http://h/a b"), address("h:80", "/a%20b", false));
+        assert_eq!(parse("http://h:9/"), address("h:9", "/", false));
         assert!(parse("https://h").unwrap_err().contains("only http://"));
         assert!(parse("http:///x").is_err());
-        assert_eq!(parse_either("https://h/x").unwrap(), ("h:443".into(), "/x".into(), true));
-        assert_eq!(parse_either("http://[::1]:9").unwrap(), ("[::1]:9".into(), "/".into(), false));
+        assert_eq!(parse_either("https://h/x"), address("h:443", "/x", true));
+        assert_eq!(parse_either("http://[::1]:9"), address("[::1]:9", "/", false));
         assert!(parse_either("ftp://h").is_err() && parse_either("https://").is_err());
     }
 

@@ -41,7 +41,7 @@ impl Receiver {
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(format!("an address such as {example} is expected"));
         }
-        let (name, _, is_tls) = http::parse_either(url)?;
+        let http::Address { host: name, is_tls, .. } = http::parse_either(url)?;
         if name.contains('@') {
             return Err("a password does not belong into the address: name a file with a token \
                         (webhook_token_file, otlp_token_file)"

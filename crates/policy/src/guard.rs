@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 use crate::window::{Owner, Rates, Summary};
 pub use tail::Tail;
 pub(crate) use tail::{Counts, FLOOR_NS, Question, TAIL, sum};
-use track::{Open, Track};
+pub use track::Open;
+use track::Track;
 
 /// Limits of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -316,9 +317,8 @@ impl Guard {
             cpu.into_iter().chain(wait.map(|open| doubt(subject, Harm::Wait, open)))
         });
         let tails = self.tails.iter().filter_map(|(owner, tail)| {
-            let (before, after, proved) =
-                tail.doubt(self.limits.tail_share, enough, self.limits.min_waits)?;
-            Some(doubt(&Subject::Outside(owner.clone()), Harm::Tail, Open { before, after, proved }))
+            let open = tail.doubt(self.limits.tail_share, enough, self.limits.min_waits)?;
+            Some(doubt(&Subject::Outside(owner.clone()), Harm::Tail, open))
         });
         tracks.chain(tails).collect()
     }

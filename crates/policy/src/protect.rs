@@ -11,7 +11,7 @@
 use evenkeel_base::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::guard::{Doubt, GuardLimits, Harm, Subject, Tail};
+use crate::guard::{Doubt, GuardLimits, Harm, Open, Subject, Tail};
 use crate::requests::{RequestTail, RequestTarget};
 
 /// Waits below this are not told apart from none where there is no bound, ns: twice nothing is nothing.
@@ -45,12 +45,12 @@ impl LatencyTarget {
         let growth = limits.tail_share / crate::guard::TAIL;
         let Some(target) = self.requests else { return self.doubt_by_waits(tail, limits) };
         let doubt = requests.doubt(target, growth, 1.0 / limits.alpha);
-        if !requests.tells(target) && doubt.is_none_or(|(.., proved)| !proved) {
+        if !requests.tells(target) && doubt.is_none_or(|open| !open.proved) {
             let doubt = self.doubt_by_waits(tail, limits)?;
             // What long waits mean the requests are about to say.
             return Some(Doubt { proved: doubt.proved && !requests.may_tell(), ..doubt });
         }
-        let (before, after, proved) = doubt?;
+        let Open { before, after, proved } = doubt?;
         let subject = Subject::Protected(self.name.clone());
         let detail = format!(
             "{}, which is protected, answers {:.2} instead of {:.2} % of its requests after more than {}",
@@ -67,7 +67,7 @@ impl LatencyTarget {
 
     /// The same by its waits alone. Who never waits loses nothing.
     fn doubt_by_waits(&self, tail: &Tail, limits: &GuardLimits) -> Option<Doubt> {
-        let (before, after, proved) = tail.doubt(limits.tail_share, 1.0 / limits.alpha, FEW)?;
+        let Open { before, after, proved } = tail.doubt(limits.tail_share, 1.0 / limits.alpha, FEW)?;
         let subject = Subject::Protected(self.name.clone());
         Some(Doubt { subject, harm: Harm::Tail, before, after, proved, detail: Some(self.describe(tail)) })
     }

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::guard::{Counts, Question, sum};
+use crate::guard::{Counts, Open, Question, sum};
 
 /// Slow ones among as many requests as are needed to tell, where as many are slow as are promised: five expected ones are seen
 /// to be none, or many.
@@ -126,9 +126,8 @@ impl RequestTail {
         self.candidate.into_iter().flatten().collect()
     }
 
-    /// The promise if it is not shown to be kept: (share before, share after, whether it is shown to be broken). The share may
-    /// grow by this factor, of what is promised or of the baseline's, whichever is more.
-    pub fn doubt(&self, target: RequestTarget, growth: f64, enough: f64) -> Option<(f64, f64, bool)> {
+    /// The shares of slow requests, if the promise is not shown to be kept. The share may grow by this factor, of what is promised or of the baseline's, whichever is more.
+    pub fn doubt(&self, target: RequestTarget, growth: f64, enough: f64) -> Option<Open> {
         let usual = target.slow_share;
         let before = self.shares().0.filter(|share| *share > usual);
         let most = growth * usual;
@@ -159,7 +158,7 @@ mod tests {
     }
 
     fn doubt(tail: &RequestTail) -> Option<bool> {
-        tail.doubt(TARGET, 2.5, 20.0).map(|(.., proved)| proved)
+        tail.doubt(TARGET, 2.5, 20.0).map(|open| open.proved)
     }
 
     #[test]

@@ -36,6 +36,19 @@ pub(super) struct Order {
     pub prefix: PathBuf,
 }
 
+/// What a process wrote.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Output {
+    pub fn all(self) -> String {
+        self.stdout + &self.stderr
+    }
+}
+
 /// A process and its descendants; ended on drop.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -105,8 +118,8 @@ impl Process {
         }
     }
 
-    /// What it wrote to stdout and stderr so far, the last of it.
-    pub fn output(&self) -> (String, String) {
+    /// What it wrote so far, the last of it.
+    pub fn output(&self) -> Output {
         let read = |extension| {
             let mut bytes = Vec::new();
             let read = File::open(beside(&self.prefix, extension)).and_then(|mut file| {
@@ -117,7 +130,7 @@ impl Process {
             let _ = read;
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        (read(".out"), read(".err"))
+        Output { stdout: read(".out"), stderr: read(".err") }
     }
 
     /// CPU time of the command with its descendants, seconds: the account's after its end, of those alive before.

@@ -14,7 +14,7 @@ use evenkeel_linux::sys;
 use super::TuneError;
 use super::expand::Settings;
 use super::file::{Lever, ServiceSpec, Tune};
-use super::process::{Order, Process, Runner, how};
+use super::process::{Order, Output, Process, Runner, how};
 use super::reading::Measured;
 
 /// Without a sign of readiness: up when still there after this time.
@@ -101,16 +101,15 @@ fn attempt(
                 .map_err(|e| format!("{}: {e}", runner.binary.display()))?;
             let Some(status) = process.wait(within, stop) else {
                 process.end();
-                let (out, err) = process.output();
                 return Err(format!(
                     "{} did not end within {} s; it wrote {:?}",
                     order.command[0],
                     within.as_secs_f64(),
-                    excerpt(&(out + &err))
+                    excerpt(&process.output().all())
                 ));
             };
             measured.real_s = started.elapsed().as_secs_f64();
-            (measured.stdout, measured.stderr) = process.output();
+            Output { stdout: measured.stdout, stderr: measured.stderr } = process.output();
             if !status.success() {
                 let text =
                     if measured.stderr.trim().is_empty() { &measured.stdout } else { &measured.stderr };
@@ -127,11 +126,10 @@ fn attempt(
     }
     if let Some(service) = &mut service {
         if let Some(status) = service.ended() {
-            let (out, err) = service.output();
             return Err(format!(
                 "the service {} while it was measured: {:?}",
                 how(status),
-                excerpt(&(out + &err))
+                excerpt(&service.output().all())
             ));
         }
         measured.cpu_s = service.cpu_s().zip(cpu_before).map(|(after, before)| after - before);
@@ -194,11 +192,10 @@ fn start_service(
             return Err("stopped".into());
         }
         if let Some(status) = process.ended() {
-            let (out, err) = process.output();
             return Err(format!(
                 "the service did not come up: it {}: {:?}",
                 how(status),
-                excerpt(&(out + &err))
+                excerpt(&process.output().all())
             ));
         }
         match &ready {
@@ -207,12 +204,11 @@ fn start_service(
             _ => {}
         }
         if ready.is_some() && started.elapsed() >= within {
-            let (out, err) = process.output();
             return Err(format!(
                 "the service did not come up: {} does not answer after {} s; it wrote {:?}",
                 ready.unwrap_or_default(),
                 within.as_secs_f64(),
-                excerpt(&(out + &err))
+                excerpt(&process.output().all())
             ));
         }
         std::thread::sleep(KNOCK);

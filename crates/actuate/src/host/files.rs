@@ -23,6 +23,15 @@ impl Default for Files {
     }
 }
 
+/// The queues of a link, by number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queues {
+    /// Those it receives by.
+    pub receive: Vec<u32>,
+    /// Those it sends by.
+    pub transmit: Vec<u32>,
+}
+
 impl Files {
     /// This host's.
     pub fn new() -> Self {
@@ -34,11 +43,11 @@ impl Files {
         Self { root: root.into() }
     }
 
-    /// Queues of a link: receive, transmit.
+    /// Queues of a link.
     ///
     /// # Errors
     /// [`HostError::Gone`] without such a link.
-    pub fn queues(&self, link: &str) -> Result<(Vec<u32>, Vec<u32>), HostError> {
+    pub fn queues(&self, link: &str) -> Result<Queues, HostError> {
         let dir = self.root.join("sys/class/net").join(link).join("queues");
         let entries = fs::read_dir(&dir).map_err(|error| of_file(&error, link))?;
         let names: Vec<String> =
@@ -49,7 +58,7 @@ impl Files {
             found.sort_unstable();
             found
         };
-        Ok((numbered("rx-"), numbered("tx-")))
+        Ok(Queues { receive: numbered("rx-"), transmit: numbered("tx-") })
     }
 
     /// Links of this network namespace.

@@ -31,7 +31,7 @@ fn files_are_read_and_written_in_the_kernels_form() {
     files.write(&rps("eth0"), "33").unwrap();
     assert_eq!(std::fs::read_to_string(queue.join("rps_cpus")).unwrap().lines().next(), Some("2,00000000"));
     assert_eq!(files.identity(&rps("eth0")), Ok(2));
-    assert_eq!(files.queues("eth0").unwrap(), (vec![0], vec![]));
+    assert_eq!(files.queues("eth0"), Ok(Queues { receive: vec![0], transmit: vec![] }));
     assert!(matches!(files.identity(&rps("eth9")), Err(HostError::Gone(_))));
     assert!(matches!(files.queues("eth9"), Err(HostError::Gone(_))));
     assert_eq!(files.links(), ["eth0"]);

@@ -58,7 +58,7 @@ type LastReported = (usize, std::mem::Discriminant<Verdict>, bool);
 fn told(auto: &Auto) -> LastReported {
     let verdict = auto.verdict();
     let known = matches!(verdict, Verdict::Throttled { threshold: Some(_), .. });
-    (auto.sums().0, std::mem::discriminant(&verdict), known)
+    (auto.governor().onsets(), std::mem::discriminant(&verdict), known)
 }
 
 /// The scope's cgroup.
@@ -330,14 +330,14 @@ impl ScopeGovernor {
         let Some(AtWork { auto, group, .. }) = &self.at_work else {
             return GovernorStatus { why: self.idle.clone(), ..GovernorStatus::default() };
         };
-        let (onsets, used_s, stolen_s) = auto.sums();
+        let governor = auto.governor();
         GovernorStatus {
             group: Some(group.target.path.clone()),
             limit_pct: group.in_force.and_then(|quota| quota.pct()),
             found_pct: group.original.pct(),
-            onsets: onsets as u64,
-            used_s,
-            stolen_s,
+            onsets: governor.onsets() as u64,
+            used_s: governor.used_s(),
+            stolen_s: governor.stolen_s(),
             why: auto.notes().join("; "),
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use evenkeel_actuate::host::shape::{ClassCounters, Owner, Rate, counters, parse_rate, shape};
-use evenkeel_actuate::host::{Files, HostError};
+use evenkeel_actuate::host::{Files, HostError, Queues};
 use evenkeel_actuate::{
     ActuateError, Actuator, KernelError, Linux, OpenError, Options, RestoreReport, Verdict,
 };
@@ -130,7 +130,7 @@ fn show(global: &Global, only: Option<&str>) -> Outcome {
     };
     push("(host)", String::new(), "rps_sock_flow_entries", files.read(&NetKnob::SockFlowEntries));
     for link in &links {
-        let Ok((receive, transmit)) = files.queues(link) else { continue };
+        let Ok(Queues { receive, transmit }) = files.queues(link) else { continue };
         let named = || link.clone();
         for queue in receive {
             push(
@@ -263,7 +263,7 @@ fn set(global: &Global, set: &Set) -> Outcome {
     let mut wanted: Vec<(NetKnob, String)> = Vec::new();
     let files = Files::new();
     if let Some(link) = &set.link {
-        let (receive, transmit) =
+        let Queues { receive, transmit } =
             files.queues(link).map_err(|_| Failure::Usage(anyhow!("there is no link {link:?}")))?;
         let named = || link.clone();
         if let Some(entries) = set.rfs {

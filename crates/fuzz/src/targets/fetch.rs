@@ -10,7 +10,7 @@ pub const TARGETS: &[Target] = &[
         let _ = http::body_of(bytes);
     }),
     Target::text("url", |text| {
-        if let Ok((host, path)) = http::parse(text) {
+        if let Ok(http::Address { host, path, .. }) = http::parse(text) {
             // Nothing of it may begin another line of the request.
             assert!(!format!("{host}{path}").contains(char::is_control), "{host:?} {path:?}");
             assert!(path.starts_with('/') && !path.contains(' '));

@@ -8,6 +8,8 @@
 
 use evenkeel_base::Histogram;
 
+use super::Open;
+
 /// Share of the baseline's waits beyond its 99th percentile.
 pub(crate) const TAIL: f64 = 0.01;
 /// Growth of the share that evidence is sought for, as a ratio, and the part of the bet on it: where a share does not change, what is
@@ -66,9 +68,8 @@ impl Tail {
         }
     }
 
-    /// The limit if it is not shown to be kept: (share before, share after, whether it is shown to be broken). Few waits are
-    /// no reason to doubt: the monitor looks on.
-    pub fn doubt(&self, limit: f64, enough: f64, min_waits: f64) -> Option<(f64, f64, bool)> {
+    /// The shares of long waits, if the limit is not shown to be kept. Few waits are no reason to doubt: the monitor looks on.
+    pub fn doubt(&self, limit: f64, enough: f64, min_waits: f64) -> Option<Open> {
         let (edge, relative) = self.edge_ns()?;
         if self.waits() < min_waits {
             return None;
@@ -96,8 +97,8 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// (share before, share after, whether the limit is shown to be broken), unless it is shown to be kept.
-    pub fn doubt(self, before: &Counts, after: &Counts, enough: f64) -> Option<(f64, f64, bool)> {
+    /// The shares, unless the limit is shown to be kept.
+    pub fn doubt(self, before: &Counts, after: &Counts, enough: f64) -> Option<Open> {
         let Self { usual, most: limit, growth } = self;
         let ((x0, n0), (x1, n1)) = (sum(before), sum(after));
         let spread = dispersion(&[before, after]);
@@ -125,7 +126,8 @@ impl Question {
         // Who stated a bound wants it kept, not only not missed by much.
         let within = growth.is_some() || share(x1, n1) <= usual;
         let shown = within && kept >= enough;
-        (!shown).then(|| (share(x0, n0), share(x1, n1), broken >= enough * enough))
+        let proved = broken >= enough * enough;
+        (!shown).then(|| Open { before: share(x0, n0), after: share(x1, n1), proved })
     }
 }
 

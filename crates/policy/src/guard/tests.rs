@@ -188,7 +188,7 @@ mod tails {
         let (same, limit, worse) =
             (cleared((0.01, 0.01), 15), cleared((0.01, 0.025), 15), cleared((0.01, 0.06), 15));
         assert!(same >= 170 && limit <= 10 && worse == 0, "{same} {limit} {worse}");
-        assert!(tail((0.01, 0.08), 15, 1).doubt(0.025, 20.0, 200.0).unwrap().2, "shown to be broken");
+        assert!(tail((0.01, 0.08), 15, 1).doubt(0.025, 20.0, 200.0).unwrap().proved, "shown to be broken");
         assert!(cleared((0.01, 0.01), 1) <= 20, "one window of each shows little");
     }
 

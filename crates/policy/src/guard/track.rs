@@ -51,8 +51,10 @@ impl Pairs {
 
 /// A question that is open or answered with no.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Open {
+pub struct Open {
+    /// What it is about, under the baseline: a share, an amount.
     pub before: f64,
+    /// The same under the candidate.
     pub after: f64,
     /// The harm itself is shown.
     pub proved: bool,

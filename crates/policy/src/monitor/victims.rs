@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use statrs::function::gamma::digamma;
 
 use super::fdr;
-use crate::guard::{TAIL, Tail};
+use crate::guard::{Open, TAIL, Tail};
 use crate::requests::{RequestTail, RequestTarget, Requests};
 use crate::window::{Owner, Summary};
 
@@ -374,7 +374,7 @@ impl Watch {
     fn slow_victims(&self, alpha: f64) -> impl Iterator<Item = Victim> {
         let enough = self.requests.len() as f64 / alpha;
         self.requests.iter().filter_map(move |(name, (target, tail))| {
-            let (before, after, proved) = tail.doubt(*target, TAIL_SHARE / TAIL, enough)?;
+            let Open { before, after, proved } = tail.doubt(*target, TAIL_SHARE / TAIL, enough)?;
             (proved && tail.tells(*target)).then(|| Victim {
                 subject: Subject::Service(name.to_string()),
                 loss: Loss::Slow,
@@ -388,7 +388,7 @@ impl Watch {
     fn tail_victims(&self, alpha: f64) -> impl Iterator<Item = Victim> {
         let enough = self.tails.len() as f64 / alpha;
         self.tails.iter().filter_map(move |(owner, (tail, _))| {
-            let (before, after, proved) = tail.doubt(TAIL_SHARE, enough, TAIL_WAITS)?;
+            let Open { before, after, proved } = tail.doubt(TAIL_SHARE, enough, TAIL_WAITS)?;
             proved.then(|| Victim {
                 subject: Subject::Group(owner.to_string()),
                 loss: Loss::Tail,
