@@ -184,10 +184,18 @@ mod tests {
                 .filter(|&seed| {
                     let mut rng = Pcg32::seed_from_u64(seed);
                     let mut sequence = Sequence::new(0.5);
-                    (0..300).any(|_| {
+                    // An end of the interval is beyond the truth where there is that much evidence against the truth. That
+                    // takes two evaluations; to search for both ends at every look took 6 s.
+                    let outside = (0..300).any(|_| {
                         sequence.add(-2.0 + tails(&mut rng));
-                        sequence.upper(0.025) < -2.0 || sequence.lower(0.025) > -2.0
-                    })
+                        [true, false]
+                            .map(|below| sequence.ln_evidence(-2.0, below))
+                            .iter()
+                            .any(|e| *e >= 40f64.ln())
+                    });
+                    let ends = sequence.lower(0.025)..=sequence.upper(0.025);
+                    assert_eq!(outside, !ends.contains(&-2.0), "{ends:?}");
+                    outside
                 })
                 .count();
             // 33 of 400 would refute 5 % at one in a hundred.
