@@ -1,7 +1,7 @@
 #!/bin/bash
 # Do the tests notice when the code that decides and undoes is wrong? scripts/mutants.sh [--part PART] [ARGUMENT...]
 #
-# cargo-mutants changes one operator, bound or result at a time and runs the fast tests of that crate. Parts: base
+# cargo-mutants changes one operator, bound or result at a time and runs the fast tests of that part. Parts: base
 # (statistics), actuate (order of undo, adoption, recovery), trial, guard (with windows and services) and monitor. Arguments
 # go to cargo-mutants, such as `--shard 0/4`, `--re bets.rs`, or `--iterate` for what was not caught last time.
 # .cargo/mutants.toml holds the mutants that survive, each with the reason. What came of each is in target/mutants/PART.
@@ -49,14 +49,14 @@ for part in $parts; do
     case $part in
     base) crate=base files=(stats.rs 'stats/*.rs') only=(stats) ;;
     actuate) crate=actuate files=(actuator.rs adopt.rs recover.rs undo.rs) build+=(--test=undo --test=lend) ;;
-    trial) crate=policy files=(trial.rs 'trial/*.rs') ;;
-    guard) crate=policy files=(guard.rs 'guard/*.rs' window.rs protect.rs requests.rs) ;;
-    monitor) crate=policy files=('monitor/*.rs') ;;
+    trial) crate=policy files=(trial.rs 'trial/*.rs') only=(trial::) ;;
+    guard)
+        crate=policy files=(guard.rs 'guard/*.rs' window.rs protect.rs requests.rs)
+        only=(guard:: window:: protect:: requests::)
+        ;;
+    monitor) crate=policy files=('monitor/*.rs') only=(monitor::) ;;
     *) die "no part is called $part: base, actuate, trial, guard, monitor" ;;
     esac
-    if [ "$crate" = policy ]; then
-        only=(trial:: guard:: window:: monitor:: protect:: requests::)
-    fi
     place=$target/mutants/$part
     say "mutants: $part"
     copy_tree "$place/tree"

@@ -475,4 +475,6 @@ impl Trial {
 }
 
 #[cfg(test)]
+mod parts_tests;
+#[cfg(test)]
 mod tests;

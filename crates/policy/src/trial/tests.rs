@@ -5,7 +5,7 @@ use evenkeel_base::TaskId;
 use proptest::prelude::*;
 use rand::Rng;
 
-const PACE: Pace = Pace::new(1.0, 0.1);
+pub(super) const PACE: Pace = Pace::new(1.0, 0.1);
 
 fn rates(got: f64, waited: f64) -> Rates {
     Rates { got_pct: got, waited_pct: Some(waited), waits: None, in_scope: true, owner: None }
@@ -15,7 +15,7 @@ fn id(tid: u32) -> TaskId {
     TaskId { tgid: tid, tid, start_time: 1 }
 }
 
-fn summary(got: f64, waited: f64) -> Summary {
+pub(super) fn summary(got: f64, waited: f64) -> Summary {
     // Two tasks, which sleep at times.
     let tasks = (1..3).map(|tid| (id(tid), rates(got / 2.0, waited / 2.0))).collect();
     Summary { seconds: 1.0, got_pct: got, waited_pct: waited, tasks, ..Summary::default() }

@@ -1,0 +1,66 @@
+//! What comes in a trial, in which order, and how long it takes.
+
+use super::tests::{PACE, summary};
+use super::*;
+
+fn service() -> LatencyTarget {
+    LatencyTarget { name: "cgroup:/api".to_owned(), wait_p99_ns: Some(1_000_000), ..LatencyTarget::default() }
+}
+
+/// Candidates of the windows asked for until the trial is no longer in the part that it begins with.
+fn lead_of(mut trial: Trial, left_s: f64) -> Vec<usize> {
+    let mut turns = Vec::new();
+    while let Some(turn) = trial.next(left_s).filter(|_| trial.part() == "baseline") {
+        turns.push(turn.candidate);
+        trial.record(summary(100.0, 10.0), vec![Some(Histogram::default())]);
+    }
+    turns
+}
+
+#[test]
+fn the_usual_time_is_that_of_all_parts() {
+    // A turn takes 2.5 s. 8 windows before, 14 pairs, 10 s for what came before to fade and 4 windows more.
+    let (pace, before, confirmation) = (Pace::new(2.0, 0.5), 8.0 * 2.0, 28.0 * 2.5 + 10.0 + 4.0 * 2.5);
+    for (challengers, screening) in [(1, 2.5), (2, 4.0 * 2.5), (3, 6.0 * 2.5)] {
+        assert_eq!(Trial::usual_s(challengers, pace), before + screening + confirmation, "{challengers}");
+    }
+}
+
+#[test]
+fn the_host_as_found_is_measured_first_where_protections_are_held_against_it() {
+    let trial = || Trial::new(2, TrialRules::default(), PACE);
+    assert_eq!(lead_of(trial(), 1e3), [0; 8]);
+    assert_eq!(lead_of(trial().protecting(vec![service()], 0), 1e3), [0; 8]);
+    assert_eq!(lead_of(trial().protecting(Vec::new(), 2), 1e3), [0; 8], "nothing is held against it");
+    assert_eq!(lead_of(trial().protecting(vec![service()], 2), 1e3), [[0; 8], [2; 8]].concat());
+    // Little time goes to the challengers.
+    let short_s = Trial::usual_s(2, PACE) - 1.0;
+    assert_eq!(lead_of(trial().protecting(vec![service()], 2), short_s), [0, 2]);
+    assert_eq!(lead_of(trial(), short_s), [0]);
+    assert_eq!(lead_of(trial(), short_s + 2.0).len(), 8);
+}
+
+#[test]
+fn windows_seen_before_a_trial_save_those_at_its_beginning() {
+    let mut trial = Trial::new(2, TrialRules::default(), PACE).protecting(vec![service()], 2);
+    for window in 0..5 {
+        let seen = trial.seen(summary(100.0, 10.0), vec![Some(Histogram::default())]);
+        assert_eq!(seen, Some(Recorded { candidate: 0, window }));
+    }
+    assert_eq!(trial.before().len(), 5, "nothing was changed before them");
+    // Those of the host as found are measured all the same.
+    assert_eq!(lead_of(trial, 1e3), [&[0; 3][..], &[2; 8]].concat());
+    let mut trial = Trial::new(2, TrialRules::default(), PACE);
+    let all: Vec<_> = (0..9).map(|_| trial.seen(summary(100.0, 10.0), Vec::new()).is_some()).collect();
+    assert_eq!(all, [[true; 8].as_slice(), &[false]].concat(), "more than are needed are not taken");
+    assert!(trial.next(1e3).is_some_and(|turn| turn.candidate != 0) && trial.part() == "screening");
+    assert_eq!(trial.seen(summary(100.0, 10.0), Vec::new()), None, "too late");
+}
+
+#[test]
+fn a_window_seen_before_without_the_waits_of_services_saves_none() {
+    let mut trial = Trial::new(1, TrialRules::default(), PACE.for_services()).protecting(vec![service()], 0);
+    assert_eq!(trial.seen(summary(100.0, 10.0), vec![None]), None);
+    assert!(trial.seen(summary(100.0, 10.0), vec![Some(Histogram::default())]).is_some());
+    assert_eq!(lead_of(trial, 1e3), [0; 4]);
+}
