@@ -37,7 +37,7 @@ fn the_host_as_found_is_measured_first_where_protections_are_held_against_it() {
     let short_s = Trial::usual_s(2, PACE) - 1.0;
     assert_eq!(lead_of(trial().protecting(vec![service()], 2), short_s), [0, 2]);
     assert_eq!(lead_of(trial(), short_s), [0]);
-    assert_eq!(lead_of(trial(), short_s + 2.0).len(), 8);
+    assert_eq!(lead_of(trial(), Trial::usual_s(2, PACE)).len(), 8);
 }
 
 #[test]
@@ -63,4 +63,63 @@ fn a_window_seen_before_without_the_waits_of_services_saves_none() {
     assert_eq!(trial.seen(summary(100.0, 10.0), vec![None]), None);
     assert!(trial.seen(summary(100.0, 10.0), vec![Some(Histogram::default())]).is_some());
     assert_eq!(lead_of(trial, 1e3), [0; 4]);
+}
+
+/// Turns of a trial of one challenger whose windows are the mean of what is due now and what was due in the window before.
+fn turns_where_windows_show(share_of_before: f64) -> Vec<Turn> {
+    let mut trial = Trial::new(1, TrialRules::default(), PACE);
+    let (mut turns, mut before, mut at) = (Vec::new(), 0.0, 0.0);
+    while let Some(turn) = trial.next(200.0 - at).filter(|_| turns.len() < 120) {
+        let due = [100.0, 110.0][turn.candidate];
+        let got = share_of_before * before + (1.0 - share_of_before) * due;
+        // A little noise, without which nothing is known of the error.
+        let noise = [0.3, -0.2, -0.4, 0.1, 0.2][turns.len() % 5];
+        trial.record(Summary { seconds: turn.window_s, ..summary(got + noise, 10.0) }, Vec::new());
+        (before, at) = (due, at + turn.settle_s + turn.window_s);
+        turns.push(turn);
+    }
+    turns
+}
+
+#[test]
+fn settings_are_given_time_to_take_hold_only_where_they_changed() {
+    let turns = turns_where_windows_show(0.0);
+    assert_eq!(turns[0].settle_s, 0.0, "the present state is in force");
+    for two in turns.windows(2) {
+        let settle_s = if two[0].candidate == two[1].candidate { 0.0 } else { PACE.settle_s };
+        assert_eq!(two[1].settle_s, settle_s, "{two:?}");
+    }
+    assert!(turns.iter().all(|turn| turn.window_s >= 0.8 && turn.window_s < 1.25), "{turns:?}");
+}
+
+#[test]
+fn where_the_settings_before_show_in_windows_these_become_longer() {
+    let turns = turns_where_windows_show(0.5);
+    assert!(turns[..9].iter().all(|turn| turn.window_s < 1.25 * PACE.window_s), "{turns:?}");
+    let longer: Vec<&Turn> = turns.iter().filter(|turn| turn.window_s > 1.25 * PACE.window_s).collect();
+    assert!(longer.len() > 5, "{turns:?}");
+    let settled = longer.iter().filter(|turn| turn.settle_s > 0.0).collect::<Vec<_>>();
+    assert!(!settled.is_empty() && settled.iter().all(|turn| turn.settle_s >= 0.5), "{settled:?}");
+}
+
+#[test]
+fn who_is_withdrawn_is_not_asked_for_again() {
+    let mut trial = Trial::new(2, TrialRules::default(), PACE);
+    let turn = loop {
+        let turn = trial.next(1e3).unwrap();
+        if turn.candidate != 0 {
+            break turn;
+        }
+        trial.record(summary(100.0, 10.0), Vec::new());
+    };
+    let other = 3 - turn.candidate;
+    trial.withdraw(0, "the present state cannot be".to_owned());
+    trial.withdraw(3, "there is none such".to_owned());
+    assert_eq!((trial.next(1e3), trial.alive()), (Some(turn), vec![0, 1, 2]), "nobody was withdrawn");
+    // Another one leaves the turn that is under way.
+    trial.withdraw(other, "not permitted".to_owned());
+    assert_eq!((trial.next(1e3), trial.alive()), (Some(turn), vec![0, turn.candidate]));
+    trial.withdraw(turn.candidate, "not permitted".to_owned());
+    assert_eq!(trial.next(1e3), None);
+    assert!(!trial.promising() && trial.part() == "over");
 }
