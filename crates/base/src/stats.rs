@@ -133,7 +133,7 @@ pub fn median_with_interval(values: &[f64]) -> Option<Estimate> {
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len();
     let outside = |k: &usize| binomial::at_most(*k as u64, n as u64, 0.5) <= 0.025;
-    let k = (0..n / 2).take_while(outside).count();
+    let k = (0..n).take_while(outside).count();
     let (low, high) =
         if k == 0 { (f64::NEG_INFINITY, f64::INFINITY) } else { (sorted[k - 1], sorted[n - k]) };
     Some(Estimate { value, low, high })
@@ -149,7 +149,7 @@ pub fn bias_pct(values: &[f64]) -> Option<f64> {
 
 /// Jain's index, (sum x)^2 / (n sum x^2): 1 for all equal, 1/n for one having all. `None` of nothing or all 0.
 pub fn jain(values: &[f64]) -> Option<f64> {
-    let (sum, squares) = values.iter().fold((0.0, 0.0), |(s, q), v| (s + v, q + v * v));
+    let (sum, squares) = (values.iter().sum::<f64>(), values.iter().map(|v| v * v).sum::<f64>());
     (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
 }
 

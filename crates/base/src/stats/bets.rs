@@ -101,8 +101,10 @@ pub fn lower_bound(differences: &[f64], alpha: f64, scale: Option<f64>) -> f64 {
     if low > high {
         return f64::NEG_INFINITY;
     }
-    // Far below everything seen nothing is a surprise; how many pairs it takes does not depend on how far.
-    low -= 4.0 * (high - low) + 4.0 * scale.unwrap_or(0.0) + f64::MIN_POSITIVE;
+    // Far below everything seen nothing is a surprise; how many pairs it takes does not depend on how far. Where all are the
+    // same and no scale is known it is the next numbers below.
+    let next = (f64::EPSILON * low.abs()).max(f64::MIN_POSITIVE);
+    low -= 4.0 * (high - low).max(scale.unwrap_or(0.0)).max(next);
     if !refuted(low) {
         return f64::NEG_INFINITY;
     }
@@ -201,6 +203,27 @@ mod tests {
         assert!((2.0..2.8).contains(&(sum / 400.0)), "{}", sum / 400.0);
         assert_eq!(lower_bound(&[1.0, 1.1, 0.9], 0.05, None), f64::NEG_INFINITY);
         assert_eq!(lower_bound(&[], 0.05, None), f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn pairs_that_all_differ_alike_bound_the_effect_at_their_difference() {
+        for value in [0.0, 1.0, -3.0, 1e9] {
+            for scale in [None, Some(0.5)] {
+                let low = lower_bound(&[value; 10], 0.05, scale);
+                assert!((low - value).abs() <= 1e-9 * f64::max(value.abs(), 1.0), "{value} {scale:?}: {low}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_lower_bound_is_one_in_every_unit() {
+        let differences = [3.0, 2.5, 4.0, 3.5, 1.0, 2.0, 5.0, 3.0, 2.2, 4.1];
+        let low = lower_bound(&differences, 0.05, Some(1.0));
+        assert!((1.0..2.5).contains(&low), "{low}");
+        for unit in [1e-12, 1e-3, 1e12] {
+            let scaled = lower_bound(&differences.map(|d| unit * d), 0.05, Some(unit));
+            assert!((scaled / unit - low).abs() < 1e-6, "{unit}: {} and not {low}", scaled / unit);
+        }
     }
 
     proptest! {

@@ -40,13 +40,14 @@ mod tests {
         // Rule of three: none of 100 leaves 1 - 0.05^(1/100) = 2.95 %.
         assert!((upper(0, 100, 0.05) - (1.0 - 0.05f64.powf(0.01))).abs() < 1e-6);
         // 5 of 100, two-sided 95 %: 1.64 to 11.28 %.
-        assert!(
-            (lower(5, 100, 0.025) - 0.016_4).abs() < 1e-3 && (upper(5, 100, 0.025) - 0.112_8).abs() < 1e-3
-        );
+        assert!((lower(5, 100, 0.025) - 0.016_431_9).abs() < 1e-6, "{}", lower(5, 100, 0.025));
+        assert!((upper(5, 100, 0.025) - 0.112_834_9).abs() < 1e-6, "{}", upper(5, 100, 0.025));
         assert_eq!(
             (lower(0, 10, 0.05), upper(10, 10, 0.05), lower(0, 0, 0.05), upper(0, 0, 0.05)),
             (0.0, 1.0, 0.0, 1.0)
         );
+        // Of nothing nothing is known, whatever is said to be in it.
+        assert_eq!((lower(3, 0, 0.05), upper(3, 0, 0.05)), (0.0, 1.0));
     }
 
     #[test]
