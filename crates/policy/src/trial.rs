@@ -390,10 +390,9 @@ impl Trial {
                 continue;
             }
             let scale = self.scale().map(|sd| sd * std::f64::consts::SQRT_2);
-            let third = (self.guarded.default != 0
-                && candidate != self.guarded.default
-                && !self.guarded.targets.is_empty())
-            .then_some(self.guarded.default);
+            let default = self.guarded.default;
+            let is_another = default != 0 && default != candidate;
+            let third = (is_another && !self.guarded.targets.is_empty()).then_some(default);
             let seen = (self.before(), self.entries[candidate].windows.as_slice());
             let mut confirmation =
                 Confirmation::new((candidate, alpha), &self.rules, seen, &self.objective, scale);
@@ -427,10 +426,10 @@ impl Trial {
     /// Standard deviation of the score between windows under the same settings; `None` until known.
     fn scale(&self) -> Option<f64> {
         let (mut squares, mut freedom) = (0.0, 0usize);
-        for entry in self.entries.iter().filter(|entry| entry.windows.len() > 1) {
+        for entry in &self.entries {
             let scores = self.objective.scores(&entry.windows);
             squares += stats::variance(&scores) * scores.len() as f64;
-            freedom += scores.len() - 1;
+            freedom += scores.len().saturating_sub(1);
         }
         (freedom > 0).then(|| (squares / freedom as f64).sqrt())
     }

@@ -450,23 +450,4 @@ fn row_correlation(row: &[f64]) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_candidate_has_the_benefit_of_the_doubt_but_no_more() {
-        let rules = TrialRules::default();
-        let objective = Objective::new(rules.wait_price, false);
-        let mut confirmation = Confirmation::new((1, 0.05), &rules, (&[], &[]), &objective, None);
-        // A gain of half a point is worth a change; the mean is 0.1, its standard error 0.9, then 0.3.
-        confirmation.baseline_got = vec![50.0; 5];
-        confirmation.score_differences = vec![-2.0, 2.0, -2.0, 2.0, 0.5];
-        assert!(!confirmation.hopeless(0.01), "0.1 and 0.7 times 0.9 is more than 0.5");
-        for difference in &mut confirmation.score_differences {
-            *difference = 0.1 + (*difference - 0.1) / 3.0;
-        }
-        assert!(confirmation.hopeless(0.01), "0.1 and 0.7 times 0.3 is less");
-        confirmation.score_differences.pop();
-        assert!(!confirmation.hopeless(0.01), "four pairs are too few to say so");
-    }
-}
+mod tests;
