@@ -117,3 +117,16 @@ fn no_loan_without_a_journal() {
     }
     assert!(lender.lend(&[id], &CpuSet::first_n(4)).is_err());
 }
+
+#[test]
+fn who_leaves_settings_in_place_leaves_loans_known() {
+    let world = World::new(4);
+    let task = world.add_task(10, 1);
+    let mut actuator = actuator(&world);
+    actuator.lend(&[task], &CpuSet::first_n(4)).unwrap();
+    actuator.leave().unwrap();
+    pin(&world, task, 3);
+    restore(&world);
+    assert_eq!(affinity(&world, task), Setting::Affinity(all_cpus()));
+    assert_eq!(world.journal(), None);
+}

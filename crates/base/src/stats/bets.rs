@@ -102,9 +102,8 @@ pub fn lower_bound(differences: &[f64], alpha: f64, scale: Option<f64>) -> f64 {
         return f64::NEG_INFINITY;
     }
     // Far below everything seen nothing is a surprise; how many pairs it takes does not depend on how far. Where all are the
-    // same and no scale is known it is the next numbers below.
-    let next = (f64::EPSILON * low.abs()).max(f64::MIN_POSITIVE);
-    low -= 4.0 * (high - low).max(scale.unwrap_or(0.0)).max(next);
+    // same and no scale is known it is the next number.
+    low = low.next_down() - 4.0 * (high - low).max(scale.unwrap_or(0.0));
     if !refuted(low) {
         return f64::NEG_INFINITY;
     }

@@ -126,7 +126,7 @@ impl Objective {
             idle += free;
             busy += window.got_pct + outside;
         }
-        self.full = busy > 0.0 && idle < FULL * (idle + busy);
+        self.full = idle < FULL * (idle + busy);
     }
 
     /// Whether somebody of the scope does not take any amount.
@@ -172,5 +172,101 @@ impl Objective {
 
     pub(super) fn scores(&self, windows: &[Summary]) -> Vec<f64> {
         windows.iter().map(|window| self.value(window).score).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(got_pct: f64, idle: Option<f64>, outside: Option<f64>) -> Summary {
+        Summary { seconds: 1.0, got_pct, outside_pct: outside, idle_pct: idle, ..Summary::default() }
+    }
+
+    #[test]
+    fn a_host_is_full_that_is_idle_for_less_than_a_twentieth_of_all_windows() {
+        let full = |windows: &[Summary]| {
+            let mut objective = Objective::new(0.1, false);
+            objective.learn(windows);
+            objective.value(&windows[0]).total
+        };
+        let of = |idle: f64| window(60.0, Some(idle), Some(200.0 - 60.0 - idle));
+        assert_eq!(full(&[of(9.9), of(9.9)]), Some(60.0 + 130.1));
+        assert_eq!(full(&[of(10.1), of(10.1)]), None);
+        assert_eq!(full(&[of(1.0), of(18.0)]).is_some(), true, "of all of them, not of each");
+        assert_eq!(full(&[of(1.0), of(20.0)]), None);
+        assert_eq!(full(&[of(1.0), window(60.0, None, Some(100.0))]), None, "unknown is not zero");
+        assert_eq!(full(&[of(1.0), window(60.0, Some(1.0), None)]), None);
+        assert_eq!(full(&[window(0.0, Some(0.0), Some(0.0))]), None, "nothing runs");
+    }
+
+    #[test]
+    fn what_takes_any_amount_counts_on_neither_side() {
+        let rates = |got_pct, waited, in_scope| Rates {
+            got_pct,
+            waited_pct: Some(waited),
+            waits: None,
+            in_scope,
+            owner: None,
+        };
+        let id = |tid| TaskId { tgid: tid, tid, start_time: 1 };
+        let mut one = window(100.0, Some(0.0), Some(100.0));
+        one.waited_pct = 60.0;
+        one.tasks = [
+            (id(1), rates(50.0, 50.0, true)),
+            (id(2), rates(50.0, 10.0, true)),
+            (id(3), rates(70.0, 30.0, false)),
+        ]
+        .into();
+        let mut objective = Objective::new(0.1, false);
+        assert!(objective.has_purpose(&one));
+        // 2 is not awake all the time; 1 and 3 are, in all windows.
+        objective.learn(&[one.clone(), one.clone()]);
+        let value = objective.value(&one);
+        assert_eq!((value.got, value.score, value.total), (50.0, 50.0 - 0.1 * 10.0, Some(50.0 + 30.0)));
+        assert_eq!(objective.seen(&one).cpu_pct, 50.0);
+        assert!(objective.has_purpose(&one));
+        one.tasks.remove(&id(2));
+        assert!(!objective.has_purpose(&one), "all that is left takes any amount");
+        one.tasks.insert(id(4), rates(0.0, 10.0, true));
+        one.tasks.insert(id(5), rates(10.0, 10.0, false));
+        assert!(!objective.has_purpose(&one), "who gets nothing, or is outside, is no purpose");
+        // Who slept in one window is none of them.
+        let mut other = one.clone();
+        other.tasks.insert(id(1), rates(50.0, 10.0, true));
+        objective.learn(&[one.clone(), other]);
+        assert!(objective.has_purpose(&one));
+    }
+
+    #[test]
+    fn a_window_of_services_counts_where_all_of_them_were_seen() {
+        let services = Objective::new(0.1, true);
+        let waits = |ns: u64| {
+            let mut waits = Histogram::default();
+            waits.add_many(ns, 1000);
+            Some(waits)
+        };
+        let judged = |protected: &[Option<Histogram>]| {
+            let mut window = window(100.0, None, None);
+            services.judge(&mut window, protected).then(|| window.services.unwrap())
+        };
+        // Waits of nothing delay by the least that is told apart, 50 us.
+        assert_eq!(judged(&[waits(0)]), Some(50f64.ln()));
+        let (short, long) = (judged(&[waits(100_000)]).unwrap(), judged(&[waits(900_000)]).unwrap());
+        assert!(long > short + 1.0 && short > 50f64.ln(), "{short} {long}");
+        let both = judged(&[waits(100_000), waits(900_000)]).unwrap();
+        assert!((both - f64::midpoint(short, long)).abs() < 1e-12, "{both}");
+        assert_eq!(judged(&[waits(0), None]), None);
+        assert_eq!(judged(&[]), None, "nobody is named");
+        // The score is less the delays; what they take of others is no loss to the host.
+        let mut seen = window(100.0, Some(0.0), Some(100.0));
+        assert!(services.judge(&mut seen, &[waits(0)]) && services.has_purpose(&seen));
+        let value = services.value(&seen);
+        assert_eq!((value.got, value.score, value.total), (100.0, -50f64.ln(), None));
+        assert_eq!((services.unit(), services.worth(0.01, 100.0)), (Unit::LogDelay, 0.1));
+        // Where they do not count nothing is asked of them.
+        let plain = Objective::new(0.1, false);
+        assert!(plain.judge(&mut seen, &[None]) && seen.services.is_none());
+        assert_eq!((plain.unit(), plain.worth(0.01, 150.0)), (Unit::CpuGot, 1.5));
     }
 }
