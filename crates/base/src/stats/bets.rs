@@ -225,6 +225,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_fewest_pairs_that_bound_an_effect_do_so_wherever_it_is() {
+        let pairs = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0];
+        let low = lower_bound(&pairs, 0.05, None);
+        assert!(low.is_finite() && lower_bound(&pairs[1..], 0.05, None) == f64::NEG_INFINITY, "{low}");
+        for to in [-10.0, -1.0, 10.0] {
+            let there = lower_bound(&pairs.map(|d| d + to), 0.05, None);
+            assert!((there - to - low).abs() < 1e-6, "{to}: {there} and not {low} more");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_unit_matters(differences in proptest::collection::vec(-10.0f64..10.0, 1..30), unit in 0.01f64..100.0) {
