@@ -136,3 +136,6 @@ impl Trial {
         self.entries[candidate].out.get_or_insert(why.to_owned());
     }
 }
+
+#[cfg(test)]
+mod tests;
