@@ -123,3 +123,31 @@ fn who_is_withdrawn_is_not_asked_for_again() {
     assert_eq!(trial.next(1e3), None);
     assert!(!trial.promising() && trial.part() == "over");
 }
+
+#[test]
+fn a_window_for_which_there_is_just_the_time_is_measured() {
+    let trial = || Trial::new(1, TrialRules::default(), PACE);
+    let turn = trial().next(1e3).unwrap();
+    assert_eq!(trial().next(turn.window_s), Some(turn));
+    assert_eq!(trial().next(turn.window_s.next_down()), None);
+}
+
+#[test]
+fn what_few_waits_show_of_a_service_is_a_doubt_only_where_more_are_long() {
+    let doubts = |services: bool, before: u64, after: u64| {
+        let pace = if services { PACE.for_services() } else { PACE };
+        let target = LatencyTarget { wait_p99_ns: None, ..service() };
+        let mut trial = Trial::new(1, TrialRules::default(), pace).protecting(vec![target], 0);
+        for (entry, long) in trial.entries.iter_mut().zip([before, after]) {
+            let mut waits = Histogram::default();
+            waits.add_many(1_000_000, 100 - long);
+            waits.add_many(50_000_000, long);
+            entry.protected = vec![vec![waits]];
+        }
+        assert!(trial.breaches(1, 0).iter().all(|doubt| !doubt.proved));
+        (trial.breaches(1, 0).len(), trial.broken(1).is_some())
+    };
+    assert_eq!((doubts(false, 3, 2), doubts(true, 3, 2)), ((1, false), (0, false)));
+    assert_eq!((doubts(false, 3, 6), doubts(true, 3, 6)), ((1, true), (1, true)));
+    assert_eq!(doubts(false, 1, 2), (1, false), "within what is allowed");
+}
