@@ -29,14 +29,17 @@ FIGURES ?=
 # Of `make fuzz`: seconds for each target, and which (all).
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?=
+# Of `make static` and `make packages`: x86_64 or arm64 (this host's). Of `make test-arm64`: which (most).
+ARCH ?=
+CRATES ?=
 export CARGO_TARGET_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
 	@echo "evenkeel: keeps CPU sharing on a Linux host even. Targets:"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
 		while IFS='|' read -r target what; do printf '%-20s %s\n' "$$target" "$$what"; done
 
 demo: ## see this host's CPU sharing before and after, with a report (at most 8 minutes after the build)
@@ -47,6 +50,9 @@ test: ## formatting, lints, and every test: unit, property, fixtures, real kerne
 
 test-vm: ## the tests in emulated machines (cgroup v2, NUMA, isolated CPUs), on every kernel from 5.10 to 7.x (half an hour)
 	@scripts/test.sh --only guest --all
+
+test-arm64: ## unit tests of CRATES (most) built for arm64, under qemu's user emulation; the program is built and started, too
+	@scripts/test-arm64.sh $(CRATES)
 
 test-kill: ## `kill -9` at KILLS random instants (200), then CASES drawn crashes on a kernel in memory (1,000,000): every original is restored
 	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only 'privileged_kill*'
@@ -133,11 +139,11 @@ promises: ## are promised shares kept: 40/50/10 on one CPU, 20 random sets, a sp
 	@scripts/packages.sh build test
 	@scripts/promises.sh
 
-static: ## one file without shared libraries, to copy to another host of the same architecture
-	@scripts/static.sh
+static: ## one file without shared libraries, to copy to other hosts: of this architecture, or ARCH=arm64
+	@scripts/static.sh $(ARCH)
 
-packages: ## .deb, .rpm and OCI image of the static program, without a network, in target/packages
-	@scripts/make-packages.sh
+packages: ## .deb, .rpm and OCI image of the static program, without a network, in target/packages (ARCH=arm64: cross-built)
+	@scripts/make-packages.sh $(if $(ARCH),--arch '$(ARCH)')
 
 test-packages: ## install, upgrade, remove and purge the packages in a clean Debian root (debootstrap, as root, minutes)
 	@scripts/packages.sh build package clean-root

@@ -43,6 +43,62 @@ target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$PWD/target}"; }
 # The host's target triple, such as x86_64-unknown-linux-gnu.
 host_triple() { rustc -vV | sed -n 's/^host: //p'; }
 
+# The architecture that a name stands for, as the kernel calls it: x86_64 or aarch64; this host's without a name.
+architecture() {
+    case "${1:-$(uname -m)}" in
+        x86_64 | amd64) echo x86_64 ;;
+        aarch64 | arm64) echo aarch64 ;;
+        *) die "nothing is built for ${1:-$(uname -m)}: x86_64 and aarch64 (amd64 and arm64) are known" ;;
+    esac
+}
+
+# The name that Debian has for it.
+debian_architecture() { if [ "$1" = aarch64 ]; then echo arm64; else echo amd64; fi; }
+
+# Whether what is built for an architecture runs here only under an emulator.
+is_foreign() { [ "$1" != "$(architecture)" ]; }
+
+# What runs a program of another architecture: qemu's user emulation, with the libraries of the cross compiler.
+emulator() { printf 'qemu-%s-static -L /usr/%s-linux-gnu\n' "$1" "$1"; }
+
+# Prepares cargo to build for an architecture: compiler, linker and emulator of another than this host's, and Rust's own
+# libraries for it.
+need_target() {
+    need_cargo
+    is_foreign "$1" || return 0
+    [ "$1" = aarch64 ] || die "there is a cross build to aarch64 only; this host is $(uname -m)"
+    scripts/packages.sh cross
+    triple=$1-unknown-linux-gnu
+    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ]; then
+        have rustup || die "this Rust toolchain has no libraries for $triple, and there is no rustup to add them"
+        say "adding Rust's libraries for $triple (rustup target add)"
+        rustup target add "$triple" >&2
+    fi
+    export CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$(emulator "$1")
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER
+}
+
+# Prepares cargo to build for an architecture without shared libraries, and without what nothing uses. Works with --target
+# alone: the flags are for the program, not for build scripts and procedural macros.
+static_build() {
+    need_target "$1"
+    # SQLite's full-text search, spatial index and statistics of pages: 0.4 MB.
+    export LIBSQLITE3_FLAGS="-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS -USQLITE_ENABLE_FTS5 \
+-USQLITE_ENABLE_RTREE -USQLITE_ENABLE_DBSTAT_VTAB"
+    case "${RUSTFLAGS:-}" in *crt-static*) return ;; esac
+    RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static"
+    # Addresses to be adjusted at start take an eighth of a byte each instead of 24 bytes. The C library has to know of it.
+    if [ "$1" = x86_64 ] && at_least "$(getconf GNU_LIBC_VERSION | cut -d ' ' -f 2)" 2.36; then
+        RUSTFLAGS="$RUSTFLAGS -C link-arg=-Wl,-z,pack-relative-relocs"
+    fi
+    export RUSTFLAGS
+}
+
+# Whether a version is another or newer: `at_least 2.40 2.36`.
+at_least() { [ "$(printf '%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
 # Builds the program as it is released, and prints where it is.
 release_binary() {
     need_cargo

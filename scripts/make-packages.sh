@@ -1,35 +1,47 @@
 #!/bin/sh
-# Makes the packages: scripts/make-packages.sh [--binary FILE] [--version VERSION] [--out DIR] [--fast] [deb|rpm|oci]..
+# Makes the packages: scripts/make-packages.sh [--binary FILE] [--version VERSION] [--out DIR] [--arch ARCHITECTURE] [--fast]
+# [deb|rpm|oci]..
 #
 # Without kinds, all of them. Without --binary, the static program is built first (scripts/static.sh), which runs on every
-# distribution of this architecture. --fast packs less tightly, for tests. Results go to DIR (packages/ under the target directory); their paths are printed.
+# distribution of the architecture: this host's, or arm64. A given program says itself what it was built for. --fast packs
+# less tightly, for tests. Results go to DIR (packages/ under the target directory); their paths are printed.
 # Nothing is fetched, and the same program and commit give the same .deb and image.
 set -eu
 . "$(dirname "$0")/lib.sh"
 cd "$(dirname "$0")/.."
 
-level=9 deb_pack=-Zxz binary='' out=$(target_dir)/packages kinds=''
+level=9 deb_pack=-Zxz arch='' binary='' out=$(target_dir)/packages kinds=''
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 while [ $# -gt 0 ]; do
     case "$1" in
         --binary) binary=${2:?--binary needs a file} && shift 2 ;;
         --version) version=${2:?--version needs a version} && shift 2 ;;
         --out) out=${2:?--out needs a directory} && shift 2 ;;
+        --arch) arch=${2:?--arch needs an architecture} && shift 2 ;;
         --fast) level=1 deb_pack='-Zgzip -z1' && shift ;;
         deb | rpm | oci) kinds="$kinds $1" && shift ;;
-        *) die "usage: scripts/make-packages.sh [--binary FILE] [--version VERSION] [--out DIR] [--fast] [deb|rpm|oci].." ;;
+        *) die "usage: scripts/make-packages.sh [--binary FILE] [--version VERSION] [--out DIR] [--arch ARCHITECTURE] [--fast] [deb|rpm|oci].." ;;
     esac
 done
 kinds=${kinds:-deb rpm oci}
 case "$kinds" in *rpm*) have rpmbuild || scripts/packages.sh package ;; esac
 case "$kinds" in *oci*) have python3 || scripts/packages.sh package ;; esac
-[ -n "$binary" ] || binary=$(scripts/static.sh)
+[ -n "$binary" ] || binary=$(scripts/static.sh "$(architecture "$arch")")
 [ -x "$binary" ] || die "$binary is not there, or cannot be run"
-case "$(uname -m)" in
-    x86_64) deb_arch=amd64 rpm_arch=x86_64 ;;
-    aarch64) deb_arch=arm64 rpm_arch=aarch64 ;;
-    *) die "no packages for $(uname -m)" ;;
+# The machine in the ELF header.
+case "$(od -An -tx1 -j18 -N2 "$binary" | tr -d ' ')" in
+    3e00) built_for=x86_64 ;;
+    b700) built_for=aarch64 ;;
+    *) die "no packages for $binary: it is neither for x86-64 nor for arm64" ;;
 esac
+[ -z "$arch" ] || [ "$(architecture "$arch")" = $built_for ] || die "$binary is for $built_for, not for $arch"
+deb_arch=$(debian_architecture $built_for) rpm_arch=$built_for strip=strip run=''
+if is_foreign $built_for; then
+    scripts/packages.sh cross
+    strip=$built_for-linux-gnu-strip run=$(emulator $built_for)
+    # Which packages its shared libraries are in is not known here.
+    if "$built_for-linux-gnu-readelf" -l "$binary" | grep -q INTERP; then die "$binary is not static"; fi
+fi
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
@@ -41,15 +53,20 @@ stage=$made/stage
 put() { install -D -m "$1" "$2" "$stage/$3"; }
 
 cp "$binary" "$made/evenkeel"
-if have strip; then strip "$made/evenkeel"; fi
+if have "$strip"; then "$strip" "$made/evenkeel"; fi
+# It prints its own manual and completions.
+evenkeel() {
+    # shellcheck disable=SC2086 # an emulator and its options
+    $run "$binary" "$@"
+}
 put 755 "$made/evenkeel" usr/bin/evenkeel
 mkdir "$made/man"
-"$binary" man "$made/man"
+evenkeel man "$made/man"
 for page in "$made"/man/*.1; do
     gzip -9n "$page"
     put 644 "$page.gz" "usr/share/man/man1/$(basename "$page").gz"
 done
-for shell in bash zsh fish; do "$binary" completions "$shell" >"$made/$shell"; done
+for shell in bash zsh fish; do evenkeel completions "$shell" >"$made/$shell"; done
 put 644 "$made/bash" usr/share/bash-completion/completions/evenkeel
 put 644 "$made/zsh" usr/share/zsh/site-functions/_evenkeel
 put 644 "$made/fish" usr/share/fish/vendor_completions.d/evenkeel.fish

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that are missing: scripts/packages.sh build|test|package|clean-root|kubernetes|fuzz
+# Installs the Debian packages that are missing: scripts/packages.sh build|test|package|cross|arm64-guest|clean-root|kubernetes|fuzz
 #
 # A package counts as there when the file or command it is needed for is there, however it was installed
 # (docker-ce serves as well as docker.io). Says what it installs and why, asks nothing, and does nothing at all
@@ -39,6 +39,11 @@ test|procps|ps|reference for the process list
 package|rpm|rpmbuild|makes the .rpm
 package|python3|python3|writes the OCI image
 test|rpm|rpmbuild|makes the .rpm, and installs it into a root
+cross|gcc-aarch64-linux-gnu|aarch64-linux-gnu-gcc|compiles C and links for arm64
+cross|libc6-dev-arm64-cross|/usr/aarch64-linux-gnu/lib/libc.a|the C library of a static program for arm64
+cross|qemu-user-static|qemu-aarch64-static|runs programs for arm64
+arm64-guest|qemu-system-arm|qemu-system-aarch64|boots an arm64 guest
+arm64-guest|busybox-static|/bin/busybox /usr/bin/busybox|packs its root file system
 kubernetes|iptables|iptables|the kubelet looks for it
 fuzz|g++|c++|compiles libFuzzer
 clean-root|debootstrap|debootstrap|the clean Debian root in which packages are installed and removed
@@ -86,7 +91,7 @@ if [ "${1:-}" = --list ]; then
     resolved
     exit 0
 fi
-[ $# -gt 0 ] || die "usage: scripts/packages.sh [--list] build|test|package|clean-root|kubernetes|fuzz.."
+[ $# -gt 0 ] || die "usage: scripts/packages.sh [--list] build|test|package|cross|arm64-guest|clean-root|kubernetes|fuzz.."
 
 lacking=$(missing "$@")
 [ -n "$lacking" ] || exit 0

@@ -1,13 +1,23 @@
 #!/bin/sh
-# Builds evenkeel without shared libraries and prints where it is.
+# Builds evenkeel without shared libraries and prints where it is: scripts/static.sh [--profile PROFILE] [ARCHITECTURE]
+#
+# ARCHITECTURE is x86_64 or aarch64 (amd64 and arm64 are the same), this host's by default. The profile is `dist`, which
+# takes long; `--profile dev` is for trying whether it builds and starts.
 set -eu
 . "$(dirname "$0")/lib.sh"
 cd "$(dirname "$0")/.."
 
+profile=dist
+if [ "${1:-}" = --profile ]; then
+    profile=${2:?--profile needs a profile}
+    shift 2
+fi
+[ $# -le 1 ] || die "usage: scripts/static.sh [--profile PROFILE] [x86_64|aarch64]"
+arch=$(architecture "${1:-}")
 scripts/packages.sh build
-need_cargo
-# With --target the flag applies to the program alone, not to build scripts and procedural macros.
+static_build "$arch"
 triple=$(host_triple)
-RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
-    cargo build --profile dist --locked --target "$triple" -p evenkeel >&2
-printf '%s\n' "$(target_dir)/$triple/dist/evenkeel"
+if is_foreign "$arch"; then triple=$arch-unknown-linux-gnu; fi
+cargo build --profile "$profile" --locked --target "$triple" -p evenkeel >&2
+if [ "$profile" = dev ]; then profile=debug; fi
+printf '%s\n' "$(target_dir)/$triple/$profile/evenkeel"

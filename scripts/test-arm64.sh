@@ -1,0 +1,42 @@
+#!/bin/sh
+# Unit tests of the crates, built for arm64 and run under qemu's user emulation: scripts/test-arm64.sh [CRATE..]
+#
+# CRATE is a package such as evenkeel-linux; without one, all that do not need the kernel's tracing or a real host. The
+# program itself is built as well, without shared libraries, and started. System calls are the host's, translated by the
+# emulator: what it does not know, BPF above all, is not tested by this.
+# Status: 1 when a test fails. The last lines are one for each crate, as cargo says it; whole output: target/test-arm64.log.
+set -eu
+. "$(dirname "$0")/lib.sh"
+cd "$(dirname "$0")/.."
+
+if [ $# = 0 ]; then
+    set -- evenkeel-base evenkeel-linux evenkeel-model evenkeel-policy evenkeel-actuate evenkeel-observe evenkeel-store \
+        evenkeel-audit evenkeel-experiment evenkeel-report evenkeel-workload evenkeel-exec evenkeel-tune
+fi
+scripts/packages.sh build
+# As the program is built, so that what both need is built once.
+static_build aarch64
+log=$(target_dir)/test-arm64.log
+mkdir -p "$(target_dir)"
+: >"$log"
+# Small files instead of line numbers in traces.
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
+
+lines='' failed=''
+for crate in "$@"; do
+    say "$crate"
+    if ! cargo test --locked --target aarch64-unknown-linux-gnu -p "$crate" --lib --no-fail-fast >"$log.part" 2>&1; then
+        failed="$failed $crate"
+        grep -E '^(error|test .* FAILED)' "$log.part" >&2 || true
+    fi
+    lines="$lines$(printf '%-22s %s' "$crate" "$(sed -n 's/^test result: //p' "$log.part")")
+"
+    cat "$log.part" >>"$log"
+    rm "$log.part"
+done
+say "the program"
+program=$(scripts/static.sh --profile dev aarch64)
+# shellcheck disable=SC2046 # an emulator and its options
+version=$($(emulator aarch64) "$program" --version) || failed="$failed program"
+printf '%s%-22s %s\n' "$lines" program "${version:-did not start}"
+[ -z "$failed" ] || { say "failed:$failed" && exit 1; }
