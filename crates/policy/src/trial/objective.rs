@@ -193,7 +193,7 @@ mod tests {
         let of = |idle: f64| window(60.0, Some(idle), Some(200.0 - 60.0 - idle));
         assert_eq!(full(&[of(9.9), of(9.9)]), Some(60.0 + 130.1));
         assert_eq!(full(&[of(10.1), of(10.1)]), None);
-        assert_eq!(full(&[of(1.0), of(18.0)]).is_some(), true, "of all of them, not of each");
+        assert!(full(&[of(1.0), of(18.0)]).is_some(), "of all of them, not of each");
         assert_eq!(full(&[of(1.0), of(20.0)]), None);
         assert_eq!(full(&[of(1.0), window(60.0, None, Some(100.0))]), None, "unknown is not zero");
         assert_eq!(full(&[of(1.0), window(60.0, Some(1.0), None)]), None);

@@ -133,6 +133,16 @@ fn a_window_for_which_there_is_just_the_time_is_measured() {
 }
 
 #[test]
+fn of_windows_that_stand_alone_it_is_not_known_how_much_they_differ() {
+    let mut trial = Trial::new(2, TrialRules::default(), PACE);
+    assert_eq!(trial.scale(), None);
+    trial.entries.iter_mut().for_each(|entry| entry.windows.push(summary(100.0, 10.0)));
+    assert_eq!(trial.scale(), None);
+    trial.entries[2].windows.push(summary(102.0, 10.0));
+    assert_eq!(trial.scale(), Some(2f64.sqrt()));
+}
+
+#[test]
 fn what_few_waits_show_of_a_service_is_a_doubt_only_where_more_are_long() {
     let doubts = |services: bool, before: u64, after: u64| {
         let pace = if services { PACE.for_services() } else { PACE };

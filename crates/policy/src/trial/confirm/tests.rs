@@ -246,7 +246,8 @@ fn least_that_lasts(at_once: f64, late: usize, noise: f64) -> f64 {
             confirmation.scores[1].push(new);
             confirmation.score_differences.push(new - old);
         }
-        let window = |n: usize| (10.0 + n as f64, 100.0 + gain + if n % 2 == 0 { noise } else { -noise });
+        let window =
+            |n: usize| (10.0 + n as f64, 100.0 + gain + if n.is_multiple_of(2) { noise } else { -noise });
         confirmation.hold = Some([(9.9, -1e9)].into_iter().chain((0..late).map(window)).collect());
         matches!(confirmation.lasts(), Some(Ok(())))
     };
