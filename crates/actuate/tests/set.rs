@@ -126,3 +126,13 @@ fn without_a_state_directory_there_is_nothing_to_restore_and_one_that_cannot_be_
     std::fs::write(&file, "no directory").unwrap();
     assert!(restore(&file.join("state"), kernel()).is_err());
 }
+
+#[test]
+fn who_left_a_journal_behind_is_named() {
+    let host = host();
+    assert_eq!(host.restore().unwrap().pid, None);
+    let (mut actuator, _) = host.open().unwrap();
+    actuator.set(&plan(vec![(Target::Task(host.tasks[0]), batch(5))]), &all);
+    drop(actuator);
+    assert_eq!(host.restore().unwrap().pid, Some(std::process::id()));
+}

@@ -216,6 +216,20 @@ mod tails {
     }
 
     #[test]
+    fn percentiles_are_those_of_each_side() {
+        let mut tail = Tail::new(None);
+        assert_eq!(tail.p99_ns(), (None, None));
+        for (ms, candidate) in [(1, false), (8, true)] {
+            let mut waits = Histogram::default();
+            waits.add_many(ms * 1_000_000, 1000);
+            tail.add(waits, candidate);
+        }
+        let (before, after) = tail.p99_ns();
+        assert!((500_000..2_000_000).contains(&before.unwrap()), "{before:?}");
+        assert!((4_000_000..16_000_000).contains(&after.unwrap()), "{after:?}");
+    }
+
+    #[test]
     fn edges_are_where_counts_are_exact() {
         let found = tail((0.01, 0.01), 10, 2);
         let (edge, relative) = found.edge_ns().unwrap();

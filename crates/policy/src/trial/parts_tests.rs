@@ -161,3 +161,20 @@ fn what_few_waits_show_of_a_service_is_a_doubt_only_where_more_are_long() {
     assert_eq!((doubts(false, 3, 6), doubts(true, 3, 6)), ((1, true), (1, true)));
     assert_eq!(doubts(false, 1, 2), (1, false), "within what is allowed");
 }
+
+#[test]
+fn pairs_are_those_of_the_candidate_that_is_confirmed() {
+    let mut trial = Trial::new(2, TrialRules::default(), PACE);
+    let mut noise = 1.0;
+    // Two that cannot be told apart: the second one waits for its turn.
+    while let Some(turn) = trial.next(1e3) {
+        noise = -noise;
+        trial.record(summary([100.0, 104.0, 104.1][turn.candidate] + noise, 0.0), Vec::new());
+        let pairs: Vec<usize> = trial.decide().verdicts.iter().map(|verdict| verdict.pairs).collect();
+        if pairs.iter().any(|pairs| *pairs > 2) {
+            assert_eq!(pairs.iter().filter(|pairs| **pairs == 0).count(), 2, "{pairs:?}");
+            return;
+        }
+    }
+    panic!("nobody was confirmed");
+}
