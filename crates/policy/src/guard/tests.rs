@@ -221,7 +221,8 @@ mod tails {
         assert_eq!(tail.p99_ns(), (None, None));
         for (ms, candidate) in [(1, false), (8, true)] {
             let mut waits = Histogram::default();
-            waits.add_many(ms * 1_000_000, 1000);
+            waits.add_many(ms * 1_000_000, 995);
+            waits.add_many(500_000_000, 5);
             tail.add(waits, candidate);
         }
         let (before, after) = tail.p99_ns();
