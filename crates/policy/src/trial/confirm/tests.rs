@@ -280,6 +280,27 @@ fn a_gain_lasts_where_it_is_beyond_the_error_and_not_much_less_than_at_once() {
 }
 
 #[test]
+fn where_windows_resemble_the_ones_before_a_gain_must_be_larger_to_last() {
+    let mut confirmation = confirmation(&[]);
+    confirmation.most_late = 6;
+    confirmation.lead = [[99.0; 3], [101.0; 3]].concat();
+    confirmation.scores = [vec![99.0, 99.0, 101.0, 101.0], vec![99.1, 98.9, 101.1, 100.9]];
+    confirmation.score_differences = vec![0.1, -0.1, 0.1, -0.1];
+    let late = [-1.0, -1.0, -1.0, 1.0, 1.0, 1.0];
+    let spread = confirmation.scores.iter().map(|scores| stats::variance(scores)).sum::<f64>() / 2.0;
+    let alike = confirmation.alike(&late, spread);
+    assert!((0.3..=0.7).contains(&alike), "{alike}");
+    let sd = (spread * (4.0 / 3.0) * (1.0 + alike) / (1.0 - alike)).sqrt();
+    let against = |baseline: f64| sd * (1.0 / 6.0 + 1.0 / baseline).sqrt();
+    let least = f64::max(2.3 * against(6.0), 2.8 * against(10.0));
+    for (gain, lasts) in [(least - 0.01, false), (least + 0.01, true)] {
+        let window = |(n, off): (usize, &f64)| (10.0 + n as f64, 100.0 + gain + off);
+        confirmation.hold = Some(late.iter().enumerate().map(window).collect());
+        assert_eq!(matches!(confirmation.lasts(), Some(Ok(()))), lasts, "{gain}");
+    }
+}
+
+#[test]
 fn whether_a_gain_lasts_is_not_said_before_its_time_and_is_said_in_the_end() {
     let said = |windows: usize, most: usize, gain: f64| {
         let mut confirmation =
