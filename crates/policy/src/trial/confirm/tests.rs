@@ -94,6 +94,9 @@ fn a_pair_is_the_candidate_less_the_baseline_whatever_comes_first_and_what_else_
     assert_eq!(record(&[1, 0, 2]), (vec![10.0; 3], vec![(false, false, 100.0), (true, true, 110.0)]));
     assert_eq!(record(&[2, 0, 1]).1[2..], [(false, false, 100.0)]);
     assert_eq!(confirmation.baseline_got, [100.0; 4]);
+    let seen: Vec<(f64, f64)> =
+        confirmation.seen().iter().map(|(new, old)| (new.cpu_pct, old.cpu_pct)).collect();
+    assert_eq!(seen, [(110.0, 100.0); 4]);
     assert_eq!(confirmation.tried_got, [110.0; 4]);
     assert_eq!(confirmation.scores, [vec![100.0; 4], vec![110.0; 4]]);
 }
@@ -361,6 +364,7 @@ fn who_looks_good_or_is_hardly_known_is_worth_more_time() {
     };
     assert!(promising(&[-1.0; 4]) && !promising(&[-1.0; 5]) && promising(&[1.0; 5]));
     assert!(!promising(&[1.0, -9.0, 1.0, -9.0, 1.0]), "the mean is a loss");
+    assert!(!promising(&[1.0, 1.0, 1.0, 1.0, -4.0]), "or nothing");
 }
 
 #[test]
