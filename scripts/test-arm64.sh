@@ -4,13 +4,14 @@
 # CRATE is a package such as evenkeel-linux; without one, all that do not need the kernel's tracing or a real host. The
 # program itself is built as well, without shared libraries, and started. System calls are the host's, translated by the
 # emulator: what it does not know, BPF above all, is not tested by this.
+# One test is left out: it bets on thousands of made-up cases, which takes long here, and only reckons.
 # Status: 1 when a test fails. The last lines are one for each crate, as cargo says it; whole output: target/test-arm64.log.
 set -eu
 . "$(dirname "$0")/lib.sh"
 cd "$(dirname "$0")/.."
 
 if [ $# = 0 ]; then
-    set -- evenkeel-base evenkeel-linux evenkeel-model evenkeel-policy evenkeel-actuate evenkeel-observe evenkeel-store \
+    set -- evenkeel-linux evenkeel-actuate evenkeel-base evenkeel-observe evenkeel-store evenkeel-policy evenkeel-model \
         evenkeel-audit evenkeel-experiment evenkeel-report evenkeel-workload evenkeel-exec evenkeel-tune
 fi
 scripts/packages.sh build
@@ -25,7 +26,8 @@ export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
 lines='' failed=''
 for crate in "$@"; do
     say "$crate"
-    if ! cargo test --locked --target aarch64-unknown-linux-gnu -p "$crate" --lib --no-fail-fast >"$log.part" 2>&1; then
+    if ! cargo test --locked --target aarch64-unknown-linux-gnu -p "$crate" --lib --no-fail-fast \
+        -- --skip among_equals_wealth >"$log.part" 2>&1; then
         failed="$failed $crate"
         grep -E '^(error|test .* FAILED)' "$log.part" >&2 || true
     fi

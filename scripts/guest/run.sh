@@ -27,7 +27,10 @@ setting() { sed -n "1,20s/^# $1: *//p" "$scenario" | head -n 1; }
 smp=$(setting smp) numa=$(setting numa) memory=$(setting memory) cgroup=$(setting cgroup) seconds=$(setting seconds)
 smp=${smp:-4,sockets=2,cores=2} numa=${numa:-0-1 2-3} memory=${memory:-1024} cgroup=${cgroup:-v2} seconds=${seconds:-120}
 
-case "$(uname -m)" in
+# The machine is the one that the kernel is for; an arm64 Image says so.
+machine=$(uname -m)
+if [ "$(dd if="$kernel" bs=1 skip=56 count=4 2>/dev/null | tr -d '\0')" = ARMd ]; then machine=aarch64; fi
+case "$machine" in
     x86_64)
         # Without cmpxchg16b, which qemu 7.2 emulates wrongly: kernels from 6.12 on panic. As one of Intel, for
         # 6.1 sees no threads of a core of the AMD processor that qemu has by default.
@@ -36,12 +39,12 @@ case "$(uname -m)" in
         ports=(-serial "file:$out/console" -serial "file:$out/results")
         ;;
     aarch64)
-        qemu=(qemu-system-aarch64 -machine virt -cpu max)
-        console=ttyAMA0 results=hvc0
-        ports=(-serial "file:$out/console" -device virtio-serial-pci
-            -chardev "file,id=results,path=$out/results" -device "virtconsole,chardev=results")
+        # A serial port on PCI, for the machine has one only, and Debian's kernel has virtio's as a module.
+        qemu=(qemu-system-aarch64 -machine virt -cpu cortex-a72)
+        console=ttyAMA0 results=ttyS0
+        ports=(-serial "file:$out/console" -chardev "file,id=results,path=$out/results" -device "pci-serial,chardev=results")
         ;;
-    *) die "no test guest for $(uname -m)" ;;
+    *) die "no test guest for $machine" ;;
 esac
 have "${qemu[0]}" || die "${qemu[0]} is not installed: scripts/packages.sh test"
 
