@@ -55,7 +55,8 @@ test-arm64: ## unit tests of CRATES (most) built for arm64, under qemu's user em
 	@scripts/test-arm64.sh $(CRATES)
 
 test-arm64-guest: ## an arm64 machine emulated with Debian's arm64 kernel: check, `why` by BPF, changes, a kill -9, restore (minutes)
-	@scripts/guest/arm64.sh "$$(CARGO_PROFILE_DEV_DEBUG=0 scripts/static.sh --profile dev aarch64)" '$(CARGO_TARGET_DIR)/tmp/arm64'
+	@EVENKEEL_GUEST_TESTS="$$(scripts/test-arm64.sh --no-run evenkeel-linux)" scripts/guest/arm64.sh \
+		"$$(CARGO_PROFILE_DEV_DEBUG=0 scripts/static.sh --profile dev aarch64)" '$(CARGO_TARGET_DIR)/tmp/arm64' kernel unit
 
 test-kill: ## `kill -9` at KILLS random instants (200), then CASES drawn crashes on a kernel in memory (1,000,000): every original is restored
 	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only 'privileged_kill*'

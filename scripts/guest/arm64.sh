@@ -2,7 +2,7 @@
 # Runs scenarios in an emulated arm64 machine with Debian's arm64 kernel: scripts/guest/arm64.sh PROGRAM CACHEDIR [SCENARIO..]
 #
 # PROGRAM is a static evenkeel for arm64 (scripts/static.sh aarch64), SCENARIO a name such as `kernel`, the default. Kernel and
-# busybox are fetched into CACHEDIR, or taken from there. EVENKEEL_GUEST_KERNEL names the series (6.1). What a scenario hands back
+# busybox are fetched into CACHEDIR, or taken from there. For the scenario `unit`, EVENKEEL_GUEST_TESTS lists static test programs. EVENKEEL_GUEST_KERNEL names the series (6.1). What a scenario hands back
 # is in CACHEDIR/arm64/out/results.
 # Status: the first scenario's that failed.
 set -eu
@@ -30,6 +30,12 @@ for name in "$@"; do
     cp "$here/init" "$root/init"
     cp "$here/guest.sh" "$root/guest.sh"
     cp "$here/scenarios/$name.sh" "$root/scenario"
+    if [ "$name" = unit ]; then
+        mkdir "$root/tests"
+        for test in ${EVENKEEL_GUEST_TESTS:?no test programs are named}; do
+            aarch64-linux-gnu-strip -o "$root/tests/$(basename "$test" | sed 's/-[0-9a-f]*$//')" "$test"
+        done
+    fi
     chmod 755 "$root/init"
     (cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null) >"$work/initramfs"
     say "$name"
