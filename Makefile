@@ -29,7 +29,7 @@ FIGURES ?=
 # Of `make fuzz`: seconds for each target, and which (all).
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?=
-# Of `make static` and `make packages`: x86_64 or arm64 (this host's). Of `make test-arm64`: which (most).
+# Of `make static` and `make packages`: x86_64 or arm64 (this host's). Of `make test-arm64`: which (five).
 ARCH ?=
 CRATES ?=
 export CARGO_TARGET_DIR
@@ -51,7 +51,7 @@ test: ## formatting, lints, and every test: unit, property, fixtures, real kerne
 test-vm: ## the tests in emulated machines (cgroup v2, NUMA, isolated CPUs), on every kernel from 5.10 to 7.x (half an hour)
 	@scripts/test.sh --only guest --all
 
-test-arm64: ## unit tests of CRATES (most) built for arm64, under qemu's user emulation; the program is built and started, too
+test-arm64: ## unit tests of CRATES (five) built for arm64, under qemu's user emulation; the program is built and started, too
 	@scripts/test-arm64.sh $(CRATES)
 
 test-arm64-guest: ## an arm64 machine emulated with Debian's arm64 kernel: check, `why` by BPF, changes, a kill -9, restore (minutes)
