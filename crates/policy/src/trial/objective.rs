@@ -224,7 +224,7 @@ mod tests {
         objective.learn(&[one.clone(), one.clone()]);
         let value = objective.value(&one);
         assert_eq!((value.got, value.score, value.total), (50.0, 50.0 - 0.1 * 10.0, Some(50.0 + 30.0)));
-        assert_eq!(objective.seen(&one).cpu_pct, 50.0);
+        assert_eq!(objective.seen(&one, &[]).map(|seen| seen.cpu_pct), Some(50.0));
         assert!(objective.has_purpose(&one));
         one.tasks.remove(&id(2));
         assert!(!objective.has_purpose(&one), "all that is left takes any amount");

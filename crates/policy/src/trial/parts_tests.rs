@@ -10,7 +10,7 @@ fn service() -> LatencyTarget {
 /// Candidates of the windows asked for until the trial is no longer in the part that it begins with.
 fn lead_of(mut trial: Trial, left_s: f64) -> Vec<usize> {
     let mut turns = Vec::new();
-    while let Some(turn) = trial.next(left_s).filter(|_| trial.part() == "baseline") {
+    while let Some(turn) = trial.next(left_s).filter(|_| trial.part() == Part::Baseline) {
         turns.push(turn.candidate);
         trial.record(summary(100.0, 10.0), vec![Some(Histogram::default())]);
     }
@@ -53,7 +53,7 @@ fn windows_seen_before_a_trial_save_those_at_its_beginning() {
     let mut trial = Trial::new(2, TrialRules::default(), PACE);
     let all: Vec<_> = (0..9).map(|_| trial.seen(summary(100.0, 10.0), Vec::new()).is_some()).collect();
     assert_eq!(all, [[true; 8].as_slice(), &[false]].concat(), "more than are needed are not taken");
-    assert!(trial.next(1e3).is_some_and(|turn| turn.candidate != 0) && trial.part() == "screening");
+    assert!(trial.next(1e3).is_some_and(|turn| turn.candidate != 0) && trial.part() == Part::Screening);
     assert_eq!(trial.seen(summary(100.0, 10.0), Vec::new()), None, "too late");
 }
 
@@ -121,7 +121,7 @@ fn who_is_withdrawn_is_not_asked_for_again() {
     assert_eq!((trial.next(1e3), trial.alive()), (Some(turn), vec![0, turn.candidate]));
     trial.withdraw(turn.candidate, "not permitted".to_owned());
     assert_eq!(trial.next(1e3), None);
-    assert!(!trial.promising() && trial.part() == "over");
+    assert!(!trial.promising() && trial.part() == Part::Over);
 }
 
 #[test]
