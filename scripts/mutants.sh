@@ -2,7 +2,7 @@
 # Do the tests notice when the code that decides and undoes is wrong? scripts/mutants.sh [--part PART] [ARGUMENT...]
 #
 # cargo-mutants changes one operator, bound or result at a time and runs the fast tests of that part. Parts: base
-# (statistics), actuate (order of undo, adoption, recovery), trial, guard (with windows and services) and monitor. Arguments
+# (statistics), actuate (order of undo, adoption, recovery), trial, guard (with windows, services and limits that follow) and monitor. Arguments
 # go to cargo-mutants, such as `--shard 0/4`, `--re bets.rs`, or `--iterate` for what was not caught last time.
 # .cargo/mutants.toml holds the mutants that survive, each with the reason. What came of each is in target/mutants/PART.
 # A line of counts for each part goes to stdout. Status 1: one survived without a reason, or the tests failed without any.
@@ -59,8 +59,8 @@ for part in $parts; do
         ;;
     trial) crate=policy files=(trial.rs 'trial/*.rs') only=(trial::) ;;
     guard)
-        crate=policy files=(guard.rs 'guard/*.rs' window.rs protect.rs requests.rs)
-        only=(guard:: window:: protect:: requests::)
+        crate=policy files=(guard.rs 'guard/*.rs' window.rs protect.rs requests.rs follow.rs)
+        only=(guard:: window:: protect:: requests:: follow::)
         ;;
     monitor) crate=policy files=('monitor/*.rs') only=(monitor::) ;;
     *) die "no part is called $part: base, actuate, trial, guard, monitor" ;;
