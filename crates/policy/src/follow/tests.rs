@@ -102,3 +102,30 @@ proptest! {
         prop_assert_eq!(host.window(jump), Some(0.0));
     }
 }
+
+#[test]
+fn more_is_left_at_most_once_in_a_period() {
+    let mut host = Host::new();
+    host.windows(120, |_| 700);
+    // Use falls window by window, so that none is unusual; when those are forgotten, so does the need.
+    host.windows(15, |at| 700 - 30 * at as u32);
+    let said: Vec<usize> = (0..140).filter(|_| host.window(280).is_some()).collect();
+    assert!(said.len() > 1 && said.windows(2).all(|two| two[1] - two[0] >= 10), "{said:?}");
+}
+
+#[test]
+fn both_windows_that_end_a_jump_count() {
+    let mut host = Host::new();
+    host.windows(30, |_| 900);
+    assert_eq!(host.window(200), None);
+    assert_eq!(host.window(100), Some(75.0), "1.25 times the 20 % of the first");
+}
+
+#[test]
+fn what_is_in_force_is_not_said_again() {
+    let mut host = Host::new();
+    host.follower.is_set(50.0);
+    assert_eq!(host.windows(30, |_| 400), [], "1.25 times 40 %");
+    host.follower.is_set(10.0);
+    assert_eq!(host.window(400), Some(50.0));
+}
