@@ -52,13 +52,7 @@ def arm(name, args, work):
     found = {}
     if name == "run":
         load = ask(args.client, clients, service.served, REQUEST_US, TRIAL_SECONDS)
-        began = time.monotonic()
-        work.start_run(args.evenkeel)
-        while not work.kept() and time.monotonic() - began < TRIAL_SECONDS:
-            time.sleep(0.5)
-        found["decided_s"], found["kept"] = time.monotonic() - began, work.kept() or "nothing is kept"
-        load.kill()
-        load.wait()
+        found = work.decide(args.evenkeel, load, TRIAL_SECONDS)
     seconds = 3 * JUMP_SECONDS
     steady = ask(args.client, clients, service.served, REQUEST_US, seconds, 100)
     time.sleep(JUMP_SECONDS)

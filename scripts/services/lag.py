@@ -23,13 +23,7 @@ def arm(name, args, work):
     found = {}
     if name == "run":
         load = ask(args.client, clients, service.served, REQUEST_US, TRIAL_SECONDS)
-        began = time.monotonic()
-        work.start_run(args.evenkeel)
-        while not work.kept() and time.monotonic() - began < TRIAL_SECONDS:
-            time.sleep(0.5)
-        found["decided_s"], found["kept"] = time.monotonic() - began, work.kept() or "nothing is kept"
-        load.kill()
-        load.wait()
+        found = work.decide(args.evenkeel, load, TRIAL_SECONDS)
         time.sleep(1)
     found |= beside(batch, ask(args.client, clients, service.served, REQUEST_US, args.seconds))
     work.end_arm()

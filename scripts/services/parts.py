@@ -212,6 +212,17 @@ class Workspace:
         lines = [line for line in self.said().splitlines() if line.startswith("* ")]
         return lines[-1].strip() if lines else None
 
+    def decide(self, evenkeel, load, seconds):
+        """Has `run` decide while `load` asks the service, which ends then; after how long, and what it kept."""
+        began = time.monotonic()
+        self.start_run(evenkeel)
+        while not self.kept() and time.monotonic() - began < seconds:
+            time.sleep(0.5)
+        found = {"decided_s": time.monotonic() - began, "kept": self.kept() or "nothing is kept"}
+        load.kill()
+        load.wait()
+        return found
+
     def end_arm(self):
         """Ends `run` and all that is no service or client."""
         self.end_run()

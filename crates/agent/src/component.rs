@@ -109,11 +109,12 @@ impl Timer {
         if now >= self.end {
             return None;
         }
-        let mut watched: Vec<PollFd<'_>> =
-            word.iter().map(|word| PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN)).collect();
+        let mut watched = word.map(|word| PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN));
         let time = Timespec::try_from(self.next.saturating_duration_since(now)).ok();
         // Interrupted: as if it were time for a tick.
-        if poll(&mut watched, time.as_ref()).is_ok_and(|ready| ready > 0) && Instant::now() < self.next {
+        if poll(watched.as_mut_slice(), time.as_ref()).is_ok_and(|ready| ready > 0)
+            && Instant::now() < self.next
+        {
             return Some(Woken::Word);
         }
         let now = Instant::now();

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::run::RunRecord;
-use evenkeel_base::{Change, FollowingLimit, GroupRef, Knob, Plan, Setting, Target};
+use evenkeel_base::{Change, FollowingLimit, GroupRef, Knob, Plan, Target};
 use evenkeel_bpf::quota_use::{self, QuotaUse};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_policy::follow::{Follower, Usual, Window};
-use evenkeel_policy::levers::limit_at;
+use evenkeel_policy::levers::change_at;
 
 use crate::component::{Component, Next, Seen};
 use crate::controls::Controls;
@@ -94,12 +94,7 @@ impl Headroom {
     }
 
     fn set(&mut self, left_pct: f64, controls: &mut Controls) {
-        let change = |limit: &FollowingLimit| Change {
-            target: Target::Group(limit.group.clone()),
-            to: Setting::Quota(limit_at(limit, left_pct)),
-            why: format!("others leave {left_pct:.1} % of one CPU of the quota of {}", limit.above.path),
-        };
-        let changes: Vec<Change> = self.limits.iter().map(change).collect();
+        let changes: Vec<Change> = self.limits.iter().map(|limit| change_at(limit, left_pct)).collect();
         let report = controls.amend(&changes);
         // One that somebody else sets, or that is gone, is left alone.
         self.limits.retain(|limit| is_in_force(limit, &report));

@@ -46,15 +46,15 @@ impl Lever for Headroom {
     }
 
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        let mut changes: Vec<Change> = self.limits(scene).map(|limit| change_to(&limit)).collect();
+        let limits: Vec<FollowingLimit> = self.limits(scene).collect();
+        let mut changes: Vec<Change> = limits.iter().map(|limit| change_at(limit, limit.left_pct)).collect();
         if self.0 >= HEADROOM.0 {
             // With so much of the quota it is often on a CPU that a service wants.
-            let idle = |limit| Change {
-                target: Target::Group(limit),
+            changes.extend(limits.into_iter().map(|limit| Change {
+                target: Target::Group(limit.group),
                 to: Setting::GroupIdle(true),
                 why: "cgroup of background work alone".to_owned(),
-            };
-            changes.extend(self.limits(scene).map(|limit| limit.group).map(idle).collect::<Vec<Change>>());
+            }));
         }
         (!changes.is_empty()).then_some(changes)
     }
@@ -94,9 +94,10 @@ impl Headroom {
     }
 }
 
-fn change_to(limit: &FollowingLimit) -> Change {
-    let why = format!("others leave {:.1} % of one CPU of the quota of {}", limit.left_pct, limit.above.path);
-    let to = Setting::Quota(limit_at(limit, limit.left_pct));
+/// The change that makes a limit what it is when others leave so much of the quota, percent of one CPU.
+pub fn change_at(limit: &FollowingLimit, left_pct: f64) -> Change {
+    let why = format!("others leave {left_pct:.1} % of one CPU of the quota of {}", limit.above.path);
+    let to = Setting::Quota(limit_at(limit, left_pct));
     Change { target: Target::Group(limit.group.clone()), to, why }
 }
 
@@ -136,7 +137,7 @@ fn part(scene: &Scene<'_>, index: u32, above: u32) -> f64 {
 
 /// A limit when others leave so much of the quota, percent of one CPU: in the quota's period, or in a longer one where the kernel takes
 /// no quota as short as that. Never more than the cgroup's own.
-pub fn limit_at(limit: &FollowingLimit, left_pct: f64) -> CpuQuota {
+fn limit_at(limit: &FollowingLimit, left_pct: f64) -> CpuQuota {
     let own = &limit.own;
     let least = CpuQuota::LEAST_USEC as f64;
     let share = (limit.part * left_pct / 100.0).max(least / LONGEST_USEC);

@@ -24,7 +24,7 @@ mod weights;
 
 pub use as_found::as_found;
 pub(crate) use headroom::NEED;
-pub use headroom::{limit_at, shared_quota};
+pub use headroom::{change_at, shared_quota};
 pub use lever::{
     DEADLINE, Features, Lever, MAX_SLICE_NS, MIN_LOAD_PCT, MIN_SLICE_NS, PUBLISHED_RECIPE, REALTIME,
 };
