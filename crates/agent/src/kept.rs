@@ -9,7 +9,7 @@ use evenkeel_base::{Histogram, Plan, TaskId};
 use evenkeel_policy::monitor::{
     Arm, Decided, Leave, Loss, Monitor, MonitorRules, Seen, Step, Subject, Unit, VictimLimits,
 };
-use evenkeel_policy::protect::LatencyTarget;
+use evenkeel_policy::protect::{self, LatencyTarget};
 use evenkeel_policy::requests::{Requests, slow_share};
 use evenkeel_policy::trial::{Decision, Objective, TrialRules, Verdict};
 use evenkeel_policy::window::Summary;
@@ -18,6 +18,8 @@ use crate::slo::{Pending, Span};
 
 /// Waits in a window needed for their 99th percentile.
 const ENOUGH: u64 = 200;
+/// Factor between two 99th percentiles, or shares of slow requests, from which they are told apart.
+const MORE: f64 = 1.25;
 
 /// A change in force and what watches it.
 #[derive(Debug)]
@@ -200,13 +202,15 @@ pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
     Decided { cpu_pct, pairs: decision.pairs.clone(), ..decided }
 }
 
-/// Whether without a change somebody protected by name waits longer, or more of its requests are slow.
+/// Whether without a change somebody protected by name waits longer, or more of its requests are slow: by a quarter at least. A
+/// percentile differs by some of that from one trial to the next, and is known to a quarter only.
 fn protects(change: &Verdict, found: &Verdict) -> bool {
     let mut waits = change.protected_ns.iter().zip(&found.protected_ns);
     let mut requests = change.requests.iter().zip(&found.requests);
-    waits.any(|(new, found)| new.zip(*found).is_some_and(|(new, found)| found > new))
+    let longer = |new: u64, found: u64| found > protect::FLOOR_NS && found as f64 > MORE * new as f64;
+    waits.any(|(new, found)| new.zip(*found).is_some_and(|(new, found)| longer(new, found)))
         || requests.any(|(new, found)| {
-            slow_share(new).zip(slow_share(found)).is_some_and(|(new, found)| found > new)
+            slow_share(new).zip(slow_share(found)).is_some_and(|(new, found)| found > MORE * new)
         })
 }
 

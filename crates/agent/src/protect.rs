@@ -124,8 +124,8 @@ pub(crate) struct LatencySlos {
     /// When the last window began and ended, and when the present one began.
     span: Option<Span>,
     began: Option<Instant>,
-    /// Whether windows are held against each other.
-    compares: bool,
+    /// While windows are held against each other: whether the first of them had means for waits.
+    compared: Option<bool>,
     notes: Vec<String>,
 }
 
@@ -160,10 +160,17 @@ impl LatencySlos {
         }
     }
 
-    /// Waits since the last call, by scope; `None` where they could not be read.
+    /// Waits since the last call, by scope; `None` where they could not be read, and where they are means and windows counted
+    /// exactly are what they would be held against.
     fn take(&mut self) -> Vec<Option<Histogram>> {
         let waits = self.meter.as_mut().and_then(RunqLatProbe::take);
-        let of = |scope| Some(waits.as_ref()?.get(&scope).cloned().unwrap_or_default());
+        let estimated = self.is_estimated();
+        let waits = waits.filter(|_| self.compared.is_none_or(|by_means| by_means == estimated));
+        let of = |scope| match waits.as_ref()?.get(&scope) {
+            // Means are there of each scope that is followed.
+            None if estimated => None,
+            waits => Some(waits.cloned().unwrap_or_default()),
+        };
         (0..self.all.len()).map(of).collect()
     }
 
@@ -193,7 +200,7 @@ impl LatencySlos {
 
     /// Whether windows are held against each other from now on: requests are then counted at the ends of each.
     pub fn compare(&mut self, compares: bool) {
-        self.compares = compares;
+        self.compared = compares.then(|| self.compared.unwrap_or_else(|| self.is_estimated()));
         self.readers().for_each(|reader| reader.hurry(compares));
     }
 
@@ -330,7 +337,7 @@ impl Component for LatencySlos {
         self.window = self.take();
         let now = Instant::now();
         self.span = self.began.replace(now).map(|began| (began, now));
-        if self.compares {
+        if self.compared.is_some() {
             self.readers().for_each(SloReader::poke);
         }
         for guarded in &mut self.all {
@@ -355,6 +362,7 @@ impl Component for LatencySlos {
 mod tests {
     use super::*;
     use crate::scope::Scope;
+    use crate::testing;
 
     fn guarded(bound_ns: Option<u64>) -> LatencySlo {
         let protection =
@@ -372,6 +380,28 @@ mod tests {
         let mut histogram = Histogram::default();
         histogram.add_many(ns, count);
         vec![Some(histogram)]
+    }
+
+    #[test]
+    fn a_scope_that_is_not_followed_has_no_waits_to_show() {
+        let mut latency_slos = latency_slos(guarded(None));
+        assert_eq!(latency_slos.take(), [None]);
+        latency_slos.follow(&testing::observation(&[("/", None)]));
+        assert_eq!(latency_slos.take(), [Some(Histogram::default())]);
+    }
+
+    #[test]
+    fn means_are_not_held_against_waits_that_were_counted() {
+        let mut latency_slos = latency_slos(guarded(None));
+        latency_slos.follow(&testing::observation(&[("/", None)]));
+        latency_slos.compare(true);
+        assert_eq!(latency_slos.take(), [Some(Histogram::default())], "all are means");
+        // As if the first windows had been counted exactly.
+        latency_slos.compared = Some(false);
+        latency_slos.compare(true);
+        assert_eq!(latency_slos.take(), [None]);
+        latency_slos.compare(false);
+        assert_eq!(latency_slos.take(), [Some(Histogram::default())]);
     }
 
     #[test]

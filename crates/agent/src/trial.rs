@@ -257,7 +257,9 @@ impl Agent {
                 self.remember();
             }
             if turn.candidate != in_force {
-                if let Some(why) = self.take_turn(plan) {
+                let refused = self.take_turn(plan);
+                // What others left of the present state is the present state, and is measured.
+                if let Some(why) = refused.filter(|_| turn.candidate != 0) {
                     trial.withdraw(turn.candidate, why);
                     // What could be set of it is: whoever is next is set again.
                     in_force = usize::MAX;

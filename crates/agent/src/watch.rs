@@ -278,14 +278,10 @@ impl Agent {
         }
         let load = self.scope_load(observation);
         // Where there was nothing to do, only waiting can give something to do.
-        if basis.idle {
-            let waiting: f64 = observation
-                .tasks
-                .iter()
-                .filter(|t| self.config.scope.has(t, observation))
-                .filter_map(|t| t.wait_pct)
-                .sum();
-            return load > 5.0 && waiting > 0.05 * load;
+        let mine = observation.tasks.iter().filter(|t| self.config.scope.has(t, observation));
+        let waits: Vec<f64> = mine.filter_map(|t| t.wait_pct).collect();
+        if basis.idle && !waits.is_empty() {
+            return load > 5.0 && waits.iter().sum::<f64>() > 0.05 * load;
         }
         if (load - basis.load_pct).abs() > LOAD_DRIFT * basis.load_pct.max(10.0) {
             return true;

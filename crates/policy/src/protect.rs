@@ -77,8 +77,41 @@ impl LatencyTarget {
         let ms = |ns: u64| ns as f64 / 1e6;
         let (before, after) = tail.p99_ns();
         let found = before.map_or_else(String::new, |ns| format!(" instead of {:.2} ms", ms(ns)));
-        let limit = tail.edge_ns().map_or_else(String::new, |(ns, _)| format!(", beyond {:.2} ms", ms(ns)));
+        // The question is asked at the edge of a bucket at or below the bound.
+        let edge =
+            tail.edge_ns().map(|(edge, usual)| (edge, self.wait_p99_ns.filter(|_| !usual).unwrap_or(edge)));
+        let limit = edge.map_or_else(String::new, |(edge, bound)| match after {
+            Some(after) if after > edge => format!(", beyond {:.2} ms", ms(bound)),
+            _ => format!(", with more than 1 in 100 of its waits beyond {:.2} ms", ms(bound)),
+        });
         let p99 = after.map_or_else(|| "an unknown time".to_owned(), |ns| format!("{:.2} ms", ms(ns)));
         format!("{}, which is protected, waits {p99} in the 99th percentile{found}{limit}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(bound_ms: Option<u64>, before_ms: f64, after_ms: f64) -> String {
+        let wait_p99_ns = bound_ms.map(|ms| ms * 1_000_000);
+        let mut tail = Tail::new(wait_p99_ns);
+        for (ms, candidate) in [(before_ms, false), (after_ms, true)] {
+            let mut waits = Histogram::default();
+            waits.add_many((ms * 1e6) as u64, 500);
+            tail.add(waits, candidate);
+        }
+        LatencyTarget { name: "web".to_owned(), wait_p99_ns, requests: None }.describe(&tail)
+    }
+
+    #[test]
+    fn what_is_said_agrees_with_the_numbers_beside_it() {
+        let within = words(Some(5), 1.1, 1.2);
+        assert!(within.ends_with(", with more than 1 in 100 of its waits beyond 5.00 ms"), "{within}");
+        let beyond = words(Some(5), 1.1, 9.0);
+        assert!(beyond.contains("10.46 ms in") && beyond.ends_with(" ms, beyond 5.00 ms"), "{beyond}");
+        // Without a bound it is the baseline's own percentile.
+        let grown = words(None, 1.0, 9.0);
+        assert!(grown.contains(", beyond 1.") || grown.contains(", beyond 0."), "{grown}");
     }
 }

@@ -234,7 +234,7 @@ impl Trial {
             Phase::Over => return None,
         };
         if let Some(turn) = self.turn.filter(|turn| turn.candidate == candidate) {
-            return Some(turn);
+            return (left_s >= turn.settle_s + turn.window_s).then_some(turn);
         }
         let (stretch, settle_s) = match &self.phase {
             Phase::Confirm(confirmation, _) => confirmation.pace(self.pace.settle_s),

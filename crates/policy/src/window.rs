@@ -122,13 +122,16 @@ impl Summary {
             }
             summary.tasks.insert(task.id, rates);
         }
-        summary.fulfilment = (wanted > 0.0).then(|| summary.got_pct / wanted);
+        let known = summary.wait_per_ran().is_some();
+        summary.fulfilment = (known && wanted > 0.0).then(|| summary.got_pct / wanted);
         Some(summary)
     }
 
-    /// Waiting per unit of work of the scope; `None` when it did nothing.
+    /// Waiting per unit of work of the scope; `None` when it did nothing, and where nothing is known of waits.
     pub fn wait_per_ran(&self) -> Option<f64> {
-        (self.got_pct > 0.0).then(|| self.waited_pct / self.got_pct)
+        let mut mine = self.tasks.values().filter(|rates| rates.in_scope && rates.got_pct > 0.0);
+        let known = mine.any(|rates| rates.waited_pct.is_some());
+        (known && self.got_pct > 0.0).then(|| self.waited_pct / self.got_pct)
     }
 }
 
@@ -161,6 +164,20 @@ mod tests {
         // wanted: 25 / (1 - 0.25) + 25
         assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
         assert_eq!(s.outside_pct, Some(50.0));
+    }
+
+    #[test]
+    fn waits_that_are_not_known_are_not_none() {
+        let unknown = |tid| TaskWindow { waited_s: None, ..task(tid, 0.5, 0.0) };
+        let of = |tasks: Vec<TaskWindow>| {
+            let summary =
+                Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: None, idle_s: None }).unwrap();
+            (summary.wait_per_ran(), summary.fulfilment)
+        };
+        assert_eq!(of(vec![unknown(1), unknown(2)]), (None, None));
+        // What others do says nothing of the scope.
+        assert_eq!(of(vec![unknown(1), task(100, 0.5, 0.5)]), (None, None));
+        assert_eq!(of(vec![task(1, 0.5, 0.0)]), (Some(0.0), Some(1.0)));
     }
 
     #[test]

@@ -274,7 +274,7 @@ fn decision(found: &[u64], change: &[u64]) -> Decision {
 #[test]
 fn what_protects_somebody_is_never_held_out_and_shows_what_the_decision_measured() {
     for (found, change, protects) in
-        [([9, 2], [9, 1], true), ([2, 2], [2, 3], false), ([4, 4], [4, 4], false)]
+        [([9, 2], [9, 1], true), ([2, 2], [2, 3], false), ([4, 4], [4, 4], false), ([12, 5], [11, 4], false)]
     {
         let decided = decided(&decision(&found, &change), 0);
         assert_eq!(decided.protects, protects, "{found:?} {change:?}");
@@ -342,6 +342,7 @@ fn what_makes_fewer_requests_slow_protects_somebody_too() {
         decided(&decision, 0).protects
     };
     assert_eq!([protects(8.0, 2.0), protects(2.0, 2.0), protects(2.0, 3.0)], [true, false, false]);
+    assert!(!protects(2.2, 2.0), "chance alone");
 }
 
 #[test]

@@ -124,10 +124,12 @@ pub struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// How much it tells, 1 for three seconds under the baseline against twelve under the change.
+    /// How much it tells, 1 for three seconds under the baseline against twelve under the change. A window that lasted far longer
+    /// than the others, for evenkeel was stopped in it, tells no more than they do.
     fn weight(&self) -> f64 {
         let windows = self.change.len() as f64;
-        self.baseline.seconds / (1.0 + 1.0 / windows) / UNIT_S
+        let seconds = self.change.iter().map(|window| window.seconds).fold(self.baseline.seconds, f64::min);
+        seconds / (1.0 + 1.0 / windows) / UNIT_S
     }
 }
 

@@ -178,3 +178,13 @@ fn pairs_are_those_of_the_candidate_that_is_confirmed() {
     }
     panic!("nobody was confirmed");
 }
+
+#[test]
+fn a_window_asked_for_before_is_not_begun_without_the_time_for_it() {
+    let mut trial = Trial::new(2, TrialRules::default(), PACE);
+    let turn = trial.next(1e3).unwrap();
+    // The present state cannot be taken out: it is asked for again.
+    trial.withdraw(0, "it could not be set".to_owned());
+    assert_eq!(trial.next(1e3), Some(turn));
+    assert_eq!(trial.next(0.0), None);
+}

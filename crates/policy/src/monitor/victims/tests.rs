@@ -162,6 +162,22 @@ fn chance_tiny_tasks_and_tiny_waits_accuse_nobody() {
 }
 
 #[test]
+fn a_window_that_evenkeel_slept_through_tells_no_more_than_the_others() {
+    let tasks = [(20.0, 4.0); 10];
+    for seed in 0..20 {
+        let mut rng = Pcg32::seed_from_u64(seed);
+        let mut watch = Watch::new(VictimLimits::default());
+        for block in 0..8 {
+            let change: Vec<Seen> = (0..4).map(|_| window(&mut rng, &tasks)).collect();
+            let seconds = if block == 7 { 300.0 } else { 3.0 };
+            let baseline = Seen { seconds, ..window(&mut rng, &tasks) };
+            watch.add(Comparison { change: &change, baseline: &baseline });
+        }
+        assert_eq!(watch.victims(0.05), [], "seed {seed}");
+    }
+}
+
+#[test]
 fn a_task_that_ends_is_forgotten_and_one_that_came_late_is_not_compared() {
     let mut rng = Pcg32::seed_from_u64(5);
     let mut watch = Watch::new(VictimLimits::default());
