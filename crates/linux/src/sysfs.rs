@@ -21,6 +21,12 @@ pub fn read_list(root: &Root, relative: &str) -> Result<Option<CpuSet>, ReadErro
     )
 }
 
+/// CPUs that may run without a tick (`nohz_full`): the counters of whoever runs there may stand still for a second. None where
+/// that is not known.
+pub fn tickless(root: &Root) -> CpuSet {
+    read_list(root, &format!("{CPU_DIR}/nohz_full")).ok().flatten().unwrap_or_default()
+}
+
 /// A file of one number; `None` if there is none or it is negative (an unknown package or core is -1).
 ///
 /// # Errors

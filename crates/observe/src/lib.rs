@@ -20,6 +20,7 @@ pub mod kernel;
 mod network;
 mod observer;
 mod on_demand;
+mod open_wait;
 mod owners;
 pub mod ownership;
 mod place;

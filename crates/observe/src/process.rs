@@ -4,10 +4,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_base::TaskId;
+use evenkeel_base::{CpuSet, TaskId};
 use evenkeel_linux::{Root, pid_stat, pid_status, schedstat};
 use rustix::fs::{Mode, OFlags};
 
+use crate::open_wait::OpenWait;
 use crate::place::{Place, PlaceCache};
 
 /// CPU time after which a task's last CPU and name are read again.
@@ -57,6 +58,7 @@ pub(crate) struct Thread {
     /// Sample in which it was first seen.
     born: u64,
     ran_at_refresh: u64,
+    wait: OpenWait,
     schedstat: CachedFd,
     stat: CachedFd,
 }
@@ -84,6 +86,10 @@ pub(crate) struct Pass<'a> {
     pub budget: &'a mut Budget,
     pub places: &'a mut PlaceCache,
     pub number: u64,
+    /// When the sample began, nanoseconds.
+    pub at_ns: u64,
+    /// CPUs that may run without a tick.
+    pub tickless: &'a CpuSet,
     /// Whether `schedstat` counts on this kernel.
     pub schedstat: bool,
 }
@@ -234,6 +240,7 @@ impl Thread {
             cpu: stat.cpu,
             born: pass.number,
             ran_at_refresh: 0,
+            wait: OpenWait::default(),
             schedstat,
             stat: stat_file,
         })
@@ -277,7 +284,7 @@ impl Thread {
         counters
     }
 
-    fn read_schedstat(&self, pass: &mut Pass<'_>) -> Counters {
+    fn read_schedstat(&mut self, pass: &mut Pass<'_>) -> Counters {
         let kept_open = matches!(self.schedstat, CachedFd::Open(_));
         let root = pass.root;
         let Some(len) = pass.read_kept(&self.schedstat, || self.path(root, "schedstat")) else {
@@ -291,11 +298,24 @@ impl Thread {
         if !kept_open && !self.still_there(pass) {
             return Counters::Gone;
         }
+        let mut wait = std::mem::take(&mut self.wait);
+        let goes_on_ns = wait.see(stat, pass.at_ns, || self.is_ready(pass));
+        self.wait = wait;
         Counters::Read {
             ran_ns: stat.ran_ns,
-            waited_ns: Some(stat.waited_ns),
+            waited_ns: Some(stat.waited_ns + goes_on_ns),
             timeslices: Some(stat.timeslices),
         }
+    }
+
+    /// Whether it is ready to run. The counters of one that runs on a CPU without a tick may stand still for a second: that is
+    /// unknown, and not called waiting.
+    fn is_ready(&self, pass: &mut Pass<'_>) -> bool {
+        let root = pass.root;
+        let Some(len) = pass.read_kept(&self.stat, || self.path(root, "stat")) else { return false };
+        let text = &pass.buffer[..len];
+        let ticks = || pid_stat::comm_and_cpu(text).is_some_and(|(_, cpu)| !pass.tickless.contains(cpu));
+        pid_stat::state(text) == Some('R') && (pass.tickless.is_empty() || ticks())
     }
 
     /// For kernels whose `schedstat` does not count: 10 ms resolution, waits unknown.

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, TaskId};
 use evenkeel_linux::schedstat::{self, SchedStat};
-use evenkeel_linux::sysfs::{self, CPU_DIR};
-use evenkeel_linux::{Root, pid_stat};
+use evenkeel_linux::{Root, pid_stat, sysfs};
 
 /// Descriptors kept open at most; tasks beyond are not followed between observations.
 const MOST: usize = 4096;
@@ -118,7 +117,7 @@ impl Counters {
     pub fn read(&mut self, now: Instant) -> Option<(f64, HashMap<TaskId, Change>)> {
         let before = self.at.replace(now);
         let dt = before.map_or(0.0, |before| now.duration_since(before).as_secs_f64());
-        let tickless = self.tickless.get_or_insert_with(tickless);
+        let tickless = self.tickless.get_or_insert_with(|| sysfs::tickless(&Root::host()));
         let mut changes = HashMap::with_capacity(self.open.len());
         self.open.retain(|id, open| {
             let Some(new) = schedstat::read_open(&open.file) else { return false };
@@ -129,10 +128,6 @@ impl Counters {
         });
         before.map(|_| (dt, changes))
     }
-}
-
-fn tickless() -> CpuSet {
-    sysfs::read_list(&Root::host(), &format!("{CPU_DIR}/nohz_full")).ok().flatten().unwrap_or_default()
 }
 
 #[cfg(test)]

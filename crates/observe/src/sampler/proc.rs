@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_base::{Sample, TaskId, TaskSample};
+use evenkeel_base::{CpuSet, Sample, TaskId, TaskSample};
 use evenkeel_linux::mountinfo::Hierarchies;
-use evenkeel_linux::{Root, proc_stat, sys};
+use evenkeel_linux::{Root, proc_stat, sys, sysfs};
 
 use super::{Remembered, Select};
 use crate::ObserveError;
@@ -33,6 +33,8 @@ pub(crate) struct ByProc {
     schedstat: bool,
     forks: Option<u64>,
     number: u64,
+    at_ns: u64,
+    tickless: CpuSet,
     gone: Remembered,
     buffer: Vec<u8>,
 }
@@ -56,6 +58,8 @@ impl ByProc {
             schedstat: schedstat_counts(root).unwrap_or(false),
             forks: None,
             number: 0,
+            at_ns: 0,
+            tickless: sysfs::tickless(root),
             gone: Remembered::default(),
             buffer: vec![0; BUFFER],
         })
@@ -74,6 +78,7 @@ impl ByProc {
     pub(crate) fn sample(&mut self, select: &Select, switches: &Select) -> Result<Sample, ObserveError> {
         self.number += 1;
         let (monotonic_ns, wall_ns) = crate::kernel::instant(&self.root);
+        self.at_ns = monotonic_ns;
         let stat = proc_stat::read(&self.root)?;
         // Forks counted before the listing: whoever is born later makes the count differ next time.
         let quiet = self.root.is_live() && stat.forks.is_some() && stat.forks == self.forks;
@@ -95,6 +100,8 @@ impl ByProc {
             budget: &mut self.budget,
             places: &mut self.places,
             number: self.number,
+            at_ns: self.at_ns,
+            tickless: &self.tickless,
             schedstat: self.schedstat,
         };
         for tgid in &wanted {
@@ -136,6 +143,8 @@ impl ByProc {
             budget: &mut self.budget,
             places: &mut self.places,
             number: self.number,
+            at_ns: self.at_ns,
+            tickless: &self.tickless,
             schedstat: self.schedstat,
         };
         for pid in pids {
@@ -190,6 +199,8 @@ impl ByProc {
             budget: &mut self.budget,
             places: &mut self.places,
             number: self.number,
+            at_ns: self.at_ns,
+            tickless: &self.tickless,
             schedstat: self.schedstat,
         };
         let thread = processes.get(&id.tgid).and_then(|process| {
