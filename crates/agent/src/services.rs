@@ -72,7 +72,9 @@ impl Agent {
         if more.is_empty() {
             return None;
         }
+        let follow = wanted.follow.into_iter().filter(|limit| is_new(&Target::Group(limit.group.clone())));
         let mut plan = self.plan.clone();
+        plan.follow.extend(follow);
         plan.changes.extend(more);
         Some(plan)
     }

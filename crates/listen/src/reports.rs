@@ -32,6 +32,11 @@ pub struct ReportsArgs {
 }
 
 impl ReportsArgs {
+    /// Whether one is named.
+    pub fn is_given(&self) -> bool {
+        self.reports.is_some()
+    }
+
     /// The directory, whether it is there or not.
     pub fn directory(&self, state_dir: &Path) -> PathBuf {
         self.reports.clone().unwrap_or_else(|| state_dir.join("reports"))

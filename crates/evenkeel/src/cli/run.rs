@@ -105,22 +105,18 @@ fn record(record: &RecordArgs, server: &Server, global: &Global) -> Result<Optio
 const FRESH: Duration = Duration::from_secs(120);
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if args.access.is_given() && args.listen.is_none() {
-        return Err(Failure::Usage(anyhow!("--token-file, --tls-cert and --tls-key go with --listen")));
-    }
-    if args.record.record.is_some() && args.listen.is_none() {
-        return Err(Failure::Usage(anyhow!("--record goes with --listen")));
+    let of_listen = [
+        (args.access.is_given(), "--token-file, --tls-cert and --tls-key go"),
+        (args.record.record.is_some(), "--record goes"),
+        (args.reports.is_given(), "--reports goes"),
+        (args.otlp.is_given(), "--otlp goes"),
+        (args.blame.is_given(), "--blame and --blame-budget go"),
+        (args.scrape.is_given(), "--scrape-services goes"),
+    ];
+    if let Some((_, what)) = of_listen.iter().find(|(given, _)| *given && args.listen.is_none()) {
+        return Err(Failure::Usage(anyhow!("{what} with --listen")));
     }
     args.record.check()?;
-    if args.otlp.is_given() && args.listen.is_none() {
-        return Err(Failure::Usage(anyhow!("--otlp goes with --listen")));
-    }
-    if args.blame.is_given() && args.listen.is_none() {
-        return Err(Failure::Usage(anyhow!("--blame and --blame-budget go with --listen")));
-    }
-    if args.scrape.is_given() && args.listen.is_none() {
-        return Err(Failure::Usage(anyhow!("--scrape-services goes with --listen")));
-    }
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
     let _turn = (!args.dry_run).then(TurnGuard::of_this_thread).and_then(|guard| {
         guard.inspect_err(|error| tracing::debug!("evenkeel itself may lose its turn: {error}")).ok()
