@@ -54,8 +54,9 @@ class Group:
             file.write("1")
 
     def limit(self, quota_us, period_us):
+        """A quota; none where it is negative."""
         if os.path.exists(f"{self.dir}/cpu.max"):
-            values = {"cpu.max": f"{quota_us} {period_us}"}
+            values = {"cpu.max": f"{'max' if quota_us < 0 else quota_us} {period_us}"}
         else:
             values = {"cpu.cfs_period_us": period_us, "cpu.cfs_quota_us": quota_us}
         for name, value in values.items():
@@ -85,11 +86,11 @@ class Group:
 class Service:
     """Started in its group; `address` and `request` are what the client wants."""
 
-    def __init__(self, kind, group, work):
+    def __init__(self, kind, group, work, socket=None, compress=False):
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         value = "x" * 500
         if kind == "redis":
-            self.address, self.request = f"{work}/redis.sock", GET
+            self.address, self.request = f"{work}/{socket or 'redis.sock'}", GET
             group.start(["redis-server", "--port", "0", "--unixsocket", self.address, "--save", "", "--dir", work], **quiet)
             self.prepare = ["redis-cli", "-s", self.address, "set", "key", value]
         elif kind == "memcached":
@@ -97,14 +98,18 @@ class Service:
             group.start(["memcached", "-u", "root", "-t", "1", "-s", self.address], **quiet)
             self.prepare = None
         elif kind == "nginx":
-            self.address, self.request = "127.0.0.1:18080", "GET /page HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
+            more = "Accept-Encoding: gzip\\r\\n" if compress else ""
+            self.address, self.request = "127.0.0.1:18080", f"GET /page HTTP/1.1\\r\\nHost: x\\r\\n{more}\\r\\n"
             with open(f"{work}/page", "w") as file:
-                file.write(value)
+                # Words at random: a page of 60 kB takes a few milliseconds to compress.
+                words = random.Random(1)
+                file.write(" ".join(str(words.randrange(1000)) for _ in range(15_000)) if compress else value)
             os.chmod(work, 0o755)
             with open(f"{work}/nginx.conf", "w") as file:
                 file.write(
                     f"daemon off; worker_processes 1; pid {work}/nginx.pid; error_log /dev/null; user root;"
                     "events {} http { access_log off; keepalive_requests 100000000;"
+                    + (" gzip on; gzip_types text/plain; gzip_comp_level 6; gzip_http_version 1.1;" if compress else "")
                     + "".join(f" {use}_temp_path {work}/{use};" for use in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
                     + f" server {{ listen {self.address}; root {work}; default_type text/plain; }} }}"
                 )
@@ -195,12 +200,14 @@ class Workspace:
         for _ in range(tasks or 2 * os.cpu_count()):
             self.groups["batch"].start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def start_run(self, evenkeel, *more):
-        """`run` for the service and who asks it (whose own waits are part of what it measures), beside the batch."""
+    def tiers(self):
+        """The service and who asks it (whose own waits are part of what it measures), beside the batch."""
         path = {name.split("/")[-1]: group.path for name, group in self.groups.items()}
-        named = [f"--service=cgroup:{path[name]}" for name in ("service", "clients")]
-        command = [evenkeel, "--state-dir", f"{self.dir}/state", "run", *named]
-        command += ["--background", f"cgroup:{path['batch']}", *more]
+        return [f"--service=cgroup:{path[name]}" for name in ("service", "clients")] + ["--background", f"cgroup:{path['batch']}"]
+
+    def start_run(self, evenkeel, *more, of=None):
+        """`run` for the tiers, or of another scope."""
+        command = [evenkeel, "--state-dir", f"{self.dir}/state", "run", *(of or self.tiers()), *more]
         with open(f"{self.dir}/run.err", "w") as words:
             self.run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=words, stdin=subprocess.DEVNULL)
 
@@ -212,10 +219,10 @@ class Workspace:
         lines = [line for line in self.said().splitlines() if line.startswith("* ")]
         return lines[-1].strip() if lines else None
 
-    def decide(self, evenkeel, load, seconds):
+    def decide(self, evenkeel, load, seconds, of=None):
         """Has `run` decide while `load` asks the service, which ends then; after how long, and what it kept."""
         began = time.monotonic()
-        self.start_run(evenkeel)
+        self.start_run(evenkeel, of=of)
         while not self.kept() and time.monotonic() - began < seconds:
             time.sleep(0.5)
         found = {"decided_s": time.monotonic() - began, "kept": self.kept() or "nothing is kept"}

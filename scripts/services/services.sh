@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds what the measurements of services need, and runs one as root:
-#   scripts/services/services.sh [--part services|jump|overhead|lag|follow] [ARGUMENT...]
+#   scripts/services/services.sh [--part services|jump|overhead|lag|follow|stolen|burst] [ARGUMENT...]
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -23,14 +23,20 @@ tool() {
 }
 case "$part $*" in
     *memcached*) tool memcached memcached libevent-2.1-7 ;;
-    *nginx*) tool nginx nginx ;;
+    burst*redis*) ;;
+    *postgresql*)
+        # Where Debian installs it.
+        for bin in /usr/lib/postgresql/*/bin; do PATH="$bin:$PATH"; done
+        tool postgres "$(apt-cache depends postgresql | sed -n 's/.*Depends: \(postgresql-[0-9]*\)$/\1/p')"
+        ;;
+    *nginx* | burst*) tool nginx nginx ;;
     overhead*compile*) ;;
     overhead*) tool hackbench rt-tests libnuma1 ;;
 esac
 nice -n 10 cargo build --locked --release --bin evenkeel
 work=$(target_dir)/services
 mkdir -p "$work"
-cc -O2 -Wall -o "$work/open_loop" scripts/services/open_loop.c
+cc -O2 -Wall -o "$work/open_loop" scripts/services/open_loop.c -lm
 set -- --evenkeel "$(target_dir)/release/evenkeel" "$@"
 if [ "$part" != overhead ]; then
     set -- --client "$work/open_loop" "$@"

@@ -18,6 +18,7 @@ use crate::controls::Controls;
 use crate::governor::ScopeGovernor;
 use crate::guarantee::Promises;
 use crate::protect::LatencySlos;
+use crate::scope::Scope;
 use headroom::Headroom;
 use turns::LostTurns;
 
@@ -34,10 +35,13 @@ impl Components {
     /// Those that a configuration asks for.
     pub fn new(config: &Config, features: Features) -> Self {
         let limit = config.limit.clone().filter(|_| config.apply);
+        let next_to = config.protect.iter().filter(|_| config.background.is_some());
+        let services: Vec<Scope> = next_to.map(|service| service.scope.clone()).collect();
         let others = [
-            limit.map(|auto| boxed(ScopeGovernor::new(auto.instance))),
+            // Limits of one cgroup have one who sets them.
+            (config.background.is_some() && limit.is_none()).then(|| boxed(Headroom::default())),
+            limit.map(|auto| boxed(ScopeGovernor::new(auto.instance, services))),
             LostTurns::new(config, features.default_slice_ns).map(boxed),
-            config.background.is_some().then(|| boxed(Headroom::default())),
         ];
         Self {
             promises: Promises::new(config, features.task_slice),

@@ -10,7 +10,9 @@
 //! * gaps in time: this very loop wakes late, and the tasks seem to have run meanwhile; and work done per run time,
 //!   by a short probe. They show a hypervisor that hides.
 
+mod beside;
 pub mod demand;
+mod place;
 mod probe;
 mod scope;
 
@@ -42,6 +44,29 @@ pub trait Governed {
     /// # Errors
     /// In words, why not.
     fn set_quota(&mut self, quota: &CpuQuota) -> Result<(), String>;
+
+    /// Those of its processes that no quota holds back, if that is not all or none.
+    fn exempt(&self) -> Option<Exempt> {
+        None
+    }
+}
+
+/// Part of the governed that no quota holds back.
+#[derive(Debug)]
+pub struct Exempt {
+    /// Its processes now.
+    pub processes: Vec<u32>,
+    /// The quota of the others, CPUs; `None`: there is none.
+    pub others: Option<f64>,
+}
+
+/// What limits are for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Purpose {
+    /// Writes are dear: small changes and those of the last moment wait.
+    pub seldom: bool,
+    /// Services are among the governed, and the limit is for what else they share their CPU with.
+    pub for_services: bool,
 }
 
 /// Shortest time between two looks: the caller's ticks come earlier when a signal arrives.
@@ -106,10 +131,12 @@ impl Room {
 pub struct Auto {
     governor: Governor,
     family: Option<Family>,
+    purpose: Purpose,
     cpus: f64,
     within: Option<CpuSet>,
     period: Duration,
     demand: Demand,
+    exempt: Demand,
     probe: Probe,
     last: Option<(Instant, Option<u64>, Option<HostTimes>)>,
     /// Limit in force, CPUs.
@@ -150,7 +177,7 @@ pub fn check_instance(name: &str) -> Result<(), String> {
 
 impl Auto {
     /// For tasks that could use so many CPUs, if known of these; quotas have this period. `instance` names the instance type
-    /// where the firmware does not. `seldom`: writes are dear, so that small changes and those of the last moment wait.
+    /// where the firmware does not.
     ///
     /// # Errors
     /// In words: an instance type that is not known.
@@ -158,12 +185,12 @@ impl Auto {
         (cpus, within): (f64, Option<CpuSet>),
         period: Duration,
         instance: Option<&str>,
-        seldom: bool,
+        purpose: Purpose,
     ) -> Result<Self, String> {
         instance.map_or(Ok(()), check_instance)?;
         let family = family(instance);
-        let mut rules = Rules { cpus, ..Rules::default() };
-        if seldom {
+        let mut rules = Rules { cpus, for_services: purpose.for_services, ..Rules::default() };
+        if purpose.seldom {
             (rules.margin, rules.rest_s) = (MARGIN_OWNED, REST_OWNED_S);
         }
         match family.as_ref().map(|f| f.rule) {
@@ -173,16 +200,21 @@ impl Auto {
             Some(Rule::Penalty { free, burst_s, penalty_s, .. }) => {
                 rules.known = Some(Threshold::Bucket { free, burst_s, penalty_s });
             }
-            Some(Rule::Credits { .. } | Rule::Constant { .. }) => rules.futile = true,
+            Some(rule @ Rule::Credits { .. }) => {
+                (rules.futile, rules.baseline) = (true, Some(rule.sustained(cpus)));
+            }
+            Some(Rule::Constant { .. }) => rules.futile = true,
             Some(Rule::None) | None => {}
         }
         Ok(Self {
             governor: Governor::new(rules),
             family,
+            purpose,
             cpus: rules.cpus,
             within,
             period,
             demand: Demand::new(),
+            exempt: Demand::new(),
             probe: Probe::default(),
             last: None,
             limit: None,
@@ -199,24 +231,34 @@ impl Auto {
         if self.last.as_ref().is_some_and(|(then, ..)| now.duration_since(*then) < LEAST) {
             return;
         }
+        if self.is_settled() && self.last.is_some() {
+            return;
+        }
         let cpu_ns = governed.cpu_ns();
         let host = HostTimes::read();
         let Some((then, cpu_then, host_then)) = self.last.take() else {
             self.demand.look(governed.processes(), 0.0);
+            self.most_s(governed, 0.0);
             self.apply(governed, true);
             self.last = Some((now, cpu_ns, host));
             return;
         };
         let seconds = now.duration_since(then).as_secs_f64();
         let on = self.demand.look(governed.processes(), seconds);
+        let most_s = self.most_s(governed, seconds);
         let got_s = match cpu_ns.zip(cpu_then) {
             Some((now, then)) => now.saturating_sub(then) as f64 / 1e9,
             None => on.values().map(|on| on.ran_s).sum(),
         };
         let slow = self.probe.look();
         let late = (overslept.as_secs_f64() - USUAL_S).max(0.0) / seconds;
-        let look =
-            self.weigh(seconds, got_s, &on, host_then.as_ref().zip(host.as_ref()), (late.min(1.0), slow));
+        let look = self.weigh(
+            (seconds, most_s),
+            got_s,
+            &on,
+            host_then.as_ref().zip(host.as_ref()),
+            (late.min(1.0), slow),
+        );
         self.last = Some((now, cpu_ns, host));
         let onsets = self.governor.onsets();
         let at_s = self.began.elapsed().as_secs_f64();
@@ -227,17 +269,30 @@ impl Auto {
         self.apply(governed, false);
     }
 
-    /// What was got, and would have been got. `late`, `slow`: shares of the time in which nothing was done, by how late the
-    /// look came and by the probe.
+    /// The rule is known and has nothing to be watched for: looking costs CPU that services need.
+    fn is_settled(&self) -> bool {
+        let known = self.family.as_ref().map(|family| &family.rule);
+        self.purpose.for_services && matches!(known, Some(Rule::Credits { .. } | Rule::Constant { .. }))
+    }
+
+    /// What quotas allowed in so many seconds, and what those want that no quota holds back.
+    fn most_s(&mut self, governed: &dyn Governed, seconds: f64) -> f64 {
+        let Some(exempt) = governed.exempt() else { return self.limit.unwrap_or(self.cpus) * seconds };
+        let free = self.exempt.look(exempt.processes, seconds);
+        let free_s: f64 = free.values().map(|on| on.wanted_s.min(seconds)).sum();
+        free_s + exempt.others.unwrap_or(self.cpus) * seconds
+    }
+
+    /// What was got, and would have been got of what quotas allowed (`most_s`) in so many seconds. `late`, `slow`: shares of the
+    /// time in which nothing was done, by how late the look came and by the probe.
     fn weigh(
         &mut self,
-        seconds: f64,
+        (seconds, most_s): (f64, f64),
         got_s: f64,
         on: &BTreeMap<u32, OnCpu>,
         host: Option<(&HostTimes, &HostTimes)>,
         (late, slow): (f64, f64),
     ) -> DemandSample {
-        let limit_s = self.limit.unwrap_or(self.cpus) * seconds;
         let busy: Vec<f64> = host.map_or_else(Vec::new, |(then, now)| {
             let within = |cpu: u32| self.within.as_ref().is_none_or(|cpus| cpus.contains(cpu));
             let since = |(cpu, busy): (&u32, &f64)| Some(busy - then.busy_s.get(cpu)?);
@@ -245,7 +300,7 @@ impl Auto {
         });
         let room = Room::of(&busy, on, got_s, seconds);
         // What other programs of this host took is not stolen.
-        let wanted = room.wanted_s.min(limit_s).max(got_s);
+        let wanted = room.wanted_s.min(most_s).max(got_s);
         let mut look = DemandSample { at_s: 0.0, seconds, got_s, wanted_s: wanted };
         let counted =
             host.and_then(|(then, now)| Some((now.steal_s? - then.steal_s?).max(0.0))).unwrap_or(0.0);
@@ -253,7 +308,7 @@ impl Auto {
             // Shared out by what was used; what waited is the same time seen from the other side.
             let busy = (got_s + room.others_s).max(1e-9);
             look.wanted_s =
-                wanted.max(got_s + counted * (got_s / busy).clamp(0.0, 1.0)).min(limit_s.max(got_s));
+                wanted.max(got_s + counted * (got_s / busy).clamp(0.0, 1.0)).min(most_s.max(got_s));
             self.seen.counter_s += look.wanted_s - got_s;
             return look;
         }
@@ -300,8 +355,11 @@ impl Auto {
     /// What was found, done, and spent, for people.
     pub fn notes(&self) -> Vec<String> {
         let mut out = Vec::new();
-        let verdict = self.governor.verdict();
+        let verdict = self.words();
         match &self.family {
+            Some(family) if self.purpose.for_services => {
+                out.push(format!("auto: {} is known for {}; {verdict}", family.name, family.rule.words()));
+            }
             Some(family) if matches!(family.rule, Rule::Credits { .. } | Rule::Constant { .. }) => {
                 out.push(format!("auto: {} is known for {}: no limit", family.name, family.rule.words()));
             }
@@ -324,10 +382,12 @@ impl Auto {
         ];
         let signs: Vec<String> =
             signs.iter().filter(|(s, _)| *s > 0.1).map(|(s, how)| format!("{s:.1} s {how}")).collect();
-        if !signs.is_empty() && !matches!(verdict, Verdict::Nothing) {
+        if !signs.is_empty() && !matches!(self.verdict(), Verdict::Nothing) {
             out.push(format!("auto: stolen of what was wanted: {}", signs.join(", ")));
         }
-        if let Some(Rule::Credits { per_hour, .. }) = self.family.as_ref().map(|f| f.rule) {
+        if let Some(Rule::Credits { per_hour, .. }) = self.family.as_ref().map(|f| f.rule)
+            && !self.is_settled()
+        {
             let hours = self.began.elapsed().as_secs_f64() / 3600.0;
             out.push(format!(
                 "auto: {:.2} credits used, {:.2} earned meanwhile",
@@ -337,6 +397,14 @@ impl Auto {
         }
         out.extend(self.trouble.iter().map(|t| format!("auto: {t}")));
         out
+    }
+
+    /// What was found, for people.
+    pub fn words(&self) -> String {
+        match self.purpose.for_services {
+            true => self.verdict().for_services(),
+            false => self.verdict().to_string(),
+        }
     }
 
     /// The limit in force, CPUs.
@@ -356,9 +424,9 @@ mod tests {
 
     #[test]
     fn a_busy_sibling_steals_nothing_and_a_hypervisor_that_hides_does() {
-        let mut auto = Auto::new((1.0, None), Duration::from_millis(100), None, false).unwrap();
+        let mut auto = Auto::new((1.0, None), Duration::from_millis(100), None, Purpose::default()).unwrap();
         let on = BTreeMap::from([(0, OnCpu { ran_s: 0.1, wanted_s: 0.1 })]);
-        let mut got = |slow: f64| auto.weigh(0.1, 0.1, &on, None, (0.0, slow)).got_s;
+        let mut got = |slow: f64| auto.weigh((0.1, 1.0), 0.1, &on, None, (0.0, slow)).got_s;
         assert_eq!((got(0.0), got(0.45)), (0.1, 0.1));
         assert!((got(0.97) - 0.003).abs() < 1e-9);
     }

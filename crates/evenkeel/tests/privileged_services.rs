@@ -108,6 +108,33 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
 }
 
 #[test]
+fn background_work_gets_what_services_leave_of_what_a_hypervisor_gives() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let (api, work) = (Group::new("given-api"), Group::new("given-work"));
+    let _loads = (service(&api), batch(&work));
+    let before = (api.files(), work.files());
+    let (api_scope, work_scope) = (api.scope(), work.scope());
+    let args = ["run", "--service", &api_scope, "--background", &work_scope, "--guarantees-only"];
+    // 24 credits an hour: 40 % of a CPU for good.
+    let more = ["--cpu-limit", "auto", "--instance", "t3.medium", "--for", "60s", "-o", "json"];
+    let mut agent = Agent::start(evenkeel(dir.path(), &[&args[..], &more].concat()), dir.path());
+    until("background work is limited", || work.files() != before.1);
+    // The record is brought up to date at each observation.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert_eq!(api.files(), before.0, "the service is not");
+    agent.signal(rustix::process::Signal::INT);
+    let document = json(&agent.end());
+    scene::assert_all_back(&document);
+    assert_eq!((api.files(), work.files()), before);
+    let limit = &document["cpu_limit"];
+    assert_eq!(limit["group"], work.path(), "{limit:#}");
+    let why = limit["why"].as_str().unwrap();
+    assert!(why.contains("40.0 % of a CPU is given for good"), "{why}");
+    assert!(limit["limit_pct"].as_f64().is_some_and(|pct| pct < 40.0), "{limit:#}");
+}
+
+#[test]
 fn who_is_both_is_named_and_nothing_is_changed() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();

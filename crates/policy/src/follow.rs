@@ -159,7 +159,7 @@ fn usual(windows: &[Window], whole: bool) -> Usual {
 }
 
 /// Mean use of the stretch in which most is used, of those just as long as a period, thousandths of one CPU.
-fn hungriest_period(windows: &[Window], period_us: u64) -> f64 {
+pub fn hungriest_period(windows: &[Window], period_us: u64) -> f64 {
     let (mut took, mut used, mut begin) = (0, 0, 0);
     let mut most = 0.0_f64;
     for window in windows {

@@ -1,9 +1,9 @@
-//! The limit of a run's scope: its cgroup is found in each observation, governed in between.
+//! The limit of a run's scope: its cgroup is found in each observation, governed in between. Where the scope is background work next
+//! to services, all of them are watched and it alone is limited ([`super::beside`]).
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_actuate::{SetReport, Verdict as Outcome};
@@ -12,11 +12,13 @@ use evenkeel_base::{
     Change, CpuQuota, GroupRef, GroupView, Knob, Limit, Observation, Plan, Setting, Target, TaskView,
 };
 use evenkeel_linux::Root;
-use evenkeel_linux::cgroupfs::{parse_cpu_stat, processes_below, read_cpu_limits};
+use evenkeel_linux::cgroupfs::read_cpu_limits;
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_policy::governor::Verdict;
 
-use super::{Auto, Governed};
+use super::beside::Beside;
+use super::place::{Counted, group_of, region_of};
+use super::{Auto, Exempt, Governed, Purpose};
 use crate::component::{Component, Next, Seen};
 use crate::controls::Controls;
 use crate::guarantee::is_owned;
@@ -36,6 +38,8 @@ const MISSED: u32 = 5;
 #[derive(Debug, Default)]
 pub(crate) struct ScopeGovernor {
     instance: Option<String>,
+    /// Services next to the scope, which is background work then.
+    services: Vec<Scope>,
     at_work: Option<AtWork>,
     /// Why nothing is governed.
     idle: String,
@@ -49,6 +53,7 @@ pub(crate) struct ScopeGovernor {
 struct AtWork {
     auto: Auto,
     group: Group,
+    beside: Option<Beside>,
     told: LastReported,
 }
 
@@ -65,10 +70,10 @@ fn told(auto: &Auto) -> LastReported {
 #[derive(Debug)]
 struct Group {
     target: GroupRef,
-    dir: PathBuf,
+    counted: Counted,
     inode: u64,
-    /// Where CPU time is counted, v1; a separate hierarchy may not have the cgroup.
-    usage: Option<PathBuf>,
+    /// Whether services share with it what is given.
+    for_services: bool,
     /// As found.
     original: CpuQuota,
     in_force: Option<CpuQuota>,
@@ -81,14 +86,11 @@ impl Group {
         Change {
             target: Target::Group(self.target.clone()),
             to: Setting::Quota(*quota),
-            why: "above it CPU is stolen to throttle it".to_owned(),
-        }
-    }
-
-    fn cpu_ns(&self) -> Option<u64> {
-        match &self.usage {
-            Some(usage) => fs::read_to_string(usage).ok()?.trim().parse().ok(),
-            None => parse_cpu_stat(&fs::read_to_string(self.dir.join("cpu.stat")).ok()?).ok()?.usage_ns,
+            why: match self.for_services {
+                true => "above it CPU is stolen from services",
+                false => "above it CPU is stolen to throttle it",
+            }
+            .to_owned(),
         }
     }
 }
@@ -96,23 +98,50 @@ impl Group {
 /// The cgroup with the hand that may write.
 struct Hand<'a> {
     group: &'a mut Group,
+    beside: Option<&'a mut Beside>,
     write: &'a mut dyn FnMut(&[Change]) -> SetReport,
     /// Somebody else's value, or a refusal, after which the cgroup is left alone.
     refused: Option<String>,
 }
 
 impl Governed for Hand<'_> {
+    /// Of services that are in no cgroup of their own no one counts it.
     fn cpu_ns(&self) -> Option<u64> {
-        self.group.cpu_ns()
+        self.group.counted.cpu_ns().filter(|_| self.beside.is_none())
     }
 
     fn processes(&self) -> Vec<u32> {
-        // One whose threads are in several cgroups is listed in each.
-        let all: BTreeSet<u32> = processes_below(&self.group.dir).into_iter().collect();
-        all.into_iter().collect()
+        let services = self.beside.as_ref().map(|beside| beside.services());
+        self.group.counted.processes().into_iter().chain(services.into_iter().flatten()).collect()
+    }
+
+    fn exempt(&self) -> Option<Exempt> {
+        let processes = self.beside.as_ref()?.services();
+        let quota = self.group.in_force.as_ref().unwrap_or(&self.group.original);
+        Some(Exempt { processes, others: quota.pct().map(|pct| pct / 100.0) })
     }
 
     fn set_quota(&mut self, quota: &CpuQuota) -> Result<(), String> {
+        match &mut self.beside {
+            Some(beside) => {
+                beside.allow(quota.pct().map(|pct| pct / 100.0));
+                self.renew()
+            }
+            None => self.put(quota),
+        }
+    }
+}
+
+impl Hand<'_> {
+    /// Sets what services leave, where that is due.
+    fn renew(&mut self) -> Result<(), String> {
+        let Some(beside) = &mut self.beside else { return Ok(()) };
+        let Some(to) = beside.due(self.group.in_force.as_ref()) else { return Ok(()) };
+        beside.is_set();
+        self.put(&to)
+    }
+
+    fn put(&mut self, quota: &CpuQuota) -> Result<(), String> {
         let round = |usec: u64| (usec + STEP_USEC / 2) / STEP_USEC * STEP_USEC;
         let quota = CpuQuota {
             quota_usec: quota.quota_usec.value().map_or(Limit::Max, |usec| Limit::Value(round(usec))),
@@ -158,9 +187,7 @@ impl Governed for Hand<'_> {
             }
         }
     }
-}
 
-impl Hand<'_> {
     fn refuse(&mut self, why: String) -> String {
         self.group.in_force = None;
         self.refused = Some(why.clone());
@@ -168,55 +195,30 @@ impl Hand<'_> {
     }
 }
 
-/// The cgroup that holds the scope and no one else. `Err` says why there is none.
-fn group_of<'a>(scope: &Scope, observation: &'a Observation) -> Result<&'a GroupView, String> {
-    let groups = &observation.groups;
-    let parent = |index: u32| groups.get(index as usize).and_then(|group| group.parent);
-    let path_to_root = |index: u32| {
-        let mut path: Vec<u32> = std::iter::successors(Some(index), |&at| parent(at)).collect();
-        path.reverse();
-        path
-    };
-    let mine = |task: &&TaskView| scope.has(task, observation);
-    let mut common: Option<Vec<u32>> = None;
-    for task in observation.tasks.iter().filter(mine) {
-        // Of one that ended meanwhile it is not known.
-        let Some(group) = task.group else { continue };
-        let path = path_to_root(group);
-        common = Some(match common {
-            None => path,
-            Some(known) => known.into_iter().zip(path).take_while(|(a, b)| a == b).map(|(a, _)| a).collect(),
-        });
-    }
-    let Some(common) = common else { return Err("nothing matches the scope yet".to_owned()) };
-    // The one that was named, if all are in it; else the innermost that holds all.
-    let named = scope.group(observation).filter(|index| common.contains(index));
-    let index = named.or_else(|| common.last().copied()).filter(|&index| parent(index).is_some());
-    let Some(index) = index else {
-        return Err("its tasks have no cgroup of their own; name one container, pod or cgroup".to_owned());
-    };
-    let Some(group) = groups.get(index as usize) else { return Err("its cgroup is gone".to_owned()) };
-    let inside = |task: &&TaskView| {
-        task.group.is_some_and(|at| std::iter::successors(Some(at), |&at| parent(at)).any(|at| at == index))
-    };
-    let strangers = observation.tasks.iter().filter(|task| !mine(task)).filter(inside).count();
-    if strangers > 0 {
-        return Err(format!(
-            "its cgroup {} holds {strangers} tasks more than the scope; name one container, pod or cgroup",
-            group.path
-        ));
-    }
-    Ok(group)
-}
-
 /// The quota of a cgroup now, read from its files: observations keep it for some seconds.
 fn quota_now(cpu: &Hierarchy, path: &str) -> Option<CpuQuota> {
     read_cpu_limits(&Root::host(), cpu, path).ok()?.quota
 }
 
+impl AtWork {
+    /// Whether it governs this cgroup, next to the services of this region.
+    fn is_of(&self, inode: u64, region: Option<&GroupView>) -> bool {
+        let path = self.beside.as_ref().map(Beside::path);
+        self.group.inode == inode && path == region.map(|region| region.path.as_str())
+    }
+
+    /// Whose the services' processes are now.
+    fn observe(&mut self, services: &[Scope], observation: &Observation) {
+        let Some(beside) = &mut self.beside else { return };
+        let of = |task: &&TaskView| services.iter().any(|service| service.has(task, observation));
+        let processes: BTreeSet<u32> = observation.tasks.iter().filter(of).map(|task| task.id.tgid).collect();
+        beside.observe(processes.into_iter().collect());
+    }
+}
+
 impl ScopeGovernor {
-    pub fn new(instance: Option<String>) -> Self {
-        Self { instance, idle: "not looked yet".to_owned(), ..Self::default() }
+    pub fn new(instance: Option<String>, services: Vec<Scope>) -> Self {
+        Self { instance, services, idle: "not looked yet".to_owned(), ..Self::default() }
     }
 
     /// Finds the scope's cgroup again. `original` says what quota a cgroup had before it was touched, if it was.
@@ -232,8 +234,8 @@ impl ScopeGovernor {
             Ok(group) => group,
             Err(why) => return self.miss(why),
         };
-        let dir = PathBuf::from(cpu.dir(&group.path));
-        let Ok(inode) = fs::metadata(&dir).map(|facts| facts.ino()) else {
+        let counted = Counted::of(&group.path, cpu, hierarchies);
+        let Ok(inode) = fs::metadata(&counted.dir).map(|facts| facts.ino()) else {
             return self.miss("its cgroup is gone".to_owned());
         };
         if let Some((left, why)) = &self.left
@@ -241,36 +243,55 @@ impl ScopeGovernor {
         {
             return self.rest(why.clone());
         }
+        let region = match self.services.as_slice() {
+            [] => None,
+            services => match region_of(services, scope, observation) {
+                Ok(region) => Some(region),
+                Err(why) => return self.miss(why),
+            },
+        };
         self.missed = 0;
-        if self.at_work.as_ref().is_some_and(|at_work| at_work.group.inode == inode) {
+        if let Some(at_work) = self.at_work.as_mut().filter(|at_work| at_work.is_of(inode, region)) {
+            at_work.observe(&self.services, observation);
             return;
         }
-        let usage = hierarchies.cpuacct.as_ref().filter(|_| !cpu.v2);
         let target = group.reference();
         let original = original(&target)
             .or_else(|| quota_now(cpu, &group.path))
             .or(group.quota)
             .unwrap_or(CpuQuota::UNLIMITED);
-        let within = group.cpuset.as_ref().unwrap_or(&observation.topology.online);
+        let within = region.unwrap_or(group).cpuset.as_ref().unwrap_or(&observation.topology.online);
         let cpus = within.len().max(1) as f64;
-        let cpus = original.pct().map_or(cpus, |pct| cpus.min(pct / 100.0));
+        let own = region.map_or(original.pct(), |region| region.quota.as_ref()?.pct());
+        let cpus = own.map_or(cpus, |pct| cpus.min(pct / 100.0));
         let room = (cpus, Some(within.clone()));
-        let auto = match Auto::new(room, PERIOD, self.instance.as_deref(), is_owned(&group.path)) {
+        let purpose = Purpose { seldom: is_owned(&group.path), for_services: region.is_some() };
+        let auto = match Auto::new(room, PERIOD, self.instance.as_deref(), purpose) {
             Ok(auto) => auto,
             Err(why) => return self.rest(why),
         };
         let group = Group {
-            usage: usage.map(|h| PathBuf::from(h.dir(&group.path)).join("cpuacct.usage")),
             target,
-            dir,
+            counted,
             inode,
+            for_services: purpose.for_services,
             original,
             in_force: None,
             failed: 0,
         };
-        self.notes.push(format!("cpu limit: {} is watched for stolen CPU", group.target.path));
+        self.notes.push(match region {
+            None => format!("cpu limit: {} is watched for stolen CPU", group.target.path),
+            Some(region) => format!(
+                "cpu limit: {} is watched for stolen CPU; {} gets what services leave",
+                region.path, group.target.path
+            ),
+        });
+        let beside = region
+            .map(|region| Beside::new(Counted::of(&region.path, cpu, hierarchies), region.path.clone()));
         let told = told(&auto);
-        self.at_work = Some(AtWork { auto, group, told });
+        let mut at_work = AtWork { auto, group, beside, told };
+        at_work.observe(&self.services, observation);
+        self.at_work = Some(at_work);
     }
 
     /// The cgroup was not found in this observation.
@@ -295,9 +316,16 @@ impl ScopeGovernor {
 
     /// One look.
     fn tick(&mut self, overslept: Duration, write: &mut dyn FnMut(&[Change]) -> SetReport) {
-        let Some(AtWork { auto, group, told: last }) = &mut self.at_work else { return };
-        let mut hand = Hand { group, write, refused: None };
+        let Some(AtWork { auto, group, beside, told: last }) = &mut self.at_work else { return };
+        if let Some(beside) = beside {
+            beside.look(&group.counted);
+        }
+        let mut hand = Hand { group, beside: beside.as_mut(), write, refused: None };
         auto.tick(&mut hand, overslept);
+        // What services use changes while what all may use does not.
+        if let Err(why) = hand.renew() {
+            tracing::debug!(why, "the limit of background work was not set");
+        }
         if let Some(why) = hand.refused {
             return self.leave(&why);
         }
@@ -308,7 +336,10 @@ impl ScopeGovernor {
         *last = now;
         let limit = auto.limit().map_or_else(|| "no limit".into(), |cpus| format!("{:.1} %", 100.0 * cpus));
         let path = &group.target.path;
-        self.notes.push(format!("cpu limit of {path}: {limit} of one CPU: {}", auto.verdict()));
+        self.notes.push(match beside {
+            None => format!("cpu limit of {path}: {limit} of one CPU: {}", auto.words()),
+            Some(beside) => format!("cpu limit of {}: {limit} of one CPU: {}", beside.path(), auto.words()),
+        });
     }
 
     /// Does not touch the cgroup any more.
@@ -327,7 +358,7 @@ impl ScopeGovernor {
 
     /// How it stands.
     fn standing(&self) -> GovernorStatus {
-        let Some(AtWork { auto, group, .. }) = &self.at_work else {
+        let Some(AtWork { auto, group, beside, .. }) = &self.at_work else {
             return GovernorStatus { why: self.idle.clone(), ..GovernorStatus::default() };
         };
         let governor = auto.governor();
@@ -338,7 +369,12 @@ impl ScopeGovernor {
             onsets: governor.onsets() as u64,
             used_s: governor.used_s(),
             stolen_s: governor.stolen_s(),
-            why: auto.notes().join("; "),
+            why: auto
+                .notes()
+                .into_iter()
+                .chain(beside.as_ref().map(Beside::words))
+                .collect::<Vec<_>>()
+                .join("; "),
         }
     }
 }
@@ -381,48 +417,5 @@ impl Component for ScopeGovernor {
 
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing;
-
-    /// `/`, `/a`, `/a/b`, `/c`, and tasks in them.
-    fn observation(tasks: &[(u32, &str, u32)]) -> Observation {
-        Observation {
-            tasks: tasks.iter().map(|&(pid, comm, group)| testing::task(pid, comm, group)).collect(),
-            ..testing::observation(&[("/", None), ("/a", Some(0)), ("/a/b", Some(1)), ("/c", Some(0))])
-        }
-    }
-
-    fn found(scope: &str, tasks: &[(u32, &str, u32)]) -> Result<String, String> {
-        let scope = Scope::parse(&[scope]).unwrap();
-        group_of(&scope, &observation(tasks)).map(|group| group.path.clone())
-    }
-
-    #[test]
-    fn the_cgroup_that_holds_the_scope_alone_is_governed() {
-        let tasks = [(7, "make", 2), (8, "cc", 1), (9, "sshd", 3), (10, "init", 0)];
-        assert_eq!(found("cgroup:/a", &tasks), Ok("/a".into()));
-        assert_eq!(found("cgroup:/a/b", &tasks), Ok("/a/b".into()));
-        assert_eq!(found("cgroup:/a", &tasks[..1]), Ok("/a".into()), "named, though all are further in");
-        assert_eq!(found("comm:make|cc", &tasks), Ok("/a".into()));
-        assert_eq!(found("pid:9", &tasks), Ok("/c".into()));
-    }
-
-    #[test]
-    fn what_others_share_is_not_and_it_is_said_why() {
-        let tasks = [(7, "make", 2), (8, "cc", 1), (9, "sshd", 3), (10, "init", 0)];
-        for (scope, why) in [
-            ("comm:cc", "/a holds 1 tasks more"),
-            ("comm:make|sshd", "no cgroup of their own"),
-            ("comm:init", "no cgroup of their own"),
-            ("comm:nobody", "nothing matches"),
-        ] {
-            let error = found(scope, &tasks).unwrap_err();
-            assert!(error.contains(why), "{scope}: {error}");
-        }
     }
 }

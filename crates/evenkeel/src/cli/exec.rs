@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use evenkeel_agent::governor::{Auto, Governed};
+use evenkeel_agent::governor::{Auto, Governed, Purpose};
 use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, CpuShares, CpuWeight};
 use evenkeel_console as console;
 use evenkeel_exec::{Account, Bounds, CpuLimit, Leftover, Spec};
@@ -150,7 +150,12 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
     let mut auto = match args.cpu_limit {
         Some(LimitArg::Auto) => {
             let cpus = args.cpus.as_ref().map_or_else(online, CpuSet::len).max(1) as f64;
-            let auto = Auto::new((cpus, args.cpus.clone()), args.period, args.instance.as_deref(), false);
+            let auto = Auto::new(
+                (cpus, args.cpus.clone()),
+                args.period,
+                args.instance.as_deref(),
+                Purpose::default(),
+            );
             Some(auto.map_err(|error| (125, anyhow!(error)))?)
         }
         _ => None,

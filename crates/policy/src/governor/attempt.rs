@@ -19,6 +19,9 @@ impl Governor {
     /// After a quiet time at one limit: a higher one.
     pub(super) fn attempt(&mut self, now: f64) {
         let State::Holding { limit, since_s } = self.state else { return };
+        if self.rules.for_services {
+            return;
+        }
         let Some(fit) = self.fit else { return };
         // Only a scope that uses its limit learns anything by a higher one.
         let (seconds, got) = self.recent.iter().fold((0.0, 0.0), |(s, g), t| (s + t.0, g + t.2));

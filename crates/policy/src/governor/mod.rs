@@ -53,11 +53,25 @@ pub struct Rules {
     pub futile: bool,
     /// Least time between two small changes of the limit, seconds.
     pub rest_s: f64,
+    /// Services share what is given with the work that the limit holds back. Then the limit keeps use below what is given for
+    /// good even where that makes no job finish sooner, and nothing is tried above it: credits are there when services need
+    /// them, and a cap is not felt.
+    pub for_services: bool,
+    /// What is known to be given for good, CPUs.
+    pub baseline: Option<f64>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { cpus: 1.0, margin: 0.01, known: None, futile: false, rest_s: 0.4 }
+        Self {
+            cpus: 1.0,
+            margin: 0.01,
+            known: None,
+            futile: false,
+            rest_s: 0.4,
+            for_services: false,
+            baseline: None,
+        }
     }
 }
 
@@ -186,6 +200,9 @@ impl Governor {
         };
         if rules.futile {
             governor.state = State::Off { since_s: 0.0 };
+            if let (true, Some(rate)) = (rules.for_services, rules.baseline) {
+                governor.verdict = Verdict::Baseline { rate, credit_s: 0.0 };
+            }
         } else if let Some(threshold) = rules.known {
             governor.fit = Some(Fit { threshold, error: 0.0, costs_s: 0.0 });
             governor.verdict = Verdict::Throttled { threshold: Some(threshold), given: 0.0 };
@@ -222,7 +239,8 @@ impl Governor {
     /// The limit that is right now.
     fn right(&self) -> Option<f64> {
         match self.state {
-            State::Free | State::Off { .. } => None,
+            State::Free => None,
+            State::Off { .. } => self.baseline().map(|rate| (rate * (1.0 - self.rules.margin)).max(LEAST)),
             State::Waiting { given, .. } => Some((given * ASK).max(ASK_LEAST).min(self.rules.cpus)),
             State::Resting { given, .. } => Some((given * ASK).clamp(LEAST, self.rules.cpus)),
             State::Holding { limit, .. } => {
@@ -230,6 +248,16 @@ impl Governor {
                 let limit = self.room(limit) / self.taken;
                 (limit < self.rules.cpus * 0.98).then_some(limit.max(LEAST))
             }
+        }
+    }
+
+    /// What is given for good, where services need that it is not exceeded, CPUs.
+    fn baseline(&self) -> Option<f64> {
+        match self.verdict {
+            _ if !self.rules.for_services => None,
+            Verdict::Baseline { rate, .. } => Some(rate),
+            Verdict::Tolerable { threshold, .. } => Some(threshold),
+            _ => None,
         }
     }
 
@@ -303,7 +331,8 @@ impl Governor {
         });
         match self.state {
             State::Off { since_s } => {
-                if !self.rules.futile && now - since_s > RECONSIDER_S {
+                let tries = !self.rules.futile && !self.rules.for_services;
+                if tries && now - since_s > RECONSIDER_S {
                     self.history.refresh(now);
                     self.recent.clear();
                     self.state = State::Free;

@@ -311,6 +311,56 @@ fn what_another_job_used_before_is_waited_out() {
     shape("full before, 100 s", window(100.0, 0.2, 1.0, true), 400.0, 100.0, 1.19);
 }
 
+/// Of a CPU, what a service wants next to work that wants all of it.
+const SERVICE: f64 = 0.1;
+
+/// Two hours of both. In the second: the part of the time's worth that the service did not get, the CPU that the other work got.
+fn beside_a_service(rule: Rule, rules: Rules) -> (f64, f64, Governor) {
+    let (mut meter, mut governor) = (Meter::new(rule), Governor::new(rules));
+    let (mut limit, mut missed, mut other) = (governor.limit(), 0.0, 0.0);
+    let hour = 36_000;
+    for n in 1..=2 * hour {
+        let free = limit.map_or(1.0 - SERVICE, |limit| (limit - 1.25 * SERVICE).clamp(0.001, 1.0 - SERVICE));
+        let demand = SERVICE + free;
+        let given = meter.given(demand);
+        meter.pass(demand, given, TICK);
+        if n > hour {
+            missed += (1.0 - given / demand) / f64::from(hour);
+            other += free * given / demand / f64::from(hour);
+        }
+        let at_s = f64::from(n) * TICK;
+        limit =
+            governor.look(DemandSample { at_s, seconds: TICK, got_s: given * TICK, wanted_s: demand * TICK });
+    }
+    (missed, other, governor)
+}
+
+#[test]
+fn next_to_a_service_what_is_given_for_good_is_not_exceeded() {
+    let credits = Rule::Credits { start: 0.5, per_hour: 15.0, cap: 10.0 };
+    let bucket = Rule::Penalty { free: 0.25, burst_s: 2.0, stolen: 0.97, penalty_s: 20.0 };
+    let plain = Rules::default();
+    for (name, rule, rules) in [
+        ("window", window(5.0, 0.25, 1.0, true), plain),
+        ("bucket", bucket, plain),
+        ("credits", credits, plain),
+        ("credits that are known", credits, Rules { futile: true, baseline: Some(0.25), ..plain }),
+    ] {
+        let (missed, other, governor) = beside_a_service(rule, Rules { for_services: true, ..rules });
+        let words = governor.verdict().for_services();
+        println!("{name}: {missed:.4} missed; {other:.3} for the other work; {words}");
+        // 0.125 is left of what is given for good. Of a bucket more is not tried: a service would pay for what is found.
+        assert!(missed < 0.001 && (0.02..=0.15).contains(&other), "{name}: {missed}, {other}: {words}");
+        assert!(
+            words.contains("held below that together") || words.contains("holding just below"),
+            "{words}"
+        );
+    }
+    // For a job alone spent credits are no reason to hold anything back: the service would get a quarter of what it wants.
+    let (missed, ..) = beside_a_service(credits, plain);
+    assert!(missed > 0.7, "{missed}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 

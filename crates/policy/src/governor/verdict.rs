@@ -37,6 +37,22 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// What takes the CPU when services share what is given with the work that is held back.
+    pub fn for_services(&self) -> String {
+        let holding = "services and background work are held below that together";
+        match self {
+            Self::Tolerable { threshold, .. } => {
+                format!("use above {:.1} % of a CPU is throttled: {holding}", 100.0 * threshold)
+            }
+            Self::Baseline { rate, .. } => {
+                format!("{:.1} % of a CPU is given for good: {holding}", 100.0 * rate)
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pct = |share: f64| 100.0 * share;

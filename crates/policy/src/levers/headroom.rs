@@ -13,7 +13,7 @@ use super::scene::Scene;
 use super::tiers::{is_own, own_tops};
 
 /// What the others in the quota are taken to need, of what they use on average.
-pub(crate) const NEED: f64 = 1.25;
+pub const NEED: f64 = 1.25;
 /// Longest period the kernel takes, microseconds (`max_cfs_quota_period`, `kernel/sched/core.c`).
 const LONGEST_USEC: f64 = 1e6;
 

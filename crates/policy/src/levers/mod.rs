@@ -23,8 +23,7 @@ mod tiers;
 mod weights;
 
 pub use as_found::as_found;
-pub(crate) use headroom::NEED;
-pub use headroom::{change_at, shared_quota};
+pub use headroom::{NEED, change_at, shared_quota};
 pub use lever::{
     DEADLINE, Features, Lever, MAX_SLICE_NS, MIN_LOAD_PCT, MIN_SLICE_NS, PUBLISHED_RECIPE, REALTIME,
 };
