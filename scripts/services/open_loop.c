@@ -3,13 +3,15 @@
 //
 //   open_loop ADDRESS PERIOD_US SECONDS REQUEST [BUCKET_MS]
 //
-// ADDRESS is a path (unix socket) or 127.0.0.1:PORT. REQUEST may hold \r, \n and \\. All answers must be as long as the first.
+// ADDRESS is a path (unix socket) or 127.0.0.1:PORT. A PERIOD_US that begins with ~ is a mean: requests come at random, independent of each
+// other. REQUEST may hold \r, \n and \\. All answers must be as long as the first.
 // Prints, for each BUCKET_MS (1000) and then for all ("all"): answers, p50, p99, p99.9, longest in microseconds, answers beyond
 // 10 ms. What is not answered in the second after the end counts with the time it has waited. Exit status 1: no answer.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdint.h>
@@ -64,7 +66,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: open_loop ADDRESS PERIOD_US SECONDS REQUEST [BUCKET_MS]\n");
         return 2;
     }
-    int64_t period = atof(argv[2]) * 1000, seconds = atoi(argv[3]);
+    int at_random = argv[2][0] == '~';
+    int64_t period = atof(argv[2] + at_random) * 1000, seconds = atoi(argv[3]);
     char request[4096];
     size_t length = 0;
     for (const char *c = argv[4]; *c && length < sizeof request; c++) {
@@ -93,12 +96,16 @@ int main(int argc, char **argv) {
     }
     fcntl(fd, F_SETFL, O_NONBLOCK);
     int64_t n = seconds * 1000000000LL / period, *ns = calloc(n, sizeof *ns), *of = calloc(n, sizeof *of);
+    int64_t *due = calloc(n + 1, sizeof *due);
+    srand48(now_ns());
+    for (int64_t i = 0; i < n; i++)
+        due[i + 1] = due[i] + (at_random ? (int64_t)(-log(1 - drand48()) * period) : period);
     int64_t begin = now_ns() + 10000000, sent = 0, done = 0, part = 0, bytes = 0;
     while (done < n) {
         int64_t now = now_ns();
-        if (now > begin + n * period + 1000000000LL)
+        if (now > begin + due[n] + 1000000000LL)
             break;
-        while (sent < n && begin + sent * period <= now) {
+        while (sent < n && begin + due[sent] <= now) {
             ssize_t w = write(fd, request + part, length - part);
             if (w < 0)
                 break;
@@ -111,12 +118,12 @@ int main(int argc, char **argv) {
         while ((got = read(fd, buffer, sizeof buffer)) > 0) {
             now = now_ns();
             for (bytes += got; bytes >= answer && done < n; bytes -= answer, done++)
-                ns[done] = now - (begin + done * period);
+                ns[done] = now - (begin + due[done]);
         }
         if (got == 0)
             break;
         now = now_ns();
-        int64_t until = sent < n ? begin + sent * period : now + 1000000;
+        int64_t until = sent < n ? begin + due[sent] : now + 1000000;
         int64_t left = until > now ? until - now : 0;
         struct timespec wait = {left / 1000000000, left % 1000000000};
         in.events = POLLIN | (part ? POLLOUT : 0);
@@ -124,7 +131,7 @@ int main(int argc, char **argv) {
     }
     int64_t end = now_ns();
     for (int64_t i = done; i < n; i++)
-        ns[i] = end - (begin + i * period);
+        ns[i] = end - (begin + due[i]);
     int64_t bucket = (argc == 6 ? atoi(argv[5]) : 1000) * 1000000LL / period;
     for (int64_t from = 0; from < n && bucket > 0; from += bucket) {
         char name[24];
