@@ -19,8 +19,8 @@ use super::{Failure, Format, Global, Outcome, stop};
 
 /// Show and set how network load is spread over CPUs (RPS, RFS, XPS, IRQ affinity), and limit groups' bandwidth.
 ///
-/// What is set stays until `evenkeel restore` puts it back as it was found; the original is on disk before the first
-/// write. What somebody else changed meanwhile is left alone and reported.
+/// What is set stays until `evenkeel restore` restores it; the original is on disk before the first write. What another
+/// program changed meanwhile is left alone and reported.
 ///
 /// Example: evenkeel net show
 #[derive(Debug, clap::Args)]

@@ -23,8 +23,11 @@ use rows::Row;
 /// first. It touches nothing and needs no privilege or network. Percent is of ONE CPU.
 ///
 /// Example: evenkeel price --cpu-minutes 180 --threads 1
+///
 /// Example: evenkeel price --cpu-minutes 20.5 --busy 0.91 --prices prices.toml
+///
 /// Example: evenkeel price --cpu-minutes 5 --every 1h --type 't3.*' -o json
+///
 /// Example: evenkeel exec --account run.json -- make && evenkeel price --measure-from run.json
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -33,8 +33,8 @@ use evenkeel_console as console;
 /// keep what measurably helps and hurts no one, watch on, restore everything at the end.
 ///
 /// A scope that is the whole host (`all`, the root cgroup, or whatever matches more than 90 % of the tasks) is only
-/// planned for unless --apply is given. Exit status: 0 done (leaving everything as it is
-/// counts), 1 if a promised share was broken or refused at the end, 3 without the right or the kernel features to act.
+/// planned for unless --apply is given. Exit status: 0 done (leaving everything as it is counts); 1 if a promised share was
+/// broken or refused at the end, or not every value could be restored; 3 without the right or the kernel features to act.
 ///
 /// Example: evenkeel run --scope container:web --scope container:batch --for 10m
 #[derive(Debug, clap::Args)]

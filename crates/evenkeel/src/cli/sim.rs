@@ -21,7 +21,9 @@ mod laboratory;
 /// themselves what is simulated.
 ///
 /// Example: evenkeel sim tenants.toml
+///
 /// Example: evenkeel sim cpu-units-equal --cpus 8 --kernel 6.1
+///
 /// Example: evenkeel sim --fleet 10000
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -21,8 +21,7 @@ use crate::cli::{Failure, Format, Global, Outcome, stop, tenants};
 /// Results go to a folder, each cell as soon as it is finished. Run again after an interruption, it goes on with what
 /// is missing. Needs root, for cgroups.
 ///
-/// In full a built-in experiment takes from a minute to an hour (isolation-sys some 25 minutes, neighbour an hour); `lab list`
-/// says how long each takes on this host.
+/// In full a built-in experiment takes from some minutes to some hours; `lab list` shows how long each takes on this host.
 ///
 /// Example: evenkeel lab run cpu-units-equal --quick --out results/equal
 #[derive(Debug, clap::Args)]
