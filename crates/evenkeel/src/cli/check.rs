@@ -32,7 +32,7 @@ pub struct Args {
     /// What you expect of this host (TOML): isolated CPUs, services on one NUMA node, findings to ignore.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// How long to look.
+    /// Time between the two samples.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     interval: Duration,
     /// Show what passed, too.

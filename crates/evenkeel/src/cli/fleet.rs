@@ -19,7 +19,7 @@ use super::{Failure, Global, Outcome};
 /// force bring in sum.
 ///
 /// A target is an agent (`HOST:PORT`, or the address of its metrics page), as `serve` and `run --listen` serve it. One that
-/// hangs, lies or sends without end costs its own answer, not the others'. A scope is starved when it waits for a CPU at
+/// hangs or sends without end loses only its own answer. A scope is starved when it waits for a CPU at
 /// least a fifth of the time in which it could run, and by 5 % of a CPU or more. Exit status: 0 all were read, 1 some
 /// were not, 3 none was.
 ///

@@ -123,7 +123,7 @@ fn hand_out(mut stream: UnixStream, flight: &Flight, now: &impl Fn() -> Option<S
 /// What `serve` and `run` are asked to record.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RecordArgs {
-    /// Keep every switch and wake-up of the last time in memory, for `record --last` and `why --at`: about 1 MiB for each second,
+    /// Keep every switch and wake-up of so long in memory, for `record --last` and `why --at`: about 1 MiB for each second,
     /// which is enough for 20,000 switches a second.
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub record: Option<Duration>,

@@ -49,7 +49,7 @@ fn sampling() -> impl TypedValueParser<Value = Sampling> {
 /// Form of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Plain text.
     Text,
     /// One JSON document, see `"schema"`.
     Json,

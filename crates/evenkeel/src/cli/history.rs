@@ -22,8 +22,7 @@ use super::{Failure, Format, Global, Outcome};
 use jiff::Timestamp;
 pub(super) use rates::{By, lines};
 
-/// List past runs; show one run's stages and changes, who got the CPU over some time past, or the course of one, minute by
-/// minute.
+/// List past runs; show one run's stages and changes, who got the CPU over some past time, or one target minute by minute.
 ///
 /// Example: evenkeel history --since 10m --by container
 ///

@@ -19,8 +19,8 @@ use super::{Failure, Global, Outcome, stop};
 /// Serve `ps`, `why`, `check`, `history` and `plan` as tools for an assistant, over standard input and output (Model Context
 /// Protocol).
 ///
-/// These read and change nothing. With --apply there are `run` and `tune`, too, which act on the host; what they changed is
-/// restored when they end, when the assistant cancels them, and when standard input ends. Each answer is the document that the
+/// These read and change nothing. With --apply there are `run` and `tune`, too, which change the host; they restore it
+/// when they end, when the assistant cancels them, and when standard input ends. Each answer is the document that the
 /// command itself prints with `-o json`. It ends with standard input, with status 0.
 ///
 /// Example: evenkeel mcp

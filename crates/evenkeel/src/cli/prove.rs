@@ -20,10 +20,10 @@ use super::known::{Known, StageResult};
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
 
-/// Put the loop to the test on random mixes of loads whose demand is known: does it end above the kernel's default,
-/// and never below?
+/// Test the loop on random mixes of loads whose demand is known: does it end above the kernel's default, and never
+/// below?
 ///
-/// Each mix: the loop decides; then its choice, the kernel's default and SCHED_FIFO take turns until the difference is
+/// In each mix the loop decides. Then its choice, the kernel's default and SCHED_FIFO alternate until the difference is
 /// known to within the margin. Exit status: 1 if a mix ended below its own default by more than its
 /// interval (with --promises: if more than 1 % of the seconds were broken by more than 2 points; with --aa: if so many
 /// kept refute an error rate of 5 %, or if fewer than three in four decisions reached their confirmation).
@@ -40,10 +40,10 @@ pub struct Args {
     /// Half-width of the interval of the difference at which a mix is done.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     margin: f64,
-    /// Put the decision to the test instead (docs/proof.md): N decisions about settings that change nothing, at most 45 s each.
+    /// Test decisions instead (docs/proof.md): N decisions about settings that change nothing, at most 45 s each.
     #[arg(long, value_name = "N", conflicts_with_all = ["mixes", "margin", "at_most", "promises"], value_parser = clap::value_parser!(u64).range(2..=10_000))]
     aa: Option<u64>,
-    /// Put promised shares to the test instead (docs/guarantees.md): 40/50/10 on one CPU, random sets on two, a spike.
+    /// Test promised shares instead (docs/guarantees.md): 40/50/10 on one CPU, random sets on two, a spike.
     #[arg(long, value_enum, value_name = "WHICH")]
     promises: Option<super::promises::Which>,
     /// With --promises: where the loads run; repeatable.

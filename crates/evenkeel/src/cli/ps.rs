@@ -31,15 +31,14 @@ pub struct Args {
     /// What a line is.
     #[arg(long, value_enum, default_value_t = By::Process)]
     by: By,
-    /// How long to look.
+    /// Time between the two samples.
     #[arg(long, default_value = "1s", value_parser = super::duration)]
     interval: Duration,
     /// Show what used no CPU and did not wait, too (text only; documents have everything).
     #[arg(long)]
     all: bool,
-    /// Only these tasks, and what they belong to (whose lines stay those of the whole): pid:N, comm:REGEX, cgroup:/PATH,
-    /// container:NAME, pod:NS/NAME, vm:NAME or all; ! in front excludes; repeatable. Never pid 1, kernel threads and
-    /// evenkeel itself.
+    /// Only these tasks, and what they belong to (with its own totals): pid:N, comm:REGEX, cgroup:/PATH, container:NAME,
+    /// pod:NS/NAME, vm:NAME or all; ! in front excludes; repeatable. Never pid 1, kernel threads and evenkeel itself.
     #[arg(long, value_name = "SCOPE")]
     scope: Vec<String>,
     /// Lines at most (text only).

@@ -16,8 +16,8 @@ use super::{Failure, Global, Outcome, stop};
 
 /// Write what the scheduler did lately as a trace for Perfetto (ui.perfetto.dev): every switch, wake-up and wait.
 ///
-/// `serve --record 60s` keeps the last minute in memory all the time, as does `run --listen ADDR:PORT --record 60s`; this asks for
-/// that. --for records by itself, from now on. The trace has a track for each CPU and thread, and for each container and cgroup how
+/// `serve --record 60s` and `run --listen ADDR:PORT --record 60s` keep the last minute in memory; this command writes it. --for
+/// records without them, from now on. The trace has a track for each CPU and thread, and for each container and cgroup how
 /// many CPUs it used and how many of its threads waited; of `run` also its promises and changes. `why TARGET --at TIME` answers questions about the same time.
 ///
 /// Example: evenkeel record --last 60s > trace.pftrace

@@ -12,9 +12,9 @@ use serde_json::json;
 use super::history::{By, RunChoice, choose, failure, lines, no_runs, parse_run};
 use super::{Failure, Format, Global, Outcome};
 
-/// Show a recorded time once more: who got the CPU, what the loop tried, measured, decided and changed, when it did.
+/// Replay a recorded time: who got the CPU, and when the loop tried, measured, decided and changed what.
 ///
-/// The last run, unless told otherwise. On a terminal ten times as fast as it happened, else at once.
+/// By default the last run. On a terminal ten times as fast as it happened, else at once.
 ///
 /// Example: evenkeel replay --run last --speed 20
 #[derive(Debug, clap::Args)]
@@ -28,13 +28,13 @@ pub struct Args {
     /// How many times as fast as it happened; 0 is at once.
     #[arg(long, value_name = "FACTOR", value_parser = parse_speed)]
     speed: Option<f64>,
-    /// Who is named with their CPU.
+    /// What CPU is summed over.
     #[arg(long, value_enum, default_value_t = By::Process)]
     by: By,
-    /// How many of them at most, busiest first.
+    /// How many of these to show, busiest first.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 5)]
     lines: usize,
-    /// Shortest time that a line of rates is about.
+    /// Shortest time that a line of rates covers.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     step: Duration,
 }

@@ -18,12 +18,11 @@ use super::{Failure, Format, Global, Outcome};
 
 /// Restore everything a run changed and did not restore itself, such as after `kill -9`.
 ///
-/// Every surviving task and cgroup gets the value it was found with, and so do the network's settings made by
-/// `evenkeel net`; what somebody else changed meanwhile is left alone and reported. Nothing to do is no error.
+/// Every surviving task and cgroup gets its original value, and so do network settings that `evenkeel net` made. What
+/// another program changed meanwhile is left alone and reported. Nothing to do is no error.
 ///
 /// Exit status: 0 done; 1 conflicts or failures remain, a journal was damaged (it is kept aside), or a run is at work;
-/// 3 not permitted, or the journal was written where numbers and names mean something else (another container): it is
-/// kept.
+/// 3 not permitted, or the journal was written in another namespace (such as another container's): it is kept.
 ///
 /// Example: evenkeel restore --stop
 #[derive(Debug, clap::Args)]

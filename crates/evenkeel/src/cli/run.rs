@@ -58,10 +58,10 @@ pub struct Args {
     /// else.
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     guarantees_only: bool,
-    /// Share of the time in which a change in force is held out, to measure what it does: 0 (never) to 0.2.
+    /// Share of the time in which a change in force is taken back, to measure its effect: 0 (never) to 0.2.
     #[arg(long, value_name = "SHARE")]
     holdout: Option<f64>,
-    /// Restore what a killed run left before anything else, instead of going on with what it had proved.
+    /// Restore what a killed run left before anything else, instead of continuing with what it had proved.
     #[arg(long)]
     fresh: bool,
     /// End after this time; without it, on SIGTERM or Ctrl-C.

@@ -26,7 +26,7 @@ use super::{Failure, Global, Outcome, stop};
 /// Watch this host and show it: a dashboard, /metrics for Prometheus, /healthz, and the history for later.
 ///
 /// Changes nothing and needs no journal. Of root's capabilities it keeps those to load BPF programs and to read; without
-/// root it shows what anybody may read. It ends on SIGTERM and Ctrl-C with status 0. An address that other hosts can reach
+/// root it shows what any user may read. It ends on SIGTERM and Ctrl-C with status 0. An address that other hosts can reach
 /// needs a token and a certificate (docs/serve.md).
 ///
 /// Example: evenkeel serve --listen 127.0.0.1:9190

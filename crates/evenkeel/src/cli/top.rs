@@ -12,7 +12,7 @@ use evenkeel_terminal::{Grouping, Host, MIN_INTERVAL, Options, Running, Skin};
 
 use super::{Failure, Global, Outcome, status, stop, why};
 
-/// Show the host live: who uses the CPU and who waits, on which cores, why, what the loop does, and what was.
+/// Show the host live: who uses the CPU and who waits, on which cores, why, what the loop does, and the history.
 ///
 /// Screens: 1 the tree of pods, containers, virtual machines and services, 2 cores × tasks, 3 the cores, 4 the loop,
 /// 5 the history with a time cursor. `?` shows all keys, w tells why the chosen one waits, q ends. Percent is of ONE CPU;

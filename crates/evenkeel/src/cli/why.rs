@@ -33,9 +33,9 @@ pub(crate) use target::below;
 /// Show where the CPU time of a target went, and who ran on the CPU while it was runnable there.
 ///
 /// TARGET is a scope: pid:N, comm:REGEX, cgroup:/PATH, container:NAME, pod:NS/NAME or vm:NAME. Its threads' time is split
-/// into run, waited in the run queue, throttled by a quota (whose), stolen by the hypervisor, and slept; waits come with
-/// their lengths and with those who had the CPU meanwhile. Needs BPF; without it the split comes from /proc, without
-/// lengths and culprits.
+/// into run, waited in the run queue, throttled by a quota (whose), stolen by the hypervisor, and slept. It also shows a
+/// histogram of the waits, and who had the CPU meanwhile. Needs BPF; without it the split comes from /proc, without
+/// histogram and culprits.
 ///
 /// Example: evenkeel why container:web --for 10s
 #[derive(Debug, clap::Args)]
@@ -46,13 +46,13 @@ pub struct Args {
     /// All containers (and what belongs to none): who took whose time.
     #[arg(long, conflicts_with = "target")]
     all: bool,
-    /// How long to look.
+    /// How long to watch.
     #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = super::duration)]
     duration: Duration,
     /// Write a page with pictures to this file, too.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Where the figures come from; `proc` knows the split only.
+    /// Where the figures come from; `proc` gives the split only.
     #[arg(long, value_enum, default_value_t = Source::Auto)]
     source: Source,
     #[command(flatten)]
@@ -62,9 +62,9 @@ pub struct Args {
 /// Where figures come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Source {
-    /// BPF, or /proc where BPF is not to be had.
+    /// BPF, or /proc where BPF is not available.
     Auto,
-    /// BPF or nothing.
+    /// BPF; without it status 3.
     Bpf,
     /// The counters in /proc and of the cgroups.
     Proc,
