@@ -7,7 +7,7 @@
 Requests come at random, independent of each other, and take SHARE of a CPU; the service has a QUOTA (CPUs, in 100 ms). nginx compresses a
 page, PostgreSQL (asked by pgbench) counts, redis runs a loop. On the same host is a neighbour without a quota: a redis with a
 GET each millisecond. Each round measures, in random order: the service without a quota ("free"), with it ("quota"), and with it
-under `evenkeel run --scope` ("run"), which is started anew and has until DECIDE seconds to decide. Printed: medians over rounds,
+under `evenkeel run --service` ("run"), which is started anew and has until DECIDE seconds to decide. Printed: medians over rounds,
 and ratios "quota" to "run" of the service, "run" to "quota" of the neighbour, round by round, with the 90 % interval of their median by bootstrap.
 """
 import argparse, json, os, random, statistics, subprocess, time
@@ -101,7 +101,10 @@ def arm(name, args, asked, work):
     time.sleep(1)
     if name == "run":
         load = asked.ask(args.decide)
-        found = work.decide(args.evenkeel, load, args.decide, ["--scope", f"cgroup:{groups['service'].path}"])
+        # Background work that does nothing: what is tried is for the service.
+        groups["batch"].start(["sleep", "1000"])
+        of = ["--service", f"cgroup:{groups['service'].path}", "--background", f"cgroup:{groups['batch'].path}"]
+        found = work.decide(args.evenkeel, load, args.decide, of)
         time.sleep(1)
     before = groups["service"].cpu_seconds()
     began, neighbour = time.monotonic(), ask(args.client, groups["clients"], groups["neighbour"].served, 1000, args.seconds)
@@ -109,6 +112,7 @@ def arm(name, args, asked, work):
     found["cpus"] = (groups["service"].cpu_seconds() - before) / (time.monotonic() - began)
     found["neighbour"] = answers(neighbour)
     work.end_run()
+    groups["batch"].stop()
     return found
 
 
@@ -125,7 +129,7 @@ def main():
     parser.add_argument("--json")
     args = parser.parse_args()
     rounds = []
-    with Workspace("service", "neighbour", "clients") as work:
+    with Workspace("service", "neighbour", "clients", "batch") as work:
         work.groups["neighbour"].served = Service("redis", work.groups["neighbour"], work.dir, "neighbour.sock")
         asked = KINDS[args.service](args, work)
         print(f"{args.service}, a request each {asked.period_us} us on average, {100 * args.share:.0f} % of a CPU, a quota of "

@@ -302,6 +302,10 @@ impl Agent {
                 self.config.protect.iter().filter(|service| service.protection.wait_p99_ns.is_some());
             self.controls.add_tasks(observation, services.map(|service| &service.scope));
         }
+        if self.has_background() {
+            let is_service = |task: &TaskView| self.config.service_of(task, observation).is_some();
+            self.controls.add_services(observation, is_service);
+        }
         let seen = Seen { observation, scope, hierarchies };
         if self.components.on_window(seen, &mut self.controls) == Next::SetAll {
             let plan = self.plan.clone();

@@ -6,6 +6,7 @@
 //! - *Ancestors*: cgroups above them that hold others, too. Only their weight, and only where a promise of the
 //!   configuration needs it; `evenkeel plan` lists them. With `--allow realtime` also `cpu.rt_runtime_us`, without which
 //!   the kernel refuses real-time classes below them.
+//! - *Cgroups of services* next to background work: only their quota, for its burst.
 //!
 //! Before a plan is carried out, its tasks are looked at once more: one that has moved to another cgroup since the
 //! observation is left alone.
@@ -46,6 +47,8 @@ pub(crate) struct Bounds {
     groups: BTreeMap<GroupRef, u32>,
     ancestors: BTreeSet<GroupRef>,
     realtime: BTreeSet<GroupRef>,
+    /// Cgroups that hold services alone.
+    services: BTreeSet<GroupRef>,
     /// Scopes, to be asked about a path that a task has moved to.
     scopes: Vec<Scope>,
     by_name: bool,
@@ -67,12 +70,7 @@ impl Bounds {
             .cloned()
             .collect();
         let is_mine = |task: &TaskView| scopes.iter().any(|scope| scope.has(task, observation));
-        let reference = |index: u32| {
-            let group = observation.groups.get(index as usize)?;
-            // The root group has nothing to be changed.
-            group.parent?;
-            Some(group.reference())
-        };
+        let reference = |index: u32| reference(observation, index);
         let tasks: HashMap<TaskId, Member> = observation
             .tasks
             .iter()
@@ -109,7 +107,22 @@ impl Bounds {
         let ancestors = above(&promised);
         let realtime = if realtime { above(&|task| scope.has(task, observation)) } else { BTreeSet::new() };
         let by_name = scopes.iter().any(Scope::reads_names);
-        Self { tasks, groups, ancestors, realtime, scopes, by_name, cpu: cpu.cloned() }
+        Self {
+            tasks,
+            groups,
+            ancestors,
+            realtime,
+            services: BTreeSet::new(),
+            scopes,
+            by_name,
+            cpu: cpu.cloned(),
+        }
+    }
+
+    /// The quota of cgroups that hold nothing but these tasks, too.
+    pub fn add_services(&mut self, observation: &Observation, is_service: impl Fn(&TaskView) -> bool) {
+        let own = own_groups(observation, is_service).into_iter().zip(0..).filter(|(own, _)| *own);
+        self.services.extend(own.filter_map(|(_, index)| reference(observation, index)));
     }
 
     /// Tasks of these scopes, too, whose cgroups stay as they are.
@@ -130,6 +143,7 @@ impl Bounds {
             Target::Group(group) => match change.knob() {
                 Knob::Weight => self.is_ancestor(group),
                 Knob::RtRuntime => self.realtime.contains(group),
+                Knob::Quota => self.services.contains(group),
                 _ => false,
             },
             // A scope names tasks; the network's settings are the user's own (`evenkeel net`).
@@ -203,6 +217,13 @@ impl Bounds {
             && !self.scopes.iter().any(|scope| scope.excludes_path(path));
         path == group || v2_below
     }
+}
+
+/// A group of an observation; `None` for the root, which has nothing to be changed.
+fn reference(observation: &Observation, index: u32) -> Option<GroupRef> {
+    let group = observation.groups.get(index as usize)?;
+    group.parent?;
+    Some(group.reference())
 }
 
 /// For each group whether only tasks that are `mine` are at or below it; who is never changed does not count.

@@ -21,6 +21,7 @@ use rand_pcg::Pcg32;
 use super::*;
 use crate::component::with_changes;
 use crate::guarantee::{CPU_LABEL, Guarantees, Keeper, LabelRules, Originals, Source, WAIT_LABEL};
+use crate::testing;
 use crate::trusted::Trusted;
 
 /// Path, parent, container, pod.
@@ -470,4 +471,30 @@ fn nothing_outside_the_scope_is_ever_written() {
     }
     println!("{plans} plans, {writes} writes");
     assert!(writes as u64 > plans, "something is written at all: {writes} writes in {plans} plans");
+}
+
+#[test]
+fn of_services_cgroups_the_quota_alone_may_be_changed() {
+    let mut observation =
+        testing::observation(&[("/", None), ("/api", Some(0)), ("/mixed", Some(0)), ("/work", Some(0))]);
+    observation.tasks = vec![
+        testing::task(7, "redis", 1),
+        testing::task(8, "redis", 2),
+        testing::task(9, "other", 2),
+        testing::task(10, "cc", 3),
+    ];
+    let scope = Scope::parse(&["cgroup:/work"]).unwrap();
+    let mut bounds = Bounds::reckon(&Bounds::default(), &observation, &scope, &[], false, None);
+    bounds.add_services(&observation, |task| task.comm == "redis");
+    let allowed = |path: &str, to: Setting| {
+        let target = Target::Group(GroupRef { path: path.into(), v2: true });
+        bounds.allows(&Change { target, to, why: String::new() })
+    };
+    let quota = || Setting::Quota(evenkeel_base::CpuQuota::UNLIMITED);
+    assert_eq!(
+        ["/api", "/mixed", "/work", "/"].map(|path| allowed(path, quota())),
+        [true, false, true, false]
+    );
+    assert!(!allowed("/api", Setting::Weight(9)) && allowed("/work", Setting::Weight(9)));
+    assert!(!bounds.has_task(observation.tasks[0].id), "its tasks may not");
 }

@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_actuate::{Actuator, Left, Linux, RestoreReport, SetReport, Verdict};
-use evenkeel_base::{Change, CpuQuota, GroupRef, Observation, Plan, Setting, Target, TaskId, Topology};
+use evenkeel_base::{
+    Change, CpuQuota, GroupRef, Observation, Plan, Setting, Target, TaskId, TaskView, Topology,
+};
 use evenkeel_linux::fault;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_linux::reserve::Reserve;
@@ -131,6 +133,11 @@ impl Controls {
     /// Tasks of these scopes may be changed as well, their cgroups may not.
     pub fn add_tasks<'a>(&mut self, observation: &Observation, scopes: impl Iterator<Item = &'a Scope>) {
         self.bounds.add_tasks(observation, scopes);
+    }
+
+    /// Cgroups that hold nothing but services may have burst.
+    pub fn add_services(&mut self, observation: &Observation, is_service: impl Fn(&TaskView) -> bool) {
+        self.bounds.add_services(observation, is_service);
     }
 
     /// Makes the host what was found plus this plan. Says, too, why the waiting work that it moves is not moved.

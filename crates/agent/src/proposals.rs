@@ -7,6 +7,7 @@ use evenkeel_base::{Knob, Observation, Plan, Setting, Target, TaskId, TaskView};
 use evenkeel_policy::levers::{self, Scene};
 
 use crate::agent::Agent;
+use crate::bounds::own_groups;
 
 impl Agent {
     /// The plans that the levers propose for what was studied; each relative to the host as found.
@@ -45,7 +46,10 @@ impl Agent {
     pub(crate) fn scene<'a>(&self, found: &'a Observation) -> Scene<'a> {
         let promised = self.components.promises.keeper();
         let ours = |task: &TaskView| self.config.scope.has(task, found) && !promised.governs(task.id);
-        let scene = Scene::new(found, self.features(), ours);
+        let mut scene = Scene::new(found, self.features(), ours);
+        if self.has_background() {
+            scene.services = own_groups(found, |task| self.config.service_of(task, found).is_some());
+        }
         if !self.features().deadline {
             return scene;
         }

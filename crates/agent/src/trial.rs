@@ -59,7 +59,7 @@ fn pace_of(scene: &Scene<'_>) -> Pace {
     let cycle = if weight > 0.0 { weighted / weight } else { 0.1 };
     let settle_s = (SETTLE_CYCLES * cycle).clamp(SETTLE_S.0, SETTLE_S.1);
     if scene.features.background {
-        let period_s = levers::shared_quota(scene).map_or(0.0, |quota| quota.period_usec as f64 / 1e6);
+        let period_s = levers::quota_period_usec(scene).map_or(0.0, |usec| usec as f64 / 1e6);
         let of = |(times, most): (f64, f64), least: f64| (times * period_s).min(most).max(least);
         Pace::new(of(PERIODS, SERVICES_WINDOW_S), of(SETTLE_PERIODS, settle_s)).for_services()
     } else {
@@ -133,7 +133,8 @@ impl Agent {
         let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected, studied.span);
         let scene = self.scene(&found);
-        if scene.tasks.is_empty() {
+        // A service's own quota may be what holds it back, whatever background work does.
+        if scene.tasks.is_empty() && !scene.services.contains(&true) {
             return Ok(Err(NoTrial::Idle));
         }
         if self.has_background() {

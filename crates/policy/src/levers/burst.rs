@@ -26,8 +26,10 @@ impl Lever for Burst {
         "what a quota leaves unused in one period may be used in the next"
     }
 
+    /// Of the scope's cgroups; next to background work, of those of services, for whom it is.
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        let own = scene.own.iter().zip(0..).filter(|(own, _)| **own);
+        let own = if scene.features.background { &scene.services } else { &scene.own };
+        let own = own.iter().zip(0..).filter(|(own, _)| **own);
         let changes: Vec<Change> = own
             .filter_map(|(_, index)| {
                 with_burst(

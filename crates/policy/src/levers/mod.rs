@@ -4,7 +4,7 @@
 //! the plan is good: the trial does ([`crate::trial`]). To add one, write a file here with a type that implements
 //! [`Lever`] and add a line to [`LEVERS`].
 
-use evenkeel_base::Plan;
+use evenkeel_base::{Plan, Setting};
 
 mod as_found;
 mod batch;
@@ -23,7 +23,7 @@ mod tiers;
 mod weights;
 
 pub use as_found::as_found;
-pub use headroom::{NEED, change_at, shared_quota};
+pub use headroom::{NEED, change_at};
 pub use lever::{
     DEADLINE, Features, Lever, MAX_SLICE_NS, MIN_LOAD_PCT, MIN_SLICE_NS, PUBLISHED_RECIPE, REALTIME,
 };
@@ -54,12 +54,24 @@ pub const BACKGROUND_LEVERS: &[&dyn Lever] = &[
     &headroom::HEADROOM,
     &headroom::TIGHT_HEADROOM,
     &headroom::TIGHTEST_HEADROOM,
+    // The quota of a service's own.
+    &burst::Burst,
     &tiers::IdleGroups,
     &tiers::LeastWeight,
     &tiers::IdleTasks,
     &tiers::LastNice,
     &deadline::Deadline,
 ];
+
+/// The longest period of the quotas that hold services back, microseconds: one that they share with background work, or their own.
+pub fn quota_period_usec(scene: &Scene<'_>) -> Option<u64> {
+    let own = burst::Burst.propose(scene).unwrap_or_default();
+    let own = own.iter().filter_map(|change| match &change.to {
+        Setting::Quota(quota) => Some(quota.period_usec),
+        _ => None,
+    });
+    headroom::shared_quota(scene).map(|quota| quota.period_usec).into_iter().chain(own).max()
+}
 
 /// The plan of one lever.
 pub fn plan_of(lever: &dyn Lever, scene: &Scene<'_>) -> Option<Plan> {

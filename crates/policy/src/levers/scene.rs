@@ -19,6 +19,8 @@ pub struct Scene<'a> {
     pub others: BTreeMap<u32, f64>,
     /// For each group whether it holds tasks of the scope and no others, sleeping ones included.
     pub own: Vec<bool>,
+    /// For each group whether it holds tasks of services and no others; empty unless services are named beside background work.
+    pub services: Vec<bool>,
     /// What this kernel offers.
     pub features: Features,
     /// Tasks of services with a bound on their waits, where those may be changed: see [`Scene::serving`].
@@ -85,7 +87,7 @@ impl<'a> Scene<'a> {
             }
         }
         let own = observation.groups_of(|task| (!task.kernel_thread).then(|| ours(&task)));
-        Self { observation, tasks, groups, others, own, features, served: Vec::new() }
+        Self { observation, tasks, groups, others, own, services: Vec::new(), features, served: Vec::new() }
     }
 
     /// Services whose tasks may be changed, too, each with its bound: of one that has a single thread at work, that thread.

@@ -502,4 +502,17 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
     assert_eq!(propose(&|group| group.throttled_periods = Some((0, 10))), None);
     assert_eq!(propose(&|group| group.quota = None), None);
     assert_eq!(propose(&|group| group.throttled_periods = None), None, "unknown is no reason");
+
+    // Next to background work it is the services' cgroups that may have it.
+    let mut observation = host(2, &[("/", None), ("/api", Some(0)), ("/work", Some(0))], &[(30.0, 50.0, 2)]);
+    for group in &mut observation.groups[1..] {
+        (group.quota, group.throttled_periods, group.cpu_pct) = (quota(50_000), Some((2, 10)), Some(30.0));
+    }
+    let features = Features { background: true, ..MODERN };
+    let mut scene = scene(&observation, features);
+    assert_eq!((plan_named("burst", &scene), quota_period_usec(&scene)), (None, None));
+    scene.services = vec![false, true, false];
+    let plan = plan_named("burst", &scene).unwrap();
+    assert_eq!(plan.changes.iter().map(|change| change.target.to_string()).collect::<Vec<_>>(), ["/api"]);
+    assert_eq!(quota_period_usec(&scene), Some(100_000));
 }
