@@ -287,7 +287,7 @@ impl<K: Kernel> Actuator<K> {
                 let entry = &self.entries[index];
                 let idle_wanted =
                     entry.knob == Knob::Weight && wanted.contains_key(&(&entry.target, Knob::GroupIdle));
-                matches!(entry.state, State::Ours(_) | State::Unknown)
+                entry.state.may_be_ours()
                     && !wanted.contains_key(&(&entry.target, entry.knob))
                     && !idle_wanted
             })
@@ -326,7 +326,7 @@ impl<K: Kernel> Actuator<K> {
             // Of ours: another change of this plan moved it (`cpu.idle` moves the weight).
             Ok(now) if entry.wrote[..entry.journaled].contains(&now) => now,
             Ok(now) => {
-                entry.state = State::Foreign;
+                entry.dispute();
                 return Verdict::Conflict(now);
             }
             Err(error) => return verdict(error),
@@ -410,7 +410,7 @@ impl<K: Kernel> Actuator<K> {
             return;
         }
         if let Some(&index) = self.index.get(&(change.target.clone(), change.knob()))
-            && matches!(self.entries[index].state, State::Ours(_))
+            && matches!(self.entries[index].state, State::Ours(_) | State::Disputed)
         {
             self.take_back(index, back);
         }

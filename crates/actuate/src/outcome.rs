@@ -29,7 +29,7 @@ pub enum Verdict {
     Refused(String),
     /// The kernel or the journal failed; nothing was changed, or it was taken back.
     Failed(KernelError),
-    /// Somebody else changed it meanwhile: left as found now.
+    /// Somebody else changed it meanwhile: left as found now. What is left of ours in it goes back when no plan names it any more.
     Conflict(Setting),
 }
 

@@ -177,7 +177,7 @@ pub(crate) fn put_all_back<K: Kernel>(kernel: &mut K, entries: &mut Vec<Entry>, 
     if let Some(error) = adopt::follow_execs(kernel, entries, None).unseen {
         tracing::debug!(%error, "looked at again afterwards");
     }
-    pass(kernel, entries, |state| matches!(state, State::Unknown | State::Ours(_)), report);
+    pass(kernel, entries, State::may_be_ours, report);
     // What one refuses another may have been in the way of: a group's real-time budget, say, under real-time tasks.
     if !report.failed.is_empty() && !report.put_back.is_empty() {
         report.failed.clear();

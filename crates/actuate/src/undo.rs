@@ -40,13 +40,32 @@ pub(crate) enum State {
     Back,
     /// It has this value of ours.
     Ours(Setting),
+    /// Somebody else changed it while it had a value of ours, parts of which may be there.
+    Disputed,
     /// Somebody else's value is there.
     Foreign,
     /// The target is no more.
     Gone,
 }
 
+impl State {
+    /// Whether something of ours may be there.
+    pub fn may_be_ours(&self) -> bool {
+        matches!(self, Self::Ours(_) | Self::Unknown | Self::Disputed)
+    }
+}
+
 impl Entry {
+    /// Somebody else's value was found where ours is to go. Nothing goes back now: what is left of ours does when no plan names it
+    /// any more.
+    pub fn dispute(&mut self) {
+        self.state = match self.state {
+            State::Ours(_) | State::Disputed => State::Disputed,
+            State::Unknown => State::Unknown,
+            State::Back | State::Foreign | State::Gone => State::Foreign,
+        };
+    }
+
     /// Whether the task has this policy from us and not from where it was found.
     pub fn gave_policy(&self, policy: SchedPolicy) -> bool {
         let is = |setting: &Setting| matches!(setting, Setting::Sched(attr) if attr.policy == policy);

@@ -133,6 +133,56 @@ fn what_is_there_already_is_written_only_where_that_was_asked_for() {
     }
 }
 
+/// Class, nice and slice are judged apart after a conflict, too.
+#[test]
+fn after_a_conflict_what_is_left_of_ours_goes_back() {
+    let reniced = SchedAttr { nice: Nice::new(7), ..SchedAttr::DEFAULT };
+    for end in ["next plan", "out of scope", "close", "restore"] {
+        let host = host();
+        let target = Target::Task(host.tasks[0]);
+        let set = |nice| plan(vec![(target.clone(), batch(nice))]);
+        let (mut actuator, _) = host.open().unwrap();
+        assert_eq!(actuator.set(&set(0), &all).applied(), 1);
+        host.world.put(&target, &batch(7));
+        for _ in 0..2 {
+            let report = actuator.set(&set(3), &all);
+            assert_eq!(report.changes[0].verdict, Verdict::Conflict(batch(7)));
+            assert!(report.back.is_empty(), "{report:?}");
+            assert!(actuator.touched().all(|(_, _, ours)| ours.is_none()));
+        }
+        let report = match end {
+            "next plan" => actuator.set(&plan(vec![]), &all).back,
+            "out of scope" => actuator.set(&set(3), &|_| false).back,
+            "close" => actuator.close(),
+            _ => {
+                drop(actuator);
+                host.restore().unwrap().report
+            }
+        };
+        assert_eq!(host.world.sched(host.tasks[0]), Some(Setting::Sched(reniced)), "{end}");
+        assert_eq!((report.conflicts.len(), report.put_back.len()), (1, 0), "{end}: {report:?}");
+    }
+}
+
+#[test]
+fn whenever_somebody_renices_a_task_its_class_goes_back() {
+    for at in 0.. {
+        let host = host();
+        let target = Target::Task(host.tasks[0]);
+        let (mut actuator, _) = host.open().unwrap();
+        actuator.set(&plan(vec![(target.clone(), batch(0))]), &all);
+        let begin = host.world.operations();
+        host.world.at(begin + at, Event::Meddle(target.clone(), batch(7)));
+        actuator.set(&plan(vec![(target, batch(3))]), &all);
+        if host.world.operations() <= begin + at {
+            return;
+        }
+        actuator.close();
+        let Some(Setting::Sched(attr)) = host.world.sched(host.tasks[0]) else { panic!("gone") };
+        assert_eq!(attr.policy, SchedPolicy::Other, "reniced at {at}");
+    }
+}
+
 fn refused(host: &Host) -> String {
     match host.restore() {
         Err(error @ ActuateError::Elsewhere { .. }) => error.to_string(),

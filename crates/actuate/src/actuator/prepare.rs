@@ -70,7 +70,7 @@ impl<K: Kernel> Actuator<K> {
                 let entry = &mut self.entries[index];
                 let ours = entry.wrote.iter().any(|wrote| same(&present, wrote, widest.as_ref()));
                 if !ours && !same(&present, &entry.original, widest.as_ref()) {
-                    entry.state = State::Foreign;
+                    entry.dispute();
                     return Err(Verdict::Conflict(present));
                 }
                 index
