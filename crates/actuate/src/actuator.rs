@@ -309,12 +309,16 @@ impl<K: Kernel> Actuator<K> {
                 writes.push((write.entry, Some(&write.to)));
             }
         }
+        self.record(&writes)
+    }
+
+    fn record(&mut self, writes: &[(usize, Option<&Setting>)]) -> Result<(), KernelError> {
         let remembered = writes.iter().any(|&(index, _)| {
             let entry = &self.entries[index];
             self.kernel.outlives_boot(&entry.target, entry.knob)
         });
         let survives = if remembered { Survives::Boot } else { Survives::Kill };
-        self.ledger.record(&mut self.entries, &writes, survives)
+        self.ledger.record(&mut self.entries, writes, survives)
     }
 
     fn commit(&mut self, write: Write, back: &mut RestoreReport) -> Verdict {
@@ -341,7 +345,7 @@ impl<K: Kernel> Actuator<K> {
             Ok(Some(now)) if now == target => {}
             Ok(Some(_)) => return Verdict::Gone,
             Ok(None) => {
-                self.entries[index].state = State::Gone;
+                self.ended(index);
                 return Verdict::Gone;
             }
             Err(error) => return Verdict::Failed(error),
@@ -367,7 +371,9 @@ impl<K: Kernel> Actuator<K> {
                 if let Target::Task(id) = &target {
                     heal_stranger(&mut self.kernel, id.tid, &to, &present);
                 }
-                self.entries[index].state = State::Gone;
+                if !self.ended(index) {
+                    self.take_back(index, back);
+                }
                 return Verdict::Gone;
             }
             Err(error) => {

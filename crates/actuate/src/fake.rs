@@ -219,6 +219,12 @@ impl World {
         self.lock().owned.insert(group.clone(), BTreeMap::new());
     }
 
+    /// Gives a cgroup an owner that remembers what is written until the next boot, as systemd does.
+    pub fn own_until_boot(&self, group: &GroupRef) {
+        self.own(group);
+        self.lock().until_boot.insert(group.clone());
+    }
+
     /// What the owner of a cgroup remembers.
     pub fn remembered(&self, group: &GroupRef, knob: Knob) -> Option<Setting> {
         self.lock().owned.get(group)?.get(&knob).cloned()
@@ -412,7 +418,12 @@ impl Kernel for FakeKernel {
         Ok(young.map(|t| TaskFacts { policy: Some(t.sched.policy), ..t.facts.clone() }).collect())
     }
 
-    fn outlives_boot(&mut self, target: &Target, _knob: Knob) -> bool {
+    fn outlives_boot(&mut self, target: &Target, knob: Knob) -> bool {
+        self.outlives_group(target, knob)
+            && matches!(target, Target::Group(group) if !self.0.lock().until_boot.contains(group))
+    }
+
+    fn outlives_group(&mut self, target: &Target, _knob: Knob) -> bool {
         matches!(target, Target::Group(group) if self.0.lock().owned.contains_key(group))
     }
 

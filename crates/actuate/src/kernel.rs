@@ -164,6 +164,12 @@ pub trait Kernel {
         false
     }
 
+    /// Whether the owner of a cgroup keeps a value written through it for the next cgroup of that name: what [`Kernel::outlives_boot`]
+    /// does, and what systemd was told until the next boot.
+    fn outlives_group(&mut self, target: &Target, knob: Knob) -> bool {
+        self.outlives_boot(target, knob)
+    }
+
     /// Waits; a fake kernel's time passes at once.
     fn pause(&mut self, time: Duration);
 }

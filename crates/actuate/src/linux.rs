@@ -311,6 +311,10 @@ impl Kernel for Linux {
         matches!(target, Target::Group(group) if self.owners.remembers(group, knob))
     }
 
+    fn outlives_group(&mut self, target: &Target, knob: Knob) -> bool {
+        matches!(target, Target::Group(group) if self.owners.keeps(group, knob))
+    }
+
     fn pause(&mut self, time: Duration) {
         std::thread::sleep(time);
     }

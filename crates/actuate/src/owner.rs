@@ -24,7 +24,16 @@ pub trait Run: Send {
     /// # Errors
     /// What it said when it failed.
     fn run(&self, program: &str, args: &[String]) -> Result<(), String>;
+
+    /// Whether systemd keeps this property of a unit, as it was told while the unit ran.
+    fn keeps(&self, _unit: &str, _property: &str) -> bool {
+        false
+    }
 }
+
+/// Where systemd keeps what it is told by `set-property --runtime`, of units and of transient ones (`unit_drop_in_dir` in its
+/// `src/core/unit.c`), in a file for each property.
+const DROP_INS: [&str; 2] = ["/run/systemd/system.control", "/run/systemd/transient"];
 
 /// Programs of the host.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +82,11 @@ impl Run for RunProgram {
             }
         }
     }
+
+    fn keeps(&self, unit: &str, property: &str) -> bool {
+        let file = format!("{unit}.d/50-{property}.conf");
+        DROP_INS.iter().any(|dir| Path::new(dir).join(&file).exists())
+    }
 }
 
 /// The owners present on this host.
@@ -101,6 +115,16 @@ impl Owners {
     pub fn remembers(&self, group: &GroupRef, knob: Knob) -> bool {
         let expressible = matches!((knob, group.v2), (Knob::Weight, false) | (Knob::Quota | Knob::Cpuset, _));
         self.docker && expressible && container(group).is_some()
+    }
+
+    /// Whether the owner keeps the value for the next cgroup of this name: what it [remembers](Self::remembers), and what systemd keeps of a
+    /// unit that it may start again. Processes of a scope are not systemd's to start.
+    pub fn keeps(&self, group: &GroupRef, knob: Knob) -> bool {
+        if self.remembers(group, knob) {
+            return true;
+        }
+        let (Some(unit), Some(property)) = (unit(group), property(knob, group.v2)) else { return false };
+        self.systemd && !unit.ends_with(".scope") && self.run.keeps(unit, property)
     }
 
     fn command(&self, group: &GroupRef, to: &Setting) -> Option<(&'static str, Vec<String>)> {
@@ -158,6 +182,17 @@ fn docker_options(to: &Setting, v2: bool) -> Option<Vec<String>> {
     Some(options)
 }
 
+/// The property under which systemd keeps what [`unit_properties`] says.
+fn property(knob: Knob, v2: bool) -> Option<&'static str> {
+    match (knob, v2) {
+        (Knob::Weight | Knob::GroupIdle, true) => Some("CPUWeight"),
+        (Knob::Weight, false) => Some("CPUShares"),
+        (Knob::Quota, _) => Some("CPUQuota"),
+        (Knob::Cpuset, true) => Some("AllowedCPUs"),
+        _ => None,
+    }
+}
+
 /// See systemd.resource-control(5). An empty value takes the setting back to the default.
 fn unit_properties(to: &Setting, v2: bool) -> Option<Vec<String>> {
     let properties = match (to, v2) {
@@ -189,7 +224,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use evenkeel_base::CpuQuota;
+    use evenkeel_base::{CpuQuota, CpuSet};
 
     type Calls = Arc<Mutex<Vec<String>>>;
 
@@ -206,6 +241,10 @@ mod tests {
         fn run(&self, program: &str, args: &[String]) -> Result<(), String> {
             self.calls.lock().unwrap().push(format!("{program} {}", args.join(" ")));
             if self.fail { Err("no such container".to_owned()) } else { Ok(()) }
+        }
+
+        fn keeps(&self, unit: &str, property: &str) -> bool {
+            unit.starts_with("kept") && property != "AllowedCPUs"
         }
     }
 
@@ -284,6 +323,31 @@ mod tests {
         assert!(calls.lock().unwrap().is_empty());
         assert!(owners.remembers(&group(&format!("/docker/{id}"), true), Knob::Quota));
         assert!(!owners.remembers(&group("/a.service", true), Knob::Quota));
+    }
+
+    #[test]
+    fn what_an_owner_keeps_for_the_next_cgroup_of_a_name_is_known() {
+        let id = "0123456789abcdef".repeat(4);
+        let (owners, _) = owners(false);
+        let quota = Setting::Quota(CpuQuota::UNLIMITED);
+        let settings = [Setting::Weight(5), Setting::GroupIdle(true), quota, Setting::Cpuset(CpuSet::new())];
+        for (path, v2, kept) in [
+            (format!("/system.slice/docker-{id}.scope"), true, vec![Knob::Quota, Knob::Cpuset]),
+            ("/kept.slice/kept.service".to_owned(), true, vec![Knob::Weight, Knob::GroupIdle, Knob::Quota]),
+            ("/kept.slice".to_owned(), false, vec![Knob::Weight, Knob::Quota]),
+            ("/kept.scope".to_owned(), true, vec![]),
+            ("/other.service".to_owned(), true, vec![]),
+            ("/user.slice/user@1000.service/kept.service".to_owned(), true, vec![]),
+        ] {
+            for setting in &settings {
+                let knob = setting.knob();
+                assert_eq!(owners.keeps(&group(&path, v2), knob), kept.contains(&knob), "{path}: {knob:?}");
+                // A property is named for each word there is, and for no other.
+                let says = unit_properties(setting, v2).is_some();
+                assert_eq!(property(knob, v2).is_some(), says, "{knob:?}, v2: {v2}");
+            }
+        }
+        assert!(!RunProgram.keeps("no-such-unit.service", "CPUWeight"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use evenkeel_base::{BootId, Knob, Target};
+use evenkeel_base::{BootId, Knob, Setting, Target};
 
 use crate::adopt;
 use crate::error::ActuateError;
@@ -141,7 +141,10 @@ fn entries(contents: &Contents, notes: &mut Vec<String>) -> Vec<Entry> {
                 };
                 match index.get(&key) {
                     Some(&at) if entries[at].origin.identity == origin.identity => entries[at] = fresh,
-                    _ => {
+                    at => {
+                        if let Some(&at) = at.filter(|&&at| is_over(&entries[at], original)) {
+                            entries[at].state = State::Gone;
+                        }
                         entries.push(fresh);
                         index.insert(key, entries.len() - 1);
                     }
@@ -170,6 +173,11 @@ fn entries(contents: &Contents, notes: &mut Vec<String>) -> Vec<Entry> {
     // Without a value of ours nothing was written.
     entries.retain(|entry| !entry.wrote.is_empty() || !entry.lent.is_empty());
     entries
+}
+
+/// Whether nothing of ours was left in the next cgroup of a name, in which this was found.
+fn is_over(entry: &Entry, found: &Setting) -> bool {
+    matches!(entry.target, Target::Group(_)) && entry.original != *found && !entry.is_kept(found)
 }
 
 /// Puts all entries back, newest first, then their descendants, until no more turn up.

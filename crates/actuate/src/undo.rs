@@ -8,7 +8,7 @@ use crate::adopt;
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError};
 use crate::outcome::{Item, RestoreReport};
-use crate::value::{Reverse, all_cpus, is_all_cpus, reverse, same};
+use crate::value::{Reverse, all_cpus, is_all_cpus, is_kept_as, reverse, same};
 
 /// What is known of one property of one target that was ever written.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,6 +86,11 @@ impl Entry {
             journaled: 0,
             rewrite: false,
         }
+    }
+
+    /// Whether a cgroup made again under its name has this from an owner that was told a value of ours.
+    pub fn is_kept(&self, present: &Setting) -> bool {
+        self.wrote.iter().any(|wrote| is_kept_as(wrote, present))
     }
 
     /// Whether a value is one that only an instant of a loan leaves.
@@ -205,21 +210,17 @@ enum Done {
 }
 
 fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(State, Done)> {
-    let gone = || (State::Gone, Done::Gone(entry.item(None, None)));
     let failed = |found: Option<Setting>, error: String| {
         (State::Unknown, Done::Failed(entry.item(found, Some(error))))
     };
     match still_there(kernel, entry) {
         Ok(true) => {}
-        Ok(false) if kernel.outlives_boot(&entry.target, entry.knob) => {
-            return Some(put_back_remembered(kernel, entry));
-        }
-        Ok(false) => return Some(gone()),
+        Ok(false) => return Some(ended(kernel, entry)),
         Err(error) => return Some(failed(None, error.to_string())),
     }
     let present = match kernel.read(&entry.target, entry.knob) {
         Ok(present) => present,
-        Err(KernelError::Gone) => return Some(gone()),
+        Err(KernelError::Gone) => return Some(ended(kernel, entry)),
         Err(error) => return Some(failed(None, error.to_string())),
     };
     let widest = widest(kernel, &entry.target, entry.knob);
@@ -243,7 +244,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     }
     match kernel.write(&entry.target, &reverse.to) {
         Ok(()) => {}
-        Err(KernelError::Gone) => return Some(gone()),
+        Err(KernelError::Gone) => return Some(ended(kernel, entry)),
         Err(error) => return Some(failed(Some(present), error.to_string())),
     }
     let read = kernel.read(&entry.target, entry.knob);
@@ -253,7 +254,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
             if let Target::Task(id) = &entry.target {
                 heal_stranger(kernel, id.tid, &reverse.to, &present);
             }
-            return Some(gone());
+            return Some(ended(kernel, entry));
         }
         Err(error) => return Some(failed(Some(present), error.to_string())),
     }
@@ -272,12 +273,21 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
             let note = format!("wrote {}, but it reads {now}", reverse.to);
             failed(Some(present), note)
         }
-        Err(KernelError::Gone) => gone(),
+        Err(KernelError::Gone) => ended(kernel, entry),
         Err(error) => failed(Some(present), error.to_string()),
     })
 }
 
-/// Puts back what the owner of a cgroup remembers although the cgroup is not the same any more: its container was
+/// The target is no more. What its owner keeps for the next one of that name goes back.
+fn ended<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
+    if kernel.outlives_group(&entry.target, entry.knob) {
+        put_back_remembered(kernel, entry)
+    } else {
+        (State::Gone, Done::Gone(entry.item(None, None)))
+    }
+}
+
+/// Puts back what the owner of a cgroup remembers although the cgroup is not the same any more: its container or unit was
 /// started again or does not run at present, or the host was booted.
 fn put_back_remembered<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
     let present = match kernel.read(&entry.target, entry.knob) {
@@ -285,7 +295,7 @@ fn put_back_remembered<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done
         Err(KernelError::Gone) => None,
         Err(error) => return (State::Unknown, Done::Failed(entry.item(None, Some(error.to_string())))),
     };
-    if let Some(present) = present.clone().filter(|present| !entry.wrote.contains(present)) {
+    if let Some(present) = present.clone().filter(|present| !entry.is_kept(present)) {
         if present == entry.original {
             return (State::Back, Done::Already(entry.item(Some(present), None)));
         }

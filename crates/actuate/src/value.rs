@@ -1,6 +1,6 @@
 //! Comparing and combining values: what is ours, what was there, what a child inherits.
 
-use evenkeel_base::{CpuQuota, CpuSet, SchedAttr, SchedPolicy, Setting};
+use evenkeel_base::{CpuQuota, CpuSet, Limit, SchedAttr, SchedPolicy, Setting};
 
 /// Bits in an affinity mask of all ones: `CONFIG_NR_CPUS` of the largest distribution kernels. The kernel cuts a
 /// longer mask to its own size (`get_user_cpu_mask` in `kernel/sched/syscalls.c`).
@@ -146,6 +146,20 @@ fn is_half_written(original: &Setting, wrote: &[Setting], present: &CpuQuota) ->
     is_known && has_part
 }
 
+/// Whether the owner of a cgroup, told a value, may give the next cgroup of that name this one. systemd has hundredths of a percent for a
+/// quota, and older ones whole percents, cut off, in what they keep on disk (its `src/core/dbus-cgroup.c`). Nobody has a word for a burst.
+pub(crate) fn is_kept_as(told: &Setting, present: &Setting) -> bool {
+    let (Setting::Quota(told), Setting::Quota(present)) = (told, present) else { return told == present };
+    let is_near = match (told.quota_usec, present.quota_usec) {
+        (Limit::Value(told_usec), Limit::Value(usec)) => {
+            let (least, most) = (told.period_usec / 100 + 1, told.period_usec / 20_000 + 1);
+            (told_usec.saturating_sub(least)..=told_usec + most).contains(&usec)
+        }
+        (told, present) => told == present,
+    };
+    is_near && told.period_usec == present.period_usec && [0, told.burst_usec].contains(&present.burst_usec)
+}
+
 /// The weight file's number after `cpu.idle` was written: `sched_group_set_idle` in `kernel/sched/fair.c` forgets the
 /// weight the group had (`WEIGHT_IDLEPRIO` while idle, the default afterwards).
 pub(crate) fn idle_weight(idle: bool, v2: bool) -> u64 {
@@ -181,7 +195,7 @@ pub(crate) fn inherited(value: &Setting) -> Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_base::{Limit, Nice};
+    use evenkeel_base::Nice;
 
     #[test]
     fn a_quota_written_by_half_is_ours_and_somebody_elses_is_not() {
@@ -203,6 +217,29 @@ mod tests {
         {
             assert_eq!(goes_back(other.clone()), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_quota_that_an_owner_kept_in_its_own_words_is_ours() {
+        let quota = |quota_usec, period_usec, burst_usec| {
+            Setting::Quota(CpuQuota { quota_usec: Limit::Value(quota_usec), period_usec, burst_usec })
+        };
+        let told = quota(123_456, 100_000, 700);
+        for (kept, is_ours) in [
+            (quota(123_456, 100_000, 0), true),
+            // By hundredths of a percent, and by whole ones.
+            (quota(123_460, 100_000, 0), true),
+            (quota(123_000, 100_000, 0), true),
+            (quota(122_000, 100_000, 0), false),
+            (quota(123_500, 100_000, 0), false),
+            (quota(123_456, 50_000, 0), false),
+            (quota(123_456, 100_000, 5), false),
+            (Setting::Quota(CpuQuota::UNLIMITED), false),
+        ] {
+            assert_eq!(is_kept_as(&told, &kept), is_ours, "{kept:?}");
+        }
+        assert!(is_kept_as(&Setting::Weight(50), &Setting::Weight(50)));
+        assert!(!is_kept_as(&Setting::Weight(50), &Setting::Weight(51)));
     }
 
     fn attr(policy: SchedPolicy, nice: i32, slice_ms: u64) -> Setting {

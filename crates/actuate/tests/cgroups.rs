@@ -3,10 +3,10 @@
 
 mod world;
 
-use evenkeel_actuate::Verdict;
-use evenkeel_actuate::fake::Event;
-use evenkeel_base::{Knob, Setting, Target};
-use world::{host, plan};
+use evenkeel_actuate::fake::{Event, FakeKernel};
+use evenkeel_actuate::{Actuator, Applied, KernelError, RestoreReport, Verdict};
+use evenkeel_base::{CpuQuota, Knob, Limit, Plan, Setting, Target};
+use world::{Host, host, plan};
 
 #[test]
 fn what_somebody_else_changed_is_left_and_reported() {
@@ -75,12 +75,205 @@ fn what_a_cgroups_owner_remembers_goes_back_even_when_the_cgroup_is_gone_or_the_
     }
 }
 
+/// How a run ends.
+const ENDS: [&str; 3] = ["next plan", "close", "restore"];
+
+fn end(host: &Host, mut actuator: Actuator<FakeKernel>, how: &str) -> RestoreReport {
+    match how {
+        "next plan" => {
+            let mut report = actuator.set(&plan(vec![]), &|_| true).back;
+            report.append(actuator.close());
+            report
+        }
+        "close" => actuator.close(),
+        _ => {
+            drop(actuator);
+            host.restore().map(|recovery| recovery.report).unwrap_or_default()
+        }
+    }
+}
+
+/// What the owner of a host's first cgroup keeps of its weight, and what the cgroup has, if it is there.
+fn weights(host: &Host) -> (Option<Setting>, Option<Setting>) {
+    let group = &host.groups[0];
+    let values = host.world.values();
+    (
+        host.world.remembered(group, Knob::Weight),
+        values.get(&(Target::Group(group.clone()), Knob::Weight)).cloned(),
+    )
+}
+
+/// A host whose first cgroup has an owner.
+fn with_owner(until_boot: bool) -> Host {
+    let host = host();
+    let group = &host.groups[0];
+    if until_boot {
+        host.world.own_until_boot(group);
+    } else {
+        host.world.own(group);
+    }
+    host
+}
+
+/// Such a host, and a run that set the cgroup's weight to 50.
+fn owned(until_boot: bool) -> (Host, Actuator<FakeKernel>) {
+    let host = with_owner(until_boot);
+    let (mut actuator, _) = host.open().unwrap();
+    assert_eq!(actuator.set(&weigh(&host, 50), &|_| true).applied(), 1);
+    (host, actuator)
+}
+
+fn weigh(host: &Host, weight: u64) -> Plan {
+    plan(vec![(Target::Group(host.groups[0].clone()), Setting::Weight(weight))])
+}
+
+#[test]
+fn a_cgroup_that_its_owner_gave_our_value_again_is_the_same_to_us() {
+    let found = Some(Setting::Weight(512));
+    for until_boot in [false, true] {
+        for (weight, verdict) in [
+            (None, None),
+            (Some(50), Some(Verdict::Unchanged)),
+            (
+                Some(900),
+                Some(Verdict::Applied(Applied { from: Setting::Weight(50), now: Setting::Weight(900) })),
+            ),
+        ] {
+            for how in ENDS {
+                let (host, mut actuator) = owned(until_boot);
+                host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
+                let report =
+                    weight.map(|weight| actuator.set(&weigh(&host, weight), &|_| true).changes.remove(0));
+                assert_eq!(report.map(|change| change.verdict), verdict);
+                let report = end(&host, actuator, how);
+                assert!(report.is_clean() && report.put_back.len() == 1, "{weight:?}, {how}: {report:?}");
+                assert_eq!(weights(&host), (found.clone(), found.clone()), "{weight:?}, {how}");
+                assert_eq!(host.world.journal(), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_an_owner_keeps_of_a_cgroup_that_is_not_there_goes_back_when_it_is_named_again_or_not() {
+    for how in ENDS {
+        for comes_again in [false, true] {
+            let (host, mut actuator) = owned(false);
+            host.world.happen(Event::RemoveGroup(host.groups[0].clone(), false));
+            assert_eq!(actuator.set(&weigh(&host, 900), &|_| true).changes[0].verdict, Verdict::Gone);
+            if comes_again {
+                host.world.add_group("/a", false, &[Setting::Weight(50)]);
+                assert_eq!(actuator.set(&weigh(&host, 900), &|_| true).applied(), 1);
+            }
+            let report = end(&host, actuator, how);
+            assert!(report.is_clean() && report.put_back.len() == 1, "{how}: {report:?}");
+            let found = Some(Setting::Weight(512));
+            assert_eq!(weights(&host), (found.clone(), found.filter(|_| comes_again)), "{how}");
+        }
+    }
+}
+
+/// The cgroup is made again, or goes for good, at each operation of a run in turn, and an operation soon afterwards may fail.
+#[test]
+fn whenever_an_owner_makes_its_cgroup_again_nothing_of_ours_stays_with_it() {
+    let found = Some(Setting::Weight(512));
+    let bad_luck = || Event::Fail(KernelError::Denied("bad luck".to_owned()));
+    let cases = [true, false].into_iter().flat_map(|again| (0..3).map(move |fails| (again, fails)));
+    for ((again, fails), how) in cases.flat_map(|case| ENDS.map(|how| (case, how))) {
+        for weights_set in [&[50][..], &[50, 50], &[50, 900]] {
+            for at in 0.. {
+                let host = with_owner(at % 2 == 0);
+                let (mut actuator, _) = host.open().unwrap();
+                let begin = host.world.operations();
+                host.world.at(begin + at, Event::RemoveGroup(host.groups[0].clone(), again));
+                if fails > 0 {
+                    host.world.at(begin + at + fails, bad_luck());
+                }
+                for weight in weights_set {
+                    actuator.set(&weigh(&host, *weight), &|_| true);
+                }
+                let report = end(&host, actuator, how);
+                if host.world.operations() <= begin + at {
+                    break;
+                }
+                host.world.calm();
+                let last = host.restore().unwrap().report;
+                let case = format!("{again}, {fails}, {weights_set:?}, {how}, at {at}: {report:?}, {last:?}");
+                assert!(last.is_finished(), "{case}");
+                let (kept, there) = weights(&host);
+                // It may never have been told anything.
+                assert!(kept.is_none() || kept == found, "kept {kept:?}: {case}");
+                assert_eq!(there, found.clone().filter(|_| again), "{case}");
+            }
+        }
+    }
+}
+
+/// Of a quota systemd keeps hundredths of a percent.
+#[test]
+fn a_cgroup_that_has_our_quota_in_its_owners_words_is_the_same_to_us() {
+    let quota = |usec| {
+        Setting::Quota(CpuQuota { quota_usec: Limit::Value(usec), period_usec: 100_000, burst_usec: 0 })
+    };
+    for (named, how) in [false, true].into_iter().flat_map(|named| ENDS.map(|how| (named, how))) {
+        let host = with_owner(true);
+        let group = Target::Group(host.groups[0].clone());
+        let set = plan(vec![(group.clone(), quota(123_456))]);
+        let (mut actuator, _) = host.open().unwrap();
+        assert_eq!(actuator.set(&set, &|_| true).applied(), 1);
+        host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
+        host.world.put(&group, &quota(123_460));
+        if named {
+            assert_eq!(actuator.set(&set, &|_| true).applied(), 1);
+        }
+        let report = end(&host, actuator, how);
+        assert!(report.is_clean() && report.put_back.len() == 1, "{named}, {how}: {report:?}");
+        assert_eq!(host.world.values()[&(group, Knob::Quota)], Setting::Quota(CpuQuota::UNLIMITED));
+    }
+}
+
+#[test]
+fn without_a_journal_a_cgroup_that_was_made_again_is_not_followed_but_restored() {
+    let (host, mut actuator) = owned(false);
+    host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
+    host.world.happen(Event::DiskFull);
+    let report = actuator.set(&weigh(&host, 50), &|_| true);
+    assert!(matches!(report.changes[0].verdict, Verdict::Failed(_)), "{report:?}");
+    assert!(actuator.close().is_clean());
+    assert_eq!(weights(&host), (Some(Setting::Weight(512)), Some(Setting::Weight(512))));
+}
+
+/// Its owner keeps nothing of ours then.
+#[test]
+fn what_somebody_told_the_owner_meanwhile_is_found_in_the_next_cgroup_and_goes_back_there() {
+    for how in ENDS {
+        let (host, mut actuator) = owned(true);
+        host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
+        let target = Target::Group(host.groups[0].clone());
+        host.world.put(&target, &Setting::Weight(300));
+        assert_eq!(actuator.set(&weigh(&host, 700), &|_| true).applied(), 1);
+        let report = end(&host, actuator, how);
+        assert!(report.is_clean() && report.put_back.len() == 1, "{how}: {report:?}");
+        assert_eq!(host.world.values()[&(target, Knob::Weight)], Setting::Weight(300), "{how}");
+    }
+}
+
+#[test]
+fn what_an_owner_keeps_until_the_next_boot_ends_with_it() {
+    let (host, actuator) = owned(true);
+    drop(actuator);
+    host.world.reboot();
+    let written = host.world.written().len();
+    assert!(host.restore().unwrap().report.is_empty());
+    assert_eq!(host.world.written().len(), written);
+}
+
 #[test]
 fn a_cgroup_made_anew_under_its_name_is_another_one() {
     for killed in [false, true] {
         let host = host();
         let group = Target::Group(host.groups[0].clone());
-        let weight = |host: &world::Host| host.world.values()[&(group.clone(), Knob::Weight)].clone();
+        let weight = |host: &Host| host.world.values()[&(group.clone(), Knob::Weight)].clone();
         let (mut actuator, _) = host.open().unwrap();
         let set = |value| plan(vec![(group.clone(), Setting::Weight(value))]);
         assert_eq!(actuator.set(&set(50), &|_| true).applied(), 1);

@@ -103,18 +103,56 @@ impl<K: Kernel> Actuator<K> {
         }
     }
 
-    /// The entry of a property that was touched before. A cgroup or link recreated under its old name is another one.
+    /// The entry of a property that was touched before. A cgroup or link recreated under its old name is another one, unless the cgroup's
+    /// owner gave it a value of ours: what was found in the old one is the original then.
     fn known(&mut self, target: &Target, knob: Knob) -> Result<Option<usize>, Verdict> {
         let Some(&index) = self.index.get(&(target.clone(), knob)) else { return Ok(None) };
         let now = locate(&mut self.kernel, &self.entries[index]).map_err(verdict)?;
         if now.as_ref() == Some(target) {
             return Ok(Some(index));
         }
-        if now.is_none() {
+        let another = match target {
+            Target::Task(_) => None,
+            Target::Group(_) | Target::Net(_) => self.kernel.identity_of(target, knob).ok(),
+        };
+        if now.is_none()
+            && !self.ended(index)
+            && let Some(identity) = another
+        {
+            let present = self.kernel.read(target, knob).map_err(verdict)?;
+            if self.entries[index].is_kept(&present) {
+                return self.renew(index, identity, present).map(|()| Some(index)).map_err(verdict);
+            }
             self.entries[index].state = State::Gone;
         }
-        let is_another = !matches!(target, Target::Task(_)) && self.kernel.identity_of(target, knob).is_ok();
-        if is_another { Ok(None) } else { Err(Verdict::Gone) }
+        if another.is_some() { Ok(None) } else { Err(Verdict::Gone) }
+    }
+
+    /// An entry's target is no more; whether that is all. Where its owner keeps what it was told for the next one of that name, it is
+    /// not: the entry stays as it is.
+    pub(super) fn ended(&mut self, index: usize) -> bool {
+        let entry = &mut self.entries[index];
+        let is_over = !self.kernel.outlives_group(&entry.target, entry.knob);
+        if is_over {
+            entry.state = State::Gone;
+        }
+        is_over
+    }
+
+    /// A cgroup was made again, and has this value of ours from its owner: it is the entry's from now on, in the journal, too.
+    fn renew(&mut self, index: usize, identity: u64, present: Setting) -> Result<(), KernelError> {
+        let entry = &mut self.entries[index];
+        let before = entry.clone();
+        entry.origin.identity = identity;
+        (entry.state, entry.journaled) = (State::Unknown, 0);
+        if !entry.wrote.contains(&present) {
+            entry.wrote.push(present);
+        }
+        let journaled = self.record(&[(index, None)]);
+        if journaled.is_err() {
+            self.entries[index] = before;
+        }
+        journaled
     }
 
     /// Who a task is, once it is known that it may be touched; `None` when that was found out before.

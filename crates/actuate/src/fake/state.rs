@@ -41,6 +41,8 @@ pub(super) struct State {
     pub(super) ended: BTreeSet<TaskId>,
     /// Cgroups whose owner remembers what is written.
     pub(super) owned: BTreeMap<GroupRef, BTreeMap<Knob, Setting>>,
+    /// Those of them whose owner does so until the next boot.
+    pub(super) until_boot: BTreeSet<GroupRef>,
     pub(super) namespaces: Namespaces,
     pub(super) sees_every_cgroup: bool,
     /// Links' indices.
