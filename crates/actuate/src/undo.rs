@@ -8,7 +8,7 @@ use crate::adopt;
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError};
 use crate::outcome::{Item, RestoreReport};
-use crate::value::{Reverse, all_cpus, is_all_cpus, is_kept_as, reverse, same};
+use crate::value::{Reverse, all_cpus, is_all_cpus, is_kept_as, is_lifted, reverse, same};
 
 /// What is known of one property of one target that was ever written.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,6 +97,13 @@ impl Entry {
     fn is_loan(&self, present: &Setting) -> bool {
         matches!(present, Setting::Affinity(cpus) if cpus.len() == 1 && cpus.is_subset(&self.lent))
             && *present != self.original
+    }
+
+    /// Whether a value is one that only a write that was cut short leaves: cgroup v1 has two files for a quota.
+    fn is_cut_short(&self, present: &Setting) -> bool {
+        self.state == State::Unknown
+            && matches!(&self.target, Target::Group(group) if !group.v2)
+            && is_lifted(&self.original, &self.wrote, present)
     }
 
     pub fn item(&self, found: Option<Setting>, note: Option<String>) -> Item {
@@ -224,8 +231,9 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         Err(error) => return Some(failed(None, error.to_string())),
     };
     let widest = widest(kernel, &entry.target, entry.knob);
-    let loan = entry.is_loan(&present).then(|| Reverse { to: entry.original.clone(), partial: false });
-    let reverse = loan.or_else(|| reverse(&entry.original, &entry.wrote, &present, widest.as_ref()));
+    let is_passing = entry.is_loan(&present) || entry.is_cut_short(&present);
+    let passing = is_passing.then(|| Reverse { to: entry.original.clone(), partial: false });
+    let reverse = passing.or_else(|| reverse(&entry.original, &entry.wrote, &present, widest.as_ref()));
     let Some(reverse) = reverse else {
         if same(&present, &entry.original, widest.as_ref()) {
             return Some((State::Back, Done::Already(entry.item(Some(present), None))));

@@ -146,6 +146,26 @@ fn is_half_written(original: &Setting, wrote: &[Setting], present: &CpuQuota) ->
     is_known && has_part
 }
 
+/// Whether a quota is what a writer of cgroup v1 leaves that was killed, or refused, while it had lifted the limit for a moment: from one
+/// period to another that may be the only way (`Cgroup::set_quota`). Without a limit, the period is that of before or of afterwards. Who
+/// lifts a limit for good leaves the same: only where a write may have been cut short is it ours.
+pub(crate) fn is_lifted(original: &Setting, wrote: &[Setting], present: &Setting) -> bool {
+    let Setting::Quota(present) = present else { return false };
+    let limit = |value: &Setting| match value {
+        Setting::Quota(quota) if quota.quota_usec != Limit::Max => Some(*quota),
+        _ => None,
+    };
+    let known = || std::iter::once(original).chain(wrote).filter_map(limit);
+    let leaves = |from: &CpuQuota, to: &CpuQuota| {
+        let burst_usec = if from.burst_usec == to.burst_usec { from.burst_usec } else { 0 };
+        from.period_usec != to.period_usec && present.burst_usec == burst_usec
+    };
+    present.quota_usec == Limit::Max
+        && known()
+            .filter(|one| one.period_usec == present.period_usec)
+            .any(|one| known().any(|other| leaves(&one, &other)))
+}
+
 /// Whether the owner of a cgroup, told a value, may give the next cgroup of that name this one. systemd has hundredths of a percent for a
 /// quota, and older ones whole percents, cut off, in what they keep on disk (its `src/core/dbus-cgroup.c`). Nobody has a word for a burst.
 pub(crate) fn is_kept_as(told: &Setting, present: &Setting) -> bool {
@@ -217,6 +237,33 @@ mod tests {
         {
             assert_eq!(goes_back(other.clone()), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_limit_lifted_for_a_moment_is_told_by_its_period() {
+        let quota = |quota_usec, period_usec, burst_usec| {
+            let quota_usec = if quota_usec == 0 { Limit::Max } else { Limit::Value(quota_usec) };
+            Setting::Quota(CpuQuota { quota_usec, period_usec, burst_usec })
+        };
+        let found = quota(300_000, 100_000, 0);
+        let wrote = [quota(5_000, 10_000, 0), quota(6_000, 10_000, 500)];
+        for (present, is_ours) in [
+            // On the way there, and on the way back.
+            (quota(0, 10_000, 0), true),
+            (quota(0, 100_000, 0), true),
+            (quota(0, 50_000, 0), false),
+            (quota(0, 10_000, 500), false),
+            (quota(70_000, 10_000, 0), false),
+        ] {
+            assert_eq!(is_lifted(&found, &wrote, &present), is_ours, "{present:?}");
+        }
+        // Where the period stays, no limit is lifted; nor is it where one of both is none.
+        assert!(!is_lifted(&found, &[quota(50_000, 100_000, 0)], &quota(0, 100_000, 0)));
+        assert!(!is_lifted(&quota(0, 100_000, 0), &wrote[..1], &quota(0, 100_000, 0)));
+        assert!(!is_lifted(&found, &wrote, &Setting::Weight(5)));
+        // A burst that is to stay stays.
+        let burst = [quota(5_000, 10_000, 700)];
+        assert!(is_lifted(&quota(300_000, 100_000, 700), &burst, &quota(0, 10_000, 700)));
     }
 
     #[test]

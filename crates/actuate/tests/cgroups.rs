@@ -268,6 +268,42 @@ fn what_an_owner_keeps_until_the_next_boot_ends_with_it() {
     assert_eq!(host.world.written().len(), written);
 }
 
+/// In cgroup v1 a limit may have to be lifted on the way from one period to another.
+#[test]
+fn a_limit_that_a_kill_left_lifted_is_put_back_and_one_that_somebody_lifted_is_not() {
+    let quota = |quota_usec, period_usec| Setting::Quota(CpuQuota { quota_usec, period_usec, burst_usec: 0 });
+    let found = quota(Limit::Value(300_000), 100_000);
+    for (v2, killed, period, is_ours) in [
+        (false, true, 10_000, true),
+        (false, true, 100_000, true),
+        (false, true, 50_000, false),
+        // It had been written: somebody else lifted it.
+        (false, false, 10_000, false),
+        // One write sets both.
+        (true, true, 10_000, false),
+    ] {
+        let host = host();
+        let group = Target::Group(host.world.add_group("/q", v2, std::slice::from_ref(&found)));
+        let set = |usec| plan(vec![(group.clone(), quota(Limit::Value(usec), 10_000))]);
+        let (mut actuator, _) = host.open().unwrap();
+        assert_eq!(actuator.set(&set(5_000), &|_| true).applied(), 1);
+        let lifted = quota(Limit::Max, period);
+        host.world.put(&group, &lifted);
+        let report = if killed {
+            drop(actuator);
+            host.restore().unwrap().report
+        } else {
+            let report = actuator.set(&set(6_000), &|_| true);
+            assert_eq!(report.changes[0].verdict, Verdict::Conflict(lifted.clone()));
+            actuator.close()
+        };
+        let expected = if is_ours { &found } else { &lifted };
+        assert_eq!(host.world.values()[&(group, Knob::Quota)], *expected, "{v2}, {killed}, {period}");
+        assert_eq!(report.conflicts.len(), usize::from(!is_ours), "{report:?}");
+        assert_eq!(host.world.journal(), None);
+    }
+}
+
 #[test]
 fn a_cgroup_made_anew_under_its_name_is_another_one() {
     for killed in [false, true] {

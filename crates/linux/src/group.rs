@@ -145,17 +145,22 @@ impl Cgroup {
     /// period in v1 that one goes first which does not make the share pass the larger of the old and the new one.
     ///
     /// # Errors
-    /// The kernel refuses a value, or has no quotas here.
+    /// The kernel refuses a value, or has no quotas here. What was there is there again then, unless that is refused, too.
     pub fn set_quota(&self, to: &CpuQuota) -> Result<(), GroupError> {
         let now = self.quota().unwrap_or(CpuQuota::UNLIMITED);
-        if to.burst_usec != now.burst_usec && now.burst_usec > 0 {
+        let lowers_burst = to.burst_usec != now.burst_usec && now.burst_usec > 0;
+        if lowers_burst {
             self.write(self.burst_file(), "0")?;
         }
-        if self.v2 {
-            self.write("cpu.max", &format!("{} {}", to.quota_usec, to.period_usec))?;
+        let written = if self.v2 {
+            self.write("cpu.max", &format!("{} {}", to.quota_usec, to.period_usec))
         } else {
-            self.set_v1_quota(&now, to)?;
+            self.set_v1_quota(&now, to)
+        };
+        if written.is_err() && lowers_burst {
+            let _ = self.write(self.burst_file(), &now.burst_usec.to_string());
         }
+        written?;
         if to.burst_usec != now.burst_usec && to.burst_usec > 0 {
             self.write(self.burst_file(), &to.burst_usec.to_string())?;
         }
@@ -163,8 +168,7 @@ impl Cgroup {
     }
 
     fn set_v1_quota(&self, now: &CpuQuota, to: &CpuQuota) -> Result<(), GroupError> {
-        let value = to.quota_usec.value().map_or_else(|| "-1".to_owned(), |usec| usec.to_string());
-        let quota = || self.write("cpu.cfs_quota_us", &value);
+        let quota = || self.write_v1_quota(to);
         let period = || self.write("cpu.cfs_period_us", &to.period_usec.to_string());
         if to.period_usec == now.period_usec {
             return quota();
@@ -180,10 +184,26 @@ impl Cgroup {
             Err(error) if error.error.raw_os_error() == Some(libc::EINVAL) => {
                 // Between parent and children there is room for neither order: lift the limit for a moment. The parent's
                 // still holds.
-                self.write("cpu.cfs_quota_us", "-1").and_then(|()| period()).and_then(|()| quota())
+                let lifted = self.lift_v1_quota_for(to);
+                if lifted.is_err() {
+                    // Not even then. Without a limit it does not stay.
+                    let _ = self.lift_v1_quota_for(now);
+                }
+                lifted
             }
             other => other,
         }
+    }
+
+    fn lift_v1_quota_for(&self, to: &CpuQuota) -> Result<(), GroupError> {
+        self.write("cpu.cfs_quota_us", "-1")?;
+        self.write("cpu.cfs_period_us", &to.period_usec.to_string())?;
+        self.write_v1_quota(to)
+    }
+
+    fn write_v1_quota(&self, to: &CpuQuota) -> Result<(), GroupError> {
+        let value = to.quota_usec.value().map_or_else(|| "-1".to_owned(), |usec| usec.to_string());
+        self.write("cpu.cfs_quota_us", &value)
     }
 
     /// v1 refuses a group less than those below it have: lowers the quotas below to at most `most_pct` percent of one CPU.
