@@ -2,7 +2,8 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::process::{Child, ExitStatus};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -112,6 +113,13 @@ pub fn end_with(parent: u32, signal: libc::c_int) -> io::Result<()> {
     signal_at_end_of(parent, signal)?;
     crate::signals::reset();
     Ok(())
+}
+
+/// Has what this command starts end with us: it gets `signal` when the thread that starts it ends, see [`end_with`].
+pub fn bind(command: &mut Command, signal: libc::c_int) {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only async-signal-safe system calls are made.
+    unsafe { command.pre_exec(move || end_with(parent, signal)) };
 }
 
 /// For the child, between fork and exec: it gets `signal` when `parent`, the process that forked it, ends. Only

@@ -70,7 +70,6 @@ impl Runner {
         let err = File::create(beside(&order.prefix, ".err"))?;
         let account = beside(&order.prefix, ".account");
         let _ = fs::remove_file(&account);
-        let parent = std::process::id();
         let mut command = Command::new(&self.binary);
         command
             .arg("--state-dir")
@@ -87,10 +86,7 @@ impl Runner {
             .stderr(err)
             // Ctrl-C on the terminal is for us; we end our processes in order.
             .process_group(0);
-        // SAFETY: only async-signal-safe system calls.
-        unsafe {
-            command.pre_exec(move || evenkeel_linux::children::end_with(parent, libc::SIGTERM));
-        }
+        evenkeel_linux::children::bind(&mut command, libc::SIGTERM);
         Ok(Process { child: command.spawn()?, prefix: order.prefix.clone(), status: None, patience })
     }
 }

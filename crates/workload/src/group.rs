@@ -1,7 +1,6 @@
 //! `group`: several loads as children of one process, for a container that is to hold many. It ends when all of them
 //! have; its own account does not include them.
 
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Workload;
 use crate::burn::monotonic_ns;
 use crate::load::{Context, LoadError};
-use evenkeel_linux::children::end_with;
+use evenkeel_linux::children::bind;
 
 /// Parameters.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]
@@ -53,13 +52,11 @@ impl Workload for Group {
 
     fn run(&self, context: &mut Context<'_>) -> Result<(), LoadError> {
         let binary = std::env::current_exe().map_err(|e| LoadError::system("own path", e))?;
-        let parent = std::process::id();
         let mut children = Children(Vec::new());
         for arguments in self.members().map_err(LoadError::Parameters)? {
             let mut command = Command::new(&binary);
             command.arg("load").args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-            // SAFETY: only async-signal-safe system calls between fork and exec.
-            unsafe { command.pre_exec(move || end_with(parent, libc::SIGTERM)) };
+            bind(&mut command, libc::SIGTERM);
             let child = command
                 .spawn()
                 .map_err(|e| LoadError::system(format!("cannot start {}", binary.display()), e))?;

@@ -86,9 +86,7 @@ fn start(global: &Global, name: &str, words: &[String]) -> std::io::Result<Child
     }
     command.arg(name).args(words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let parent = std::process::id();
-    // SAFETY: between fork and exec only async-signal-safe calls are made.
-    unsafe { command.pre_exec(move || evenkeel_linux::children::end_with(parent, libc::SIGTERM)) };
+    evenkeel_linux::children::bind(&mut command, libc::SIGTERM);
     command.spawn()
 }
 
