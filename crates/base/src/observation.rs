@@ -110,6 +110,24 @@ pub struct TaskView {
     pub involuntary_per_s: Option<f64>,
 }
 
+/// Use is well above a quota by this factor, ...
+const VOID_FACTOR: f64 = 1.5;
+/// ... by this much of one CPU, percent, ...
+const VOID_MORE_PCT: f64 = 15.0;
+/// ... in an interval of this many periods: the first may have been begun, and the last ends later, each with all of its time.
+const VOID_PERIODS: f64 = 5.0;
+
+/// A quota that does nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct VoidQuota {
+    /// Index into [`Observation::groups`].
+    pub group: u32,
+    /// CPU used by the group and below, percent of one CPU.
+    pub used_pct: f64,
+    /// What the quota is, likewise.
+    pub quota_pct: f64,
+}
+
 /// A cgroup of the cpu controller.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GroupView {
@@ -299,6 +317,23 @@ impl Observation {
     pub fn group_cpu_pct(&self, group: u32) -> f64 {
         let counted = self.groups.get(group as usize).and_then(|view| view.cpu_pct);
         counted.unwrap_or_else(|| self.tasks_in(group).map(|task| task.cpu_pct).sum())
+    }
+
+    /// Quotas that do nothing: what is used is well above them, what was saved up included.
+    pub fn void_quotas(&self) -> impl Iterator<Item = VoidQuota> {
+        self.groups.iter().zip(0..).filter_map(|(group, index)| {
+            let quota = group.quota?;
+            let quota_pct = quota.pct()?;
+            let used_pct = self.group_cpu_pct(index);
+            let periods = self.interval_s * 1e6 / quota.period_usec.max(1) as f64;
+            // What was saved up may be used on top.
+            let saved = quota.burst_usec as f64 / quota.quota_usec.value().unwrap_or(1).max(1) as f64;
+            let allowed_pct = quota_pct * (1.0 + saved);
+            let is_void = periods >= VOID_PERIODS
+                && used_pct >= VOID_FACTOR * allowed_pct
+                && used_pct >= allowed_pct + VOID_MORE_PCT;
+            is_void.then_some(VoidQuota { group: index, used_pct, quota_pct })
+        })
     }
 
     /// What people call a container: `namespace/pod/container`, as far as there are these.
