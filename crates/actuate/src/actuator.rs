@@ -188,6 +188,21 @@ impl<K: Kernel> Actuator<K> {
         })
     }
 
+    /// What is there instead of a change's value, where that is not there although it was set. If nobody here took it back, it is
+    /// somebody else's doing from now on. `None`: it is in force, or that cannot be told.
+    pub fn lost(&mut self, change: &Change) -> Option<Setting> {
+        let index = self.entry_of(&change.target, change.knob())?;
+        let present = self.kernel.read(&change.target, change.knob()).ok()?;
+        if present == change.to {
+            return None;
+        }
+        let entry = &mut self.entries[index];
+        if matches!(entry.state, State::Ours(_)) {
+            entry.state = State::Foreign;
+        }
+        Some(present)
+    }
+
     /// Puts everything back, descendants included, and goes on living.
     pub fn restore_all(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();

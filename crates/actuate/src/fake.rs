@@ -26,7 +26,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, NetKnob, SchedAttr, Setting, Target, TaskId};
+use evenkeel_base::{
+    BootId, CpuSet, GroupRef, HostScheduler, Knob, NetKnob, SchedAttr, Setting, Target, TaskId,
+};
 
 use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 use state::{State, Task};
@@ -276,7 +278,7 @@ impl World {
         state.tasks.get(&id.tid).filter(|t| t.facts.id == id).map(|t| Setting::Sched(t.sched))
     }
 
-    /// All values of all tasks, cgroups and links (which are called `ifINDEX`); affinities as the mask asked for, so that all ones are told from a list.
+    /// All values of all tasks, cgroups, links and of the host (links are called `ifINDEX`); affinities as the mask asked for, so that all ones are told from a list.
     pub fn values(&self) -> BTreeMap<(Target, Knob), Setting> {
         let state = self.lock();
         let mut values = BTreeMap::new();
@@ -295,6 +297,7 @@ impl World {
             let knob = link.map_or_else(|| knob.clone(), |index| knob.on_link(&format!("if{index}")));
             values.insert((Target::Net(knob), Knob::Net), Setting::Net(value.clone()));
         }
+        values.insert((Target::Host, Knob::Scheduler), Setting::Scheduler(state.scheduler.clone()));
         values
     }
 }
@@ -338,6 +341,7 @@ impl Kernel for FakeKernel {
                 values.get(&knob).cloned().ok_or_else(|| KernelError::Unsupported(knob.name().into()))
             }
             (Target::Net(knob), _) => state.net.get(knob).cloned().map(Setting::Net).ok_or(KernelError::Gone),
+            (Target::Host, Knob::Scheduler) => Ok(Setting::Scheduler(state.scheduler.clone())),
             _ => Err(KernelError::Unsupported(knob.name().into())),
         }
     }
@@ -350,9 +354,16 @@ impl Kernel for FakeKernel {
         };
         let owner = match target {
             Target::Group(group) => state.owned.get_mut(group),
-            Target::Task(_) | Target::Net(_) => None,
+            Target::Task(_) | Target::Net(_) | Target::Host => None,
         };
         let is_owned = owner.map(|memory| memory.insert(to.knob(), to.clone())).is_some();
+        // A scheduler of another program's can neither be replaced nor ended.
+        if let (Setting::Scheduler(to), HostScheduler::Other(name)) = (to, &state.scheduler) {
+            return match to {
+                HostScheduler::Kernel => Ok(()),
+                _ => Err(KernelError::Invalid(format!("{name} is loaded"))),
+            };
+        }
         match state.store(target, to) {
             Err(KernelError::Gone) if is_owned => {}
             other => other?,
@@ -379,7 +390,7 @@ impl Kernel for FakeKernel {
                 Some(link) => state.links.get(link).copied().ok_or(KernelError::Gone),
                 None => Ok(0),
             },
-            Target::Task(_) => Ok(0),
+            Target::Task(_) | Target::Host => Ok(0),
         }
     }
 

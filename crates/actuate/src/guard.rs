@@ -1,6 +1,6 @@
 //! What is never touched, whatever a plan or its author's scope says.
 
-use evenkeel_base::{Change, SchedPolicy, Setting, Target, TaskId};
+use evenkeel_base::{Change, HostScheduler, SchedPolicy, Setting, Target, TaskId};
 
 use crate::host;
 use crate::options::Options;
@@ -17,6 +17,9 @@ pub(crate) fn change(change: &Change, options: &Options) -> Result<(), String> {
         (Setting::Net(_), _) | (_, Target::Net(_)) => {
             return Err(format!("{name} is no property of the network"));
         }
+        (Setting::Scheduler(_), Target::Host) => {}
+        (Setting::Scheduler(_), _) => return Err(format!("{name} is a property of the host")),
+        (_, Target::Host) => return Err(format!("{name} is no property of the host")),
         (_, Target::Group(_)) => {}
         (_, Target::Task(_)) => return Err(format!("{name} is a property of cgroups")),
     }
@@ -43,6 +46,17 @@ pub(crate) fn change(change: &Change, options: &Options) -> Result<(), String> {
         Setting::RtRuntime(_) if !options.allow_realtime => {
             return Err("real-time policies were not allowed by the user".to_owned());
         }
+        Setting::Scheduler(HostScheduler::Program(name)) => {
+            if !options.allow_scx {
+                return Err("BPF schedulers were not allowed by the user".to_owned());
+            }
+            if !name.starts_with("scx_") || name.contains(['/', '\0']) {
+                return Err(format!("{name:?} is not the name of a BPF scheduler's program"));
+            }
+        }
+        Setting::Scheduler(HostScheduler::Other(name)) => {
+            return Err(format!("the BPF scheduler {name} is another program's"));
+        }
         _ => {}
     }
     match &change.target {
@@ -54,7 +68,8 @@ pub(crate) fn change(change: &Change, options: &Options) -> Result<(), String> {
 }
 
 /// Whether a journal may say that this was found before a change of ours: the journal is a file, and what is written
-/// back is written by root. Tasks that were real-time or nobody's to touch are never changed, so they have no original.
+/// back is written by root. Tasks that were real-time or nobody's to touch are never changed, so they have no original; nor has
+/// a host with a BPF scheduler.
 pub(crate) fn original(target: &Target, original: &Setting) -> Result<(), String> {
     // A real-time budget is a group's own and may be anything; a cpuset may be empty: it inherits.
     let may_be_found = match original {

@@ -18,8 +18,8 @@ use crate::kernel::Namespaces;
 
 /// Version of the format.
 ///
-/// 2: [`Record::TemporaryPin`]. 3: [`Namespaces`], settings of the network, [`Origin::image`].
-pub const VERSION: u32 = 3;
+/// 2: [`Record::TemporaryPin`]. 3: [`Namespaces`], settings of the network, [`Origin::image`]. 4: the host's scheduler.
+pub const VERSION: u32 = 4;
 
 /// Who wrote a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -197,7 +197,7 @@ fn is_cut_short(tail: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_base::{CpuQuota, GroupRef, NetKnob, SchedAttr, SchedPolicy, TaskId};
+    use evenkeel_base::{CpuQuota, GroupRef, HostScheduler, NetKnob, SchedAttr, SchedPolicy, TaskId};
     use proptest::prelude::*;
 
     fn header() -> Record {
@@ -235,6 +235,15 @@ mod tests {
                 origin: Origin { identity: 7, ..Origin::default() },
             },
             Record::Wrote { target: link, to: Setting::Net("0-1".into()) },
+            Record::Found {
+                target: Target::Host,
+                original: Setting::Scheduler(HostScheduler::Kernel),
+                origin: Origin::default(),
+            },
+            Record::Wrote {
+                target: Target::Host,
+                to: Setting::Scheduler(HostScheduler::Program("scx_rusty".into())),
+            },
         ]
     }
 
@@ -319,6 +328,8 @@ mod tests {
         let task = |tid| Target::Task(TaskId { tgid: tid, tid, start_time: 12 });
         let group = |path: &str| Target::Group(GroupRef { path: path.into(), v2: true });
         let link = |link: &str| Target::Net(NetKnob::RpsCpus { link: link.into(), queue: 1 });
+        // What is restored would be started, as root.
+        let planted = HostScheduler::Program("scx_evil".into());
         for (target, original) in [
             (task(10), Setting::Sched(fifo)),
             (task(1), Setting::Sched(SchedAttr::DEFAULT)),
@@ -327,6 +338,10 @@ mod tests {
             (group("/a"), Setting::Affinity(CpuSet::first_n(1))),
             (link("../../etc"), Setting::Net("0".into())),
             (link("eth0"), Setting::Net("0; rm".into())),
+            (Target::Host, Setting::Scheduler(planted)),
+            (Target::Host, Setting::Scheduler(HostScheduler::Other("lavd".into()))),
+            (Target::Host, Setting::Weight(5)),
+            (group("/a"), Setting::Scheduler(HostScheduler::Kernel)),
         ] {
             let planted = Record::Found { target, original, origin: Origin::default() };
             assert_eq!(decode(&bytes(&[header(), planted.clone()])).damaged, [2], "{planted:?}");

@@ -2,6 +2,7 @@
 
 mod group;
 mod proc;
+mod scx;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -16,6 +17,7 @@ use crate::host::Files;
 use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 use crate::owner::{Owners, Run, RunProgram};
 use group::Groups;
+use scx::Scx;
 
 /// How long the effective CPUs of a cpuset are taken as known, so that a plan of thousands of changes reads them once.
 const CPUSET_FRESH: Duration = Duration::from_millis(50);
@@ -35,6 +37,7 @@ pub struct Linux {
     handles: HashMap<TaskId, OwnedFd>,
     max_handles: usize,
     net: Files,
+    scx: Scx,
     written: u64,
 }
 
@@ -61,6 +64,7 @@ impl Linux {
             handles: HashMap::new(),
             max_handles: usize::try_from(limit / 4).unwrap_or(usize::MAX).min(16_384),
             net: Files::new(),
+            scx: Scx::at("/"),
             written: 0,
         })
     }
@@ -162,7 +166,8 @@ impl Linux {
                 None => self.groups.write(group, to),
             },
             (Target::Net(knob), Setting::Net(value)) => Ok(self.net.write(knob, value)?),
-            (Target::Task(_) | Target::Net(_), to) => {
+            (Target::Host, Setting::Scheduler(scheduler)) => self.scx.write(scheduler),
+            (Target::Task(_) | Target::Net(_) | Target::Host, to) => {
                 Err(KernelError::Unsupported(format!("{} is a property of cgroups", to.knob().name())))
             }
         }
@@ -190,7 +195,8 @@ impl Kernel for Linux {
             (Target::Task(id), Knob::Sched) => self.read_sched(id.tid).map(Setting::Sched),
             (Target::Group(group), knob) => self.groups.read(group, knob),
             (Target::Net(knob), _) => Ok(Setting::Net(self.net.read(knob)?)),
-            (Target::Task(_), knob) => {
+            (Target::Host, Knob::Scheduler) => self.scx.read().map(Setting::Scheduler),
+            (Target::Task(_) | Target::Host, knob) => {
                 Err(KernelError::Unsupported(format!("{} is a property of cgroups", knob.name())))
             }
         }
@@ -249,7 +255,7 @@ impl Kernel for Linux {
         match target {
             Target::Group(group) => self.groups.id(group, knob),
             Target::Net(knob) => Ok(self.net.identity(knob)?),
-            Target::Task(_) => Ok(0),
+            Target::Task(_) | Target::Host => Ok(0),
         }
     }
 

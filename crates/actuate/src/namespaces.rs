@@ -31,7 +31,7 @@ pub(crate) fn mismatch<K: Kernel>(
                 other => ("pid", "--pid", other),
             },
             Target::Net(knob) if knob.link().is_some() => ("network", "--net", differ(then.net, here.net)),
-            Target::Net(_) => continue,
+            Target::Net(_) | Target::Host => continue,
             Target::Group(group) => match differ(then.cgroup, here.cgroup) {
                 None => continue,
                 Some(_) if still_there(kernel, entry)? => continue,

@@ -7,6 +7,8 @@ pub struct Options {
     pub allow_realtime: bool,
     /// `SCHED_DEADLINE` may be set.
     pub allow_deadline: bool,
+    /// BPF schedulers may be started.
+    pub allow_scx: bool,
     /// A value that is there already is written all the same, by a plan and by its undo: for a test of whoever decides,
     /// whose settings change nothing and cost what others cost.
     pub rewrite: bool,

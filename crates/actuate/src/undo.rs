@@ -93,6 +93,14 @@ impl Entry {
         self.wrote.iter().any(|wrote| is_kept_as(wrote, present))
     }
 
+    /// Whether a BPF scheduler that we started, and did not end, is not there any more: the kernel ejected it, or somebody ended
+    /// it. It is not started again; other values that go back to the original are no reason not to set them again.
+    pub fn is_lost(&self, present: &Setting) -> bool {
+        self.knob == Knob::Scheduler
+            && *present == self.original
+            && matches!(self.state, State::Ours(_) | State::Disputed | State::Foreign)
+    }
+
     /// Whether a value is one that only an instant of a loan leaves.
     fn is_loan(&self, present: &Setting) -> bool {
         matches!(present, Setting::Affinity(cpus) if cpus.len() == 1 && cpus.is_subset(&self.lent))
@@ -124,7 +132,7 @@ pub(crate) fn locate<K: Kernel>(kernel: &mut K, entry: &Entry) -> Result<Option<
     let (target, identity) = (&entry.target, entry.origin.identity);
     let is_there = match target {
         Target::Task(id) => kernel.is_alive(*id)?,
-        Target::Group(_) | Target::Net(_) => match kernel.identity_of(target, entry.knob) {
+        Target::Group(_) | Target::Net(_) | Target::Host => match kernel.identity_of(target, entry.knob) {
             Ok(found) => found == identity,
             Err(KernelError::Gone) => false,
             Err(error) => return Err(error),
@@ -236,7 +244,8 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     let reverse = passing.or_else(|| reverse(&entry.original, &entry.wrote, &present, widest.as_ref()));
     let Some(reverse) = reverse else {
         if same(&present, &entry.original, widest.as_ref()) {
-            return Some((State::Back, Done::Already(entry.item(Some(present), None))));
+            let state = if entry.is_lost(&present) { State::Foreign } else { State::Back };
+            return Some((state, Done::Already(entry.item(Some(present), None))));
         }
         if wholly {
             return None;

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use evenkeel_actuate::fake::Event;
 use evenkeel_actuate::{ActuateError, KernelError, Verdict, all_cpus};
 use evenkeel_base::{
-    Change, CpuQuota, CpuSet, Knob, Limit, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target,
+    Change, CpuQuota, CpuSet, HostScheduler, Knob, Limit, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestRunner};
@@ -47,12 +47,17 @@ fn setting() -> impl Strategy<Value = Setting> {
         1 => any::<bool>().prop_map(Setting::GroupIdle),
         1 => prop_oneof![Just("0-1"), Just("2"), Just("512")].prop_map(|v| Setting::Net(v.into())),
         1 => quota,
+        1 => prop_oneof![Just("scx_a"), Just("scx_b")].prop_map(|name| scheduler(HostScheduler::Program(name.into()))),
     ]
 }
 
-/// Changes name targets by number: tasks, groups, forbidden ones.
+fn scheduler(scheduler: HostScheduler) -> Setting {
+    Setting::Scheduler(scheduler)
+}
+
+/// Changes name targets by number: tasks, groups, forbidden ones, the network's, the host.
 fn plans() -> impl Strategy<Value = Vec<Vec<(usize, Setting)>>> {
-    prop::collection::vec(prop::collection::vec((0..15usize, setting()), 0..7), 1..5)
+    prop::collection::vec(prop::collection::vec((0..16usize, setting()), 0..7), 1..5)
 }
 
 fn resolve(host: &Host, plans: &[Vec<(usize, Setting)>]) -> Vec<Plan> {
@@ -63,6 +68,7 @@ fn resolve(host: &Host, plans: &[Vec<(usize, Setting)>]) -> Vec<Plan> {
         .chain(host.groups.iter().map(|group| Target::Group(group.clone())))
         .chain(host.forbidden.iter().cloned())
         .chain(host.nets.iter().cloned().map(Target::Net))
+        .chain([Target::Host])
         .collect();
     let change = |(number, to): &(usize, Setting)| Change {
         target: targets[number % targets.len()].clone(),
@@ -87,6 +93,9 @@ enum Luck {
     Repin(usize),
     Reweigh(usize),
     RemoveGroup(usize, bool),
+    /// A BPF scheduler in charge ends, or another program loads one.
+    Eject,
+    Load,
     DiskFull,
 }
 
@@ -105,6 +114,8 @@ fn luck() -> impl Strategy<Value = Luck> {
         1 => task.prop_map(Luck::Repin),
         1 => (0..2usize).prop_map(Luck::Reweigh),
         1 => (0..2usize, any::<bool>()).prop_map(|(g, again)| Luck::RemoveGroup(g, again)),
+        1 => Just(Luck::Eject),
+        1 => Just(Luck::Load),
         1 => Just(Luck::DiskFull),
     ]
 }
@@ -133,6 +144,8 @@ fn event(host: &Host, luck: &Luck, number: usize) -> Event {
             Event::Meddle(Target::Group(host.groups[*group].clone()), Setting::Weight(777))
         }
         Luck::RemoveGroup(group, again) => Event::RemoveGroup(host.groups[*group].clone(), *again),
+        Luck::Eject => Event::Meddle(Target::Host, scheduler(HostScheduler::Kernel)),
+        Luck::Load => Event::Meddle(Target::Host, scheduler(HostScheduler::Other("x".into()))),
         Luck::DiskFull => Event::DiskFull,
     }
 }

@@ -29,6 +29,7 @@ use crate::measure::{Owners, window};
 use crate::oldest_kernel;
 use crate::proposals::default_plan;
 use crate::runq_latency::RunqLatency;
+use crate::scheduler;
 use crate::slo::Span;
 use crate::takeover::{self, Remembered};
 
@@ -94,6 +95,7 @@ impl Agent {
     /// # Errors
     /// The host cannot be observed, another agent is at work, or the journal cannot be written.
     pub fn new(mut config: Config, watcher: &mut dyn Watcher) -> Result<Self, AgentError> {
+        let whole_host = config.scope.leaves_nothing_out();
         for protected in &config.protect {
             config.scope.leave_out(&protected.scope);
         }
@@ -106,11 +108,12 @@ impl Agent {
         // Verifiers of old kernels look at the programs that pull for a long time, and refuse them (6.1).
         let task_slice = kernel.features.task_slice == Some(true);
         let mut takes_over = false;
-        let (controls, remembered) = if config.apply {
+        let (mut controls, remembered) = if config.apply {
             oldest_kernel::may_change(kernel.release.as_deref())?;
             let options = Options {
                 allow_realtime: config.realtime,
                 allow_deadline: config.deadline,
+                allow_scx: config.scx,
                 rewrite: config.as_found,
             };
             let opened = takeover::open(&config, options, task_slice)?;
@@ -131,7 +134,13 @@ impl Agent {
         } else {
             Recorder::off()
         };
+        // After a predecessor's is gone.
+        let offered = if config.scx { scheduler::offered(&root, whole_host) } else { Ok(Default::default()) };
+        if offered.as_ref().is_ok_and(|offered| offered.contains(&true)) {
+            controls.allow_host();
+        }
         let features = Features {
+            scx: offered.clone().unwrap_or_default(),
             task_slice,
             default_slice_ns: evenkeel_linux::sys::default_slice_ns(),
             realtime: config.realtime,
@@ -151,6 +160,7 @@ impl Agent {
         };
         let components = Components::new(&config, features);
         let mut notes = components.latency_slos.notes();
+        notes.extend(offered.err());
         let lengths = config.lengths.then(RunqLatency::start).and_then(|started| {
             started.map_err(|error| notes.push(format!("no lengths of waits in the history: {error}"))).ok()
         });
@@ -196,6 +206,11 @@ impl Agent {
     /// What the kernel offers and the user allows.
     pub fn features(&self) -> Features {
         self.features
+    }
+
+    /// No BPF scheduler is tried from now on.
+    pub(crate) fn offer_no_scheduler(&mut self) {
+        self.features.scx = Default::default();
     }
 
     /// Properties written so far, those taken back included.

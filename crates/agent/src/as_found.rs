@@ -19,7 +19,7 @@ pub fn as_found<'a>(
             Target::Group(group) => {
                 groups.insert((group.path.as_str(), original.knob()), original);
             }
-            Target::Net(_) => {}
+            Target::Net(_) | Target::Host => {}
         }
     }
     for task in &mut observation.tasks {

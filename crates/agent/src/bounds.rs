@@ -7,6 +7,7 @@
 //!   configuration needs it; `evenkeel plan` lists them. With `--allow realtime` also `cpu.rt_runtime_us`, without which
 //!   the kernel refuses real-time classes below them.
 //! - *Cgroups of services* next to background work: only their quota, for its burst.
+//! - *The host's scheduler*: with `--allow scx`, where the scope is the whole host.
 //!
 //! Before a plan is carried out, its tasks are looked at once more: one that has moved to another cgroup since the
 //! observation is left alone.
@@ -53,6 +54,8 @@ pub(crate) struct Bounds {
     scopes: Vec<Scope>,
     by_name: bool,
     cpu: Option<Hierarchy>,
+    /// The scope is the whole host, and the user allowed what is the host's.
+    host: bool,
 }
 
 impl Bounds {
@@ -116,6 +119,7 @@ impl Bounds {
             scopes,
             by_name,
             cpu: cpu.cloned(),
+            host: before.host,
         }
     }
 
@@ -123,6 +127,11 @@ impl Bounds {
     pub fn add_services(&mut self, observation: &Observation, is_service: impl Fn(&TaskView) -> bool) {
         let own = own_groups(observation, is_service).into_iter().zip(0..).filter(|(own, _)| *own);
         self.services.extend(own.filter_map(|(_, index)| reference(observation, index)));
+    }
+
+    /// What is the host's may be changed from now on.
+    pub fn allow_host(&mut self) {
+        self.host = true;
     }
 
     /// Tasks of these scopes, too, whose cgroups stay as they are.
@@ -148,6 +157,7 @@ impl Bounds {
             },
             // A scope names tasks; the network's settings are the user's own (`evenkeel net`).
             Target::Net(_) => false,
+            Target::Host => self.host,
         }
     }
 
@@ -237,7 +247,7 @@ pub(crate) fn own_groups(observation: &Observation, mine: impl Fn(&TaskView) -> 
 fn tasks_of(changes: &[Change]) -> impl Iterator<Item = TaskId> + '_ {
     changes.iter().filter_map(|change| match &change.target {
         Target::Task(id) => Some(*id),
-        Target::Group(_) | Target::Net(_) => None,
+        Target::Group(_) | Target::Net(_) | Target::Host => None,
     })
 }
 

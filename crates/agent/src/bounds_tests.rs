@@ -343,7 +343,7 @@ impl Case {
                 Target::Group(group) => {
                     matches!(to, Setting::Weight(_)) && weights.contains(group.path.as_str())
                 }
-                Target::Net(_) => false,
+                Target::Net(_) | Target::Host => false,
             };
             let original = self.found.get(&(target.clone(), to.knob())) == Some(to);
             if !allowed && !original {

@@ -44,6 +44,8 @@ pub struct Config {
     pub realtime: bool,
     /// Services with a bound on their waits may have SCHED_DEADLINE.
     pub deadline: bool,
+    /// BPF schedulers may be tried, where the whole host is the scope.
+    pub scx: bool,
     /// Names of the levers that may be used; empty means all.
     pub levers: Vec<String>,
     /// Levers set what is there already, and it is written all the same: nothing changes, the decision is put to the test.
@@ -90,6 +92,7 @@ impl Config {
             monitor: MonitorRules::default(),
             realtime: false,
             deadline: false,
+            scx: false,
             levers: Vec::new(),
             as_found: false,
             known: BTreeMap::new(),

@@ -130,6 +130,19 @@ impl Controls {
         self.bounds = Bounds::reckon(&self.bounds, observation, scope, promises, realtime, cpu);
     }
 
+    /// What is the host's may be changed: the scope is the whole host, and the user allowed it by name.
+    pub fn allow_host(&mut self) {
+        self.bounds.allow_host();
+    }
+
+    /// What decides instead of the scheduler that a plan has started, where that is in charge no more and nobody here ended it.
+    pub fn lost_scheduler(&mut self, plan: &Plan) -> Option<Setting> {
+        let change = plan.scheduler()?;
+        let found = self.actuator.as_mut()?.lost(change)?;
+        self.interferences.push(Interference { target: change.target.to_string(), what: found.to_string() });
+        Some(found)
+    }
+
     /// Tasks of these scopes may be changed as well, their cgroups may not.
     pub fn add_tasks<'a>(&mut self, observation: &Observation, scopes: impl Iterator<Item = &'a Scope>) {
         self.bounds.add_tasks(observation, scopes);

@@ -84,14 +84,26 @@ impl Agent {
         self.log.record.effect_now = self.kept.as_ref().map(|kept| kept.effect(self.now()));
     }
 
-    /// Takes the change back, and does not try it again until the load is another one.
-    pub(crate) fn take_back(&mut self, leave: &Leave, last: &Measured, watcher: &mut dyn Watcher) {
-        let Some(kept) = self.kept.take() else { return };
-        self.decisions.outside = None;
-        let why = kept::describe(leave, kept.unit(), |id| {
+    /// Why the change has to go, as a message.
+    pub(crate) fn describe(&self, leave: &Leave, last: &Measured) -> String {
+        let unit = self.kept.as_ref().map_or_else(Default::default, KeptChange::unit);
+        kept::describe(leave, unit, |id| {
             let task = last.observation.task(*id);
             task.map_or_else(|| id.to_string(), |task| format!("{id} {}", task.comm))
-        });
+        })
+    }
+
+    /// Why the scheduler that is to decide does not: the kernel ejected it, or somebody else ended it. None is tried again then.
+    pub(crate) fn lost_scheduler(&mut self) -> Option<String> {
+        let found = self.controls.lost_scheduler(&self.plan)?;
+        self.offer_no_scheduler();
+        Some(format!("the kernel or another program has ended it, {found} decides"))
+    }
+
+    /// Takes the change back, and does not try it again until the load is another one.
+    pub(crate) fn take_back(&mut self, why: String, last: &Measured, watcher: &mut dyn Watcher) {
+        let Some(kept) = self.kept.take() else { return };
+        self.decisions.outside = None;
         self.decisions.control.taken_back();
         self.decisions.barred.insert(kept.plan().name.clone());
         self.forget_unless(&default_plan());

@@ -26,6 +26,7 @@ mod puller;
 mod record;
 mod runq_latency;
 mod runqlat_probe;
+mod scheduler;
 pub mod scope;
 mod services;
 mod slo;

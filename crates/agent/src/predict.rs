@@ -21,7 +21,7 @@ const AWHILE: Duration = Duration::from_millis(20);
 
 impl Agent {
     /// What each plan would do to the scope, from an observation with the slow facts of its tasks ([`Agent::study`]). `None`
-    /// where nothing can be said: a scheduler that is not simulated, no running tasks, or background work next to services, for
+    /// where nothing can be said: a scheduler that is not simulated (in force, or proposed), no running tasks, or background work next to services, for
     /// the simulator knows neither idle cgroups nor percentiles of waits.
     ///
     /// The components go on meanwhile, and the simulator has a thread of its own, which is not as urgent as this one may be.
@@ -47,7 +47,9 @@ impl Agent {
         let Ok(predicted) = predicted else { return none() };
         match predicted {
             Ok(predictions) if predictions.len() == plans.len() => {
-                predictions.into_iter().map(Some).collect()
+                let of_plan =
+                    |(plan, prediction): (&Plan, _)| plan.scheduler().is_none().then_some(prediction);
+                plans.iter().zip(predictions).map(of_plan).collect()
             }
             Ok(_) => none(),
             Err(error) => {
@@ -58,9 +60,9 @@ impl Agent {
     }
 }
 
-/// What the user allowed by name, and what the simulator knows nothing of: moving waiting work, alone.
+/// What the user allowed by name, and what the simulator knows nothing of: BPF schedulers, and moving waiting work, alone.
 pub(crate) fn is_always_tried(plan: &Plan) -> bool {
-    plan.is_realtime() || plan.only_pulls()
+    plan.is_realtime() || plan.scheduler().is_some() || plan.only_pulls()
 }
 
 /// Whether a task of the scope is expected to wait longer than the guard allows.
@@ -86,7 +88,7 @@ pub(crate) fn unpromising(
     let mut challengers: Vec<(usize, &Prediction)> = Vec::new();
     for (index, (plan, prediction)) in candidates.iter().zip(predicted).enumerate().skip(1) {
         // The kernel's default is what everything is measured against.
-        if !plan.is_default() && !(is_always_tried(plan) && (plan.is_realtime() || most > 1)) {
+        if !plan.is_default() && !(is_always_tried(plan) && (!plan.only_pulls() || most > 1)) {
             let Some(prediction) = prediction else { return Vec::new() };
             challengers.push((index, prediction));
         }
@@ -107,7 +109,7 @@ pub(crate) fn unpromising(
 mod tests {
     use std::collections::BTreeMap;
 
-    use evenkeel_base::{Change, CpuSet, SchedAttr, SchedPolicy, Setting, Target, TaskId};
+    use evenkeel_base::{Change, CpuSet, HostScheduler, SchedAttr, SchedPolicy, Setting, Target, TaskId};
     use evenkeel_model::predict::Use;
 
     use super::*;
@@ -163,6 +165,12 @@ mod tests {
         assert!(
             unpromising(&plans, &predicted, &TrialRules::default(), MOST).is_empty(),
             "these two are always tried"
+        );
+        let scheduler = Setting::Scheduler(HostScheduler::Program("scx_rusty".into()));
+        plans[1].changes = vec![Change { target: Target::Host, to: scheduler, ..tried.clone() }];
+        assert!(
+            unpromising(&plans, &predicted, &TrialRules::default(), MOST).is_empty(),
+            "so is a scheduler"
         );
         plans[1].changes = vec![tried];
         predicted[3] = None;

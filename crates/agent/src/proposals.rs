@@ -76,7 +76,7 @@ pub(crate) fn tasks_of(plan: &Plan) -> HashSet<TaskId> {
         .iter()
         .filter_map(|change| match &change.target {
             Target::Task(id) => Some(*id),
-            Target::Group(_) | Target::Net(_) => None,
+            Target::Group(_) | Target::Net(_) | Target::Host => None,
         })
         .chain(plan.pull.iter().copied())
         .collect()

@@ -36,7 +36,7 @@ impl Agent {
                 let (task, group) = match target {
                     Target::Task(id) => (Some(*id), None),
                     Target::Group(group) => (None, Some(group.path.clone())),
-                    Target::Net(_) => (None, None),
+                    Target::Net(_) | Target::Host => (None, None),
                 };
                 let knob = now.knob().name();
                 let to = now.to_string();

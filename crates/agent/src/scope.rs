@@ -110,6 +110,11 @@ impl Scope {
         self.is_all() || self.include.iter().any(|term| matches!(term, Term::Cgroup(path) if path.is_empty()))
     }
 
+    /// Whether the whole host is named, and nothing is left out.
+    pub fn leaves_nothing_out(&self) -> bool {
+        self.names_the_host() && self.exclude.is_empty()
+    }
+
     /// Why acting on it takes an explicit `--apply`: the whole host is named, or nearly everything that could be changed
     /// matches, however that is written. `None` where it need not.
     ///
@@ -193,13 +198,14 @@ impl Scope {
 /// Share of the tasks that could be changed from which a scope is the host.
 const WHOLE: f64 = 0.9;
 
-/// Whether a task is a thread of this process. The kernel is asked for the number once: this is asked of every task.
+/// Whether a task is a thread of this process, or of a BPF scheduler that it has started: what such a program uses is part of what
+/// its scheduler costs. The kernel is asked for the number once: this is asked of every task.
 pub(crate) fn is_own(task: &TaskView) -> bool {
     static OWN: LazyLock<u32> = LazyLock::new(std::process::id);
-    task.id.tgid == *OWN
+    task.id.tgid == *OWN || (task.ppid == *OWN && task.comm.starts_with("scx_"))
 }
 
-/// Threads of the kernel, pid 1 and this process are never changed, whatever the scope.
+/// Threads of the kernel, pid 1, this process and its scheduler are never changed, whatever the scope.
 fn is_never_changed(task: &TaskView) -> bool {
     task.kernel_thread || task.id.tgid == 1 || is_own(task)
 }
@@ -396,6 +402,9 @@ mod tests {
             assert!(whole(scope).is_some(), "{scope:?}");
         }
         assert!(whole(&["comm:work"]).is_some_and(|why| why.contains("20 of the 21 tasks")));
+        let nothing_out = |scope: &[&str]| Scope::parse(scope).unwrap().leaves_nothing_out();
+        assert!(nothing_out(&["all"]) && nothing_out(&["cgroup:/", "pid:10"]));
+        assert!(!nothing_out(&["all", "!pid:10"]) && !nothing_out(&["comm:.*"]) && !nothing_out(&[]));
         for scope in [&["comm:other"][..], &["pid:10"], &["cgroup:/a", "!pid:10", "!pid:11", "!pid:12"], &[]]
         {
             assert_eq!(whole(scope), None, "{scope:?}");
@@ -413,6 +422,14 @@ mod tests {
         let mut kernel = task(50, "kworker", 0, None);
         kernel.kernel_thread = true;
         assert!(!has(&["all"], &kernel) && !has(&["pid:1"], &task(1, "init", 0, None)));
+    }
+
+    #[test]
+    fn a_scheduler_of_ours_never_belongs_and_others_do() {
+        let child = |ppid, comm| TaskView { ppid, ..task(50, comm, 0, None) };
+        let own = std::process::id();
+        assert!(!has(&["all"], &child(own, "scx_lavd")) && !has(&["pid:50"], &child(own, "scx_lavd")));
+        assert!(has(&["all"], &child(own + 1, "scx_lavd")) && has(&["all"], &child(own, "sleep")));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::kept::KeptChange;
 use crate::predict::{MOST, hurts, is_always_tried, unpromising};
 use crate::proposals::default_plan;
 use crate::runq_latency::RunqLatency;
+use crate::scheduler;
 use crate::slo::{Pending, Span};
 
 /// Windows are between these lengths, seconds: shorter ones see too little of a cycle, longer ones too few turns.
@@ -302,6 +303,9 @@ impl Agent {
             let latency_slos = &self.components.latency_slos;
             for (recorded, requests) in pending.known(|span| latency_slos.requests(span)) {
                 trial.requests(recorded, requests);
+            }
+            if let Some(why) = scheduler::void_limit(plan, &measured.observation) {
+                trial.withdraw(turn.candidate, why);
             }
             let asked = Duration::from_secs_f64(turn.settle_s + turn.window_s);
             late = (late + began.elapsed().saturating_sub(asked)).min(self.config.most_late);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, Observation, Target};
+use evenkeel_base::{Change, CpuSet, Observation, Target};
 use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
 
@@ -10,6 +10,7 @@ use crate::agent::Agent;
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::proposals::{pins, tasks_of};
+use crate::scheduler;
 use crate::trial::NoTrial;
 
 /// A scope's load has drifted when it differs by this ratio from what the settings were chosen for ...
@@ -116,8 +117,12 @@ impl Agent {
                 before = self.begin_step()?;
                 continue;
             };
-            if let Some(leave) = leave {
-                self.take_back(&leave, &measured, watcher);
+            let why = leave
+                .map(|leave| self.describe(&leave, &measured))
+                .or_else(|| self.lost_scheduler())
+                .or_else(|| scheduler::void_limit(&self.plan, &measured.observation));
+            if let Some(why) = why {
+                self.take_back(why, &measured, watcher);
                 // What else could help is decided again.
                 basis = self.decide_and_tell(watcher)?;
                 before = self.begin_window()?;
@@ -239,8 +244,9 @@ impl Agent {
             let waits = self.components.latency_slos.lately();
             return changed && load > 5.0 && waits.is_some_and(|waits| self.served(&waits).is_none());
         }
-        let by_group = self.plan.changes.iter().any(|change| matches!(change.target, Target::Group(_)));
-        !by_group && self.strangers_pct(observation) > STRANGERS * self.scope_load(observation).max(5.0)
+        let covers_all = |change: &Change| matches!(change.target, Target::Group(_) | Target::Host);
+        !self.plan.changes.iter().any(covers_all)
+            && self.strangers_pct(observation) > STRANGERS * self.scope_load(observation).max(5.0)
     }
 
     /// CPU of the scope's tasks that the settings in force do not know.

@@ -34,6 +34,7 @@ const MODERN: Features = Features {
     deadline: false,
     rt_groups: true,
     background: false,
+    scx: [false; 4],
 };
 /// Spared by name, and outside of the scope.
 const SPARED: u32 = 13;
@@ -198,7 +199,7 @@ impl Host {
                 Target::Group(group) => {
                     assert!(["/a", "/b"].contains(&&*group.path), "{} got {to}", group.path)
                 }
-                Target::Net(net) => panic!("{net:?} got {to}"),
+                Target::Net(_) | Target::Host => panic!("{target:?} got {to}"),
             }
         }
     }

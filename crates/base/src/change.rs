@@ -25,6 +25,8 @@ pub enum Target {
     Group(GroupRef),
     /// One property of the host's network.
     Net(NetKnob),
+    /// The host as a whole.
+    Host,
 }
 
 impl fmt::Display for Target {
@@ -33,6 +35,30 @@ impl fmt::Display for Target {
             Self::Task(id) => write!(f, "task {id}"),
             Self::Group(group) => f.write_str(&group.path),
             Self::Net(knob) => knob.fmt(f),
+            Self::Host => f.write_str("the host"),
+        }
+    }
+}
+
+/// Who decides which task of the fair class runs: the kernel, or a BPF scheduler (sched_ext).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostScheduler {
+    /// The kernel's own scheduler.
+    #[default]
+    Kernel,
+    /// The BPF scheduler that this program of ours loads, for as long as it runs.
+    Program(String),
+    /// A BPF scheduler of this name that another program has loaded.
+    Other(String),
+}
+
+impl fmt::Display for HostScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel => f.write_str("the kernel's scheduler"),
+            Self::Program(name) => f.write_str(name),
+            Self::Other(name) => write!(f, "BPF scheduler {name}"),
         }
     }
 }
@@ -137,6 +163,8 @@ pub enum Knob {
     RtRuntime,
     /// The property that a [`NetKnob`] is.
     Net,
+    /// Who decides which task runs, for the whole host.
+    Scheduler,
 }
 
 impl Knob {
@@ -151,6 +179,7 @@ impl Knob {
             Self::Cpuset => "cpuset",
             Self::RtRuntime => "rt-runtime",
             Self::Net => "net",
+            Self::Scheduler => "scheduler",
         }
     }
 }
@@ -175,6 +204,8 @@ pub enum Setting {
     RtRuntime(i64),
     /// For [`Knob::Net`], in the one form in which values of that property are compared.
     Net(String),
+    /// For [`Knob::Scheduler`].
+    Scheduler(HostScheduler),
 }
 
 impl Setting {
@@ -189,6 +220,7 @@ impl Setting {
             Self::Cpuset(_) => Knob::Cpuset,
             Self::RtRuntime(_) => Knob::RtRuntime,
             Self::Net(_) => Knob::Net,
+            Self::Scheduler(_) => Knob::Scheduler,
         }
     }
 }
@@ -207,6 +239,7 @@ impl fmt::Display for Setting {
             Self::RtRuntime(usec) => write!(f, "rt runtime {usec} us"),
             // An empty list of CPUs is what people call off.
             Self::Net(value) => f.write_str(if value.is_empty() { "off" } else { value }),
+            Self::Scheduler(scheduler) => scheduler.fmt(f),
         }
     }
 }
@@ -280,5 +313,10 @@ impl Plan {
             Setting::Sched(attr) => matches!(attr.policy, SchedPolicy::Fifo | SchedPolicy::Rr),
             setting => setting.knob() == Knob::RtRuntime,
         })
+    }
+
+    /// The change of the host's scheduler, if it has one.
+    pub fn scheduler(&self) -> Option<&Change> {
+        self.changes.iter().find(|change| change.knob() == Knob::Scheduler)
     }
 }

@@ -22,7 +22,7 @@ pub mod text;
 pub mod topology;
 pub mod waits;
 
-pub use change::{Change, FollowingLimit, GroupRef, Knob, NetKnob, Plan, Setting, Target};
+pub use change::{Change, FollowingLimit, GroupRef, HostScheduler, Knob, NetKnob, Plan, Setting, Target};
 pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
 pub use file_error::{FileError, nearest};

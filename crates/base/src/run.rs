@@ -188,13 +188,13 @@ pub struct ChangeRecord {
 }
 
 impl ChangeRecord {
-    /// Task or cgroup, in words.
+    /// Task, cgroup or the host, in words.
     pub fn target(&self) -> String {
         match (&self.task, &self.comm, &self.group) {
             (Some(task), Some(comm), _) => format!("{task} {comm}"),
             (Some(task), None, _) => task.to_string(),
             (None, _, Some(group)) => group.clone(),
-            (None, _, None) => "?".to_owned(),
+            (None, _, None) => "the host".to_owned(),
         }
     }
 }

@@ -204,7 +204,7 @@ impl Host {
         Ok(uses)
     }
 
-    /// Changes the scenario as the plan says. What is not simulated (a group's `cpu.idle`, real-time budgets) and what
+    /// Changes the scenario as the plan says. What is not simulated (a group's `cpu.idle`, real-time budgets, BPF schedulers) and what
     /// names nobody known is left out.
     fn apply(&self, plan: &Plan, scenario: &mut Scenario) {
         for change in &plan.changes {
@@ -234,7 +234,7 @@ impl Host {
                         _ => {}
                     }
                 }
-                (Target::Net(_), _) => {}
+                (Target::Net(_) | Target::Host, _) => {}
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What must be known of a change before anything is written: whether it may be made, and what was there.
 
-use evenkeel_base::{Change, Knob, Setting, Target, TaskId};
+use evenkeel_base::{Change, HostScheduler, Knob, Setting, Target, TaskId};
 
 use super::{Actuator, Step, Write, verdict};
 use crate::adopt;
@@ -26,7 +26,7 @@ impl<K: Kernel> Actuator<K> {
         }
         let facts = match &change.target {
             Target::Task(id) => self.admit(*id)?,
-            Target::Group(_) | Target::Net(_) => None,
+            Target::Group(_) | Target::Net(_) | Target::Host => None,
         };
         let known = self.known(&change.target, knob)?;
         if let Setting::Sched(attr) = &change.to
@@ -68,6 +68,10 @@ impl<K: Kernel> Actuator<K> {
         let entry = match known {
             Some(index) => {
                 let entry = &mut self.entries[index];
+                if entry.is_lost(&present) {
+                    entry.state = State::Foreign;
+                    return Err(Verdict::Conflict(present));
+                }
                 let ours = entry.wrote.iter().any(|wrote| same(&present, wrote, widest.as_ref()));
                 if !ours && !same(&present, &entry.original, widest.as_ref()) {
                     entry.dispute();
@@ -76,6 +80,11 @@ impl<K: Kernel> Actuator<K> {
                 index
             }
             None => {
+                if let Setting::Scheduler(HostScheduler::Other(name)) = &present {
+                    return Err(Verdict::Refused(format!(
+                        "another program has loaded the BPF scheduler {name}"
+                    )));
+                }
                 if self.is_taken_over(&change.target)? {
                     return self.prepare(change, scope);
                 }
@@ -216,7 +225,7 @@ impl<K: Kernel> Actuator<K> {
     ) -> Result<Origin, Verdict> {
         let since_ticks = self.kernel.now_ticks();
         Ok(match (target, facts) {
-            (Target::Group(_) | Target::Net(_), _) => Origin {
+            (Target::Group(_) | Target::Net(_) | Target::Host, _) => Origin {
                 since_ticks,
                 identity: self.kernel.identity_of(target, knob).map_err(verdict)?,
                 ..Origin::default()

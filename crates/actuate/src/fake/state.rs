@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_base::{CpuSet, GroupRef, Knob, NetKnob, SchedAttr, Setting, Target, TaskId};
+use evenkeel_base::{CpuSet, GroupRef, HostScheduler, Knob, NetKnob, SchedAttr, Setting, Target, TaskId};
 
 use super::Event;
 use crate::kernel::{KernelError, Namespaces, TaskFacts};
@@ -48,6 +48,7 @@ pub(super) struct State {
     /// Links' indices.
     pub(super) links: BTreeMap<String, u64>,
     pub(super) net: BTreeMap<NetKnob, String>,
+    pub(super) scheduler: HostScheduler,
 }
 
 impl State {
@@ -81,6 +82,7 @@ impl State {
             (Target::Net(knob), Setting::Net(value)) => {
                 *self.net.get_mut(knob).ok_or(KernelError::Gone)? = value.clone();
             }
+            (Target::Host, Setting::Scheduler(scheduler)) => self.scheduler = scheduler.clone(),
             _ => return Err(KernelError::Invalid("not a property of that".into())),
         }
         Ok(())
@@ -142,6 +144,13 @@ impl State {
         }
     }
 
+    /// The process that changes things ends: a scheduler that it had loaded goes with it.
+    pub(super) fn process_ends(&mut self) {
+        if let HostScheduler::Program(_) = self.scheduler {
+            self.scheduler = HostScheduler::Kernel;
+        }
+    }
+
     pub(super) fn fork(&mut self, parent: u32, child: u32, ppid: impl Fn(&TaskFacts) -> u32) {
         let Some(mut task) = self.tasks.get(&parent).cloned() else { return };
         task.facts.ppid = ppid(&task.facts);
@@ -181,7 +190,10 @@ impl State {
         for event in self.events.get(&number).cloned().unwrap_or_default() {
             match event {
                 Event::Fail(error) => result = Err(error),
-                Event::Crash => crash = true,
+                Event::Crash => {
+                    crash = true;
+                    self.process_ends();
+                }
                 event => self.happen(event),
             }
         }

@@ -123,7 +123,7 @@ impl Groups {
             (Knob::RtRuntime, true) => {
                 return Err(KernelError::Unsupported("cgroup v2 has no real-time budget".to_owned()));
             }
-            (Knob::Affinity | Knob::Sched | Knob::Net, _) => {
+            (Knob::Affinity | Knob::Sched | Knob::Net | Knob::Scheduler, _) => {
                 return Err(KernelError::Unsupported(format!("{} is no property of cgroups", knob.name())));
             }
         })
@@ -141,7 +141,7 @@ impl Groups {
             (Setting::RtRuntime(_), true) => {
                 return Err(KernelError::Unsupported("cgroup v2 has no real-time budget".to_owned()));
             }
-            (Setting::Affinity(_) | Setting::Sched(_) | Setting::Net(_), _) => {
+            (Setting::Affinity(_) | Setting::Sched(_) | Setting::Net(_) | Setting::Scheduler(_), _) => {
                 return Err(KernelError::Unsupported(format!(
                     "{} is no property of cgroups",
                     to.knob().name()

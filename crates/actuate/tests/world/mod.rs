@@ -65,7 +65,7 @@ pub fn host() -> Host {
 
 impl Host {
     pub fn open(&self) -> Result<(Actuator<FakeKernel>, Recovery), ActuateError> {
-        self.open_with(Options { allow_realtime: true, ..Options::default() })
+        self.open_with(Options { allow_realtime: true, allow_scx: true, ..Options::default() })
     }
 
     pub fn open_with(&self, options: Options) -> Result<(Actuator<FakeKernel>, Recovery), ActuateError> {

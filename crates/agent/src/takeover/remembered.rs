@@ -213,7 +213,7 @@ fn configuration(config: &Config) -> BTreeMap<String, String> {
         ("scope", format!("{:?}", config.scope)),
         ("decide_within", format!("{:?} {:?}", config.decide_within, config.closer_look)),
         ("holdout", format!("{monitor:?}")),
-        ("allow", format!("{} {}", config.realtime, config.deadline)),
+        ("allow", format!("{} {} {}", config.realtime, config.deadline, config.scx)),
         ("levers", format!("{:?}", config.levers)),
         ("guard", format!("{rules:?}")),
         ("promises", format!("{:?}", config.guarantees)),
@@ -307,10 +307,11 @@ mod tests {
             why
         };
         type Other = (&'static str, fn(&mut Config));
-        let others: [Other; 9] = [
+        let others: [Other; 10] = [
             ("levers", |config| config.levers.push("nice".into())),
             ("allow", |config| config.realtime = true),
             ("allow", |config| config.deadline = true),
+            ("allow", |config| config.scx = true),
             ("guard", |config| config.rules.guard.cpu_loss = 0.2),
             ("holdout", |config| config.monitor.holdout.share = 0.1),
             ("decide_within", |config| config.closer_look = Duration::ZERO),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use evenkeel_agent::guarantee::{Ancestor, OutsideCost};
 use evenkeel_agent::tiers::Derived;
-use evenkeel_agent::{Agent, Config, Quiet};
-use evenkeel_base::{Observation, Plan, Setting, Target};
+use evenkeel_agent::{Agent, Config, Event, Quiet, Watcher};
+use evenkeel_base::{HostScheduler, Observation, Plan, Setting, Target};
 use evenkeel_console as console;
 use evenkeel_model::predict::{Prediction, Use};
 use evenkeel_policy::placement;
@@ -68,7 +68,7 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
     config.apply = false;
     let tiers = super::settings::derived(&config.guarantees)?;
     let tiers: Vec<_> = tiers.iter().map(|(name, derived)| TierDocument::of(name, derived)).collect();
-    let mut agent = Agent::new(config, &mut Quiet).map_err(super::loop_failed)?;
+    let mut agent = Agent::new(config, &mut Notes).map_err(super::loop_failed)?;
     let studied = agent
         .study(Duration::from_secs(1), &mut Quiet)
         .map_err(super::loop_failed)?
@@ -109,6 +109,17 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         }
     }
     Ok(0)
+}
+
+/// Says what there is to know beforehand, such as why something that was allowed is not proposed.
+struct Notes;
+
+impl Watcher for Notes {
+    fn event(&mut self, event: &Event<'_>) {
+        if let Event::Note(note) = event {
+            say!("evenkeel: {note}");
+        }
+    }
 }
 
 /// Name under which the settings that keep promises are listed.
@@ -285,6 +296,7 @@ fn row(
             (None, group.path.clone(), view.and_then(|g| g.raw_weight).map(|w| format!("weight {w}")))
         }
         Target::Net(knob) => (None, knob.to_string(), None),
+        Target::Host => (None, change.target.to_string(), Some(HostScheduler::Kernel.to_string())),
     };
     // A task's change is told by what the task would get, a group's by what the scope would.
     let (effect, predicted) = match (predicted, task) {

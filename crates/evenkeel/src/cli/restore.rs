@@ -217,6 +217,7 @@ fn row<'a>(outcome: &'static str, item: &'a Item) -> Row<'a> {
         Target::Task(id) => (Some(id), None, None),
         Target::Group(group) => (None, Some(group.path.as_str()), None),
         Target::Net(knob) => (None, None, Some(knob.to_string())),
+        Target::Host => (None, None, None),
     };
     Row {
         outcome,
@@ -297,7 +298,8 @@ fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Resu
                 (Some(name), ..) => printable(name),
                 (None, Some(tgid), Some(tid)) if tgid != tid => format!("{tgid}/{tid}"),
                 (None, Some(tgid), _) => tgid.to_string(),
-                _ => String::new(),
+                // What has no name and no number is the host's.
+                _ => Target::Host.to_string(),
             };
             let name = row.comm.map_or(String::new(), |comm| format!(" {}", printable(comm)));
             let change = match (&row.from, row.outcome) {

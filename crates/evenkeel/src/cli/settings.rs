@@ -1,5 +1,6 @@
 //! The configuration file (`--config`), and the options that `plan` and `run` share.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ pub struct LoopArgs {
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub interval: Option<Duration>,
     /// Levers that need your consent: `realtime` permits SCHED_FIFO for the scope, `deadline` SCHED_DEADLINE for services with
-    /// a `wait_p99`; repeatable.
+    /// a `wait_p99`, `scx` installed BPF schedulers (sched_ext) for the whole host; repeatable.
     #[arg(long, value_name = "WHAT", value_parser = ALLOWED)]
     pub allow: Vec<String>,
     /// Keep what helps also where the guard cannot exclude harm in the time; shown harm still forbids it.
@@ -105,7 +106,7 @@ pub struct LoopArgs {
 }
 
 /// What `--allow` and `allow` may name.
-const ALLOWED: [&str; 2] = ["realtime", "deadline"];
+const ALLOWED: [&str; 3] = ["realtime", "deadline", "scx"];
 
 /// Shortest interval between observations.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -249,7 +250,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
         let why = format!(
             "allow {:?}: only {} can be allowed",
             other.get_ref(),
-            ALLOWED.map(|what| format!("{what:?}")).join(" and ")
+            ALLOWED.map(|what| format!("{what:?}")).join(", ")
         );
         return Err(source.fault(other, why));
     }
@@ -260,11 +261,14 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     };
     config.realtime = allows("realtime");
     config.deadline = allows("deadline");
+    config.scx = allows("scx");
     config.guarantees.realtime = config.realtime;
     let no_lever = |name: &str| -> Option<String> {
         let levers = LEVERS.iter().chain(BACKGROUND_LEVERS);
         let mut names: Vec<_> = levers.map(|lever| lever.name()).collect();
         names.extend([PULL, TURNS]);
+        let mut listed = HashSet::new();
+        names.retain(|name| listed.insert(*name));
         // What goes with every lever may be named with it.
         let bare = name.strip_suffix(PULL).and_then(|name| name.strip_suffix('+')).unwrap_or(name);
         (!names.contains(&bare))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_base::{Change, FollowingLimit, Nice, SchedPolicy};
 
 use super::scene::Scene;
+use super::scx::SCHEDULERS;
 
 /// What the kernel offers and the user allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +22,8 @@ pub struct Features {
     pub rt_groups: bool,
     /// Services are named, and the scope is background work that may wait.
     pub background: bool,
+    /// Which of [`SCHEDULERS`] the user allowed by name, and this host can load.
+    pub scx: [bool; SCHEDULERS.len()],
 }
 
 /// The shortest and the longest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).

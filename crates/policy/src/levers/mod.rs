@@ -16,6 +16,7 @@ mod placement_nice;
 mod pull;
 mod realtime;
 mod scene;
+mod scx;
 mod short_first;
 mod slice;
 mod slice_nice;
@@ -29,6 +30,7 @@ pub use lever::{
 };
 pub use pull::{PULL, beside, with_pull};
 pub use scene::{GroupUse, Scene, Served, Subject};
+pub use scx::SCHEDULERS;
 
 /// Every lever, in the order in which they are tried.
 pub const LEVERS: &[&dyn Lever] = &[
@@ -46,6 +48,10 @@ pub const LEVERS: &[&dyn Lever] = &[
     &placement_nice::Nice,
     &placement_nice::PlacementNice,
     &realtime::Realtime,
+    &scx::Scx(0),
+    &scx::Scx(1),
+    &scx::Scx(2),
+    &scx::Scx(3),
 ];
 
 /// Every lever for background work next to services, in the order in which they are tried.
@@ -61,6 +67,10 @@ pub const BACKGROUND_LEVERS: &[&dyn Lever] = &[
     &tiers::IdleTasks,
     &tiers::LastNice,
     &deadline::Deadline,
+    &scx::Scx(0),
+    &scx::Scx(1),
+    &scx::Scx(2),
+    &scx::Scx(3),
 ];
 
 /// The longest period of the quotas that hold services back, microseconds: one that they share with background work, or their own.

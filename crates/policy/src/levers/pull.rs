@@ -22,7 +22,7 @@ const WHY: &str = "waiting work moves at once to an idle CPU that shares its cac
 /// Tasks that are moved at most.
 const MOST: usize = 4096;
 
-/// The plans with the lever added to each that pins no task and uses no real-time class, and the lever alone in front.
+/// The plans with the lever added to each that pins no task and uses no real-time class or BPF scheduler, and the lever alone in front.
 /// The same plans where no CPU is next to another.
 pub fn with_pull(scene: &Scene<'_>, plans: Vec<Plan>) -> Vec<Plan> {
     let tasks = movable(scene);
@@ -33,7 +33,7 @@ pub fn with_pull(scene: &Scene<'_>, plans: Vec<Plan>) -> Vec<Plan> {
     let added = plans.into_iter().map(|plan| {
         let forbids = |setting: &Setting| match setting {
             Setting::Sched(attr) => attr.policy.is_realtime(),
-            setting => matches!(setting.knob(), Knob::Affinity | Knob::RtRuntime),
+            setting => matches!(setting.knob(), Knob::Affinity | Knob::RtRuntime | Knob::Scheduler),
         };
         if plan.changes.iter().any(|change| forbids(&change.to)) {
             return plan;

@@ -74,6 +74,7 @@ const MODERN: Features = Features {
     deadline: false,
     rt_groups: true,
     background: false,
+    scx: [false; 4],
 };
 
 fn scene(observation: &Observation, features: Features) -> Scene<'_> {
@@ -111,7 +112,7 @@ fn as_found_sets_the_same_properties_to_what_they_are() {
                 }
                 Target::Task(_) => Setting::Affinity(observation.topology.online.clone()),
                 Target::Group(group) => Setting::Weight(if group.path == "/b" { 300 } else { 1024 }),
-                Target::Net(_) => panic!("{change:?}"),
+                Target::Net(_) | Target::Host => panic!("{change:?}"),
             };
             assert_eq!(change.to, found, "{}", real.name);
         }
@@ -323,7 +324,7 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
         let target = |change: &Change| match &change.target {
             Target::Group(group) => group.path.clone(),
             Target::Task(id) => id.tid.to_string(),
-            Target::Net(_) => unreachable!(),
+            Target::Net(_) | Target::Host => unreachable!(),
         };
         plan.changes.iter().map(|change| format!("{} {}", target(change), change.to)).collect()
     };
@@ -515,4 +516,26 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
     let plan = plan_named("burst", &scene).unwrap();
     assert_eq!(plan.changes.iter().map(|change| change.target.to_string()).collect::<Vec<_>>(), ["/api"]);
     assert_eq!(quota_period_usec(&scene), Some(100_000));
+}
+
+#[test]
+fn a_scheduler_is_proposed_where_it_is_offered_and_nothing_goes_with_it() {
+    let observation = host(2, &[("/", None)], &[(60.0, 5.0, 0), (10.0, 50.0, 0)]);
+    for background in [false, true] {
+        let features = |scx| Features { background, scx, ..MODERN };
+        let names = |scx| -> Vec<String> {
+            let scene = scene(&observation, features(scx));
+            let plans = with_pull(&scene, plans(&scene)).into_iter();
+            plans.filter(|plan| plan.scheduler().is_some()).map(|plan| plan.name).collect()
+        };
+        assert_eq!(names([false; 4]), Vec::<String>::new());
+        assert_eq!(names([true, false, true, false]), ["scx_bpfland", "scx_rusty"]);
+        assert_eq!(names([false, true, false, true]), ["scx_lavd", "scx_flash"]);
+    }
+    let offered = Features { scx: [true; 4], ..MODERN };
+    let plan = plan_named("scx_lavd", &scene(&observation, offered)).unwrap();
+    let Change { target, to, .. } = &plan.changes[0];
+    assert_eq!((plan.changes.len(), target, to.to_string().as_str()), (1, &Target::Host, "scx_lavd"));
+    let nobody = Scene::new(&observation, offered, |_| false);
+    assert!(plan_named("scx_lavd", &nobody).is_none(), "for nobody");
 }
