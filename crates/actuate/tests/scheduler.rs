@@ -82,7 +82,9 @@ fn one_that_does_not_load_leaves_the_host_as_it_was() {
         let (mut actuator, _) = host.open().unwrap();
         let refusal = KernelError::Invalid("scx_rusty does not load: -EPERM".into());
         host.world.at(host.world.operations() + at, Event::Fail(refusal.clone()));
-        failed += u32::from(set(&mut actuator, &started("scx_rusty")) == Verdict::Failed(refusal));
+        let verdict = set(&mut actuator, &started("scx_rusty"));
+        assert!(matches!(verdict, Verdict::Applied(_) | Verdict::Failed(_)), "at {at}: {verdict:?}");
+        failed += u32::from(verdict == Verdict::Failed(refusal));
         host.world.calm();
         assert!(actuator.close().is_clean(), "at {at}");
         assert_eq!((in_charge(&host), host.world.journal()), (KERNEL, None), "at {at}");
