@@ -9,7 +9,8 @@
 #   # cmdline: isolcpus=3             added to the kernel's command line
 #   # cgroup: v2                      v2, v1 or hybrid
 #   # seconds: 120                    time allowed, boot included
-# The values shown are the defaults, except cmdline (empty).
+#   # example: NAME                   a program of crates/*/examples in /bin
+# The values shown are the defaults, except cmdline (empty) and example (none).
 #
 # The guest's processor is emulated (no /dev/kvm needed): several times slower than the host, so scenarios judge what
 # was done, never how fast. OUTDIR receives `results` and `console`.

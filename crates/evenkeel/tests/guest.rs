@@ -53,13 +53,22 @@ fn guest(name: &str, kernel: &Path, out: &Path) -> Vec<String> {
     std::fs::create_dir_all(out).unwrap();
     let initramfs = out.join("initramfs");
     let busybox = ["/bin/busybox", "/usr/bin/busybox"].map(Path::new).into_iter().find(|path| path.exists());
-    let files = [
-        ("init", &*scripts.join("init")),
-        ("guest.sh", &*scripts.join("guest.sh")),
+    let evenkeel = Path::new(env!("CARGO_BIN_EXE_evenkeel"));
+    let (init, functions) = (scripts.join("init"), scripts.join("guest.sh"));
+    let mut files = vec![
+        ("init", &*init),
+        ("guest.sh", &*functions),
         ("scenario", &*scenario),
         ("bin/busybox", busybox.expect("busybox is not installed: scripts/packages.sh test")),
-        ("bin/evenkeel", Path::new(env!("CARGO_BIN_EXE_evenkeel"))),
+        ("bin/evenkeel", evenkeel),
     ];
+    // A program of `crates/*/examples`, built along with the tests.
+    let text = std::fs::read_to_string(&scenario).unwrap();
+    let example = text
+        .lines()
+        .find_map(|line| line.strip_prefix("# example: "))
+        .map(|name| (format!("bin/{name}"), evenkeel.with_file_name("examples").join(name)));
+    files.extend(example.as_ref().map(|(name, file)| (name.as_str(), file.as_path())));
     image::pack(&initramfs, &files).unwrap();
     let run = scripts.join("run.sh");
     [&*run, &*scenario, kernel, &*initramfs, out].map(|path| path.display().to_string()).into()

@@ -163,6 +163,70 @@ impl Kernel {
         super::expect_restored(&results);
     }
 
+    /// BPF schedulers, on a kernel that has sched_ext. That everything is as found after each part, the scenario itself looks.
+    fn schedulers(&self) {
+        let results = self.scenario("scx");
+        let words = |name: &str, wanted: &str| {
+            let words = results.text(name);
+            assert!(words.contains(wanted), "{name}: {words}");
+        };
+        words("not_installed", "no BPF scheduler is tried: none of scx_bpfland, ");
+        words("not_the_host", "no BPF scheduler is tried: it would decide for the whole host");
+        words("another", "no BPF scheduler is tried: another program has loaded another");
+        assert!(!results.text("not_allowed").contains("scx_"), "{}", results.text("not_allowed"));
+        words("allowed", "scx_bpfland");
+        words("allowed", "the kernel's scheduler");
+
+        let why = |run: &serde_json::Value, name: &str| -> String {
+            let mut stages = run["stages"].as_array().unwrap().iter();
+            let stage = stages.rfind(|stage| stage["name"].as_str().unwrap().contains(name));
+            stage.unwrap_or_else(|| panic!("{name} was not tried: {run:#}"))["why"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let run = results.json("run");
+        assert_eq!((results.text("run_status"), results.text("ops")), ("0", "fifo"), "{run:#}");
+        let refused = why(&run, "scx_rusty");
+        assert!(
+            refused
+                .contains("scx_rusty does not load: Error: attaching the scheduler: Operation not permitted"),
+            "{refused}"
+        );
+        assert!(!why(&run, "scx_bpfland").contains("not possible"), "{run:#}");
+        assert_eq!([&run["restored"]["failed"], &run["restored"]["conflicts"]], [0, 0], "{run:#}");
+
+        let voiding = results.json("voiding");
+        let reason = why(&voiding, "scx_bpfland");
+        assert!(reason.contains("the limit of /limited does nothing under it"), "{reason}");
+        assert_eq!(results.text("voiding_status"), "0");
+
+        let ejected = results.json("ejected");
+        let reason = why(&ejected, "scx_bpfland");
+        assert!(reason.contains("changed by somebody else to the kernel's scheduler"), "{reason}");
+        assert_eq!((results.text("ejected_status"), &ejected["restored"]["failed"]), ("0", &0.into()));
+
+        for name in ["restore", "restore_later"] {
+            let items = results.json(name)["items"].as_array().unwrap().clone();
+            let of_host: Vec<_> = items.iter().filter(|item| item["knob"] == "scheduler").collect();
+            assert_eq!(of_host.len(), 1, "{name}: {items:?}");
+            assert_eq!(
+                (of_host[0]["outcome"].as_str(), of_host[0]["to"].as_str()),
+                (Some("already back"), Some("the kernel's scheduler"))
+            );
+        }
+
+        let void =
+            |name: &str, status: &str| super::subjects(&results.json(name), "quota-void", status).len();
+        assert_eq!(
+            (void("enforced", "fail"), void("enforced", "pass")),
+            (0, 1),
+            "{}",
+            results.text("enforced")
+        );
+        assert_eq!(super::subjects(&results.json("void"), "quota-void", "fail"), ["cgroup /limited"]);
+    }
+
     /// Two sockets, two nodes, SMT, isolated CPUs; one CPU leaves and comes back.
     fn on_two_sockets(&self) {
         let results = self.scenario("machine");
@@ -318,4 +382,10 @@ fn linux_6_12_makes_background_work_yield() {
 #[ignore = "make test-vm runs it: minutes"]
 fn linux_7_makes_background_work_yield() {
     V7.tiers();
+}
+
+#[test]
+#[ignore = "make test-vm runs it: minutes"]
+fn linux_7_starts_ends_and_undoes_bpf_schedulers() {
+    V7.schedulers();
 }
