@@ -122,7 +122,7 @@ impl<K: Kernel> Actuator<K> {
         }
         let another = match target {
             Target::Task(_) => None,
-            Target::Group(_) | Target::Net(_) => self.kernel.identity_of(target, knob).ok(),
+            Target::Group(_) | Target::Net(_) | Target::Host => self.kernel.identity_of(target, knob).ok(),
         };
         if now.is_none()
             && !self.ended(index)
