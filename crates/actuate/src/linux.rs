@@ -11,10 +11,12 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target, TaskId};
+use evenkeel_linux::machine;
 use evenkeel_linux::sys::{self, RawSchedAttr};
 
 use crate::host::Files;
 use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
+use crate::libvirt;
 use crate::owner::{Owners, Run, RunProgram};
 use group::Groups;
 use scx::Scx;
@@ -50,7 +52,7 @@ impl Linux {
         Self::with_programs(Box::new(RunProgram))
     }
 
-    /// As [`Linux::new`], with another way to run `systemctl` and `docker`.
+    /// As [`Linux::new`], with another way to run `systemctl`, `docker` and `virsh`.
     ///
     /// # Errors
     /// When `/proc` is not readable.
@@ -100,6 +102,25 @@ impl Linux {
         }
     }
 
+    /// Sets a task's affinity. A thread to which libvirt gives a cgroup of its own is pinned through libvirt, which narrows that
+    /// cgroup to the same CPUs: what it shows stays true. Where it does not answer, the cgroup is widened if it has to be.
+    fn pin(&mut self, id: TaskId, cpus: &CpuSet) -> Result<(), KernelError> {
+        let path = proc::cpuset(id)?;
+        if libvirt::is_pinnable(&path) {
+            let within = cpus.intersection(&self.widest_affinity(id)?);
+            let answer = if within.is_empty() { None } else { self.owners.pin(&path, &within) };
+            if let Some(Err(why)) = &answer {
+                tracing::info!(path, why, "libvirt did not pin the thread: its affinity is set");
+            }
+            let now = self.groups.effective_cpus(&path);
+            if !matches!(answer, Some(Ok(()))) && now.is_some_and(|now| !within.is_subset(&now)) {
+                let group = GroupRef { path, v2: self.groups.has_v2_cpusets() };
+                self.groups.write(&group, &Setting::Cpuset(within))?;
+            }
+        }
+        sys::setaffinity(id.tid, cpus).map_err(|error| of_task(&error, "sched_setaffinity"))
+    }
+
     fn handle(&mut self, id: TaskId) -> Option<OwnedFd> {
         if self.handles.len() >= self.max_handles {
             return None;
@@ -118,9 +139,7 @@ impl Linux {
 
     fn put(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
         match (target, to) {
-            (Target::Task(id), Setting::Affinity(cpus)) => {
-                sys::setaffinity(id.tid, cpus).map_err(|error| of_task(&error, "sched_setaffinity"))
-            }
+            (Target::Task(id), Setting::Affinity(cpus)) => self.pin(*id, cpus),
             (Target::Task(id), Setting::Sched(attr)) => {
                 // The kernel takes no nice value together with SCHED_IDLE (`__setscheduler_params`): it goes first, under the
                 // class that the task has.
@@ -271,15 +290,7 @@ impl Kernel for Linux {
     }
 
     fn widest_affinity(&mut self, id: TaskId) -> Result<CpuSet, KernelError> {
-        let path = format!("/proc/{}/task/{}/cpuset", id.tgid, id.tid);
-        let cpuset = match std::fs::read_to_string(&path) {
-            Ok(text) => text.trim_end_matches('\n').to_owned(),
-            Err(error) if !std::path::Path::new(&format!("/proc/{}/task/{}", id.tgid, id.tid)).exists() => {
-                return Err(of_task(&io::Error::from_raw_os_error(libc::ESRCH), &error.to_string()));
-            }
-            // A kernel without cpusets.
-            Err(_) => String::new(),
-        };
+        let cpuset = machine::bounding_group(&proc::cpuset(id)?).to_owned();
         if let Some((when, cpus)) = self.cpusets.get(&cpuset)
             && when.elapsed() < CPUSET_FRESH
         {

@@ -8,11 +8,27 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{GroupRef, Knob, Limit, Setting, is_unit_name};
+use evenkeel_base::{CpuSet, GroupRef, Knob, Limit, Setting, is_unit_name};
 use evenkeel_linux::cgroup;
+
+use crate::libvirt;
 
 /// How long an owner may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where `virsh` finds libvirt, and what says otherwise.
+const LIBVIRT: &str = "qemu:///system";
+const LIBVIRT_URI: &str = "LIBVIRT_DEFAULT_URI";
+
+/// The address of this host's libvirt. The environment may name another socket of it, never another host: a machine there may have
+/// the number of one here.
+fn libvirt_uri() -> String {
+    std::env::var(LIBVIRT_URI).ok().filter(|uri| is_of_this_host(uri)).unwrap_or_else(|| LIBVIRT.to_owned())
+}
+
+fn is_of_this_host(uri: &str) -> bool {
+    uri.starts_with("qemu:///system") || uri.starts_with("qemu+unix:///system")
+}
 
 /// Runs a program and waits for it. Replaced in tests.
 pub trait Run: Send {
@@ -48,12 +64,17 @@ impl Run for RunProgram {
             "virsh" => "/var/run/libvirt",
             _ => return false,
         };
+        let is_there = Path::new(service).exists() || (program == "virsh" && libvirt_uri() != LIBVIRT);
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Path::new(service).exists() && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+        is_there && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
     }
 
     fn run(&self, program: &str, args: &[String]) -> Result<(), String> {
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        if program == "virsh" {
+            command.env(LIBVIRT_URI, libvirt_uri());
+        }
+        let mut child = command
             .args(args)
             // Ctrl-C and `timeout` signal the whole group; an undo must not be hit half-way.
             .process_group(0)
@@ -110,6 +131,12 @@ impl Owners {
         Some(self.run.run(program, &args))
     }
 
+    /// Has libvirt pin the thread in this cgroup. `None`: it has no word for it, or there is no libvirt here.
+    pub fn pin(&self, path: &str, cpus: &CpuSet) -> Option<Result<(), String>> {
+        let args = libvirt::pin_arguments(path, cpus).filter(|_| self.libvirt)?;
+        Some(self.run.run("virsh", &args))
+    }
+
     /// Whether the owner keeps the value beyond a reboot: Docker writes it to the container's configuration, systemd
     /// is told `--runtime`.
     pub fn remembers(&self, group: &GroupRef, knob: Knob) -> bool {
@@ -138,9 +165,9 @@ impl Owners {
         }
         // Before systemd, whose scope it is: libvirt's own view is to stay true.
         if self.libvirt
-            && let Some(domain) = crate::libvirt::domain(group)
+            && let Some(args) = libvirt::arguments(group, to)
         {
-            return Some(("virsh", crate::libvirt::arguments(&domain, to)?));
+            return Some(("virsh", args));
         }
         if self.systemd
             && let Some(unit) = unit(group)
@@ -306,7 +333,32 @@ mod tests {
         let (owners, calls) = owners(false);
         let machine = group("/machine.slice/machine-qemu\\x2d3\\x2dweb.scope", true);
         assert_eq!(owners.write(&machine, &Setting::Weight(200)), Some(Ok(())));
-        assert_eq!(*calls.lock().unwrap(), ["virsh schedinfo web --live --set cpu_shares=200"]);
+        // What libvirt has no word for is its scope's.
+        assert_eq!(owners.write(&machine, &Setting::Quota(CpuQuota::UNLIMITED)), Some(Ok(())));
+        let cpu = "1".parse().unwrap();
+        assert_eq!(owners.pin("/machine/qemu-3-web.libvirt-qemu/vcpu0", &cpu), Some(Ok(())));
+        assert_eq!(owners.pin("/machine/qemu-3-web.libvirt-qemu/emulator", &cpu), None);
+        let scope = "machine-qemu\\x2d3\\x2dweb.scope";
+        assert_eq!(
+            *calls.lock().unwrap(),
+            [
+                "virsh schedinfo 3 --live --set cpu_shares=200".to_owned(),
+                format!("systemctl set-property --runtime -- {scope} CPUQuota= CPUQuotaPeriodSec="),
+                "virsh vcpupin 3 --vcpu 0 --cpulist 1 --live".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn libvirt_is_asked_on_this_host_alone() {
+        for uri in ["qemu:///system", "qemu+unix:///system?socket=/run/x"] {
+            assert!(is_of_this_host(uri), "{uri}");
+        }
+        for uri in
+            ["qemu+ssh://root@other/system", "qemu://other/system", "test:///default", "qemu:///session", ""]
+        {
+            assert!(!is_of_this_host(uri), "{uri}");
+        }
     }
 
     #[test]

@@ -50,18 +50,6 @@ pub fn parse(text: &str) -> Result<Memberships, ParseError> {
     Ok(Memberships(memberships))
 }
 
-/// The virtual machine whose own group has this name, as libvirt calls both: `machine-qemu\x2d3\x2dNAME.scope` with systemd,
-/// `qemu-3-NAME.libvirt-qemu` without.
-pub fn machine(group: &str) -> Option<String> {
-    let numbered = match group.strip_suffix(".scope") {
-        Some(scope) => unit_name(scope).strip_prefix("machine-qemu-")?.to_owned(),
-        None => group.strip_suffix(".libvirt-qemu")?.strip_prefix("qemu-")?.to_owned(),
-    };
-    let (number, name) = numbered.split_once('-')?;
-    let known = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty();
-    known.then(|| name.to_owned())
-}
-
 /// Whether a text is the id of a container: 64 lower-case hexadecimal digits, as all runtimes draw them.
 pub fn is_container_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))

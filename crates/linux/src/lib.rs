@@ -15,6 +15,7 @@ pub mod facts;
 pub mod fault;
 pub mod group;
 pub mod input;
+pub mod machine;
 pub mod mountinfo;
 pub mod net;
 pub mod pid_stat;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{CpuQuota, CpuSet, GroupSample};
 use evenkeel_linux::cgroupfs::{self, CpuStat};
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_linux::{ReadError, Root};
+use evenkeel_linux::{ReadError, Root, machine};
 
 /// Limits older than this are read again even when no one asked.
 const LIMITS_AGE: Duration = Duration::from_secs(5);
@@ -154,7 +154,7 @@ fn read_limits(
     let effective = cpuset.and_then(|cpuset| {
         // In a hierarchy of its own the group may be called otherwise: then its members tell, or nobody.
         let at = if cpuset == cpu { path } else { cpuset_path.unwrap_or(path) };
-        log(cgroupfs::read_effective_cpus(root, cpuset, at)).flatten()
+        log(cgroupfs::read_effective_cpus(root, cpuset, machine::bounding_group(at))).flatten()
     });
     Limits {
         load_weight: cpu_limits.load_weight,

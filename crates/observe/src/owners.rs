@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{ContainerView, PodView, TaskView, VmView};
-use evenkeel_linux::{Root, cmdline};
+use evenkeel_linux::{Root, cmdline, machine};
 
-use crate::ownership::classify;
+use crate::ownership::{classify, machine_group};
 use crate::process::TaskMeta;
 use crate::runtimes::{RuntimeFacts, Runtimes};
 use crate::vm;
@@ -103,7 +103,7 @@ impl Owners {
             };
         }
         let mut owned = building.owned;
-        self.virtual_machines(root, tasks, metas, &mut owned);
+        self.virtual_machines(root, tasks, metas, groups, &mut owned);
         self.ask_for_names(&owned);
         owned
     }
@@ -124,6 +124,7 @@ impl Owners {
         root: &Root,
         tasks: &mut [TaskView],
         metas: &[Option<&TaskMeta>],
+        groups: &HashMap<&str, u32>,
         owned: &mut Owned,
     ) {
         let mut by_process: HashMap<u32, u32> = HashMap::new();
@@ -158,7 +159,9 @@ impl Owners {
                 seen.insert(key, name.map_or(Claim::No(times + 1), Claim::Machine));
             }
             if let Some(Claim::Machine(name)) = seen.get(&key) {
-                claims.entry(name.clone()).or_default().push((task.id.tgid, task.group));
+                // libvirt has the emulator in one group of the machine's, and each vCPU in another.
+                let own = meta.and_then(|meta| groups.get(machine_group(meta.place.cpu.as_deref()?)?));
+                claims.entry(name.clone()).or_default().push((task.id.tgid, own.copied().or(task.group)));
             }
         }
         self.emulators = seen;
@@ -194,9 +197,14 @@ fn emulator_name(root: &Root, pid: u32, machine: Option<&str>, found: vm::Found<
     if !vm::is_emulator(&args) || !vm::is_trusted(root, pid, found) {
         return None;
     }
-    Some(
-        machine.map(str::to_owned).or_else(|| vm::guest_name(&args)).unwrap_or_else(|| format!("qemu-{pid}")),
-    )
+    let said = vm::guest_name(&args);
+    Some(match machine {
+        // A process may write over its command line: in a machine's group only the form of that one name.
+        Some(group) => {
+            said.filter(|name| machine::is_name_of(name, group)).unwrap_or_else(|| group.to_owned())
+        }
+        None => said.unwrap_or_else(|| format!("qemu-{pid}")),
+    })
 }
 
 struct Building<'a> {

@@ -2,7 +2,7 @@
 //! drivers), LXC, systemd-nspawn, libvirt and systemd units.
 
 use evenkeel_base::is_unit_name;
-use evenkeel_linux::cgroup;
+use evenkeel_linux::{cgroup, machine};
 use serde::{Deserialize, Serialize};
 
 /// A container recognised in a path.
@@ -34,7 +34,7 @@ pub struct Owner {
     pub pod: Option<PodPath>,
     /// systemd unit (`ssh.service`, `session-3.scope`, `user.slice`).
     pub unit: Option<String>,
-    /// libvirt's name of a virtual machine.
+    /// Name of a virtual machine as its group has it, see [`evenkeel_linux::machine`].
     pub machine: Option<String>,
 }
 
@@ -56,8 +56,8 @@ pub fn classify(path: &str) -> Owner {
         let upto = || path[..end.min(path.len())].to_owned();
         if let Some(uid) = pod_uid(part) {
             owner.pod = Some(PodPath { uid, path: upto() });
-        } else if let Some(name) = cgroup::machine(part) {
-            owner.machine = Some(name);
+        } else if let Some(machine) = machine::named(part) {
+            owner.machine = Some(machine.name);
         } else if let Some((runtime, id)) = cgroup::container(part, parent, owner.pod.is_some()) {
             owner.container = Some(ContainerPath { id, runtime: runtime.to_owned(), path: upto() });
         }
@@ -68,6 +68,15 @@ pub fn classify(path: &str) -> Owner {
         end += 1;
     }
     owner
+}
+
+/// The own group of the virtual machine in whose groups a path is.
+pub(crate) fn machine_group(path: &str) -> Option<&str> {
+    let mut end = 0;
+    path.split('/').find_map(|part| {
+        end += part.len() + 1;
+        machine::named(part).map(|_| &path[..end - 1])
+    })
 }
 
 /// `podUID` (cgroupfs driver) or `kubepods-...-podUID.slice` with underscores (systemd driver). A static pod's uid is
@@ -145,6 +154,10 @@ mod tests {
     fn machines(#[case] path: &str, #[case] name: &str) {
         let owner = classify(path);
         assert_eq!((owner.machine.as_deref(), owner.container), (Some(name), None));
+        let own = machine_group(path).unwrap();
+        assert!(
+            path.starts_with(own) && own.ends_with(if own.contains(".scope") { ".scope" } else { "-qemu" })
+        );
     }
 
     #[rstest]

@@ -109,6 +109,37 @@ fn hybrid_takes_weight_usage_and_cpus_from_where_each_is() {
     assert_eq!((seen.groups[0].cpu_pct, seen.groups[0].throttled_pct), (None, None));
 }
 
+/// libvirt gives each vCPU a group below the machine's: what is the machine's is read there, and so are the CPUs that a vCPU may be
+/// pinned to, for libvirt narrows the vCPU's group with each pin. systemd does not allow the name as it is.
+#[test]
+fn a_machine_of_libvirt_is_the_group_above_its_vcpus() {
+    let tree = Tree::new();
+    tree.host(
+        "33 31 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+         35 31 0:32 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n",
+    );
+    let own = "/machine/qemu-3-win10.libvirt-qemu";
+    let cgroup = |part: &str| format!("3:cpuset:{own}/{part}\n1:cpu:{own}/{part}\n");
+    tree.task(70, 70, "qemu-system-x86", &cgroup("emulator"), 10, 0);
+    tree.task(70, 74, "CPU 0/KVM", &cgroup("vcpu0"), 900, 5);
+    tree.file("1/proc/70/cmdline", "/usr/bin/qemu-system-x86_64\0-name\0guest=win_10,debug-threads=on\0");
+    for sample in [0, 1] {
+        for (part, cpus) in [("", "0-1"), ("/vcpu0", "1"), ("/emulator", "0-1")] {
+            tree.file(&format!("{sample}/sys/fs/cgroup/cpuset{own}{part}/cpuset.effective_cpus"), cpus);
+        }
+    }
+    let seen = observe(&tree);
+    let [vm] = seen.vms.as_slice() else { panic!("{:?}", seen.vms) };
+    assert_eq!((vm.name.as_str(), vm.vcpus.as_slice()), ("win_10", &[74][..]));
+    assert_eq!(vm.group.map(|at| seen.groups[at as usize].path.as_str()), Some(own));
+    let vcpu = seen.tasks.iter().find(|task| task.id.tid == 74).unwrap();
+    let group = seen.group_of(vcpu).unwrap();
+    assert_eq!(
+        (group.path.as_str(), group.cpuset.as_ref().unwrap().to_string()),
+        (&*format!("{own}/vcpu0"), "0-1".into())
+    );
+}
+
 #[test]
 fn a_virtual_machine_and_its_vcpus() {
     let tree = Tree::new();

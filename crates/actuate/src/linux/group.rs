@@ -105,6 +105,11 @@ impl Groups {
         std::fs::read_to_string(Path::new(&dir).join(file)).ok()?.parse().ok()
     }
 
+    /// Whether the cpuset controller is v2's.
+    pub fn has_v2_cpusets(&self) -> bool {
+        self.cpuset.is_none()
+    }
+
     /// Reads a property.
     pub fn read(&self, group: &GroupRef, knob: Knob) -> Result<Setting, KernelError> {
         let dir = self.dir(group, knob)?;

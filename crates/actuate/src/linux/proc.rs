@@ -33,6 +33,16 @@ fn read(path: &str) -> Result<Option<Vec<u8>>, KernelError> {
     }
 }
 
+/// The path of a task's cpuset, as its hierarchy has it; empty on a kernel without cpusets.
+pub(super) fn cpuset(id: TaskId) -> Result<String, KernelError> {
+    let dir = format!("/proc/{}/task/{}", id.tgid, id.tid);
+    match std::fs::read_to_string(format!("{dir}/cpuset")) {
+        Ok(text) => Ok(text.trim_end_matches('\n').to_owned()),
+        Err(_) if !std::path::Path::new(&dir).exists() => Err(KernelError::Gone),
+        Err(_) => Ok(String::new()),
+    }
+}
+
 /// Start time of a thread; `None` when there is none of that number in that process.
 pub(super) fn start_time(tgid: u32, tid: u32) -> Result<Option<u64>, KernelError> {
     Ok(read_stat(&format!("/proc/{tgid}/task/{tid}/stat"))?.map(|stat| stat.start_time))

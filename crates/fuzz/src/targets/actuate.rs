@@ -3,7 +3,7 @@
 use evenkeel_actuate::host::shape::{parse_counters, parse_rate};
 use evenkeel_actuate::journal::{self, Record};
 use evenkeel_actuate::{libvirt, old};
-use evenkeel_base::GroupRef;
+use evenkeel_base::{CpuSet, GroupRef, Setting};
 
 use crate::Target;
 
@@ -32,8 +32,13 @@ pub const TARGETS: &[Target] = &[
         let _ = libvirt::parse_schedinfo(text);
     }),
     Target::text("machine-group", |text| {
-        if let Some(name) = libvirt::domain(&GroupRef { path: text.to_owned(), v2: true }) {
-            assert!(!name.is_empty() && !name.starts_with('-'), "{name}");
+        // What is handed to `virsh` is made of numbers.
+        let group = GroupRef { path: text.to_owned(), v2: true };
+        for args in [
+            libvirt::arguments(&group, &Setting::Weight(2)),
+            libvirt::pin_arguments(text, &CpuSet::single(0)),
+        ] {
+            assert!(args.is_none_or(|args| args[1].bytes().all(|b| b.is_ascii_digit())), "{text}");
         }
     }),
     Target::text("rate", |text| {
