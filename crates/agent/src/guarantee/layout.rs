@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use evenkeel_base::{
     CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId, TaskView, is_unit_name,
 };
-use evenkeel_linux::cgroup;
+use evenkeel_linux::{cgroup, machine};
 use evenkeel_policy::guarantee::tree::{self, EntityShare, SchedEntity, Siblings};
 use serde::Serialize;
 
@@ -129,10 +129,10 @@ pub fn may_carry(task: &TaskView, originals: &Originals) -> bool {
     sched.is_some_and(|attr| attr.policy.is_fair())
 }
 
-/// Files of cgroups that an owner's program writes, see `evenkeel_actuate`: units, slices and Docker's containers.
+/// Files of cgroups that an owner's program writes, see `evenkeel_actuate`: units, slices, Docker's containers and libvirt's machines.
 pub fn is_owned(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or(path);
-    cgroup::is_container_id(last) || is_unit_name(last)
+    cgroup::is_container_id(last) || is_unit_name(last) || machine::named(last).is_some()
 }
 
 /// The load weight of a entity before anything was changed.
@@ -213,9 +213,12 @@ mod tests {
     #[test]
     fn owners_are_told_from_their_names() {
         let id = "0123456789abcdef".repeat(4);
-        for owned in
-            [format!("/docker/{id}"), format!("/system.slice/docker-{id}.scope"), "/a/b.service".into()]
-        {
+        for owned in [
+            format!("/docker/{id}"),
+            format!("/system.slice/docker-{id}.scope"),
+            "/a/b.service".into(),
+            "/machine/qemu-1-db.libvirt-qemu".into(),
+        ] {
             assert!(is_owned(&owned), "{owned}");
         }
         assert!(!is_owned("/docker") && !is_owned("/kubepods/burstable") && !is_owned("/"));

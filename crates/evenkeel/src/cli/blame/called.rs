@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use evenkeel_base::Observation;
+use evenkeel_base::{Observation, VmView};
 use evenkeel_bpf::why::Culprit;
-use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
+use evenkeel_linux::{Root, machine};
 
 use super::Taker;
 use crate::cli::why::{Names, below};
@@ -107,8 +107,8 @@ impl Called {
     }
 }
 
-/// Paths of the cgroups that hold tasks of one virtual machine and no others, with its name: libvirt has one for the emulator and
-/// one for each vCPU.
+/// Paths of the cgroups that hold tasks of one virtual machine and no others, with its name: libvirt has one for the emulator, one
+/// for each vCPU, and the machine's own above them, which may have a quota.
 fn machines(observation: &Observation) -> HashMap<&str, &str> {
     if observation.vms.is_empty() {
         return HashMap::new();
@@ -126,7 +126,14 @@ fn machines(observation: &Observation) -> HashMap<&str, &str> {
         let group = observation.groups.get(group as usize)?;
         Some((group.path.as_str(), observation.vms.get(vm? as usize)?.name.as_str()))
     });
-    named.collect()
+    let own = |vm: &VmView| observation.groups.get(vm.group? as usize).map(|group| group.path.as_str());
+    let whole: HashMap<&str, &str> =
+        observation.vms.iter().filter_map(|vm| Some((own(vm)?, vm.name.as_str()))).collect();
+    let above = observation.groups.iter().filter_map(|group| {
+        let place = machine::place(&group.path)?;
+        Some((group.path.as_str(), *whole.get(place.path)?))
+    });
+    named.chain(above).collect()
 }
 
 #[cfg(test)]
