@@ -74,6 +74,10 @@ impl Run for RunProgram {
         if program == "virsh" {
             command.env(LIBVIRT_URI, libvirt_uri());
         }
+        let own = std::process::id();
+        // SAFETY: async-signal-safe system calls on two numbers. A change that is on its way when this process is killed must not arrive
+        // after `restore`.
+        unsafe { command.pre_exec(move || evenkeel_linux::children::end_with(own, libc::SIGKILL)) };
         let mut child = command
             .args(args)
             // Ctrl-C and `timeout` signal the whole group; an undo must not be hit half-way.
