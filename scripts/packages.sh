@@ -19,6 +19,8 @@ test|containerd|containerd|tests of the CRI socket, where a kubelet's pods are
 test|runc|runc|runs those containers
 test|busybox-static|/bin/busybox /usr/bin/busybox|the root file system of test containers and of the test guest
 test|QEMU|QEMU_COMMAND|boots the test guest: cgroup v2, NUMA, isolated CPUs
+test|libvirt-daemon|libvirtd|tests of machines that libvirt manages; no service of the host is started
+test|libvirt-clients|virsh|asks it, as evenkeel and administrators do
 test|iproute2|ip|network namespaces of test tenants
 test|iperf3|iperf3|the network as another program measures it
 test|xz-utils|xz|unpacks the drivers of kernels that have them compressed

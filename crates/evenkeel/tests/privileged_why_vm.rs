@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod scene;
+
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,18 +14,7 @@ use serde_json::Value;
 /// An emulated machine on CPU 0 whose firmware is one jump to itself: its vCPU wants all it can get.
 fn machine(name: &str, firmware: &std::path::Path) -> TestChild {
     let arm = cfg!(target_arch = "aarch64");
-    if arm {
-        // `b .` where the virt board begins.
-        let mut image = vec![0; 64 << 20];
-        image[..4].copy_from_slice(&0x1400_0000_u32.to_le_bytes());
-        fs::write(firmware, image).unwrap();
-    } else {
-        // `jmp .` at the reset vector, 16 bytes below the end.
-        let mut image = vec![0x90; 64 << 10];
-        let end = image.len();
-        image[end - 16..end - 14].copy_from_slice(&[0xeb, 0xfe]);
-        fs::write(firmware, image).unwrap();
-    }
+    scene::spinning_firmware(firmware);
     let (qemu, board) = if arm {
         ("qemu-system-aarch64", &["-machine", "virt", "-cpu", "cortex-a57"][..])
     } else {

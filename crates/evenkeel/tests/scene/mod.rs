@@ -241,3 +241,19 @@ impl Drop for Agent {
         }
     }
 }
+
+/// Writes firmware of one jump to itself, for an emulated machine whose first vCPU wants all it can get.
+pub fn spinning_firmware(path: &Path) {
+    if cfg!(target_arch = "aarch64") {
+        // `b .` where the virt board begins.
+        let mut image = vec![0; 64 << 20];
+        image[..4].copy_from_slice(&0x1400_0000_u32.to_le_bytes());
+        std::fs::write(path, image).unwrap();
+    } else {
+        // `jmp .` at the reset vector, 16 bytes below the end.
+        let mut image = vec![0x90; 64 << 10];
+        let end = image.len();
+        image[end - 16..end - 14].copy_from_slice(&[0xeb, 0xfe]);
+        std::fs::write(path, image).unwrap();
+    }
+}
