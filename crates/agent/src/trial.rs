@@ -298,14 +298,16 @@ impl Agent {
                 fulfilment: measured.fulfilment,
             });
             fulfilments[turn.candidate].extend(measured.fulfilment);
+            let lost = self.lost_scheduler();
+            if let Some(why) = lost.or_else(|| scheduler::void_limit(plan, &measured.observation)) {
+                // Before this window counts.
+                trial.withdraw(turn.candidate, why);
+            }
             let recorded = trial.record(measured.summary, measured.protected);
             measured.span.zip(recorded).into_iter().for_each(|(span, recorded)| pending.add(span, recorded));
             let latency_slos = &self.components.latency_slos;
             for (recorded, requests) in pending.known(|span| latency_slos.requests(span)) {
                 trial.requests(recorded, requests);
-            }
-            if let Some(why) = scheduler::void_limit(plan, &measured.observation) {
-                trial.withdraw(turn.candidate, why);
             }
             let asked = Duration::from_secs_f64(turn.settle_s + turn.window_s);
             late = (late + began.elapsed().saturating_sub(asked)).min(self.config.most_late);

@@ -203,7 +203,7 @@ impl Kernel {
 
         let ejected = results.json("ejected");
         let reason = why(&ejected, "scx_bpfland");
-        assert!(reason.contains("changed by somebody else to the kernel's scheduler"), "{reason}");
+        assert!(reason.contains("the kernel or another program has ended it"), "{reason}");
         assert_eq!((results.text("ejected_status"), &ejected["restored"]["failed"]), ("0", &0.into()));
 
         for name in ["restore", "restore_later"] {
