@@ -54,6 +54,7 @@ struct counters {
 /* A thread that has announced its exit; what the sums hold of it already. */
 struct exiting {
 	u64 group;
+	u64 start_ns;
 	struct counters counted;
 };
 
@@ -130,14 +131,15 @@ static long count_reaped(void *map, const u64 *key, struct exiting *entry, void 
 	struct task_struct *task = (struct task_struct *)*key;
 	if (read_field(task->exit_state) != EXIT_DEAD)
 		return 0;
+	u64 start_ns = entry->start_ns;
 	struct counters now;
 	read_counters(task, &now);
 	/*
 	 * Freed meanwhile, what was read may be anything: on_free takes the entry out before the memory goes, and has
-	 * counted the thread.
+	 * counted the thread. The next thread may get the same memory, and its entry the place of this one.
 	 */
 	u64 address = *key;
-	if (bpf_map_lookup_elem(&exiting, &address) != entry)
+	if (bpf_map_lookup_elem(&exiting, &address) != entry || entry->start_ns != start_ns)
 		return 0;
 	count(entry->group, &now, &entry->counted, 0);
 	entry->counted = now;
@@ -149,7 +151,7 @@ int on_exit(u64 *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx[0];
 	u64 key = (u64)task;
-	struct exiting entry = {.group = cpu_group(task->cgroups)};
+	struct exiting entry = {.group = cpu_group(task->cgroups), .start_ns = task->start_boottime};
 	/* Without room it is counted as a whole when it is freed. */
 	bpf_map_update_elem(&exiting, &key, &entry, BPF_ANY);
 	return 0;
