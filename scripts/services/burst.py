@@ -10,9 +10,9 @@ GET each millisecond. Each round measures, in random order: the service without 
 under `evenkeel run --service` ("run"), which is started anew and has until DECIDE seconds to decide. Printed: medians over rounds,
 and ratios "quota" to "run" of the service, "run" to "quota" of the neighbour, round by round, with the 90 % interval of their median by bootstrap.
 """
-import argparse, json, os, random, statistics, subprocess, time
+import json, os, random, statistics, subprocess, time
 
-from parts import Service, Workspace, answers, ask, calibrate, interval
+from parts import Service, Workspace, answers, ask, calibrate, interval, options
 
 PERIOD_US = 100_000
 # CPU that a request takes, seconds.
@@ -117,16 +117,12 @@ def arm(name, args, asked, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evenkeel", required=True)
-    parser.add_argument("--client", required=True)
+    parser = options(__doc__, rounds=10)
     parser.add_argument("--service", default="nginx", choices=KINDS)
     parser.add_argument("--share", type=float, default=0.3)
     parser.add_argument("--quota", type=float, default=0.4)
-    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--decide", type=int, default=90)
-    parser.add_argument("--json")
     args = parser.parse_args()
     rounds = []
     with Workspace("service", "neighbour", "clients", "batch") as work:

@@ -10,7 +10,7 @@ when it rose after it ended.
 """
 import argparse, json, os, random, statistics, subprocess, time
 
-from parts import Service, Workspace, ask, buckets, calibrate, interval
+from parts import Service, Workspace, ask, buckets, calibrate, interval, options
 
 QUOTA_US, PERIOD_US, REQUEST_US = 100_000, 100_000, 1_000
 TRIAL_SECONDS, JUMP_SECONDS = 230, 2
@@ -81,11 +81,7 @@ def arm(name, args, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evenkeel", required=True)
-    parser.add_argument("--client", required=True)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json")
+    parser = options(__doc__, rounds=5)
     args = parser.parse_args()
     rounds = []
     with Workspace("pod", "pod/service", "pod/batch", "clients") as work:

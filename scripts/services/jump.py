@@ -8,9 +8,9 @@ before the rounds under it begin; alone there means that the batch is stopped (S
 are the answers to the additional requests, each from the instant at which it was due: 99th percentile in the first 100 ms and
 after that, and how many took more than 10 ms.
 """
-import argparse, json, os, random, signal, time
+import json, os, random, signal, time
 
-from parts import BATCH, Service, Workspace, ask, buckets, calibrate, interval
+from parts import BATCH, Service, Workspace, ask, buckets, calibrate, interval, options
 
 STEADY_US, JUMP_US, BUCKET_MS, SECONDS = 1000, 125, 100, 3
 
@@ -37,13 +37,9 @@ def show(number, name, one):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evenkeel", required=True)
-    parser.add_argument("--client", required=True)
+    parser = options(__doc__, rounds=10)
     parser.add_argument("--batch", default="loops", choices=BATCH)
-    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--tasks", type=int, default=0, help="batch tasks (two for each CPU)")
-    parser.add_argument("--json")
     args = parser.parse_args()
     rounds = [{} for _ in range(args.rounds)]
     with Workspace("service", "clients", "batch") as work:

@@ -7,9 +7,9 @@ A redis and, next to it, one busy loop share a cgroup with a quota of 5 ms in ea
 all of them take SHARE of a CPU (3 ms in each 80). Each round measures, in random order: the redis alone; next to the busy loop; and next
 to it under `evenkeel run --service --background`, which is started anew: until it has decided, and after that.
 """
-import argparse, json, random, subprocess, time
+import json, random, subprocess, time
 
-from parts import Service, Workspace, ask, beside, calibrate, interval
+from parts import Service, Workspace, ask, beside, calibrate, interval, options
 
 QUOTA_US, PERIOD_US, REQUEST_US = 5_000, 80_000, 10_000
 TRIAL_SECONDS = 150
@@ -31,13 +31,9 @@ def arm(name, args, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evenkeel", required=True)
-    parser.add_argument("--client", required=True)
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--share", type=float, default=0.0375)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=30)
-    parser.add_argument("--json")
     args = parser.parse_args()
     rounds = []
     with Workspace("pod", "pod/service", "pod/batch", "clients") as work:

@@ -1,5 +1,5 @@
 """What the measurements of services share: cgroups, services, batch work, the open-loop client, intervals."""
-import os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
+import argparse, os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
 
 BATCH = {
     "loops": ["{evenkeel}", "load", "spin", "--seconds", "100000"],
@@ -10,6 +10,16 @@ BATCH = {
 GET = "GET key\\r\\n"
 # Takes a redis so many turns of a loop, some tens of nanoseconds each.
 WORK = 'EVAL "local x=0 for i=1,{turns} do x=x+i end return 1" 0\\r\\n'
+
+
+def options(about, rounds):
+    """What each measurement is told: the programs, how many rounds, and where the figures go."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--evenkeel", required=True)
+    parser.add_argument("--client", required=True)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--json")
+    return parser
 
 
 def hierarchy():

@@ -11,9 +11,9 @@ decided ("in force"). The client is open-loop (open_loop.c): a request each PERI
 due. Both are in cgroups of their own, which go at the end. Printed: medians over rounds, and ratios to "alone" and "awake"
 round by round with the 90 % interval of their median by bootstrap.
 """
-import argparse, json, os, random, subprocess, time
+import json, os, random, subprocess, time
 
-from parts import BATCH, Service, Workspace, answers, ask, beside, interval
+from parts import BATCH, Service, Workspace, answers, ask, beside, interval, options
 
 
 def arm(name, args, work):
@@ -41,17 +41,13 @@ def arm(name, args, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evenkeel", required=True)
-    parser.add_argument("--client", required=True)
+    parser = options(__doc__, rounds=3)
     parser.add_argument("--service", default="redis")
     parser.add_argument("--batch", default="loops", choices=BATCH)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--decide", type=int, default=45)
     parser.add_argument("--tasks", type=int, default=0, help="batch tasks (two for each CPU)")
     parser.add_argument("--period-us", type=int, default=1000)
-    parser.add_argument("--json")
     args = parser.parse_args()
     rounds = []
     with Workspace("service", "clients", "batch", "spinners") as work:

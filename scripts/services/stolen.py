@@ -10,9 +10,9 @@ take SHARE of a CPU (3 ms in each 80). Each round measures, in random order: the
 is not: so `run` gets one lever that has nothing to do with quotas. On cgroup v1 it cannot be left to find the rule: the kernel
 refuses a cgroup less than one below it has.
 """
-import argparse, json, random, subprocess, threading, time
+import json, random, subprocess, threading, time
 
-from parts import Service, Workspace, ask, beside, calibrate, interval
+from parts import Service, Workspace, ask, beside, calibrate, interval, options
 
 EARNED, QUOTA_US, PERIOD_US, REQUEST_US = 0.0625, 5_000, 80_000, 10_000
 # Seconds until the client asks.
@@ -67,14 +67,10 @@ def arm(name, args, work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evenkeel", required=True)
-    parser.add_argument("--client", required=True)
+    parser = options(__doc__, rounds=5)
     parser.add_argument("--share", type=float, default=0.0375)
     parser.add_argument("--credit", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--json")
     args = parser.parse_args()
     rounds = []
     with Workspace("pod", "pod/service", "pod/batch", "clients") as work:
