@@ -23,8 +23,11 @@ class Asked:
     """A service and who asks it, at random and so that it takes a share of a CPU."""
 
     def __init__(self, args, work):
-        self.args, self.work, self.group, self.clients = args, work, work.groups["service"], work.groups["clients"]
+        self.args, self.group, self.clients = args, work.groups["service"], work.groups["clients"]
         self.period_us = int(WORK_S / args.share * 1e6)
+        self.start(args, work)
+
+    def start(self, args, work):
         self.group.served = Service(args.service, self.group, work.dir)
         calibrate(args.client, self.clients, self.group, args.share, self.period_us)
 
@@ -38,8 +41,7 @@ class Asked:
 class Compressing(Asked):
     """What a request takes is fixed; how often it comes is not."""
 
-    def __init__(self, args, work):
-        self.args, self.work, self.group, self.clients = args, work, work.groups["service"], work.groups["clients"]
+    def start(self, args, work):
         self.group.served = Service("nginx", self.group, work.dir, compress=True)
         before = self.group.cpu_seconds()
         asked = ask(args.client, self.clients, self.group.served, 20_000, 4)
@@ -50,9 +52,8 @@ class Compressing(Asked):
 class Database(Asked):
     """PostgreSQL; pgbench reckons from the instant at which a transaction was due."""
 
-    def __init__(self, args, work):
-        self.args, self.work, self.group, self.clients = args, work, work.groups["service"], work.groups["clients"]
-        self.period_us, self.dir = int(WORK_S / args.share * 1e6), f"{work.dir}/postgresql"
+    def start(self, args, work):
+        self.dir = f"{work.dir}/postgresql"
         os.chmod(work.dir, 0o755)
         os.mkdir(self.dir)
         subprocess.run(["chown", "nobody", self.dir], check=True)

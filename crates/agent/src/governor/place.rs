@@ -41,17 +41,15 @@ impl Counted {
 }
 
 /// The cgroups that hold all of these tasks, from the root on; `None` where there are no such tasks.
-fn holding<'a>(
-    tasks: impl Iterator<Item = &'a TaskView>,
-    parent: impl Fn(u32) -> Option<u32>,
-) -> Option<Vec<u32>> {
-    let path_to_root = |index: u32| {
-        let mut path: Vec<u32> = std::iter::successors(Some(index), |&at| parent(at)).collect();
+fn holding(observation: &Observation, wanted: impl Fn(&TaskView) -> bool) -> Option<Vec<u32>> {
+    let path_from_root = |index: u32| {
+        let mut path: Vec<u32> = observation.path_to_root(index).collect();
         path.reverse();
         path
     };
     // Of one that ended meanwhile it is not known.
-    tasks.filter_map(|task| task.group).map(path_to_root).reduce(|known, path| {
+    let groups = observation.tasks.iter().filter(|task| wanted(task)).filter_map(|task| task.group);
+    groups.map(path_from_root).reduce(|known, path| {
         known.into_iter().zip(path).take_while(|(a, b)| a == b).map(|(a, _)| a).collect()
     })
 }
@@ -62,17 +60,12 @@ pub(super) fn region_of<'a>(
     background: &Scope,
     observation: &'a Observation,
 ) -> Result<&'a GroupView, String> {
-    let groups = &observation.groups;
-    let parent = |index: u32| groups.get(index as usize).and_then(|group| group.parent);
-    let serves = |task: &&TaskView| services.iter().any(|service| service.has(task, observation));
-    let of = |task: &&TaskView| serves(task) || background.has(task, observation);
-    if !observation.tasks.iter().any(|task| serves(&task)) {
+    let serves = |task: &TaskView| services.iter().any(|service| service.has(task, observation));
+    if !observation.tasks.iter().any(serves) {
         return Err("no task of a service is there yet".to_owned());
     }
-    let innermost =
-        holding(observation.tasks.iter().filter(of), parent).and_then(|path| path.last().copied());
-    innermost
-        .and_then(|index| groups.get(index as usize))
+    holding(observation, |task| serves(task) || background.has(task, observation))
+        .and_then(|path| observation.groups.get(*path.last()? as usize))
         .ok_or_else(|| "its services have no cgroup".to_owned())
 }
 
@@ -80,9 +73,10 @@ pub(super) fn region_of<'a>(
 pub(super) fn group_of<'a>(scope: &Scope, observation: &'a Observation) -> Result<&'a GroupView, String> {
     let groups = &observation.groups;
     let parent = |index: u32| groups.get(index as usize).and_then(|group| group.parent);
-    let mine = |task: &&TaskView| scope.has(task, observation);
-    let common = holding(observation.tasks.iter().filter(mine), parent);
-    let Some(common) = common else { return Err("nothing matches the scope yet".to_owned()) };
+    let mine = |task: &TaskView| scope.has(task, observation);
+    let Some(common) = holding(observation, mine) else {
+        return Err("nothing matches the scope yet".to_owned());
+    };
     // The one that was named, if all are in it; else the innermost that holds all.
     let named = scope.group(observation).filter(|index| common.contains(index));
     let index = named.or_else(|| common.last().copied()).filter(|&index| parent(index).is_some());
@@ -90,9 +84,8 @@ pub(super) fn group_of<'a>(scope: &Scope, observation: &'a Observation) -> Resul
         return Err("its tasks have no cgroup of their own; name one container, pod or cgroup".to_owned());
     };
     let Some(group) = groups.get(index as usize) else { return Err("its cgroup is gone".to_owned()) };
-    let inside = |task: &&TaskView| {
-        task.group.is_some_and(|at| std::iter::successors(Some(at), |&at| parent(at)).any(|at| at == index))
-    };
+    let inside =
+        |task: &&TaskView| task.group.is_some_and(|at| observation.path_to_root(at).any(|at| at == index));
     let strangers = observation.tasks.iter().filter(|task| !mine(task)).filter(inside).count();
     if strangers > 0 {
         return Err(format!(
