@@ -10,9 +10,9 @@ GET each millisecond. Each round measures, in random order: the service without 
 under `evenkeel run --service` ("run"), which is started anew and has until DECIDE seconds to decide. Printed: medians over rounds,
 and ratios "quota" to "run" of the service, "run" to "quota" of the neighbour, round by round, with the 90 % interval of their median by bootstrap.
 """
-import json, os, random, statistics, subprocess, time
+import os, random, statistics, subprocess, time
 
-from parts import Service, Workspace, answers, ask, calibrate, interval, options
+from parts import Service, Workspace, answers, ask, calibrate, interval, options, save
 
 PERIOD_US = 100_000
 # CPU that a request takes, seconds.
@@ -145,9 +145,7 @@ def main():
     less = interval([found["quota"]["p99"] / found["run"]["p99"] for found in rounds])
     more = interval([found["run"]["neighbour"]["p99"] / found["quota"]["neighbour"]["p99"] for found in rounds])
     print("p99 is {:.2f} times less [{:.2f}, {:.2f}]; the neighbour's {:.3f} times as much [{:.3f}, {:.3f}]".format(*less, *more))
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
+    save(args, rounds)
 
 
 main()

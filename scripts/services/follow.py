@@ -8,9 +8,9 @@ then 80 % more for two seconds, and 10 % again. Each round measures, in random o
 next to them under `evenkeel run --service --background`, which has decided by then. Of the last: when the limit fell after the jump began and
 when it rose after it ended.
 """
-import argparse, json, os, random, statistics, subprocess, time
+import argparse, os, random, statistics, subprocess, time
 
-from parts import Service, Workspace, ask, buckets, calibrate, interval, options
+from parts import Service, Workspace, ask, buckets, calibrate, options, save, say_p99
 
 QUOTA_US, PERIOD_US, REQUEST_US = 100_000, 100_000, 1_000
 TRIAL_SECONDS, JUMP_SECONDS = 230, 2
@@ -104,12 +104,8 @@ def main():
                 moved = f"  {ms('falls_s')}, {ms('rises_s')} of {one['before_pct']:.0f} %; {one['kept']}" if name == "run" else ""
                 print(f"{number:<6}{name:<9}{times}{one['beyond_10ms']:>11.0f}{batch:>23}{moved}", flush=True)
             rounds.append(found)
-    for name in ("alone", "default", "run"):
-        value, low, high = interval([found[name]["p99"] / 1000 for found in rounds])
-        print(f"{name:<9}p99 {value:.2f} ms [{low:.2f}, {high:.2f}], {len(rounds)} rounds")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
+    say_p99(rounds)
+    save(args, rounds)
 
 
 main()

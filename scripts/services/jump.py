@@ -8,9 +8,9 @@ before the rounds under it begin; alone there means that the batch is stopped (S
 are the answers to the additional requests, each from the instant at which it was due: 99th percentile in the first 100 ms and
 after that, and how many took more than 10 ms.
 """
-import json, os, random, signal, time
+import os, random, signal, time
 
-from parts import BATCH, Service, Workspace, ask, buckets, calibrate, interval, options
+from parts import BATCH, Service, Workspace, ask, buckets, calibrate, interval, options, save
 
 STEADY_US, JUMP_US, BUCKET_MS, SECONDS = 1000, 125, 100, 3
 
@@ -83,9 +83,7 @@ def main():
             print(f"{name}: p99 {key} to alone {value:.2f} [{low:.2f}, {high:.2f}]")
         more = [one[name]["beyond"] - one[of]["beyond"] for one in rounds]
         print(f"{name}: requests beyond 10 ms, more than alone, by round: {' '.join(f'{n:+.0f}' for n in more)}")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
+    save(args, rounds)
 
 
 main()

@@ -7,9 +7,9 @@ A redis and, next to it, one busy loop share a cgroup with a quota of 5 ms in ea
 all of them take SHARE of a CPU (3 ms in each 80). Each round measures, in random order: the redis alone; next to the busy loop; and next
 to it under `evenkeel run --service --background`, which is started anew: until it has decided, and after that.
 """
-import json, random, subprocess, time
+import random, subprocess, time
 
-from parts import Service, Workspace, ask, beside, calibrate, interval, options
+from parts import Service, Workspace, ask, beside, calibrate, options, save, say_p99
 
 QUOTA_US, PERIOD_US, REQUEST_US = 5_000, 80_000, 10_000
 TRIAL_SECONDS = 150
@@ -51,12 +51,8 @@ def main():
                 decided = f"  after {one['decided_s']:.0f} s: {one['kept']}" if name == "run" else ""
                 print(f"{number:<6}{name:<9}{times}{100 * one['batch_cpus']:>20.2f}{decided}", flush=True)
             rounds.append(found)
-    for name in ("alone", "default", "run"):
-        value, low, high = interval([found[name]["p99"] / 1000 for found in rounds])
-        print(f"{name:<9}p99 {value:.2f} ms [{low:.2f}, {high:.2f}], {len(rounds)} rounds")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
+    say_p99(rounds)
+    save(args, rounds)
 
 
 main()

@@ -1,5 +1,5 @@
 """What the measurements of services share: cgroups, services, batch work, the open-loop client, intervals."""
-import argparse, os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
+import argparse, json, os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
 
 BATCH = {
     "loops": ["{evenkeel}", "load", "spin", "--seconds", "100000"],
@@ -181,6 +181,20 @@ def interval(values):
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(4000))
     return statistics.median(values), medians[200], medians[3799]
+
+
+def say_p99(rounds):
+    """The 99th percentile of each arm over rounds, which have it in microseconds."""
+    for name in sorted(rounds[0]):
+        value, low, high = interval([found[name]["p99"] / 1000 for found in rounds])
+        print(f"{name:<9}p99 {value:.2f} ms [{low:.2f}, {high:.2f}], {len(rounds)} rounds")
+
+
+def save(args, rounds):
+    """All figures, where they were asked for."""
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
 
 
 class Workspace:

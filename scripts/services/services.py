@@ -11,9 +11,9 @@ decided ("in force"). The client is open-loop (open_loop.c): a request each PERI
 due. Both are in cgroups of their own, which go at the end. Printed: medians over rounds, and ratios to "alone" and "awake"
 round by round with the 90 % interval of their median by bootstrap.
 """
-import json, os, random, subprocess, time
+import os, random, subprocess, time
 
-from parts import BATCH, Service, Workspace, answers, ask, beside, interval, options
+from parts import BATCH, Service, Workspace, answers, ask, beside, interval, options, save
 
 
 def arm(name, args, work):
@@ -91,9 +91,7 @@ def main():
         spare = [found[name]["batch_cpus"] for found in whole]
         value, low, high = interval(spare)
         print(f"  {name:<15} batch CPUs      {value:7.2f} [{low:.2f}, {high:.2f}]")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
+    save(args, rounds)
 
 
 main()

@@ -10,9 +10,9 @@ take SHARE of a CPU (3 ms in each 80). Each round measures, in random order: the
 is not: so `run` gets one lever that has nothing to do with quotas. On cgroup v1 it cannot be left to find the rule: the kernel
 refuses a cgroup less than one below it has.
 """
-import json, random, subprocess, threading, time
+import random, subprocess, threading, time
 
-from parts import Service, Workspace, ask, beside, calibrate, interval, options
+from parts import Service, Workspace, ask, beside, calibrate, options, save, say_p99
 
 EARNED, QUOTA_US, PERIOD_US, REQUEST_US = 0.0625, 5_000, 80_000, 10_000
 # Seconds until the client asks.
@@ -87,12 +87,8 @@ def main():
                 print(f"{number:<6}{name:<9}{times}{100 * one['held']:>14.0f}{100 * one['batch_cpus']:>20.2f}", flush=True)
             rounds.append(found)
     print("\n".join(rounds[-1]["run"]["said"]))
-    for name in WARM:
-        value, low, high = interval([found[name]["p99"] / 1000 for found in rounds])
-        print(f"{name:<9}p99 {value:.2f} ms [{low:.2f}, {high:.2f}], {len(rounds)} rounds")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
+    say_p99(rounds)
+    save(args, rounds)
 
 
 main()
