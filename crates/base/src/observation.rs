@@ -263,7 +263,7 @@ pub struct VmView {
     pub pid: u32,
     /// vCPU threads found, by tid.
     pub vcpus: Vec<u32>,
-    /// Index into [`Observation::groups`].
+    /// Its own cgroup, an index into [`Observation::groups`]; `None` where it shares one with others.
     pub group: Option<u32>,
 }
 

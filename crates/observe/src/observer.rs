@@ -15,7 +15,7 @@ use crate::ObserveError;
 use crate::exited;
 use crate::groups::{Groups, with_ancestors};
 use crate::on_demand::{OnDemand, OnDemandAttributes};
-use crate::owners::Owners;
+use crate::owners::{Owners, forget_shared_groups};
 use crate::runtimes::{Endpoints, Runtimes};
 use crate::sampler::{Sampler, Sampling, Select};
 use crate::topology::read_topology;
@@ -207,7 +207,7 @@ impl Observer {
         }
         let owned = owners.assign(root, &mut tasks, &metas, &index);
         let exited = exited::views(&ended, &index, &groups, &owned.containers, interval_ns);
-        Ok(Observation {
+        let mut observation = Observation {
             interval_s: interval_ns as f64 / 1e9,
             wall_ns: after.wall_ns,
             topology: self.topology.clone(),
@@ -218,7 +218,9 @@ impl Observer {
             pods: owned.pods,
             vms: owned.vms,
             exited,
-        })
+        };
+        forget_shared_groups(&mut observation);
+        Ok(observation)
     }
 
     /// As [`Observer::observe`], for one-shot commands: where a container has no name, because it started after the runtimes

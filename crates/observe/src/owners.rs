@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{ContainerView, PodView, TaskView, VmView};
+use evenkeel_base::{ContainerView, Observation, PodView, TaskView, VmView};
 use evenkeel_linux::{Root, cmdline, machine};
 
 use crate::ownership::{classify, machine_group};
@@ -189,6 +189,33 @@ impl Owners {
                 owned.vms[at as usize].vcpus.push(task.id.tid);
             }
         }
+    }
+}
+
+/// Forgets the cgroup of a machine that shares it with others. Whoever starts an emulator by hand leaves it in the shell's cgroup,
+/// or in the root: what is used, throttled and allowed there is not the machine's.
+pub(crate) fn forget_shared_groups(observation: &mut Observation) {
+    let own = |path: &str| machine_group(path) == Some(path);
+    let by_hand = |vm: &VmView| vm.group.is_some_and(|at| !own(&observation.groups[at as usize].path));
+    if !observation.vms.iter().any(by_hand) {
+        return;
+    }
+    // By group: the machine that all tasks in it and below belong to, or that they belong to several or none.
+    let mut holders: Vec<Option<Option<u32>>> = vec![None; observation.groups.len()];
+    for task in observation.tasks.iter().filter(|task| !task.kernel_thread) {
+        for at in task.group.into_iter().flat_map(|group| observation.path_to_root(group)) {
+            let holder = holders[at as usize].get_or_insert(task.vm);
+            *holder = holder.filter(|vm| task.vm == Some(*vm));
+        }
+    }
+    let shared: Vec<bool> = (0..)
+        .zip(&observation.vms)
+        .map(|(at, vm)| {
+            by_hand(vm) && vm.group.is_some_and(|group| holders[group as usize] != Some(Some(at)))
+        })
+        .collect();
+    for (vm, shared) in observation.vms.iter_mut().zip(shared) {
+        vm.group = vm.group.filter(|_| !shared);
     }
 }
 

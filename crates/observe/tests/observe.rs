@@ -167,6 +167,25 @@ fn a_virtual_machine_and_its_vcpus() {
     assert!(seen.containers.is_empty());
 }
 
+/// Its weight, quota and CPU are those of the cgroup alone where nothing else is in that.
+#[test]
+fn a_machine_that_shares_a_cgroup_has_none_of_its_own() {
+    let tree = Tree::new();
+    tree.host("33 31 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n");
+    let machine = |pid: u32, name: &str, cgroup: &str| {
+        tree.task(pid, pid, "qemu-system-x86", cgroup, 10, 0).task(pid, pid + 1, "CPU 0/TCG", cgroup, 900, 5);
+        tree.file(&format!("1/proc/{pid}/cmdline"), &format!("qemu-system-x86_64\0-name\0guest={name}\0"));
+    };
+    machine(70, "alone", "1:cpu:/lab/one\n");
+    machine(80, "beside", "1:cpu:/shell\n");
+    machine(90, "above", "1:cpu:/tree\n");
+    tree.task(60, 60, "bash", "1:cpu:/shell\n", 1, 0).task(61, 61, "sh", "1:cpu:/tree/below\n", 1, 0);
+    let seen = observe(&tree);
+    let path = |at: u32| seen.groups[at as usize].path.as_str();
+    let groups: Vec<_> = seen.vms.iter().map(|vm| (vm.name.as_str(), vm.group.map(path))).collect();
+    assert_eq!(groups, [("above", None), ("alone", Some("/lab/one")), ("beside", None)]);
+}
+
 #[test]
 fn nobody_becomes_a_machine_by_its_name_alone_and_two_claimants_are_none() {
     let tree = Tree::new();
