@@ -2,7 +2,8 @@
 # Do the tests notice when the code that decides and undoes is wrong? scripts/mutants.sh [--part PART] [ARGUMENT...]
 #
 # cargo-mutants changes one operator, bound or result at a time and runs the fast tests of that part. Parts: base
-# (statistics), actuate (order of undo, adoption, recovery), trial, guard (with windows, services and limits that follow) and monitor. Arguments
+# (statistics), actuate (order of undo, adoption, recovery), trial, guard (with windows, services and limits that follow), monitor, place (which
+# cgroup is governed, and the limit next to services) and wait (a wait that goes on). Arguments
 # go to cargo-mutants, such as `--shard 0/4`, `--re bets.rs`, or `--iterate` for what was not caught last time.
 # .cargo/mutants.toml holds the mutants that survive, each with the reason. What came of each is in target/mutants/PART.
 # A line of counts for each part goes to stdout. Status 1: one survived without a reason, or the tests failed without any.
@@ -11,7 +12,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$(dirname "$0")/.."
 
-parts="base actuate trial guard monitor"
+parts="base actuate trial guard monitor place wait"
 if [ "${1:-}" = --part ]; then
     parts=${2:?--part needs one of: $parts}
     shift 2
@@ -51,7 +52,7 @@ for part in $parts; do
     case $part in
     base) crate=base files=(stats.rs 'stats/*.rs') only=(stats) ;;
     actuate)
-        crate=actuate files=(actuator.rs adopt.rs recover.rs undo.rs)
+        crate=actuate files=(actuator.rs 'actuator/*.rs' adopt.rs recover.rs undo.rs)
         build+=(--test=undo --test=lend --test=set --test=crashes)
         # Those that try a crash at every operation take a minute: of a few hundred at random little is left over.
         only=(--skip=a_child_of_ --skip=a_child_that_could --skip=an_exec_ --skip=an_orphan_ --skip=an_affinity_
@@ -63,7 +64,9 @@ for part in $parts; do
         only=(guard:: window:: protect:: requests:: follow::)
         ;;
     monitor) crate=policy files=('monitor/*.rs') only=(monitor::) ;;
-    *) die "no part is called $part: base, actuate, trial, guard, monitor" ;;
+    place) crate=agent files=(governor/beside.rs governor/place.rs) only=(governor::) ;;
+    wait) crate=observe files=(open_wait.rs) only=(open_wait::) ;;
+    *) die "no part is called $part: base, actuate, trial, guard, monitor, place, wait" ;;
     esac
     place=$target/mutants/$part
     say "mutants: $part"

@@ -66,6 +66,8 @@ pub(crate) fn is_always_tried(plan: &Plan) -> bool {
 }
 
 /// Whether a task of the scope is expected to wait longer than the guard allows.
+/// By the guard's limit itself, not the larger factor by which the guard judges an estimate of few windows: the simulator's waits
+/// have no such noise. It proves nothing: who hurts is tried last, or left out where there is no time for all.
 pub(crate) fn hurts(prediction: &Prediction, limits: &GuardLimits) -> bool {
     prediction.tasks.values().filter(|(before, _)| before.got_pct >= limits.min_cpu_pct).any(
         |(before, after)| {
