@@ -291,6 +291,9 @@ What differs by kernel: Debian's newest cloud kernel of each series, on x86-64, 
 Linux 5.15 is the oldest on which evenkeel changes anything. On older ones `run`, `lab run`, `tune`, `net set` and whatever else
 changes something refuses with status 3, `exec` with bounds with 125; `restore` and what reads work.
 
+On arm64, evenkeel ran in an emulated machine with Debian's kernels 6.1 and 6.12 (`scripts/guest/arm64.sh`), once each: BPF sampling, `why`, `check`,
+`exec --nice`, a `run`, a `kill -9` while settings were changed, `restore`. The table's rows, and real arm64 hosts, are not tested there.
+
 | Linux | scheduler | levers (for loads that want 30, 50, 70 and 90 % of one CPU) | task slice | sampling | `why` | knobs missing |
 |---|---|---|---|---|---|---|
 ";

@@ -101,7 +101,7 @@ pub fn every_panel_has_data() {
     let targets = [serve.address.as_str(), &looping.agent.address];
     let prometheus = Prometheus::start(&targets, &monitoring, &pki, &[]);
     let native = Prometheus::start(&targets[..1], &monitoring, &pki, &["--enable-feature=native-histograms"]);
-    let docs = std::fs::read_to_string(monitoring.join("../docs/serve.md")).unwrap();
+    let docs = std::fs::read_to_string(monitoring.join("../docs/metrics.md")).unwrap();
     let (mut panels, mut conditional) = (0, 0);
     for file in std::fs::read_dir(monitoring.join("grafana/dashboards")).unwrap() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
@@ -140,7 +140,7 @@ pub fn every_panel_has_data() {
                     let metric = query.split("evenkeel_").nth(1).unwrap();
                     let end = metric.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap();
                     let metric = format!("evenkeel_{}", &metric[..end]);
-                    assert!(docs.contains(&metric), "docs/serve.md does not know {metric}");
+                    assert!(docs.contains(&metric), "docs/metrics.md does not know {metric}");
                 }
             }
         }
