@@ -11,6 +11,7 @@ use evenkeel_actuate::{
     Actuator, FileMedium, Kernel, Left, Linux, Medium, Options, Recovery, SetReport, Verdict,
 };
 use evenkeel_base::run::{Act, Stage, StageName, TakenOver};
+use evenkeel_base::text::count;
 use evenkeel_base::{CpuSet, Observation, Plan};
 use evenkeel_observe::Detail;
 use evenkeel_policy::trial::Decision;
@@ -198,8 +199,7 @@ impl Agent {
             Some(TakenOver { settings, pid: proved.pid, proved_ns: proved.at_ns, at_ns });
         self.note_effect();
         self.note_settings(Some(&format!("{}; {by}", proved.why)), observation);
-        let plural = if settings == 1 { "" } else { "s" };
-        let note = format!("took over {settings} setting{plural} ({}) {by}", proved.plan.name);
+        let note = format!("took over {} ({}) {by}", count(settings as usize, "setting"), proved.plan.name);
         watcher.event(&Event::Note(&note));
         self.remembered.kept = Some(proved);
     }

@@ -21,6 +21,11 @@ pub fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// A number and what it counts: `1 conflict`, `2 conflicts`.
+pub fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// The end of a text, where the reason usually is.
 pub fn excerpt(text: &str) -> String {
     let text = text.trim();
@@ -33,6 +38,11 @@ pub fn excerpt(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        assert_eq!([0, 1, 2].map(|number| count(number, "host")), ["0 hosts", "1 host", "2 hosts"]);
+    }
 
     #[test]
     fn what_is_cut_says_so() {

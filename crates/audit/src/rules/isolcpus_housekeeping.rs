@@ -2,6 +2,7 @@
 
 use evenkeel_base::CpuSet;
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::text::count;
 
 use crate::view::{busy_by_cpu, housekeeping};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -39,7 +40,10 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         findings.push(
             rule.fail(
                 "host",
-                format!("this host has {cpus} CPU(s) online; the policy wants {least} for housekeeping"),
+                format!(
+                    "this host has {} online; the policy wants {least} for housekeeping",
+                    count(cpus, "CPU")
+                ),
                 "no setting can give them",
                 "# correct the policy: housekeeping is at most the number of CPUs",
             )
@@ -51,7 +55,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         findings.push(
             rule.fail(
                 "host",
-                format!("{} CPU(s) left ({free}) with {isolated} isolated; at least {least} wanted", free.len()),
+                format!("{} left ({free}) with {isolated} isolated; at least {least} wanted", count(free.len(), "CPU")),
                 "interrupts, kernel threads and every ordinary process crowd there and delay the isolated CPUs too",
                 if keep.is_empty() {
                     "grubby --update-kernel=ALL --remove-args=isolcpus && reboot   # or take it out of /etc/default/grub"
@@ -127,7 +131,7 @@ mod tests {
             let finding = world.expect("housekeeping = 99").only("isolcpus-housekeeping");
             let fix = finding.fix.unwrap();
             assert!(fix.contains("correct the policy") && !fix.contains("reboot"), "{fix}");
-            assert!(finding.evidence.contains("2 CPU(s)"), "{}", finding.evidence);
+            assert!(finding.evidence.contains("2 CPUs online"), "{}", finding.evidence);
         }
     }
 

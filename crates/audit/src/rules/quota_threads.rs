@@ -1,6 +1,7 @@
 //! A quota is not smaller than the threads that run under it.
 
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::text::count;
 
 use crate::view::{HUNGRY_PCT, demand_pct, group_name};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -42,8 +43,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let covers = (quota_pct / 100.0).floor() as usize;
         let fewer = if covers >= 1 {
             format!(
-                "# or run {covers} thread(s): GOMAXPROCS={covers}, OMP_NUM_THREADS={covers}, \
-                 -XX:ActiveProcessorCount={covers}, worker_processes {covers};\n"
+                "# or run at most {}: GOMAXPROCS={covers}, OMP_NUM_THREADS={covers}, \
+                 -XX:ActiveProcessorCount={covers}, worker_processes {covers};\n",
+                count(covers, "thread")
             )
         } else {
             String::new()

@@ -1,6 +1,7 @@
 //! A weight somebody set can act.
 
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::text::count;
 
 use crate::view::{ACTIVE_PCT, HUNGRY_PCT, demand_pct, group_demand_pct, group_name, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -79,8 +80,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             findings.push(rule.fail(
                 group_name(observation, group),
                 format!(
-                    "weight {raw} entitles it to {entitled:.0} % of one CPU, its {threads} busy thread(s) on {} CPU(s) can use {usable:.0} %",
-                    cpus.len()
+                    "weight {raw} entitles it to {entitled:.0} % of one CPU, its {} on {} can use {usable:.0} %",
+                    count(threads, "busy thread"),
+                    count(cpus.len(), "CPU")
                 ),
                 "beyond that its weight acts as on one CPU each: whoever shares that CPU starves, others do not notice",
                 format!(

@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use evenkeel_agent::{Guarantees, Scope};
 use evenkeel_audit::{Expectations, Finding, Input, Report, Severity, Status};
 use evenkeel_base::facts::HostFacts;
+use evenkeel_base::text::count;
 use evenkeel_base::{Observation, Sample};
 use evenkeel_linux::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
@@ -280,10 +281,10 @@ fn text(report: &Report, observation: &Observation, facts: &HostFacts, all: bool
     let release = facts.release.ok().map_or("unknown release", String::as_str);
     let _ = writeln!(
         out,
-        "{} CPUs, Linux {release}, looked at {} tasks in {} cgroups for {:.1} s",
-        observation.host.cpus,
-        observation.tasks.len(),
-        observation.groups.len(),
+        "{}, Linux {release}, looked at {} in {} for {:.1} s",
+        count(observation.host.cpus as usize, "CPU"),
+        count(observation.tasks.len(), "task"),
+        count(observation.groups.len(), "cgroup"),
         observation.interval_s
     );
     let mut failed: Vec<&Finding> =

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use evenkeel_base::text::count;
 
 use evenkeel_fetch::http::Trust;
 use evenkeel_listen::access;
@@ -92,7 +93,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             Err(Failure::Cannot(anyhow!("none of {all} hosts could be read; the first: {first}")))
         }
         some => {
-            say!("evenkeel: {some} of {} hosts could not be read", hosts.len());
+            say!("evenkeel: {some} of {} could not be read", count(hosts.len(), "host"));
             Ok(1)
         }
     }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use evenkeel_agent::guarantee::{Ancestor, OutsideCost};
 use evenkeel_agent::tiers::Derived;
 use evenkeel_agent::{Agent, Config, Event, Quiet, Watcher};
+use evenkeel_base::text::count;
 use evenkeel_base::{HostScheduler, Observation, Plan, Setting, Target};
 use evenkeel_console as console;
 use evenkeel_model::predict::{Prediction, Use};
@@ -338,7 +339,7 @@ fn text(
     let busy: Vec<f64> = observation.host.per_cpu.iter().map(|c| c.busy_pct).collect();
     let mut out = String::new();
     for (plan, predicted) in plans.iter().zip(predicted) {
-        out.push_str(&format!("{}: {} changes; {}\n", plan.name, plan.changes.len(), plan.why));
+        out.push_str(&format!("{}: {}; {}\n", plan.name, count(plan.changes.len(), "change"), plan.why));
         if let Some(predicted) = predicted {
             out.push_str(&format!("    predicted for the scope: {}\n", predicted.in_words()));
         }

@@ -10,6 +10,7 @@ use evenkeel_actuate::{
     ActuateError, Item, Linux, OpenError, Recovery, RestoreReport, is_all_cpus, lock_holder, restore,
 };
 use evenkeel_base::printable;
+use evenkeel_base::text::count;
 use evenkeel_base::{Setting, Target};
 use evenkeel_console as console;
 use serde::Serialize;
@@ -329,11 +330,11 @@ fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Resu
         let report = &recovery.report;
         writeln!(
             out,
-            "{} put back, {} already back, {} gone, {} conflicts, {} failed",
+            "{} put back, {} already back, {} gone, {}, {} failed",
             report.put_back.len(),
             report.already.len(),
             report.gone.len(),
-            report.conflicts.len(),
+            count(report.conflicts.len(), "conflict"),
             report.failed.len()
         )?;
     }

@@ -115,8 +115,8 @@ fn text(hosts: &[Host], rows: &[Row<'_>], seconds: f64, lines: usize) -> String 
     if let Some(effect) = sum(hosts, |host| host.effect_cpu_pct) {
         let _ = writeln!(
             text,
-            "Changes in force on {} hosts bring {effect:+.1} % of one CPU in sum, as measured there.",
-            with_effect(hosts)
+            "Changes in force on {} bring {effect:+.1} % of one CPU in sum, as measured there.",
+            evenkeel_base::text::count(with_effect(hosts), "host")
         );
     }
     let more = |text: &mut String, all: usize, what: &str| {
