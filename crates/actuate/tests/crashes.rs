@@ -1,6 +1,8 @@
 //! Random plans, random bad luck, a crash at every operation: afterwards everything is as found.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod journal;
+mod kin;
 mod takeover;
 mod world;
 
@@ -8,7 +10,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use evenkeel_actuate::fake::Event;
-use evenkeel_actuate::{ActuateError, KernelError, Verdict, all_cpus};
+use evenkeel_actuate::{KernelError, Verdict, all_cpus};
 use evenkeel_base::{
     Change, CpuQuota, CpuSet, HostScheduler, Knob, Limit, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target,
 };
@@ -416,98 +418,8 @@ fn many_cases_with_a_crash_somewhere() {
     println!("{cases} cases drawn");
 }
 
-/// A child is born while the change is made, and looking at it fails: it is looked at again.
-#[test]
-fn a_child_that_could_not_be_looked_at_is_looked_at_again() {
-    let plans = [vec![(2, Setting::Affinity(CpuSet::single(0)))]];
-    trial(&plans, &[(19, Luck::Fail), (10, Luck::Fork(2, false))]).unwrap();
-    for fork in 0..40 {
-        for fail in 0..60 {
-            for orphan in [false, true] {
-                uninterrupted(&plans, &[(fail, Luck::Fail), (fork, Luck::Fork(2, orphan))]).unwrap();
-            }
-        }
-    }
-}
-
-/// A thread takes its main thread's place while that is being changed, looked at or put back.
-#[test]
-fn an_exec_at_any_operation_leaves_nothing_of_ours() {
-    let slice = |nice| {
-        Setting::Sched(SchedAttr {
-            policy: SchedPolicy::Batch,
-            nice: Nice::new(nice),
-            slice_ns: Some(100_000_000),
-            ..SchedAttr::DEFAULT
-        })
-    };
-    let affinity = Setting::Affinity(CpuSet::single(0));
-    let cases = [
-        vec![vec![(1, batch(0))], vec![(3, batch(1)), (0, batch(2)), (2, batch(0))]],
-        vec![vec![(0, batch(0))], vec![(3, slice(0)), (0, batch(-1))]],
-        vec![vec![(3, slice(0)), (1, batch(0))], vec![(0, batch(0))]],
-        vec![vec![(0, batch(0)), (3, affinity)]],
-    ];
-    for plans in &cases {
-        for at in 0..80 {
-            uninterrupted(plans, &[(at, Luck::Exec)]).unwrap();
-        }
-        for at in (3..80).step_by(8) {
-            trial(plans, &[(at, Luck::Exec)]).unwrap();
-        }
-    }
-}
-
-/// A thread takes its main thread's place, and looking at either fails: it is looked at again.
-#[test]
-fn an_exec_that_could_not_be_looked_at_is_looked_at_again() {
-    let affinity = Setting::Affinity(CpuSet::single(0));
-    let plans = [vec![(2, batch(0))], vec![(3, affinity), (3, batch(0)), (8, batch(0))]];
-    for exec in 0..70 {
-        for fail in exec + 1..exec + 20 {
-            uninterrupted(&plans, &[(fail, Luck::Fail), (exec, Luck::Exec)])
-                .unwrap_or_else(|error| panic!("exec at {exec}, failure at {fail}: {error}"));
-        }
-    }
-}
-
-/// A child of the main thread whose place another thread takes: it has what the main thread had.
-#[test]
-fn a_child_of_a_main_thread_that_is_replaced_goes_back() {
-    let affinity = |cpus: &str| Setting::Affinity(cpus.parse().unwrap());
-    let plans = [vec![(3, affinity("0-1")), (0, affinity("0")), (1, batch(0))]];
-    for exec in 0..60 {
-        for fork in u64::saturating_sub(exec, 12)..exec + 3 {
-            uninterrupted(&plans, &[(exec, Luck::Exec), (fork, Luck::Fork(0, false))])
-                .unwrap_or_else(|error| panic!("exec at {exec}, fork at {fork}: {error}"));
-        }
-    }
-    for exec in (20..60).step_by(6) {
-        trial(&plans, &[(exec, Luck::Exec), (exec - 5, Luck::Fork(0, false))]).unwrap();
-    }
-}
-
-/// A child of one made by CLONE_PARENT, which is back already when the crash comes and in no journal.
-#[test]
-fn a_child_of_one_made_beside_goes_back_after_a_crash() {
-    let plans = [vec![(2, batch(0))], vec![(0, batch(0))]];
-    for at in 8..24 {
-        trial(&plans, &[(at, Luck::ForkBeside(2)), (at, Luck::ForkOfChild)]).unwrap();
-    }
-}
-
 fn batch(nice: i32) -> Setting {
     Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
-}
-
-/// 14 is a child of 11 and older than its change: what it passes on is its own, whatever 11 has been given.
-#[test]
-fn what_an_untuned_parent_passes_on_is_not_its_parents() {
-    let affinity = Setting::Affinity("0-3".parse().unwrap());
-    let plans = [vec![(0, batch(0)), (1, affinity), (4, batch(0))]];
-    for at in 0..60 {
-        trial(&plans, &[(at, Luck::Fork(4, false))]).unwrap();
-    }
 }
 
 #[test]
@@ -542,97 +454,4 @@ fn a_reused_number_never_keeps_what_was_meant_for_another() {
         }));
     }
     assert!(hit > 0, "the race was never provoked");
-}
-
-#[test]
-fn a_full_disk_means_no_change() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let (first, second) = (Target::Task(host.tasks[0]), Target::Task(host.tasks[1]));
-    assert_eq!(actuator.set(&plan(vec![(first.clone(), batch(5))]), &|_| true).applied(), 1);
-    host.world.at(host.world.operations(), Event::DiskFull);
-    let report = actuator.set(&plan(vec![(first.clone(), batch(6)), (second, batch(5))]), &|_| true);
-    for change in &report.changes {
-        assert!(matches!(change.verdict, Verdict::Failed(KernelError::Io { .. })), "{change:?}");
-    }
-    assert_eq!(host.world.sched(host.tasks[1]), Some(Setting::Sched(SchedAttr::DEFAULT)));
-    // what is journaled already can be toggled, and undone, without any room
-    assert_eq!(actuator.set(&plan(vec![(first.clone(), batch(5))]), &|_| true).in_force(), 1);
-    assert!(actuator.set(&plan(vec![]), &|_| true).back.is_clean());
-    assert_eq!(actuator.set(&plan(vec![(first, batch(5))]), &|_| true).applied(), 1);
-    let report = actuator.close();
-    assert!(report.is_clean(), "{report:?}");
-    assert_eq!(host.world.sched(host.tasks[0]), Some(Setting::Sched(SchedAttr::DEFAULT)));
-}
-
-#[test]
-fn toggling_needs_no_journal() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let target = Target::Task(host.tasks[0]);
-    let (one, two) = (plan(vec![(target.clone(), batch(5))]), plan(vec![(target, batch(6))]));
-    actuator.set(&one, &|_| true);
-    actuator.set(&two, &|_| true);
-    let journal = host.world.journal();
-    for _ in 0..5 {
-        actuator.set(&one, &|_| true);
-        actuator.set(&plan(vec![]), &|_| true);
-        actuator.set(&two, &|_| true);
-    }
-    assert_eq!(host.world.journal(), journal);
-    assert!(actuator.close().is_clean());
-    assert_eq!(host.world.journal(), None);
-}
-
-#[test]
-fn a_damaged_journal_is_kept_aside_and_its_readable_part_put_back() {
-    let host = host();
-    let found = host.world.values();
-    let changes = (0..4).map(|n| (Target::Task(host.tasks[n]), batch(5))).collect();
-    let (mut actuator, _) = host.open().unwrap();
-    assert_eq!(actuator.set(&plan(changes), &|_| true).applied(), 4);
-    drop(actuator);
-    let mut bytes = host.world.journal().unwrap();
-    // a byte of the second task's original
-    let lines: Vec<usize> = bytes.iter().enumerate().filter(|b| *b.1 == b'\n').map(|b| b.0).collect();
-    bytes[lines[2] + 20] ^= 1;
-    host.world.set_journal(Some(bytes.clone()));
-    let Err(ActuateError::Damaged { line, recovery, .. }) = host.open() else { panic!("not refused") };
-    assert_eq!((line, recovery.report.put_back.len()), (4, 3));
-    assert!(recovery.report.notes.iter().any(|note| note.contains("damaged")), "{recovery:?}");
-    assert_eq!(host.world.set_aside(), [bytes]);
-    for number in [0, 2, 3] {
-        let key = (Target::Task(host.tasks[number]), Knob::Sched);
-        assert_eq!(host.world.values()[&key], found[&key]);
-    }
-    assert!(host.open().is_ok(), "the next start is free to go on");
-}
-
-#[test]
-fn a_journal_of_another_boot_says_nothing() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let target = Target::Task(host.tasks[0]);
-    actuator.set(&plan(vec![(target, batch(5))]), &|_| true);
-    drop(actuator);
-    host.world.reboot();
-    let written = host.world.written().len();
-    let recovery = host.restore().unwrap();
-    assert!(recovery.left_behind && recovery.report.is_empty(), "{recovery:?}");
-    assert!(recovery.report.notes[0].contains("earlier boot"));
-    assert_eq!(host.world.written().len(), written);
-    assert_eq!(host.world.journal(), None);
-}
-
-#[test]
-fn an_orphan_that_a_plan_made_ordinary_gets_what_its_process_group_had() {
-    // 14 was reniced, 11 confined: the plan makes both as every task is.
-    let everywhere = Setting::Affinity("0-3".parse().unwrap());
-    for (number, to) in [(4, Setting::Sched(SchedAttr::DEFAULT)), (1, everywhere)] {
-        let plans = vec![vec![(number, to)]];
-        for at in 0..40 {
-            uninterrupted(&plans, &[(at, Luck::Fork(number, true))]).unwrap();
-            trial(&plans, &[(at, Luck::Fork(number, true))]).unwrap();
-        }
-    }
 }
