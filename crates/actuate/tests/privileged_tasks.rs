@@ -115,6 +115,7 @@ fn a_lent_task_is_moved_and_keeps_its_affinity() {
 fn children_and_threads_born_meanwhile_go_back() {
     let dir = state_dir();
     let mut parent = Child::forking();
+    let found = parent.facts().0;
     let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
     let report = actuator.set(&plan(vec![(parent.target(), batch(7, 100))]), &|_| true);
     assert_eq!(report.applied(), 1, "{report:?}");
@@ -131,7 +132,7 @@ fn children_and_threads_born_meanwhile_go_back() {
     let report = actuator.close();
     assert!(report.is_clean(), "{report:?}");
     for &tid in &born {
-        assert_eq!(sched(tid), Setting::Sched(SchedAttr::DEFAULT));
+        assert_eq!(sched(tid), found);
     }
     let descendants = report.put_back.iter().filter(|item| item.descendant);
     let descendants: Vec<_> = descendants.map(|item| item.target.clone()).collect();

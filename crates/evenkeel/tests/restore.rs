@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options};
-use evenkeel_base::{Change, Knob, Nice, Plan, SchedAttr, Setting, Target};
+use evenkeel_base::{Change, Nice, Plan, SchedAttr, Setting, Target};
 use evenkeel_linux::testing::TestChild;
 
 struct Sleeper(TestChild);
@@ -20,11 +20,18 @@ impl Sleeper {
     }
 
     fn nice(&self) -> i32 {
-        match Linux::new().unwrap().read(&self.target(), Knob::Sched).unwrap() {
-            Setting::Sched(attr) => attr.nice.get(),
-            other => panic!("{other}"),
-        }
+        nice_of(self.0.id())
     }
+}
+
+fn nice_of(pid: u32) -> i32 {
+    let pid = rustix::process::Pid::from_raw(pid as i32);
+    rustix::process::getpriority_process(pid).unwrap()
+}
+
+/// What a child begins with: tests may run under `nice`.
+fn inherited_nice() -> i32 {
+    nice_of(std::process::id())
 }
 
 fn restore(dir: &Path, args: &[&str]) -> Output {
@@ -75,7 +82,7 @@ fn what_a_run_left_is_put_back_and_listed() {
         json["items"].as_array().unwrap().iter().map(|item| item["outcome"].as_str().unwrap()).collect();
     outcomes.sort_unstable();
     assert_eq!(outcomes, ["conflict", "gone", "put back"]);
-    assert_eq!((one.nice(), two.nice()), (0, 11));
+    assert_eq!((one.nice(), two.nice()), (inherited_nice(), 11));
     assert_eq!(restore(dir.path(), &["-o", "csv"]).status.code(), Some(0));
 }
 
@@ -132,7 +139,7 @@ fn without_privilege_it_says_so_and_loses_nothing() {
         std::fs::set_permissions(dir.path().join(name), mode).unwrap();
     }
     assert_eq!(restore(dir.path(), &[]).status.code(), Some(0));
-    assert_eq!(sleeper.nice(), 0);
+    assert_eq!(sleeper.nice(), inherited_nice());
 }
 
 /// Runs a script in a mount namespace of its own, with a small tmpfs on `$1` and the binary as `$2`.
@@ -166,7 +173,7 @@ fn a_full_or_read_only_disk_does_not_keep_it_from_putting_back() {
             text(&output.stderr)
         );
         assert!(text(&output.stdout).contains("1 put back"), "{trouble}: {}", text(&output.stdout));
-        assert_eq!(sleeper.nice(), 0, "{trouble}");
+        assert_eq!(sleeper.nice(), inherited_nice(), "{trouble}");
     }
 }
 
@@ -183,7 +190,7 @@ fn a_damaged_journal_is_explained_and_kept() {
     let output = restore(dir.path(), &[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("journal.corrupt-"), "{}", text(&output.stderr));
-    assert_eq!(one.nice(), 0);
+    assert_eq!(one.nice(), inherited_nice());
     let kept = std::fs::read_dir(dir.path()).unwrap().flatten();
     let kept: Vec<_> =
         kept.filter(|e| e.file_name().to_string_lossy().starts_with("journal.corrupt-")).collect();
@@ -227,7 +234,7 @@ fn in_another_pid_namespace_it_refuses_and_keeps_the_journal() {
     assert!(text(&output.stderr).contains("pid namespace"), "{}", text(&output.stderr));
     assert_eq!(sleeper.nice(), 7);
     assert_eq!(restore(dir.path(), &[]).status.code(), Some(0));
-    assert_eq!(sleeper.nice(), 0);
+    assert_eq!(sleeper.nice(), inherited_nice());
 }
 
 #[test]
@@ -242,6 +249,6 @@ fn zeros_and_garbage_at_the_end_are_damage() {
         let output = restore(dir.path(), &[]);
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
         assert!(text(&output.stderr).contains("journal.corrupt-"), "{}", text(&output.stderr));
-        assert_eq!(sleeper.nice(), 0);
+        assert_eq!(sleeper.nice(), inherited_nice());
     }
 }
