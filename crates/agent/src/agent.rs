@@ -1,7 +1,7 @@
 //! The agent: its parts, and the steps that the loop, the demonstration and tests are made of.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{Options, RestoreReport, SetReport};
 use evenkeel_base::run::{KERNEL_DEFAULT, RunRecord};
@@ -9,6 +9,7 @@ use evenkeel_base::stats;
 use evenkeel_base::{
     BootId, Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Target, TaskId, TaskView,
 };
+use evenkeel_linux::sys::wall_ns;
 use evenkeel_linux::{Root, fault};
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select, read_kernel};
 use evenkeel_policy::levers::Features;
@@ -493,9 +494,4 @@ impl Agent {
         let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
         stats::variance(&busy) > threshold_points * threshold_points
     }
-}
-
-/// Wall clock, nanoseconds since 1970.
-pub(crate) fn wall_ns() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }

@@ -3,10 +3,11 @@
 
 use evenkeel_base::Sample;
 use evenkeel_base::run::{Act, Stage, StageName};
+use evenkeel_linux::sys::wall_ns;
 use evenkeel_policy::monitor::Leave;
 use evenkeel_policy::trial::Decision;
 
-use crate::agent::{Agent, Measured, wall_ns};
+use crate::agent::{Agent, Measured};
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::kept::{self, KeptChange, Now, Turn};

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use evenkeel_base::run::{ChangeRecord, Stage};
 use evenkeel_base::{Change, Observation, Target, TaskId};
+use evenkeel_linux::sys::wall_ns;
 use evenkeel_policy::levers;
 
-use crate::agent::{Agent, wall_ns};
+use crate::agent::Agent;
 use crate::component::with_changes;
 use crate::events::{Event, Watcher};
 

@@ -13,10 +13,11 @@ use evenkeel_actuate::{
 use evenkeel_base::run::{Act, Stage, StageName, TakenOver};
 use evenkeel_base::text::count;
 use evenkeel_base::{CpuSet, Observation, Plan};
+use evenkeel_linux::sys::wall_ns;
 use evenkeel_observe::Detail;
 use evenkeel_policy::trial::Decision;
 
-use crate::agent::{Agent, wall_ns};
+use crate::agent::Agent;
 use crate::config::Config;
 use crate::controls::Controls;
 use crate::error::AgentError;

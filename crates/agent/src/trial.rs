@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::run::{Act, Estimate, Predicted, Stage, StageName};
 use evenkeel_base::stats;
 use evenkeel_base::{Histogram, Observation, Plan, Target};
+use evenkeel_linux::sys::wall_ns;
 use evenkeel_model::predict::Prediction;
 use evenkeel_policy::levers::{self, Scene};
 use evenkeel_policy::monitor::OnlineControl;
@@ -13,7 +14,7 @@ use evenkeel_policy::trial::{Decision, Pace, Part, Recorded, Trial, TrialRules};
 use evenkeel_policy::window::Summary;
 use evenkeel_store::TrialWindow;
 
-use crate::agent::{Agent, wall_ns};
+use crate::agent::Agent;
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::kept::KeptChange;

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use evenkeel_base::Observation;
 use evenkeel_linux::Root;
+use evenkeel_linux::sys::wall_ns;
 use evenkeel_observe::{Detail, NetworkCounters, ObserveError, Observer, ObserverOptions, Sampling, Select};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event;
@@ -162,7 +163,7 @@ impl App {
                 Errand::ReadPast { span_ns, to_ns } => {
                     let (events, dir) = (self.events.clone(), self.options.state_dir.clone());
                     spawn("history", move || {
-                        let read = read_past(&dir, span_ns, to_ns.unwrap_or_else(now_ns));
+                        let read = read_past(&dir, span_ns, to_ns.unwrap_or_else(wall_ns));
                         let _ = events.send(Event::Past(read.map_err(|error| error.to_string())));
                     })?;
                 }
@@ -207,10 +208,6 @@ fn read_keys(keys: &Sender<Event>) {
             return;
         }
     }
-}
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64)
 }
 
 /// Looks at the host, again and again.

@@ -4,7 +4,7 @@
 //! rule of `docs/guarantees.md`.
 
 use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
 use evenkeel_agent::guarantee::Source;
@@ -13,6 +13,7 @@ use evenkeel_base::{CpuSet, PromiseState};
 use evenkeel_console as console;
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Layout, Starter, Tenants};
+use evenkeel_linux::sys::wall_ns;
 use evenkeel_policy::guarantee::verdict::judge;
 use evenkeel_policy::guarantee::{CpuAmount, Mean, Reservation, Window};
 use evenkeel_report::table::{Field, Table, Value, width};
@@ -255,8 +256,7 @@ fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
     for spec in &mut specs {
         if spec.common.start_at.is_some() {
             // Time for starting everything, and to settle.
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-            spec.common.start_at = Some(StartAt(now + (u64::from(SETTLE_S) + 2) * 1_000_000_000));
+            spec.common.start_at = Some(StartAt(wall_ns() + (u64::from(SETTLE_S) + 2) * 1_000_000_000));
         }
     }
     let tenants = Starter::new(binary, scene.place.place())
