@@ -72,8 +72,6 @@ struct Group {
     target: GroupRef,
     counted: Counted,
     inode: u64,
-    /// Whether services share with it what is given.
-    for_services: bool,
     /// As found.
     original: CpuQuota,
     in_force: Option<CpuQuota>,
@@ -82,11 +80,12 @@ struct Group {
 }
 
 impl Group {
-    fn change(&self, quota: &CpuQuota) -> Change {
+    /// Its change to this quota, and why: whether services share with it what is given.
+    fn change(&self, quota: &CpuQuota, for_services: bool) -> Change {
         Change {
             target: Target::Group(self.target.clone()),
             to: Setting::Quota(*quota),
-            why: match self.for_services {
+            why: match for_services {
                 true => "above it CPU is stolen from services",
                 false => "above it CPU is stolen to throttle it",
             }
@@ -154,7 +153,7 @@ impl Hand<'_> {
         if before.unwrap_or(self.group.original) == to {
             return Ok(());
         }
-        let report = (self.write)(&[self.group.change(&to)]);
+        let report = (self.write)(&[self.group.change(&to, self.beside.is_some())]);
         match report.changes.last().map(|change| &change.verdict) {
             Some(Outcome::Applied(_) | Outcome::Unchanged) => {
                 self.group.in_force = (to != self.group.original).then_some(to);
@@ -176,7 +175,7 @@ impl Hand<'_> {
                     return Err(self.refuse(why));
                 }
                 if let Some(before) = before {
-                    let report = (self.write)(&[self.group.change(&before)]);
+                    let report = (self.write)(&[self.group.change(&before, self.beside.is_some())]);
                     let again = matches!(
                         report.changes.last().map(|change| &change.verdict),
                         Some(Outcome::Applied(_) | Outcome::Unchanged)
@@ -270,15 +269,7 @@ impl ScopeGovernor {
             Ok(auto) => auto,
             Err(why) => return self.rest(why),
         };
-        let group = Group {
-            target,
-            counted,
-            inode,
-            for_services: purpose.for_services,
-            original,
-            in_force: None,
-            failed: 0,
-        };
+        let group = Group { target, counted, inode, original, in_force: None, failed: 0 };
         self.notes.push(match region {
             None => format!("cpu limit: {} is watched for stolen CPU", group.target.path),
             Some(region) => format!(
@@ -352,8 +343,8 @@ impl ScopeGovernor {
 
     /// The quota in force as a change, so that setting a plan leaves it.
     fn change(&self) -> Option<Change> {
-        let group = &self.at_work.as_ref()?.group;
-        Some(group.change(&group.in_force?))
+        let AtWork { group, beside, .. } = self.at_work.as_ref()?;
+        Some(group.change(&group.in_force?, beside.is_some()))
     }
 
     /// How it stands.
