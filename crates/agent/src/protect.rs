@@ -15,7 +15,7 @@ use evenkeel_policy::trial::Decision;
 use crate::component::{Component, Next, Seen};
 use crate::controls::Controls;
 use crate::runqlat_probe::RunqLatProbe;
-use crate::slo::{SloReader, Span};
+use crate::slo::{BrokenSlo, SloReader, Span};
 use crate::stated::Protected;
 
 /// Scopes that can be protected at once.
@@ -297,7 +297,7 @@ impl LatencySlos {
     fn objection(&self, guarded: &LatencySlo) -> Option<String> {
         let reader = guarded.requests.as_ref();
         let slow = reader.and_then(|reader| Some((reader, reader.shown_broken(self.wait_factor, EVIDENCE)?)));
-        if let Some((reader, (share, limit))) = slow {
+        if let Some((reader, BrokenSlo { share, limit })) = slow {
             return Some(format!(
                 "of the requests to {}, which is protected, {:.2} % take more than {}, which {:.2} % may",
                 guarded.protected.protection.name,

@@ -28,6 +28,15 @@ const LATELY: Duration = Duration::from_secs(60);
 const FAILURE: u32 = 2;
 const NOT_TRUSTED: u32 = 4;
 
+/// Requests that are shown to be slow more often than they may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BrokenSlo {
+    /// Share of slow requests.
+    pub share: f64,
+    /// The share that is allowed.
+    pub limit: f64,
+}
+
 /// What is known of one service's requests.
 #[derive(Debug)]
 pub(crate) struct SloReader {
@@ -179,8 +188,8 @@ impl SloReader {
         RequestTarget { bound_s: self.edge_s.unwrap_or(target.bound_s), ..target }
     }
 
-    /// Whether the settings in force are shown, by this evidence, to make more requests slow than the limit allows: (share, limit).
-    pub fn shown_broken(&self, wait_factor: f64, evidence: f64) -> Option<(f64, f64)> {
+    /// Whether the settings in force are shown, by this evidence, to make more requests slow than the limit allows.
+    pub fn shown_broken(&self, wait_factor: f64, evidence: f64) -> Option<BrokenSlo> {
         if self.trusted != Some(true) {
             return None;
         }
@@ -192,7 +201,7 @@ impl SloReader {
         let growth = if limit > target.slow_share { wait_factor } else { 1.0 };
         // Harm takes the square of the evidence that is asked for.
         let open = tail.doubt(target, growth, evidence.sqrt())?;
-        (open.proved && open.after > limit).then_some((open.after, limit))
+        (open.proved && open.after > limit).then_some(BrokenSlo { share: open.after, limit })
     }
 
     /// How it stands.

@@ -15,12 +15,21 @@ pub struct Counters {
     pub retransmits: Option<u64>,
 }
 
-/// Bytes received and sent by all interfaces but the loopback.
+/// What interfaces carried, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// By the host.
+    pub received: u64,
+    /// By the host.
+    pub sent: u64,
+}
+
+/// Traffic of all interfaces but the loopback.
 ///
 /// # Errors
 /// Not as the kernel writes it.
-pub fn parse_dev(text: &str) -> Result<(u64, u64), ParseError> {
-    let (mut received, mut sent) = (0_u64, 0_u64);
+pub fn parse_dev(text: &str) -> Result<Traffic, ParseError> {
+    let mut traffic = Traffic::default();
     // Two lines of heading.
     for (at, line) in text.lines().enumerate().skip(2) {
         let bad = || ParseError::expected("net/dev", at + 1, "`NAME: BYTES .. BYTES ..`", line);
@@ -30,11 +39,11 @@ pub fn parse_dev(text: &str) -> Result<(u64, u64), ParseError> {
         let number = |at: usize| numbers.get(at).and_then(|text| text.parse::<u64>().ok()).ok_or_else(bad);
         let (of_in, of_out) = (number(0)?, number(8)?);
         if name.trim() != "lo" {
-            received = received.saturating_add(of_in);
-            sent = sent.saturating_add(of_out);
+            traffic.received = traffic.received.saturating_add(of_in);
+            traffic.sent = traffic.sent.saturating_add(of_out);
         }
     }
-    Ok((received, sent))
+    Ok(traffic)
 }
 
 /// TCP segments sent again.
@@ -54,10 +63,10 @@ pub fn parse_retransmits(text: &str) -> Result<u64, ParseError> {
 /// # Errors
 /// A file is there and cannot be read, or is malformed.
 pub fn read(root: &Root, pid: u32) -> Result<Counters, ReadError> {
-    let bytes = root.parse_optional(format!("proc/{pid}/net/dev"), parse_dev)?;
+    let traffic = root.parse_optional(format!("proc/{pid}/net/dev"), parse_dev)?;
     Ok(Counters {
-        received_bytes: bytes.map(|(received, _)| received),
-        sent_bytes: bytes.map(|(_, sent)| sent),
+        received_bytes: traffic.map(|traffic| traffic.received),
+        sent_bytes: traffic.map(|traffic| traffic.sent),
         retransmits: root.parse_optional(format!("proc/{pid}/net/snmp"), parse_retransmits)?,
     })
 }
@@ -81,8 +90,8 @@ mod tests {
             "{HEAD}    lo: 500 1 0 0 0 0 0 0 500 1 0 0 0 0 0 0\n  eth0: 1000 2 0 0 0 0 0 0 30 3 0 0 0 0 0 0\n\
              eth0:1:7 2 0 0 0 0 0 0 8 3 0 0 0 0 0 0\n"
         );
-        assert_eq!(parse_dev(&text).unwrap(), (1007, 38));
-        assert_eq!(parse_dev(HEAD).unwrap(), (0, 0), "a namespace without interfaces");
+        assert_eq!(parse_dev(&text).unwrap(), Traffic { received: 1007, sent: 38 });
+        assert_eq!(parse_dev(HEAD).unwrap(), Traffic::default(), "a namespace without interfaces");
         for bad in ["  eth0 1 2", "  eth0: 1 2", "  eth0: -1 2 0 0 0 0 0 0 30 3 0 0 0 0 0 0"] {
             assert!(parse_dev(&format!("{HEAD}{bad}\n")).is_err(), "{bad}");
         }

@@ -75,7 +75,7 @@ impl LatencyTarget {
     /// What it waits, in words.
     pub fn describe(&self, tail: &Tail) -> String {
         let ms = |ns: u64| ns as f64 / 1e6;
-        let (before, after) = tail.p99_ns();
+        let (before, after) = (tail.baseline_p99_ns(), tail.candidate_p99_ns());
         let found = before.map_or_else(String::new, |ns| format!(" instead of {:.2} ms", ms(ns)));
         // The question is asked at the edge of a bucket at or below the bound.
         let edge =

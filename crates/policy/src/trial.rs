@@ -462,7 +462,7 @@ impl Trial {
             fulfilment: column(&|w| w.fulfilment),
             doubts,
             protected_ns: (0..self.guarded.targets.len())
-                .map(|p| self.tail(p, candidate, 0).p99_ns().1)
+                .map(|p| self.tail(p, candidate, 0).candidate_p99_ns())
                 .collect(),
             requests: (0..self.guarded.targets.len())
                 .map(|p| self.request_tail(p, candidate, 0).into_candidate())

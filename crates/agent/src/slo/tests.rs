@@ -267,7 +267,7 @@ fn settings_are_held_against_what_is_promised_or_what_was_found() {
     assert_eq!(broken(&[(100.0, 5.0); 20], &[]), None);
     assert_eq!(broken(&[(100.0, 6.0); 3], &[]), None, "more than that, and not shown");
     let shown = broken(&[(100.0, 12.0); 20], &[]);
-    assert!(shown.is_some_and(|(share, limit)| share == 0.12 && (limit - 0.05).abs() < 1e-9), "{shown:?}");
+    assert!(shown.is_some_and(|shown| shown.share == 0.12 && (shown.limit - 0.05).abs() < 1e-9), "{shown:?}");
     // What the baseline breaks may stay as broken.
     assert_eq!(broken(&[(100.0, 12.0); 20], &[(100.0, 10.0); 20]), None);
     assert!(broken(&[(100.0, 40.0); 20], &[(100.0, 10.0); 20]).is_some());

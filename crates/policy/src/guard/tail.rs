@@ -79,9 +79,14 @@ impl Tail {
         question.doubt(&before, &after, enough)
     }
 
-    /// 99th percentiles: (baseline, candidate), ns.
-    pub fn p99_ns(&self) -> (Option<u64>, Option<u64>) {
-        (pool(&self.baseline).quantile(1.0 - TAIL), pool(&self.candidate).quantile(1.0 - TAIL))
+    /// 99th percentile of the baseline's waits, ns.
+    pub fn baseline_p99_ns(&self) -> Option<u64> {
+        pool(&self.baseline).quantile(1.0 - TAIL)
+    }
+
+    /// 99th percentile of the candidate's waits, ns.
+    pub fn candidate_p99_ns(&self) -> Option<u64> {
+        pool(&self.candidate).quantile(1.0 - TAIL)
     }
 }
 

@@ -5,7 +5,7 @@ use rand::Rng;
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
 use super::descent::fresh;
-use super::gp::{Datum, Gp};
+use super::gp::{Datum, Gp, Prediction};
 use super::history::{Arm, History};
 use super::space::{Point, Space, Value};
 
@@ -124,12 +124,12 @@ impl Fitted {
             .limits
             .iter()
             .map(|gp| {
-                let (mean, sd) = gp.predict(x);
+                let Prediction { mean, sd } = gp.predict(x);
                 normal.cdf(-mean / sd).max(1e-30).ln()
             })
             .sum();
         let Some(best) = self.best else { return kept };
-        let (mean, sd) = self.loss.predict(x);
+        let Prediction { mean, sd } = self.loss.predict(x);
         let z = (best - mean) / sd;
         // phi(z) + z Phi(z), for z far below 0 by its expansion phi(z) / z^2.
         let improvement = if z > -6.0 {

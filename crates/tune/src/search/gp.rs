@@ -30,6 +30,14 @@ struct Hyper {
     log_noise: f64,
 }
 
+/// The true value at a place, as far as it is known.
+pub struct Prediction {
+    /// Expected value.
+    pub mean: f64,
+    /// Its standard deviation.
+    pub sd: f64,
+}
+
 /// A fitted process.
 #[derive(Debug, Clone)]
 pub struct Gp {
@@ -251,15 +259,15 @@ impl Gp {
         self.shift + self.scale * (self.mean + dot(&self.cross(x), &self.alpha))
     }
 
-    /// Expected value and standard deviation of the true value at a place.
-    pub fn predict(&self, x: &[f64]) -> (f64, f64) {
+    /// The true value at a place.
+    pub fn predict(&self, x: &[f64]) -> Prediction {
         let k = self.cross(x);
         let mean = self.mean + dot(&k, &self.alpha);
         let v = self.factor.forward(&k);
         // The second term: the mean itself is only estimated.
         let gap = 1.0 - dot(&k, &self.ones);
         let variance = self.signal * (1.0 - dot(&v, &v) + gap * gap / self.ones_sum);
-        (self.shift + self.scale * mean, self.scale * variance.max(1e-12).sqrt())
+        Prediction { mean: self.shift + self.scale * mean, sd: self.scale * variance.max(1e-12).sqrt() }
     }
 
     /// Standard deviation of a single run that the fit found.
@@ -304,7 +312,7 @@ mod tests {
         let gp = Gp::fit(&data, &[false], None).unwrap();
         for i in 0..40 {
             let x = f64::from(i) / 40.0;
-            let (mean, sd) = gp.predict(&[x]);
+            let Prediction { mean, sd } = gp.predict(&[x]);
             assert!((mean - f(x)).abs() < 0.5, "{x}: {mean} {}", f(x));
             assert!((mean - f(x)).abs() < 5.0 * sd + 0.05, "{x}: {mean} {} {sd}", f(x));
         }
@@ -326,7 +334,7 @@ mod tests {
         assert!((gp.mean(&[0.5]) - 50.0).abs() < 5.0);
         let repeated: Vec<Datum> = data.iter().map(|d| Datum { runs: 50.0, ..d.clone() }).collect();
         let sure = Gp::fit(&repeated, &[false], Some(5.8)).unwrap();
-        assert!(sure.predict(&[0.5]).1 < gp.predict(&[0.5]).1 * 1.5);
+        assert!(sure.predict(&[0.5]).sd < gp.predict(&[0.5]).sd * 1.5);
     }
 
     #[test]
@@ -348,7 +356,7 @@ mod tests {
             let data: Vec<Datum> =
                 ys.iter().enumerate().map(|(i, y)| Datum { x: vec![xs[i], xs[i + 8]], y: *y, runs: 1.0 }).collect();
             if let Some(gp) = Gp::fit(&data, &[false, true], None) {
-                let (mean, sd) = gp.predict(&[0.3, 0.6]);
+                let Prediction { mean, sd } = gp.predict(&[0.3, 0.6]);
                 prop_assert!(!sd.is_nan() && sd >= 0.0);
                 prop_assert!(!mean.is_nan());
             }
