@@ -241,7 +241,8 @@ fn a_nice_value_goes_with_the_idle_class_whatever_was_there_before() {
         sched(SchedPolicy::Idle, 0),
     ] {
         let report = actuator.set(&plan(vec![(child.target(), to.clone())]), &|_| true);
-        assert_eq!(report.applied(), 1, "{to}: {report:?}");
+        // It may have begun with the first.
+        assert_eq!(report.in_force(), 1, "{to}: {report:?}");
         assert_eq!(Linux::new().unwrap().read(&child.target(), Knob::Sched).unwrap(), to);
     }
     assert!(actuator.close().is_clean());
