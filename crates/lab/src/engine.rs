@@ -35,7 +35,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// The engine behind a socket, or the usual one.
     pub(crate) fn connect(socket: Option<&Path>) -> Result<Self, LaunchError> {
-        let no_answer = |error: EngineError| {
+        let no_answer = |error: String| {
             LaunchError::NoContainers(format!(
                 "no Docker Engine answers ({error}); start dockerd, set DOCKER_HOST to its unix:// socket, or choose \
                  cgroups as the place"

@@ -19,6 +19,8 @@ use proto::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 /// A runtime with one pod of one container, one on the host's network, and a pod that ended.
 struct Played {
     delay: Duration,
+    /// Length of a further annotation of the pod.
+    noise: usize,
 }
 
 fn sandbox(id: &str, name: &str, uid: &str, state: proto::PodSandboxState) -> proto::PodSandbox {
@@ -51,7 +53,7 @@ impl RuntimeService for Played {
         &self,
         _: Request<proto::ListPodSandboxRequest>,
     ) -> Result<Response<proto::ListPodSandboxResponse>, Status> {
-        let items = vec![
+        let mut items = vec![
             sandbox("p1", "web-0", "uid-1", proto::PodSandboxState::SandboxReady),
             proto::PodSandbox {
                 annotations: [("evenkeel/guarantee".to_owned(), "30".to_owned())].into(),
@@ -59,6 +61,7 @@ impl RuntimeService for Played {
             },
             sandbox("p2", "old", "uid-2", proto::PodSandboxState::SandboxNotready),
         ];
+        items[0].annotations.extend((self.noise > 0).then(|| ("noise".to_owned(), "x".repeat(self.noise))));
         Ok(Response::new(proto::ListPodSandboxResponse { items }))
     }
 
@@ -98,6 +101,10 @@ impl RuntimeService for Played {
 
 /// Plays the runtime at a socket until the test ends.
 fn play(socket: &Path, delay: Duration) {
+    play_with(socket, Played { delay, noise: 0 });
+}
+
+fn play_with(socket: &Path, played: Played) {
     let socket = socket.to_owned();
     let (ready, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -107,7 +114,7 @@ fn play(socket: &Path, delay: Duration) {
             ready.send(()).unwrap();
             let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
             tonic::transport::Server::builder()
-                .add_service(RuntimeServiceServer::new(Played { delay }))
+                .add_service(RuntimeServiceServer::new(played))
                 .serve_with_incoming(incoming)
                 .await
                 .unwrap();
@@ -141,6 +148,19 @@ fn pods_and_containers_are_named_by_cri() {
     let pod = &facts.pods["uid-1"];
     assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.annotations.len()), ("shop", "web-0", 1));
     assert!(!facts.pods.contains_key("uid-2"), "a pod that ended is not told");
+}
+
+/// Who writes a pod writes its annotations: as many as the kubelet copes with cost nobody his name.
+#[test]
+fn long_annotations_hide_no_pod_and_endless_ones_are_not_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let facts = |name: &str, noise: usize| {
+        let socket = dir.path().join(name);
+        play_with(&socket, Played { delay: Duration::ZERO, noise });
+        ask_once(&Endpoints { docker: vec![], cri: vec![socket] })
+    };
+    assert_eq!(facts("long", 12 << 20).expect("an answer of 12 MiB").pods["uid-1"].name, "web-0");
+    assert_eq!(facts("endless", 20 << 20), None);
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use evenkeel_console as console;
 pub use evenkeel_console::{Failure, Outcome, stop};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 mod blame;
 mod capture;
@@ -244,21 +246,21 @@ fn usage(error: &clap::Error) -> ExitCode {
 /// Warnings and more go to stderr, in colour on a terminal only.
 fn log(verbose: u8) {
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("EVENKEEL_LOG").unwrap_or_else(|_| level.into());
+    let asked = std::env::var("EVENKEEL_LOG").ok().and_then(|text| text.parse().ok());
+    let filter: Targets = asked.unwrap_or_else(|| Targets::new().with_default(level));
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(console::MessageWriters)
         .with_ansi(colours)
         .log_internal_errors(false)
-        .without_time()
-        .init();
+        .without_time();
+    tracing_subscriber::registry().with(filter).with(lines).init();
 }
 
 fn dispatch(cli: Cli) -> Outcome {

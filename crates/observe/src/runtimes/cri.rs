@@ -25,7 +25,8 @@ pub(super) async fn ask(
     within: Duration,
     located: Option<(&str, &str)>,
 ) -> Result<RuntimeFacts, String> {
-    let mut client = RuntimeServiceClient::new(connect::cri(socket, within).await?);
+    let mut client = RuntimeServiceClient::new(connect::cri(socket, within).await?)
+        .max_decoding_message_size(connect::MOST);
     let status = |status: tonic::Status| format!("{:?}: {}", status.code(), status.message());
     let version = client.version(proto::VersionRequest::default()).await.map_err(status)?.into_inner();
     let sandboxes = client.list_pod_sandbox(proto::ListPodSandboxRequest {}).await.map_err(status)?;

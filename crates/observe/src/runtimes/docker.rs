@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bollard::models::ContainerSummary;
 
-use super::connect;
+use super::connect::{self, root_cause};
 use super::facts::{Address, ContainerFacts, PodFacts, RuntimeFacts, sorted};
 
 /// Labels the kubelet's Docker shim puts on its containers.
@@ -15,8 +15,8 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
 /// The running containers of the daemon at a socket.
 pub(super) async fn ask(runtime: &str, socket: &Path, timeout: Duration) -> Result<RuntimeFacts, String> {
-    let docker = connect::docker(Some((socket, timeout))).await.map_err(|error| error.to_string())?;
-    let list = docker.list_containers(None).await.map_err(|error| error.to_string())?;
+    let docker = connect::docker(Some((socket, timeout))).await?;
+    let list = docker.list_containers(None).await.map_err(|error| root_cause(&error))?;
     Ok(facts(runtime, list))
 }
 
