@@ -23,6 +23,9 @@ use crate::samples::learn_names;
 const REST: Duration = Duration::from_secs(60);
 /// Samples are left out while so many writes wait for the disk: half a minute's.
 const MOST_WAITING: usize = 64;
+/// Nothing is added to as many: a disk that stands still for hours costs history, not memory. What else there is comes some times a second
+/// at most, so it is the more worth keeping.
+const MOST_JOBS: usize = 1024;
 /// How long [`Recorder::flush`] waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -94,7 +97,7 @@ impl Recorder {
     }
 
     fn send(&self, job: impl FnOnce(&mut Writer) + Send + 'static) {
-        if let Some(jobs) = &self.jobs {
+        if let Some(jobs) = self.jobs.as_ref().filter(|_| self.waiting.load(Ordering::Relaxed) < MOST_JOBS) {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             // The thread ends before this only by a panic, which says so itself.
             let _ = jobs.send(Box::new(job));
@@ -359,6 +362,29 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn a_disk_that_stands_still_costs_no_memory_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::open(&dir.path().join("history.db"), Limits::default());
+        let (goes_on, stands) = channel::<()>();
+        recorder.send(move |_| stands.recv().unwrap_or(()));
+        let told = |recorder: &mut Recorder, minute| {
+            recorder.add_waits(minute, &BTreeMap::from([("web", Histogram::default())]));
+        };
+        (0..5000).for_each(|_| told(&mut recorder, 7));
+        assert!(recorder.waiting.load(Ordering::Relaxed) <= MOST_JOBS);
+        goes_on.send(()).unwrap();
+        // What comes later is written again.
+        let until = Instant::now() + Duration::from_secs(60);
+        while recorder.waiting.load(Ordering::Relaxed) > 0 {
+            assert!(Instant::now() < until, "{recorder:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        told(&mut recorder, 8);
+        recorder.flush();
+        assert!(!recorder.stuck && recorder.is_recording(), "{recorder:?}");
+    }
 
     #[test]
     fn a_name_told_while_recording_rests_is_there_afterwards() {
