@@ -82,6 +82,14 @@ fn name(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
+/// Whether others on the network see what is sent to an address.
+pub fn is_in_the_clear(url: &str) -> bool {
+    let Ok(Address { host, is_tls: false, .. }) = parse_either(url) else { return false };
+    let name = name(&host);
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    name != "localhost" && !address.is_ok_and(|address| address.is_loopback())
+}
+
 /// Connects to what an address names; its host as it is written in a request, and the path.
 fn open(url: &str, request: &Request<'_>) -> io::Result<(Wire, String, String)> {
     let no = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
@@ -267,6 +275,22 @@ mod tests {
         assert_eq!(parse_either("https://h/x"), address("h:443", "/x", true));
         assert_eq!(parse_either("http://[::1]:9"), address("[::1]:9", "/", false));
         assert!(parse_either("ftp://h").is_err() && parse_either("https://").is_err());
+    }
+
+    #[test]
+    fn who_is_elsewhere_is_asked_in_the_clear_by_http() {
+        for url in ["http://node1:9190/metrics", "http://10.0.0.7", "http://localhost.evil.example/x"] {
+            assert!(is_in_the_clear(url), "{url}");
+        }
+        for url in [
+            "https://node1/",
+            "http://127.0.0.1:9190/x",
+            "http://localhost",
+            "http://[::1]:9190/",
+            "http://[::1]",
+        ] {
+            assert!(!is_in_the_clear(url), "{url}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use evenkeel_base::text::count;
 
-use evenkeel_fetch::http::Trust;
+use evenkeel_fetch::http::{Trust, is_in_the_clear};
 use evenkeel_listen::access;
 
 use self::fetch::Reader;
@@ -27,7 +27,8 @@ use super::{Failure, Global, Outcome};
 /// Example: evenkeel fleet node1:9190 node2:9190
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Agents: HOST:PORT, http://HOST:PORT/PATH or https://HOST:PORT/PATH.
+    /// Agents: HOST:PORT, http://HOST:PORT/PATH or https://HOST:PORT/PATH. HOST:PORT alone is asked by http; by https with a token, where it is
+    /// another host.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// A file of targets, one a line; # begins a comment.
@@ -68,6 +69,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Some(url) => vec![url.clone()],
         None => targets(&args).map_err(Failure::Usage)?,
     };
+    if token.is_some() && urls.iter().any(|url| is_in_the_clear(url)) {
+        say!("evenkeel: the token is sent in the clear to addresses of other hosts that begin with http://");
+    }
     let is_tls = args.ca_file.is_some() || urls.iter().any(|url| url.starts_with("https://"));
     let trust = is_tls.then(|| Trust::open(args.ca_file.as_deref())).transpose();
     let reader = Reader {
@@ -111,7 +115,7 @@ fn targets(args: &Args) -> anyhow::Result<Vec<String>> {
     let mut seen = std::collections::HashSet::new();
     let mut urls = Vec::new();
     for target in all {
-        let url = url(&target)?;
+        let url = url(&target, args.token_file.is_some())?;
         if seen.insert(url.clone()) {
             urls.push(url);
         }
@@ -128,9 +132,11 @@ fn targets(args: &Args) -> anyhow::Result<Vec<String>> {
     Ok(urls)
 }
 
-/// The metrics page of a target.
-fn url(target: &str) -> anyhow::Result<String> {
-    let with_scheme = if target.contains("://") { target.to_owned() } else { format!("http://{target}") };
+/// The metrics page of a target. An agent that other hosts reach wants the token over https alone.
+fn url(target: &str, with_token: bool) -> anyhow::Result<String> {
+    let plain = if target.contains("://") { target.to_owned() } else { format!("http://{target}") };
+    let is_secret = with_token && !target.contains("://") && is_in_the_clear(&plain);
+    let with_scheme = if is_secret { format!("https://{target}") } else { plain };
     let rest = with_scheme.strip_prefix("http://").or(with_scheme.strip_prefix("https://"));
     let Some(rest) = rest else {
         return Err(anyhow!("{target:?}: only http:// and https:// are spoken"));
@@ -154,7 +160,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_token_goes_in_the_clear_to_this_host_alone() {
+        let of = |target| url(target, true).unwrap();
+        assert_eq!(of("node1:9190"), "https://node1:9190/metrics");
+        assert_eq!(of("10.0.0.7:9190"), "https://10.0.0.7:9190/metrics");
+        assert_eq!(of("localhost.evil.example:9190"), "https://localhost.evil.example:9190/metrics");
+        for own in ["127.0.0.1:9190", "localhost:9190", "localhost", "[::1]:9190", "[::1]"] {
+            assert_eq!(of(own), format!("http://{own}/metrics"));
+        }
+        // Said so by who asks.
+        assert_eq!(of("http://node1:9190"), "http://node1:9190/metrics");
+    }
+
+    #[test]
     fn targets_are_pages() {
+        let url = |target: &str| url(target, false);
         assert_eq!(url("node1:9190").unwrap(), "http://node1:9190/metrics");
         assert_eq!(url("http://node1:9190").unwrap(), "http://node1:9190/metrics");
         assert_eq!(url("http://node1/x").unwrap(), "http://node1/x");

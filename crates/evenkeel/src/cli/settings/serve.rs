@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use evenkeel_fetch::http::Trust;
+use evenkeel_fetch::http::{Trust, is_in_the_clear};
 use evenkeel_listen::access::{self, AccessArgs, Entrance};
 use evenkeel_listen::handover::Receiver;
 use evenkeel_listen::otlp::{self, Target};
@@ -237,6 +237,9 @@ pub(super) fn of_file<T>(
 /// With its token, and with whom it believes where it is https.
 fn equipped(name: &str, receiver: Receiver, files: &Files) -> Result<Receiver, Failure> {
     let token = files.token.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
+    if token.is_some() && is_in_the_clear(receiver.url()) {
+        say!("evenkeel: {name}: the token is sent in the clear to another host: use an https:// address");
+    }
     let receiver = receiver.with_token(token);
     let usage = |why: String| Failure::Usage(anyhow!("{name}: {why}"));
     match (receiver.is_tls(), &files.ca) {
