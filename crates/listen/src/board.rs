@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use evenkeel_agent::Event;
 use evenkeel_agent::scraped::ServiceRequests;
@@ -26,6 +27,8 @@ const MARKS: usize = 100;
 #[derive(Debug, Clone, Default)]
 pub struct Board {
     pub observation: Option<Arc<Observation>>,
+    /// When that came.
+    pub looked: Option<Instant>,
     pub owners: Arc<Owners>,
     /// Busy and stolen seconds by CPU.
     pub cpus: Arc<BTreeMap<u32, (f64, Option<f64>)>>,
@@ -144,6 +147,7 @@ impl Board {
         }
         let notices = self.notices.judge(&observation, Some(owners), &self.guarantees);
         self.observation = Some(observation);
+        self.looked = Some(Instant::now());
         notices.iter().for_each(|notice| self.note(&notice.to_string()));
         notices
     }

@@ -87,6 +87,7 @@ pub struct Server {
     news: watch::Sender<()>,
     address: SocketAddr,
     otlp: OnceLock<Otlp>,
+    ready: Arc<OnceLock<Instant>>,
 }
 
 /// What every page is made from.
@@ -94,7 +95,8 @@ pub struct Server {
 struct Site {
     board: Shared,
     served: Arc<Served>,
-    began: Instant,
+    /// Since when the work is done that pages tell of.
+    ready: Arc<OnceLock<Instant>>,
     findings: Arc<past::Findings>,
     streams: events::Streams,
     asked: asked::Asked,
@@ -128,16 +130,9 @@ impl Server {
             .build()
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
-        let board = Shared::default();
         let (news, of_streams) = watch::channel(());
-        let site = Site {
-            board: board.clone(),
-            began: Instant::now(),
-            findings: Arc::default(),
-            streams: events::Streams::new(of_streams),
-            asked: asked::Asked::new(served.why),
-            served: Arc::new(served),
-        };
+        let site = Site::new(served, of_streams);
+        let (board, ready) = (site.board.clone(), site.ready.clone());
         let router = site.router();
         std::thread::Builder::new()
             .name("listen".to_owned())
@@ -149,7 +144,7 @@ impl Server {
             .context("cannot start the server")
             .map_err(Failure::Cannot)?;
         let (on_notice, otlp) = (OnceLock::new(), OnceLock::new());
-        let server = Self { board, webhook, on_notice, news, address, otlp };
+        let server = Self { board, webhook, on_notice, news, address, otlp, ready };
         server.with(|board| board.webhook = server.webhook.as_ref().map(|webhook| webhook.counts()));
         Ok(server)
     }
@@ -169,6 +164,11 @@ impl Server {
         self.with(|board| board.pushed = Some(otlp.pushed()));
         let _ = self.otlp.set(otlp);
         Ok(())
+    }
+
+    /// What a predecessor left is dealt with, and the work begins: until then the host counts as not watched.
+    pub fn ready(&self) {
+        let _ = self.ready.set(Instant::now());
     }
 
     /// Hands over what is left, for some seconds at most; at the end.
@@ -254,6 +254,17 @@ impl Watcher for Beside<'_> {
 }
 
 impl Site {
+    fn new(served: Served, news: watch::Receiver<()>) -> Self {
+        Self {
+            board: Shared::default(),
+            ready: Arc::default(),
+            findings: Arc::default(),
+            streams: events::Streams::new(news),
+            asked: asked::Asked::new(served.why),
+            served: Arc::new(served),
+        }
+    }
+
     fn router(&self) -> Router {
         let mut router = Router::new();
         for (path, kind, text) in ASSETS {
@@ -322,11 +333,12 @@ impl Site {
         Arc::clone(&self.board.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the host is being watched; says nothing about the host.
+    /// Whether the host is being watched; says nothing about the host. By a clock that nobody sets.
     fn health(&self) -> Response {
-        let seen = self.now().observation.as_ref().map(|seen| seen.wall_ns);
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let age = seen.map_or(self.began.elapsed(), |seen| now.saturating_sub(Duration::from_nanos(seen)));
+        let Some(ready) = self.ready.get() else {
+            return (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response();
+        };
+        let age = self.now().looked.unwrap_or(*ready).elapsed();
         if age <= self.served.fresh {
             (StatusCode::OK, "ok\n").into_response()
         } else {
@@ -342,5 +354,35 @@ impl Site {
     fn history(&self, query: &str) -> Result<Value, String> {
         let (from, to) = (number(query, "from"), number(query, "to"));
         past::history(&self.served.state_dir, from, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_watched_from_the_first_word_to_the_last_look_whatever_the_clock_says() {
+        let served = Served {
+            state_dir: PathBuf::new(),
+            reports: PathBuf::new(),
+            sampling: Sampling::default(),
+            check: |_, _| unreachable!("nobody checks"),
+            why: |_, _| unreachable!("nobody asks"),
+            fresh: Duration::from_millis(200),
+        };
+        let site = Site::new(served, watch::channel(()).1);
+        let status = || site.health().status().as_u16();
+        assert_eq!(status(), 503, "what a predecessor left is not dealt with yet");
+        site.ready.set(Instant::now()).unwrap();
+        assert_eq!(status(), 200);
+        // Looked at now, by a clock that was set: long ago, or in a time to come.
+        for wall_ns in [1, 1 << 61] {
+            let observation = Arc::new(notices::labelled::nobody(wall_ns));
+            with(&site.board, |board| drop(board.observe(observation)));
+            assert_eq!(status(), 200, "{wall_ns}");
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(status(), 503, "{wall_ns}");
+        }
     }
 }

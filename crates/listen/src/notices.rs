@@ -3,7 +3,7 @@
 //! long before it ends.
 
 #[cfg(test)]
-mod labelled;
+pub(crate) mod labelled;
 
 use std::collections::BTreeMap;
 use std::fmt;

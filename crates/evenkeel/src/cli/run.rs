@@ -175,6 +175,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     server.iter().try_for_each(|server| super::scrape::start(server.tally(), scrapes))?;
     let _recorder = server.as_ref().map(|server| record(&args.record, server, global)).transpose()?;
     drop(types);
+    server.iter().for_each(Server::ready);
     notifier.ready("observing");
     let ran = match (&server, &webhook) {
         (Some(server), _) => agent.run(args.time, &mut notifier.beside(&mut server.beside(&mut sink))),

@@ -84,7 +84,12 @@ fn score(name: &str, episodes: &[Episode], told: &[BTreeSet<Fault>], looks: bool
     score
 }
 
-fn host(episode: &Episode) -> Observation {
+/// A host on which nobody is, seen at this time.
+pub(crate) fn nobody(wall_ns: u64) -> Observation {
+    Observation { wall_ns, ..host(1, 0) }
+}
+
+fn host(cpus: u32, services: usize) -> Observation {
     let group = |at: usize| GroupView {
         path: format!("/s{at}"),
         parent: None,
@@ -117,10 +122,10 @@ fn host(episode: &Episode) -> Observation {
     Observation {
         interval_s: 1.0,
         wall_ns: 0,
-        topology: Arc::new(Topology::synthetic(1, 1, episode.cpus, 1)),
-        host: HostView { cpus: episode.cpus, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
-        tasks: (0..episode.services.len()).map(task).collect(),
-        groups: (0..episode.services.len()).map(group).collect(),
+        topology: Arc::new(Topology::synthetic(1, 1, cpus, 1)),
+        host: HostView { cpus, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
+        tasks: (0..services).map(task).collect(),
+        groups: (0..services).map(group).collect(),
         containers: Vec::new(),
         pods: Vec::new(),
         vms: Vec::new(),
@@ -130,7 +135,8 @@ fn host(episode: &Episode) -> Observation {
 
 /// What is told of an episode, and how often more than once.
 fn told(episode: &Episode) -> (BTreeSet<Fault>, usize) {
-    let (mut owners, mut notices, mut seen) = (Owners::default(), Notices::default(), host(episode));
+    let (mut owners, mut notices) = (Owners::default(), Notices::default());
+    let mut seen = host(episode.cpus, episode.services.len());
     let (mut told, mut again) = (BTreeSet::new(), 0);
     for second in 0..LENGTH {
         seen.wall_ns += 1_000_000_000;
