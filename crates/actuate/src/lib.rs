@@ -36,7 +36,9 @@ pub use actuator::{Actuator, Moved, TemporaryPin, restore, restore_on};
 pub use error::ActuateError;
 pub use kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 pub use linux::Linux;
-pub use medium::{FileMedium, Holder, LockHolder, Medium, OpenError, Survives, lock_holder, make_private};
+pub use medium::{
+    FileMedium, Holder, LockHolder, Medium, OpenError, Survives, check_private, lock_holder, make_private,
+};
 pub use options::Options;
 pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};
 pub use own::{Raised, TurnGuard, be_urgent};

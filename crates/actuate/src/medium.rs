@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use dir::StateDir;
-pub use dir::make_private;
+pub use dir::{check_private, make_private};
 pub use holder::{LockHolder, lock_holder};
 
 /// What written bytes survive.
@@ -428,9 +428,11 @@ mod tests {
         assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o7777, 0o700);
         for bad in [0o720, 0o702, 0o1777] {
             mode(&dir, bad);
+            assert!(check_private(&dir).is_err(), "{bad:o}");
             assert!(not_ours(&dir).contains("by others"), "{bad:o}");
         }
         mode(&dir, 0o755);
+        check_private(&dir).unwrap();
         FileMedium::open(&dir).unwrap();
         mode(&dir.join("journal"), 0o666);
         assert!(FileMedium::open(&dir).unwrap().load().unwrap_err().to_string().contains("by others"));

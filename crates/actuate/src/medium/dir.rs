@@ -19,6 +19,14 @@ pub fn make_private(dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
+/// Whether a directory is this user's alone to write to, so that what is in it, links too, comes from nobody else.
+///
+/// # Errors
+/// It is not, or not there.
+pub fn check_private(dir: &Path) -> Result<(), OpenError> {
+    StateDir::open(dir).map(drop)
+}
+
 /// An open directory. Files are opened below it, never through a symbolic link.
 #[derive(Debug)]
 pub(super) struct StateDir {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use evenkeel_actuate::{check_private, make_private};
 use evenkeel_base::Observation;
 use evenkeel_bpf::flight::Recorder;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -82,7 +83,8 @@ impl Socket {
     ) -> anyhow::Result<Self> {
         let path = state_dir.join(SOCKET);
         let context = || format!("cannot listen at {}", path.display());
-        std::fs::create_dir_all(state_dir).with_context(context)?;
+        make_private(state_dir).with_context(context)?;
+        check_private(state_dir)?;
         if UnixStream::connect(&path).is_ok() {
             return Err(anyhow!("another agent listens at {}", path.display()));
         }

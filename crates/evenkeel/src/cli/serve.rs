@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
+use evenkeel_actuate::{OpenError, check_private, make_private};
 use evenkeel_linux::Root;
 use evenkeel_listen::access::AccessArgs;
 use evenkeel_listen::reports::ReportsArgs;
 use evenkeel_listen::webhook::Webhook;
-use evenkeel_listen::{Served, Server};
+use evenkeel_listen::{Served, Server, Tally};
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 use evenkeel_store::{Limits, Recorder};
 
@@ -81,10 +82,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let target = otlp(global, &args.otlp)?;
     let blaming = blaming(global, &args.blame)?;
     let scrapes = scrapes(global, &args.scrape)?;
+    let hidden = privileges::join_who_sees_processes();
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     // One that cannot be made is told of where it is needed.
     if !args.no_history || args.record.record.is_some() {
-        let _ = std::fs::create_dir_all(&global.state_dir);
+        let _ = make_private(&global.state_dir);
     }
     let writes = privileges::write_only_to(&global.state_dir).map_err(Failure::Cannot)?;
     let sampling = global.sampling.unwrap_or_default();
@@ -108,12 +110,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let tally = server.tally();
     tally.tell(&format!("capabilities kept: {kept}"));
     tally.tell(writes);
+    hidden.iter().for_each(|hidden| tally.tell(hidden));
     super::blame::start(tally.clone(), blaming)?;
     super::scrape::start(tally, scrapes)?;
     let _recorder = args.record.start(&observer, &server, &global.state_dir)?;
     drop(types);
-    let mut history = History::open(global, args.no_history);
+    let mut history = History::open(global, args.no_history, &server.tally());
     let notifier = Notifier::from_env();
+    server.ready();
     notifier.ready("watching");
     let ended = watch(&mut observer, &server, &mut history, (args.interval, &notifier));
     notifier.stopping("ending");
@@ -166,9 +170,18 @@ struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    fn open(global: &'a Global, off: bool) -> Self {
+    fn open(global: &'a Global, off: bool, tally: &Tally) -> Self {
         let path = global.state_dir.join(evenkeel_store::FILE_NAME);
-        let recorder = if off { Recorder::off() } else { Recorder::open(&path, Limits::default()) };
+        let recorder = match check_private(&global.state_dir) {
+            _ if off => Recorder::off(),
+            // Somebody else may have put a link or a file there.
+            Err(error @ OpenError::NotOurs { .. }) => {
+                tally.tell(&format!("no history is kept: {error}"));
+                Recorder::off()
+            }
+            // What else is wrong is told by who writes it.
+            _ => Recorder::open(&path, Limits::default()),
+        };
         Self { recorder, global, asked: None, yields: false }
     }
 

@@ -43,9 +43,14 @@ impl Serve {
 
     /// With variables of the environment.
     pub fn command_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::spawned(Command::new(BINARY), args, environment)
+    }
+
+    /// By a command to which evenkeel's arguments are added.
+    pub fn spawned(mut command: Command, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let state = tempfile::tempdir().unwrap();
         let mut process = Running(
-            Command::new(BINARY)
+            command
                 .arg("--state-dir")
                 .arg(state.path())
                 .args(args)
@@ -125,6 +130,15 @@ impl Serve {
             assert!(Instant::now() < until, "no {what} in {page}");
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+}
+
+/// Waits until an answer's status says that all is well.
+pub fn until_well(status: impl Fn() -> String) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while status() != "200" {
+        assert!(Instant::now() < until, "never well: {}", status());
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

@@ -3,20 +3,68 @@
 use std::path::Path;
 
 use anyhow::Context;
+use evenkeel_linux::{Root, mountinfo};
 use landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, path_beneath_rules};
+use rustix::process::{Gid, getegid, getgroups};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_groups,
 };
 
-/// What is kept, where it was there: to load and read BPF programs (`CAP_BPF`, `CAP_PERFMON`), to read files of others
-/// (`CAP_DAC_READ_SEARCH`), and what `/proc` says of their processes (`CAP_SYS_PTRACE`).
-const KEPT: [(CapabilitySet, &str); 4] = [
+/// What is kept, where it was there: to load and read BPF programs (`CAP_BPF`, `CAP_PERFMON`), and to read files of others
+/// (`CAP_DAC_READ_SEARCH`). Not `CAP_SYS_PTRACE`: with it the memory of every process could be written to, and the files of the host
+/// through `/proc/1/root`; what Landlock confines cannot use it for anything.
+const KEPT: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::BPF, "CAP_BPF"),
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
     (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
-    (CapabilitySet::SYS_PTRACE, "CAP_SYS_PTRACE"),
 ];
+
+/// To whom a `/proc` shows other users' processes.
+#[derive(Debug, PartialEq)]
+enum ShownTo {
+    Everybody,
+    /// Its group, and who may trace them.
+    Group(Gid),
+    /// Who may trace them.
+    Tracers,
+}
+
+/// What the options of `/proc` say (`proc_show_options` in the kernel's `fs/proc/root.c`; before Linux 5.8 they were numbers).
+fn shown_to(options: &[String]) -> ShownTo {
+    let value = |key: &str| options.iter().find_map(|option| option.strip_prefix(key));
+    match value("hidepid=") {
+        None | Some("0" | "off") => ShownTo::Everybody,
+        Some("4" | "ptraceable") => ShownTo::Tracers,
+        Some(_) => {
+            ShownTo::Group(value("gid=").and_then(|gid| gid.parse().ok()).map_or(Gid::ROOT, Gid::from_raw))
+        }
+    }
+}
+
+/// Joins the group to which `/proc` shows other users' processes, where it hides them (`hidepid`): who may trace sees them,
+/// too, but [`write_only_to`] takes that away. Says where they stay hidden.
+pub fn join_who_sees_processes() -> Option<String> {
+    let mounts = mountinfo::parse(&Root::host().read("proc/self/mountinfo").ok()?).ok()?;
+    let proc = mounts.iter().rfind(|mount| mount.mount_point == "/proc" && mount.fs_type == "proc")?;
+    let remedy = match shown_to(&proc.super_options) {
+        ShownTo::Everybody => return None,
+        ShownTo::Tracers => "mounted with hidepid=invisible it would show them to a group".to_owned(),
+        ShownTo::Group(group) => {
+            let mut groups = getgroups().unwrap_or_default();
+            if getegid() == group || groups.contains(&group) {
+                return None;
+            }
+            groups.push(group);
+            let Err(error) = set_thread_groups(&groups) else { return None };
+            format!(
+                "it shows them to the group {group}, which cannot be joined: {error}",
+                group = group.as_raw()
+            )
+        }
+    };
+    Some(format!("/proc hides other users' processes (hidepid): {remedy}"))
+}
 
 /// Gives up every capability but [`KEPT`], for this thread and those that it starts, and whatever a program that it
 /// executes could gain. Says what is left.
@@ -74,6 +122,25 @@ mod tests {
     use std::io::ErrorKind;
 
     use super::*;
+
+    #[test]
+    fn who_sees_other_users_processes_is_an_option_of_proc() {
+        let of = |text: &str| shown_to(&text.split(',').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(of("rw"), ShownTo::Everybody);
+        assert_eq!(of("rw,gid=7,hidepid=off"), ShownTo::Everybody);
+        for hidden in ["1", "2", "noaccess", "invisible"] {
+            assert_eq!(of(&format!("rw,gid=7,hidepid={hidden}")), ShownTo::Group(Gid::from_raw(7)));
+        }
+        assert_eq!(
+            of("rw,hidepid=invisible"),
+            ShownTo::Group(Gid::ROOT),
+            "the kernel does not say that it is root's"
+        );
+        assert_eq!(
+            (of("rw,gid=7,hidepid=ptraceable"), of("hidepid=4")),
+            (ShownTo::Tracers, ShownTo::Tracers)
+        );
+    }
 
     #[test]
     fn nothing_is_written_but_in_the_state_directory() {
