@@ -155,6 +155,7 @@ test-packages: ## install, upgrade, remove and purge the packages in a clean Deb
 	@scripts/packages.sh build package clean-root
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
 	@scripts/test-packages.sh '$(CARGO_TARGET_DIR)/debug/evenkeel'
+	@scripts/test-packages-boot.sh '$(CARGO_TARGET_DIR)/debug/evenkeel'
 
 test-chart: ## lint and render the Helm chart; the plain manifests are what it renders (builds helm with Go where there is none)
 	@scripts/packages.sh test

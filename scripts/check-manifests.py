@@ -8,7 +8,7 @@ import sys
 
 import yaml
 
-OBSERVES = {"SYS_PTRACE", "DAC_READ_SEARCH", "BPF", "PERFMON"}
+OBSERVES = {"DAC_READ_SEARCH", "BPF", "PERFMON"}
 ACTS = OBSERVES | {"SYS_NICE", "DAC_OVERRIDE"}
 faults = []
 
@@ -56,7 +56,7 @@ def main():
     expect(f"of the node is mounted: {sorted(host.values())}", set(host.values()) == known)
     volumes = {volume["name"] for volume in pod["volumes"]}
     expect("each mount has a volume", {mount["name"] for mount in agent["volumeMounts"]} <= volumes)
-    for probe in ["livenessProbe", "readinessProbe"]:
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"]:
         get = agent[probe]["httpGet"]
         expect(f"{probe} asks where it listens", (get["host"], get["path"]) == ("127.0.0.1", "/healthz"))
         expect(f"{probe} asks the port over https", get.get("scheme") == "HTTPS" and [str(get["port"])] == [l[1] for l in listens])

@@ -25,7 +25,11 @@ start() {
     if systemctl --quiet is-enabled "$watching"; then
         systemctl restart "$watching" || echo "evenkeel: $watching did not start: see systemctl status $watching" >&2
     fi
-    systemctl --quiet is-active "$acting" || return 0
+    # Also one that just starts, or is about to: it would go on with the old program.
+    case "$(systemctl show --value --property ActiveState "$acting")" in
+        active | activating | reloading) ;;
+        *) return 0 ;;
+    esac
     systemctl kill --kill-who=main --signal=KILL "$acting" || true
     # A start that comes before systemd has seen the end would be none.
     for _ in 1 2 3 4 5 6 7 8 9 10; do

@@ -94,11 +94,11 @@ fn services_ask_for_what_they_need_and_no_more() {
         (value("CapabilityBoundingSet"), text.clone())
     };
     let (watching, text) = unit("evenkeel-serve.service");
-    assert_eq!(watching, ["CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_BPF", "CAP_PERFMON"]);
-    assert!(
-        text.contains("\nProtectControlGroups=yes\n")
-            && text.contains("/evenkeel serve $EVENKEEL_SERVE_OPTIONS\n")
-    );
+    assert_eq!(watching, ["CAP_DAC_READ_SEARCH", "CAP_BPF", "CAP_PERFMON"]);
+    assert!(text.contains("/evenkeel serve $EVENKEEL_SERVE_OPTIONS\n"));
+    for line in ["ProtectControlGroups=yes", "ProtectKernelTunables=yes", "PrivateDevices=yes"] {
+        assert!(text.lines().any(|l| l == line), "{line}:\n{text}");
+    }
     let (acting, text) = unit("evenkeel.service");
     assert!(!acting.iter().any(|c| c == "CAP_SYS_ADMIN"), "{acting:?}");
     for line in [
@@ -109,8 +109,15 @@ fn services_ask_for_what_they_need_and_no_more() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line}:\n{text}");
     }
-    let (restoring, _) = unit("evenkeel-restore.service");
+    let (restoring, other) = unit("evenkeel-restore.service");
     assert!(restoring.iter().all(|c| acting.contains(c)), "{restoring:?}");
+    for text in [&text, &other] {
+        let read_only = text.lines().find_map(|line| line.strip_prefix("ReadOnlyPaths=")).unwrap_or_default();
+        for path in ["/sys", "-/proc/sys/kernel", "-/proc/sysrq-trigger"] {
+            assert!(read_only.split(' ').any(|one| one == path), "{path}: {read_only}");
+        }
+        assert!(text.contains("\nDevicePolicy=closed\n"), "{text}");
+    }
     for name in ["evenkeel.service", "evenkeel-restore.service", "evenkeel-serve.service"] {
         for line in ["ProtectSystem=strict", "NoNewPrivileges=yes", "StateDirectory=evenkeel"] {
             assert!(unit(name).1.lines().any(|l| l == line), "{name}: {line}");

@@ -167,6 +167,16 @@ fn services_do_their_work_within_their_confinement() {
     });
     let favoured = until(&machine, "the promised task", || pid_of("keel-favoured"));
     until(&machine, "a nice value for it", || (nice(favoured)? < 0).then_some(()));
+    // Root's own rights would do for what the kernel executes at a crash.
+    for unit in ["evenkeel-serve.service", "evenkeel.service"] {
+        for path in
+            ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/usr", "/sys/fs/cgroup/cgroup.procs"]
+        {
+            let may = path.starts_with("/sys/fs/cgroup") && unit == "evenkeel.service";
+            assert_eq!(sees(unit, &["-w", path]), may, "{unit}: {path}");
+        }
+    }
+    assert!(!sees("evenkeel-serve.service", &["-e", "/dev/kmsg"]));
     put("seen", "");
     until(&machine, "the end", || dir.path().join("over").exists().then_some(()));
     assert_eq!(nice(favoured), Some(0), "{}", said());
@@ -286,11 +296,22 @@ fn get(port: u16, path: &str) -> Option<String> {
 }
 
 fn pid_of(comm: &str) -> Option<i32> {
+    pid_whose("comm", |name| name.trim_end() == comm)
+}
+
+/// The first task of whose file in `/proc` this holds.
+fn pid_whose(file: &str, is: impl Fn(&str) -> bool) -> Option<i32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.find(|pid| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == comm)
-    })
+    pids.find(|pid| std::fs::read_to_string(format!("/proc/{pid}/{file}")).is_ok_and(|text| is(&text)))
+}
+
+/// What `test` says to who has the rights of root and the mounts of a unit.
+fn sees(unit: &str, test: &[&str]) -> bool {
+    let of_unit = pid_whose("cgroup", |text| text.lines().any(|line| line.ends_with(&format!("/{unit}"))));
+    let mut command = std::process::Command::new("nsenter");
+    command.args(["--mount", "--target", &of_unit.unwrap().to_string(), "test"]).args(test);
+    command.status().unwrap().success()
 }
 
 fn nice(pid: i32) -> Option<i32> {
