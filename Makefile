@@ -151,7 +151,7 @@ static: ## one file without shared libraries, to copy to other hosts: of this ar
 packages: ## .deb, .rpm and OCI image of the static program, without a network, in target/packages (ARCH=arm64: cross-built)
 	@scripts/make-packages.sh $(if $(ARCH),--arch '$(ARCH)')
 
-test-packages: ## install, upgrade, remove and purge the packages in a clean Debian root (debootstrap, as root, minutes)
+test-packages: ## install, upgrade, remove and purge the packages in a clean Debian root, and in a machine with systemd (debootstrap, as root, minutes)
 	@scripts/packages.sh build package clean-root
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel
 	@scripts/test-packages.sh '$(CARGO_TARGET_DIR)/debug/evenkeel'

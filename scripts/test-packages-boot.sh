@@ -120,6 +120,11 @@ fi
 . "$(dirname "$0")/lib.sh"
 cd "$(dirname "$0")/.."
 is_root || die "root is needed to make a root file system"
+[ "$(uname -m)" = x86_64 ] || die "this machine is made for x86-64 only"
+if [ -z "${EVENKEEL_IN_NAMESPACE:-}" ]; then
+    # What debootstrap mounts goes with this script.
+    exec env EVENKEEL_IN_NAMESPACE=1 unshare --mount --propagation private -- "$0" "$@"
+fi
 binary=${1:?usage: scripts/test-packages-boot.sh BINARY}
 have qemu-system-x86_64 || die "qemu-system-x86_64 is not installed: scripts/packages.sh test"
 work=$(realpath -m "$(target_dir)/tmp/packages")
