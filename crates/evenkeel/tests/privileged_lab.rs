@@ -264,3 +264,28 @@ fn the_experiments_are_listed() {
         assert!(quick > 1.0 && quick <= 60.0 && full > quick, "{experiment}");
     }
 }
+
+#[test]
+fn shards_measured_under_two_names_become_one_record_that_names_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.toml");
+    let text = "name = 'parts'\nrepetitions = 2\n[[tenant]]\nname = 'a'\nload = 'spin'\nrun_s = 0.2\n\
+                [[sweep]]\nfield = 'tenant.a.quota_pct'\nvalues = [25, 'none']\n";
+    fs::write(&file, text).unwrap();
+    let (file, at) =
+        (file.to_str().unwrap(), |name: &str| dir.path().join(name).to_str().unwrap().to_owned());
+    for (index, node) in [(0, "node-a"), (1, "node-b")] {
+        let (shard, out) = (format!("{index}/2"), at(node));
+        let ran = output(&["lab", "run", file, "--shard", &shard, "--host-name", node, "--out", &out]);
+        assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+    let merged = output(&["lab", "merge", &at("node-a"), &at("node-b"), "--out", &at("merged")]);
+    let text = String::from_utf8_lossy(&merged.stdout);
+    assert_eq!(merged.status.code(), Some(0), "{}", String::from_utf8_lossy(&merged.stderr));
+    assert!(text.contains("node-a, node-b"), "{text}");
+    let record = Record::load(&dir.path().join("merged")).unwrap();
+    let cells: Vec<_> =
+        record.cells.iter().map(|cell| (cell.repetition, cell.node.as_deref().unwrap())).collect();
+    assert_eq!(cells, [(0, "node-a"), (0, "node-a"), (1, "node-b"), (1, "node-b")]);
+    assert!(record.is_complete() && record.cells.iter().all(|cell| !cell.tenants.is_empty()));
+}

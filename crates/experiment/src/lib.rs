@@ -2,7 +2,8 @@
 //!
 //! * [`file`]: the experiment file of `evenkeel lab` and `evenkeel sim`; [`validation`]: such experiments drawn at random,
 //!   to compare the simulator with a kernel; [`instance`]: rules by the names of instance types, as files write them.
-//! * [`record`]: what was measured, on disk; [`import`]: logs of others as a record.
+//! * [`record`]: what was measured, on disk; [`import`]: logs of others as a record; [`shard`]: a part of an experiment, and
+//!   [`merge`]: the record of all parts.
 //! * [`study`]: what a record shows; [`decide`]: which sentences follow from its figures; [`sources`]: the figures of others
 //!   shown alongside.
 //!
@@ -14,7 +15,9 @@ pub mod decide;
 pub mod file;
 pub mod import;
 pub mod instance;
+pub mod merge;
 pub mod record;
+pub mod shard;
 pub mod sources;
 pub mod study;
 pub mod validation;

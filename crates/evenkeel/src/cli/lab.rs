@@ -8,7 +8,9 @@ use super::{Global, Outcome};
 
 mod compare;
 mod import;
+mod job;
 mod list;
+mod merge;
 mod neighbour;
 pub(super) mod progress;
 pub(super) mod report;
@@ -34,6 +36,8 @@ enum Command {
     Report(report::Args),
     Compare(compare::Args),
     Import(import::Args),
+    Job(job::Args),
+    Merge(merge::Args),
     /// What `run` starts as a tenant.
     #[command(hide = true)]
     Tenant {
@@ -61,6 +65,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Command::Report(args) => report::run(global, args),
         Command::Compare(args) => compare::run(global, args),
         Command::Import(args) => import::run(global, args),
+        Command::Job(args) => job::run(global, &args),
+        Command::Merge(args) => merge::run(global, &args),
         Command::Tenant { order } => Ok(evenkeel_lab::runner::run_tenant(&order)),
     }
 }

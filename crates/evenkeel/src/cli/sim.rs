@@ -14,6 +14,8 @@ use super::{Failure, Format, Global, Outcome};
 
 mod laboratory;
 
+pub(super) use laboratory::MachineArgs;
+
 /// Run an experiment on the simulated scheduler.
 ///
 /// Touches nothing and needs no privilege. Takes what `lab run` takes, files with tenants and built-in experiments by name, and

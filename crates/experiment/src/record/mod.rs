@@ -12,6 +12,7 @@
 
 use crate::file::Experiment;
 pub use crate::file::Point;
+use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 
 mod disk;
@@ -24,6 +25,8 @@ pub use tenant::{Account, Ended, Limits, Release, RunRecord, TenantRecord};
 
 /// Value of [`Record::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-record/v1";
+/// The [`Requirement`] that a simulated record does not meet.
+pub const MEASURED: &str = "measured";
 /// Name of the file in a result folder.
 pub const FILE: &str = "record.json";
 
@@ -58,10 +61,31 @@ pub struct Record {
     /// What the experiment needs and whether it was there.
     #[serde(default)]
     pub requirements: Vec<Requirement>,
+    /// The part of the experiment that it is, where that was split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+    /// The parts that it was merged of, by number; none where it was not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<MergedShard>,
     /// Number of cells when finished.
     pub planned_cells: usize,
     /// Cells done, in the order in which they were run.
     pub cells: Vec<Cell>,
+}
+
+/// A part of a merged record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MergedShard {
+    /// Which.
+    pub shard: Shard,
+    /// Where it was run.
+    pub host: Host,
+    /// When it was begun, RFC 3339.
+    pub began: String,
+    /// When it was finished, RFC 3339; `None` where cells are missing.
+    pub finished: Option<String>,
+    /// Cells that it has, and should have.
+    pub cells: [usize; 2],
 }
 
 /// Facts of the host that decide how far results travel.
@@ -167,6 +191,9 @@ pub struct Cell {
     /// What the model says each tenant would do (same order); `None` in logs of others.
     #[serde(default)]
     pub predicted: Option<Vec<Predicted>>,
+    /// The host, by name, where the record is of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// What was out of the ordinary.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -198,6 +225,11 @@ impl Record {
     /// [`CellRecord::is_complete`], for those who only read.
     pub fn is_complete(&self) -> bool {
         CellRecord::is_complete(self)
+    }
+
+    /// Whether it is the simulator's.
+    pub fn is_simulated(&self) -> bool {
+        self.requirements.iter().any(|one| one.name == MEASURED && one.met == Some(false))
     }
 }
 

@@ -74,7 +74,8 @@ pub fn study(record: &Record) -> Study {
 
 fn missed(record: &Record, points: &[PointStudy]) -> Vec<String> {
     let mut missed: Vec<String> = record.requirements.iter().filter_map(Requirement::missed).collect();
-    if record.cells.len() < record.planned_cells {
+    // What a merged record lacks, its requirements say.
+    if record.cells.len() < record.planned_cells && record.merged.is_empty() {
         missed.push(format!(
             "{} of {} cells are done; `evenkeel lab run` with the same folder does the rest",
             record.cells.len(),

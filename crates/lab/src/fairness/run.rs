@@ -55,6 +55,7 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Ten
         repetitions: options.repetitions,
         order: Order::Shuffled,
         seed: 1,
+        shard: None,
     };
     let stop = run.stop;
     run.cells(&passes, &mut Tenants { options, points, tools, stop, cpus: online(), stock: None })

@@ -51,6 +51,7 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Nei
         repetitions: options.repetitions,
         order: Order::Shuffled,
         seed: 1,
+        shard: None,
     };
     let stop = run.stop;
     run.cells(&passes, &mut Neighbours { options, asked, points, tools, stop })

@@ -2,6 +2,7 @@
 
 use evenkeel_experiment::file::{Experiment, PlannedPoint};
 use evenkeel_experiment::record::{Host, Record, Requirement, SCHEMA};
+use evenkeel_experiment::shard::Shard;
 
 use super::bench::now;
 
@@ -14,6 +15,8 @@ pub struct About {
     pub quick: bool,
     /// Names of the source's tables.
     pub sources: Vec<String>,
+    /// The part that is run; `None` for all of it.
+    pub shard: Option<Shard>,
 }
 
 /// What a point is called in progress.
@@ -28,7 +31,7 @@ pub(super) fn empty(
     about: &About,
     host: Host,
     requirements: Vec<Requirement>,
-    points: usize,
+    planned_cells: usize,
 ) -> Record {
     Record {
         schema: SCHEMA.into(),
@@ -42,7 +45,8 @@ pub(super) fn empty(
         host,
         experiment: Some(experiment.clone()),
         requirements,
-        planned_cells: points * experiment.repetitions as usize,
+        shard: about.shard,
+        planned_cells,
         ..Record::default()
     }
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_experiment::file::Order;
 use evenkeel_experiment::record::{CellRecord, FILE, RecordError};
+use evenkeel_experiment::shard::Shard;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 
@@ -29,6 +30,8 @@ pub struct Passes {
     pub order: Order,
     /// What the order is drawn with.
     pub seed: u64,
+    /// The part that is run; `None` for all of it.
+    pub shard: Option<Shard>,
 }
 
 /// What an experiment measures, cell by cell.
@@ -87,7 +90,7 @@ impl Run<'_> {
     /// The folder cannot be used or holds results of something else, or a cell could not go on.
     pub fn cells<B: Bench>(&mut self, passes: &Passes, bench: &mut B) -> Result<B::Record, RunError> {
         let mut record = self.open(bench)?;
-        let cells = order(passes);
+        let cells = passes.cells();
         let of = cells.len();
         for (point, repetition) in cells {
             if record.has(point, repetition) {
@@ -131,18 +134,25 @@ impl Run<'_> {
     }
 }
 
-/// The cells, point and repetition, in the order in which they are run.
-fn order(passes: &Passes) -> Vec<(usize, u32)> {
-    let mut cells = Vec::new();
-    for repetition in 0..passes.repetitions {
-        let mut pass: Vec<usize> = (0..passes.labels.len()).collect();
-        if passes.order == Order::Shuffled {
-            let mut random = rand_pcg::Pcg64::seed_from_u64(passes.seed.wrapping_add(u64::from(repetition)));
-            pass.shuffle(&mut random);
+impl Passes {
+    /// The cells, point and repetition, in the order in which they are run. A shard has some of the passes, each as it is
+    /// without shards.
+    pub fn cells(&self) -> Vec<(usize, u32)> {
+        let mut cells = Vec::new();
+        let has = |repetition: &u32| {
+            self.shard.is_none_or(|shard| shard.has_repetition(self.repetitions, *repetition))
+        };
+        for repetition in (0..self.repetitions).filter(has) {
+            let mut pass: Vec<usize> = (0..self.labels.len()).collect();
+            if self.order == Order::Shuffled {
+                let mut random =
+                    rand_pcg::Pcg64::seed_from_u64(self.seed.wrapping_add(u64::from(repetition)));
+                pass.shuffle(&mut random);
+            }
+            cells.extend(pass.into_iter().map(|point| (point, repetition)));
         }
-        cells.extend(pass.into_iter().map(|point| (point, repetition)));
+        cells
     }
-    cells
 }
 
 /// RFC 3339.
@@ -157,20 +167,28 @@ mod tests {
     use super::*;
 
     fn passes(points: usize, repetitions: u32) -> Passes {
-        Passes { labels: vec![String::new(); points], repetitions, order: Order::Shuffled, seed: 1 }
+        Passes {
+            labels: vec![String::new(); points],
+            repetitions,
+            order: Order::Shuffled,
+            seed: 1,
+            shard: None,
+        }
     }
 
     #[test]
     fn every_cell_is_run_once_in_an_order_that_depends_on_the_seed_alone() {
-        let drawn = order(&passes(10, 3));
-        assert_eq!(drawn, order(&passes(10, 3)));
+        let drawn = passes(10, 3).cells();
+        assert_eq!(drawn, passes(10, 3).cells());
         let mut sorted = drawn.clone();
         sorted.sort_unstable_by_key(|(p, r)| (*r, *p));
         assert_eq!(sorted.len(), 30);
         assert_ne!(drawn, sorted);
-        assert_eq!(order(&Passes { order: Order::Written, ..passes(10, 3) }), sorted);
+        assert_eq!(Passes { order: Order::Written, ..passes(10, 3) }.cells(), sorted);
         let pass = |n: usize| drawn[10 * n..10 * (n + 1)].iter().map(|(p, _)| *p).collect::<Vec<_>>();
         assert_ne!(pass(0), pass(1));
+        let shard = |index| Passes { shard: Some(Shard { index, count: 2 }), ..passes(10, 3) }.cells();
+        assert_eq!([shard(0), shard(1)].concat(), drawn, "shards run the same passes");
     }
 
     /// Stops in the midst of the cell of this number.

@@ -51,6 +51,8 @@ pub struct Options {
     pub topology: Option<Topology>,
     /// What the host does undisturbed, where that was measured before ([`calibrate`]); else it is measured now.
     pub calibrated: Option<Host>,
+    /// What the host is called in the record; unless given, by its own name.
+    pub host_name: Option<String>,
 }
 
 /// Runs what is missing of an experiment. The record is complete unless it was stopped.
@@ -61,6 +63,8 @@ pub fn run(
     run: &mut Run<'_>,
 ) -> Result<Record, RunError> {
     let points = experiment.points().map_err(|e| RunError::Usage(e.to_string()))?;
+    let repetitions = experiment.repetitions as usize;
+    about.shard.map_or(Ok(()), |shard| shard.check(repetitions, "repetition")).map_err(RunError::Usage)?;
     check(&points)?;
     crate::launch::sweep_stale();
     let passes = Passes {
@@ -68,9 +72,19 @@ pub fn run(
         repetitions: experiment.repetitions,
         order: experiment.order,
         seed: experiment.seed,
+        shard: about.shard,
     };
     let stop = run.stop;
-    run.cells(&passes, &mut Laboratory { experiment, about, options, stop, points, released: false })
+    let mut bench = Laboratory {
+        experiment,
+        about,
+        options,
+        stop,
+        points,
+        planned: passes.cells().len(),
+        released: false,
+    };
+    run.cells(&passes, &mut bench)
 }
 
 /// The experiment of a file or of a built-in one.
@@ -80,6 +94,8 @@ struct Laboratory<'a> {
     options: &'a Options,
     stop: &'a AtomicBool,
     points: Vec<PlannedPoint>,
+    /// Number of cells.
+    planned: usize,
     /// A cell was run: the instant asked for was the first one's.
     released: bool,
 }
@@ -88,12 +104,15 @@ impl Bench for Laboratory<'_> {
     type Record = Record;
 
     fn is_same(&self, record: &Record) -> bool {
-        record.experiment.as_ref() == Some(self.experiment) && record.quick == self.about.quick
+        record.experiment.as_ref() == Some(self.experiment)
+            && record.quick == self.about.quick
+            && record.shard == self.about.shard
     }
 
     fn begin(&mut self) -> Record {
         let (experiment, about) = (self.experiment, self.about);
         let mut host = facts(self.options.topology.as_ref());
+        host.name = self.options.host_name.clone().or(host.name);
         let requirements = host::requirements(experiment, &host);
         match &self.options.calibrated {
             Some(measured) => {
@@ -103,7 +122,7 @@ impl Bench for Laboratory<'_> {
             }
             None => calibrate(&mut host, self.stop),
         }
-        empty(experiment, about, host, requirements, self.points.len())
+        empty(experiment, about, host, requirements, self.planned)
     }
 
     fn cell(

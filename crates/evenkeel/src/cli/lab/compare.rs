@@ -1,13 +1,13 @@
 //! `evenkeel lab compare`: result folders side by side.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use evenkeel_experiment::study::compare::{Side, published};
 use evenkeel_experiment::study::{compare, platforms};
 use evenkeel_report::lab;
 
-use super::written::{load, write};
+use super::written::{load, made, write};
 use crate::cli::{Failure, Format, Global, Outcome, show};
 
 /// Set result folders side by side: what changed in means and in how runs are distributed, with intervals.
@@ -81,10 +81,4 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         write(out, "compare.md", &lab::compare_markdown(&comparison))?;
     }
     Ok(0)
-}
-
-/// The folder, made where it is missing.
-fn made(dir: &Path) -> Result<&Path, Failure> {
-    std::fs::create_dir_all(dir).map_err(|error| Failure::Cannot(anyhow!("{}: {error}", dir.display())))?;
-    Ok(dir)
 }

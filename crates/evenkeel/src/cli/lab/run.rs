@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use evenkeel_experiment::file::{Experiment, ExperimentError, Place};
 use evenkeel_experiment::record::{CellRecord, FILE, Host, Record};
+use evenkeel_experiment::shard::Shard;
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::neighbour::plan as neighbour_plan;
@@ -61,6 +62,12 @@ pub struct Args {
     /// End a cell that takes longer, and mark it.
     #[arg(long, value_name = "SECONDS")]
     time_limit: Option<f64>,
+    /// Run a part of the repetitions, such as 0/4 for the first of four; `lab merge` makes one record of all parts.
+    #[arg(long, value_name = "INDEX/COUNT")]
+    shard: Option<Shard>,
+    /// What this host is called in the record, in place of its own name: in a pod, the node's.
+    #[arg(long, value_name = "NAME")]
+    host_name: Option<String>,
     /// Install the tenants' commands from Debian packages of the same name where they are missing.
     #[arg(long)]
     install: bool,
@@ -87,6 +94,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let suffix = if args.quick { "-quick" } else { "" };
     let folder_of = |name: &str| Path::new("evenkeel-lab").join(format!("{name}{suffix}"));
     if let Some(which) = Which::named(&args.experiment) {
+        refuse_shard(&args)?;
         let folder = args.out.unwrap_or_else(|| folder_of(which.name()));
         return tenants::run_builtin(global, which, args.quick, args.again, folder);
     }
@@ -99,6 +107,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if let Some(option) = args.ladder.given() {
         let only = neighbour_plan::NAME;
         return Err(Failure::Usage(anyhow!("{option} is for the experiment {only} alone")));
+    }
+    if builtin::find(&args.experiment).is_some() {
+        refuse_shard(&args)?;
     }
     let stop = stop::on_signals()?;
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok();
@@ -117,7 +128,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     });
     let (mut experiment, about) = match built_in.zip(calibrated.as_ref()) {
         Some((builtin, host)) => from_builtin(builtin, &args, topology.as_ref(), host),
-        None => (from_file(&args)?, About::default()),
+        None => (from_file(&args)?, About { shard: args.shard, ..About::default() }),
     };
     change(&mut experiment, &args)?;
     if args.install {
@@ -128,7 +139,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // How long work takes that was not sized for this host is a guess; it only starts the progress bar.
     let guess = Host { primes_per_s: Some(1000.0), ..unmeasured() };
     let planned_s = runner::planned_s(&experiment, calibrated.as_ref().unwrap_or(&guess));
-    let options = Options { binary, topology, calibrated };
+    let host_name = args.host_name.clone();
+    let options = Options { binary, topology, calibrated, host_name };
     let run = |to: &mut Run<'_>| runner::run(&experiment, &about, &options, to);
     let record = measured(&folder, args.again, planned_s, run)?;
     // Also of an interrupted experiment: what is there is studied.
@@ -156,6 +168,8 @@ fn refuse_tenants(args: &Args) -> Result<(), Failure> {
         ("--threads", args.threads.is_some()),
         ("--start-at", args.start_at.is_some()),
         ("--time-limit", args.time_limit.is_some()),
+        ("--shard", args.shard.is_some()),
+        ("--host-name", args.host_name.is_some()),
         ("--install", args.install),
         ("a command", !args.command.is_empty()),
     ];
@@ -166,6 +180,18 @@ fn refuse_tenants(args: &Args) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
+}
+
+/// Hosts differ, and a built-in experiment with them: parts of several would not fit together.
+fn refuse_shard(args: &Args) -> Result<(), Failure> {
+    if args.shard.is_none() {
+        return Ok(());
+    }
+    Err(Failure::Usage(anyhow!(
+        "--shard is for experiment files: the built-in {} is sized for the host that runs it, so that parts from several \
+         hosts are not of one experiment",
+        args.experiment
+    )))
 }
 
 fn from_builtin(
@@ -184,6 +210,7 @@ fn from_builtin(
         builtin: Some(builtin.name.to_owned()),
         quick: args.quick,
         sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
+        shard: None,
     };
     (builtin.experiment(&plan), about)
 }
@@ -200,16 +227,25 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
             names.join(", ")
         )));
     }
-    let text = evenkeel_linux::input::read_text(path)
-        .map_err(|e| Failure::Usage(anyhow!("cannot read {}: {e}", path.display())))?;
+    let text = read(path)?;
     if args.quick {
         return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));
     }
-    let refuse = |error: ExperimentError| Failure::Usage(anyhow!("{}: {error}", path.display()));
-    let experiment = Experiment::parse(&text).map_err(refuse)?;
-    let experiment = experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(&text)))?;
     // A machine is for the simulator; this host is what it is, also for what is predicted.
-    Ok(Experiment { machine: None, ..experiment })
+    Ok(Experiment { machine: None, ..with_tenants(path, &text)? })
+}
+
+/// Text of an experiment file.
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    evenkeel_linux::input::read_text(path)
+        .map_err(|e| Failure::Usage(anyhow!("cannot read {}: {e}", path.display())))
+}
+
+/// The experiment of a file, its tasks as tenants.
+pub(super) fn with_tenants(path: &Path, text: &str) -> Result<Experiment, Failure> {
+    let refuse = |error: ExperimentError| Failure::Usage(anyhow!("{}: {error}", path.display()));
+    let experiment = Experiment::parse(text).map_err(refuse)?;
+    experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(text)))
 }
 
 /// What the command line changes.

@@ -95,6 +95,12 @@ impl Report {
     }
 }
 
+/// The folder, made where it is missing.
+pub(super) fn made(dir: &Path) -> Result<&Path, Failure> {
+    std::fs::create_dir_all(dir).map_err(|error| Failure::Cannot(anyhow!("{}: {error}", dir.display())))?;
+    Ok(dir)
+}
+
 /// Writes a file whole or not at all.
 pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
     let temporary = folder.join(format!(".{name}.new"));

@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::file::{Experiment, MachineSpec};
 use evenkeel_experiment::record::{CellRecord, Host};
+use evenkeel_experiment::shard::Shard;
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::runner::{self, About};
@@ -16,9 +17,9 @@ use crate::cli::lab::progress::failure;
 use crate::cli::lab::written::Report;
 use crate::cli::{Failure, Global, Outcome};
 
-/// What is simulated, for experiments whose file does not say so.
+/// The machine that is simulated, for experiments whose file does not describe it.
 #[derive(Debug, clap::Args)]
-pub struct TenantArgs {
+pub struct MachineArgs {
     /// Experiments with tenants: CPUs of the machine, each a core of its own; unless given, this host's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: Option<u32>,
@@ -28,12 +29,23 @@ pub struct TenantArgs {
     /// Experiments with tenants: events of `load primes` a second that one thread does; unless given, measured here (a second).
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     events_per_s: Option<f64>,
+}
+
+/// What is simulated, and what for.
+#[derive(Debug, clap::Args)]
+pub struct TenantArgs {
+    #[command(flatten)]
+    machine: MachineArgs,
     /// Short form of a built-in experiment.
     #[arg(long)]
     quick: bool,
     /// Experiments with tenants: write the record and all reports there, as `lab run` does.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Experiments with tenants: simulate a part of the cells, such as 0/4 for the first of four; `lab merge` makes one record
+    /// of all parts.
+    #[arg(long, value_name = "INDEX/COUNT", conflicts_with = "fleet")]
+    shard: Option<Shard>,
 }
 
 impl TenantArgs {
@@ -44,21 +56,85 @@ impl TenantArgs {
                 "--quick is for built-in experiments; shorten runs in the file"
             )));
         }
+        let tasks = experiment.tenants.is_empty();
+        self.machine.refuse(file, experiment)?;
+        let given = [("--out", tasks && self.out.is_some()), ("--shard", tasks && self.shard.is_some())];
+        does_not_go(&given, file, tasks)
+    }
+
+    /// What is known besides the file. The machine of a shard must be that of all.
+    fn about(&self, builtin: Option<&builtin::Builtin>) -> Result<About, Failure> {
+        if self.shard.is_some() && self.machine.events_per_s.is_none() {
+            return Err(Failure::Usage(anyhow!(
+                "--shard needs --events-per-s: without, every shard measures the host that it is on, and they are not of \
+                 one machine"
+            )));
+        }
+        let sources = builtin.map_or(&[][..], |builtin| builtin.sources);
+        Ok(About {
+            builtin: builtin.map(|builtin| builtin.name.to_owned()),
+            quick: self.quick,
+            sources: sources.iter().map(|s| (*s).to_owned()).collect(),
+            shard: self.shard,
+        })
+    }
+}
+
+/// Refuses the first option that is given.
+fn does_not_go(given: &[(&str, bool)], file: &Path, tasks: bool) -> Result<(), Failure> {
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Failure::Usage(anyhow!(
+            "{option} does not go with {}, which describes its machine itself{}",
+            file.display(),
+            if tasks { " and has no tenants" } else { "" }
+        ))),
+        None => Ok(()),
+    }
+}
+
+impl MachineArgs {
+    /// Options for the command line of a simulation elsewhere; all that this host would have added is among them.
+    ///
+    /// # Errors
+    /// The file and the options leave something to the host.
+    pub fn pinned(&self, file: &Path, experiment: &Experiment) -> Result<Vec<String>, Failure> {
+        self.refuse(file, experiment)?;
+        if experiment.machine.is_none() && (self.cpus.is_none() || self.kernel.is_none()) {
+            return Err(Failure::Usage(anyhow!(
+                "{} has no [machine]: give --cpus and --kernel, else every node simulates one like itself",
+                file.display()
+            )));
+        }
+        let host = self.machine(topology().as_ref(), experiment.machine.as_ref())?;
+        let Some(rate) = host.primes_per_s else {
+            return Err(Failure::Usage(anyhow!(
+                "this host's speed could not be measured: give --events-per-s"
+            )));
+        };
+        let cpus = self.cpus.map(|cpus| format!("--cpus={cpus}"));
+        let kernel = self.kernel.as_ref().map(|kernel| format!("--kernel={kernel}"));
+        Ok([cpus, kernel, Some(format!("--events-per-s={rate}"))].into_iter().flatten().collect())
+    }
+
+    /// The first option that is given.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--cpus", self.cpus.is_some()),
+            ("--kernel", self.kernel.is_some()),
+            ("--events-per-s", self.events_per_s.is_some()),
+        ];
+        given.iter().find(|(_, given)| *given).map(|(option, _)| *option)
+    }
+
+    /// Refuses what a file says itself.
+    fn refuse(&self, file: &Path, experiment: &Experiment) -> Result<(), Failure> {
         let (tasks, machine) = (experiment.tenants.is_empty(), experiment.machine.is_some());
         let given = [
             ("--cpus", machine && self.cpus.is_some()),
             ("--kernel", machine && self.kernel.is_some()),
             ("--events-per-s", tasks && self.events_per_s.is_some()),
-            ("--out", tasks && self.out.is_some()),
         ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(Failure::Usage(anyhow!(
-                "{option} does not go with {}, which describes its machine itself{}",
-                file.display(),
-                if tasks { " and has no tenants" } else { "" }
-            ))),
-            None => Ok(()),
-        }
+        does_not_go(&given, file, tasks)
     }
 
     /// The machine simulated: the file's, else one like this host but for what the options say.
@@ -119,23 +195,19 @@ pub fn builtin(global: &Global, name: &str, seed: Option<u64>, args: &TenantArgs
         )));
     };
     let topology = topology();
-    let host = args.machine(topology.as_ref(), None)?;
+    let about = args.about(Some(builtin))?;
+    let host = args.machine.machine(topology.as_ref(), None)?;
     let plan = Plan {
         quick: args.quick,
-        cpus: match args.cpus {
+        cpus: match args.machine.cpus {
             Some(cpus) => CpuSet::first_n(cpus),
             None => runner::online(),
         },
-        topology: match args.cpus {
+        topology: match args.machine.cpus {
             Some(cpus) => Some(Topology::synthetic(1, 1, cpus, 1)),
             None => topology,
         },
         primes_per_s: host.primes_per_s.unwrap_or(1000.0),
-    };
-    let about = About {
-        builtin: Some(builtin.name.to_owned()),
-        quick: args.quick,
-        sources: builtin.sources.iter().map(|s| (*s).to_owned()).collect(),
     };
     let mut experiment = builtin.experiment(&plan);
     experiment.seed = seed.unwrap_or(experiment.seed);
@@ -145,8 +217,9 @@ pub fn builtin(global: &Global, name: &str, seed: Option<u64>, args: &TenantArgs
 /// An experiment file with tenants.
 pub fn file(global: &Global, file: &Path, experiment: &Experiment, args: &TenantArgs) -> Outcome {
     args.refuse(file, experiment)?;
-    let host = args.machine(topology().as_ref(), experiment.machine.as_ref())?;
-    show(global, experiment, &About::default(), &host, args)
+    let about = args.about(None)?;
+    let host = args.machine.machine(topology().as_ref(), experiment.machine.as_ref())?;
+    show(global, experiment, &about, &host, args)
 }
 
 fn topology() -> Option<Topology> {

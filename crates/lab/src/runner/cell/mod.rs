@@ -82,6 +82,7 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
         host: watched.host,
         enforcer: stolen,
         predicted: Some(predicted),
+        node: None,
         notes,
     }))
 }

@@ -3,7 +3,8 @@
 
 use evenkeel_experiment::file::{Experiment, Place};
 use evenkeel_experiment::record::{
-    Account, Cell, Ended, Host, Limits, Record, Release, Requirement, RunRecord, StealRecord, TenantRecord,
+    Account, Cell, Ended, Host, Limits, MEASURED, Record, Release, Requirement, RunRecord, StealRecord,
+    TenantRecord,
 };
 use evenkeel_model::credit::{self, Job};
 use evenkeel_model::sim::{self, Load, Report, Scenario};
@@ -28,7 +29,7 @@ const MOST_CPU_S: f64 = 200_000.0;
 /// same for the same seed, but for the time of day.
 ///
 /// # Errors
-/// None of the points can be simulated; the message says why.
+/// None of the points can be simulated, or there are fewer cells than shards; the message says why.
 pub fn simulate(
     experiment: &Experiment,
     about: &About,
@@ -36,11 +37,18 @@ pub fn simulate(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Record, RunError> {
     let points = experiment.points().map_err(|e| RunError::Usage(e.to_string()))?;
-    let mut record = empty(experiment, about, host.clone(), vec![simulated(host)], points.len());
+    let all = points.len() * experiment.repetitions as usize;
+    about.shard.map_or(Ok(()), |shard| shard.check(all, "cell")).map_err(RunError::Usage)?;
+    let has = |repetition: u32, point: usize| {
+        about.shard.is_none_or(|shard| shard.has_cell(points.len(), point, repetition))
+    };
+    let of_shard = |repetition| (0..points.len()).filter(move |point| has(repetition, *point)).count();
+    let planned = (0..experiment.repetitions).map(of_shard).sum();
+    let mut record = empty(experiment, about, host.clone(), vec![simulated(host)], planned);
     let of = record.planned_cells;
     let mut refused = None;
     for repetition in 0..experiment.repetitions {
-        for planned in &points {
+        for planned in points.iter().filter(|planned| has(repetition, planned.point.index)) {
             let label = label(experiment, planned);
             progress(Progress { done: record.cells.len(), of, label, part: 0.0 });
             let mut point = planned.point.clone();
@@ -68,7 +76,9 @@ pub fn simulate(
             });
         }
     }
-    if let (true, Some(why)) = (record.cells.iter().all(|cell| cell.tenants.is_empty()), refused) {
+    // Another shard may have cells that can be simulated.
+    let nothing = about.shard.is_none() && record.cells.iter().all(|cell| cell.tenants.is_empty());
+    if let (true, Some(why)) = (nothing, refused) {
         return Err(RunError::Missing(format!("{}: {why}", experiment.name)));
     }
     record.finished = Some(now());
@@ -96,7 +106,7 @@ fn enforcer(experiment: &Experiment, tenants: &[TenantRecord]) -> Option<StealRe
 fn simulated(host: &Host) -> Requirement {
     let known = |value: Option<String>| value.unwrap_or_else(|| "unknown".into());
     Requirement::new(
-        "measured",
+        MEASURED,
         Some(false),
         format!(
             "simulated: {} CPUs, Linux {}, {} events of primes a second and CPU",
