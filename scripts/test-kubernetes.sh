@@ -13,4 +13,4 @@ is_root || die "root is needed: namespaces, mounts, cgroups"
 [ -d /sys/fs/cgroup/cpu ] || die "this test reads what cgroup v1 has: no /sys/fs/cgroup/cpu here"
 folder=$(scripts/kubernetes/build.sh)
 image=$(scripts/make-packages.sh --fast --binary "$program" --out "$folder/img" oci)
-exec python3 scripts/kubernetes/test.py "$folder" "$image" "$@"
+exec python3 scripts/kubernetes/test.py "$folder" "$image" --program "$(realpath "$program")" "$@"

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Puts evenkeel into a real one-node Kubernetes and looks at what comes of it: test.py FOLDER IMAGE [--decisions N]
+"""Puts evenkeel into a real one-node Kubernetes and looks at what comes of it: test.py FOLDER IMAGE --program PROGRAM [--decisions N | --jobs]
 
 FOLDER is that of build.sh, IMAGE an archive that make-packages.sh wrote. Needs root; takes some eight minutes. The cluster is
-ended whatever happens, and the host compared with what it was. With --decisions: only these, of some 90 s each.
+ended whatever happens, and the host compared with what it was. With --decisions: only these, of some 90 s each. With --jobs: only the indexed
+Jobs, a minute. PROGRAM writes their manifests and merges what they leave.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import time
 import acts
 import decisions
 import install
+import jobs
 import kubelet
 import tiers
 from cluster import HERE, Cluster, Failed, check, read, say
@@ -64,7 +66,9 @@ def start(cluster, image):
     cluster.tool("ctr", "-n", "k8s.io", "images", "import", image)
 
 
-def steps(cluster):
+def steps(cluster, program):
+    say("one experiment in many pods")
+    jobs.indexed(cluster, program)
     say("observing, with every default")
     install.install(cluster)
     install.ready(cluster)
@@ -87,6 +91,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("image")
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--jobs", action="store_true")
     parser.add_argument("--decisions", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
@@ -98,10 +104,12 @@ def main():
     before, failed, began = host(), None, time.monotonic()
     try:
         start(cluster, args.image)
-        if args.decisions:
+        if args.jobs:
+            jobs.indexed(cluster, args.program)
+        elif args.decisions:
             decisions.run(cluster, args.decisions, args.seed)
         else:
-            steps(cluster)
+            steps(cluster, args.program)
     except (Failed, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
         failed = error
     finally:
