@@ -68,7 +68,8 @@ def record(folder):
 def measured(cluster, program, file, results):
     """Two shards on one node: its pods take turns, since experiments must not measure one another."""
     pods = finish(cluster, program, "half", file, "--nodes", "2", "--host-path", results)
-    runs = sorted((s["state"]["terminated"]["startedAt"], s["state"]["terminated"]["finishedAt"]) for p in pods for s in p["status"]["containerStatuses"])
+    ended = [status["state"]["terminated"] for pod in pods for status in pod["status"]["containerStatuses"]]
+    runs = sorted((one["startedAt"], one["finishedAt"]) for one in ended)
     check("pods of one node", "2, one after the other", runs, len(runs) == 2 and runs[0][1] <= runs[1][0])
     node = pods[0]["spec"]["nodeName"]
     folders = sorted(os.listdir(f"{results}/half"))
@@ -78,8 +79,8 @@ def measured(cluster, program, file, results):
     cells = record(merged)["cells"]
     nodes = [cell["node"] for cell in cells]
     check("cells of the merged record", f"4, of {node}", nodes, nodes == [node] * 4)
-    ended = sorted({tenant["ended"]["how"] for cell in cells for tenant in cell["tenants"]})
-    check("tenants", "done", ended, ended == ["done"])
+    how = sorted({tenant["ended"]["how"] for cell in cells for tenant in cell["tenants"]})
+    check("tenants", "done", how, how == ["done"])
     left = [path for path in glob.glob(f"{CPU}/evenkeel-lab-*")]
     check("cgroups of the experiment", "none left", left or "none", not left)
 
