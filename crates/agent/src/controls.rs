@@ -156,13 +156,13 @@ impl Controls {
     /// Makes the host what was found plus this plan. Says, too, why the waiting work that it moves is not moved.
     pub fn set(&mut self, plan: &Plan) -> (SetReport, Option<String>) {
         // First, so that a task that was left pinned is seen and restored with the rest.
-        self.follow(&[]);
+        self.follow(&[], &[]);
         let Some(actuator) = &mut self.actuator else { return (SetReport::default(), None) };
         let report = bounds::set(actuator, plan, &self.bounds);
         fault::point("agent.set");
         self.interferences.extend(interferences(&report));
         self.interferences.truncate(INTERFERENCES);
-        (report, self.follow(&plan.pull))
+        (report, self.follow(&plan.pull, &plan.before))
     }
 
     /// Makes these changes on top of what is in force.
@@ -228,14 +228,14 @@ impl Controls {
     }
 
     /// Which tasks are moved from now on; what cannot be moved stays where it is. Says why if no task can be.
-    fn follow(&mut self, pull: &[TaskId]) -> Option<String> {
+    fn follow(&mut self, pull: &[TaskId], before: &[TaskId]) -> Option<String> {
         let (Some(actuator), Some(puller)) = (&mut self.actuator, &self.puller) else {
             return (!pull.is_empty()).then(|| "waiting work cannot be moved here".to_owned());
         };
         let pull: Vec<TaskId> = pull.iter().copied().filter(|id| self.bounds.has_task(*id)).collect();
         let lent = if pull.is_empty() { Ok(Vec::new()) } else { actuator.lend(&pull, puller.cpus()) };
         let why = lent.as_ref().err().map(ToString::to_string);
-        match puller.follow(lent.unwrap_or_default()) {
+        match puller.follow(lent.unwrap_or_default(), before) {
             Ok(pinned) => {
                 for id in pinned {
                     actuator.suspect(id);
@@ -248,7 +248,7 @@ impl Controls {
 
     /// Restores everything and removes the journal.
     pub fn close(mut self) -> RestoreReport {
-        self.follow(&[]);
+        self.follow(&[], &[]);
         self.puller = None;
         self.reserve.release();
         fault::point("agent.close");

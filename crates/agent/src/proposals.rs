@@ -24,6 +24,8 @@ impl Agent {
             all = [plain, all].concat();
             all.retain(|plan| named.contains(&plan.name));
         }
+        // What moves background work has to be there, and that it helps has not been seen: only by name.
+        all.retain(|plan| plan.before.is_empty() || self.controls.pull() && !named.is_empty());
         all.retain(|plan| !self.decisions.barred.contains(&plan.name));
         if self.config.as_found { levers::as_found(&scene, all) } else { all }
     }

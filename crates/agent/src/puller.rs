@@ -2,17 +2,19 @@
 //!
 //! Programs in the kernel ([`evenkeel_bpf::pull`]) tell who waits while which CPU is idle. A thread of ours moves the task by
 //! pinning it there and taking the pin off again: the only way that ordinary Linux offers. It takes 10 to 25 us of the idle CPU.
+//! With [`Plan::before`](evenkeel_base::Plan), it is work that runs which goes, when one of those tasks wakes behind it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{Moved, TemporaryPin, be_urgent};
 use evenkeel_base::{CpuSet, TaskId};
 use evenkeel_bpf::BpfError;
-use evenkeel_bpf::pull::{Offer, Watch};
+use evenkeel_bpf::pull::{Offer, Role, Watch};
+use evenkeel_policy::levers::MakeWay;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// How often the thread looks whether to end.
@@ -36,6 +38,10 @@ struct Shared {
 struct Work {
     watch: Watch,
     tasks: HashMap<u32, TemporaryPin>,
+    domains: Vec<CpuSet>,
+    served: Vec<TaskId>,
+    way: MakeWay,
+    began: Instant,
     failed: Vec<TaskId>,
     moves: u64,
 }
@@ -49,7 +55,16 @@ impl Puller {
         let types = evenkeel_bpf::load::kernel_types()?;
         let watch = Watch::start(&types, domains)?;
         let descriptor = watch.descriptor().try_clone_to_owned()?;
-        let work = Work { watch, tasks: HashMap::new(), failed: Vec::new(), moves: 0 };
+        let work = Work {
+            watch,
+            tasks: HashMap::new(),
+            domains: domains.to_vec(),
+            served: Vec::new(),
+            way: MakeWay::default(),
+            began: Instant::now(),
+            failed: Vec::new(),
+            moves: 0,
+        };
         let shared = Arc::new(Shared { ending: AtomicBool::new(false), work: Mutex::new(work) });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("pull".to_owned()).spawn(move || {
@@ -74,9 +89,10 @@ impl Puller {
         &self.cpus
     }
 
-    /// From now on these tasks are moved, and no others. Returns those of the last ones that may still be pinned.
-    pub fn follow(&self, tasks: Vec<TemporaryPin>) -> Result<Vec<TaskId>, BpfError> {
-        self.shared.lock().follow(tasks)
+    /// From now on these tasks are moved, and no others: when they wait, or, where `served` names any, when one of those wakes
+    /// behind them. Returns those of the last ones that may still be pinned.
+    pub fn follow(&self, tasks: Vec<TemporaryPin>, served: &[TaskId]) -> Result<Vec<TaskId>, BpfError> {
+        self.shared.lock().follow(tasks, served)
     }
 
     /// Nobody is moved while the result lives.
@@ -106,7 +122,14 @@ impl Shared {
 }
 
 impl Work {
-    fn follow(&mut self, tasks: Vec<TemporaryPin>) -> Result<Vec<TaskId>, BpfError> {
+    fn follow(&mut self, tasks: Vec<TemporaryPin>, served: &[TaskId]) -> Result<Vec<TaskId>, BpfError> {
+        // Another role for the same tasks: they are entered again.
+        if self.served != served {
+            for tid in self.served.drain(..).map(|id| id.tid).chain(self.tasks.drain().map(|(tid, _)| tid)) {
+                self.watch.forget(tid);
+            }
+        }
+        let role = if served.is_empty() { Role::MovedWhenWaiting } else { Role::Background };
         let new: HashMap<u32, TemporaryPin> = tasks.into_iter().map(|task| (task.id.tid, task)).collect();
         for (tid, task) in &self.tasks {
             if new.get(tid).is_none_or(|other| other.id != task.id) {
@@ -116,9 +139,16 @@ impl Work {
         let old = std::mem::take(&mut self.tasks);
         for (tid, task) in new {
             if old.get(&tid).is_none_or(|other| other.id != task.id) {
-                self.watch.follow(task.id)?;
+                self.watch.follow(task.id, role)?;
             }
             self.tasks.insert(tid, task);
+        }
+        if self.served.is_empty() {
+            // Named before it is entered, so that the next call takes out what a failure left.
+            self.served = served.to_vec();
+            for id in served {
+                self.watch.follow(*id, Role::Served)?;
+            }
         }
         Ok(std::mem::take(&mut self.failed))
     }
@@ -133,7 +163,15 @@ impl Work {
 
     fn carry_out(&mut self, offer: &Offer) {
         let Some(task) = self.tasks.get(&offer.tid) else { return };
-        match task.move_to(offer.to) {
+        let to = if self.served.is_empty() {
+            offer.to
+        } else {
+            let domain = self.domains.iter().find(|domain| domain.contains(offer.from));
+            let allowed = domain.map(|domain| domain.intersection(&task.present)).unwrap_or_default();
+            self.way.from(offer.from, offer.to, &allowed, self.began.elapsed().as_nanos() as u64)
+        };
+        let Some(to) = to else { return };
+        match task.move_to(to) {
             Moved::Yes => self.moves += 1,
             Moved::No => {}
             Moved::Pinned => {

@@ -25,6 +25,20 @@ impl Agent {
         let names: HashMap<TaskId, &str> =
             observation.tasks.iter().map(|t| (t.id, t.comm.as_str())).collect();
         let at_ns = wall_ns();
+        let [knob, from, to, why] = match self.plan.before.is_empty() {
+            true => [
+                levers::PULL,
+                "waits where it is queued",
+                "moves to an idle CPU that shares its cache",
+                "no CPU is idle while it waits",
+            ],
+            false => [
+                levers::ASIDE,
+                "stays when a service wakes behind it",
+                "moves to another CPU that shares its cache",
+                "services need not wait for it",
+            ],
+        };
         let before = std::mem::take(&mut self.log.record.changes);
         let beside = self.components.changes();
         let wanted = with_changes(&self.plan, beside.clone()).changes;
@@ -62,10 +76,10 @@ impl Agent {
                 task: Some(*id),
                 comm: names.get(id).map(|comm| (*comm).to_owned()),
                 group: None,
-                knob: levers::PULL.to_owned(),
-                from: "waits where it is queued".to_owned(),
-                to: "moves to an idle CPU that shares its cache".to_owned(),
-                why: "no CPU is idle while it waits".to_owned(),
+                knob: knob.to_owned(),
+                from: from.to_owned(),
+                to: to.to_owned(),
+                why: why.to_owned(),
                 effect: effect.map(str::to_owned),
                 at_ns,
             }))

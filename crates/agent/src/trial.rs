@@ -157,9 +157,7 @@ impl Agent {
         if !self.plan.is_default() {
             candidates.push(default_plan());
         }
-        if !self.has_background() {
-            self.start_puller(&found, watcher);
-        }
+        self.start_puller(&found, watcher);
         // What is in force is the first of them: once more, it would share the error budget with itself.
         let is_new = |plan: &Plan| plan.changes != self.plan.changes || plan.pull != self.plan.pull;
         candidates.extend(self.propose(&found).into_iter().filter(is_new));
@@ -334,7 +332,10 @@ impl Agent {
     /// Starts what moves waiting work, where plans may ask for it. Where that is refused no plan will.
     fn start_puller(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
         let names = &self.config.levers;
-        let asked_for = names.is_empty() || names.iter().any(|name| name.ends_with(levers::PULL));
+        let asked_for = match self.has_background() {
+            true => names.iter().any(|name| name == levers::ASIDE),
+            false => names.is_empty() || names.iter().any(|name| name.ends_with(levers::PULL)),
+        };
         if asked_for && let Some(why) = self.controls.start_puller(&observation.topology) {
             watcher.event(&Event::Note(&why));
         }
@@ -352,7 +353,10 @@ impl Agent {
     pub(crate) fn tell_moves(&self, watcher: &mut dyn Watcher) {
         let moves = self.controls.moves();
         if moves > 0 {
-            watcher.event(&Event::Note(&format!("waiting work was moved to an idle CPU {moves} times")));
+            watcher.event(&Event::Note(&match self.has_background() {
+                true => format!("background work was moved aside {moves} times"),
+                false => format!("waiting work was moved to an idle CPU {moves} times"),
+            }));
         }
     }
 

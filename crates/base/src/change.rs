@@ -274,6 +274,9 @@ pub struct Plan {
     /// Tasks that are moved to an idle CPU next to theirs whenever they wait; their affinity stays as found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pull: Vec<TaskId>,
+    /// Tasks that those in `pull` make way for: they move when one of these wakes behind them, and at no other time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<TaskId>,
     /// Limits among the changes that follow what others leave of a quota.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub follow: Vec<FollowingLimit>,

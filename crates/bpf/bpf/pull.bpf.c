@@ -11,6 +11,9 @@
  * wait there; only tasks in `tasks` count. Locks: the run queue's lock is held in sched_switch and in sched_wakeup (of the
  * CPU woken on), so a CPU's memory has one writer at a time; readers elsewhere may see it a moment old, and what is offered
  * is looked at again before it is moved.
+ *
+ * Tasks may have a role besides. When one that is SERVED wakes on a CPU that one of the BACKGROUND holds, the latter is offered,
+ * whether a CPU is idle or not; at no other time.
  */
 #include "sched.h"
 
@@ -21,9 +24,19 @@
 /* Somebody who can be moved is by then. One whose cgroup has run out of quota cannot run anywhere, and whoever is woken to move
  * it makes a CPU go idle once more. */
 #define PATIENCE 10000000ull
+/* Between two offers of who holds one CPU: each interrupts whoever runs there and where it goes. */
+#define PACE 1000000ull
 #define NS_A_TICK 10000000 /* as /proc shows it: USER_HZ is 100 */
 
+/* Values of `role`. */
+#define MOVED_WHEN_WAITING 0
+#define BACKGROUND 1
+#define SERVED 2
+
 struct cpu {
+	u64 cleared; /* when whoever held it was offered last, ns */
+	u32 running; /* thread number */
+	u32 pad;
 	u32 domain; /* NO_DOMAIN: not one to move work from or to */
 	u32 bit;
 	u32 waiting[REMEMBERED]; /* thread numbers, some of them no longer true */
@@ -41,6 +54,8 @@ struct task {
 	u64 since; /* it waits, ns; */
 	u64 offered; /* ns */
 	u32 cpu;   /* there: number + 1, or 0 */
+	u32 ran;   /* where it ran last: number + 1, or 0 */
+	u32 role;
 	u32 pad;
 };
 
@@ -154,8 +169,10 @@ static always_inline bool is_meant(struct task *task, struct task_struct *p)
 static always_inline void begins_to_wait(u32 number, u32 tid, struct task *task)
 {
 	task->since = bpf_ktime_get_ns();
-	task->offered = 0;
 	task->cpu = number + 1;
+	if (task->role != MOVED_WHEN_WAITING)
+		return;
+	task->offered = 0;
 	remember(number, tid);
 }
 
@@ -211,8 +228,11 @@ int on_switch(u64 *ctx)
 	u32 coming = next->pid, going = prev->pid;
 	u64 bit = 1ull << (cpu->bit & 63);
 	struct task *task = coming ? get_task(coming) : NULL;
-	if (task)
+	if (task) {
 		task->cpu = 0;
+		task->ran = here + 1;
+	}
+	cpu->running = coming;
 	task = going ? get_task(going) : NULL;
 	if (is_meant(task, prev) && !((struct task_struct___why *)prev)->__state)
 		begins_to_wait(here, going, task);
@@ -223,6 +243,19 @@ int on_switch(u64 *ctx)
 		__sync_fetch_and_and(&domain->idle, ~bit);
 	}
 	return 0;
+}
+
+/* Someone served queues behind whoever holds the CPU. */
+static always_inline void make_way(struct cpu *cpu, u32 here)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 tid = cpu->running;
+	struct task *task = tid ? get_task(tid) : NULL;
+	if (!task || task->role != BACKGROUND || !may_offer(task, now) || now - cpu->cleared < PACE)
+		return;
+	task->offered = now;
+	cpu->cleared = now;
+	offer(tid, here, idle_one(cpu->domain));
 }
 
 static always_inline int woken(struct task_struct *p)
@@ -236,7 +269,13 @@ static always_inline int woken(struct task_struct *p)
 	struct domain *domain = domain_of(cpu);
 	if (!domain)
 		return 0;
+	if (task->role == SERVED) {
+		make_way(cpu, here);
+		return 0;
+	}
 	begins_to_wait(here, tid, task);
+	if (task->role == BACKGROUND)
+		return 0;
 	u64 idle = domain->idle;
 	if (!idle || idle >> (cpu->bit & 63) & 1)
 		return 0;

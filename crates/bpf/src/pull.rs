@@ -17,23 +17,38 @@ pub const TASKS: usize = 4096;
 
 const REMEMBERED: usize = 8;
 const NO_DOMAIN: u32 = u32::MAX;
+const NO_CPU: u32 = u32::MAX;
 const PROGRAMS: [(&str, &str); 3] =
     [("on_wakeup", "sched_wakeup"), ("on_wakeup_new", "sched_wakeup_new"), ("on_switch", "sched_switch")];
 
-/// A task that waits, and an idle CPU that shares a cache with where it does.
+/// What a task that is followed means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It is offered when it waits next to an idle CPU.
+    MovedWhenWaiting,
+    /// It is offered when one that is served wakes on the CPU it holds; at most once in 10 ms, and once in 1 ms for each CPU.
+    Background,
+    /// Background work makes way for it.
+    Served,
+}
+
+/// A task that is to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// Thread that waits.
+    /// Thread that waits, or holds a CPU that one served wants.
     pub tid: u32,
-    /// CPU it waits for.
+    /// CPU it waits for or holds.
     pub from: u32,
-    /// CPU that is idle.
-    pub to: u32,
+    /// CPU that is idle and shares a cache with that one; who makes way does so without one, too.
+    pub to: Option<u32>,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Cpu {
+    cleared: u64,
+    running: u32,
+    pad: u32,
     domain: u32,
     bit: u32,
     waiting: [u32; REMEMBERED],
@@ -55,6 +70,8 @@ struct Task {
     since: u64,
     offered: u64,
     cpu: u32,
+    ran: u32,
+    role: u32,
     pad: u32,
 }
 
@@ -92,8 +109,9 @@ impl Watch {
         let refused = |error| BpfError::refused("describing the CPUs", error);
         let mut table: Array<_, Cpu> = Array::try_from(take_map(&mut ebpf, "cpus")?).map_err(refused)?;
         let mut all: Array<_, Domain> = Array::try_from(take_map(&mut ebpf, "domains")?).map_err(refused)?;
+        let none =
+            Cpu { cleared: 0, running: 0, pad: 0, domain: NO_DOMAIN, bit: 0, waiting: [0; REMEMBERED] };
         for cpu in 0..cpus {
-            let none = Cpu { domain: NO_DOMAIN, bit: 0, waiting: [0; REMEMBERED] };
             table.set(cpu, none, 0).map_err(refused)?;
         }
         for (number, members) in (0u32..).zip(domains) {
@@ -101,7 +119,7 @@ impl Watch {
             for (bit, cpu) in (0u32..).zip(members.iter().filter(|cpu| *cpu < cpus).take(DOMAIN_CPUS)) {
                 domain.cpus[bit as usize] = cpu;
                 domain.count = bit + 1;
-                table.set(cpu, Cpu { domain: number, bit, waiting: [0; REMEMBERED] }, 0).map_err(refused)?;
+                table.set(cpu, Cpu { domain: number, bit, ..none }, 0).map_err(refused)?;
             }
             all.set(number, domain, 0).map_err(refused)?;
         }
@@ -113,12 +131,12 @@ impl Watch {
         Ok(Self { _ebpf: ebpf, tasks, offers })
     }
 
-    /// From now on this thread's waits count.
+    /// From now on this thread counts.
     ///
     /// # Errors
     /// More than [`TASKS`] of them.
-    pub fn follow(&mut self, id: TaskId) -> Result<(), BpfError> {
-        let task = Task { start: id.start_time, ..Task::default() };
+    pub fn follow(&mut self, id: TaskId, role: Role) -> Result<(), BpfError> {
+        let task = Task { start: id.start_time, role: role as u32, ..Task::default() };
         self.tasks.insert(id.tid, task, 0).map_err(|error| BpfError::refused("following a task", error))
     }
 
@@ -138,11 +156,15 @@ impl Watch {
     pub fn take(&mut self) -> Option<Offer> {
         let item = self.offers.next()?;
         let word = |at: usize| Some(u32::from_ne_bytes(item.get(at..at + 4)?.try_into().ok()?));
-        Some(Offer { tid: word(0)?, from: word(4)?, to: word(8)? })
+        let to = Some(word(8)?).filter(|to| *to != NO_CPU);
+        Some(Offer { tid: word(0)?, from: word(4)?, to })
     }
 
-    /// Whether the task still waits where it did.
+    /// Whether the task still waits where it did; of background work, whether it ran there last.
     pub fn holds(&self, offer: &Offer) -> bool {
-        self.tasks.get(&offer.tid, 0).is_ok_and(|task| task.cpu == offer.from + 1)
+        self.tasks.get(&offer.tid, 0).is_ok_and(|task| {
+            let holds = task.role == Role::Background as u32 && task.cpu == 0 && task.ran == offer.from + 1;
+            task.cpu == offer.from + 1 || holds
+        })
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, CpuSet, Limit, TaskId};
 use evenkeel_bpf::load::kernel_types;
-use evenkeel_bpf::pull::{Offer, Watch};
+use evenkeel_bpf::pull::{Offer, Role, Watch};
 use evenkeel_linux::testing::TestCgroup;
 use load::{Process, SPIN, turn};
 
@@ -47,11 +47,11 @@ fn who_waits_beside_an_idle_cpu_is_offered() {
     let mut watch = watch();
     let spinners = crowded();
     let (followed, other) = (spinners[0].id(), spinners[1].id());
-    watch.follow(followed).unwrap();
+    watch.follow(followed, Role::MovedWhenWaiting).unwrap();
     let seen = offers(&mut watch, Duration::from_secs(2));
     assert!(seen.len() > 5, "{} offers", seen.len());
     for (offer, _) in &seen {
-        assert_eq!((offer.tid, offer.from, offer.to), (followed.tid, 0, 1), "not {}", other.tid);
+        assert_eq!((offer.tid, offer.from, offer.to), (followed.tid, 0, Some(1)), "not {}", other.tid);
     }
     assert!(
         seen.iter().any(|(_, holds)| *holds),
@@ -69,7 +69,7 @@ fn a_later_task_of_the_same_number_is_not_meant() {
     let mut watch = watch();
     let spinners = crowded();
     let id = spinners[0].id();
-    watch.follow(TaskId { start_time: id.start_time - 1, ..id }).unwrap();
+    watch.follow(TaskId { start_time: id.start_time - 1, ..id }, Role::MovedWhenWaiting).unwrap();
     assert!(offers(&mut watch, Duration::from_millis(500)).is_empty());
 }
 
@@ -82,9 +82,33 @@ fn who_has_run_out_of_quota_is_not_offered_over_and_over() {
     let spinner = Process::shell(SPIN);
     group.add(spinner.pid()).unwrap();
     let mut watch = watch();
-    watch.follow(spinner.id()).unwrap();
+    watch.follow(spinner.id(), Role::MovedWhenWaiting).unwrap();
     let seen = offers(&mut watch, Duration::from_secs(2)).len();
     assert!(seen < 210, "{seen} offers in 2 s, each of which wakes a thread");
     // It ends before its cgroup.
     drop(spinner);
+}
+
+#[test]
+fn who_holds_a_cpu_that_a_service_wakes_on_is_offered_and_nobody_else() {
+    let _turn = turn();
+    let mut watch = watch();
+    let spinners = crowded();
+    let (background, other) = (spinners[0].id(), spinners[1].id());
+    let service = Process::shell("exec perl -e 'select(undef, undef, undef, 0.02) while 1'");
+    service.pin("0");
+    watch.follow(background, Role::Background).unwrap();
+    let seen = offers(&mut watch, Duration::from_secs(1));
+    assert!(seen.is_empty(), "an idle CPU next to it is no reason, {} offers", seen.len());
+    watch.follow(service.id(), Role::Served).unwrap();
+    let seen = offers(&mut watch, Duration::from_secs(2));
+    assert!(seen.len() > 5, "{} offers", seen.len());
+    assert!(seen.len() < 210, "{} offers in 2 s: one in 10 ms at most", seen.len());
+    for (offer, _) in &seen {
+        assert_eq!((offer.tid, offer.from), (background.tid, 0), "not {}", other.tid);
+    }
+    assert!(seen.iter().any(|(_, holds)| *holds), "it is still there when looked at again");
+    watch.forget(service.id().tid);
+    while watch.take().is_some() {}
+    assert!(offers(&mut watch, Duration::from_millis(300)).is_empty(), "nobody is served any longer");
 }

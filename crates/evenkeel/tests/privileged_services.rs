@@ -173,3 +173,39 @@ fn a_service_that_is_not_there_yet_is_awaited() {
     assert!(words.contains("no task belongs to cgroup:/evenkeel-no-such yet"), "{words}");
     assert!(document["changes"].as_array().unwrap().is_empty(), "{document:#}");
 }
+
+#[test]
+fn background_work_moves_aside_for_a_service_and_keeps_its_affinity() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let (api, work) = (Group::new("aside-api"), Group::new("aside-work"));
+    // It has to sleep often: one that is always behind never wakes.
+    let light = ["load", "duty", "--percent", "3", "--period", "1ms", "--kind", "open", "--seconds", "600"];
+    let _loads = (api.start(env!("CARGO_BIN_EXE_evenkeel"), &light), batch(&work));
+    let mut kernel = Linux::new().unwrap();
+    let before = snapshot(&mut kernel, &[&api, &work]);
+    let config = dir.path().join("services.toml");
+    std::fs::write(&config, "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n").unwrap();
+    let (api_scope, work_scope) = (api.scope(), work.scope());
+    let args = ["run", "--service", &api_scope, "--background", &work_scope, "--lever", "aside"];
+    let args = [&args[..], &["--for", "25s", "-o", "json", "--config", config.to_str().unwrap()]].concat();
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let output = agent.end();
+    let (document, words) = (json(&output), text(&output.stderr));
+    assert!(words.contains("background work was moved aside"), "{words}");
+    scene::assert_all_back(&document);
+    assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+    let stages = document["stages"].as_array().unwrap();
+    assert!(stages.iter().any(|stage| stage["name"] == "trial aside"), "{document:#}");
+
+    // Killed when tasks are being moved.
+    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    until("a task is pinned for an instant", || {
+        (0..200).any(|_| snapshot(&mut kernel, &[&api, &work]) != before)
+    });
+    agent.process.kill().unwrap();
+    agent.process.wait().unwrap();
+    let restored = run(dir.path(), &["restore"]);
+    assert!(restored.status.success(), "{}", text(&restored.stderr));
+    assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+}

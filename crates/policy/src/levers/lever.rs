@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{Change, FollowingLimit, Nice, SchedPolicy};
+use evenkeel_base::{Change, FollowingLimit, Nice, SchedPolicy, TaskId};
 
 use super::scene::Scene;
 use super::scx::SCHEDULERS;
@@ -43,6 +43,10 @@ pub trait Lever: Sync {
     fn why(&self) -> &'static str;
     /// The changes, relative to the state as in the baseline; `None` where the lever cannot act or would change nothing.
     fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>>;
+    /// Tasks that make way, and for whom; instead of changes.
+    fn make_way(&self, _scene: &Scene<'_>) -> (Vec<TaskId>, Vec<TaskId>) {
+        (Vec::new(), Vec::new())
+    }
     /// Those of its limits that follow what others leave of a quota.
     fn follow(&self, _scene: &Scene<'_>) -> Vec<FollowingLimit> {
         Vec::new()

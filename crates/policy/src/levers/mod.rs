@@ -7,6 +7,7 @@
 use evenkeel_base::{Plan, Setting};
 
 mod as_found;
+mod aside;
 mod batch;
 mod burst;
 mod deadline;
@@ -24,6 +25,7 @@ mod tiers;
 mod weights;
 
 pub use as_found::as_found;
+pub use aside::{ASIDE, MakeWay};
 pub use headroom::{NEED, change_at};
 pub use lever::{
     DEADLINE, Features, Lever, MAX_SLICE_NS, MIN_LOAD_PCT, MIN_SLICE_NS, PUBLISHED_RECIPE, REALTIME,
@@ -67,6 +69,7 @@ pub const BACKGROUND_LEVERS: &[&dyn Lever] = &[
     &tiers::IdleTasks,
     &tiers::LastNice,
     &deadline::Deadline,
+    &aside::Aside,
     &scx::Scx(0),
     &scx::Scx(1),
     &scx::Scx(2),
@@ -85,9 +88,13 @@ pub fn quota_period_usec(scene: &Scene<'_>) -> Option<u64> {
 
 /// The plan of one lever.
 pub fn plan_of(lever: &dyn Lever, scene: &Scene<'_>) -> Option<Plan> {
-    let changes = lever.propose(scene).filter(|changes| !changes.is_empty())?;
+    let (pull, before) = lever.make_way(scene);
+    let changes = lever.propose(scene).unwrap_or_default();
+    if changes.is_empty() && pull.is_empty() {
+        return None;
+    }
     let (name, why) = (lever.name().to_owned(), lever.why().to_owned());
-    Some(Plan { name, why, changes, follow: lever.follow(scene), ..Plan::default() })
+    Some(Plan { name, why, changes, pull, before, follow: lever.follow(scene) })
 }
 
 /// The plan of the lever with this name.

@@ -20,7 +20,7 @@ pub const PULL: &str = "pull";
 
 const WHY: &str = "waiting work moves at once to an idle CPU that shares its cache";
 /// Tasks that are moved at most.
-const MOST: usize = 4096;
+pub(super) const MOST: usize = 4096;
 
 /// The plans with the lever added to each that pins no task and uses no real-time class or BPF scheduler, and the lever alone in front.
 /// The same plans where no CPU is next to another.
@@ -45,7 +45,7 @@ pub fn with_pull(scene: &Scene<'_>, plans: Vec<Plan>) -> Vec<Plan> {
 }
 
 /// Tasks that may run on two CPUs of a domain; the heaviest where there are too many.
-fn movable(scene: &Scene<'_>) -> Vec<TaskId> {
+pub(super) fn movable(scene: &Scene<'_>) -> Vec<TaskId> {
     let domains = beside(&scene.observation.topology);
     // Thousands of tasks have few sets of CPUs between them.
     let mut known: HashMap<&CpuSet, bool> = HashMap::new();

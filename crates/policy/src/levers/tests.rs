@@ -362,3 +362,29 @@ fn a_scheduler_is_proposed_where_it_is_offered_and_nothing_goes_with_it() {
     let nobody = Scene::new(&observation, offered, |_| false);
     assert!(plan_named("scx_lavd", &nobody).is_none(), "for nobody");
 }
+
+#[test]
+fn background_work_makes_way_for_the_tasks_of_services_cgroups() {
+    let observation = host(
+        2,
+        &[("/", None), ("/batch", Some(0)), ("/redis", Some(0))],
+        &[(90.0, 5.0, 1), (90.0, 5.0, 1), (10.0, 900.0, 2), (0.0, 1.0, 2)],
+    );
+    let features = Features { background: true, ..MODERN };
+    let mut scene = Scene::new(&observation, features, |task| task.group == Some(1));
+    assert_eq!(plan_named(ASIDE, &scene), None, "no cgroup of services alone");
+    scene.services = vec![false, false, true];
+    let plan = plan_named(ASIDE, &scene).unwrap();
+    let tids = |ids: &[TaskId]| ids.iter().map(|id| id.tid).collect::<Vec<_>>();
+    assert_eq!((tids(&plan.pull), tids(&plan.before)), (vec![100, 101], vec![102, 103]));
+    assert!(plan.changes.is_empty() && !plan.is_default());
+    assert!(plans(&scene).contains(&plan));
+    // With a single CPU that they may use, they cannot go anywhere.
+    let mut pinned = observation;
+    for task in &mut pinned.tasks {
+        task.affinity = Some(CpuSet::single(1));
+    }
+    let mut scene = Scene::new(&pinned, features, |task| task.group == Some(1));
+    scene.services = vec![false, false, true];
+    assert_eq!(plan_named(ASIDE, &scene), None);
+}
