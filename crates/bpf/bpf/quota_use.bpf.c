@@ -9,6 +9,8 @@
 #include "sched.h"
 
 #define WINDOW_NS 10000000ull
+/* The window after one with little use: whether that goes on is to be known soon. Longer than a tick of 250 a second. */
+#define SECOND_LOOK_NS 5000000ull
 #define WINDOWS 128 /* a power of two */
 #define MAX_LEVELS 16
 
@@ -26,6 +28,7 @@ struct account {
 	u64 began;
 	u64 used_ns;
 	u64 ended; /* windows so far; the last of them are in `windows`, each at its number modulo their count */
+	u64 was_low; /* the last one */
 	struct window windows[WINDOWS];
 };
 
@@ -104,7 +107,7 @@ static always_inline void end_window(struct account *account, u64 now)
 {
 	u64 began = account->began, took = now - began;
 	u32 zero = 0;
-	if (took < WINDOW_NS || __sync_val_compare_and_swap(&account->began, began, now) != began)
+	if (took < (account->was_low ? SECOND_LOOK_NS : WINDOW_NS) || __sync_val_compare_and_swap(&account->began, began, now) != began)
 		return;
 	u64 used = __sync_lock_test_and_set(&account->used_ns, 0);
 	if (!began)
@@ -115,6 +118,8 @@ static always_inline void end_window(struct account *account, u64 now)
 	__sync_fetch_and_add(&account->ended, 1);
 	u64 rate = used * 1000 / took;
 	struct range *usual = bpf_map_lookup_elem(&range, &zero);
+	/* Not a third one: what goes on is known by then. */
+	account->was_low = usual && rate < usual->least && !account->was_low;
 	if (usual && (rate < usual->least || rate > usual->most))
 		bpf_ringbuf_output(&words, &rate, sizeof(rate), 0);
 }
@@ -126,9 +131,10 @@ int on_runtime(u64 *ctx)
 	struct account *sums = bpf_map_lookup_elem(&account, &zero);
 	if (!sums)
 		return 0;
-	end_window(sums, bpf_ktime_get_ns());
+	/* It was used before now. */
 	if (counts((void *)ctx[0]))
 		__sync_fetch_and_add(&sums->used_ns, ctx[1]);
+	end_window(sums, bpf_ktime_get_ns());
 	return 0;
 }
 

@@ -14,7 +14,7 @@ pub const WINDOWS: usize = 128;
 const NOT_COUNTED: u32 = 1;
 const COUNTED: u32 = 2;
 
-/// Some 10 ms, or more where hardly any task runs.
+/// Some 10 ms, or more where hardly any task runs; 5 ms after one in which less was used than is usual.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
@@ -30,6 +30,7 @@ struct Account {
     began: u64,
     used_ns: u64,
     ended: u64,
+    _was_low: u64,
     windows: [Used; WINDOWS],
 }
 

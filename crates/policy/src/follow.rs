@@ -22,6 +22,9 @@ const MORE: (f64, f64) = (1.25, 100.0);
 const LESS: f64 = 0.5;
 /// Use that is steady enough for less to be unusual, thousandths of one CPU. Running tasks are accounted at ticks, up to 10 ms apart.
 const STEADY: f64 = 150.0;
+/// A shorter window is a second look at little use, microseconds: of one task that always runs it may have one tick or two, which is no
+/// measure of the most that is used.
+const WHOLE_US: u32 = 8_000;
 
 /// Use in a short stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,10 @@ impl Window {
     /// Thousandths of one CPU.
     fn rate(&self) -> f64 {
         1000.0 * f64::from(self.used_us) / f64::from(self.took_us.max(1))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.took_us >= WHOLE_US
     }
 }
 
@@ -102,6 +109,9 @@ impl Follower {
             }
             let before = (number > first).then(|| &windows[(number - first) as usize - 1]);
             if window.rate() > self.usual.most {
+                if !window.is_whole() {
+                    continue;
+                }
                 self.forget_before(number);
                 gives_back = false;
             } else if before.is_some_and(|before| number > self.since && before.rate() < self.usual.least) {
@@ -155,7 +165,10 @@ fn most(windows: &[Window]) -> f64 {
 fn usual(windows: &[Window], whole: bool) -> Usual {
     let least = windows.iter().map(Window::rate).fold(f64::INFINITY, f64::min);
     let steady = whole && least >= STEADY;
-    Usual { least: if steady { LESS * least } else { 0.0 }, most: MORE.0 * most(windows) + MORE.1 }
+    let long: Vec<Window> = windows.iter().filter(|window| window.is_whole()).copied().collect();
+    // Directly after the end of a jump there may be none yet that lasts.
+    let most = most(if long.is_empty() { windows } else { &long });
+    Usual { least: if steady { LESS * least } else { 0.0 }, most: MORE.0 * most + MORE.1 }
 }
 
 /// Mean use of the stretch in which most is used, of those just as long as a period, thousandths of one CPU.

@@ -23,6 +23,13 @@ impl Host {
         self.follower.look(self.windows.len() as u64, &self.windows[from..])
     }
 
+    /// One that is a second look, of 5 ms.
+    fn second_look(&mut self, rate: u32) -> Option<f64> {
+        self.windows.push(Window { took_us: 5_000, used_us: 5 * rate });
+        let from = self.windows.len().saturating_sub(127);
+        self.follower.look(self.windows.len() as u64, &self.windows[from..])
+    }
+
     /// As many windows; what was said to be left.
     fn windows(&mut self, count: usize, rate: impl Fn(usize) -> u32) -> Vec<f64> {
         (0..count).filter_map(|at| self.window(rate(at))).collect()
@@ -37,6 +44,27 @@ fn a_jump_is_answered_with_its_first_window_and_the_end_of_one_with_its_second()
     assert_eq!(host.windows(30, |at| 880 + at as u32 % 3 * 10), [], "and stays theirs");
     assert_eq!(host.window(100), None, "one window may be a breath");
     assert_eq!(host.window(100), Some(85.0), "two are none");
+}
+
+#[test]
+fn a_second_look_is_enough_for_the_end_of_a_jump_and_says_nothing_of_a_beginning() {
+    let mut host = Host::new();
+    host.windows(200, |_| 100);
+    host.window(900);
+    host.windows(30, |_| 900);
+    assert_eq!(host.window(100), None);
+    assert_eq!(
+        host.second_look(100),
+        Some(85.0),
+        "15 ms after the end at the latest where windows begin with it"
+    );
+    // Two ticks of a task that always runs are 8 ms of these 5.
+    let mut host = Host::new();
+    host.windows(200, |_| 600);
+    let usual = host.follower.usual();
+    assert_eq!((host.window(100), host.second_look(1600)), (None, None));
+    assert_eq!(host.follower.usual().most, usual.most, "and it is not the most that is usual");
+    assert_eq!(host.window(1200), Some(0.0), "a jump still is one");
 }
 
 #[test]
