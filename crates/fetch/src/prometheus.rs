@@ -65,6 +65,12 @@ fn value(text: &str) -> Option<f64> {
     }
 }
 
+/// Whether something may have been counted so often, and one more would be told apart.
+fn is_count(value: f64) -> bool {
+    const MOST: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    (0.0..=MOST).contains(&value)
+}
+
 /// One line of a page: name, labels and value; `None` for a comment and for what is no metric.
 pub fn line(line: &str) -> Option<(String, BTreeMap<String, String>, f64)> {
     let line = line.trim();
@@ -111,20 +117,20 @@ impl Selector {
         Ok(selector)
     }
 
-    /// A histogram's buckets now: upper bounds, ascending, each with the sum of the series' counts up to it. Selects its
-    /// `.._bucket`.
+    /// A histogram's buckets now: upper bounds that all of its series have, ascending, each with the sum of their counts up to it. Selects
+    /// its `.._bucket`.
     ///
     /// # Errors
     /// In words: there is none, a bucket has no bound, or a count that is no number from 0 on.
     pub fn buckets(&self, metrics: &Metrics) -> Result<Vec<(f64, f64)>, String> {
-        let mut buckets: Vec<(f64, f64)> = Vec::new();
+        let mut buckets: Vec<(f64, f64, u32)> = Vec::new();
         for (series, count) in self.chosen(metrics) {
             let bound = series.labels.get("le").and_then(|le| value(le)).filter(|le| !le.is_nan());
             let bound = bound.ok_or_else(|| format!("{} has a bucket without a bound (le)", self.0.name))?;
-            if !(count.is_finite() && *count >= 0.0) {
+            if !is_count(*count) {
                 return Err(format!("{}{{le=\"{bound}\"}} is {count}, which is no count", self.0.name));
             }
-            buckets.push((bound, *count));
+            buckets.push((bound, *count, 1));
         }
         if buckets.is_empty() {
             return Err(format!("there is no metric {} with these labels", self.0.name));
@@ -133,9 +139,16 @@ impl Selector {
         buckets.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
             kept.1 += if same { next.1 } else { 0.0 };
+            kept.2 += u32::from(same) * next.2;
             same
         });
-        Ok(buckets)
+        if let Some((bound, sum, _)) = buckets.iter().find(|(_, sum, _)| !is_count(*sum)) {
+            return Err(format!("{}{{le=\"{bound}\"}} is {sum} in all, which is no count", self.0.name));
+        }
+        // Up to a bound that only some of the series have, nobody knows how many of the others' there were.
+        let series = buckets.iter().map(|(_, _, series)| *series).max();
+        buckets.retain(|(_, _, of)| Some(*of) == series);
+        Ok(buckets.into_iter().map(|(bound, count, _)| (bound, count)).collect())
     }
 
     fn chosen<'a>(&'a self, metrics: &'a Metrics) -> impl Iterator<Item = &'a (Series, f64)> {
@@ -238,10 +251,16 @@ mod tests {
             let labels = BTreeMap::from([("p".to_owned(), "/".to_owned())]);
             Selector::new("l_bucket", &labels).unwrap().buckets(&Metrics::beginning_with(text, "l_"))
         };
-        assert_eq!(of(page), Ok(vec![(0.1, 5.0), (f64::INFINITY, 9.0)]));
+        let with_bounds = page.to_owned() + "l_bucket{p=\"/\",m=\"b\",le=\"0.1\"} 1\n";
+        assert_eq!(of(&with_bounds), Ok(vec![(0.1, 6.0), (f64::INFINITY, 9.0)]));
+        // Of the two of "b" nobody knows whether they took longer than that.
+        assert_eq!(of(page), Ok(vec![(f64::INFINITY, 9.0)]));
         assert!(of("").unwrap_err().contains("no metric l_bucket"));
         assert!(of("l_bucket{p=\"/\"} 1").unwrap_err().contains("le"));
-        for lie in ["NaN", "-1", "+Inf"] {
+        let sum =
+            ["a", "b"].map(|m| format!("l_bucket{{p=\"/\",m=\"{m}\",le=\"1\"}} 9007199254740992\n")).concat();
+        assert!(of(&sum).unwrap_err().contains("in all, which is no count"), "one more could not be told");
+        for lie in ["NaN", "-1", "+Inf", "1e308"] {
             assert!(
                 of(&format!("l_bucket{{p=\"/\",le=\"1\"}} {lie}")).unwrap_err().contains("no count"),
                 "{lie}"
