@@ -1,10 +1,11 @@
 //! A daemon that mostly sleeps gets its turn next to work that takes whatever it gets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_base::TaskView;
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::{TaskView, excerpt};
 
+use crate::fix::quote;
 use crate::view::{self, HUNGRY_PCT, Place, demand_pct, is_fair, list, task_name};
 use crate::{Finding, Input, Rule, Severity};
 
@@ -47,7 +48,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             {
                 continue;
             }
-            let (pid, comm) = (daemon.id.tgid, &daemon.comm);
+            let pid = daemon.id.tgid;
             findings.push(rule.fail(
                 task_name(daemon),
                 format!(
@@ -58,14 +59,29 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 ),
                 "build agents and batch jobs next to a daemon delay each of its answers; health checks fail first",
                 format!(
-                    "evenkeel run --service pid:{pid} --background 'comm:^{}$'   # proved or taken back; {comm} is {pid}\n\
+                    "evenkeel run --service pid:{pid}{}   # proved or taken back; {} is {pid}\n\
                      # or start the jobs by: evenkeel exec --weight 2 COMMAND",
-                    hungry.first().map_or("", |task| &*task.comm)
+                    backgrounds(daemon, &hungry),
+                    excerpt(&daemon.comm)
                 ),
             ));
         }
     }
     Ok(rule.or_pass(findings, "whoever mostly sleeps waits less than it works, or not behind its own group"))
+}
+
+/// Options that name the busy tasks: by their names, new ones included, but for a name that the daemon's process has, too. Names are what
+/// anybody gives himself, and the line is there to be run.
+fn backgrounds(daemon: &TaskView, hungry: &[&TaskView]) -> String {
+    let scopes: BTreeSet<String> = hungry
+        .iter()
+        .filter(|task| task.id.tgid != daemon.id.tgid)
+        .map(|task| match task.comm == daemon.comm || task.comm.contains(char::is_control) {
+            true => format!("pid:{}", task.id.tgid),
+            false => format!("comm:^{}$", regex::escape(&task.comm)),
+        })
+        .collect();
+    scopes.iter().map(|scope| format!(" --background {}", quote(scope))).collect()
 }
 
 #[cfg(test)]
@@ -90,6 +106,25 @@ mod tests {
         assert_eq!((finding.status, &*finding.subject), (Status::Fail, "task 900/100 (dockerd)"));
         assert!(finding.evidence.contains("behind 6 busy tasks"), "{}", finding.evidence);
         assert!(finding.fix.unwrap().starts_with("evenkeel run --service pid:900 --background 'comm:^cc1$'"));
+    }
+
+    #[test]
+    fn the_line_to_run_names_all_who_are_busy_and_is_no_ones_to_write() {
+        let mut world = world(12.0, 6);
+        let names = ["cc1plus", "it's; reboot", "a\nreboot", "c++", "dockerd", "cc1plus"];
+        for (task, name) in world.observation.tasks.iter_mut().skip(1).zip(names) {
+            task.comm = name.into();
+        }
+        world.observation.tasks[0].comm = "dockerd".into();
+        let fix = world.only("daemon-behind-batch").fix.unwrap();
+        let line = fix.lines().next().unwrap();
+        let options = line.split("   # ").next().unwrap();
+        assert_eq!(
+            options,
+            "evenkeel run --service pid:900 --background 'comm:^c\\+\\+$' --background 'comm:^cc1plus$' \
+             --background 'comm:^it'\\''s; reboot$' --background pid:1002 --background pid:1004"
+        );
+        assert_eq!(fix.lines().count(), 2, "{fix}");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::TaskView;
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::{TaskView, excerpt};
 
 use crate::view::{HUNGRY_PCT, busy_by_cpu, demand_pct, is_fair, list, task_name};
 use crate::{Finding, Input, Rule, Severity};
@@ -47,7 +47,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let fix: Vec<String> = movable
             .iter()
             .zip(&free)
-            .map(|(task, target)| format!("taskset -pc {target} {}   # {}", task.id.tid, task.comm))
+            .map(|(task, target)| format!("taskset -pc {target} {}   # {}", task.id.tid, excerpt(&task.comm)))
             .collect();
         if fix.is_empty() {
             continue;
