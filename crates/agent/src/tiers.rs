@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{Observation, SchedPolicy, TaskView};
+use evenkeel_base::{GroupView, Observation, SchedPolicy, TaskView};
 
 use crate::trusted::Trusted;
 
@@ -88,9 +88,12 @@ fn quality_of_service(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Cgroups outside of pods and containers whose tasks were all told to wait: nice values of 10 and more (`Nice=` of systemd),
-/// SCHED_IDLE or SCHED_BATCH. The observation must have every task's scheduling attributes.
+/// Cgroups outside of pods and containers whose tasks were all told to wait: as a whole (`CPUWeight=idle` of systemd), by nice values
+/// of 10 and more (`Nice=`), SCHED_IDLE or SCHED_BATCH. The observation must have every task's scheduling attributes.
 pub fn told_to_wait(observation: &Observation) -> Vec<(String, String)> {
+    // `cpu.weight` is 1 to 10,000, but 0 where `cpu.idle` is set.
+    let idle = |group: &GroupView| group.v2 && group.parent.is_some() && group.raw_weight == Some(0);
+    let mut whole: BTreeMap<u32, String> = BTreeMap::new();
     let mut groups: BTreeMap<u32, bool> = BTreeMap::new();
     for task in observation
         .tasks
@@ -101,13 +104,24 @@ pub fn told_to_wait(observation: &Observation) -> Vec<(String, String)> {
             attr.nice.get() >= NICE || matches!(attr.policy, SchedPolicy::Idle | SchedPolicy::Batch)
         });
         if let Some(group) = task.group {
+            let above = observation.path_to_root(group);
+            let idle_at = above
+                .filter_map(|at| Some((at, observation.groups.get(at as usize).filter(|g| idle(g))?)))
+                .last();
+            if let Some((at, idle)) = idle_at {
+                whole.entry(at).or_insert_with(|| idle.path.clone());
+                continue;
+            }
             let all = groups.entry(group).or_insert(true);
             *all &= waits;
         }
     }
     let path = |group: u32| observation.groups.get(group as usize).filter(|group| group.parent.is_some());
     let found = groups.into_iter().filter(|(_, all)| *all).filter_map(|(group, _)| path(group));
-    found.map(|group| (group.path.clone(), format!("nice {NICE} or more, or a class that waits"))).collect()
+    let of_all =
+        found.map(|group| (group.path.clone(), format!("nice {NICE} or more, or a class that waits")));
+    let whole = whole.into_values().map(|path| (path, "cpu.idle (CPUWeight=idle)".to_owned()));
+    whole.chain(of_all).collect()
 }
 
 /// What is derived for each pod, container and cgroup that has tasks, by name.
@@ -207,6 +221,19 @@ mod tests {
         // Who writes a pod makes no service of it, unless the host's owner allows its namespace.
         let trusted = names(&Trusted { namespaces: vec!["pr*".into()], ..Trusted::default() });
         assert!(trusted.contains(&"pod:prod/u service".to_owned()), "{trusted:?}");
+    }
+
+    /// `CPUWeight=idle` reads as a weight of 0; the task in it is like any other.
+    #[test]
+    fn a_cgroup_that_was_made_idle_may_wait() {
+        let mut host = observation();
+        host.groups[6].raw_weight = Some(0);
+        let idle = ("/system.slice/web.service".to_owned(), "cpu.idle (CPUWeight=idle)".to_owned());
+        assert_eq!(told_to_wait(&host)[0], idle);
+        host.groups[6].v2 = false;
+        assert!(!told_to_wait(&host).contains(&idle));
+        (host.groups[6].v2, host.groups[6].raw_weight) = (true, Some(1));
+        assert!(!told_to_wait(&host).contains(&idle), "the least weight is not told apart from others");
     }
 
     #[test]
