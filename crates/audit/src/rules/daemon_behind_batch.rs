@@ -36,7 +36,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let mut findings = Vec::new();
     for tasks in queues.values() {
-        let hungry: Vec<_> = tasks.iter().filter(|task| demand_pct(task) >= HUNGRY_PCT).collect();
+        let hungry: Vec<&TaskView> =
+            tasks.iter().copied().filter(|task| demand_pct(task) >= HUNGRY_PCT).collect();
         if hungry.len() <= observation.host.cpus as usize {
             continue;
         }
