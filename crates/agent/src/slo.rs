@@ -18,7 +18,7 @@ mod scraper;
 mod stated;
 
 pub(crate) use log::Span;
-use scraper::Scraper;
+use scraper::{STUCK, Scraper};
 pub use stated::RequestSlo;
 
 /// Time over which a service's requests are judged while settings are in force.
@@ -110,28 +110,34 @@ impl SloReader {
                     self.why = why;
                 }
             }
-            let trusted = match self.failures {
-                0 => Some(true),
-                NOT_TRUSTED.. => Some(false),
-                _ => self.trusted,
-            };
-            let before = std::mem::replace(&mut self.trusted, trusted);
-            match (before, trusted) {
-                (Some(true) | None, Some(false)) => {
-                    let Self { slo, why, .. } = self;
-                    notes.push(format!(
-                        "{name} is judged by its waits: {} of its SLO says nothing: {why}",
-                        slo.endpoint
-                    ));
-                }
-                (Some(false), Some(true)) => notes.push(format!(
-                    "{name} is judged by its requests again: {} of its SLO answers",
-                    self.slo.endpoint
-                )),
-                _ => {}
-            }
+            notes.extend(self.trust(name));
+        }
+        if self.scraper.is_stuck() && self.trusted != Some(false) {
+            self.failures = NOT_TRUSTED;
+            self.why = format!("there is no answer after {STUCK:?}: is its name resolved?");
+            notes.extend(self.trust(name));
         }
         notes
+    }
+
+    /// Whether it is judged by what the endpoint says, by the failures so far; says so where that changed.
+    fn trust(&mut self, name: &str) -> Option<String> {
+        let trusted = match self.failures {
+            0 => Some(true),
+            NOT_TRUSTED.. => Some(false),
+            _ => self.trusted,
+        };
+        let before = std::mem::replace(&mut self.trusted, trusted);
+        let Self { slo: RequestSlo { endpoint, .. }, why, .. } = self;
+        match (before, trusted) {
+            (Some(true) | None, Some(false)) => {
+                Some(format!("{name} is judged by its waits: {endpoint} of its SLO says nothing: {why}"))
+            }
+            (Some(false), Some(true)) => {
+                Some(format!("{name} is judged by its requests again: {endpoint} of its SLO answers"))
+            }
+            _ => None,
+        }
     }
 
     /// Which bucket stands for the bound, where none ends at it.

@@ -17,6 +17,9 @@ const LATER: Duration = Duration::from_secs(5);
 const FIRST: u64 = 3;
 /// What an answer may take.
 pub(super) const WITHIN: Duration = Duration::from_secs(1);
+/// An answer that takes so long is none. Who resolves the endpoint's name keeps no time of ours: where no server of names answers, tens
+/// of seconds.
+pub(super) const STUCK: Duration = Duration::from_secs(3);
 /// The largest answer, bytes.
 pub(super) const MOST: u64 = 8 << 20;
 
@@ -29,6 +32,8 @@ struct State {
     failed: Option<f64>,
     /// A scrape is wanted as soon as can be, since then.
     wanted: Option<Instant>,
+    /// Since when it is being asked.
+    asked: Option<Instant>,
     hurried: bool,
     ended: bool,
 }
@@ -101,6 +106,17 @@ impl Scraper {
         self.shared.state().log.add(scrape);
     }
 
+    /// As if it was asked then, and had not answered yet.
+    #[cfg(test)]
+    pub fn ask_at(&self, asked: Option<Instant>) {
+        self.shared.state().asked = asked;
+    }
+
+    /// Whether it neither answers nor fails.
+    pub fn is_stuck(&self) -> bool {
+        self.shared.state().asked.is_some_and(|asked| asked.elapsed() > STUCK)
+    }
+
     /// Asks now: a window begins or ends.
     pub fn poke(&self) {
         self.shared.state().wanted = Some(Instant::now());
@@ -137,11 +153,13 @@ fn ask(shared: &Shared, slo: &RequestSlo) {
     let (mut last, mut count) = (None, 0);
     while shared.wait(last, count) {
         let sent = Instant::now();
+        shared.state().asked = Some(sent);
         let page = get_with(&slo.endpoint, Request { within: WITHIN, most: MOST, token: None, trust: None });
         let got = Instant::now();
         let point = page.map_err(|error| words(&error)).and_then(|page| reader.take(&page));
         {
             let mut state = shared.state();
+            state.asked = None;
             state.log.add(Scrape { sent, got, point });
             state.counted.clear();
             state.counted.extend(reader.counted());

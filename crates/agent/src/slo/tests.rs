@@ -215,6 +215,32 @@ fn an_endpoint_that_was_never_there() {
     assert!(notes.len() == 1 && notes[0].contains("refused"), "{notes:?}");
 }
 
+/// As while no server of names answers: the thread waits for the resolver, and nothing comes, not even a failure.
+#[test]
+fn an_endpoint_of_which_nothing_is_heard() {
+    let mut reader = reader_of(&[(100.0, 1.0); 10], 0.05);
+    let asked = |reader: &SloReader, seconds| {
+        reader.scraper.ask_at(Instant::now().checked_sub(Duration::from_secs(seconds)));
+    };
+    asked(&reader, 1);
+    assert_eq!(reader.update("web"), Vec::<String>::new());
+    assert_eq!(reader.status(1.5).kept, Some(true));
+    asked(&reader, 4);
+    let notes = reader.update("web");
+    assert!(notes.len() == 1 && notes[0].starts_with("web is judged by its waits"), "{notes:?}");
+    assert_eq!(reader.update("web"), Vec::<String>::new(), "once");
+    let status = reader.status(1.5);
+    assert!(status.kept.is_none() && status.why.contains("is its name resolved"), "{status:?}");
+    reader.scraper.ask_at(None);
+    let now = Instant::now();
+    for more in 0..4 {
+        let point = Point { epoch: 0, all: 2000.0 + f64::from(more), slow: 20.0, edge_s: 0.05 };
+        reader.scraper.add(Scrape { sent: now, got: now, point: Ok(point) });
+    }
+    let notes = reader.update("web");
+    assert!(notes.len() == 1 && notes[0].starts_with("web is judged by its requests again"), "{notes:?}");
+}
+
 /// A reader of scrapes a second apart, the last one just now, each with so many requests of which so many are slow.
 pub(crate) fn reader_of(counts: &[(f64, f64)], edge_s: f64) -> SloReader {
     let scraper = Scraper::idle();
