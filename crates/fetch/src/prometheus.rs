@@ -128,7 +128,7 @@ impl Selector {
             let bound = series.labels.get("le").and_then(|le| value(le)).filter(|le| !le.is_nan());
             let bound = bound.ok_or_else(|| format!("{} has a bucket without a bound (le)", self.0.name))?;
             if !is_count(*count) {
-                return Err(format!("{}{{le=\"{bound}\"}} is {count}, which is no count", self.0.name));
+                return Err(format!("{}{{le=\"{bound}\"}} is {count:?}, which is no count", self.0.name));
             }
             buckets.push((bound, *count, 1));
         }
@@ -143,7 +143,7 @@ impl Selector {
             same
         });
         if let Some((bound, sum, _)) = buckets.iter().find(|(_, sum, _)| !is_count(*sum)) {
-            return Err(format!("{}{{le=\"{bound}\"}} is {sum} in all, which is no count", self.0.name));
+            return Err(format!("{}{{le=\"{bound}\"}} is {sum:?} in all, which is no count", self.0.name));
         }
         // Up to a bound that only some of the series have, nobody knows how many of the others' there were.
         let series = buckets.iter().map(|(_, _, series)| *series).max();
