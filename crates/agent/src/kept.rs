@@ -154,7 +154,7 @@ impl KeptChange {
     }
 
     pub fn effect(&self, now: Now) -> EffectNow {
-        let mut effect = self.monitor.effect(now.s, now.wall_ns);
+        let mut effect = self.monitor.effect(now.s, now.wall_ns, self.since_ns);
         if let Some(proved_ns) = self.proved_ns.filter(|_| !effect.held_out) {
             for measured in [&mut effect.cpu_pct, &mut effect.wait_p99_ms].into_iter().flatten() {
                 measured.since_ns = proved_ns;

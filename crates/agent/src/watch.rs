@@ -29,9 +29,22 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// What the settings in force were chosen for.
 #[derive(Debug)]
 struct Basis {
+    /// `None` until a window could be measured: from nothing known, nothing differs.
+    host: Option<BasisHost>,
+    idle: bool,
+}
+
+/// The scope's load, percent of one CPU, and the CPUs that were online.
+#[derive(Debug, Clone)]
+struct BasisHost {
     load_pct: f64,
     online: CpuSet,
-    idle: bool,
+}
+
+impl BasisHost {
+    fn drifted_to(&self, load_pct: f64) -> bool {
+        (load_pct - self.load_pct).abs() > LOAD_DRIFT * self.load_pct.max(10.0)
+    }
 }
 
 impl Agent {
@@ -133,10 +146,14 @@ impl Agent {
                 continue;
             }
             self.take_in_newcomers(&measured.observation, watcher);
+            if basis.host.is_none() {
+                basis.host = Some(self.basis_host(&measured.observation));
+            }
             let latency_slos = &mut self.components.latency_slos;
             let objection = self.kept.is_some().then(|| latency_slos.objects(patience));
             drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
-            let hotplug = measured.observation.topology.online != basis.online;
+            let online = &measured.observation.topology.online;
+            let hotplug = basis.host.as_ref().is_some_and(|host| host.online != *online);
             if hotplug || drifting >= LASTING {
                 let why = if hotplug { "CPUs came or went" } else { "the load has changed" };
                 watcher.event(&Event::Note(&format!("{why}: deciding again")));
@@ -214,25 +231,28 @@ impl Agent {
                 )
             }
         };
-        let basis = self.basis(idle, watcher)?;
-        self.remember_basis(basis.load_pct, &basis.online);
-        Ok(basis)
+        self.basis(idle, watcher)
     }
 
     /// What the loop compares with later: the scope under the settings now in force.
     fn basis(&mut self, idle: bool, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
         let measured = self.measure(Duration::from_secs(1), watcher)?;
-        let (load_pct, online) = measured.map_or((0.0, CpuSet::new()), |m| {
-            (self.scope_load(&m.observation), m.observation.topology.online.clone())
-        });
-        Ok(Basis { load_pct, online, idle })
+        Ok(Basis { host: measured.map(|measured| self.basis_host(&measured.observation)), idle })
+    }
+
+    /// What a decision was made for, which a run that takes over is told, too.
+    fn basis_host(&mut self, observation: &Observation) -> BasisHost {
+        let host =
+            BasisHost { load_pct: self.scope_load(observation), online: observation.topology.online.clone() };
+        self.remember_basis(host.load_pct, &host.online);
+        host
     }
 
     /// What the settings that were taken over were chosen for, if the run before had come so far as to know.
     fn basis_taken_over(&self) -> Option<Basis> {
         let proved = self.remembered.kept.as_ref().filter(|_| self.kept.is_some())?;
         let (load_pct, online) = proved.basis.clone()?;
-        Some(Basis { load_pct, online, idle: false })
+        Some(Basis { host: Some(BasisHost { load_pct, online }), idle: false })
     }
 
     /// Whether a decision is due for the services: while nothing is in force, when one waits too long; else when much of the
@@ -240,7 +260,7 @@ impl Agent {
     fn services_need(&self, basis: &Basis, observation: &Observation) -> bool {
         if self.plan.is_default() {
             let load = self.scope_load(observation);
-            let changed = basis.idle || (load - basis.load_pct).abs() > LOAD_DRIFT * basis.load_pct.max(10.0);
+            let changed = basis.idle || basis.host.as_ref().is_some_and(|host| host.drifted_to(load));
             let waits = self.components.latency_slos.lately();
             return changed && load > 5.0 && waits.is_some_and(|waits| self.served(&waits).is_none());
         }
@@ -289,7 +309,7 @@ impl Agent {
         if basis.idle && !waits.is_empty() {
             return load > 5.0 && waits.iter().sum::<f64>() > 0.05 * load;
         }
-        if (load - basis.load_pct).abs() > LOAD_DRIFT * basis.load_pct.max(10.0) {
+        if basis.host.as_ref().is_some_and(|host| host.drifted_to(load)) {
             return true;
         }
         if self.plan.is_default() {

@@ -153,6 +153,8 @@ fn blocks_are_at_random_times_and_their_difference_is_the_effect() {
         let effect = kept.effect(host.now());
         assert!(effect.held_out && effect.blocks > 5, "{effect:?}");
         let cpu = effect.cpu_pct.unwrap();
+        // However long the machine was suspended, or the clock set, meanwhile.
+        assert_eq!(cpu.since_ns, kept.since(host.now()).0);
         assert!(
             cpu.low.unwrap() < 16.0 && cpu.high.unwrap() > 16.0 && (cpu.value - 16.0).abs() < 2.0,
             "{cpu:?}"

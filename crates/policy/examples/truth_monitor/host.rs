@@ -261,7 +261,7 @@ pub fn watch(scene: Scene, rules: MonitorRules, seconds: f64, seed: u64) -> Outc
         }
     }
     let (could, was) = host.effect_s;
-    let effect = monitor.effect(host.now_s, 0);
+    let effect = monitor.effect(host.now_s, 0, 0);
     let share = effect.holdout_share.map_or(0.0, |share| share.value);
     Outcome { left, lost: 1.0 - was / could.max(1e-9), share, covered }
 }

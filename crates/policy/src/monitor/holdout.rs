@@ -180,10 +180,12 @@ impl Holdout {
         self.plan(now_s);
     }
 
-    /// How eagerly to look from now on. More eagerly: at once; less: from the next block on.
+    /// How eagerly to look from now on. More eagerly: at once, while there is credit, for the running period's time is given up; less: from
+    /// the next block on.
     pub fn be(&mut self, eagerness: Eagerness, now_s: f64) {
         let before = std::mem::replace(&mut self.eagerness, eagerness);
-        if self.phase.is_none() && eagerness == Eagerness::Close && before != eagerness {
+        let afford = self.credit_s >= self.window_s + self.rules.settle_s;
+        if self.phase.is_none() && eagerness == Eagerness::Close && before != eagerness && afford {
             self.period_end_s = now_s;
             self.plan(now_s);
         }
@@ -274,6 +276,21 @@ mod tests {
         assert!((0.18..0.21).contains(&share), "{share}");
         // 360 s in two hours, and what was saved beforehand.
         let (_, share) = run(HoldoutRules::default(), Eagerness::Close, 36_000.0, 2);
+        assert!((0.05..0.062).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn questions_that_come_and_go_are_not_looked_at_beyond_the_credit() {
+        let mut holdout = Holdout::new(HoldoutRules::default(), 0.0, 7);
+        let mut now = 0.0;
+        while now < 36_000.0 {
+            now = holdout.step().until_s;
+            if holdout.advance(now) {
+                holdout.be(Eagerness::Usual, now);
+                holdout.be(Eagerness::Close, now);
+            }
+        }
+        let share = holdout.share(now);
         assert!((0.05..0.062).contains(&share), "{share}");
     }
 

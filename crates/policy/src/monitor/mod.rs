@@ -316,10 +316,9 @@ impl Monitor {
         &self.gain
     }
 
-    /// The effect for documents, now and at this wall clock.
-    pub fn effect(&self, now_s: f64, wall_ns: u64) -> EffectNow {
-        let age_ns = ((now_s - self.holdout.since_s()).max(0.0) * 1e9) as u64;
-        let since_ns = wall_ns.saturating_sub(age_ns);
+    /// The effect for documents, now and at this wall clock, of a change kept at `since_ns` of the wall clock: the other clock stands still
+    /// while the machine is suspended.
+    pub fn effect(&self, now_s: f64, wall_ns: u64, since_ns: u64) -> EffectNow {
         let finite = |value: f64| value.is_finite().then_some(value);
         let of = |(value, low, high): (f64, f64, f64)| Effect {
             value,

@@ -401,8 +401,11 @@ impl Watch {
         })
     }
 
-    /// Victims by now, the surest first, at the share of false accusations `alpha`.
+    /// Victims by now, the surest first, at the share of false accusations `alpha`. Those who are judged by comparisons, by the lengths of
+    /// waits and by requests each have an equal part of it, if there are any.
     pub fn victims(&self, alpha: f64) -> Vec<Victim> {
+        let kinds = [self.everybody.is_empty(), self.tails.is_empty(), self.requests.is_empty()];
+        let alpha = alpha / kinds.iter().filter(|none| !**none).count().max(1) as f64;
         let mut asked = Vec::new();
         for (index, loss) in LOSSES.into_iter().enumerate() {
             let all = || self.everybody.iter().map(move |(who, known)| (who, known.moments[index]));

@@ -118,9 +118,18 @@ fn a_container_outside_that_comes_to_lose_less_than_a_task_may_is_named() {
 
 /// Blocks in which these shares of a service's requests are slow, under the baseline and under the change.
 fn requests(blocks: usize, before: f64, after: f64) -> Vec<Victim> {
+    requests_beside(blocks, before, after, &[])
+}
+
+/// The same while tasks are compared, too, which the change does nothing to.
+fn requests_beside(blocks: usize, before: f64, after: f64, tasks: &[(f64, f64)]) -> Vec<Victim> {
     let mut rng = Pcg32::seed_from_u64(8);
     let mut watch = Watch::new(VictimLimits::default());
     for _ in 0..blocks {
+        if !tasks.is_empty() {
+            let change: Vec<Seen> = (0..4).map(|_| window(&mut rng, tasks)).collect();
+            watch.add(Comparison { change: &change, baseline: &window(&mut rng, tasks) });
+        }
         for (share, change) in [(before, false), (after, true)] {
             let slow = (0..300).filter(|_| rng.random_bool(share)).count() as f64;
             let target = RequestTarget { slow_share: 0.01, bound_s: 0.05 };
@@ -142,6 +151,17 @@ fn a_service_of_which_more_requests_are_slow_is_named() {
     for share in [0.001, 0.01, 0.3] {
         assert_eq!(requests(40, share, share), []);
     }
+}
+
+#[test]
+fn those_who_are_judged_in_several_ways_share_what_may_be_false() {
+    let evidence = |tasks: &[(f64, f64)]| {
+        requests_beside(10, 0.002, 0.05, tasks)
+            .iter()
+            .map(|victim| victim.evidence.round())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((evidence(&[]), evidence(&[(20.0, 4.0); 5])), (vec![20.0], vec![40.0]));
 }
 
 #[test]
