@@ -198,11 +198,10 @@ fn background_work_moves_aside_for_a_service_and_keeps_its_affinity() {
     let stages = document["stages"].as_array().unwrap();
     assert!(stages.iter().any(|stage| stage["name"] == "trial aside"), "{document:#}");
 
-    // Killed when tasks are being moved.
+    // Killed in the middle of a trial, in which tasks are moved half of the time. A pin lasts for microseconds: nobody can wait for one.
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
-    until("a task is pinned for an instant", || {
-        (0..200).any(|_| snapshot(&mut kernel, &[&api, &work]) != before)
-    });
+    until("a trial", || agent.words().contains("trial of"));
+    std::thread::sleep(std::time::Duration::from_secs(4));
     agent.process.kill().unwrap();
     agent.process.wait().unwrap();
     let restored = run(dir.path(), &["restore"]);
