@@ -59,8 +59,9 @@ test-arm64-guest: ## an arm64 machine emulated with Debian's arm64 kernel: check
 	@EVENKEEL_GUEST_TESTS="$$(scripts/test-arm64.sh --no-run evenkeel-linux)" scripts/guest/arm64.sh \
 		"$$(CARGO_PROFILE_DEV_DEBUG=0 scripts/static.sh --profile dev aarch64)" '$(CARGO_TARGET_DIR)/tmp/arm64' kernel unit
 
-test-kill: ## `kill -9` at KILLS random instants (200), EVENTS of a hostile host (20,000), CASES drawn crashes on a kernel in memory (1,000,000)
+test-kill: ## `kill -9` at KILLS random instants (200), hostile clients (10,000) and EVENTS of a hostile host (20,000), CASES crashes (1,000,000)
 	@EVENKEEL_KILL_ROUNDS=$(KILLS) scripts/test.sh --only 'privileged_kill*'
+	@EVENKEEL_HOSTILE_CONNECTIONS=10000 scripts/test.sh --only privileged_ends
 	@EVENKEEL_HOSTILE_EVENTS=$(EVENTS) scripts/test.sh --only 'privileged_hostile*'
 	@. scripts/lib.sh && need_cargo && EVENKEEL_CRASH_CASES=$(CASES) nice -n 10 cargo test --locked --release \
 		-p evenkeel-actuate --test crashes many_cases -- --nocapture
