@@ -12,6 +12,9 @@ use crate::shard::Shard;
 const DECISIVE: [&str; 8] =
     ["cpu_model", "cpus", "threads_per_core", "kernel", "scheduler", "cgroup", "tenants_v2", "governor"];
 
+/// The [`Requirement`] that says which shards lack cells.
+pub const SHARDS: &str = "shards";
+
 /// Why records cannot be merged.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -250,7 +253,7 @@ fn completeness(merged: &Record, count: u32) -> Requirement {
     }
     let evidence = if lacking.is_empty() { "all are there".to_owned() } else { lacking.join("; ") };
     Requirement::new(
-        "shards",
+        SHARDS,
         Some(lacking.is_empty()),
         evidence,
         "what is missing is not known, and not in the figures",

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use evenkeel_base::text::count;
 use serde::{Deserialize, Serialize};
 
 /// Most shards.
@@ -48,8 +49,8 @@ impl Shard {
         if self.count as usize <= parts {
             return Ok(());
         }
-        let s = if parts == 1 { "" } else { "s" };
-        Err(format!("{parts} {what}{s} cannot be split into {} shards: at most {parts}", self.count))
+        let parts_counted = count(parts, what);
+        Err(format!("{parts_counted} cannot be split into {} shards: at most {parts}", self.count))
     }
 }
 

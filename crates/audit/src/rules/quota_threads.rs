@@ -62,8 +62,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let finding = rule.fail(
             subject,
             format!(
-                "{hungry} busy thread{}, {at_once} can run at once; the quota is {quota_pct:.0} % of one CPU",
-                if hungry == 1 { "" } else { "s" }
+                "{}, {at_once} can run at once; the quota is {quota_pct:.0} % of one CPU",
+                count(hungry, "busy thread")
             ),
             consequence,
             format!(

@@ -1,5 +1,6 @@
 //! `evenkeel load`: runs one of the built-in workloads in this process.
 
+use evenkeel_base::text::count;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::{
     Common, LoadError, LoadReport, LoadSpec, run as run_load, stop_flag_on_signals,
@@ -61,8 +62,7 @@ fn print_csv(r: &LoadReport) -> Result<(), Failure> {
 
 fn print_text(r: &LoadReport) -> Result<(), Failure> {
     let percent = |value: Option<f64>| value.map_or_else(|| "unknown".into(), |v| format!("{v:.2} %"));
-    let plural = if r.threads == 1 { "" } else { "s" };
-    outln!("{} with {} thread{plural}, ended by {}", r.load.name(), r.threads, ended(r))?;
+    outln!("{} with {}, ended by {}", r.load.name(), count(r.threads as usize, "thread"), ended(r))?;
     match r.wanted_pct {
         Some(wanted) => outln!("  wanted       {wanted:.2} % of one CPU")?,
         None => outln!("  wanted       what it can get")?,

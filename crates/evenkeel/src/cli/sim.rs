@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use evenkeel_base::stats::median;
+use evenkeel_base::text::count;
 use evenkeel_experiment::file::{Experiment, ExperimentError};
 use evenkeel_model::sim::{Report, Run, TaskReport};
 use serde::Serialize;
@@ -120,13 +121,12 @@ fn text_table(experiment: &Experiment, runs: &[Report]) -> String {
     let width = first.tasks.iter().map(|t| t.name.len()).max().unwrap_or(4).max(4);
     let _ = writeln!(
         out,
-        "{}: simulated, {} CPUs, Linux {}, {} s, {} repetition{} (medians)\n",
+        "{}: simulated, {} CPUs, Linux {}, {} s, {} (medians)\n",
         experiment.name,
         first.cpu_pct.len(),
         machine.kernel,
         first.measured_s,
-        runs.len(),
-        if runs.len() == 1 { "" } else { "s" }
+        count(runs.len(), "repetition")
     );
     let _ = writeln!(
         out,

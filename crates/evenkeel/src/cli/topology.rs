@@ -5,6 +5,7 @@ mod picture;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use evenkeel_base::text::count;
 use evenkeel_base::{Cpu, CpuSet, Node, Topology};
 use evenkeel_observe::{KernelFacts, Scheduler, read_kernel, read_topology};
 use evenkeel_report::{Field, Table, Value};
@@ -116,10 +117,6 @@ fn map(topology: &Topology) -> Map<'_> {
 
 fn or_unknown(number: Option<u32>) -> String {
     number.map_or_else(|| "?".to_owned(), |number| number.to_string())
-}
-
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// One line on the machine: `24 of 48 CPUs online, 12 cores, 2 sockets, 2 NUMA nodes`.

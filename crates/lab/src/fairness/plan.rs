@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use evenkeel_base::text::count;
 use serde::{Deserialize, Serialize};
 
 use crate::net::figures::split;
@@ -171,7 +172,7 @@ impl Point {
         let mut name = self.kind.to_string();
         if let Some(vcpus) = self.vcpus {
             let what = if self.kind.vm_nic().is_some() { "vCPU" } else { "thread" };
-            name += &format!(", {vcpus} {what}{}", if vcpus == 1 { "" } else { "s" });
+            name += &format!(", {}", count(vcpus as usize, what));
         }
         if self.rps {
             name += ", RPS";

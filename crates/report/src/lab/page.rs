@@ -1,6 +1,7 @@
 //! The page of an experiment: one file, readable offline.
 
 use evenkeel_base::run::Estimate;
+use evenkeel_base::text::count;
 use evenkeel_experiment::record::{Cell, Record};
 use evenkeel_experiment::study::{Kind, PointStudy, Study, TenantStudy, Verdict};
 use maud::{Markup, PreEscaped, html};
@@ -350,7 +351,7 @@ fn table(point: &PointStudy) -> Markup {
             } } }
         } }
         p.sub {
-            (point.repetitions) " repetition" (if point.repetitions == 1 { "" } else { "s" })
+            (count(point.repetitions, "repetition"))
             @if let Some([from, to]) = t.window_s { " · all compete from " (number(from)) " to " (number(to)) " s" }
             @if let Some(bias) = t.bias_pct { " · bias for weight " (number(bias)) " %" }
             @if let Some(jain) = t.jain { " · Jain index " (format!("{jain:.4}")) }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use evenkeel_experiment::merge::{Part, merge};
+use evenkeel_experiment::merge::{Part, SHARDS, merge};
 use evenkeel_experiment::record::{CellRecord, FILE};
 
 use super::written::{Report, load, made};
@@ -52,7 +52,7 @@ pub fn run(global: &Global, args: &Args) -> Outcome {
     if record.is_complete() {
         return Ok(0);
     }
-    let missing = record.requirements.iter().find(|one| one.name == "shards");
+    let missing = record.requirements.iter().find(|one| one.name == SHARDS);
     let evidence = missing.map_or("cells are missing", |one| one.evidence.as_str());
     Err(Failure::No(anyhow!("not all of the experiment is there: {evidence}")))
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_base::text::count;
 use serde::{Deserialize, Serialize};
 
 use super::{PointStudy, Side, Study, TenantStudy, letter};
@@ -314,10 +315,7 @@ fn note(point: &PointStudy, found: &[Option<(&PointStudy, bool)>]) -> String {
     let here: Vec<(String, &PointStudy)> = here.collect();
     let counts: Vec<String> = here
         .iter()
-        .map(|(name, p)| {
-            let n = p.tenants.len();
-            format!("{name} has {n} tenant{} ({})", if n == 1 { "" } else { "s" }, list(p))
-        })
+        .map(|(name, p)| format!("{name} has {} ({})", count(p.tenants.len(), "tenant"), list(p)))
         .collect();
     let mut text = format!(
         "{}The competition differs: {}. Tenants are matched by units and load, and a row compares one average tenant of \
