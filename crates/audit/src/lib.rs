@@ -1,7 +1,7 @@
 //! What is wrong with a host's set-up: `(facts, observation, expectations) -> findings`.
 //!
 //! A rule is a file under `rules/` with one `pub(super) const RULE: Rule` and one line in [`RULES`]; see
-//! CONTRIBUTING.md for how to write one. Rules are pure, never panic, and answer "unknown" with the reason when a
+//! `CONTRIBUTING.md` for how to write one. Rules are pure, never panic, and answer "unknown" with the reason when a
 //! fact they need could not be read: an unknown is neither a pass nor a fail.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
