@@ -31,7 +31,7 @@ use crate::guard::GuardLimits;
 use crate::protect::LatencyTarget;
 use crate::requests::Requests;
 use crate::window::Summary;
-use confirm::{Confirmation, LATE, LATE_S};
+use confirm::{Confirmation, MOST_HELD, MOST_HELD_S};
 pub use objective::Objective;
 pub use pace::Pace;
 pub use part::Part;
@@ -396,7 +396,7 @@ impl Trial {
             let seen = (self.before(), self.entries[candidate].windows.as_slice());
             let mut confirmation =
                 Confirmation::new((candidate, alpha), &self.rules, seen, &self.objective, scale);
-            confirmation.hold_for(self.pace.windows(LATE.1, LATE_S));
+            confirmation.hold_for(self.pace.windows(MOST_HELD, MOST_HELD_S));
             confirmation.compare_too(third);
             confirmation.fresh(self.entries[candidate].windows.len());
             confirmation.deal(&mut self.rng);

@@ -140,8 +140,8 @@ pub enum Activation {
     Both,
 }
 
-/// A rule about CPU use, enforced on all tenants together from outside, which they cannot see. A file writes the rule or
-/// the name of an instance type that has one.
+/// A rule about CPU use, enforced from outside on the experiment's only tenant, which cannot see it. A file writes the rule
+/// or the name of an instance type that has one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "StealFields")]
 pub struct StealSpec {

@@ -1,6 +1,7 @@
 //! Confirming one candidate on fresh pairs of windows, in an order that a coin decides.
 
 mod carry;
+mod lasting;
 
 use rand::Rng;
 use rand_pcg::Pcg32;
@@ -14,6 +15,7 @@ use crate::guard::{Doubt, Guard, Harm, Subject};
 use crate::monitor::Seen;
 use crate::window::Summary;
 use carry::CarryOver;
+use lasting::{Aged, staying};
 
 /// Pairs before a candidate is given up for want of a gain.
 const MIN_PAIRS: usize = 5;
@@ -27,24 +29,24 @@ const USUAL_PAIRS: f64 = 14.0;
 const BENEFIT_OF_DOUBT: f64 = 0.7;
 /// Part of its CPU that background work may lose where it has less than its least share already.
 const SPARED: f64 = 0.05;
-/// What an effect of the settings before is given to fade, seconds: a half-life of 3 s leaves a tenth of it.
-const FADE_S: f64 = 10.0;
-/// Windows after that, at least and at most.
-pub(super) const LATE: (usize, usize) = (4, 30);
-/// The time that the most of them take, at least, seconds.
-pub(super) const LATE_S: f64 = 24.0;
-/// Standard errors by which the gain must still be above nothing at the last of them. Before, more are asked for: there are
-/// many looks.
-const STILL_THERE: f64 = 2.8;
+/// Time that a candidate is held where its gain lasts, about, seconds.
+const USUALLY_HELD_S: f64 = 10.0;
+/// The candidate stays in force at least so long before its gain may be said to last, seconds.
+const HELD_S: f64 = 6.0;
+/// Windows in a row after which its gain must be seen to last, and the time that they take at least, seconds.
+pub(super) const MOST_HELD: usize = 40;
+pub(super) const MOST_HELD_S: f64 = 36.0;
+/// Standard errors by which what stays must be above nothing.
+const STILL_THERE: f64 = 2.9;
 /// The same, held against the windows before anything was changed alone, which are fewer.
 const SINCE_BEFORE: f64 = 2.3;
-/// Power of the time, to the last look, by which an earlier one asks for more.
-const EARLY_LOOKS: f64 = 0.4;
-/// And the share of the gain at once that must be.
+/// And the share of the gain at once that must stay.
 const MOSTLY_THERE: f64 = 0.4;
 /// Correlation of neighbouring windows that may be chance, and the most that is believed.
 const CHANCE: f64 = 0.15;
 const MOST_ALIKE: f64 = 0.7;
+/// Few windows in a row understate their correlation, by three parts in their number or so (Kendall 1954; Marriott and Pope 1954).
+const UNDERSTATED: f64 = 1.3;
 
 #[derive(Debug, Clone)]
 pub(super) struct Confirmation {
@@ -77,12 +79,14 @@ pub(super) struct Confirmation {
     seen: Vec<(Seen, Seen)>,
     guard: Guard,
     breaches: Vec<Doubt>,
-    /// Scores of the windows in which the candidate stays in force at the end, with the time since it was put in force.
-    hold: Option<Vec<(f64, f64)>>,
+    /// Windows of the candidate, of pairs.
+    in_pairs: Vec<Aged>,
+    /// The windows in which the candidate stays in force at the end.
+    hold: Option<Vec<Aged>>,
     /// Whether the gain was seen to last.
     lasted: bool,
     /// Windows after which it must be seen.
-    most_late: usize,
+    most_held: usize,
     carry: CarryOver,
     fresh_data: bool,
     outcome: Option<Result<(), String>>,
@@ -122,9 +126,10 @@ impl Confirmation {
             seen: Vec::new(),
             guard,
             breaches: Vec::new(),
+            in_pairs: Vec::new(),
             hold: None,
             lasted: false,
-            most_late: LATE.1,
+            most_held: MOST_HELD,
             carry: CarryOver { before: None, first: Vec::new(), stretch: 1.0 },
             fresh_data: false,
             outcome: None,
@@ -133,12 +138,12 @@ impl Confirmation {
 
     /// Time that a confirmation takes where the candidate clearly helps, about, seconds.
     pub fn usual_s(turn_s: f64) -> f64 {
-        2.0 * USUAL_PAIRS * turn_s + FADE_S + LATE.0 as f64 * turn_s
+        2.0 * USUAL_PAIRS * turn_s + USUALLY_HELD_S
     }
 
     /// So many windows in a row under the candidate are enough to see whether its gain lasts.
     pub fn hold_for(&mut self, windows: usize) {
-        self.most_late = windows;
+        self.most_held = windows;
     }
 
     /// The baseline is measured along with each pair.
@@ -186,11 +191,12 @@ impl Confirmation {
 
     pub fn record(&mut self, turn: usize, window: Summary, age_s: f64, rng: &mut Pcg32) {
         let value = self.objective.value(&window);
+        let aged = Aged { age_s, seconds: window.seconds, score: value.score };
         if turn == 0 || turn == self.candidate {
             self.guard.waits(&window, turn == self.candidate);
         }
         if let Some(hold) = &mut self.hold {
-            hold.push((age_s, value.score));
+            hold.push(aged);
             self.fresh_data = true;
             return;
         }
@@ -204,6 +210,9 @@ impl Confirmation {
             if self.baseline.is_none() && self.tried.is_none() {
                 let after = before.map(|before| before == self.candidate);
                 self.carry.first.extend(after.map(|after| (after, turn == self.candidate, value.score)));
+            }
+            if turn == self.candidate {
+                self.in_pairs.push(aged);
             }
             let slot = if turn == self.candidate { &mut self.tried } else { &mut self.baseline };
             *slot = Some((window, value));
@@ -320,55 +329,65 @@ impl Confirmation {
         })
     }
 
-    /// Whether the gain is still there after whatever the settings before had left has faded; `None` until known. It is held
+    /// Whether the gain is more than what the settings before had left and what is fading; `None` until known. It is held
     /// against all windows under the baseline, and against those before anything was changed alone: the others are not free
     /// of what came before them.
     fn lasts(&self) -> Option<Result<(), String>> {
-        let late: Vec<f64> =
-            self.hold.iter().flatten().filter(|(age, _)| *age >= FADE_S).map(|(_, score)| *score).collect();
-        if late.len() < LATE.0 {
+        let held = self.hold.as_deref().unwrap_or_default();
+        let held_s = held.last().map(|window| window.age_s + window.seconds)?;
+        if held_s < HELD_S {
             return None;
         }
-        let spread = self.scores.iter().map(|scores| stats::variance(scores)).sum::<f64>() / 2.0;
-        let n = self.score_differences.len() as f64;
-        let alike = self.alike(&late, spread);
-        let sd = (spread * n / (n - 1.0).max(1.0) * (1.0 + alike) / (1.0 - alike)).sqrt();
+        let windows = [self.in_pairs.as_slice(), held].concat();
+        let sd = self.spread(&windows)?;
         let at_once = stats::mean(&self.score_differences)?;
-        let early = (self.most_late as f64 / late.len() as f64).powf(EARLY_LOOKS);
         let over = |baseline: &[f64], errors: f64| {
-            let gain = stats::mean(&late)? - stats::mean(baseline)?;
-            let error = sd * (1.0 / late.len() as f64 + 1.0 / baseline.len() as f64).sqrt();
-            Some((gain, gain > early * errors * error && gain > MOSTLY_THERE * at_once))
+            let stays = staying(&windows, stats::mean(baseline)?)?;
+            let error = sd * (stays.variance + 1.0 / baseline.len() as f64).sqrt();
+            Some((stays.gain, stays.gain > errors * error && stays.gain > MOSTLY_THERE * at_once))
         };
         let (gain, since_before) = over(&self.lead, SINCE_BEFORE)?;
         let (_, at_all) = over(&[self.lead.as_slice(), &self.scores[0]].concat(), STILL_THERE)?;
         if since_before && at_all {
             return Some(Ok(()));
         }
-        (late.len() >= self.most_late).then(|| {
+        (held.len() >= self.most_held).then(|| {
             let of = |gain: f64| match self.objective.is_for_services() {
                 true => format!("delays {:.2} times as long", (-gain).exp()),
                 false => format!("{gain:+.1} points"),
             };
             Err(format!(
-                "its gain is not shown to last: {} at once, {} after {FADE_S:.0} s",
+                "its gain is not shown to last: {} at once, by estimate {} stay after {held_s:.0} s",
                 of(at_once),
                 of(gain)
             ))
         })
     }
 
-    /// How much windows resemble the ones before, as a correlation: many in a row then tell less. Pairs show it, for they differ
-    /// less than windows do, and so do the windows in a row before and after; few of either say little, so they are pooled.
-    fn alike(&self, late: &[f64], spread: f64) -> f64 {
+    /// Standard deviation of a window's score under the same settings, larger where windows resemble the ones before: many in a row then
+    /// tell less.
+    fn spread(&self, tried: &[Aged]) -> Option<f64> {
+        let squares = |scores: &[f64]| stats::variance(scores) * scores.len() as f64;
+        let off = squares(&self.lead) + squares(&self.scores[0]) + staying(tried, 0.0)?.residuals;
+        // Two means, and what stays and what fades, are taken from the same windows.
+        let freedom = (self.lead.len() + self.scores[0].len() + tried.len()) as f64 - 4.0;
+        let held: Vec<f64> = self.hold.iter().flatten().map(|window| window.score).collect();
+        let alike = self.alike(&held);
+        Some((off / freedom.max(1.0) * (1.0 + alike) / (1.0 - alike)).sqrt())
+    }
+
+    /// How much windows resemble the ones before, as a correlation. Pairs show it, for they differ less than windows do, and so do
+    /// the windows in a row before and after; few of either say little, so they are pooled.
+    fn alike(&self, held: &[f64]) -> f64 {
+        let spread = self.scores.iter().map(|scores| stats::variance(scores)).sum::<f64>() / 2.0;
         let pairs = 1.0 - stats::variance(&self.score_differences) / (2.0 * spread).max(f64::MIN_POSITIVE);
-        let rows = [self.lead.as_slice(), late].map(|row| (row.len() as f64, row_correlation(row)));
+        let rows = [self.lead.as_slice(), held].map(|row| (row.len() as f64, row_correlation(row)));
         let parts = [(self.score_differences.len() as f64, Some(pairs)), rows[0], rows[1]];
         let weight: f64 = parts.iter().filter(|part| part.1.is_some()).map(|part| part.0).sum();
         let sum: f64 = parts.iter().filter_map(|(weight, alike)| Some(weight * (*alike)?)).sum();
         let alike = sum / weight.max(1.0);
         // Shrunk by what is chance: a small one to nothing, a large one hardly (James and Stein's positive part).
-        (alike - CHANCE * CHANCE / alike.max(CHANCE)).clamp(0.0, MOST_ALIKE)
+        (UNDERSTATED * (alike - CHANCE * CHANCE / alike.max(CHANCE))).clamp(0.0, MOST_ALIKE)
     }
 
     pub fn withdraw(&mut self, candidate: usize) {

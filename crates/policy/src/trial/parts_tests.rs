@@ -19,8 +19,8 @@ fn lead_of(mut trial: Trial, left_s: f64) -> Vec<usize> {
 
 #[test]
 fn the_usual_time_is_that_of_all_parts() {
-    // A turn takes 2.5 s. 8 windows before, 14 pairs, 10 s for what came before to fade and 4 windows more.
-    let (pace, before, confirmation) = (Pace::new(2.0, 0.5), 8.0 * 2.0, 28.0 * 2.5 + 10.0 + 4.0 * 2.5);
+    // A turn takes 2.5 s. 8 windows before, 14 pairs, and 10 s in force.
+    let (pace, before, confirmation) = (Pace::new(2.0, 0.5), 8.0 * 2.0, 28.0 * 2.5 + 10.0);
     for (challengers, screening) in [(1, 2.5), (2, 4.0 * 2.5), (3, 6.0 * 2.5)] {
         assert_eq!(Trial::usual_s(challengers, pace), before + screening + confirmation, "{challengers}");
     }

@@ -66,7 +66,7 @@ fn what_a_trial_tells_a_confirmation() {
     let sd = (8.0f64 / 7.0).sqrt();
     assert_eq!((confirmation.candidate(), confirmation.fresh_from(), confirmation.third), (1, 1, None));
     assert!((confirmation.scale.unwrap() - sd * 2f64.sqrt()).abs() < 1e-9, "{:?}", confirmation.scale);
-    assert_eq!((confirmation.lead.len(), confirmation.most_late), (8, 30));
+    assert_eq!((confirmation.lead.len(), confirmation.most_held), (8, 40));
     assert_eq!(begin(0, 1, 0).third, None, "the present state is the host as found");
     assert_eq!(begin(1, 1, 0).third, None, "the candidate is the host as found");
     assert_eq!(begin(2, 0, 0).third, None, "nobody is protected");
@@ -204,8 +204,8 @@ fn a_gain_that_lasts_is_kept_or_waits_for_what_is_still_in_doubt() {
         (0..15).for_each(|_| pair(&mut confirmation, 100.0, 110.0));
         confirmation.hold = Some(Vec::new());
         let mut rng = Pcg32::seed_from_u64(1);
-        for age in 0..4 {
-            confirmation.record(1, summary(110.0, 0.0), 10.0 + f64::from(age), &mut rng);
+        for age in 0..7 {
+            confirmation.record(1, summary(110.0, 0.0), f64::from(age), &mut rng);
         }
         confirmation.review(&TrialRules { accept_risk, ..TrialRules::default() }, doubts, false);
         (confirmation.holds(), confirmation.lasted, confirmation.outcome())
@@ -235,12 +235,18 @@ fn background_work_is_starved_below_its_least_share_or_what_it_had() {
     assert_eq!(starved(100.0, 80.0, [75.9; 3]).map(|doubt| doubt.0), Some(true));
 }
 
+/// Windows of a second each in which the candidate is held, from the moment on that it is in force.
+fn held(scores: impl IntoIterator<Item = f64>) -> Vec<Aged> {
+    let aged = |(age, score)| Aged { age_s: f64::from(age), seconds: 1.0, score };
+    (0..).zip(scores).map(aged).collect()
+}
+
 /// The least gain of the windows at the end that is taken to last: alternating baselines, so that windows do not resemble the ones
 /// before, and so many windows at the end.
-fn least_that_lasts(at_once: f64, late: usize, noise: f64) -> f64 {
+fn least_that_lasts(at_once: f64, windows: usize, noise: f64) -> f64 {
     let lasts = |gain: f64| {
         let mut confirmation = confirmation(&[]);
-        confirmation.most_late = 16;
+        confirmation.most_held = 16;
         confirmation.lead = [100.0 - noise, 100.0 + noise].repeat(3);
         // Every difference of signs comes up as often: independent windows.
         for (old, new) in [(1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0)].repeat(2) {
@@ -249,9 +255,9 @@ fn least_that_lasts(at_once: f64, late: usize, noise: f64) -> f64 {
             confirmation.scores[1].push(new);
             confirmation.score_differences.push(new - old);
         }
-        let window =
-            |n: usize| (10.0 + n as f64, 100.0 + gain + if n.is_multiple_of(2) { noise } else { -noise });
-        confirmation.hold = Some([(9.9, -1e9)].into_iter().chain((0..late).map(window)).collect());
+        // Up and down, and as often the other way round, so that nothing seems to fade.
+        let noises = (0..windows).map(|n| if (n % 4).is_multiple_of(3) { -noise } else { noise / 3.0 });
+        confirmation.hold = Some(held(noises.map(|noise| 100.0 + gain + noise)));
         matches!(confirmation.lasts(), Some(Ok(())))
     };
     let (mut no, mut yes) = (-10.0, 100.0);
@@ -268,37 +274,36 @@ fn a_gain_lasts_where_it_is_beyond_the_error_and_not_much_less_than_at_once() {
     let near = |found: f64, expected: f64| {
         assert!((found - expected).abs() < 1e-6, "{found} and not {expected}");
     };
-    // Windows differ by 1, as a sample of 8 pairs tells: by sqrt(8/7). All 16 windows: 2.3 errors against the 6 before anything
-    // was changed, or 2.8 against these and the 8 of pairs.
-    let sd = (8.0f64 / 7.0).sqrt();
-    let against = |late: f64, baseline: f64| sd * (1.0 / late + 1.0 / baseline).sqrt();
-    let expected =
-        |late: f64| (16.0 / late).powf(0.4) * f64::max(2.3 * against(late, 6.0), 2.8 * against(late, 14.0));
-    near(least_that_lasts(1.0, 16, 1.0), expected(16.0));
-    // With a quarter of them the look is an early one, which asks for more.
-    near(least_that_lasts(1.0, 4, 1.0), expected(4.0));
+    // 6 windows before anything was changed and 8 of pairs under the baseline differ by 1, and none of them resembles the one before.
+    let expected = |windows: usize| {
+        let noises = (0..windows).map(|n| if (n % 4).is_multiple_of(3) { -1.0 } else { 1.0 / 3.0 });
+        let noise = staying(&held(noises), 0.0).unwrap();
+        let sd = ((14.0 + noise.residuals) / (14 + windows - 4) as f64).sqrt();
+        let against = |baseline: f64| sd * (noise.variance + 1.0 / baseline).sqrt();
+        f64::max(SINCE_BEFORE * against(6.0), STILL_THERE * against(14.0)) - noise.gain
+    };
+    near(least_that_lasts(1.0, 16, 1.0), expected(16));
+    near(least_that_lasts(1.0, 8, 1.0), expected(8));
     // Of a large gain four tenths must be there.
-    near(least_that_lasts(20.0, 16, 1.0), 8.0);
-    near(least_that_lasts(20.0, 16, 0.1), 8.0);
+    near(least_that_lasts(40.0, 16, 0.0), 16.0);
 }
 
 #[test]
 fn where_windows_resemble_the_ones_before_a_gain_must_be_larger_to_last() {
     let mut confirmation = confirmation(&[]);
-    confirmation.most_late = 6;
+    confirmation.most_held = 6;
     confirmation.lead = [[99.0; 3], [101.0; 3]].concat();
     confirmation.scores = [vec![99.0, 99.0, 101.0, 101.0], vec![99.1, 98.9, 101.1, 100.9]];
     confirmation.score_differences = vec![0.1, -0.1, 0.1, -0.1];
-    let late = [-1.0, -1.0, -1.0, 1.0, 1.0, 1.0];
-    let spread = confirmation.scores.iter().map(|scores| stats::variance(scores)).sum::<f64>() / 2.0;
-    let alike = confirmation.alike(&late, spread);
+    let noises = [-1.0, -1.0, -1.0, 1.0, 1.0, 1.0];
+    let alike = confirmation.alike(&noises);
     assert!((0.3..=0.7).contains(&alike), "{alike}");
-    let sd = (spread * (4.0 / 3.0) * (1.0 + alike) / (1.0 - alike)).sqrt();
-    let against = |baseline: f64| sd * (1.0 / 6.0 + 1.0 / baseline).sqrt();
-    let least = f64::max(2.3 * against(6.0), 2.8 * against(10.0));
+    let noise = staying(&held(noises), 0.0).unwrap();
+    let sd = ((6.0 + 4.0 + noise.residuals) / 12.0 * (1.0 + alike) / (1.0 - alike)).sqrt();
+    let against = |baseline: f64| sd * (noise.variance + 1.0 / baseline).sqrt();
+    let least = f64::max(SINCE_BEFORE * against(6.0), STILL_THERE * against(10.0)) - noise.gain;
     for (gain, lasts) in [(least - 0.01, false), (least + 0.01, true)] {
-        let window = |(n, off): (usize, &f64)| (10.0 + n as f64, 100.0 + gain + off);
-        confirmation.hold = Some(late.iter().enumerate().map(window).collect());
+        confirmation.hold = Some(held(noises.map(|noise| 100.0 + gain + noise)));
         assert_eq!(matches!(confirmation.lasts(), Some(Ok(()))), lasts, "{gain}");
     }
 }
@@ -309,15 +314,16 @@ fn whether_a_gain_lasts_is_not_said_before_its_time_and_is_said_in_the_end() {
         let mut confirmation =
             confirmation(&[99.0, 101.0].repeat(4).iter().map(|s| summary(*s, 0.0)).collect::<Vec<_>>());
         (0..8).for_each(|n| pair(&mut confirmation, 100.0 + f64::from(n % 2), 110.0 + f64::from(n % 3)));
+        confirmation.in_pairs.clear();
         confirmation.hold_for(most);
-        confirmation.hold = Some((0..windows).map(|n| (10.0 + n as f64, 100.0 + gain)).collect());
+        confirmation.hold = Some(held(vec![100.0 + gain; windows]));
         confirmation.lasts()
     };
-    assert_eq!(said(3, 30, 10.0), None);
-    assert_eq!(said(4, 30, 10.0), Some(Ok(())));
-    assert_eq!(said(5, 6, 1.0), None);
-    let why = said(6, 6, 1.0).unwrap().unwrap_err();
-    assert!(why.contains("+1.0 points after 10 s"), "{why}");
+    assert_eq!(said(5, 30, 10.0), None);
+    assert_eq!(said(6, 30, 10.0), Some(Ok(())));
+    assert_eq!(said(7, 8, 1.0), None);
+    let why = said(8, 8, 1.0).unwrap().unwrap_err();
+    assert!(why.contains("+1.0 points stay after 8 s"), "{why}");
 }
 
 #[test]
@@ -335,24 +341,27 @@ fn neighbours_in_a_row_resemble_each_other_or_do_not() {
 
 #[test]
 fn windows_that_resemble_each_other_are_told_by_pairs_and_by_rows_together() {
-    let alike = |lead: &[f64], late: &[f64], differences: &[f64], spread: f64| {
+    let alike = |lead: &[f64], held: &[f64], differences: &[f64], spread: f64| {
         let mut confirmation = confirmation(&[]);
         confirmation.lead = lead.to_vec();
         confirmation.score_differences = differences.to_vec();
-        confirmation.alike(late, spread)
+        confirmation.scores = [vec![-spread.sqrt(), spread.sqrt()], vec![-spread.sqrt(), spread.sqrt()]];
+        confirmation.alike(held)
     };
-    let shrunk = |alike: f64| alike - 0.15 * 0.15 / alike;
+    let near = |found: f64, alike: f64| {
+        let expected = 1.3 * (alike - 0.15 * 0.15 / alike);
+        assert!((found - expected).abs() < 1e-12, "{found} and not {expected}");
+    };
     // Differences of variance 1 where two windows alone would have 2 times 1.
     let pairs = [1.0, -1.0, 1.0, -1.0];
-    assert!((alike(&[], &[], &pairs, 1.0) - shrunk(0.5)).abs() < 1e-12);
+    near(alike(&[], &[], &pairs, 1.0), 0.5);
     // A row of four with 0.5, one of six with -2/3, and four pairs with 0.5.
     let (up, to_and_fro) = ([1.0, 2.0, 3.0, 4.0], [1.0, -1.0, 1.0, -1.0, 1.0, -1.0]);
-    assert!((alike(&up, &up, &pairs, 1.0) - shrunk(0.5)).abs() < 1e-12);
-    let pooled = (4.0 * 0.75 + 4.0 * 0.5) / 8.0;
-    assert!((alike(&up, &[1.0], &pairs, 2.0) - shrunk(pooled)).abs() < 1e-12);
+    near(alike(&up, &up, &pairs, 1.0), 0.5);
+    near(alike(&up, &[1.0], &pairs, 2.0), (4.0 * 0.75 + 4.0 * 0.5) / 8.0);
     assert_eq!(alike(&to_and_fro, &to_and_fro, &pairs, 0.5), 0.0, "less than by chance is none");
     assert_eq!(alike(&[], &[], &[2.0; 4], 1.0), 0.7, "more is not believed");
-    assert!((alike(&[], &[], &[1.3, -1.3], 1.0) - shrunk(0.155)).abs() < 1e-12);
+    near(alike(&[], &[], &[1.3, -1.3], 1.0), 0.155);
 }
 
 #[test]
