@@ -319,6 +319,38 @@ impl Observation {
         counted.unwrap_or_else(|| self.tasks_in(group).map(|task| task.cpu_pct).sum())
     }
 
+    /// For how long quotas held each group back, percent of the interval, summed over CPUs: its own quota, or those of the groups
+    /// in it, whichever is more, for they overlap. `None` where none of these is told.
+    pub fn held_back_pct(&self) -> Vec<Option<f64>> {
+        let mut inside: Vec<Option<f64>> = vec![None; self.groups.len()];
+        let mut held = inside.clone();
+        // Parents come before children.
+        for (index, group) in self.groups.iter().enumerate().rev() {
+            held[index] = match (group.throttled_pct, inside[index]) {
+                (Some(own), Some(inside)) => Some(own.max(inside)),
+                (own, inside) => own.or(inside),
+            };
+            if let (Some(pct), Some(sum)) =
+                (held[index], group.parent.and_then(|at| inside.get_mut(at as usize)))
+            {
+                *sum = Some(sum.unwrap_or(0.0) + pct);
+            }
+        }
+        held
+    }
+
+    /// As [`Self::held_back_pct`] for one group, and by quotas of the groups that it is in, but for no longer than its tasks waited:
+    /// there they hold back others, too.
+    pub fn held_back_in(&self, held: &[Option<f64>], group: u32, wait_pct: Option<f64>) -> Option<f64> {
+        let throttled = |at: u32| self.groups.get(at as usize)?.throttled_pct;
+        let above = self.path_to_root(group).skip(1).filter_map(throttled).fold(0.0, f64::max);
+        let above = above.min(wait_pct.unwrap_or(0.0));
+        match held.get(group as usize).copied().flatten() {
+            Some(own) => Some(own.max(above)),
+            None => (above > 0.0).then_some(above),
+        }
+    }
+
     /// Quotas that do nothing: what is used is well above them, what was saved up included.
     pub fn void_quotas(&self) -> impl Iterator<Item = VoidQuota> {
         self.groups.iter().zip(0..).filter_map(|(group, index)| {

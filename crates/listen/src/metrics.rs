@@ -183,6 +183,7 @@ fn pod_title(key: &Key) -> String {
 /// Pods by name, with their rates.
 pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
     let group = |at: Option<u32>| at.and_then(|at| observation.groups.get(at as usize));
+    let held = observation.held_back_pct();
     let mut pods: Vec<(String, Use)> = observation
         .pods
         .iter()
@@ -190,9 +191,10 @@ pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
         .map(|pod| {
             let name =
                 pod.namespace.as_ref().map_or_else(|| pod.name.clone(), |ns| format!("{ns}/{}", pod.name));
-            let group = group(pod.group);
-            let cpu = group.and_then(|group| group.cpu_pct).unwrap_or(0.0);
-            (name, Use { cpu, throttled: group.and_then(|g| g.throttled_pct), ..Use::default() })
+            let cpu = group(pod.group).and_then(|group| group.cpu_pct).unwrap_or(0.0);
+            // Most quotas are those of its containers.
+            let throttled = pod.group.and_then(|at| held.get(at as usize).copied().flatten());
+            (name, Use { cpu, throttled, ..Use::default() })
         })
         .collect();
     let mut ran = vec![0.0; pods.len()];

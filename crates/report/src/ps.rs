@@ -2,6 +2,8 @@
 //! `ps` prints and `top` shows.
 
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -61,6 +63,9 @@ pub struct Sum<'a, T> {
     pub cpu_pct: f64,
     /// Time its tasks were runnable but did not run, percent of the interval.
     pub wait_pct: Option<f64>,
+    /// Time quotas held it back, percent of the interval, summed over CPUs: its own, those of what is in it, and one further up for
+    /// no longer than it waited.
+    pub throttled_pct: Option<f64>,
     /// Threads.
     pub tasks: usize,
     /// Lengths of its waits; containers only, `None` where they are not known.
@@ -88,6 +93,8 @@ pub struct View<'a> {
     pub networks: NetworkRates,
     /// Whether only the tasks of a scope are looked at.
     scoped: bool,
+    /// See [`Observation::held_back_pct`].
+    held: Vec<Option<f64>>,
 }
 
 /// Bytes per second received and sent, short: `1.2M/30k`.
@@ -126,21 +133,23 @@ impl<'a> View<'a> {
             .filter(meant)
             .map(|task| row(observation, unit(task.id), &active, task))
             .collect();
-        let mut processes: BTreeMap<u32, Row> = BTreeMap::new();
+        // With what its busiest thread used.
+        let mut processes: BTreeMap<u32, (Row, f64)> = BTreeMap::new();
         for task in &tasks {
             match processes.get_mut(&task.task.id.tgid) {
                 None => {
-                    processes.insert(task.task.id.tgid, task.clone());
+                    processes.insert(task.task.id.tgid, (task.clone(), task.task.cpu_pct));
                 }
-                Some(sum) => add(sum, task),
+                Some((sum, busiest)) => add(sum, task, busiest),
             }
         }
-        let mut processes: Vec<Row> = processes.into_values().collect();
+        let mut processes: Vec<Row> = processes.into_values().map(|(row, _)| row).collect();
         sort(&mut tasks);
         sort(&mut processes);
         let (beside, network) = (BTreeMap::new(), NetworkUse::default());
         let (networks, scoped) = (NetworkRates::default(), only.is_some());
-        Self { observation, tasks, processes, waits: None, beside, network, networks, scoped }
+        let held = observation.held_back_pct();
+        Self { observation, tasks, processes, waits: None, beside, network, networks, scoped, held }
     }
 
     /// Whether a container, pod or machine is to be shown.
@@ -201,9 +210,11 @@ impl<'a> View<'a> {
         of: impl Fn(&TaskView) -> bool,
     ) -> Sum<'a, T> {
         let members: Vec<&TaskView> = self.observation.tasks.iter().filter(|task| of(task)).collect();
+        let at_group = group;
         let group = group.and_then(|group| self.observation.groups.get(group as usize));
         let sum: f64 = ended.cpu_pct + members.iter().map(|task| task.cpu_pct).sum::<f64>();
         let waits: Option<f64> = members.iter().map(|task| task.wait_pct).sum();
+        let wait_pct = waits.map(|waits| waits + ended.wait_pct);
         Sum {
             at: at as u32,
             what,
@@ -212,7 +223,8 @@ impl<'a> View<'a> {
             group,
             // The group's own count has what short-lived tasks used too; the tasks' is finer over short intervals.
             cpu_pct: group.and_then(|group| group.cpu_pct).filter(|pct| *pct > sum).unwrap_or(sum),
-            wait_pct: waits.map(|waits| waits + ended.wait_pct),
+            wait_pct,
+            throttled_pct: at_group.and_then(|at| self.observation.held_back_in(&self.held, at, wait_pct)),
             tasks: members.len(),
             waits: None,
             beside: BesideCpu::default(),
@@ -371,29 +383,33 @@ fn row(
 }
 
 fn throttled(observation: &Observation, active: &BTreeMap<u32, usize>, task: &TaskView) -> Option<f64> {
-    let mut at = Some(task.group?);
-    while let Some(index) = at {
+    let own = task.group?;
+    if task.cpu_pct == 0.0 && task.wait_pct == Some(0.0) {
+        return Some(0.0);
+    }
+    let mut sum = 0.0;
+    for index in observation.path_to_root(own) {
         let group = observation.groups.get(index as usize)?;
         let limited = match group.quota {
             Some(quota) => quota.quota_usec.value().is_some(),
             // Only the root has no bandwidth files.
             None => group.parent.is_some(),
         };
-        if limited {
-            let alone = Some(index) == task.group && active.get(&index) == Some(&1);
-            let idle = task.cpu_pct == 0.0 && task.wait_pct == Some(0.0);
-            return if idle { Some(0.0) } else { group.throttled_pct.filter(|pct| alone || *pct == 0.0) };
+        let pct = if limited { group.throttled_pct? } else { 0.0 };
+        let alone = index == own && active.get(&index) == Some(&1);
+        if pct > 0.0 && !alone {
+            return None;
         }
-        at = group.parent;
+        sum += pct;
     }
-    Some(0.0)
+    Some(sum)
 }
 
-fn add(sum: &mut Row, thread: &Row) {
+fn add(sum: &mut Row, thread: &Row, busiest: &mut f64) {
     let plus = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
     // The core that counts is the busiest thread's.
-    if thread.task.cpu_pct > sum.task.cpu_pct / sum.threads as f64 {
-        sum.task.cpu = thread.task.cpu;
+    if thread.task.cpu_pct > *busiest {
+        (sum.task.cpu, *busiest) = (thread.task.cpu, thread.task.cpu_pct);
     }
     sum.threads += 1;
     sum.task.cpu_pct += thread.task.cpu_pct;
@@ -412,16 +428,4 @@ fn sort(rows: &mut [Row]) {
             .then(waits(b).total_cmp(&waits(a)))
             .then(a.task.id.cmp(&b.task.id))
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_short() {
-        let of = |received_per_s, sent_per_s| transferred(NetworkRate { received_per_s, sent_per_s });
-        assert_eq!(of(1_234_000.0, 30_400.0), "1.2M/30k");
-        assert_eq!((of(0.0, 999.4), of(1e9, 123e9)), ("0/999".to_owned(), "1.0G/123G".to_owned()));
-    }
 }

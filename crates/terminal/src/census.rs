@@ -224,7 +224,7 @@ impl Census {
         sum: &Sum<'_, T>,
         target: Option<String>,
     ) -> usize {
-        let throttled = sum.group.and_then(|group| group.throttled_pct);
+        let throttled = sum.throttled_pct;
         self.push(Item {
             key,
             parent,

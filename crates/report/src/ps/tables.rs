@@ -104,7 +104,7 @@ macro_rules! sum_table {
             $($own,)*
             Field::number("cpu_pct", "CPU %", 1, |sum: &Sum<'_, $what>| Some(sum.cpu_pct)),
             Field::number("wait_pct", "WAIT %", 1, |sum: &Sum<'_, $what>| sum.wait_pct),
-            Field::number("throttled_pct", "THR %", 1, |sum: &Sum<'_, $what>| sum.group?.throttled_pct),
+            Field::number("throttled_pct", "THR %", 1, |sum: &Sum<'_, $what>| sum.throttled_pct),
             Field::new("shares", "SHARES", |sum: &Sum<'_, $what>| {
                 sum.group.and_then(|g| g.raw_weight).map_or(Value::Unknown, |n| Value::Integer(n as i64))
             })

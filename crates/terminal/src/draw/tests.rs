@@ -52,7 +52,7 @@ fn the_tree_at_80_by_24() {
         " [1 tree] 2 heat  3 cores  4 loop  5 history   by owner, every 1s",
         " 2 CPUs  busy 115.0 of 200 %  steal 3.0 %  waiting 0.8 tasks  top itself 0.4 %",
         " NAME                            CORE  CPU%▼  WAIT% 60 s  now    THR% 60 s  now",
-        ">▾ shop/front (pod)                     70.0   81.0          ▇    0.0          ▁",
+        ">▾ shop/front (pod)                     70.0   81.0          ▇   25.0          ▆",
         "   ▾ web (docker)                       70.0   81.0          ▇   25.0          ▆",
         "     ▸ 100 nginx (2 threads)        0   70.0   81.0          ▇    0.0          ▁",
         " ▾ db (VM, pid 200)                     40.0    0.5          ▂    0.0          ▁",

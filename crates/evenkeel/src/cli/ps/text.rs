@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_base::{ContainerView, GroupView, NetworkRate, TaskView, cut};
+use evenkeel_base::{ContainerView, NetworkRate, TaskView, cut};
 use evenkeel_report::ps::{Row, Sum, View, class, limits, transferred};
 use evenkeel_report::table::printable;
 use evenkeel_report::{Field, Table, Value};
@@ -42,7 +42,11 @@ pub fn render(view: &View<'_>, args: &Args) -> String {
     );
     let elsewhere = view.unattributed_pct();
     if elsewhere >= 5.0 {
-        let _ = writeln!(out, "{elsewhere:.1} % were used by tasks that ended meanwhile, or by interrupts");
+        let _ = writeln!(
+            out,
+            "{elsewhere:.1} % were used by none of the tasks seen: by interrupts, tasks that ended meanwhile, or tasks that are not \
+             visible from here"
+        );
     }
     out.push('\n');
     let limit = args.lines.unwrap_or(if args.all { usize::MAX } else { LINES });
@@ -101,10 +105,6 @@ fn core(task: &TaskView) -> Value {
     task.cpu.map_or(Value::Unknown, |cpu| Value::Integer(cpu.into()))
 }
 
-fn throttled(group: Option<&GroupView>) -> Value {
-    group.and_then(|group| group.throttled_pct).map_or(Value::Unknown, Value::Number)
-}
-
 fn process(row: &Row, depth: usize) -> Line {
     let threads = if row.threads > 1 { format!(" ({} threads)", row.threads) } else { String::new() };
     Line {
@@ -144,7 +144,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             core: Value::Text(String::new()),
             cpu_pct: sum.cpu_pct,
             wait_pct: sum.wait_pct,
-            throttled_pct: throttled(sum.group),
+            throttled_pct: sum.throttled_pct.map_or(Value::Unknown, Value::Number),
             limits: limits(sum.group),
             p99: p99(sum.waits.as_ref()),
             network: network(sum),
@@ -168,7 +168,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
                     core: Value::Text(String::new()),
                     cpu_pct: sum.cpu_pct,
                     wait_pct: sum.wait_pct,
-                    throttled_pct: throttled(sum.group),
+                    throttled_pct: sum.throttled_pct.map_or(Value::Unknown, Value::Number),
                     limits: limits(sum.group),
                     p99: Value::Text(String::new()),
                     // Its containers share one.
@@ -190,7 +190,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
                     core: Value::Text(String::new()),
                     cpu_pct: sum.cpu_pct,
                     wait_pct: sum.wait_pct,
-                    throttled_pct: throttled(sum.group),
+                    throttled_pct: sum.throttled_pct.map_or(Value::Unknown, Value::Number),
                     limits: limits(sum.group),
                     p99: Value::Text(String::new()),
                     network: None,
