@@ -154,8 +154,8 @@ impl Owners {
     /// Adds an interval; who is gone is forgotten.
     pub fn observe(&mut self, observation: &Observation) {
         self.rounds += 1;
-        let (keys, places) = keys(observation);
-        let uses = uses(observation, &places, keys.len());
+        let (keys, places, services) = keys(observation);
+        let uses = uses(observation, &places, &services, keys.len());
         let mut numbers = Vec::with_capacity(keys.len());
         for (key, (now, tasks)) in keys.into_iter().zip(uses) {
             let full = self.by_key.len() >= MOST && !self.by_key.contains_key(&key);
@@ -246,7 +246,7 @@ fn pod(observation: &Observation, index: Option<u32>) -> (String, String) {
 }
 
 /// Whose an observation's tasks are: the owners, and for each task which it is in.
-fn keys(observation: &Observation) -> (Vec<Key>, Vec<Option<u32>>) {
+fn keys(observation: &Observation) -> (Vec<Key>, Vec<Option<u32>>, Vec<Option<u32>>) {
     let path = |group: Option<u32>| {
         group.and_then(|at| observation.groups.get(at as usize)).map_or_else(String::new, |g| g.path.clone())
     };
@@ -262,46 +262,42 @@ fn keys(observation: &Observation) -> (Vec<Key>, Vec<Option<u32>>) {
         keys.push(Key { kind: Kind::Vm, namespace: empty(), pod: empty(), name, path: path(vm.group) });
     }
     let mut services: Vec<Option<u32>> = vec![None; observation.groups.len()];
+    let service = |group: u32, services: &mut Vec<Option<u32>>, keys: &mut Vec<Key>| {
+        let service = services.get_mut(group as usize)?;
+        Some(*service.get_or_insert_with(|| {
+            let empty = String::new;
+            let path = path(Some(group));
+            keys.push(Key { kind: Kind::Service, namespace: empty(), pod: empty(), name: empty(), path });
+            keys.len() as u32 - 1
+        }))
+    };
     let mut places = Vec::with_capacity(observation.tasks.len());
     for task in &observation.tasks {
         places.push(match (task.vm, task.container, task.group) {
             (Some(vm), _, _) => Some(vms + vm),
             (_, Some(container), _) => Some(container),
-            (_, _, Some(group)) if !task.kernel_thread => services.get_mut(group as usize).map(|service| {
-                *service.get_or_insert_with(|| {
-                    let empty = String::new;
-                    let path = path(Some(group));
-                    keys.push(Key {
-                        kind: Kind::Service,
-                        namespace: empty(),
-                        pod: empty(),
-                        name: empty(),
-                        path,
-                    });
-                    keys.len() as u32 - 1
-                })
-            }),
+            (_, _, Some(group)) if !task.kernel_thread => service(group, &mut services, &mut keys),
             _ => None,
         });
     }
-    (keys, places)
-}
-
-/// Time that a group's own quota held it back, or one above it: a pod's holds back each of its containers, but only one that
-/// wants to run, so no more than that one waited.
-fn held_back(observation: &Observation, group: Option<u32>, wait: Option<f64>) -> Option<f64> {
-    let throttled = |at: u32| observation.groups.get(at as usize)?.throttled_pct;
-    let group = group?;
-    let above = observation.path_to_root(group).skip(1).filter_map(throttled).fold(0.0, f64::max);
-    let above = above.min(wait.unwrap_or(0.0));
-    match throttled(group) {
-        Some(own) => Some(own.max(above)),
-        None => (above > 0.0).then_some(above),
+    // Who ended and left nobody behind had an owner, too.
+    let of_machine =
+        |at: u32| observation.vms.iter().any(|vm| vm.group.is_some_and(|vm| observation.is_within(at, vm)));
+    for ended in observation.exited.iter().filter(|ended| ended.container.is_none()) {
+        if let Some(group) = ended.group.filter(|at| !of_machine(*at)) {
+            service(group, &mut services, &mut keys);
+        }
     }
+    (keys, places, services)
 }
 
 /// What each used in the interval, and how many threads it has.
-fn uses(observation: &Observation, places: &[Option<u32>], owners: usize) -> Vec<(Use, u32)> {
+fn uses(
+    observation: &Observation,
+    places: &[Option<u32>],
+    services: &[Option<u32>],
+    owners: usize,
+) -> Vec<(Use, u32)> {
     let mut uses = vec![(Use::default(), 0); owners];
     // Steal is a CPU's: it is divided among those who ran there, by what they ran.
     let top = observation.host.per_cpu.iter().map(|cpu| cpu.cpu as usize + 1).max().unwrap_or(0);
@@ -328,25 +324,29 @@ fn uses(observation: &Observation, places: &[Option<u32>], owners: usize) -> Vec
         }
     }
     for ended in &observation.exited {
-        if let Some((sum, _)) = ended.container.and_then(|at| uses.get_mut(at as usize)) {
+        let service = || services.get(ended.group? as usize).copied().flatten();
+        if let Some((sum, _)) = ended.container.or_else(service).and_then(|at| uses.get_mut(at as usize)) {
             sum.cpu += ended.cpu_pct;
             add(&mut sum.wait, Some(ended.wait_pct));
         }
     }
     let group = |at: Option<u32>| at.and_then(|at| observation.groups.get(at as usize));
+    let held = observation.held_back_pct();
+    let own: Vec<Option<f64>> = observation.groups.iter().map(|group| group.throttled_pct).collect();
     let owned =
         observation.containers.iter().map(|c| c.group).chain(observation.vms.iter().map(|vm| vm.group));
     for ((sum, _), at) in uses.iter_mut().zip(owned) {
         // The cgroup's own counter has what ended in between, too.
         sum.cpu = group(at).and_then(|group| group.cpu_pct).map_or(sum.cpu, |pct| pct.max(sum.cpu));
-        sum.throttled = held_back(observation, at, sum.wait);
+        sum.throttled = at.and_then(|at| observation.held_back_in(&held, at, sum.wait));
     }
     for (task, place) in observation.tasks.iter().zip(places) {
         let services = observation.containers.len() + observation.vms.len();
         if let Some(at) = place.filter(|at| *at as usize >= services)
             && let Some((sum, _)) = uses.get_mut(at as usize)
         {
-            sum.throttled = held_back(observation, task.group, sum.wait);
+            // What is in it may be another owner's.
+            sum.throttled = task.group.and_then(|at| observation.held_back_in(&own, at, sum.wait));
         }
     }
     uses
@@ -354,7 +354,31 @@ fn uses(observation: &Observation, places: &[Option<u32>], owners: usize) -> Vec
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::ExitedView;
+
     use super::*;
+    use crate::notices::labelled::host;
+
+    #[test]
+    fn what_ended_tasks_of_a_service_used_is_the_services() {
+        let mut seen = host(2, 2);
+        seen.tasks.pop();
+        seen.tasks[0].cpu_pct = 10.0;
+        let ended = |group, cpu_pct| ExitedView {
+            group: Some(group),
+            container: None,
+            tasks_per_s: 50.0,
+            cpu_pct,
+            wait_pct: 5.0,
+        };
+        // Compilers come and go below a shell; of the other service nobody is left.
+        seen.exited = vec![ended(0, 150.0), ended(1, 20.0)];
+        let mut owners = Owners::default();
+        owners.observe(&seen);
+        let used: Vec<_> =
+            owners.iter().map(|owner| (owner.key.path.as_str(), owner.now.cpu, owner.tasks)).collect();
+        assert_eq!(used, [("/s0", 160.0, 1), ("/s1", 20.0, 0)]);
+    }
 
     #[test]
     fn a_pair_that_no_longer_grows_leaves_its_place_to_one_that_does() {

@@ -89,7 +89,8 @@ pub(crate) fn nobody(wall_ns: u64) -> Observation {
     Observation { wall_ns, ..host(1, 0) }
 }
 
-fn host(cpus: u32, services: usize) -> Observation {
+/// A host with so many services of a task each.
+pub(crate) fn host(cpus: u32, services: usize) -> Observation {
     let group = |at: usize| GroupView {
         path: format!("/s{at}"),
         parent: None,
