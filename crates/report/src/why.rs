@@ -275,6 +275,13 @@ pub struct Target {
     pub notes: Vec<String>,
 }
 
+impl Target {
+    /// The quota that held it back for longest.
+    pub fn worst_quota(&self) -> Option<&ThrottledBy> {
+        self.throttled_by.iter().max_by(|a, b| a.seconds.unwrap_or(0.0).total_cmp(&b.seconds.unwrap_or(0.0)))
+    }
+}
+
 /// A row of the host-wide view: a container, or what belongs to none.
 #[derive(Debug, Clone, Serialize)]
 pub struct Group {

@@ -39,6 +39,8 @@ pub struct Facts {
     pub io_stalled_pct: Option<f64>,
     /// That is of the target's own cgroup, not of the whole host.
     pub io_own: bool,
+    /// CPUs that others used of the quota that held the target back for longest.
+    pub quota_others: Option<f64>,
 }
 
 /// A wait from which a group has lost its turn, microseconds: 350 competitors that each take a whole slice.
@@ -50,6 +52,8 @@ const BRIEFLY: f64 = 50.0;
 
 /// A share below this, percent, is not worth a word.
 const WORTH: f64 = 2.0;
+/// Others who use this part of a quota may be why it is used up.
+const SHARED: f64 = 0.2;
 
 /// A share blocked from which on it is worth more than a word that it was, percent.
 const BLOCKED: f64 = 20.0;
@@ -123,12 +127,8 @@ fn threads(n: usize) -> String {
 }
 
 fn throttling(target: &Target, facts: &Facts, share: f64) -> String {
-    let by = target
-        .throttled_by
-        .iter()
-        .max_by(|a, b| a.seconds.unwrap_or(0.0).total_cmp(&b.seconds.unwrap_or(0.0)));
     let mut text = format!("throttled {share:.0} %");
-    let Some(by) = by else { return text };
+    let Some(by) = target.worst_quota() else { return text };
     let wanted = target.wanted_s / target.wall_s.max(1e-9);
     let group = by.cgroup.as_deref().unwrap_or("its group");
     match (quota(by), by.quota_usec.zip(by.period_usec)) {
@@ -139,7 +139,13 @@ fn throttling(target: &Target, facts: &Facts, share: f64) -> String {
                 threads(target.threads)
             ));
             let enough = wanted.min(f64::from(facts.cpus.max(1)));
-            if wanted <= allowed {
+            let others = facts.quota_others.filter(|others| *others >= SHARED * allowed);
+            if let Some(others) = others {
+                text.push_str(&format!(
+                    "; others in that group used {others:.2} CPU of it: give the target a group and a quota of its own, or \
+                     raise this one for all of them"
+                ));
+            } else if wanted <= allowed {
                 text.push_str(&format!(
                     "; on average that is within the quota, so it comes in bursts: allow a burst (cpu.max.burst, \
                      cpu.cfs_burst_us) or a longer period with the same ratio, or use fewer threads at once (a quota is \
@@ -236,7 +242,11 @@ fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, Str
 fn lost_turn(target: &Target, facts: &Facts, others_pct: f64, head: &str) -> Option<(&'static str, String)> {
     let waits = target.wait_histogram_usec.as_ref()?;
     let (p50, longest) = (waits.p50_usec?, waits.max_usec?);
-    let lost = longest >= LOST_TURN_USEC || (longest >= SUDDENLY_USEC && p50 * BRIEFLY <= longest);
+    // Who weighs little waits in proportion: that is its share, and no turn was lost.
+    let ratio = facts.weight.zip(facts.culprit_weight);
+    let ratio = ratio.map_or(1.0, |(mine, other)| (other as f64 / mine.max(1) as f64).max(1.0));
+    let longest_due = longest / ratio;
+    let lost = longest_due >= LOST_TURN_USEC || (longest_due >= SUDDENLY_USEC && p50 * BRIEFLY <= longest);
     let weight = facts.group_weight.filter(|_| facts.same_group != Some(true))?;
     (lost && others_pct >= 20.0).then(|| {
         let text = format!(
@@ -327,6 +337,19 @@ mod tests {
     }
 
     #[test]
+    fn a_quota_that_others_used_up_is_no_matter_of_the_targets_bursts() {
+        let split = Split { ran_s: 1.0, throttled_s: Some(1.0), slept_s: 8.0, ..Split::default() };
+        let text = |others| {
+            let facts = Facts { quota_others: others, ..facts() };
+            advise(&with(split.clone()), &facts).remove(0).text
+        };
+        let shared = text(Some(0.35));
+        assert!(shared.contains("others in that group used 0.35 CPU of it"), "{shared}");
+        assert!(!shared.contains("bursts") && !shared.contains("more is never used"), "{shared}");
+        assert!(text(Some(0.04)).contains("comes in bursts"), "what others use is next to nothing");
+    }
+
+    #[test]
     fn a_competitor_is_named_with_the_lever_that_acts() {
         let split = Split { ran_s: 5.0, waited_s: 5.0, throttled_s: Some(0.0), ..Split::default() };
         let between =
@@ -374,6 +397,25 @@ mod tests {
         assert_eq!(advise(&target, &starved)[0].lever, "interrupts");
         target.wait_histogram_usec.as_mut().unwrap().max_usec = Some(2_950_000.0);
         assert!(advise(&target, &starved)[0].text.contains("2.95 s at the longest"));
+    }
+
+    #[test]
+    fn who_weighs_little_has_not_lost_its_turn_by_a_long_wait() {
+        let mut target = with(Split { ran_s: 0.1, waited_s: 9.9, ..Split::default() });
+        let waits = target.wait_histogram_usec.as_mut().unwrap();
+        (waits.p50_usec, waits.max_usec) = (Some(900_000.0), Some(1_600_000.0));
+        let weights = |mine| Facts {
+            weight: Some(mine),
+            culprit_weight: Some(1024),
+            group_weight: Some(mine),
+            same_group: Some(false),
+            ..facts()
+        };
+        // 512 slices of 3 ms between two turns of a BestEffort pod.
+        let advice = advise(&target, &weights(2));
+        assert!(advice.iter().all(|advice| !advice.text.contains("lost its turn")), "{advice:?}");
+        assert!(advice[0].text.contains("2 (target) to 1024"), "{advice:?}");
+        assert!(advise(&target, &weights(1024))[0].text.contains("lost its turn"));
     }
 
     #[test]

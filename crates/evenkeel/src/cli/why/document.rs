@@ -364,7 +364,16 @@ fn facts(window: &Window<'_>, aim: &Aim, target: &Target) -> Facts {
         task_slice: read_kernel(window.root).features.task_slice,
         io_stalled_pct: window.io_stalled.map(|io| 100.0 * io.total_usec as f64 * 1e3 / wall_ns as f64),
         io_own: window.io_stalled.is_some_and(|io| io.own),
+        quota_others: quota_others(window, target),
     }
+}
+
+/// CPUs that others than the target used of the quota that held it back for longest.
+fn quota_others(window: &Window<'_>, target: &Target) -> Option<f64> {
+    let path = target.worst_quota()?.cgroup.as_deref()?;
+    let at = window.observation.groups.iter().position(|group| group.path == path)?;
+    let all = window.observation.group_cpu_pct(at as u32) / 100.0;
+    Some((all - target.split.ran_s / target.wall_s.max(1e-9)).max(0.0))
 }
 
 /// The groups of two paths that compete with each other: those next below the last common one. `None` when one is the

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_base::Sample;
+use evenkeel_base::{Observation, Sample, TaskView};
 use evenkeel_linux::cgroupfs;
 use evenkeel_report::why::{Split, Target, ThrottledBy};
 
@@ -46,7 +46,14 @@ pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
     target.throttled_by = throttling(window, &groups);
     let throttled = target.throttled_by.iter().filter_map(|by| by.seconds).fold(0.0, |sum, s| sum + s);
     let known = target.throttled_by.iter().all(|by| by.seconds.is_some());
-    if known {
+    let shared = target.throttled_by.iter().filter(|by| by.seconds.is_some_and(|s| s > 0.0));
+    let shared =
+        shared.filter_map(|by| by.cgroup.clone()).find(|path| holds_others(window.observation, aim, path));
+    if let Some(path) = shared {
+        target.notes.push(format!(
+            "the quota of {path} held back others, too: how much of the wait that was is not known without BPF"
+        ));
+    } else if known {
         // A group's queues are throttled once, however many threads wait in them; run_delay includes it.
         let throttled = throttled.min(split.waited_s);
         split.waited_s -= throttled;
@@ -66,6 +73,16 @@ pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
         split.stolen_s = Some(part);
     }
     target.split = split;
+}
+
+/// Whether others than the target wanted CPU in a group or below it.
+fn holds_others(observation: &Observation, aim: &Aim, path: &str) -> bool {
+    let Some(at) = observation.groups.iter().position(|group| group.path == path) else { return false };
+    let wanted = |task: &&TaskView| task.cpu_pct > 0.0 || task.wait_pct.is_some_and(|pct| pct > 0.0);
+    observation
+        .tasks_in(at as u32)
+        .filter(wanted)
+        .any(|task| aim.tasks.iter().all(|own| own.id.tgid != task.id.tgid))
 }
 
 /// Groups with a quota that were throttled meanwhile, the target's own and their ancestors.

@@ -8,8 +8,9 @@ use anyhow::anyhow;
 use evenkeel_agent::Scope;
 use evenkeel_base::{Observation, TaskView};
 use evenkeel_bpf::why::Watch;
+use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
-use evenkeel_linux::{Root, pid_stat};
+use evenkeel_linux::process::is_alive_since;
 use evenkeel_observe::Observer;
 
 use crate::cli::Failure;
@@ -84,19 +85,9 @@ impl Aim {
         match &self.watch {
             Watch::All | Watch::Scopes => false,
             Watch::Groups(_) => !self.dirs.iter().any(|dir| dir.is_dir()),
-            Watch::Processes(_) => !known.iter().any(|(tgid, start)| lives(*tgid, *start)),
+            Watch::Processes(_) => !known.iter().any(|(tgid, start)| is_alive_since(*tgid, *start)),
         }
     }
-}
-
-/// Whether a process is there and not another one with its number. A zombie does not live.
-fn lives(tgid: u32, start: u64) -> bool {
-    std::fs::read_to_string(format!("/proc/{tgid}/stat")).is_ok_and(|text| {
-        pid_stat::parse(&text).is_ok_and(|stat| {
-            // A main thread may end before the others.
-            stat.start_time == start && (stat.threads > 1 || !matches!(stat.state, 'Z' | 'X'))
-        })
-    })
 }
 
 /// Processes of a scope with the start times of their main threads.
@@ -182,10 +173,20 @@ mod tests {
     }
 
     #[test]
-    fn a_process_lives_under_its_own_start_time_only() {
-        let text = std::fs::read_to_string("/proc/self/stat").unwrap();
-        let start = pid_stat::parse(&text).unwrap().start_time;
-        assert!(lives(std::process::id(), start) && !lives(std::process::id(), start + 1));
-        assert!(!lives(0, 0));
+    fn a_process_whose_name_is_no_text_is_there_until_it_ends() {
+        use std::os::unix::ffi::OsStrExt;
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join(std::ffi::OsStr::from_bytes(b"sl\xffep"));
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        let start = evenkeel_linux::process::start_time(child.id(), child.id()).unwrap();
+        let aim = Aim { watch: Watch::Processes(vec![(child.id(), start)]), grows: false, ..Aim::all() };
+        let there = !aim.is_gone(&aim.processes());
+        child.kill().unwrap();
+        let ended = aim.is_gone(&aim.processes());
+        child.wait().unwrap();
+        assert!(there, "it was called gone though it sleeps");
+        // Killed, it is a zombie at the latest when its signal is served.
+        assert!(ended || aim.is_gone(&aim.processes()));
     }
 }
