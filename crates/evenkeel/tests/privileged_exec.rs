@@ -101,6 +101,48 @@ fn a_quota_is_kept_to_half_a_point() {
 }
 
 #[test]
+fn what_a_quota_above_held_back_is_not_called_nothing() {
+    let bed = Bed::new();
+    let cgroup = TestCgroup::new("exec-above").unwrap();
+    let inside = |seconds: &str| {
+        let mut command = bed.command(&[
+            "-o",
+            "json",
+            "--",
+            env!("CARGO_BIN_EXE_evenkeel"),
+            "load",
+            "spin",
+            "--seconds",
+            seconds,
+        ]);
+        let procs = std::ffi::CString::new(cgroup.dir().join("cgroup.procs").to_str().unwrap()).unwrap();
+        let enter = move || {
+            // SAFETY: system calls on memory made before the fork.
+            unsafe {
+                let file = libc::open(procs.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+                if file < 0 || libc::write(file, c"0".as_ptr().cast(), 1) != 1 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: see `enter`.
+        unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, enter) };
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        serde_json::from_str::<serde_json::Value>(stderr.lines().last().unwrap()).unwrap()
+    };
+    let quota = |usec| CpuQuota { quota_usec: Limit::Value(usec), period_usec: 100_000, burst_usec: 0 };
+    cgroup.set_quota(&quota(20_000)).unwrap();
+    let account = inside("0.3");
+    let notes = account["notes"].to_string();
+    assert!(account["throttled_s"].is_null() && notes.contains("held back whoever is in it"), "{account}");
+    // One that nobody runs into throttles nothing.
+    cgroup.set_quota(&quota(10_000_000)).unwrap();
+    assert_eq!(inside("0.3")["throttled_s"], 0.0);
+}
+
+#[test]
 fn children_count_even_those_nobody_waits_for() {
     // Two spinners in the background of a shell that is killed: orphans, accounted for until they end.
     let script =

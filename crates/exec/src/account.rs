@@ -9,7 +9,7 @@ use evenkeel_base::CpuTimes;
 use evenkeel_linux::{Root, proc_stat};
 use serde::Serialize;
 
-use super::group::Counted;
+use super::group::{Counted, QuotasAbove};
 use super::waits::Waited;
 use super::{Bounds, Spec, WaitSource};
 
@@ -36,7 +36,7 @@ pub struct Account {
     pub waited_s: Option<f64>,
     /// How `waited_s` was learnt.
     pub waited_source: WaitSource,
-    /// Throttled by its quota, summed over CPUs, seconds; 0 without a quota.
+    /// Throttled by its quota, summed over CPUs, seconds. Without one 0, or `None` where a quota above held somebody back.
     pub throttled_s: Option<f64>,
     /// Periods in which it had work, and in how many of them it was throttled.
     pub periods: Option<u64>,
@@ -64,6 +64,7 @@ pub struct Account {
 pub(super) struct Before {
     cpus: Vec<CpuTimes>,
     children: Option<Usage>,
+    above: QuotasAbove,
 }
 
 /// Everything known at the end.
@@ -108,8 +109,8 @@ fn cpu_times() -> Vec<CpuTimes> {
 }
 
 impl Before {
-    pub fn now() -> Self {
-        Self { cpus: cpu_times(), children: children() }
+    pub fn now(above: QuotasAbove) -> Self {
+        Self { cpus: cpu_times(), children: children(), above }
     }
 
     pub fn account(self, end: End<'_>) -> Account {
@@ -120,16 +121,25 @@ impl Before {
         let (user_s, sys_s) = cpu_s(&end.counted, reaped);
         let real_s = end.real.as_secs_f64();
         let limited = end.spec.bounds.quota.is_some_and(|quota| quota.pct().is_some());
+        let above = self.above.held();
         let throttled_s = match end.counted.throttled_ns {
-            Some(ns) => Some(seconds(ns)),
+            Some(ns) if end.spec.bounds.quota.is_some() => Some(seconds(ns)),
             None if limited => None,
-            // Nothing of ours throttles it. (A quota of the caller's own group is not counted here.)
-            None => Some(0.0),
+            // Nothing throttled it.
+            _ => above.is_none().then_some(0.0),
         };
         let signal = libc::WIFSIGNALED(end.status).then(|| libc::WTERMSIG(end.status));
         let status = signal.map_or_else(|| libc::WEXITSTATUS(end.status), |signal| 128 + signal);
         let mut notes = end.notes;
         notes.extend(end.waited.note);
+        notes.extend(above.map(|(dir, ns)| {
+            let time = ns.map_or_else(|| "for a time not told".to_owned(), |ns| format!("{:.3} s", seconds(ns)));
+            format!(
+                "the quota of {} held back whoever is in it, {time} in sum over CPUs: how much of that was the command's is not \
+                 known",
+                dir.display()
+            )
+        }));
         Account {
             schema: "evenkeel.exec/v1",
             command: end.spec.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),

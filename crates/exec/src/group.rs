@@ -21,6 +21,41 @@ use super::sweep::Claimed;
 /// How long a group may take to become removable after its last process was reaped.
 const REMOVE_WITHIN: Duration = Duration::from_secs(3);
 
+/// Groups with a quota that hold the command back next to its own limit, each with the time that it has held somebody back.
+#[derive(Debug, Default)]
+pub(super) struct QuotasAbove(Vec<(Cgroup, Option<u64>)>);
+
+impl QuotasAbove {
+    /// Those above the command's own group; where it has none, the caller's and those above.
+    pub fn find(group: Option<&ExecGroup>) -> Self {
+        let own = || -> Option<Cgroup> {
+            let home = OwnCgroup::find().ok()?;
+            let cpu = home.hierarchies.cpu.as_ref()?;
+            let dir = match cpu.v2 {
+                true => PathBuf::from(cpu.dir(cpu.below(home.memberships.v2()?))),
+                false => home.v1_dir(cpu, "cpu"),
+            };
+            Some(Cgroup::new(dir, cpu.v2))
+        };
+        let of_command = group.and_then(|group| group.cpu.as_ref());
+        let above = of_command.and_then(|cpu| Some(Cgroup::new(cpu.dir().parent()?, cpu.is_v2())));
+        let Some(first) = above.or_else(own) else { return Self::default() };
+        let groups = first.dir().ancestors().map(|dir| Cgroup::new(dir, first.is_v2()));
+        let limited = groups.filter(|group| group.quota().is_some_and(|quota| quota.pct().is_some()));
+        Self(limited.map(|group| (group.clone(), throttled_ns(&group))).collect())
+    }
+
+    /// The group that has held somebody back since, with the time, nanoseconds; `None` where that is not told.
+    pub fn held(&self) -> Option<(&Path, Option<u64>)> {
+        let since = |(group, then): &(Cgroup, Option<u64>)| throttled_ns(group)?.checked_sub(*then.as_ref()?);
+        self.0.iter().map(|one| (one.0.dir(), since(one))).find(|(_, ns)| *ns != Some(0))
+    }
+}
+
+fn throttled_ns(group: &Cgroup) -> Option<u64> {
+    cgroupfs::parse_cpu_stat(&group.text("cpu.stat")?).ok()?.throttled_ns
+}
+
 /// Why there is no group: which controller is missing or out of reach, and how to get it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]

@@ -36,7 +36,7 @@ pub use sweep::{Owner, PREFIX, sweep};
 pub use waits::WaitSource;
 
 use account::Before;
-use group::{Counted, ExecGroup, NoGroup, OwnCgroup};
+use group::{Counted, ExecGroup, NoGroup, OwnCgroup, QuotasAbove};
 use signals::Signals;
 use spawn::Inside;
 use waits::{Waits, living_descendants};
@@ -172,7 +172,7 @@ pub fn run(spec: &Spec, tick: &mut dyn FnMut(&Running<'_>)) -> Result<Account, E
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
     let (mut group, bounds) = bound(spec, &mut notes)?;
     let mut waits = Waits::start();
-    let before = Before::now();
+    let before = Before::now(QuotasAbove::find(group.as_ref()));
     let inside = Inside {
         entrances: group.as_ref().map_or(Ok(Vec::new()), ExecGroup::entrances)?,
         affinity: bounds.cpus.clone().filter(|_| !group.as_ref().is_some_and(ExecGroup::has_cpuset)),
