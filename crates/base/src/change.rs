@@ -233,6 +233,13 @@ impl fmt::Display for Setting {
             Self::Weight(weight) => write!(f, "weight {weight}"),
             Self::GroupIdle(idle) => write!(f, "idle {}", u8::from(*idle)),
             Self::Quota(quota) => match quota.pct() {
+                Some(pct) if quota.burst_usec > 0 => {
+                    write!(
+                        f,
+                        "quota {pct:.1} % (period {} us, burst {} us)",
+                        quota.period_usec, quota.burst_usec
+                    )
+                }
                 Some(pct) => write!(f, "quota {pct:.1} % (period {} us)", quota.period_usec),
                 None => f.write_str("no quota"),
             },

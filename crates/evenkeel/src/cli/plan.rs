@@ -8,7 +8,7 @@ use evenkeel_agent::guarantee::{Ancestor, OutsideCost};
 use evenkeel_agent::tiers::Derived;
 use evenkeel_agent::{Agent, Config, Event, Quiet, Watcher};
 use evenkeel_base::text::count;
-use evenkeel_base::{HostScheduler, Observation, Plan, Setting, Target};
+use evenkeel_base::{GroupView, HostScheduler, Observation, Plan, Setting, Target};
 use evenkeel_console as console;
 use evenkeel_model::predict::{Prediction, Use};
 use evenkeel_policy::placement;
@@ -276,6 +276,16 @@ impl<'a> TierDocument<'a> {
     }
 }
 
+/// What a group has of what a change sets; `None` where that is not observed.
+fn now(group: &GroupView, to: &Setting) -> Option<Setting> {
+    match to {
+        Setting::Weight(_) => group.raw_weight.map(Setting::Weight),
+        Setting::Quota(_) => group.quota.map(Setting::Quota),
+        Setting::Cpuset(_) => group.cpuset.clone().map(Setting::Cpuset),
+        _ => None,
+    }
+}
+
 fn row(
     plan: &Plan,
     change: &evenkeel_base::Change,
@@ -294,7 +304,7 @@ fn row(
         }
         Target::Group(group) => {
             let view = observation.groups.iter().find(|g| g.path == group.path);
-            (None, group.path.clone(), view.and_then(|g| g.raw_weight).map(|w| format!("weight {w}")))
+            (None, group.path.clone(), view.and_then(|view| now(view, &change.to)).map(|now| now.to_string()))
         }
         Target::Net(knob) => (None, knob.to_string(), None),
         Target::Host => (None, change.target.to_string(), Some(HostScheduler::Kernel.to_string())),
@@ -332,7 +342,8 @@ fn text(
     trier: &str,
     terminal: bool,
 ) -> String {
-    if rows.is_empty() {
+    // Moving waiting work is no change.
+    if rows.is_empty() && plans.iter().all(Plan::is_default) {
         return "Nothing to do: no lever can act on the tasks of this scope that are running now.\n"
             .to_owned();
     }
@@ -349,10 +360,71 @@ fn text(
             "CPU utilisations differ by more than 15 points (standard deviation): placement may help.\n",
         );
     }
-    out.push('\n');
-    out.push_str(&table().text(rows, width(terminal)));
+    if !rows.is_empty() {
+        out.push('\n');
+        out.push_str(&table().text(rows, width(terminal)));
+    }
     out.push_str(&format!(
         "\n`{trier}` tries these against the present state and keeps only what measurably helps.\n"
     ));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::{CpuQuota, Limit};
+
+    use super::*;
+
+    fn group() -> GroupView {
+        GroupView {
+            path: "/batch".into(),
+            parent: None,
+            load_weight: Some(1024),
+            raw_weight: Some(100),
+            v2: true,
+            quota: Some(CpuQuota::UNLIMITED),
+            cpuset: None,
+            cpu_pct: None,
+            throttled_pct: None,
+            throttled_periods: None,
+        }
+    }
+
+    #[test]
+    fn a_change_is_shown_against_the_value_that_it_replaces() {
+        let quota = |quota_usec, burst_usec| {
+            Setting::Quota(CpuQuota { quota_usec, period_usec: 100_000, burst_usec })
+        };
+        let half = quota(Limit::Value(50_000), 0);
+        assert_eq!(now(&group(), &half).unwrap().to_string(), "no quota");
+        assert_eq!(now(&group(), &Setting::Weight(300)).unwrap().to_string(), "weight 100");
+        assert_eq!(now(&group(), &Setting::GroupIdle(true)), None);
+        // What saves up is another quota.
+        assert_ne!(half.to_string(), quota(Limit::Value(50_000), 50_000).to_string());
+    }
+
+    #[test]
+    fn a_plan_that_only_moves_waiting_work_is_something_to_do() {
+        let observation = Observation {
+            interval_s: 1.0,
+            wall_ns: 0,
+            topology: std::sync::Arc::new(evenkeel_base::Topology::synthetic(1, 1, 2, 1)),
+            host: evenkeel_base::HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
+            tasks: Vec::new(),
+            groups: Vec::new(),
+            containers: Vec::new(),
+            pods: Vec::new(),
+            vms: Vec::new(),
+            exited: Vec::new(),
+        };
+        let pulls = Plan {
+            name: "pull".to_owned(),
+            pull: vec![evenkeel_base::TaskId { tgid: 7, tid: 7, start_time: 0 }],
+            ..Plan::default()
+        };
+        let said = |plans: &[Plan]| text(plans, &vec![None; plans.len()], &[], &observation, "run", false);
+        assert!(said(&[]).starts_with("Nothing to do"));
+        assert!(said(&[pulls]).contains("pull: 0 changes"), "{}", said(&[]));
+    }
 }
