@@ -383,6 +383,9 @@ impl Rates {
     }
 }
 
+/// By how much idle time runs backwards on a CPU that was on all the time, at most.
+const BACKWARDS_NS: u64 = 1_000_000_000;
+
 /// CPUs between two samples. Busy is a share of busy, idle and stolen time together: the kernel accounts in ticks, so
 /// their sum is not exactly the interval. A CPU whose busy counter ran backwards, or that was off, is left out.
 fn host_view(before: &[CpuTimes], after: &[CpuTimes]) -> HostView {
@@ -391,7 +394,11 @@ fn host_view(before: &[CpuTimes], after: &[CpuTimes]) -> HostView {
         let Ok(at) = before.binary_search_by_key(&new.cpu, |old| old.cpu) else { continue };
         let old = &before[at];
         let Some(busy) = new.busy_ns.checked_sub(old.busy_ns) else { continue };
-        // iowait is known to run backwards a little: that is no idle time.
+        // iowait is known to run backwards a little: that is no idle time. Before Linux 6.8 a CPU that was off began again at 0:
+        // how long it idled is not known, and it was not busy all the time.
+        if new.idle_ns + BACKWARDS_NS < old.idle_ns {
+            continue;
+        }
         let idle = new.idle_ns.saturating_sub(old.idle_ns);
         let steal = new.steal_ns.zip(old.steal_ns).and_then(|(new, old)| new.checked_sub(old));
         let total = (busy + idle + steal.unwrap_or(0)).max(1) as f64;
@@ -462,5 +469,13 @@ mod tests {
         assert_eq!(host_view(&[cpu(0, 0, None)], &[cpu(1, 1, None)]).steal_pct, None);
         assert!(host_view(&[cpu(9, 0, None)], &[cpu(1, 1, None)]).per_cpu.is_empty());
         assert!(host_view(&[], &[cpu(1, 1, None)]).per_cpu.is_empty());
+        // Off and on again: its idle time began anew.
+        let day = 86_400_000_000_000;
+        assert!(host_view(&[cpu(1, day, None)], &[cpu(2, 5, None)]).per_cpu.is_empty());
+        assert_eq!(
+            host_view(&[cpu(0, 9, None)], &[cpu(1, 8, None)]).busy_pct,
+            100.0,
+            "a little is no reason"
+        );
     }
 }
