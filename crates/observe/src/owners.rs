@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{ContainerView, Observation, PodView, TaskView, VmView};
 use evenkeel_linux::{Root, cmdline, machine};
 
-use crate::ownership::{classify, machine_group};
+use crate::ownership::{Owner, classify, machine_group};
 use crate::process::TaskMeta;
 use crate::runtimes::{RuntimeFacts, Runtimes};
 use crate::vm;
@@ -192,31 +192,74 @@ impl Owners {
     }
 }
 
-/// Forgets the cgroup of a machine that shares it with others. Whoever starts an emulator by hand leaves it in the shell's cgroup,
-/// or in the root: what is used, throttled and allowed there is not the machine's.
+/// Forgets the cgroup of a machine, container or pod that shares it with others. Whoever starts an emulator by hand leaves it in the
+/// shell's cgroup, or in the root; a container that only another hierarchy tells of (v1, without CPU accounting) is there, too. What is
+/// used, throttled and allowed there is not theirs.
 pub(crate) fn forget_shared_groups(observation: &mut Observation) {
-    let own = |path: &str| machine_group(path) == Some(path);
-    let by_hand = |vm: &VmView| vm.group.is_some_and(|at| !own(&observation.groups[at as usize].path));
-    if !observation.vms.iter().any(by_hand) {
-        return;
+    let of = |at: Option<u32>| observation.groups.get(at? as usize).map(|group| classify(&group.path));
+    let owner = |at, is: &dyn Fn(Owner) -> bool| of(at).is_some_and(|owner| !is(owner));
+    let vms = shared(
+        observation,
+        |task| task.vm,
+        &observation.vms,
+        |vm| {
+            let path =
+                vm.group.and_then(|at| observation.groups.get(at as usize)).map(|group| group.path.as_str());
+            vm.group.filter(|_| path.is_some_and(|path| machine_group(path) != Some(path)))
+        },
+    );
+    let containers = shared(
+        observation,
+        |task| task.container,
+        &observation.containers,
+        |one| {
+            let is = |owner: Owner| owner.container.is_some_and(|found| found.id == one.id);
+            one.group.filter(|_| owner(one.group, &is))
+        },
+    );
+    let pods = shared(
+        observation,
+        |task| task.pod,
+        &observation.pods,
+        |one| {
+            let is = |owner: Owner| owner.pod.is_some_and(|found| found.uid == one.uid);
+            one.group.filter(|_| owner(one.group, &is))
+        },
+    );
+    let forget = |group: &mut Option<u32>, shared: bool| *group = group.filter(|_| !shared);
+    observation.vms.iter_mut().zip(vms).for_each(|(one, shared)| forget(&mut one.group, shared));
+    observation
+        .containers
+        .iter_mut()
+        .zip(containers)
+        .for_each(|(one, shared)| forget(&mut one.group, shared));
+    observation.pods.iter_mut().zip(pods).for_each(|(one, shared)| forget(&mut one.group, shared));
+}
+
+/// Which of these share the group that `doubtful` names, which is not theirs by its name, with others.
+fn shared<T>(
+    observation: &Observation,
+    owner: impl Fn(&TaskView) -> Option<u32>,
+    all: &[T],
+    doubtful: impl Fn(&T) -> Option<u32>,
+) -> Vec<bool> {
+    let groups: Vec<Option<u32>> = all.iter().map(doubtful).collect();
+    if groups.iter().all(Option::is_none) {
+        return vec![false; all.len()];
     }
-    // By group: the machine that all tasks in it and below belong to, or that they belong to several or none.
+    // By group: whom all tasks in it and below belong to, or that they belong to several or none.
     let mut holders: Vec<Option<Option<u32>>> = vec![None; observation.groups.len()];
     for task in observation.tasks.iter().filter(|task| !task.kernel_thread) {
+        let owner = owner(task);
         for at in task.group.into_iter().flat_map(|group| observation.path_to_root(group)) {
-            let holder = holders[at as usize].get_or_insert(task.vm);
-            *holder = holder.filter(|vm| task.vm == Some(*vm));
+            let holder = holders[at as usize].get_or_insert(owner);
+            *holder = holder.filter(|one| owner == Some(*one));
         }
     }
-    let shared: Vec<bool> = (0..)
-        .zip(&observation.vms)
-        .map(|(at, vm)| {
-            by_hand(vm) && vm.group.is_some_and(|group| holders[group as usize] != Some(Some(at)))
-        })
-        .collect();
-    for (vm, shared) in observation.vms.iter_mut().zip(shared) {
-        vm.group = vm.group.filter(|_| !shared);
-    }
+    let is_shared = |(at, group): (u32, Option<u32>)| {
+        group.is_some_and(|group| holders.get(group as usize) != Some(&Some(Some(at))))
+    };
+    (0..).zip(groups).map(is_shared).collect()
 }
 
 fn emulator_name(root: &Root, pid: u32, machine: Option<&str>, found: vm::Found<'_>) -> Option<String> {

@@ -186,6 +186,25 @@ fn a_machine_that_shares_a_cgroup_has_none_of_its_own() {
     assert_eq!(groups, [("above", None), ("alone", Some("/lab/one")), ("beside", None)]);
 }
 
+/// On v1, where a manager makes no group for CPU, only another hierarchy tells that a task is in a container.
+#[test]
+fn a_container_that_shares_a_cgroup_has_none_of_its_own() {
+    let tree = Tree::new();
+    tree.host("33 31 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n");
+    let container = |pid: u32, id: &str, cpu: &str| {
+        let cgroup =
+            format!("2:name=systemd:/system.slice/docker-{}.scope\n1:cpu,cpuacct:{cpu}\n", id.repeat(64));
+        tree.task(pid, pid, "tenant", &cgroup, 50, 0);
+    };
+    container(60, "a", "/");
+    container(61, "b", "/alone");
+    tree.task(62, 62, "bash", "2:name=systemd:/user.slice\n1:cpu,cpuacct:/\n", 900, 0);
+    let seen = observe(&tree);
+    let path = |at: u32| seen.groups[at as usize].path.as_str();
+    let groups: Vec<_> = seen.containers.iter().map(|one| one.group.map(path)).collect();
+    assert_eq!(groups, [None, Some("/alone")]);
+}
+
 #[test]
 fn nobody_becomes_a_machine_by_its_name_alone_and_two_claimants_are_none() {
     let tree = Tree::new();
