@@ -29,6 +29,20 @@ enum Owner {
     File { directory: String, v2: bool },
 }
 
+/// The beginning of the command that sets a property of the unit a path is, asked of the manager that has it: units below
+/// `user@UID.service` are a user's, and the system's manager knows none of that name, or another one.
+fn set_property(path: &str) -> Option<String> {
+    let (above, last) = path.rsplit_once('/')?;
+    let unit = is_unit_name(last).then(|| quote(last))?;
+    let users = above.split('/').find_map(|part| part.strip_prefix("user@")?.strip_suffix(".service"));
+    Some(match users {
+        Some(uid) => {
+            format!("systemctl --user --machine={} set-property {unit}", quote(&format!("{uid}@.host")))
+        }
+        None => format!("systemctl set-property {unit}"),
+    })
+}
+
 fn owner(input: &Input<'_>, group: u32) -> Owner {
     let observation = input.observation;
     if let Some(container) = observation.containers.iter().find(|c| c.group == Some(group) && !c.is_sandbox())
@@ -49,10 +63,9 @@ fn owner(input: &Input<'_>, group: u32) -> Owner {
     }
     let (path, v2) =
         observation.groups.get(group as usize).map_or(("/", true), |view| (view.path.as_str(), view.v2));
-    let last = path.rsplit('/').next().unwrap_or_default();
     // A scope's or slice's unit name is the directory's; systemd escapes it the same way.
-    if is_unit_name(last) {
-        return Owner::Unit(quote(last));
+    if let Some(command) = set_property(path) {
+        return Owner::Unit(command);
     }
     let mount = match &input.facts.mounts.cpu {
         Some(mount) => mount.path.trim_end_matches('/').to_owned(),
@@ -98,7 +111,7 @@ fn set_own_quota(input: &Input<'_>, group: u32, pct: f64) -> String {
             ),
         ),
         Owner::Unit(unit) => {
-            format!("systemctl set-property {unit} CPUQuota={pct}% CPUQuotaPeriodSec={}ms", period / 1000)
+            format!("{unit} CPUQuota={pct}% CPUQuotaPeriodSec={}ms", period / 1000)
         }
         Owner::File { directory, v2: true } => {
             format!("echo '{usec} {period}' > {}", quote(&format!("{directory}/cpu.max")))
@@ -158,7 +171,7 @@ pub fn set_weight(input: &Input<'_>, group: u32, load_weight: f64) -> String {
                 (load_weight * 1000.0 / 1024.0).round().max(1.0) as u64
             ),
         ),
-        Owner::Unit(unit) => format!("systemctl set-property {unit} CPUWeight={weight}"),
+        Owner::Unit(unit) => format!("{unit} CPUWeight={weight}"),
         Owner::File { directory, v2: true } => {
             format!("echo {weight} > {}", quote(&format!("{directory}/cpu.weight")))
         }
@@ -195,14 +208,13 @@ fn set_cpuset_file(
     set: &CpuSet,
 ) -> String {
     let observation = input.observation;
-    let last = path.rsplit('/').next().unwrap_or_default();
     if let Some(name) = docker_name(observation, path) {
         return format!("docker update {option}={set} {}", quote(name));
     }
     // systemd manages cpusets on v2 only.
     let v2 = input.facts.mounts.cpuset.as_ref().is_none_or(|mount| mount.v2);
-    if v2 && is_unit_name(last) {
-        return format!("systemctl set-property {} {property}={set}", quote(last));
+    if let Some(command) = set_property(path).filter(|_| v2) {
+        return format!("{command} {property}={set}");
     }
     let mount =
         input.facts.mounts.cpuset.as_ref().map_or("/sys/fs/cgroup/cpuset", |mount| mount.path.as_str());
@@ -230,7 +242,20 @@ pub fn boot_with(parameters: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::quote;
+    use super::{quote, set_property};
+
+    #[test]
+    fn a_users_unit_is_asked_of_its_own_manager() {
+        let command = |path| set_property(path).unwrap_or_default();
+        assert_eq!(command("/system.slice/web.service"), "systemctl set-property web.service");
+        let user = "/user.slice/user-1000.slice/user@1000.service";
+        assert_eq!(command(user), "systemctl set-property user@1000.service");
+        assert_eq!(
+            command(&format!("{user}/app.slice/web.service")),
+            "systemctl --user --machine=1000@.host set-property web.service"
+        );
+        assert_eq!((set_property("/docker/web"), set_property("/")), (None, None));
+    }
 
     #[test]
     fn words_survive_a_shell() {

@@ -223,7 +223,10 @@ fn what_is_wrong_is_found_with_the_exact_fix() {
 
     // 512 of 640 MiB are on the node it does not run on.
     assert!(
-        only(&found, "numa-task", "fail")["evidence"].as_str().unwrap().starts_with("80 % of its memory")
+        only(&found, "numa-task", "fail")["evidence"]
+            .as_str()
+            .unwrap()
+            .contains(" 80 % of its accesses are remote")
     );
     assert!(fix("numa-task").starts_with("taskset -apc 0-3 100 && migratepages 100 1 0"));
     assert_eq!(fix("cpuset-mems"), "systemctl set-property postgres.service AllowedMemoryNodes=0");

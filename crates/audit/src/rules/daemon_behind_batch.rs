@@ -46,6 +46,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             if waits < WAITS_PCT
                 || waits < WAITS_PER_WORK * daemon.cpu_pct
                 || demand_pct(daemon) >= HUNGRY_PCT
+                // A quota makes all of them wait, whoever is busy.
+                || daemon.group.is_some_and(|group| view::is_throttled(observation, group))
             {
                 continue;
             }
@@ -136,6 +138,13 @@ mod tests {
         let other = apart.group("/builds", 1024);
         apart.observation.tasks.iter_mut().skip(1).for_each(|task| task.group = Some(other));
         assert_eq!(apart.only("daemon-behind-batch").status, Status::Pass, "weights are for that");
+    }
+
+    #[test]
+    fn who_is_throttled_waits_for_its_quota_and_not_behind_the_builds() {
+        let mut world = world(12.0, 6);
+        world.observation.groups[1].throttled_pct = Some(60.0);
+        assert_eq!(world.only("daemon-behind-batch").status, Status::Pass);
     }
 
     #[test]

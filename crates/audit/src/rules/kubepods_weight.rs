@@ -1,8 +1,9 @@
 //! System services keep their turn next to all pods together (kubernetes#139790).
 
+use evenkeel_base::TaskView;
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{demand_pct, group_name, siblings};
+use crate::view::{demand_pct, group_name, is_throttled, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -40,7 +41,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         .filter_map(|at| {
             let weighs = weight(*at).filter(|weighs| weighs * PART <= pods_weigh)?;
             let got = observation.group_cpu_pct(*at);
-            let waited: f64 = observation.tasks_in(*at).filter_map(|task| task.wait_pct).sum();
+            // What waits for its own quota is not outweighed.
+            let free = |task: &&TaskView| !task.group.is_some_and(|group| is_throttled(observation, group));
+            let waited: f64 = observation.tasks_in(*at).filter(free).filter_map(|task| task.wait_pct).sum();
             let wanted: f64 = observation.tasks_in(*at).map(demand_pct).sum();
             (wanted >= WANTS_PCT && waited > WAITS * got).then(|| {
                 let name = group_name(observation, *at);
@@ -97,6 +100,13 @@ mod tests {
             Status::Pass,
             "its weight is not the reason"
         );
+    }
+
+    #[test]
+    fn a_service_that_waits_for_its_own_quota_is_not_outweighed() {
+        let mut world = world(4096, 40.0);
+        world.observation.groups[2].throttled_pct = Some(40.0);
+        assert_eq!(world.only("kubepods-weight").status, Status::Pass);
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             rule.fail(
                 &subject,
                 format!(
-                    "{:.0} % of its memory accesses are remote as it runs: memory {}, CPU mostly on node {home}{balancing}",
+                    "by where it ran and where its memory is, {:.0} % of its accesses are remote: memory {}, CPU mostly on node {home}{balancing}",
                     100.0 * remote,
                     where_.join(", ")
                 ),

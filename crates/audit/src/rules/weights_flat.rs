@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{group_demand_pct, group_name, list, siblings};
+use crate::view::{group_demand_pct, group_name, is_throttled, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -49,9 +49,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         };
         let most = busy.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied().unwrap_or((parent, 0.0));
         let least = busy.iter().map(|(_, demand)| *demand).fold(f64::INFINITY, f64::min);
+        // What waits for a quota is not short by the division.
         let waited: f64 = busy
             .iter()
             .flat_map(|(group, _)| observation.tasks_in(*group))
+            .filter(|task| !task.group.is_some_and(|group| is_throttled(observation, group)))
             .filter_map(|task| task.wait_pct)
             .sum();
         if most.1 < UNEQUAL * least || waited < WAITS_PCT {
@@ -106,6 +108,13 @@ mod tests {
             finding.evidence
         );
         assert!(finding.fix.unwrap().ends_with("echo 2048 > /sys/fs/cgroup/cpu/a/cpu.shares"));
+    }
+
+    #[test]
+    fn a_wait_for_a_quota_is_no_matter_of_weights() {
+        let mut world = two((1024, 1024));
+        world.observation.groups[1].throttled_pct = Some(45.0);
+        assert_eq!(world.only("weights-flat").status, Status::Pass);
     }
 
     #[test]
