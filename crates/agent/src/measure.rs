@@ -84,7 +84,8 @@ impl Owners {
         let key = (task.container, task.vm, task.group, in_scope);
         let owner = || -> Option<Owner> {
             if let Some(container) = task.container.and_then(|at| observation.containers.get(at as usize)) {
-                return Some(container.name.as_str().into());
+                // Many pods have a container of the same name: what one of them loses is not to be lost in their sum.
+                return Some(observation.container_title(container).as_str().into());
             }
             if let Some(vm) = task.vm.and_then(|at| observation.vms.get(at as usize)) {
                 return Some(vm.name.as_str().into());
@@ -94,5 +95,40 @@ impl Owners {
             Some(path[..if in_scope { path.len() } else { top }].into())
         };
         self.known.entry(key).or_insert_with(owner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::{ContainerView, PodView};
+
+    use super::*;
+    use crate::testing::{observation, task};
+
+    #[test]
+    fn containers_of_one_name_in_two_pods_are_two_owners() {
+        let mut seen = observation(&[("/", None), ("/a/app", Some(0)), ("/b/app", Some(0))]);
+        for (at, pod) in ["a", "b"].into_iter().enumerate() {
+            seen.pods.push(PodView {
+                uid: pod.into(),
+                namespace: Some("shop".into()),
+                name: pod.into(),
+                annotations: Vec::new(),
+                group: None,
+            });
+            seen.containers.push(ContainerView {
+                id: pod.into(),
+                name: "app".into(),
+                runtime: "containerd".into(),
+                confirmed: true,
+                labels: Vec::new(),
+                pod: Some(at as u32),
+                group: Some(at as u32 + 1),
+            });
+        }
+        let mut owners = Owners::default();
+        let of = |at: u32| TaskView { container: Some(at), ..task(10 + at, "app", at + 1) };
+        let mut name = |at| owners.of(&of(at), &seen, false).map(|owner| owner.to_string());
+        assert_eq!((name(0), name(1)), (Some("shop/a/app".to_owned()), Some("shop/b/app".to_owned())));
     }
 }

@@ -109,19 +109,24 @@ impl std::fmt::Debug for Limits<'_> {
     }
 }
 
-/// Who used it: containers by name, what is in none by its cgroup; busiest first.
+/// Who used it: containers by name, after their pod's where they are in one, for many pods have a container of the same name; what is
+/// in none by its cgroup. Busiest first.
 pub fn owners(rates: &Rates) -> Vec<Busy> {
-    let mut sums: BTreeMap<&str, (f64, Option<f64>)> = BTreeMap::new();
+    let mut sums: BTreeMap<String, (f64, Option<f64>)> = BTreeMap::new();
     for task in &rates.tasks {
         let Some(info) = task.info.as_deref() else { continue };
-        let Some(name) = info.container.as_deref().or(info.group.as_deref()) else { continue };
+        let name = match (&info.pod, &info.container, &info.group) {
+            (Some(pod), Some(container), _) => format!("{pod}/{container}"),
+            (None, Some(name), _) | (_, None, Some(name)) => name.clone(),
+            _ => continue,
+        };
         let sum = sums.entry(name).or_default();
         sum.0 += task.cpu_pct;
         if let Some(wait) = task.wait_pct {
             *sum.1.get_or_insert(0.0) += wait;
         }
     }
-    let mut owners: Vec<Busy> = sums.into_iter().map(|(name, sum)| (name.to_owned(), sum.0, sum.1)).collect();
+    let mut owners: Vec<Busy> = sums.into_iter().map(|(name, sum)| (name, sum.0, sum.1)).collect();
     owners.sort_by(|a, b| b.1.total_cmp(&a.1));
     owners
 }

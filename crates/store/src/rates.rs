@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::TaskInfo;
 use crate::db::{Store, StoreError};
 use crate::reading::StoredSample;
+use crate::series::top_group;
 
 /// Nanoseconds in a clock tick of [`TaskId::start_time`] (`USER_HZ` is 100 on every Linux architecture supported).
 const TICK_NS: u64 = 10_000_000;
@@ -249,6 +250,18 @@ impl Accumulator {
             groups: groups.collect(),
             cpus: cpus.collect(),
         })
+    }
+}
+
+impl Rates {
+    /// CPU of the cgroup that all of some tasks, and no others, are in or below, percent of one CPU: it has what ended in between,
+    /// too. `None` where they share one with others, or none is known.
+    pub fn own_group_pct(&self, is: impl Fn(&TaskInfo) -> bool) -> Option<f64> {
+        let path = top_group(|| {
+            let infos = self.tasks.iter().filter_map(|task| task.info.as_deref());
+            infos.filter_map(|info| Some((is(info), info.group.as_deref()?)))
+        })?;
+        self.groups.iter().find(|group| group.path == path)?.cpu_pct
     }
 }
 

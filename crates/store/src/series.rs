@@ -158,12 +158,16 @@ fn own_group(who: &Who, seen: &HashSet<TaskId>, names: &Infos) -> Option<String>
     if let Who::Cgroup(path) = who {
         return Some(if path.is_empty() { "/".to_owned() } else { path.clone() });
     }
-    let placed = || {
+    top_group(|| {
         seen.iter().filter_map(|id| {
             let info = names.get(id)?;
             Some((who.is(*id, Some(info)), info.group.as_deref()?))
         })
-    };
+    })
+}
+
+/// The cgroup that all of these tasks, and no others, are in or below; each comes with whether it is one of them, and its cgroup.
+pub(crate) fn top_group<'a, I: Iterator<Item = (bool, &'a str)>>(placed: impl Fn() -> I) -> Option<String> {
     let mut top: Option<&str> = None;
     for (_, path) in placed().filter(|(mine, _)| *mine) {
         let mut common = top.unwrap_or(path);

@@ -164,7 +164,7 @@ mod tests {
         assert!(past.moments.iter().any(|moment| moment.kind == Kind::Begins));
         let rates = past.rates_at(start_ns + 60 * SECOND).unwrap();
         assert!(rates.cpu_pct.is_some_and(|pct| (pct - 100.0).abs() < 1.0), "{rates:?}");
-        let web = rates.busiest.iter().find(|(name, ..)| name == "web").unwrap();
+        let web = rates.busiest.iter().find(|(name, ..)| name == "shop/front/web").unwrap();
         assert!((web.1 - 50.0).abs() < 1.0 && web.2.is_some_and(|wait| (wait - 20.0).abs() < 1.0), "{web:?}");
         // Five tasks that wait a tenth of the time each.
         assert!(rates.wait_pct.is_some_and(|pct| (pct - 50.0).abs() < 1.0), "{rates:?}");

@@ -83,7 +83,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     };
     let busiest = |rates: &Rates| -> Vec<Busy> {
         let lines = lines(rates, args.by).into_iter();
-        lines.filter_map(|line| Some((line.key, line.cpu_pct?, line.wait_pct))).collect()
+        lines.filter_map(|line| Some((line.title(), line.cpu_pct?, line.wait_pct))).collect()
     };
     let limits = moments::Limits { busiest: &busiest, lines: args.lines, step_s: args.step.as_secs_f64() };
     let (moments, damaged) = moments::read(&store, &runs, span, limits).map_err(failure)?;

@@ -36,6 +36,7 @@ pub(crate) struct Line {
     tgid: Option<i64>,
     tid: Option<i64>,
     container: Option<String>,
+    pod: Option<String>,
     pub cpu_pct: Option<f64>,
     pub wait_pct: Option<f64>,
     throttled_pct: Option<f64>,
@@ -44,6 +45,13 @@ pub(crate) struct Line {
     involuntary_per_s: Option<f64>,
     /// Lengths of its waits, over whole minutes.
     waits: Option<Histogram>,
+}
+
+impl Line {
+    /// A container after its pod, where it is in one.
+    pub(crate) fn title(&self) -> String {
+        self.pod.as_ref().map_or_else(|| self.key.clone(), |pod| format!("{pod}/{}", self.key))
+    }
 }
 
 /// The sum of what is known; unknown when neither is.
@@ -85,7 +93,11 @@ pub(crate) fn lines(rates: &Rates, by: By) -> Vec<Line> {
             By::Process => ((String::new(), task.id.tgid, 0), comm()),
             By::Thread => ((String::new(), task.id.tid, task.id.start_time), comm()),
             By::Container => match info.and_then(|info| info.container.clone()) {
-                Some(name) => ((name.clone(), 0, 0), name),
+                // Many pods have a container of the same name.
+                Some(name) => (
+                    (format!("{name}\0{}", info.and_then(|info| info.pod.as_deref()).unwrap_or("")), 0, 0),
+                    name,
+                ),
                 None => continue,
             },
             _ => match info.and_then(|info| info.pod.clone()) {
@@ -102,26 +114,42 @@ pub(crate) fn lines(rates: &Rates, by: By) -> Vec<Line> {
             line.tid = (by == By::Thread).then_some(i64::from(task.id.tid));
             line.container = info.and_then(|info| info.container.clone());
         }
+        if by == By::Container {
+            line.pod = info.and_then(|info| info.pod.clone());
+        }
         line.cpu_pct = sum(line.cpu_pct, Some(task.cpu_pct));
         line.wait_pct = sum(line.wait_pct, task.wait_pct);
         line.voluntary_per_s = sum(line.voluntary_per_s, task.voluntary_per_s);
         line.involuntary_per_s = sum(line.involuntary_per_s, task.involuntary_per_s);
     }
     let mut lines: Vec<_> = sums.into_values().collect();
+    for line in &mut lines {
+        // The cgroup's own counter has what ended between two samples, too.
+        let own = match by {
+            By::Container => rates
+                .own_group_pct(|info| info.container.as_deref() == Some(&line.key) && info.pod == line.pod),
+            By::Pod => rates.own_group_pct(|info| info.pod.as_deref() == Some(&line.key)),
+            _ => None,
+        };
+        line.cpu_pct = line.cpu_pct.map(|pct| pct.max(own.unwrap_or(0.0)));
+    }
     lines.sort_by(|a, b| b.cpu_pct.unwrap_or(-1.0).total_cmp(&a.cpu_pct.unwrap_or(-1.0)));
     lines
 }
 
 /// Fills in the lengths of containers' waits where the history has them. Whether it has any.
 fn add_waits(lines: &mut [Line], waits: &BTreeMap<String, Histogram>) -> bool {
+    let mut named: BTreeMap<String, usize> = BTreeMap::new();
+    lines.iter().for_each(|line| *named.entry(line.key.clone()).or_default() += 1);
     for line in &mut *lines {
-        line.waits = waits.get(&line.key).cloned();
+        // They are counted by name alone: of two of one name neither's are known.
+        line.waits = waits.get(&line.key).filter(|_| named.get(&line.key) == Some(&1)).cloned();
     }
     lines.iter().any(|line| line.waits.is_some())
 }
 
 /// `lengths`: whether there are lengths of waits, for which text has columns then only.
-fn line_table(by: By, lengths: bool) -> Table<Line> {
+fn line_table(by: By, lengths: bool, pods: bool) -> Table<Line> {
     let mut fields = Vec::new();
     if matches!(by, By::Process | By::Thread) {
         fields.push(Field::integer("tgid", "PID", |line: &Line| line.tgid));
@@ -139,6 +167,10 @@ fn line_table(by: By, lengths: bool) -> Table<Line> {
     fields.push(Field::text(name, heading, |line: &Line| line.key.clone()));
     if matches!(by, By::Process | By::Thread) {
         fields.push(Field::text("container", "CONTAINER", |line: &Line| line.container.clone()));
+    }
+    if by == By::Container {
+        let pod = Field::text("pod", "POD", |line: &Line| line.pod.clone());
+        fields.push(if pods { pod } else { pod.documents_only() });
     }
     fields.push(Field::number("cpu_pct", "CPU %", 1, |line: &Line| line.cpu_pct));
     match by {
@@ -179,7 +211,7 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
     let to_ns = args.to.map_or(u64::MAX, |_| span.to_ns);
     let rates = store.rates(span.from_ns, to_ns).map_err(failure)?;
     let Some(rates) = rates else {
-        let table = line_table(args.by, false);
+        let table = line_table(args.by, false, false);
         if let Some(file) = &args.parquet {
             return parquet::write(file, &table, &[], Vec::new());
         }
@@ -201,7 +233,7 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
     if args.by == By::Container {
         lengths = add_waits(&mut lines, &store.waits(span.from_ns, to_ns).map_err(failure)?);
     }
-    let table = line_table(args.by, lengths);
+    let table = line_table(args.by, lengths, lines.iter().any(|line| line.pod.is_some()));
     if rates.damaged_blocks > 0 {
         say!("evenkeel: {} damaged blocks of samples were passed over", rates.damaged_blocks);
     }
@@ -233,5 +265,54 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
             rates.samples,
             table.text(&lines, table::width(std::io::stdout().is_terminal()))
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use evenkeel_base::TaskId;
+    use evenkeel_store::{GroupRate, TaskInfo, TaskRate};
+
+    use super::*;
+
+    fn rates() -> Rates {
+        let task = |tid: u32, pod: &str, cpu_pct| TaskRate {
+            id: TaskId { tgid: tid, tid, start_time: 0 },
+            info: Some(Arc::new(TaskInfo {
+                comm: "app".into(),
+                group: Some(format!("/{pod}/app")),
+                container: Some("app".into()),
+                pod: Some(pod.into()),
+            })),
+            cpu_pct,
+            wait_pct: None,
+            voluntary_per_s: None,
+            involuntary_per_s: None,
+            by_cpu: Vec::new(),
+        };
+        let group = |path: &str, cpu_pct| GroupRate {
+            path: path.into(),
+            cpu_pct: Some(cpu_pct),
+            throttled_pct: None,
+        };
+        Rates {
+            tasks: vec![task(1, "shop", 30.0), task(2, "mail", 5.0)],
+            // What came and went in mail's container was never in a sample.
+            groups: vec![group("/", 150.0), group("/mail/app", 80.0), group("/shop/app", 30.0)],
+            ..Rates::default()
+        }
+    }
+
+    #[test]
+    fn containers_of_one_name_in_two_pods_are_two_and_have_what_ended_in_them() {
+        let mut lines = lines(&rates(), By::Container);
+        let shown: Vec<_> =
+            lines.iter().map(|line| (line.pod.as_deref().unwrap(), line.cpu_pct.unwrap())).collect();
+        assert_eq!(shown, [("mail", 80.0), ("shop", 30.0)]);
+        let waits = BTreeMap::from([("app".to_owned(), Histogram::default())]);
+        assert!(!add_waits(&mut lines, &waits), "whose of the two they are is not known");
+        assert!(add_waits(&mut lines[..1], &waits));
     }
 }
