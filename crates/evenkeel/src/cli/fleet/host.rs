@@ -43,6 +43,10 @@ pub struct Host {
     /// Containers, pods and machines named.
     pub owners: u64,
     pub findings: Vec<Finding>,
+    /// Owners that starve, and those that a quota holds back: all, also where not each is among the findings.
+    pub starved: u64,
+    /// See [`Self::starved`].
+    pub throttled: u64,
     /// Values that cannot be: not numbers, negative, without bound.
     pub odd_values: u64,
 }
@@ -161,6 +165,8 @@ impl Page {
             let by_wait = b.wait_pct.unwrap_or(0.0).total_cmp(&a.wait_pct.unwrap_or(0.0));
             by_wait.then(share(b).total_cmp(&share(a))).then_with(|| a.name.cmp(&b.name))
         });
+        let count = |rule| found.iter().filter(|finding| finding.rule == rule).count() as u64;
+        (host.starved, host.throttled) = (count("starved"), count("throttled"));
         found.truncate(MOST_FINDINGS);
         for name in broken {
             let bare = Finding { name, kind: "promise".to_owned(), ..Finding::bare("promise-broken") };
@@ -269,6 +275,16 @@ mod tests {
         );
         assert_eq!((host.promises, host.broken, host.owners), (2, 1, 4));
         assert!((host.findings[3].wait_share.unwrap() - 0.4).abs() < 1e-12);
+    }
+
+    #[test]
+    fn all_who_starve_are_counted_though_not_all_are_listed() {
+        let one = |at: usize| {
+            let labels = format!("{{kind=\"container\",name=\"c{at}\",pod=\"\"}}");
+            format!("evenkeel_cpu_percent{labels} 10\nevenkeel_wait_percent{labels} 90\n")
+        };
+        let host = host(&(0..MOST_FINDINGS + 7).map(one).collect::<String>());
+        assert_eq!((host.findings.len(), host.starved, host.throttled), (MOST_FINDINGS, 57, 0));
     }
 
     #[test]

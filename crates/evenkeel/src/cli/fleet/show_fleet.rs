@@ -35,8 +35,8 @@ fn document(hosts: &[Host], rows: &[Row<'_>], seconds: f64) -> serde_json::Value
     json!({
         "schema": "evenkeel.fleet/v1",
         "summary": {
-            "hosts": hosts.len(), "read": read, "starved": count(rows, "starved"), "throttled": count(rows, "throttled"),
-            "stolen": count(rows, "stolen"), "promises_broken": count(rows, "promise-broken"),
+            "hosts": hosts.len(), "read": read, "starved": all(hosts, |h| h.starved), "throttled": all(hosts, |h| h.throttled),
+            "stolen": count(rows, "stolen"), "promises_broken": all(hosts, |h| h.broken),
             "busy_pct": sum(hosts, |h| h.busy_pct), "steal_pct": sum(hosts, |h| h.steal_pct),
             "effect_cpu_pct": sum(hosts, |h| h.effect_cpu_pct), "hosts_with_effect": with_effect(hosts),
         },
@@ -48,6 +48,11 @@ fn document(hosts: &[Host], rows: &[Row<'_>], seconds: f64) -> serde_json::Value
 
 fn count(rows: &[Row<'_>], rule: &str) -> usize {
     rows.iter().filter(|row| row.1.rule == rule).count()
+}
+
+/// A sum over the hosts; the findings of each are the first ones only.
+fn all(hosts: &[Host], of: fn(&Host) -> u64) -> u64 {
+    hosts.iter().map(of).sum()
 }
 
 fn with_effect(hosts: &[Host]) -> usize {
@@ -107,9 +112,9 @@ fn text(hosts: &[Host], rows: &[Row<'_>], seconds: f64, lines: usize) -> String 
         "{} of {} hosts read in {seconds:.1} s. Starved: {}, throttled: {}, promises broken: {}, hosts with stolen CPU: {}.\n",
         hosts.len() - silent.len(),
         hosts.len(),
-        count(rows, "starved"),
-        count(rows, "throttled"),
-        count(rows, "promise-broken"),
+        all(hosts, |host| host.starved),
+        all(hosts, |host| host.throttled),
+        all(hosts, |host| host.broken),
         count(rows, "stolen"),
     );
     if let Some(effect) = sum(hosts, |host| host.effect_cpu_pct) {
