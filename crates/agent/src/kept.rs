@@ -233,14 +233,14 @@ pub(crate) fn describe(leave: &Leave, unit: Unit, name: impl Fn(&TaskId) -> Stri
                     format!("requests to services are delayed at most {:.2} times less", upper.exp())
                 }
             };
-            format!("against blocks under the kernel's default {gain}")
+            format!("against blocks under the baseline {gain}")
         }
         Leave::Loss(evidence) => {
             let loss = match unit {
                 Unit::CpuGot => "it costs CPU",
                 Unit::LogDelay => "requests to services are delayed longer",
             };
-            format!("against blocks under the kernel's default {loss} (evidence {evidence:.0} to 1)")
+            format!("against blocks under the baseline {loss} (evidence {evidence:.0} to 1)")
         }
         Leave::Victims(victims) => {
             let who = victims.iter().map(|victim| {

@@ -62,7 +62,7 @@ pub fn effect_words(now: &EffectNow) -> String {
     let source = if now.held_out {
         let share = now.holdout_share.map_or(0.0, |share| 100.0 * share.value);
         let blocks = if now.blocks == 1 { "block" } else { "blocks" };
-        format!("{} {blocks} under the kernel's default, {share:.1} % of the time, since {since}", now.blocks)
+        format!("{} {blocks} under the baseline, {share:.1} % of the time, since {since}", now.blocks)
     } else {
         format!("as measured at the decision, {} before ({since})", time::length(age))
     };
