@@ -122,12 +122,17 @@ fn or_unknown(number: Option<u32>) -> String {
 /// One line on the machine: `24 of 48 CPUs online, 12 cores, 2 sockets, 2 NUMA nodes`.
 fn summary(topology: &Topology) -> String {
     let sockets: std::collections::BTreeSet<_> = topology.cpus.iter().filter_map(|cpu| cpu.socket).collect();
+    // A host without /sys does not say.
+    let known = |number: usize, what: &str| match number {
+        0 => format!("{what}s unknown"),
+        number => count(number, what),
+    };
     format!(
         "{} of {} online, {}, {}, {}",
         topology.online.len(),
         count(topology.present.len(), "CPU"),
-        count(topology.cores(), "core"),
-        count(sockets.len().max(1), "socket"),
+        known(topology.cores(), "core"),
+        known(sockets.len(), "socket"),
         count(topology.nodes.len(), "NUMA node"),
     )
 }
@@ -263,6 +268,17 @@ mod tests {
         assert_eq!(document["cpus"][1]["siblings"], json!([1, 5]));
         assert_eq!(document["kernel"]["features"]["task_slice"], Json::Null);
         assert_eq!(document["kernel"]["scheduler"], "cfs");
+    }
+
+    #[test]
+    fn what_the_host_does_not_say_is_no_number() {
+        let mut topology = Topology::synthetic(1, 1, 2, 1);
+        topology.cpus.iter_mut().for_each(|cpu| (cpu.core, cpu.socket) = (None, None));
+        let text = text(&topology, &kernel());
+        assert!(
+            text.starts_with("2 of 2 CPUs online, cores unknown, sockets unknown, 1 NUMA node\n"),
+            "{text}"
+        );
     }
 
     #[test]
