@@ -19,7 +19,7 @@ mod holdout;
 mod kept;
 mod measure;
 mod oldest_kernel;
-mod predict;
+pub mod predict;
 mod proposals;
 pub mod protect;
 mod puller;

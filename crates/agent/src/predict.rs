@@ -60,6 +60,11 @@ impl Agent {
     }
 }
 
+/// What of predictions is told: the simulator moves no waiting work, and of a plan that does nothing else it says "no change".
+pub fn told(plans: &[Plan], predicted: Vec<Option<Prediction>>) -> Vec<Option<Prediction>> {
+    plans.iter().zip(predicted).map(|(plan, prediction)| prediction.filter(|_| !plan.only_pulls())).collect()
+}
+
 /// What the user allowed by name, and what the simulator knows nothing of: BPF schedulers, and moving waiting work, alone.
 pub(crate) fn is_always_tried(plan: &Plan) -> bool {
     plan.is_realtime() || plan.scheduler().is_some() || plan.only_pulls()
@@ -127,6 +132,16 @@ mod tests {
         let prediction =
             Prediction { before: use_of(100.0, 10.0), after: use_of(got, wait), tasks: Default::default() };
         (plan, Some(prediction))
+    }
+
+    #[test]
+    fn of_moves_alone_nothing_is_predicted() {
+        let (settings, said) = candidate(110.0, 5.0);
+        let pull = vec![TaskId { tgid: 1, tid: 1, start_time: 1 }];
+        let moves = Plan { pull, ..Plan::default() };
+        let both = Plan { pull: moves.pull.clone(), ..settings.clone() };
+        let told = told(&[settings, moves, both], vec![said.clone(), said.clone(), said]);
+        assert_eq!(told.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::agent::Agent;
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::kept::KeptChange;
-use crate::predict::{MOST, hurts, is_always_tried, unpromising};
+use crate::predict::{MOST, hurts, is_always_tried, told, unpromising};
 use crate::proposals::default_plan;
 use crate::runq_latency::RunqLatency;
 use crate::scheduler;
@@ -232,6 +232,7 @@ impl Agent {
                 trial.suspect(candidate);
             }
         }
+        let predicted = told(candidates, predicted);
         if self.acts() && self.decisions.outside.is_none() {
             self.decisions.outside =
                 RunqLatency::start().inspect_err(|error| tracing::debug!("{error}")).ok();

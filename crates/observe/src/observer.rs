@@ -206,7 +206,6 @@ impl Observer {
             tasks.push(rates(*old, new, interval_ns, slow).with(*meta, &index));
         }
         let owned = owners.assign(root, &mut tasks, &metas, &index);
-        let exited = exited::views(&ended, &index, &groups, &owned.containers, interval_ns);
         let mut observation = Observation {
             interval_s: interval_ns as f64 / 1e9,
             wall_ns: after.wall_ns,
@@ -217,9 +216,12 @@ impl Observer {
             containers: owned.containers,
             pods: owned.pods,
             vms: owned.vms,
-            exited,
+            exited: Vec::new(),
         };
         forget_shared_groups(&mut observation);
+        // Whose they were is told by the groups that are somebody's own.
+        observation.exited =
+            exited::views(&ended, &index, &observation.groups, &observation.containers, interval_ns);
         Ok(observation)
     }
 

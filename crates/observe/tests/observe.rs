@@ -5,7 +5,7 @@
 mod common;
 
 use common::Tree;
-use evenkeel_base::{Observation, SchedPolicy};
+use evenkeel_base::{ExitedSample, Observation, SchedPolicy};
 use evenkeel_observe::capture::replay;
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 
@@ -199,10 +199,21 @@ fn a_container_that_shares_a_cgroup_has_none_of_its_own() {
     container(60, "a", "/");
     container(61, "b", "/alone");
     tree.task(62, 62, "bash", "2:name=systemd:/user.slice\n1:cpu,cpuacct:/\n", 900, 0);
-    let seen = observe(&tree);
+    let (mut observer, before, mut after) = replay(&tree.root()).unwrap();
+    let ended = |path: &str| ExitedSample {
+        path: Some(path.to_owned()),
+        tasks: 9,
+        ran_ns: 500_000_000,
+        waited_ns: 0,
+    };
+    after.exited = vec![ended("/"), ended("/alone")];
+    let seen = observer.observe(&before, &after, &Detail::All).unwrap();
     let path = |at: u32| seen.groups[at as usize].path.as_str();
     let groups: Vec<_> = seen.containers.iter().map(|one| one.group.map(path)).collect();
     assert_eq!(groups, [None, Some("/alone")]);
+    // Nor has it what ended in the root group.
+    let ended: Vec<_> = seen.exited.iter().map(|ended| (ended.group.map(path), ended.container)).collect();
+    assert_eq!(ended, [(Some("/"), None), (Some("/alone"), Some(1))]);
 }
 
 #[test]

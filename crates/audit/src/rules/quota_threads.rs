@@ -35,7 +35,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let cpus = group.cpuset.as_ref().map_or(usize::MAX, |cpus| cpus.len()).max(1);
         let at_once = hungry.min(cpus).min(observation.host.cpus.max(1) as usize);
         let near = observation.group_cpu_pct(index) >= NEAR * quota_pct;
-        if at_once == 0 || quota_pct >= 100.0 * at_once as f64 || !near {
+        // On a full host others may keep them from running into it: then it is not what they wait for.
+        let seldom = group.throttled_periods.is_some_and(|(throttled, periods)| 2 * throttled < periods);
+        if at_once == 0 || quota_pct >= 100.0 * at_once as f64 || !near || seldom {
             continue;
         }
         let run_ms = quota_pct / 100.0 / at_once as f64 * quota.period_usec as f64 / 1e3;
@@ -108,6 +110,9 @@ mod tests {
         world.quota(pod, 10_000, 100_000, Some((10, 10))).used(pod, 10.0);
         world.task("spin", 10.0).wait(90.0).in_group(pod);
         assert_eq!(world.only("quota-threads").severity, Severity::Info);
+        // Next to others it gets hardly more than its quota anyway, and does not stand still for it.
+        world.quota(pod, 10_000, 100_000, Some((2, 10)));
+        assert_eq!(world.only("quota-threads").status, Status::Pass);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use evenkeel_agent::guarantee::{Ancestor, OutsideCost};
+use evenkeel_agent::predict::told;
 use evenkeel_agent::tiers::Derived;
 use evenkeel_agent::{Agent, Config, Event, Quiet, Watcher};
 use evenkeel_base::text::count;
@@ -75,7 +76,7 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         .map_err(super::loop_failed)?
         .context("the host's clock stood still")?;
     let plans = agent.propose(&studied.observation);
-    let predicted = agent.predict(&studied.observation, &plans, &Quiet);
+    let predicted = told(&plans, agent.predict(&studied.observation, &plans, &Quiet));
     let mut rows: Vec<Row> = plans
         .iter()
         .zip(&predicted)
@@ -352,7 +353,8 @@ fn text(
     for (plan, predicted) in plans.iter().zip(predicted) {
         out.push_str(&format!("{}: {}; {}\n", plan.name, count(plan.changes.len(), "change"), plan.why));
         if let Some(predicted) = predicted {
-            out.push_str(&format!("    predicted for the scope: {}\n", predicted.in_words()));
+            let moves = if plan.pull.is_empty() { "" } else { ", by its settings alone: moves are not simulated" };
+            out.push_str(&format!("    predicted for the scope: {}{moves}\n", predicted.in_words()));
         }
     }
     if placement::uneven(&busy, 15.0) {
