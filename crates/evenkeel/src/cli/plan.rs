@@ -353,7 +353,8 @@ fn text(
     for (plan, predicted) in plans.iter().zip(predicted) {
         out.push_str(&format!("{}: {}; {}\n", plan.name, count(plan.changes.len(), "change"), plan.why));
         if let Some(predicted) = predicted {
-            let moves = if plan.pull.is_empty() { "" } else { ", by its settings alone: moves are not simulated" };
+            let moves =
+                if plan.pull.is_empty() { "" } else { ", by its settings alone: moves are not simulated" };
             out.push_str(&format!("    predicted for the scope: {}{moves}\n", predicted.in_words()));
         }
     }
