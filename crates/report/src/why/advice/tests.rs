@@ -65,7 +65,7 @@ fn a_competitor_is_named_with_the_lever_that_acts() {
 
 #[test]
 fn own_threads_and_interrupts_are_told_apart() {
-    let split = Split { ran_s: 5.0, waited_s: 5.0, ..Split::default() };
+    let split = Split { ran_s: 5.0, waited_s: 5.0, throttled_s: Some(0.0), ..Split::default() };
     let mut target = with(split);
     let mut blame = target.blame.take().unwrap();
     blame[0].own = true;
@@ -79,7 +79,8 @@ fn own_threads_and_interrupts_are_told_apart() {
 
 #[test]
 fn a_group_that_lost_its_turn_is_told_so_before_anything_else() {
-    let mut target = with(Split { ran_s: 2.0, waited_s: 5.0, slept_s: 3.0, ..Split::default() });
+    let mut target =
+        with(Split { ran_s: 2.0, waited_s: 5.0, slept_s: 3.0, throttled_s: Some(0.0), ..Split::default() });
     target.blame.iter_mut().flatten().for_each(|b| (b.own, b.kind) = (false, Kind::Softirq));
     let waits = target.wait_histogram_usec.as_mut().unwrap();
     (waits.p50_usec, waits.max_usec) = (Some(90.0), Some(791_000.0));
@@ -98,7 +99,7 @@ fn a_group_that_lost_its_turn_is_told_so_before_anything_else() {
 
 #[test]
 fn who_weighs_little_has_not_lost_its_turn_by_a_long_wait() {
-    let mut target = with(Split { ran_s: 0.1, waited_s: 9.9, ..Split::default() });
+    let mut target = with(Split { ran_s: 0.1, waited_s: 9.9, throttled_s: Some(0.0), ..Split::default() });
     let waits = target.wait_histogram_usec.as_mut().unwrap();
     (waits.p50_usec, waits.max_usec) = (Some(900_000.0), Some(1_600_000.0));
     let weights = |mine| Facts {
