@@ -398,7 +398,7 @@ fn host_view(before: &[CpuTimes], after: &[CpuTimes]) -> HostView {
         let Some(busy) = new.busy_ns.checked_sub(old.busy_ns) else { continue };
         // iowait is known to run backwards a little: that is no idle time. Before Linux 6.8 a CPU that was off began again at 0:
         // how long it idled is not known, and it was not busy all the time.
-        if new.idle_ns + BACKWARDS_NS < old.idle_ns {
+        if old.idle_ns.saturating_sub(new.idle_ns) > BACKWARDS_NS {
             continue;
         }
         let idle = new.idle_ns.saturating_sub(old.idle_ns);

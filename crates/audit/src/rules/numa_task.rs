@@ -177,7 +177,7 @@ mod tests {
         let finding = world.only("numa-task");
         assert_eq!(finding.status, Status::Fail);
         // 80 % of the memory is on node 1, all CPU time on node 0.
-        assert!(finding.evidence.starts_with("80 % of its memory"), "{}", finding.evidence);
+        assert!(finding.evidence.contains(" 80 % of its accesses"), "{}", finding.evidence);
         assert!(finding.fix.unwrap().starts_with("taskset -apc 0-3 100 && migratepages 100 1 0"));
         world.memory(100, &[(1, 1 << 20)]);
         assert_eq!(world.only("numa-task").status, Status::Pass, "a megabyte is in the cache");

@@ -36,7 +36,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let at_once = hungry.min(cpus).min(observation.host.cpus.max(1) as usize);
         let near = observation.group_cpu_pct(index) >= NEAR * quota_pct;
         // On a full host others may keep them from running into it: then it is not what they wait for.
-        let seldom = group.throttled_periods.is_some_and(|(throttled, periods)| 2 * throttled < periods);
+        let seldom =
+            group.throttled_periods.is_some_and(|(throttled, periods)| throttled < periods.div_ceil(2));
         if at_once == 0 || quota_pct >= 100.0 * at_once as f64 || !near || seldom {
             continue;
         }
