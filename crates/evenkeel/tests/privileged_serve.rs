@@ -286,6 +286,28 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     chrome.until(
         "document.querySelector('main details details').open && document.activeElement.tagName === 'SUMMARY'",
     );
+    // Text that is selected stays so, and what a click has begun on stays there until it ends.
+    let next = |chrome: &mut Chrome| {
+        let seen = chrome.value("live.at_ms");
+        chrome.until(&format!("live.at_ms > {seen}"));
+    };
+    chrome.value("getSelection().selectAllChildren(document.querySelector('main h1')), 0");
+    next(&mut chrome);
+    assert_eq!(chrome.value("getSelection().toString()"), "Who is in what");
+    chrome.value(
+        "getSelection().removeAllRanges(), draw(), window.held = document.querySelector('main h1'), \
+         dispatchEvent(new PointerEvent('pointerdown', {button: 0})), 0",
+    );
+    next(&mut chrome);
+    assert_eq!(chrome.value("held.isConnected"), true);
+    chrome.value("dispatchEvent(new PointerEvent('pointerup')), 0");
+    chrome.until("!held.isConnected");
+    // Axes end at round numbers and name their unit.
+    assert_eq!(chrome.value("[187, 1000, 1.01].map(roundUp)"), serde_json::json!([200, 1000, 2]));
+    assert_eq!(
+        chrome.value("chart([[0, 1], [1, 2]], [[1, 'a', 'cpu']], 'parts').textContent.includes('parts')"),
+        true
+    );
     assert!(chrome.complaints.is_empty(), "{:?}", chrome.complaints);
     // All of that was told by the server: nothing was asked once an interval.
     let asked = |chrome: &Chrome, what: &str| chrome.asked.iter().filter(|url| url.contains(what)).count();

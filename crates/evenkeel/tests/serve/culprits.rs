@@ -167,4 +167,16 @@ pub fn victims_and_culprits_are_drawn() {
     keep(&mut chrome, "loop-effect");
     assert_eq!(chrome.value("document.querySelectorAll('main img, main script').length"), 0);
     assert!(chrome.complaints.is_empty(), "{:?}", chrome.complaints);
+    // A server that has gone away is reported, and figures lose their colours; a clock does not disturb a screen reader.
+    chrome.value("paused = false, rounds(), 0");
+    chrome.until("stream !== null && document.getElementById('trouble').textContent === ''");
+    drop(serve);
+    chrome.until(
+        "document.getElementById('trouble').textContent.startsWith('no answer since ') && \
+         document.getElementById('main').classList.contains('stale')",
+    );
+    assert_eq!(
+        chrome.value("[...document.querySelectorAll('header [role=status]')].map(box => box.id)"),
+        json!(["trouble"])
+    );
 }

@@ -32,8 +32,10 @@ function fill(element, attributes, children) {
 
 const number = (value, digits = 1) => value === null || value === undefined ? '?' : value.toFixed(digits);
 const cell = (value, digits = 1) => h('td', { class: value === null || value === undefined ? 'n unknown' : 'n' }, number(value, digits));
-const time = ms => new Date(ms).toLocaleTimeString([], { hour12: false });
-const date = ms => new Date(ms).toLocaleString([], { hour12: false });
+// Not `hour12: false`: some languages would write midnight as 24:00.
+const bytes = count => count === null ? '?' : count < 10 * 2 ** 30 ? number(count / 2 ** 20, 0) + ' MiB' : number(count / 2 ** 30, 0) + ' GiB';
+const time = ms => new Date(ms).toLocaleTimeString([], { hourCycle: 'h23' });
+const date = ms => new Date(ms).toLocaleString([], { hourCycle: 'h23' });
 
 function table(caption, heads, rows) {
   return h('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-label': caption }, h('table', {},
@@ -45,24 +47,30 @@ const link = (href, text) => h('a', { href, 'data-key': href }, text);
 const ownerOf = number => live.owners.find(owner => owner.number === number);
 const ownerLink = owner => owner ? link('#/owner/' + owner.number, brief(owner.title)) : h('span', { class: 'unknown' }, '-');
 const taskLink = task => link('#/task/' + task.tid, task.comm + ' ' + task.tid);
-const legend = parts => h('div', { class: 'legend' }, parts.map(([name, kind]) => h('span', { class: kind }, h('i', {}), name)));
+const legend = (parts, unit) => h('div', { class: 'legend' }, parts.map(([name, kind]) => h('span', { class: kind }, h('i', {}), name)), h('span', { class: 'unknown' }, unit));
 
+/// The least round number that is not below: an axis that ends there does not move with each value.
+function roundUp(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * [1, 2, 4, 6, 8, 10].find(step => step * power >= value * .999999);
+}
 /// Lines over time. `rows`: arrays whose first item is ms; `lines`: [index, title, class].
 function chart(rows, lines, unit, height = 190) {
   const width = Math.max(300, main.clientWidth - 24), left = 46, bottom = height - 20;
-  if (rows.length < 2) return h('p', { class: 'unknown' }, 'Not enough looks yet.');
+  if (rows.length < 2) return h('p', { class: 'unknown' }, 'Not enough samples yet.');
   const from = rows[0][0], to = rows[rows.length - 1][0];
-  let top = 1;
-  for (const row of rows) for (const [at] of lines) if (row[at] > top) top = row[at];
+  let highest = 0;
+  for (const row of rows) for (const [at] of lines) if (row[at] > highest) highest = row[at];
+  const top = roundUp(Math.max(1, highest));
   const x = ms => left + (width - left - 4) * (ms - from) / Math.max(1, to - from);
   const y = value => bottom - (bottom - 8) * value / top;
   const last = rows[rows.length - 1];
   const words = lines.map(([at, title]) => title + ' ' + number(last[at])).join(', ');
   const picture = s('svg', { viewBox: `0 0 ${width} ${height}`, height, role: 'img',
-    'aria-label': `From ${date(from)} to ${date(to)}, ${unit}. Last: ${words}. Highest: ${number(top)}.` });
+    'aria-label': `From ${date(from)} to ${date(to)}, ${unit}. Last: ${words}. Highest: ${number(highest)}.` });
   for (const part of [0, .5, 1]) {
     picture.append(s('line', { class: 'grid', x1: left, x2: width, y1: y(top * part), y2: y(top * part) }),
-      s('text', { x: left - 5, y: y(top * part) + 4, 'text-anchor': 'end' }, number(top * part, top < 20 ? 1 : 0)));
+      s('text', { x: left - 5, y: y(top * part) + 4, 'text-anchor': 'end' }, number(top * part, top < 10 ? 1 : 0)));
   }
   const clock = to - from > 86400000 ? date : time;
   picture.append(s('text', { x: left, y: height - 4 }, clock(from)), s('text', { x: width - 2, y: height - 4, 'text-anchor': 'end' }, clock(to)));
@@ -81,7 +89,7 @@ function chart(rows, lines, unit, height = 190) {
     }
     picture.append(s('path', { d: path, class: kind, fill: 'none', stroke: 'currentColor', 'stroke-width': 1.6 }));
   }
-  return h('div', {}, legend(lines.map(([, title, kind]) => [title, kind])), picture);
+  return h('div', {}, legend(lines.map(([, title, kind]) => [title, kind]), unit), picture);
 }
 
 /// CPUs by time as shades. `rows`: [ms, [busy of each CPU]].
@@ -97,7 +105,13 @@ function shades(rows, names) {
     const row = rows[Math.floor(column * rows.length / columns)][1];
     row.forEach((busy, at) => { paint.globalAlpha = Math.min(1, .04 + busy / 100); paint.fillRect(column * 4, at * tall, 4, Math.max(1, tall - 1)); });
   }
-  return h('div', {}, picture, h('p', { class: 'sub' }, `One line a CPU (${names.map(name => name ?? '').slice(0, 16).join(', ')}${names.length > 16 ? ' …' : ''}), oldest left; the stronger the colour, the busier.`));
+  // Names fit next to lines of some height only.
+  const named = tall >= 14;
+  const scale = h('div', { class: 'scale', 'aria-hidden': 'true' }, rows[rows.length - 1][1].map((_, at) => h('span', {}, `CPU ${names[at] ?? at}`)));
+  scale.style.setProperty('--line', tall + 'px');
+  const lines = named ? 'A line for each CPU' : `A line for each CPU (${names.map(name => name ?? '').slice(0, 16).join(', ')} …)`;
+  return h('div', {}, named ? h('div', { class: 'lengths' }, scale, picture) : picture,
+    h('p', { class: 'sub' }, `${lines}, from ${time(rows[0][0])} to ${time(rows[rows.length - 1][0])}; the stronger the colour, the busier.`));
 }
 
 const USE = [['CPU %', 'n'], ['Waited %', 'n'], ['Throttled %', 'n']];
@@ -114,6 +128,11 @@ function ownerTable(owners, most = 500, caption = 'Owners') {
     owners.slice(0, most).map(owner => h('tr', {}, h('td', { class: 'name' }, ownerLink(owner)), h('td', {}, owner.kind), h('td', { class: 'n' }, String(owner.tasks)),
       use(owner.now), cell(owner.now.stolen), cell(owner.wait_p99_ms, 2))));
 }
+/// Those that wait; the others would push the matrix off the screen.
+function waiters() {
+  const list = live.owners.filter(owner => owner.now.wait !== 0), others = live.owners.length - list.length;
+  return [ownerTable(list.sort(waiting), 50), others ? h('p', { class: 'sub' }, `${others} more did not wait.`) : null];
+}
 const waiting = (a, b) => (b.now.wait ?? -1) - (a.now.wait ?? -1);
 
 const pages = {
@@ -121,13 +140,13 @@ const pages = {
     const sum = pick => live.owners.reduce((all, owner) => owner.now[pick] === null ? all : (all ?? 0) + owner.now[pick], null);
     return [h('h1', {}, 'Who has the CPU'),
       h('div', { class: 'tiles' }, tile(number(live.host.busy_pct, 0) + ' %', `busy of ${live.host.cpus * 100} % (${live.host.cpus} CPUs)`, 'cpu'),
-        tile(number(sum('wait'), 0) + ' %', 'waited, summed over tasks', 'wait'), tile(number(sum('throttled'), 0) + ' %', 'held back by quotas', 'hold'),
+        tile(number(sum('wait'), 0) + ' %', 'waited, summed over tasks', 'wait'), tile(number(sum('throttled'), 0) + ' %', 'throttled by quotas', 'hold'),
         tile(number(live.host.steal_pct, 1) + ' %', 'stolen by the hypervisor', 'steal'), tile(String(live.host.tasks), `tasks, ${live.host.active} active`), networkTiles(live.host.network)),
       chart(series, [[1, 'busy', 'cpu'], [2, 'stolen', 'steal']], 'percent of one CPU', 120),
       chart(series, [[3, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 120),
-      h('h2', {}, 'Most CPU'), ownerTable(live.owners, 8, 'Most CPU'),
+      h('h2', {}, 'Most CPU'), ownerTable(live.owners.filter(owner => owner.now.cpu >= .05), 8, 'Most CPU'),
       h('h2', {}, 'Longest waits'), ownerTable([...live.owners].filter(owner => owner.now.wait > 0).sort(waiting), 5, 'Longest waits'),
-      h('h2', {}, 'Busiest tasks'), taskTable(live.tasks, 10),
+      h('h2', {}, 'Tasks that used or wanted most CPU'), taskTable(live.tasks, 10),
       live.notes.length ? [h('h2', {}, 'Notes'), h('ul', {}, live.notes.map(note => h('li', {}, note)))] : null,
       h('p', { class: 'sub' }, 'Percent is of one CPU. Waited is time runnable without a CPU, throttled time included; "?" is unknown, not zero.')];
   }],
@@ -149,10 +168,10 @@ const pages = {
   map: ['Map', () => {
     const rows = [...lately.values()].sort((a, b) => b.ran - a.ran).slice(0, 40), cpus = cpuNames().slice(0, 64);
     return [h('h1', {}, 'Cores and tasks'),
-      h('p', { class: 'sub' }, 'CPU of each task by the core it was seen on, percent of one CPU, over the looks since this page was opened (at most 60).'),
+      h('p', { class: 'sub' }, 'CPU of each task by the core it was seen on, percent of one CPU, over the samples since this page was opened (at most 60).'),
       table('Cores and tasks', [['Task'], ...cpus.map(cpu => ['CPU ' + cpu, 'n'])], rows.map(row => h('tr', {}, h('td', { class: 'name' }, taskLink(row)), cpus.map(cpu => {
         const share = (row.by.get(cpu) || 0) / row.looks, box = h('td', { class: 'cell' }, share >= .05 ? number(share) : '');
-        box.style.setProperty('background', `color-mix(in srgb, var(--cpu) ${Math.min(80, Math.round(share * .8))}%, transparent)`);
+        box.style.setProperty('background', `color-mix(in srgb, var(--cpu) ${Math.min(50, Math.round(share / 2))}%, transparent)`);
         return box;
       }))))];
   }],
@@ -166,7 +185,7 @@ const pages = {
     h('h2', {}, 'Fulfilment'), chart(series, [[6, 'CPU got of what was wanted (estimate)', 'good']], 'percent', 140),
     h('h2', {}, 'By CPU'), shades(series.map(row => [row[0], row[5]]), cpuNames()),
     marks.length ? [h('h2', {}, 'What the loop did'), h('ul', {}, marks.slice(-30).reverse().map(mark => h('li', {}, time(mark[0]) + ' ' + mark[1])))] : null]],
-  waits: ['Waits', () => [h('h1', {}, 'Who waits, and for whom'), ownerTable([...live.owners].sort(waiting), 50),
+  waits: ['Waits', () => [h('h1', {}, 'Who waits, and for whom'), waiters(),
     h('h2', {}, 'Victims and culprits'), live.blame === null
       ? h('p', { class: 'sub' }, 'Who ran while others waited is not counted: the overview says why, unless evenkeel was started with "--blame off". Ask "evenkeel why TARGET".') : [partly(), matrix(live.blame), h('h2', {}, 'Pairs'), blameTable(live.blame)]]],
   findings: ['Findings', () => findings.data === null ? [h('h1', {}, 'Findings'), h('p', {}, findings.error ?? 'Looking at the set-up …')] : findingsPage()],
@@ -241,19 +260,18 @@ function pastPage() {
   if (past.error) return page.concat(h('p', {}, past.error));
   if (!past.data) return page.concat(h('p', {}, 'Reading the history …'));
   if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after half a minute.'));
-  return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: ${number(past.data.covered_s / 60, 0)} minutes of it were recorded.`),
+  return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: recorded are ${number(past.data.covered_s / 60, 0)} min of it.`),
     chart(past.data.moments, [[2, 'busy', 'cpu'], [3, 'stolen', 'steal']], 'percent of one CPU', 150),
     chart(past.data.moments, [[4, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 150),
     shades(past.data.moments.map(row => [row[0], row[5]]), past.data.moments.at(-1)[5].map((_, at) => at)),
     h('h2', {}, 'Who had the CPU'), table('Owners in this time', [['Who'], ['CPU %', 'n'], ['Waited %', 'n']],
-      past.data.owners.map(owner => h('tr', {}, h('td', { class: 'name' }, brief(owner.name)), cell(owner.cpu_pct, 2), cell(owner.wait_pct, 2)))),
+      past.data.owners.map(owner => h('tr', {}, h('td', { class: 'name' }, brief(owner.name)), cell(owner.cpu_pct), cell(owner.wait_pct)))),
     past.data.waits.length ? [h('h2', {}, 'Lengths of waits'), table('Lengths of waits', [['Container'], ['Waits', 'n'], ['p50 ms', 'n'], ['p99 ms', 'n']],
       past.data.waits.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), cell(one.count, 0), cell(one.p50_ms, 3), cell(one.p99_ms, 3))))] : []);
 }
 
 function networkTiles(network) {
-  const mib = bytes => bytes === null ? '?' : number(bytes / 1048576, 0) + ' MiB';
-  return network.net_received_bytes === null ? [] : [tile(`${mib(network.net_received_bytes)} / ${mib(network.net_sent_bytes)}`, 'network received / sent in all'),
+  return network.net_received_bytes === null ? [] : [tile(`${bytes(network.net_received_bytes)} / ${bytes(network.net_sent_bytes)}`, 'network received / sent in all'),
     tile(network.tcp_retransmits === null ? '?' : number(network.tcp_retransmits, 0), 'TCP segments sent again in all')];
 }
 
@@ -264,7 +282,7 @@ function ownerPage(data) {
     h('div', { class: 'tiles' }, tile(number(owner.now.cpu) + ' %', 'CPU', 'cpu'), tile(number(owner.now.wait) + ' %', 'waited', 'wait'), tile(number(owner.now.throttled) + ' %', 'throttled', 'hold'),
       tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.quota_pct === null ? 'none' : number(data.limits.quota_pct, 0) + ' %', 'limit'),
       tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed'),
-      tile(data.beside.rss_bytes === null ? '?' : number(data.beside.rss_bytes / 1048576, 0) + ' MiB', 'memory'),
+      tile(bytes(data.beside.rss_bytes), 'memory'),
       tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s'), networkTiles(data.beside)),
     chart(data.moments, [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
     h('h2', {}, 'Lengths of its waits'), data.waits === null ? h('p', { class: 'sub' }, 'None was counted yet.')
@@ -272,9 +290,12 @@ function ownerPage(data) {
     data.blame === null ? null : [h('h2', {}, 'Victim of, culprit for'), blameTable(data.blame)],
     h('h2', {}, 'Tasks'), taskTable(data.tasks)];
 }
+function plain(encoded) {
+  try { return decodeURIComponent(encoded); } catch { return encoded; }
+}
 function route() {
   const [, name = '', arg = ''] = location.hash.split('/');
-  return { name, arg: name === 'pod' ? decodeURIComponent(arg) : Number(arg) };
+  return { name, arg: name === 'pod' ? plain(arg) : Number(arg) };
 }
 
 /// Draws the page anew; the focus stays where it was.
@@ -348,17 +369,32 @@ function remember() {
   for (const [key, row] of lately) if (live.at_ms - row.at > 120000) lately.delete(key);
 }
 
+/// What is wrong, or nothing: a screen reader says it once, and figures that are no longer new lose their colours.
+function trouble(text) {
+  const box = document.getElementById('trouble');
+  if (box.textContent !== text) box.textContent = text;
+  main.classList.toggle('stale', text !== '');
+}
+const noAnswer = why => trouble((live?.at_ms ? `no answer since ${time(live.at_ms)}` : 'no answer') + (why ? ': ' + why : ''));
+
+/// Drawn anew, a page loses a click that has begun and text that is selected. So it waits for their end.
+let pressed = false;
+addEventListener('pointerdown', event => { pressed = event.button === 0; });
+for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, () => { pressed = false; });
+const isSelected = () => !getSelection().isCollapsed && main.contains(getSelection().anchorNode);
+
 function take(now, timeline, of) {
   live = now;
   const state = document.getElementById('state');
+  trouble('');
   if (live.at_ms === null) { state.textContent = 'starting'; return; }
   const since = series.length ? series.at(-1)[0] : 0;
   series = series.concat(timeline.moments.filter(moment => moment[0] > since)).slice(-900);
   marks = timeline.marks;
   remember();
   if (of) detail = of;
-  state.textContent = time(live.at_ms);
-  draw();
+  state.textContent = time(live.at_ms) + (isSelected() ? ', held while text is selected' : '');
+  if (!pressed && !isSelected()) draw();
 }
 async function update() {
   try {
@@ -367,7 +403,7 @@ async function update() {
     await askDetail();
     take(now, timeline);
   } catch (error) {
-    document.getElementById('state').textContent = 'no answer: ' + error.message;
+    noAnswer(error.message);
   }
 }
 
@@ -394,7 +430,11 @@ function follow() {
       take(told.live, told.timeline, key ? { key, data: told.detail } : null);
     };
     // One that is refused; one that is lost is taken up again by the browser.
-    mine.onerror = () => { if (mine === stream && mine.readyState === EventSource.CLOSED) giveUp(); };
+    mine.onerror = () => {
+      if (mine !== stream) return;
+      if (mine.readyState === EventSource.CLOSED) giveUp();
+      else noAnswer('');
+    };
     stream = mine;
     streamKey = key;
     heard = Date.now();
@@ -409,7 +449,7 @@ function giveUp() {
 /// Whether the stream has what this page shows in detail; the others ask for it.
 function isTold() { return ['owner', 'task'].includes(route().name); }
 async function askShown() {
-  try { await askDetail(); } catch (error) { document.getElementById('state').textContent = 'no answer: ' + error.message; }
+  try { await askDetail(); } catch (error) { noAnswer(error.message); }
 }
 async function rounds() {
   if (paused || document.hidden) hangUp();

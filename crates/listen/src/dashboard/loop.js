@@ -4,18 +4,20 @@
 /// How promises stood, look by look.
 function record(title, list, unit, states) {
   const kinds = { kept: 'good', 'at risk': 'wait', broken: 'steal', refused: 'steal' };
+  // The worse, the taller: colours alone would not tell everybody.
+  const heights = { kept: 4, 'at risk': 7, broken: 10, refused: 10 };
   return list.map(one => {
     const rows = one.moments, judged = rows.filter(row => ['kept', 'at risk', 'broken', 'refused'].includes(states[row[2]]));
     const part = state => judged.length ? number(100 * judged.filter(row => states[row[2]] === state).length / judged.length, 0) + ' %' : '?';
-    const words = `kept ${part('kept')}, at risk ${part('at risk')}, broken ${part('broken')} of ${judged.length} looks that could be judged`;
+    const words = `kept ${part('kept')}, at risk ${part('at risk')}, broken ${part('broken')} of ${judged.length} samples that could be judged`;
     const strip = s('svg', { class: 'strip', height: 14, viewBox: `0 0 ${Math.max(1, rows.length)} 10`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${one.name}: ${words}` });
     let from = 0;
     rows.forEach((row, at) => {
       if (at + 1 < rows.length && rows[at + 1][2] === row[2]) return;
-      strip.append(s('rect', { x: from, width: at + 1 - from, height: 10, class: kinds[states[row[2]]] || 'unknown', fill: 'currentColor' }, s('title', {}, `${time(rows[from][0])} to ${time(row[0])}: ${states[row[2]]}`)));
+      strip.append(s('rect', { x: from, y: 10 - (heights[states[row[2]]] ?? 2), width: at + 1 - from, height: heights[states[row[2]]] ?? 2, class: kinds[states[row[2]]] || 'unknown', fill: 'currentColor' }, s('title', {}, `${time(rows[from][0])} to ${time(row[0])}: ${states[row[2]]}`)));
       from = at + 1;
     });
-    return h('section', {}, h('h3', {}, `${title} ${brief(one.name)}`), h('p', { class: 'sub' }, words + '.'), strip,
+    return h('section', {}, h('h3', {}, `${title} ${brief(one.name)}`), h('p', { class: 'sub' }, words + '.'), strip, h('div', { class: 'legend blocks' }, Object.entries(kinds).map(([state, kind]) => h('span', { class: kind }, h('i', {}), state)), h('span', { class: 'unknown' }, 'grey: not judged; the worse, the taller')),
       chart(rows.map(row => [row[0], row[1], one.bound]), [[1, unit[0], 'cpu'], [2, unit[2], 'hold']], unit[1], 120));
   });
 }
@@ -32,6 +34,9 @@ function promisesPart(loop, promises) {
     record('Guarantee', promises.guarantees, ['got', 'percent of one CPU', 'promised'], promises.states), record('Service', promises.services, ['wait p99', 'ms', 'limit'], promises.states)] : []];
 }
 
+/// A value without the property's name, which has a column of its own.
+const bare = (value, change) => value.startsWith(change.knob + ' ') ? value.slice(change.knob.length + 1) : value;
+
 function loopPage(promises) {
   const loop = live.loop;
   if (!loop) return [h('h1', {}, 'The loop'), h('p', {}, 'This server only watches; "evenkeel run --listen" shows here what it tries and changes.')];
@@ -40,7 +45,7 @@ function loopPage(promises) {
     effect ? tile(`${number(effect.value)} (${number(effect.low)} to ${number(effect.high)})`, 'CPU got more than under the baseline, points') : null),
     promisesPart(loop, promises),
     h('h2', {}, 'Changes in force'), table('Changes', [['What'], ['Property'], ['From'], ['To'], ['Why'], ['At the decision'], ['Live']], loop.changes.map(one =>
-      h('tr', {}, h('td', { class: 'name' }, one.comm ?? one.group ?? '?'), h('td', {}, one.knob), h('td', {}, one.from), h('td', {}, one.to), h('td', {}, one.why), h('td', { class: 'name' }, one.effect ?? 'not measured'),
+      h('tr', {}, h('td', { class: 'name' }, one.comm ?? one.group ?? '?'), h('td', {}, one.knob), h('td', {}, bare(one.from, one)), h('td', {}, bare(one.to, one)), h('td', {}, one.why), h('td', { class: 'name' }, one.effect ?? 'not measured'),
         h('td', { class: 'name' }, one.effect ? loop.effect_text ?? '?' : 'not measured')))),
     loop.changes.length ? h('p', { class: 'sub' }, 'Live is CPU got more than under the baseline by all changes of these settings together, with its interval: what one of them does alone is not measured. What a guarantee or a bound asks for is in force at all times, so nothing tells its effect.') : null,
     h('h2', {}, 'Last decision'), h('ul', {}, loop.last_decision.map(one => h('li', {}, `${one.name}: ${one.why}`)))];

@@ -1,8 +1,8 @@
 'use strict';
 // Parts of pages that `dashboard.js` puts together. Names are data here, too: set as text, never as markup.
 
-/// A title with container ids cut to the twelve characters that tools show.
-const brief = title => title.replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, '$1');
+/// A title with container ids cut to the twelve characters that tools show; "/" alone says little.
+const brief = title => title === '/' ? '/ (root cgroup)' : title.replace(/\b([0-9a-f]{12})[0-9a-f]{52}\b/g, '$1');
 const ofTitle = title => {
   const owner = live.owners.find(one => one.title === title);
   return owner ? ownerLink(owner) : brief(title);
@@ -75,7 +75,7 @@ function podPage(parts) {
   const rss = known.reduce((all, part) => add(all, part.beside.rss_bytes ?? null), null);
   return [h('h1', {}, 'Pod ' + arg),
     h('div', { class: 'tiles' }, tile(number(sum('cpu')) + ' %', 'CPU', 'cpu'), tile(number(sum('wait')) + ' %', 'waited', 'wait'), tile(number(sum('throttled')) + ' %', 'throttled', 'hold'),
-      tile(number(sum('stolen')) + ' %', 'stolen (estimate)', 'steal'), tile(rss === null ? '?' : number(rss / 1048576, 0) + ' MiB', 'memory'), tile(String(owners.length), 'containers')),
+      tile(number(sum('stolen')) + ' %', 'stolen (estimate)', 'steal'), tile(bytes(rss), 'memory'), tile(String(owners.length), 'containers')),
     chart([...moments.values()].sort((a, b) => a[0] - b[0]), [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
     h('h2', {}, 'Containers'), ownerTable(owners, 12, 'Containers'),
     h('h2', {}, 'Lengths of their waits'), waits.size ? [partly(), waitsTable([...waits.values()].sort((a, b) => a[0] - b[0]))] : h('p', { class: 'sub' }, 'None was counted yet.'),
@@ -85,10 +85,9 @@ function podPage(parts) {
 
 function waitsTable(waits) {
   const most = Math.max(1, ...waits.map(one => one[2]));
-  const length = usec => usec >= 1e6 ? usec / 1e6 + ' s' : usec >= 1000 ? usec / 1000 + ' ms' : usec + ' µs';
-  return table('Lengths of waits', [['From'], ['To'], ['Waits', 'n'], ['Picture']], waits.map(([from, to, count]) => {
+  return table('Lengths of waits', [['From', 'n'], ['To', 'n'], ['Waits', 'n'], ['Picture']], waits.map(([from, to, count]) => {
     const bar = s('svg', { height: 12, viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true', class: 'wait' }, s('rect', { width: 100 * count / most, height: 10, fill: 'currentColor' }));
-    return h('tr', {}, h('td', {}, length(from)), h('td', {}, length(to)), cell(count, 0), h('td', { class: 'name' }, bar));
+    return h('tr', {}, h('td', { class: 'n' }, usecs(from)), h('td', { class: 'n' }, usecs(to)), cell(count, 0), h('td', { class: 'name' }, bar));
   }));
 }
 
