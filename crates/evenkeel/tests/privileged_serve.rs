@@ -215,6 +215,8 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     chrome.window(1200, "light");
     chrome.call("Page.navigate", serde_json::json!({"url": origin}));
     chrome.until("document.querySelectorAll('#main svg path').length >= 2");
+    chrome.key("Tab", 9);
+    assert_eq!(chrome.value("document.activeElement.className"), "skip", "the header comes first");
     let number = chrome.value("live.owners.find(owner => owner.title.includes('alert')).number");
     let tid = chrome.value("live.tasks.find(task => task.comm.includes('<img')).tid");
     let (owner, task) = (format!("owner/{number}"), format!("task/{tid}"));

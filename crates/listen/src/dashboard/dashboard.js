@@ -458,12 +458,15 @@ async function rounds() {
   // The next question comes when this one is answered: a slow server is not asked more.
   setTimeout(rounds, Math.max(1000, (live?.interval_s ?? 1) * 1000));
 }
-async function turned() {
+/// `event`: that of the address; without one the page was just opened, where the header comes first for the keyboard.
+async function turned(event) {
   const { name } = route();
   if (name === 'past' && !past.data) askPast();
   if (name === 'findings') askFindings();
-  main.focus({ preventScroll: true });
-  scrollTo(0, 0);
+  if (event) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
   if (paused || document.hidden || !follow() || !isTold()) await askShown();
   draw();
 }
@@ -477,4 +480,4 @@ addEventListener('hashchange', turned);
 addEventListener('resize', draw);
 document.addEventListener('visibilitychange', () => { if (document.hidden) hangUp(); });
 document.querySelector('.skip').addEventListener('click', event => { event.preventDefault(); main.focus(); });
-rounds().then(turned);
+rounds().then(() => turned());
