@@ -172,6 +172,25 @@ fn runs_are_listed_and_shown() {
 }
 
 #[test]
+fn a_table_is_as_wide_as_its_terminal() {
+    let state = tempfile::tempdir().unwrap();
+    recorded(state.path());
+    let command = format!("stty cols 96; exec {} history --run last", env!("CARGO_BIN_EXE_evenkeel"));
+    let output = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("EVENKEEL_STATE_DIR", state.path())
+        .env_remove("COLUMNS")
+        .output()
+        .expect("script is needed (Debian: apt-get install bsdutils)");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("STAGE"), "{text}");
+    // What stands above the tables is prose in lines of its own.
+    let tables = text.lines().skip_while(|line| !line.starts_with("STAGE"));
+    let widest = tables.map(|line| line.trim_end().chars().count()).max();
+    assert!(widest <= Some(96), "{widest:?}: {text}");
+}
+
+#[test]
 fn rates_come_from_stored_counters() {
     let state = tempfile::tempdir().unwrap();
     recorded(state.path());

@@ -317,12 +317,15 @@ impl<T> Table<T> {
     }
 }
 
-/// Width of the terminal on stdout, columns, by `COLUMNS` (a shell's) or else 120; `None` asks for no wrapping.
+/// Width of the terminal on stdout, columns: `COLUMNS`, else what the terminal says, else 120; `None` asks for no wrapping.
 pub fn width(is_terminal: bool) -> Option<u16> {
     if !is_terminal {
         return None;
     }
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    // Shells seldom export `COLUMNS`. A terminal that does not know its size says 0.
+    let asked = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col);
+    let columns: Option<u16> = columns.or_else(asked).filter(|columns| *columns > 0);
     Some(columns.unwrap_or(120).max(60))
 }
 
