@@ -124,7 +124,7 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
 /// The columns of protected scopes.
 pub fn protected_table() -> Table<ProtectedStatus> {
     Table::new(vec![
-        Field::text("name", "PROTECTED", |p: &ProtectedStatus| p.name.clone()),
+        Field::text("name", "SERVICE", |p: &ProtectedStatus| p.name.clone()),
         Field::number("bound_ms", "BOUND MS", 2, |p: &ProtectedStatus| p.bound_ms).documents_only(),
         Field::text("state", "STATE", |p: &ProtectedStatus| p.state.name()),
         Field::number("default_p99_ms", "WAIT P99 MS BEFORE", 2, |p: &ProtectedStatus| p.default_p99_ms),

@@ -166,9 +166,10 @@ impl Past {
     /// Where the cursor is, of what was read.
     pub fn cursor(&self) -> Option<u64> {
         let known = self.known()?;
-        let newest =
-            || known.kept_ns.map_or(known.to_ns, |(_, newest)| newest.max(known.from_ns).min(known.to_ns));
-        Some(self.at_ns.unwrap_or_else(newest))
+        // The newest samples may lie beyond the last step that has rates.
+        let rates = known.moments.iter().filter(|moment| moment.kind == Kind::Rates).map(|m| m.at_ns).max();
+        let newest = || rates.or(known.kept_ns.map(|(_, newest)| newest)).unwrap_or(known.to_ns);
+        Some(self.at_ns.unwrap_or_else(|| newest().max(known.from_ns).min(known.to_ns)))
     }
 
     /// Moves the cursor by columns; beyond the edge the time shown moves along. Whether to read again.
@@ -265,6 +266,14 @@ mod tests {
         assert_eq!(recorded.rates_at(1015 * SECOND).map(|moment| moment.at_ns), Some(1020 * SECOND));
         assert_eq!(recorded.rates_at(1050 * SECOND), None);
         assert_eq!(recorded.events(1022 * SECOND).0, 1);
+    }
+
+    #[test]
+    fn the_cursor_begins_on_the_newest_rates() {
+        let mut past = Past::default();
+        past.take(Ok(Some(Recorded { kept_ns: Some((1000 * SECOND, 1027 * SECOND)), ..recorded() })));
+        let at = past.cursor().unwrap();
+        assert_eq!(past.known().unwrap().rates_at(at).map(|moment| moment.at_ns), Some(1020 * SECOND));
     }
 
     #[test]

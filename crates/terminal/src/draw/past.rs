@@ -132,8 +132,11 @@ fn details(recorded: &Recorded, cursor: u64, width: usize) -> Vec<String> {
         lines.push("what the loop did about then".to_owned());
         // Two before, the rest after: what came of what is under the cursor.
         for event in events.iter().skip(next.saturating_sub(2)).take(12) {
-            let text = format!("{}  {:<8} {}", time_only(event.at_ns), event.kind.name(), shown(&event.text));
-            lines.extend(wrapped(&text, width.saturating_sub(2), 19));
+            // Wrapped apart: wrapping would close up the column.
+            let mut text = wrapped(&shown(&event.text), width.saturating_sub(2), 19).into_iter();
+            let first = text.next().unwrap_or_default();
+            lines.push(format!("{}  {:<8} {first}", time_only(event.at_ns), event.kind.name()));
+            lines.extend(text);
         }
     }
     lines

@@ -65,7 +65,7 @@ fn at_work(record: &RunRecord, width: usize, lines: &mut Vec<String>) {
     }
     let guarantees = record.guarantees.iter().flat_map(|g| guarantee(g, width)).collect();
     part("GUARANTEES".to_owned(), guarantees);
-    part("PROTECTED".to_owned(), record.protected.iter().flat_map(|p| protected(p, width)).collect());
+    part("SERVICES".to_owned(), record.protected.iter().flat_map(|p| protected(p, width)).collect());
     // The newest first: it is what the loop is doing.
     part(
         "WHAT IT TRIED, newest first".to_owned(),
