@@ -25,8 +25,8 @@ figure{margin:10px 0 22px}figcaption{color:var(--dim);font-size:13.5px;max-width
 .wide{overflow-x:auto}
 table{border-collapse:collapse;font-size:13.5px;margin:10px 0;width:100%}
 th{text-align:left;font-weight:600;color:var(--dim);border-bottom:1.5px solid var(--line);padding:5px 10px 5px 0;vertical-align:bottom}
-td{border-bottom:1px solid var(--grid);padding:5px 10px 5px 0;vertical-align:top;overflow-wrap:anywhere}
-.r{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th.r{white-space:normal}
+td{border-bottom:1px solid var(--grid);padding:5px 10px 5px 0;vertical-align:top;overflow-wrap:anywhere;min-width:6em}
+.r{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;min-width:0}th.r{white-space:normal}
 .k{min-width:15em}
 .r+th:not(.r),.r+td:not(.r){padding-left:12px}
 .iv{color:var(--dim);font-size:12px;display:block}.good{color:var(--good);font-weight:600}.bad{color:var(--bad);font-weight:600}
@@ -36,7 +36,9 @@ td{border-bottom:1px solid var(--grid);padding:5px 10px 5px 0;vertical-align:top
 dl{display:grid;grid-template-columns:max-content 1fr;gap:3px 22px;font-size:14px}dt{color:var(--dim)}dd{margin:0}
 details{margin:10px 0}summary{cursor:pointer;color:var(--dim)}nav{font-size:13.5px;margin:12px 0}nav a{color:var(--final);margin-right:16px}
 .note{border-left:4px solid var(--recipe);background:var(--card);padding:8px 14px;margin:10px 0}
-code{font-size:.93em}@media print{body{max-width:none}h2{break-after:avoid}figure{break-inside:avoid}}
+code{font-size:.93em}
+@media(max-width:760px){body{padding:16px 12px 40px}h1{font-size:21px}.wide svg.ek{min-width:760px}.wide table{min-width:640px}dl{grid-template-columns:1fr}dd{margin-bottom:6px}}
+@media print{body{max-width:none}h2{break-after:avoid}figure{break-inside:avoid}}
 ";
 
 /// A page with its head; `body` is what it says.

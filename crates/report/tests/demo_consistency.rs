@@ -304,7 +304,7 @@ fn of_run(number: usize, run: &DemoRun, page: &str, text: &str, t: &mut Tally) {
         };
         let kept = match plain(cells[5]).as_str() {
             "kept" => run.choice != "kernel default" && !run.changes.is_empty(),
-            "undone" => run.choice == "kernel default" && stage.role == Role::Trial,
+            "taken back" => run.choice == "kernel default" && stage.role == Role::Trial,
             _ => stage.kept.is_none(),
         };
         t.hold(right && kept, || format!("{head}: {cells:?} for {stage:?}"));

@@ -204,7 +204,7 @@ fn stages(stages: &[DemoStage]) -> Markup {
                 td.r { (format!("{:.1} s", stage.seconds)) }
                 td.r { (measured(stage.fulfilment, stage.fulfilment_interval)) }
                 td.r { (stage.cpu_pct.map_or_else(|| "?".to_owned(), |pct| format!("{pct:.1}"))) }
-                td { (match stage.kept { Some(true) => "kept", Some(false) => "undone", None => "" }) }
+                td { (match stage.kept { Some(true) => "kept", Some(false) => "taken back", None => "" }) }
                 td { (stage.note) }
             } } }
         } } }

@@ -123,13 +123,21 @@ fn role(stage: &Stage) -> Role {
 }
 
 fn bands(record: &RunRecord) -> Vec<Band> {
-    let stages = record.stages.iter().map(|stage| Band {
-        name: stage.name.to_string(),
-        role: role(stage),
-        start_s: stage.started_ns.saturating_sub(record.started_ns) as f64 / 1e9,
-        seconds: stage.seconds,
-    });
-    stages.collect()
+    // Stages of one trial take turns: they begin together, and are one band.
+    let of_trial = |stages: &[Stage]| {
+        let [first, others @ ..] = stages else { return None };
+        let settings = |stage: &Stage| stage.name.settings.clone();
+        Some(Band {
+            name: match others {
+                [] => first.name.to_string(),
+                _ => format!("trial of {}", stages.iter().map(settings).collect::<Vec<_>>().join(" | ")),
+            },
+            role: if others.is_empty() { role(first) } else { Role::Trial },
+            start_s: first.started_ns.saturating_sub(record.started_ns) as f64 / 1e9,
+            seconds: stages.iter().map(|stage| stage.seconds).sum(),
+        })
+    };
+    record.stages.chunk_by(|a, b| a.started_ns == b.started_ns).filter_map(of_trial).collect()
 }
 
 fn stages(record: &RunRecord) -> Markup {
@@ -147,8 +155,8 @@ fn stages(record: &RunRecord) -> Markup {
                 td.r { (estimate(stage.cpu_pct, 1)) }
                 td.r { (estimate(stage.wait_per_ran, 3)) }
                 td.r { (estimate(stage.fulfilment, 3)) @if stage.fulfilment_estimated { span.iv { "estimated" } } }
-                td { (match stage.kept { Some(true) => "kept", Some(false) => "undone", None => "" }) }
-                td { (stage.why) }
+                td { (match stage.kept { Some(true) => "kept", Some(false) => "taken back", None => "" }) }
+                td { (stage.reason()) }
             } } }
         } } }
     }
@@ -167,5 +175,36 @@ fn changes(data: &RunPage) -> Markup {
                 td { (undone.map_or_else(|| "in force".to_owned(), time::short)) }
             } } }
         } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_that_take_turns_are_one_band() {
+        let stage = |name: &str, started_ns, seconds| Stage {
+            name: name.into(),
+            started_ns,
+            seconds,
+            cpu_pct: None,
+            wait_per_ran: None,
+            fulfilment: None,
+            fulfilment_estimated: false,
+            kept: None,
+            why: String::new(),
+            predicted: None,
+        };
+        let stages = vec![
+            stage("trial kernel default", 2_000_000_000, 7.5),
+            stage("trial batch", 2_000_000_000, 2.5),
+            stage("batch", 12_000_000_000, 30.0),
+        ];
+        let record = RunRecord { started_ns: 1_000_000_000, stages, ..RunRecord::default() };
+        let bands: Vec<_> =
+            bands(&record).into_iter().map(|band| (band.name, band.start_s, band.seconds)).collect();
+        let trial = "trial of kernel default | batch".to_owned();
+        assert_eq!(bands, [(trial, 1.0, 10.0), ("batch".to_owned(), 11.0, 30.0)]);
     }
 }

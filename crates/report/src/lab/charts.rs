@@ -1,5 +1,4 @@
-//! Charts of the laboratory's page, drawn as the other pictures are. Many points become few elements: a page of
-//! thousands of runs stays small.
+//! Charts of the laboratory's page, drawn as the other pictures are: many points become few elements.
 
 use std::fmt::Write as _;
 
@@ -7,7 +6,7 @@ use evenkeel_base::run::Estimate;
 use evenkeel_base::stats::median;
 use evenkeel_experiment::study::stats::Summary;
 
-use crate::svg::{Anchor, Canvas, Scale, WIDTH, short, tick_label, ticks};
+use crate::svg::{Anchor, Canvas, Scale, WIDTH, short, short_within, tick_label, ticks};
 
 /// Colours of series, after Okabe and Ito; two of each, for light and dark.
 pub(crate) const STYLE: &str = "
@@ -28,11 +27,12 @@ const COLOURS: usize = 8;
 const MOST_POINTS: usize = 6000;
 const TOP: f64 = 12.0;
 const RIGHT: f64 = WIDTH - 24.0;
+const NAME: usize = 46; // characters of a name at the left
 /// Width of an average character of 12 pixels.
 const CHAR: f64 = 6.6;
 
 fn left(names: impl IntoIterator<Item = usize>) -> f64 {
-    let longest = names.into_iter().max().unwrap_or(0).min(34) as f64;
+    let longest = names.into_iter().max().unwrap_or(0).min(NAME) as f64;
     (longest * CHAR + 18.0).max(74.0)
 }
 
@@ -81,8 +81,8 @@ fn beside(canvas: &mut Canvas, y: &Scale, range: (f64, f64), left: f64, label: &
     canvas.text("dim small", (4.0, TOP - 1.0), Anchor::Start, label);
 }
 
-/// Names with their colours, wrapped; gives the height used.
-fn legend(canvas: &mut Canvas, names: &[(String, usize)], top: f64, left: f64) -> f64 {
+/// Names with their colours, and their forms where points have them, wrapped; gives the height used.
+fn legend(canvas: &mut Canvas, names: &[(String, usize)], top: f64, left: f64, forms: bool) -> f64 {
     let (mut x, mut y) = (left, top);
     for (name, colour) in names {
         let name = short(name, 40);
@@ -91,7 +91,8 @@ fn legend(canvas: &mut Canvas, names: &[(String, usize)], top: f64, left: f64) -
             x = left;
             y += 17.0;
         }
-        canvas.rect(&format!("k{}", colour % COLOURS), [x, y - 9.0, 10.0, 10.0], None);
+        let form = if forms { *colour } else { 1 };
+        canvas.mark(form, &format!("k{}", colour % COLOURS), (x + 5.0, y - 4.0), 5.0, None);
         canvas.text("small", (x + 15.0, y), Anchor::Start, &name);
         x += width;
     }
@@ -129,7 +130,7 @@ pub(crate) fn starts(tracks: &[Track], window: Option<[f64; 2]>) -> String {
     let room = MOST_POINTS / tracks.len().max(1);
     for (index, track) in tracks.iter().enumerate() {
         let y = top + row * (index as f64 + 0.5);
-        canvas.text("small", (l - 8.0, y + 4.0), Anchor::End, &short(&track.name, 34));
+        canvas.text("small", (l - 8.0, y + 4.0), Anchor::End, &short_within(&track.name, NAME));
         let mut d = String::new();
         for at in thin(&track.at, room) {
             let _ = write!(d, "M{:.1} {:.1}v{:.1}", x.at(at), y - row * 0.32, row * 0.64);
@@ -185,7 +186,7 @@ pub(crate) fn points(series: &[Series], x_label: &str, y_label: &str, lines: boo
         ));
     }
     let names: Vec<_> = series.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
-    let used = if names.len() > 1 { legend(&mut canvas, &names, bottom + 52.0, l) } else { 0.0 };
+    let used = if names.len() > 1 { legend(&mut canvas, &names, bottom + 52.0, l, false) } else { 0.0 };
     canvas.finish(bottom + 48.0 + used, &format!("{y_label} over {x_label}"))
 }
 
@@ -229,7 +230,7 @@ pub(crate) fn histograms(groups: &[(String, Vec<f64>)], x_label: &str) -> String
             canvas.rect(&class, [from + 0.4, at, (to - from - 0.8).max(0.8), floor - at], Some(&title));
         }
         canvas.line("axis", [l, floor, RIGHT, floor]);
-        canvas.text("small", (l - 8.0, floor - row / 2.0 + 6.0), Anchor::End, &short(name, 34));
+        canvas.text("small", (l - 8.0, floor - row / 2.0 + 6.0), Anchor::End, &short_within(name, NAME));
         canvas.text(
             "dim tiny num",
             (RIGHT, floor - row + 14.0),
@@ -274,7 +275,7 @@ pub(crate) fn boxes(rows: &[(String, Summary)], x_label: &str) -> String {
         for at in [s.min, s.max] {
             canvas.circle("k6", (x.at(at), y), 2.0, Some(&title));
         }
-        canvas.text("small", (l - 8.0, y + 4.0), Anchor::End, &short(name, 34));
+        canvas.text("small", (l - 8.0, y + 4.0), Anchor::End, &short_within(name, NAME));
     }
     canvas.finish(bottom + 40.0, &format!("{x_label}, box plots"))
 }
@@ -311,10 +312,10 @@ pub(crate) fn bars(rows: &[Bar], parts: &[&str], against: &str, x_label: &str) -
         if let Some(value) = bar.against {
             canvas.line("mid", [x.at(value), y - 1.0, x.at(value), y + row * 0.7 + 1.0]);
         }
-        canvas.text("small", (l - 8.0, y + row * 0.35 + 4.0), Anchor::End, &short(&bar.name, 34));
+        canvas.text("small", (l - 8.0, y + row * 0.35 + 4.0), Anchor::End, &short_within(&bar.name, NAME));
     }
     let names: Vec<_> = parts.iter().enumerate().map(|(i, p)| ((*p).to_owned(), i)).collect();
-    let used = legend(&mut canvas, &names, bottom + 54.0, l);
+    let used = legend(&mut canvas, &names, bottom + 54.0, l, false);
     if rows.iter().any(|r| r.against.is_some()) {
         let y = bottom + 54.0;
         canvas.line("mid", [RIGHT - 130.0, y - 10.0, RIGHT - 130.0, y + 2.0]);
@@ -341,7 +342,7 @@ pub(crate) fn marks(rows: &[(String, Vec<Option<Estimate>>)], names: &[&str], x_
     below(&mut canvas, &x, range, (TOP, bottom), x_label, l);
     for (index, (name, values)) in rows.iter().enumerate() {
         let y = TOP + row * (index as f64 + 0.5);
-        canvas.text("small", (l - 8.0, y + 4.0), Anchor::End, &short(name, 34));
+        canvas.text("small", (l - 8.0, y + 4.0), Anchor::End, &short_within(name, NAME));
         let lanes = values.len().max(1) as f64;
         for (lane, e) in values.iter().enumerate() {
             let Some(e) = e else { continue };
@@ -357,13 +358,13 @@ pub(crate) fn marks(rows: &[(String, Vec<Option<Estimate>>)], names: &[&str], x_
                 e.low,
                 e.high
             );
-            canvas.circle(&format!("k{colour}"), (x.at(e.value), y), 4.0, Some(&title));
+            canvas.mark(lane, &format!("k{colour}"), (x.at(e.value), y), 4.0, Some(&title));
         }
     }
     let mut used = 0.0;
     if names.len() > 1 {
         let entries: Vec<_> = names.iter().enumerate().map(|(i, n)| ((*n).to_owned(), i)).collect();
-        used = legend(&mut canvas, &entries, bottom + 54.0, l);
+        used = legend(&mut canvas, &entries, bottom + 54.0, l, true);
     }
     canvas.finish(bottom + 48.0 + used, x_label)
 }
@@ -446,11 +447,11 @@ pub(crate) fn by_units(series: &[ByUnits], y_label: &str) -> String {
                 rate.low,
                 rate.high
             );
-            canvas.circle(&format!("k{colour}"), (at, y.at(rate.value.log2())), 4.5, Some(&title));
+            canvas.mark(index, &format!("k{colour}"), (at, y.at(rate.value.log2())), 4.5, Some(&title));
         }
     }
     let names: Vec<_> = series.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
-    let used = if names.len() > 1 { legend(&mut canvas, &names, bottom + 54.0, l) } else { 0.0 };
+    let used = if names.len() > 1 { legend(&mut canvas, &names, bottom + 54.0, l, true) } else { 0.0 };
     canvas.finish(bottom + 48.0 + used, &format!("{y_label} by units"))
 }
 

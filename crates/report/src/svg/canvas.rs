@@ -45,6 +45,17 @@ pub fn short(text: &str, chars: usize) -> String {
     out
 }
 
+/// At most `chars` characters, cut in the middle: what tells names apart is often their end.
+pub(crate) fn short_within(text: &str, chars: usize) -> String {
+    let count = text.chars().count();
+    if count <= chars || chars < 3 {
+        return short(text, chars);
+    }
+    let end = (chars - 1) / 2;
+    let begin: String = text.chars().take(chars - 1 - end).collect();
+    begin + "…" + &text.chars().skip(count - end).collect::<String>()
+}
+
 /// An element tree being written. Coordinates are written with one decimal; what is not finite becomes 0.
 #[derive(Debug, Default)]
 pub(crate) struct Canvas {
@@ -104,6 +115,25 @@ impl Canvas {
         }
     }
 
+    /// A point of the `shape`-th form, so that colours are not all that tells points apart: circle, square, diamond, triangle.
+    pub fn mark(&mut self, shape: usize, class: &str, (x, y): (f64, f64), r: f64, title: Option<&str>) {
+        let title = title.map_or(String::new(), |title| format!("<title>{}</title>", escape(title)));
+        let path = match shape % 4 {
+            0 => {
+                return self.raw(format_args!(
+                    "<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\">{title}</circle>",
+                    n(x),
+                    n(y),
+                    n(r)
+                ));
+            }
+            1 => format!("M{} {}h{r}v{r}h-{r}Z", n(x - r * 0.9), n(y - r * 0.9), r = n(r * 1.8)),
+            2 => format!("M{} {}l{r} {r}l-{r} {r}l-{r} -{r}Z", n(x), n(y - r * 1.3), r = n(r * 1.3)),
+            _ => format!("M{} {}l{r} {d}h-{d}Z", n(x), n(y - r * 1.2), r = n(r * 1.1), d = n(r * 2.2)),
+        };
+        self.raw(format_args!("<path class=\"{class}\" d=\"{path}\">{title}</path>"));
+    }
+
     pub fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "",
@@ -159,6 +189,11 @@ impl Cells {
         (v.clamp(0.0, 1.0) * Self::SHADES as f64).round() as usize
     }
 
+    /// The share that the shade of a share stands for.
+    pub fn shown(v: f64) -> f64 {
+        Self::shade(v) as f64 / Self::SHADES as f64
+    }
+
     pub fn add(&mut self, v: f64, [x, y, w, h]: [f64; 4]) {
         if let Some(path) = self.paths.get_mut(Self::shade(v)) {
             let _ = write!(path, "M{} {}h{}v{}h{}z", n(x), n(y), n(w), n(h), n(-w));
@@ -170,6 +205,15 @@ impl Cells {
             let v = shade as f64 / Self::SHADES as f64;
             canvas.raw(format_args!("<path class=\"cell\" style=\"--v:{v}\" d=\"{path}\"/>"));
         }
+    }
+}
+
+/// The class of a text that can be read on a cell of this share, on a light page and on a dark one.
+pub(crate) fn ink_on(share: f64) -> &'static str {
+    match share {
+        share if share < 0.5 => "low",
+        share if share < 0.92 => "over",
+        _ => "on",
     }
 }
 
@@ -215,9 +259,9 @@ pub(crate) fn tick_label(value: f64, ticks: &[f64]) -> String {
     let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
     let whole = |d: &i32| {
         let scaled = step * 10f64.powi(*d);
-        (scaled - scaled.round()).abs() < 1e-6
+        scaled.round() >= 1.0 && (scaled - scaled.round()).abs() < 1e-3
     };
-    let decimals = (0..4).find(whole).unwrap_or(3) as usize;
+    let decimals = (0..10).find(whole).unwrap_or(3) as usize;
     format!("{value:.decimals$}")
 }
 
@@ -232,12 +276,54 @@ mod tests {
         assert_eq!(ticks(0.7, 1.0, 4), [0.7000000000000001, 0.8, 0.9, 1.0]);
         assert_eq!(ticks(3.0, 3.0, 4), [3.0]);
         assert_eq!(tick_label(0.8, &ticks(0.7, 1.0, 4)), "0.8");
+        assert_eq!(tick_label(7.5, &ticks(5.0, 10.0, 2)), "7.5");
     }
 
     #[test]
     fn hostile_names_stay_text() {
         assert_eq!(escape("<b a=\"'&\u{1}"), "&lt;b a=&quot;&#39;&amp;\u{fffd}");
         assert_eq!(short("abcdef", 4), "abc…");
+        assert_eq!(
+            [6, 5, 4, 2].map(|chars| short_within("abcdef", chars)),
+            ["abcdef", "ab…ef", "ab…f", "a…"]
+        );
+    }
+
+    /// WCAG's contrast ratio of two luminances.
+    fn contrast(a: f64, b: f64) -> f64 {
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    }
+
+    /// Luminance of `hsl(205 75% lightness)`.
+    fn luminance(lightness: f64) -> f64 {
+        let chroma = (1.0 - (2.0 * lightness - 1.0).abs()) * 0.75;
+        let least = lightness - chroma / 2.0;
+        // Between cyan (180 degrees) and blue (240): no red, all of blue, some green.
+        let channels = [least, least + chroma * (4.0 - 205.0 / 60.0), least + chroma];
+        let linear =
+            channels.map(|c| if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055f64).powf(2.4) });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    }
+
+    #[test]
+    fn numbers_can_be_read_on_every_shade() {
+        let numbers = |name: &str| {
+            let values = crate::svg::STYLE.split(name).skip(1);
+            values.map(|text| text[..text.find('%').unwrap()].parse::<f64>().unwrap()).collect::<Vec<_>>()
+        };
+        let (from, by) = (numbers("--heat-l:"), numbers("--heat-d:"));
+        assert_eq!((from.len(), by.len()), (2, 2));
+        for (scheme, (from, by)) in ["light", "dark"].iter().zip(from.iter().zip(by)) {
+            for percent in 0..=100 {
+                let share = f64::from(percent) / 100.0;
+                let ink = match (ink_on(share), *scheme) {
+                    ("low", "dark") | ("on", "light") => 1.0,
+                    _ => 0.0,
+                };
+                let contrast = contrast(luminance((from + by * share) / 100.0), ink);
+                assert!(contrast >= 4.5, "{contrast:.2} at {percent} % on a {scheme} page");
+            }
+        }
     }
 
     proptest! {
@@ -245,6 +331,9 @@ mod tests {
         fn ticks_lie_within(low in -1e6f64..1e6, span in 1e-3f64..1e6, count in 1usize..12) {
             let ticks = ticks(low, low + span, count);
             prop_assert!(ticks.len() <= 3 * count + 2);
+            let mut labels: Vec<_> = ticks.iter().map(|tick| tick_label(*tick, &ticks)).collect();
+            labels.dedup();
+            prop_assert_eq!(labels.len(), ticks.len(), "{:?}", labels);
             prop_assert!(ticks.iter().all(|t| *t >= low - span * 1e-6 && *t <= low + span * (1.0 + 1e-6)));
         }
     }

@@ -69,8 +69,8 @@ pub fn convergence(trials: &[Trial], axis: &str) -> String {
         let title = format!("trial {}: {}", index + 1, trial.title);
         match trial.value {
             Some(value) => {
-                let class = if trial.kept { "f-final" } else { "f-recipe" };
-                canvas.circle(class, (at, y.at(value)), 3.6, Some(&title));
+                let (shape, class) = if trial.kept { (0, "f-final") } else { (2, "f-recipe") };
+                canvas.mark(shape, class, (at, y.at(value)), 3.6, Some(&title));
             }
             None => {
                 canvas.rect("f-ceiling", [at - 2.5, BOTTOM - 7.0, 5.0, 7.0], Some(&title));
@@ -78,10 +78,10 @@ pub fn convergence(trials: &[Trial], axis: &str) -> String {
         }
     }
     let mut legend = LEFT;
-    for (class, text) in
-        [("f-final", "a trial"), ("f-recipe", "misses a constraint"), ("f-ceiling", "failed")]
+    for (shape, class, text) in
+        [(0, "f-final", "a trial"), (2, "f-recipe", "misses a constraint"), (1, "f-ceiling", "failed")]
     {
-        canvas.circle(class, (legend + 6.0, 12.0), 4.5, None);
+        canvas.mark(shape, class, (legend + 6.0, 12.0), 4.5, None);
         canvas.text("small", (legend + 16.0, 16.0), Anchor::Start, text);
         legend += 40.0 + text.len() as f64 * 6.6;
     }

@@ -1,6 +1,6 @@
 //! Where each task ran: tasks by CPUs, before and after side by side.
 
-use super::canvas::{Anchor, Canvas, Cells, WIDTH, short};
+use super::canvas::{Anchor, Canvas, Cells, WIDTH, ink_on, short};
 use crate::demo::CoreMap;
 
 const LEFT: f64 = 150.0;
@@ -49,9 +49,9 @@ pub fn core_map(map: &CoreMap, tasks: &[String], titles: [&str; 2]) -> String {
             }
             for column in (0..map.cpus.len()).filter(|_| cell >= NUMBERED) {
                 let Some(share) = share(rows, index, column) else { continue };
-                let class = if share > 55.0 { "tiny num on" } else { "tiny num" };
+                let class = format!("tiny num {}", ink_on(Cells::shown(share / 100.0)));
                 let at = (left + cell * (column as f64 + 0.5), y + row / 2.0 + 3.0);
-                canvas.text(class, at, Anchor::Middle, &format!("{share:.0}"));
+                canvas.text(&class, at, Anchor::Middle, &format!("{share:.0}"));
             }
             // One tooltip a row: where the task mostly was.
             let most = (0..map.cpus.len())

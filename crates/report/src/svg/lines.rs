@@ -2,6 +2,7 @@
 
 use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class, short, tick_label, ticks};
 use crate::demo::Role;
+use crate::significant;
 
 /// A picture of several lines.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -111,9 +112,10 @@ pub fn line_chart(chart: &LineChart) -> String {
             }
             let title = match interval {
                 Some([low, high]) if low.is_finite() && high.is_finite() => {
-                    format!("{}: {value:.1} ({low:.1} to {high:.1}) at {at}", line.name)
+                    let [value, low, high] = [*value, *low, *high].map(significant);
+                    format!("{}: {value} ({low} to {high}) at {at}", line.name)
                 }
-                _ => format!("{}: {value:.1} at {at}", line.name),
+                _ => format!("{}: {} at {at}", line.name, significant(*value)),
             };
             canvas.circle(&format!("f-{class}"), (px, y.at(*value)), 3.5, Some(&title));
         }

@@ -12,7 +12,7 @@ mod summary;
 mod tasks;
 mod timeline;
 
-pub(crate) use canvas::{Anchor, Canvas, Scale, tick_label, ticks};
+pub(crate) use canvas::{Anchor, Canvas, Scale, ink_on, short_within, tick_label, ticks};
 pub use canvas::{WIDTH, escape, role_class, short};
 pub use convergence::{Trial, convergence, importance};
 pub use cores::core_map;
@@ -43,7 +43,8 @@ svg.ek{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,'S
 .ek .s-final{stroke:var(--final)}.ek .s-ceiling{stroke:var(--ceiling)}
 .ek .band{opacity:.2}.ek .halo{paint-order:stroke;stroke:var(--bg);stroke-width:4px;stroke-linejoin:round}.ek .bar{stroke-width:2.5;stroke-linecap:round}
 .ek .cell{fill:hsl(205 75% calc(var(--heat-l) + var(--heat-d)*var(--v)))}
-.ek text.on{fill:#fff}@media(prefers-color-scheme:dark){.ek text.on{fill:#06121b}}
+.ek text.on{fill:#fff}.ek text.over,.ek text.low{fill:#000}
+@media(prefers-color-scheme:dark){.ek text.on{fill:#000}.ek text.low{fill:#fff}}
 ";
 
 /// A picture as a file of its own.

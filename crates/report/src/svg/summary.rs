@@ -42,7 +42,7 @@ pub fn summary(rows: &[SummaryRow]) -> String {
     let x = Scale::new((low, highest), (LEFT, RIGHT));
     let mut legend = LEFT;
     for role in [Role::Default, Role::Recipe, Role::Final, Role::Ceiling] {
-        canvas.circle(&format!("f-{}", role_class(role)), (legend + 6.0, 11.0), 5.0, None);
+        canvas.mark(form(role), &format!("f-{}", role_class(role)), (legend + 6.0, 11.0), 5.0, None);
         canvas.text("small", (legend + 17.0, 15.0), Anchor::Start, role.title());
         legend += 44.0 + role.title().len() as f64 * 6.6;
     }
@@ -66,7 +66,7 @@ pub fn summary(rows: &[SummaryRow]) -> String {
                 canvas.line(&format!("bar s-{class}"), [x.at(low), y, x.at(high), y]);
             }
             let r = if mark.role == Role::Final { 5.5 } else { 4.2 };
-            canvas.circle(&format!("f-{class}"), (x.at(mark.value), y), r, Some(&title));
+            canvas.mark(form(mark.role), &format!("f-{class}"), (x.at(mark.value), y), r, Some(&title));
         }
     }
     canvas.line("axis", [LEFT, bottom, RIGHT, bottom]);
@@ -74,4 +74,14 @@ pub fn summary(rows: &[SummaryRow]) -> String {
         format!("fulfilment: CPU got / CPU wanted (axis starts at {low:.2}); bars are 95 % intervals");
     canvas.text("dim small", ((LEFT + RIGHT) / 2.0, bottom + 33.0), Anchor::Middle, &caption);
     canvas.finish(bottom + 42.0, "Fulfilment of every run under each setting, with intervals")
+}
+
+/// The form of a setting's points.
+fn form(role: Role) -> usize {
+    match role {
+        Role::Default | Role::Trial => 0,
+        Role::Recipe => 1,
+        Role::Ceiling => 2,
+        Role::Final => 3,
+    }
 }

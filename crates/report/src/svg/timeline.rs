@@ -96,7 +96,7 @@ pub fn timeline(data: &Timeline<'_>) -> String {
     if let Some(wanted) = data.wanted_pct {
         canvas.line("wanted", [LEFT, y.at(wanted), RIGHT, y.at(wanted)]);
         canvas.text(
-            "small",
+            "small halo",
             (RIGHT - 4.0, y.at(wanted) - 5.0),
             Anchor::End,
             &format!("wanted {wanted:.0} %"),

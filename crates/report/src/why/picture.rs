@@ -2,7 +2,7 @@
 
 use super::text::culprit_name;
 use super::{Host, Split, Target, Waits, by_name, span};
-use crate::svg::{Anchor, Canvas, Scale, WIDTH, short};
+use crate::svg::{Anchor, Canvas, Scale, WIDTH, ink_on, short, short_within};
 
 /// Parts of a bar: name and colour class, in the order drawn.
 const PARTS: [(&str, &str); 5] = [
@@ -47,7 +47,11 @@ fn stacked(canvas: &mut Canvas, [x, y, width, height]: [f64; 4], values: &[f64],
         let title = format!("{name}: {part} {value:.3} s, {pct:.1} %");
         canvas.rect(class, [at, y, w, height], Some(&title));
         if w > 40.0 {
-            let class = if class == "trough" { "small num" } else { "small num on head" };
+            let class = match class {
+                "trough" => "small num",
+                "f-final" => "small num on head",
+                _ => "small num over head",
+            };
             canvas.text(
                 class,
                 (at + w / 2.0, y + height / 2.0 + 4.0),
@@ -168,7 +172,7 @@ pub fn host_picture(host: &Host) -> String {
     canvas.ticks_below(&x, (0.0, most), (y, bottom));
     canvas.text("dim small", (WIDTH - 130.0, y - 4.0), Anchor::Start, "p99 of its waits");
     for group in &groups {
-        canvas.text("small", (left - 10.0, y + 16.0), Anchor::End, &short(&group.name, 34));
+        canvas.text("small", (left - 10.0, y + 16.0), Anchor::End, &short_within(&group.name, 34));
         let values = parts(&group.split);
         let whole = group.split.wanted_s();
         let w = x.at(pct(whole)) - left;
@@ -204,14 +208,14 @@ fn matrix(canvas: &mut Canvas, host: &Host, top: f64) -> f64 {
     for (index, column) in columns.iter().enumerate() {
         let x = left + width * (index as f64 + 0.5);
         canvas.raw(format_args!("<g transform=\"rotate(-40 {x:.1} {head:.1})\">"));
-        canvas.text("small", (x, head), Anchor::Start, &short(&culprit_name(column), 22));
+        canvas.text("small", (x, head), Anchor::Start, &short_within(&culprit_name(column), 22));
         canvas.raw("</g>");
     }
     let row_height = 24.0;
     for row in 0..rows {
         let y = head + 8.0 + row_height * row as f64;
         let name = host.groups.get(row).map_or("", |group| group.name.as_str());
-        canvas.text("small", (left - 10.0, y + 16.0), Anchor::End, &short(name, 34));
+        canvas.text("small", (left - 10.0, y + 16.0), Anchor::End, &short_within(name, 34));
         for (index, column) in columns.iter().enumerate() {
             let x = left + width * index as f64;
             let cell = host.matrix.iter().find(|cell| cell.victim == row && cell.culprit == index);
@@ -232,8 +236,8 @@ fn matrix(canvas: &mut Canvas, host: &Host, top: f64) -> f64 {
                 crate::svg::escape(&format!("{title}{own}"))
             ));
             if seconds >= 0.0005 && width >= 34.0 {
-                let class = if share > 0.55 { "tiny num on" } else { "tiny num" };
-                canvas.text(class, (x + width / 2.0, y + 15.0), Anchor::Middle, &short_seconds(seconds));
+                let class = format!("tiny num {}", ink_on(share));
+                canvas.text(&class, (x + width / 2.0, y + 15.0), Anchor::Middle, &short_seconds(seconds));
             }
         }
     }
