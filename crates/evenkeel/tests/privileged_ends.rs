@@ -11,12 +11,25 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
 use evenkeel_linux::testing::TestChild;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, text, turn, until};
+use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, text, until};
+
+static TURN: RwLock<()> = RwLock::new(());
+
+/// Of those that ask only what is left, not how soon: next to one another, each with loads of its own.
+fn together() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Of those that measure.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A run in a process group of its own, killed with its guard.
 struct Run(TestChild);
@@ -100,7 +113,7 @@ impl Stage {
 
 #[test]
 fn signals_only_ask_however_many_come() {
-    let _turn = turn();
+    let _turn = together();
     let stage = Stage::new("ends");
     let before = stage.found();
     let storms: [&[Signal]; 4] = [
@@ -147,7 +160,7 @@ fn signals_only_ask_however_many_come() {
 
 #[test]
 fn a_console_that_goes_away_ends_nothing_and_leaves_nothing() {
-    let _turn = turn();
+    let _turn = together();
     let stage = Stage::new("console");
     let before = stage.found();
 
@@ -216,7 +229,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
 
 #[test]
 fn a_panic_anywhere_restores_first() {
-    let _turn = turn();
+    let _turn = together();
     let stage = Stage::new("panic");
     let before = stage.found();
     let points = [
@@ -303,7 +316,7 @@ impl Hostile {
 
 #[test]
 fn the_loop_keeps_its_pace_under_hostile_connections() {
-    let _turn = turn();
+    let _turn = alone();
     let group = Group::new("pace");
     let load = group.duty(20, "closed");
     let dir = tempfile::tempdir().unwrap();
@@ -362,7 +375,7 @@ fn the_loop_keeps_its_pace_under_hostile_connections() {
 fn thousands_of_hostile_connections_do_not_reach_the_loop() {
     let connections =
         std::env::var("EVENKEEL_HOSTILE_CONNECTIONS").map_or(2_500, |text| text.parse().unwrap());
-    let _turn = turn();
+    let _turn = alone();
     let stage = Stage::new("hostile");
     let before = stage.found();
     let mut command = stage.command(&["--listen", "127.0.0.1:0"]);
