@@ -155,8 +155,11 @@ fn a_signal_in_a_trial_puts_everything_back() {
     let _loads = crowd(&group);
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&group]);
+    let config = hurried(dir.path(), "20s");
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
-        let mut command = evenkeel(dir.path(), &["run", "--scope", &group.scope(), "-o", "json"]);
+        let scope = group.scope();
+        let args = ["--config", &config, "run", "--scope", &scope, "-o", "json"];
+        let mut command = evenkeel(dir.path(), &args);
         command.args(VISIBLE);
         let mut agent = Agent::start(command, dir.path());
         until("something is tried", || snapshot(&mut kernel, &[&group]) != before);
@@ -210,7 +213,7 @@ fn what_is_only_planned_writes_nothing() {
 #[track_caller]
 fn nothing_to_do(scope: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let output = run(dir.path(), &["run", "--scope", scope, "--for", "2s", "-o", "json"]);
+    let output = run(dir.path(), &["run", "--scope", scope, "--for", "1s", "-o", "json"]);
     let document = json(&output);
     assert!(text(&output.stderr).contains("nothing to do"), "{scope}: {}", text(&output.stderr));
     assert_eq!(document["changes"], serde_json::json!([]), "{scope}");
@@ -288,6 +291,18 @@ fn without_rights_it_says_what_is_missing() {
     assert_eq!(snapshot(&mut kernel, &[&group]), before);
 }
 
+/// Asks it to end once it has decided; whether it was asked, or has ended.
+fn ends_when_decided(agent: &mut Agent) -> bool {
+    if agent.process.try_wait().unwrap().is_some() {
+        return true;
+    }
+    let decided = agent.words().contains("\n* ");
+    if decided {
+        agent.signal(rustix::process::Signal::INT);
+    }
+    decided
+}
+
 #[test]
 fn tasks_may_come_and_go_during_a_trial() {
     let _turn = turn();
@@ -303,7 +318,7 @@ fn tasks_may_come_and_go_during_a_trial() {
     let before: Vec<_> = survivors.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
     let files = group.files();
     let scope = group.scope();
-    let args = ["--config", &config, "run", "--scope", &scope, "--for", "15s", "-o", "json"];
+    let args = ["--config", &config, "run", "--scope", &scope, "--for", "60s", "-o", "json"];
     let mut command = evenkeel(dir.path(), &args);
     command.args(["--lever", "batch+slice by burst+pull"]);
     let mut agent = Agent::start(command, dir.path());
@@ -313,6 +328,9 @@ fn tasks_may_come_and_go_during_a_trial() {
         std::thread::sleep(std::time::Duration::from_millis(150));
     }
     let _newcomers = [group.duty(30, "wall"), group.duty(10, "closed")];
+    while !ends_when_decided(&mut agent) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     let document = json(&agent.end());
     assert_all_back(&document);
     let after: Vec<_> = survivors.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
@@ -358,10 +376,10 @@ fn tasks_confined_to_one_cpu_stay_there() {
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&group]);
     let scope = group.scope();
-    let args = ["--config", &config, "run", "--scope", &scope, "--for", "15s", "-o", "json"];
+    let args = ["--config", &config, "run", "--scope", &scope, "--for", "60s", "-o", "json"];
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
     let mut changed = 0;
-    while agent.process.try_wait().unwrap().is_none() {
+    while !ends_when_decided(&mut agent) {
         let now = snapshot(&mut kernel, &[&group]);
         for (id, (_, affinity)) in &now.0 {
             assert_eq!(*affinity, Setting::Affinity(CpuSet::single(0)), "{id}");
