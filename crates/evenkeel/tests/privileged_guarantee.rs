@@ -68,11 +68,12 @@ fn promised_beats_the_others(groups: &[&Group], lever: &str) {
     let before = snapshot(&mut kernel, groups);
     let scope = loads[0].scope();
     let config = config(dir.path(), &[(scope.clone(), "60%")]);
-    let args = ["--config", &config, "run", "--guarantees-only", "--for", "12s", "-o", "json"];
+    let args = ["--config", &config, "run", "--guarantees-only", "--for", "60s", "-o", "json"];
     let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
     until("something is set", || snapshot(&mut kernel, groups) != before);
     std::thread::sleep(Duration::from_secs(3));
     let with = shares(&loads, 4);
+    agent.signal(rustix::process::Signal::INT);
     let output = agent.end();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(snapshot(&mut kernel, groups), before, "everything is as found");
