@@ -8,7 +8,7 @@
 #   # memory: 1024                    MiB
 #   # cmdline: isolcpus=3             added to the kernel's command line
 #   # cgroup: v2                      v2, v1 or hybrid
-#   # seconds: 120                    time allowed, boot included
+#   # seconds: 300                    time allowed, boot included
 #   # example: NAME                   a program of crates/*/examples in /bin
 # The values shown are the defaults, except cmdline (empty) and example (none).
 #
@@ -26,7 +26,7 @@ rm -f "$out/results" "$out/console"
 
 setting() { sed -n "1,20s/^# $1: *//p" "$scenario" | head -n 1; }
 smp=$(setting smp) numa=$(setting numa) memory=$(setting memory) cgroup=$(setting cgroup) seconds=$(setting seconds)
-smp=${smp:-4,sockets=2,cores=2} numa=${numa:-0-1 2-3} memory=${memory:-1024} cgroup=${cgroup:-v2} seconds=${seconds:-120}
+smp=${smp:-4,sockets=2,cores=2} numa=${numa:-0-1 2-3} memory=${memory:-1024} cgroup=${cgroup:-v2} seconds=${seconds:-300}
 
 # The machine is the one that the kernel is for; an arm64 Image says so.
 machine=$(uname -m)

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_lab::vm::image;
 
@@ -34,15 +34,45 @@ impl Results {
     }
 }
 
-/// Guests share two emulated-on processors badly: one at a time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Guests at a time: booting and looking keep one CPU busy, whatever number of them a guest has.
+const AT_A_TIME: usize = 2;
+
+/// How many there are.
+static GUESTS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Room for one guest, as long as this is held.
+struct Turn;
+
+impl Turn {
+    fn take() -> Self {
+        let mut guests = Self::guests();
+        while *guests >= AT_A_TIME {
+            guests = GUESTS.1.wait(guests).unwrap_or_else(PoisonError::into_inner);
+        }
+        *guests += 1;
+        Self
+    }
+
+    fn guests() -> MutexGuard<'static, usize> {
+        GUESTS.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *Self::guests() -= 1;
+        GUESTS.1.notify_one();
+    }
+}
 
 fn scripts() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest")
 }
 
-/// The kernel of the scenarios that want no particular one.
+/// The kernel of the scenarios that want no particular one, fetched by the first who asks.
 fn usual_kernel() -> PathBuf {
+    static FETCHING: Mutex<()> = Mutex::new(());
+    let _alone = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     image::kernel(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm-kernel")).unwrap()
 }
 
@@ -82,7 +112,7 @@ fn scenario(name: &str) -> Results {
 /// Boots a guest on a kernel, runs `scripts/guest/scenarios/NAME.sh` in it and returns its results, which `dir` keeps. Panics,
 /// with the console's last lines, when the guest does not get to the end or the scenario fails.
 fn scenario_on(name: &str, kernel: impl FnOnce() -> PathBuf, dir: &str) -> Results {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = Turn::take();
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guest").join(dir);
     let command = guest(name, &kernel(), &out);
     let output = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output().unwrap();
@@ -272,7 +302,7 @@ fn bounds_and_experiments_hold_on_cgroup_v2_and_leave_nothing() {
 
 #[test]
 fn a_machine_cannot_see_the_quota_that_plays_its_hypervisor() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = Turn::take();
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).display().to_string();

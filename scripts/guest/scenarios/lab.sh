@@ -1,7 +1,6 @@
 #!/bin/sh
 # smp: 2
 # numa: none
-# seconds: 300
 # `exec` and the laboratory where cgroup v2 has the controllers: what is in force inside, and what is left: nothing.
 # shellcheck source=../guest.sh
 . /guest.sh

@@ -1,7 +1,6 @@
 #!/bin/sh
 # smp: 2
 # numa: 0 1
-# seconds: 300
 # The closed loop on a kernel without slices of one's own, cgroup v2 and NUMA; and what is left after it: nothing.
 # shellcheck source=../guest.sh
 . /guest.sh
