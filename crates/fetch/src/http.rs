@@ -1,5 +1,6 @@
 //! Just enough HTTP to ask an address for a page, or to hand it a document: one request a connection.
 
+mod local;
 mod wire;
 
 use std::io::{self, Read, Write};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::excerpt;
 
+pub use local::ask;
 pub use wire::Trust;
 use wire::Wire;
 
@@ -144,23 +146,28 @@ pub fn get_with(url: &str, request: Request<'_>) -> io::Result<String> {
     let asked =
         format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: evenkeel\r\nAccept: */*\r\n{token}\r\n");
     wire.write_all(asked.as_bytes())?;
+    let answer = whole(&mut wire, request.most)?;
+    body_of(&answer)
+}
+
+/// What comes until the other end closes.
+fn whole(stream: &mut impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut part = [0; 16 << 10];
     loop {
-        if answer.len() as u64 > request.most {
+        if answer.len() as u64 > most {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("answers more than {} bytes", request.most),
+                format!("answers more than {most} bytes"),
             ));
         }
-        match wire.read(&mut part) {
-            Ok(0) => break,
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(answer),
             Ok(n) => answer.extend(&part[..n]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    body_of(&answer)
 }
 
 /// The line that sends a token.
@@ -208,10 +215,7 @@ pub fn post(url: &str, kind: &str, body: &[u8], request: Request<'_>) -> io::Res
             Err(error) => return Err(error),
         }
     }
-    taken_apart(&answer).ok_or_else(|| {
-        // What it said is not shown: it may be what it was sent, the token with it.
-        io::Error::new(io::ErrorKind::InvalidData, "the answer is no HTTP")
-    })
+    taken_apart(&answer)
 }
 
 /// Whether nothing more of an answer is wanted.
@@ -236,13 +240,15 @@ fn header(head: &[u8], name: &str) -> Option<String> {
     })
 }
 
-fn taken_apart(answer: &[u8]) -> Option<Answer> {
+fn taken_apart(answer: &[u8]) -> io::Result<Answer> {
     let head = end_of_head(answer).unwrap_or(answer.len());
     let line = String::from_utf8_lossy(&answer[..head]);
     let line = line.lines().next().unwrap_or_default();
-    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok())?;
+    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+    // What it said is not shown: it may be what it was sent, a token with it.
+    let status = status.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is no HTTP"))?;
     let seconds = header(&answer[..head], "retry-after").and_then(|value| value.parse().ok());
-    Some(Answer { status, retry_after: seconds.map(Duration::from_secs), body: answer[head..].to_vec() })
+    Ok(Answer { status, retry_after: seconds.map(Duration::from_secs), body: answer[head..].to_vec() })
 }
 
 /// The body of a whole answer.

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use evenkeel_observe::runtimes::connect;
@@ -84,18 +85,20 @@ impl Cri {
         Ok(Self { channel, executor, socket: socket.to_owned() })
     }
 
-    /// Waits for an answer, on a thread of its own, so that it works from anywhere.
     fn ask<T: Send>(
         &self,
         answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>> + Send,
     ) -> Result<T, String> {
-        let answer = std::thread::scope(|scope| {
-            scope
-                .spawn(|| self.executor.block_on(answer))
-                .join()
-                .map_err(|_| "the asking thread died".to_owned())
-        })?;
-        answer.map(tonic::Response::into_inner).map_err(in_words)
+        let mut answered = None;
+        self.wait(pin!(async { answered = Some(answer.await) }));
+        let answered = answered.ok_or_else(|| "the asking thread died".to_owned())?;
+        answered.map(tonic::Response::into_inner).map_err(in_words)
+    }
+
+    /// Waits on a thread of its own, so that it works from anywhere. Whatever is waited for, so that there is one event loop in the
+    /// program and not one for each kind of answer.
+    fn wait(&self, work: Pin<&mut (dyn Future<Output = ()> + Send)>) {
+        let _ = std::thread::scope(|scope| scope.spawn(|| self.executor.block_on(work)).join());
     }
 
     fn runtime(&self) -> RuntimeServiceClient<Channel> {

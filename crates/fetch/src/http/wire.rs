@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,7 +87,7 @@ pub(super) enum Wire {
 impl Wire {
     /// What is read and written on it ends in time, as a whole.
     pub fn new(stream: TcpStream, until: Instant, tls: Option<(&Trust, &str)>) -> io::Result<Self> {
-        let stream = Bounded { stream, until };
+        let stream = Bounded::new(stream, until);
         match tls {
             None => Ok(Self::Plain(stream)),
             Some((trust, host)) => Ok(Self::Tls(Box::new(trust.over(host, stream)?))),
@@ -119,22 +120,54 @@ impl Write for Wire {
     }
 }
 
+/// A stream whose steps may be bounded in time.
+pub(super) trait Socket: Read + Write {
+    fn read_within(&self, time: Duration) -> io::Result<()>;
+    fn write_within(&self, time: Duration) -> io::Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn read_within(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))
+    }
+
+    fn write_within(&self, time: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(time))
+    }
+}
+
+impl Socket for UnixStream {
+    fn read_within(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))
+    }
+
+    fn write_within(&self, time: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(time))
+    }
+}
+
 /// Each step has what is left of the time, however many there are.
-pub(super) struct Bounded {
-    stream: TcpStream,
+pub(super) struct Bounded<S = TcpStream> {
+    stream: S,
     until: Instant,
 }
 
-impl Read for Bounded {
+impl<S: Socket> Bounded<S> {
+    pub fn new(stream: S, until: Instant) -> Self {
+        Self { stream, until }
+    }
+}
+
+impl<S: Socket> Read for Bounded<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(left(self.until)?))?;
+        self.stream.read_within(left(self.until)?)?;
         self.stream.read(buffer).map_err(in_time)
     }
 }
 
-impl Write for Bounded {
+impl<S: Socket> Write for Bounded<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(left(self.until)?))?;
+        self.stream.write_within(left(self.until)?)?;
         self.stream.write(bytes).map_err(in_time)
     }
 
@@ -150,7 +183,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 }
 
 /// A socket's time that is over reads as if it would block.
-fn in_time(error: io::Error) -> io::Error {
+pub(super) fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             io::Error::new(io::ErrorKind::TimedOut, "no answer in time")

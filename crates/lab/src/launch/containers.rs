@@ -6,8 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use bollard::errors::Error as EngineError;
-use bollard::models::{ContainerCreateBody, HostConfig};
+use serde_json::{Value, json};
 
 use super::LaunchError;
 use super::names::is_stale;
@@ -57,35 +56,33 @@ impl Container<'_> {
         self.system.iter().map(Path::new).filter(|dir| dir.is_dir())
     }
 
-    /// As the Docker Engine is asked for it, from this image.
-    fn body(&self, image: &str, starter: &str) -> ContainerCreateBody {
+    /// As the Docker Engine is asked for it, from this image. It takes `null` as what is not said.
+    fn body(&self, image: &str, starter: &str) -> Value {
         let bind = |from: &Path, to: &Path| format!("{}:{}", from.display(), to.display());
         let mut binds = vec![
             format!("{}:ro", bind(self.binary, Path::new(BINARY_INSIDE))),
             bind(self.shared.0, self.shared.1),
         ];
         binds.extend(self.system().map(|dir| format!("{}:ro", bind(dir, dir))));
-        let Resources { shares, quota, cpuset, memory } = self.resources.clone();
-        ContainerCreateBody {
-            image: Some(image.to_owned()),
-            entrypoint: Some(vec![BINARY_INSIDE.into()]),
-            cmd: Some(self.arguments.clone()),
-            env: Some(vec![format!("PATH={PATH}")]),
-            labels: Some(HashMap::from([(LABEL.to_owned(), starter.to_owned())])),
-            host_config: Some(HostConfig {
-                binds: Some(binds),
-                network_mode: Some("none".into()),
-                cap_drop: Some(vec!["ALL".into()]),
-                cap_add: self.may_nice.then(|| vec!["SYS_NICE".into()]),
-                cpu_shares: shares,
-                cpu_quota: quota.map(|(quota, _)| quota),
-                cpu_period: quota.map(|(_, period)| period),
-                cpuset_cpus: cpuset,
-                memory,
-                ..HostConfig::default()
-            }),
-            ..ContainerCreateBody::default()
-        }
+        let Resources { shares, quota, cpuset, memory } = &self.resources;
+        json!({
+            "Image": image,
+            "Entrypoint": [BINARY_INSIDE],
+            "Cmd": self.arguments,
+            "Env": [format!("PATH={PATH}")],
+            "Labels": { LABEL: starter },
+            "HostConfig": {
+                "Binds": binds,
+                "NetworkMode": "none",
+                "CapDrop": ["ALL"],
+                "CapAdd": self.may_nice.then_some(["SYS_NICE"]),
+                "CpuShares": shares,
+                "CpuQuota": quota.map(|(quota, _)| quota),
+                "CpuPeriod": quota.map(|(_, period)| period),
+                "CpusetCpus": cpuset,
+                "Memory": memory,
+            },
+        })
     }
 }
 
@@ -100,7 +97,7 @@ pub(crate) struct Containers {
     running: HashMap<usize, (String, u32)>,
 }
 
-fn refused(what: &str) -> impl Fn(EngineError) -> LaunchError {
+fn refused(what: &str) -> impl Fn(String) -> LaunchError {
     move |error| LaunchError::NoContainers(format!("{what}: {error}"))
 }
 
@@ -118,7 +115,7 @@ impl Containers {
     pub fn start(&mut self, number: usize, container: &Container<'_>) -> Result<u32, LaunchError> {
         let name = format!("{}-{number}", self.name);
         let body = container.body(&self.image, &self.name);
-        let id = self.engine.create(&name, body).map_err(refused("cannot create a container"))?;
+        let id = self.engine.create(&name, &body).map_err(refused("cannot create a container"))?;
         // Known from here on, so that it is removed whatever happens next.
         self.running.insert(number, (id.clone(), 0));
         let pid = self.engine.start(&id).map_err(refused("cannot start a container"))?;

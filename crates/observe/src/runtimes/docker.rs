@@ -1,11 +1,12 @@
 //! The Docker Engine API, spoken by Docker and Podman.
 
+use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bollard::models::ContainerSummary;
+use serde::Deserialize;
 
-use super::connect::{self, root_cause};
+use super::engine::Engine;
 use super::facts::{Address, ContainerFacts, PodFacts, RuntimeFacts, sorted};
 
 /// Labels the kubelet's Docker shim puts on its containers.
@@ -13,11 +14,44 @@ const POD_UID: &str = "io.kubernetes.pod.uid";
 const POD_NAME: &str = "io.kubernetes.pod.name";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
+/// What the engine says of a container, as far as it is read.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Container {
+    id: Option<String>,
+    names: Option<Vec<String>>,
+    labels: Option<HashMap<String, String>>,
+    host_config: Option<HostConfig>,
+    network_settings: Option<NetworkSettings>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostConfig {
+    network_mode: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct NetworkSettings {
+    networks: Option<HashMap<String, Network>>,
+}
+
+#[derive(Deserialize)]
+struct Network {
+    #[serde(rename = "IPAddress")]
+    ip_address: Option<String>,
+    #[serde(rename = "GlobalIPv6Address")]
+    global_ipv6_address: Option<String>,
+}
+
 /// The running containers of the daemon at a socket.
-pub(super) async fn ask(runtime: &str, socket: &Path, timeout: Duration) -> Result<RuntimeFacts, String> {
-    let docker = connect::docker(Some((socket, timeout))).await?;
-    let list = docker.list_containers(None).await.map_err(|error| root_cause(&error))?;
-    Ok(facts(runtime, list))
+pub(super) fn ask(runtime: &str, socket: &Path, within: Duration) -> Result<RuntimeFacts, String> {
+    let until = Instant::now() + within;
+    let engine = Engine::connect(socket, within)?;
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let body = engine.ask("GET", "/containers/json", None, left)?;
+    Ok(facts(runtime, serde_json::from_slice(&body).map_err(|error| error.to_string())?))
 }
 
 /// What an answer says, as it comes in the body; `None` where it is none.
@@ -25,7 +59,7 @@ pub(super) fn decode(body: &[u8]) -> Option<RuntimeFacts> {
     Some(facts("", serde_json::from_slice(body).ok()?))
 }
 
-fn facts(runtime: &str, list: Vec<ContainerSummary>) -> RuntimeFacts {
+fn facts(runtime: &str, list: Vec<Container>) -> RuntimeFacts {
     let mut facts = RuntimeFacts::default();
     for container in list {
         let address = address(&container);
@@ -49,7 +83,7 @@ fn facts(runtime: &str, list: Vec<ContainerSummary>) -> RuntimeFacts {
 }
 
 /// Of several networks the first by name, so that it stays the same.
-fn address(container: &ContainerSummary) -> Option<Address> {
+fn address(container: &Container) -> Option<Address> {
     let mode = container.host_config.as_ref().and_then(|config| config.network_mode.as_deref());
     if mode == Some("host") {
         return Some(Address::Host);

@@ -6,6 +6,7 @@
 pub mod connect;
 mod cri;
 mod docker;
+pub mod engine;
 pub mod facts;
 
 use std::path::PathBuf;
@@ -99,18 +100,17 @@ pub fn decode_cri(sandboxes: &[u8], containers: &[u8]) -> Option<RuntimeFacts> {
 
 async fn ask(endpoints: &Endpoints, located: Option<(&str, &str)>) -> Option<RuntimeFacts> {
     let mut all: Option<RuntimeFacts> = None;
-    let mut take = |what: &std::path::Path, answer: Result<Result<RuntimeFacts, String>, _>| match answer {
-        Ok(Ok(facts)) => all.get_or_insert_default().merge(facts),
-        Ok(Err(error)) => tracing::info!("{}: {error}", what.display()),
-        Err(tokio::time::error::Elapsed { .. }) => {
-            tracing::info!("{}: no answer in {TIMEOUT:?}", what.display())
-        }
+    let mut take = |what: &std::path::Path, answer: Result<RuntimeFacts, String>| match answer {
+        Ok(facts) => all.get_or_insert_default().merge(facts),
+        Err(error) => tracing::info!("{}: {error}", what.display()),
     };
+    // One after the other, and nothing else runs here: that an engine is waited for without async holds up no one.
     for (runtime, socket) in &endpoints.docker {
-        take(socket, tokio::time::timeout(TIMEOUT, docker::ask(runtime, socket, TIMEOUT)).await);
+        take(socket, docker::ask(runtime, socket, TIMEOUT));
     }
     for socket in &endpoints.cri {
-        take(socket, tokio::time::timeout(TIMEOUT, cri::ask(socket, TIMEOUT, located)).await);
+        let answer = tokio::time::timeout(TIMEOUT, cri::ask(socket, TIMEOUT, located)).await;
+        take(socket, answer.unwrap_or_else(|_| Err(format!("no answer in {TIMEOUT:?}"))));
     }
     all
 }
