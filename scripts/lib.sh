@@ -84,16 +84,34 @@ need_target() {
 # alone: the flags are for the program, not for build scripts and procedural macros.
 static_build() {
     need_target "$1"
-    # SQLite's full-text search, spatial index and statistics of pages: 0.4 MB.
+    # SQLite's full-text search, spatial index, statistics, JSON functions and extensions.
     export LIBSQLITE3_FLAGS="-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS -USQLITE_ENABLE_FTS5 \
--USQLITE_ENABLE_RTREE -USQLITE_ENABLE_DBSTAT_VTAB"
+-USQLITE_ENABLE_RTREE -USQLITE_ENABLE_DBSTAT_VTAB -USQLITE_ENABLE_STAT4 -USQLITE_ENABLE_JSON1 -DSQLITE_OMIT_JSON \
+-USQLITE_ENABLE_LOAD_EXTENSION -DSQLITE_OMIT_LOAD_EXTENSION"
+    # No panic unwinds through C. zstd's levels up to 3, of which the history and Parquet files are, take none of these.
+    CFLAGS="${CFLAGS:-} -fno-asynchronous-unwind-tables"
+    for strategy in GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA; do
+        CFLAGS="$CFLAGS -DZSTD_EXCLUDE_${strategy}_BLOCK_COMPRESSOR"
+    done
+    export CFLAGS
     case "${RUSTFLAGS:-}" in *crt-static*) return ;; esac
     RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static"
     # Addresses to be adjusted at start take an eighth of a byte each instead of 24 bytes. The C library has to know of it.
     if [ "$1" = x86_64 ] && at_least "$(getconf GNU_LIBC_VERSION | cut -d ' ' -f 2)" 2.36; then
         RUSTFLAGS="$RUSTFLAGS -C link-arg=-Wl,-z,pack-relative-relocs"
     fi
+    # Functions of the same code are there once. Rust brings a linker that can do it.
+    if ! is_foreign "$1" && can_link -Wl,--icf=all; then RUSTFLAGS="$RUSTFLAGS -C link-arg=-Wl,--icf=all"; fi
     export RUSTFLAGS
+}
+
+# Whether Rust's linker for this host takes an argument.
+can_link() {
+    trial=$(mktemp -d)
+    answer=1
+    if echo 'fn main() {}' | rustc -C "link-arg=$1" -o "$trial/program" - 2>"$trial/said"; then answer=0; fi
+    rm -rf "$trial"
+    return $answer
 }
 
 # Whether a version is another or newer: `at_least 2.40 2.36`.

@@ -20,7 +20,8 @@ const FORMAT: u8 = 1;
 const MAX_BLOCK_BYTES: usize = 256 << 20;
 /// Memory is set aside at once for a block that is at most so many times as large as it is compressed.
 const LIKELY_RATIO: usize = 32;
-/// zstd's own default; higher levels win 5 % here for several times the CPU.
+/// zstd's own default; higher levels win 5 % here for several times the CPU. What they do is left out of packages (`static_build` in
+/// `scripts/lib.sh`).
 const ZSTD_LEVEL: i32 = 3;
 
 /// A part of a block lives for seconds: what is written soon is worth more than what is small.
