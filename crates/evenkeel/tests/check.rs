@@ -3,10 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+mod program;
 
+use std::fs;
+
+use program::{Ended, end, evenkeel};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -174,17 +175,13 @@ impl Host {
         fs::remove_file(self.0.path().join(file)).unwrap();
     }
 
-    fn check(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        command.arg("check").arg("--root").arg(self.0.path()).args(args).stdin(Stdio::null());
-        command.output().unwrap()
+    fn check(&self, args: &[&str]) -> Ended {
+        end(evenkeel(["check", "--root"]).arg(self.0.path()).args(args))
     }
 
     fn findings(&self, args: &[&str]) -> (i32, Value) {
-        let output = self.check(&[args, &["-o", "json"]].concat());
-        let document = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-        (output.status.code().unwrap(), document)
+        let ended = self.check(&[args, &["-o", "json"]].concat());
+        (ended.status.unwrap(), ended.document())
     }
 }
 
@@ -265,7 +262,7 @@ fn the_policy_adds_expectations_and_ignores() {
     );
     assert_eq!(only(&found, "governor", "fail")["ignored"], "a test");
     assert_eq!(found["summary"]["ignored"], 1);
-    let stderr = String::from_utf8(host.check(&args).stderr).unwrap();
+    let stderr = host.check(&args).stderr;
     assert!(stderr.contains("steal (long gone) matches no finding"), "{stderr}");
 }
 
@@ -303,14 +300,14 @@ fn of_failed(found: &Value) -> std::collections::BTreeSet<String> {
 #[test]
 fn text_is_for_people_and_csv_has_one_row_a_finding() {
     let host = Host::new();
-    let text = String::from_utf8(host.check(&["--all"]).stdout).unwrap();
+    let text = host.check(&["--all"]).stdout;
     assert!(!text.contains('\x1b'), "no colours in a pipe");
     for part in
         ["WARNING  irq 34 (nvme0q1)  [isolated-irq]", "  evidence     ", "  consequence  ", "\npassed\n"]
     {
         assert!(text.contains(part), "{part:?} is missing in\n{text}");
     }
-    let csv = String::from_utf8(host.check(&["-o", "csv"]).stdout).unwrap();
+    let csv = host.check(&["-o", "csv"]).stdout;
     let (_, found) = host.findings(&[]);
     const STATUSES: [&str; 3] = [",pass,", ",fail,", ",unknown,"];
     assert!(csv.starts_with("rule,status,severity,subject,evidence,consequence,fix,ignored\n"));
@@ -322,23 +319,19 @@ fn text_is_for_people_and_csv_has_one_row_a_finding() {
 fn bad_policies_and_hosts_are_refused() {
     let host = Host::new();
     let policy = host.0.path().join("policy.toml");
-    let refused = |args: &[&str], status: i32| {
-        let output = host.check(args);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(status), "{stderr}");
-        assert!(output.stdout.is_empty());
-        stderr
-    };
-    let path = policy.to_str().unwrap();
     fs::write(&policy, "# mine\nisolatd = '2'\n").unwrap();
-    let message = refused(&["--policy", path], 2);
-    assert!(message.contains("policy.toml:2: unknown key `isolatd`, did you mean `isolated`?"), "{message}");
-    assert!(refused(&["--policy", "/nonexistent/policy.toml"], 2).contains("/nonexistent/policy.toml"));
-    assert!(refused(&["--interval", "5ms"], 2).contains("at least 100ms"));
-    refused(&["-o", "svg"], 2);
+    for (args, reason) in [
+        (
+            ["--policy", policy.to_str().unwrap()],
+            "policy.toml:2: unknown key `isolatd`, did you mean `isolated`?",
+        ),
+        (["--policy", "/nonexistent/policy.toml"], "/nonexistent/policy.toml"),
+        (["--interval", "5ms"], "at least 100ms"),
+        (["-o", "svg"], ""),
+    ] {
+        host.check(&args).refused(2, reason);
+    }
     let empty = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    let output = command.arg("check").arg("--root").arg(Path::new(empty.path())).output().unwrap();
-    assert_eq!(output.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("/proc"));
+    let ended = end(evenkeel(["check", "--root"]).arg(empty.path())).with(3);
+    assert!(ended.stderr.contains("/proc"), "{ended}");
 }

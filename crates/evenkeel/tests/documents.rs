@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::process::{Command, Stdio};
+mod program;
 
 use serde_json::Value;
 
@@ -10,20 +10,8 @@ use serde_json::Value;
 #[track_caller]
 fn document(args: &[&str], kind: &str) -> Value {
     let state = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-        .args(args)
-        .args(["-o", "json"])
-        .env("EVENKEEL_STATE_DIR", state.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| {
-        panic!(
-            "{args:?}: one JSON document expected: {error}\n{stdout}{}",
-            String::from_utf8_lossy(&output.stderr)
-        )
-    });
+    let mut command = program::evenkeel(args);
+    let document = program::end(command.args(["-o", "json"]).env("EVENKEEL_STATE_DIR", state.path())).document();
     assert_eq!(document["schema"], format!("evenkeel.{kind}/v1"), "{args:?}");
     document
 }

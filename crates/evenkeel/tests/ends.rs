@@ -2,26 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::fs::File;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, Output, Stdio};
+mod program;
 
-fn evenkeel(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.args(args).stdin(Stdio::null()).env_remove("EVENKEEL_LOG");
-    command
-}
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use program::{end, evenkeel};
 
 fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn words(output: &Output) -> String {
-    text(&output.stderr)
 }
 
 const READING: [&[&str]; 9] = [
@@ -39,12 +29,9 @@ const READING: [&[&str]; 9] = [
 #[test]
 fn results_on_a_full_disk_are_a_failure_with_a_reason() {
     for args in READING {
-        let output = evenkeel(args).stdout(full()).output().unwrap();
-        assert_eq!(output.status.code(), Some(3), "{args:?}: {}", words(&output));
-        assert!(words(&output).contains("cannot write to stdout"), "{args:?}: {}", words(&output));
+        end(evenkeel(args).stdout(full())).refused(3, "cannot write to stdout");
         // Nobody can be told; the status still is not that of success.
-        let output = evenkeel(args).stdout(full()).stderr(full()).output().unwrap();
-        assert_eq!(output.status.code(), Some(3), "{args:?}");
+        end(evenkeel(args).stdout(full()).stderr(full())).with(3);
     }
 }
 
@@ -53,8 +40,8 @@ fn a_reader_that_went_away_is_no_error() {
     for args in READING {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = evenkeel(args).stdout(writer).output().unwrap();
-        assert_eq!((output.status.code(), words(&output)), (Some(0), String::new()), "{args:?}");
+        let ended = end(evenkeel(args).stdout(writer)).with(0);
+        assert!(ended.stderr.is_empty(), "{ended}");
     }
 }
 
@@ -64,7 +51,7 @@ fn a_command_keeps_its_status_whatever_becomes_of_its_account() {
     let run = |stderr: Stdio| {
         let state = dir.path().to_str().unwrap();
         let args = ["--state-dir", state, "exec", "--", "sh", "-c", "sleep 0.1; exit 7"];
-        evenkeel(&args).stderr(stderr).status().unwrap().code()
+        evenkeel(args).stderr(stderr).status().unwrap().code()
     };
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -76,11 +63,10 @@ fn a_command_keeps_its_status_whatever_becomes_of_its_account() {
 fn inherited(prepare: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static) -> (u64, u64) {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().to_str().unwrap();
-    let mut command = evenkeel(&["--state-dir", state, "exec", "--", "cat", "/proc/self/status"]);
+    let mut command = evenkeel(["--state-dir", state, "exec", "--", "cat", "/proc/self/status"]);
     // SAFETY: only async-signal-safe calls.
     unsafe { command.pre_exec(prepare) };
-    let output = command.output().unwrap();
-    let out = text(&output.stdout);
+    let out = end(&mut command).stdout;
     let mask = |name: &str| {
         let line = out.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         u64::from_str_radix(line.trim(), 16).unwrap()
@@ -120,7 +106,7 @@ fn a_command_starts_with_default_signals_but_what_nohup_ignores() {
 fn a_command_whose_reader_goes_ends_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().to_str().unwrap();
-    let mut command = evenkeel(&["--state-dir", state, "exec", "--", "yes"]);
+    let mut command = evenkeel(["--state-dir", state, "exec", "--", "yes"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut first = [0; 2];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
@@ -141,34 +127,25 @@ fn what_is_out_of_bounds_is_a_wrong_usage() {
         (&["-o", "svg", "exec", "--", "true"], 125),
     ];
     for (args, status) in usage {
-        let output = evenkeel(args).output().unwrap();
-        assert_eq!(output.status.code(), Some(status), "{args:?}: {}", words(&output));
-        assert_eq!(output.status.signal(), None, "{args:?}");
-        assert!(!words(&output).contains("panicked"), "{args:?}: {}", words(&output));
+        end(&mut evenkeel(args)).with(status);
     }
 }
 
 #[test]
 fn messages_in_a_pipe_have_no_colours() {
     // Without privileges tasks are sampled from /proc, of which it warns.
-    let mut warned = evenkeel(&["ps", "--interval", "100ms"]);
+    let mut warned = evenkeel(["ps", "--interval", "100ms"]);
     if rustix::process::geteuid().is_root() {
         warned.uid(65534);
     }
-    let output = warned.output().unwrap();
-    let usage = evenkeel(&["ps", "--nonsense"]).output().unwrap();
-    for words in [words(&output), words(&usage)] {
+    for words in [end(&mut warned).stderr, end(&mut evenkeel(["ps", "--nonsense"])).stderr] {
         assert!(!words.is_empty() && !words.contains('\x1b'), "{words:?}");
     }
 }
 
 #[test]
 fn pid_1_is_not_said_to_be_missing() {
-    let output = evenkeel(&["why", "pid:1", "--for", "100ms", "--source", "proc"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
-    assert!(
-        words(&output).contains("pid 1") && !words(&output).contains("no such process"),
-        "{}",
-        words(&output)
-    );
+    let why = end(&mut evenkeel(["why", "pid:1", "--for", "100ms", "--source", "proc"]));
+    let words = why.refused(2, "pid 1");
+    assert!(!words.contains("no such process"), "{words}");
 }

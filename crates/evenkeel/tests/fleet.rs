@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use program::{Ended, end, evenkeel};
 use serde_json::Value;
 
 /// Answers each request by its path and its head, in threads that end with the test.
@@ -29,16 +31,14 @@ fn server(answer: impl Fn(&str, &str, &mut TcpStream) + Send + Clone + 'static) 
     address
 }
 
-fn fleet(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_evenkeel")).arg("fleet").args(args).output().unwrap()
+#[track_caller]
+fn fleet(args: &[&str]) -> Ended {
+    end(evenkeel(["fleet"]).args(args))
 }
 
 #[track_caller]
 fn document(args: &[&str], status: i32) -> Value {
-    let output = fleet(&[args, &["-o", "json"]].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{stderr}");
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = fleet(&[args, &["-o", "json"]].concat()).with(status).document();
     assert_eq!(document["schema"], "evenkeel.fleet/v1");
     document
 }
@@ -104,16 +104,14 @@ fn one_bad_endpoint_costs_its_own_answer_only() {
     assert!(host("/hangs")["error"].is_string() && host("/good")["error"].is_null());
     assert_eq!((&host("/lies")["odd_values"], &host("/lies")["busy_pct"]), (&2.into(), &Value::Null));
     assert!(fleet_document["self"]["rss_bytes"].as_u64().unwrap() < 200 << 20, "{}", fleet_document["self"]);
-    let text = fleet(&args);
-    let text = String::from_utf8(text.stdout).unwrap();
+    let text = fleet(&args).stdout;
     assert!(text.contains("starved") && text.contains("prod/web") && text.contains("Not read:"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
-    let csv = String::from_utf8(fleet(&[&args[..], &["-o", "csv"]].concat()).stdout).unwrap();
+    let csv = fleet(&[&args[..], &["-o", "csv"]].concat()).stdout;
     assert!(csv.starts_with("host,rule,kind,name,pod,cpu_pct,wait_pct"), "{csv}");
     // Without the token nothing but the reason comes back, and it is not in it.
-    let refused = fleet(&[&format!("http://{address}/good")]);
-    assert_eq!(refused.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("401"));
+    let refused = fleet(&[&format!("http://{address}/good")]).with(3);
+    assert!(refused.stderr.contains("401"), "{refused}");
 }
 
 #[test]
@@ -142,9 +140,8 @@ fn a_prometheus_is_asked_for_what_matters_and_believed_only_as_one() {
     assert_eq!((&found["summary"]["starved"], &found["hosts"][0]["busy_pct"]), (&1.into(), &150.0.into()));
     assert_eq!(found["findings"][0]["host"], "node1:9190");
     for (path, words) in [("liar", "as a Prometheus does"), ("no", "too many samples")] {
-        let output = fleet(&["--prometheus", &format!("http://{address}/{path}")]);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(3) && stderr.contains(words), "{stderr}");
+        let ended = fleet(&["--prometheus", &format!("http://{address}/{path}")]).with(3);
+        assert!(ended.stderr.contains(words), "{ended}");
     }
 }
 
@@ -180,7 +177,6 @@ fn ten_thousand_hosts_are_read_in_little_memory() {
 #[test]
 fn wrong_targets_are_wrong_usage() {
     for args in [&[][..], &["ftp://x"], &["--targets-file", "/no/such/file"], &["a b"]] {
-        let output = fleet(args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        fleet(args).with(2);
     }
 }

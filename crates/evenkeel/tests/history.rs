@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
 #[path = "history/tables.rs"]
 mod tables;
 
 use std::path::Path;
-use std::process::{Command, Output};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, SelfCost, Stage};
@@ -14,25 +14,21 @@ use evenkeel_base::{CpuTimes, Histogram, Sample, TaskId, TaskSample};
 use evenkeel_linux::Root;
 use evenkeel_observe::{Endpoints, Observer, ObserverOptions};
 use evenkeel_store::{Limits, Store, TaskInfo, TrialWindow};
+use program::{Ended, end};
 use serde_json::Value;
 
 const S: u64 = 1_000_000_000;
 
-fn evenkeel(state: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-        .args(args)
-        .env("EVENKEEL_STATE_DIR", state)
-        .env_remove("COLUMNS")
-        .output()
-        .unwrap()
+#[track_caller]
+fn evenkeel(state: &Path, args: &[&str]) -> Ended {
+    end(program::evenkeel(args).env("EVENKEEL_STATE_DIR", state))
 }
 
 #[track_caller]
 fn ok(state: &Path, args: &[&str]) -> String {
-    let output = evenkeel(state, args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), stderr.as_ref()), (Some(0), ""), "{args:?}");
-    String::from_utf8(output.stdout).unwrap()
+    let ended = evenkeel(state, args);
+    assert!(ended.stderr.is_empty(), "{ended}");
+    ended.ok()
 }
 
 #[track_caller]
@@ -137,8 +133,7 @@ fn without_history_both_say_so() {
     assert_eq!(status["state"], "none");
     // A state directory that was never made is the same.
     assert!(ok(&state.path().join("none"), &["status"]).contains("Nothing recorded"));
-    let output = evenkeel(state.path(), &["history", "--run", "3"]);
-    assert_eq!(output.status.code(), Some(2));
+    evenkeel(state.path(), &["history", "--run", "3"]).with(2);
 }
 
 #[test]
@@ -166,9 +161,7 @@ fn runs_are_listed_and_shown() {
     assert_eq!(stages.lines().count(), 3);
     let changes = ok(state.path(), &["history", "--run", "1", "--changes", "-o", "csv"]);
     assert_eq!(changes.lines().count(), 2);
-    let output = evenkeel(state.path(), &["history", "--run", "99"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no run 99"));
+    evenkeel(state.path(), &["history", "--run", "99"]).refused(2, "no run 99");
 }
 
 #[test]
@@ -320,9 +313,7 @@ fn a_course_that_cannot_be_is_refused_with_the_reason() {
         (&["--to", "14:00"], "--from"),
         (&["--from", "14:00", "--since", "1h"], "--since"),
     ] {
-        let output = evenkeel(state.path(), &[&["history"], args].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(why), "{args:?}: {said}");
+        evenkeel(state.path(), &[&["history"], args].concat()).refused(2, why);
     }
     // Nothing recorded is nothing known.
     let empty = tempfile::tempdir().unwrap();
@@ -393,10 +384,10 @@ fn what_was_not_recorded_is_not_replayed() {
     let state = tempfile::tempdir().unwrap();
     assert!(ok(state.path(), &["replay"]).contains("Nothing recorded"));
     assert_eq!(document(state.path(), &["replay"])["moments"], Value::Array(Vec::new()));
-    assert_eq!(evenkeel(state.path(), &["replay", "--run", "3"]).status.code(), Some(2));
+    evenkeel(state.path(), &["replay", "--run", "3"]).with(2);
     recorded(state.path());
-    assert_eq!(evenkeel(state.path(), &["replay", "--run", "99"]).status.code(), Some(2));
-    assert_eq!(evenkeel(state.path(), &["replay", "--speed", "-1"]).status.code(), Some(2));
+    evenkeel(state.path(), &["replay", "--run", "99"]).with(2);
+    evenkeel(state.path(), &["replay", "--speed", "-1"]).with(2);
     // The run is older than that, and it is not over.
     assert!(ok(state.path(), &["replay", "--since", "1s"]).contains("Nothing was recorded"));
 }
@@ -412,8 +403,7 @@ fn a_runs_page_stands_alone() {
     assert!(page.contains("went from 0.930 [0.920, 0.940] to 0.990 [0.980, 1.000] with batch."));
     assert_eq!(page.matches("<svg class=\"ek\"").count(), 2);
     assert!(page.contains("20 redis") && !page.contains("http-equiv") && page.len() < 1 << 20);
-    let output = evenkeel(state.path(), &["history", "--html", "/no/such/dir/x.html"]);
-    assert_eq!(output.status.code(), Some(3));
+    evenkeel(state.path(), &["history", "--html", "/no/such/dir/x.html"]).with(3);
 }
 
 #[test]
@@ -446,10 +436,8 @@ fn a_damaged_history_is_an_answer_not_a_panic() {
     let state = tempfile::tempdir().unwrap();
     std::fs::write(state.path().join(evenkeel_store::FILE_NAME), vec![b'x'; 8192]).unwrap();
     for command in ["history", "status"] {
-        let output = evenkeel(state.path(), &[command]);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{stderr}");
-        assert!(stderr.contains("damaged") && stderr.contains("moves it aside"), "{stderr}");
+        let stderr = evenkeel(state.path(), &[command]).refused(3, "damaged");
+        assert!(stderr.contains("moves it aside"), "{stderr}");
     }
 }
 

@@ -2,16 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
+
+use program::{Ended, end};
 
 /// `evenkeel ARGS`, ended after a minute and without memory for an endless file.
-fn evenkeel(args: &[&str]) -> Output {
+fn evenkeel(args: &[&str]) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -v 8000000; exec timeout 60 \"$@\"", "sh", env!("CARGO_BIN_EXE_evenkeel")]);
-    command.args(args).output().unwrap()
+    end(command.args(args))
 }
 
 fn fifo(path: &Path) {
@@ -35,10 +39,9 @@ fn pipes_and_endless_devices_are_refused_as_input() {
             &["check", "--policy", input],
         ];
         for args in commands {
-            let output = evenkeel(args);
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(matches!(output.status.code(), Some(1..=3)), "{args:?}: {:?}: {said}", output.status);
-            assert!(said.contains(input) && said.contains("not a plain file"), "{args:?}: {said}");
+            let ended = evenkeel(args);
+            assert!(matches!(ended.status, Some(1..=3)), "{ended}");
+            assert!(ended.stderr.contains(input) && ended.stderr.contains("not a plain file"), "{ended}");
         }
     }
 }
@@ -56,9 +59,9 @@ fn a_tree_with_pipes_devices_and_links_out_of_it_is_read_without_leaving_it() {
         fifo(&tree.join(name));
     }
     for command in ["topology", "check"] {
-        let output = evenkeel(&["--root", tree.to_str().unwrap(), command]);
-        let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-        assert!(matches!(output.status.code(), Some(0..=3)), "{command}: {:?}: {said}", output.status);
+        let ended = evenkeel(&["--root", tree.to_str().unwrap(), command]);
+        assert!(matches!(ended.status, Some(0..=3)), "{ended}");
+        let said = ended.stderr + &ended.stdout;
         assert!(!said.contains("511") && !said.contains("512"), "{command}: {said}");
     }
 }

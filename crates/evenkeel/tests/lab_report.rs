@@ -2,25 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod program;
 
-fn evenkeel(args: &[&str], dir: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-        .args(args)
-        .current_dir(dir)
-        .env_remove("EVENKEEL_LOG")
-        .env("EVENKEEL_STATE_DIR", dir.join("state"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
+use std::path::{Path, PathBuf};
+
+use program::end_in as evenkeel;
+use serde_json::Value;
 
 #[track_caller]
 fn done(args: &[&str], dir: &Path) -> String {
-    let output = evenkeel(args, dir);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    evenkeel(dir, args).ok()
+}
+
+#[track_caller]
+fn json(args: &[&str], dir: &Path) -> Value {
+    evenkeel(dir, &[&["-o", "json"], args].concat()).json()
 }
 
 /// Two containers of 16 and 32 units, ten runs each, at rates in proportion times `factor`.
@@ -66,10 +62,9 @@ fn logs_become_a_result_folder_that_can_be_made_anew() {
         std::fs::remove_file(dir.path().join("a").join(name)).unwrap();
     }
     // It has no drawing: nothing is written before that is said.
-    assert_eq!(evenkeel(&["-o", "svg", "lab", "report", "a"], dir.path()).status.code(), Some(2));
+    evenkeel(dir.path(), &["-o", "svg", "lab", "report", "a"]).with(2);
     assert!(!names.iter().any(|name| dir.path().join("a").join(name).exists()));
-    let json: serde_json::Value =
-        serde_json::from_str(&done(&["-o", "json", "lab", "report", "a"], dir.path())).unwrap();
+    let json = json(&["lab", "report", "a"], dir.path());
     assert_eq!(json["schema"], "evenkeel.lab-study/v1");
     assert!(json["verdicts"][0]["test"]["value"].is_number(), "{}", json["verdicts"]);
     assert_eq!(names.iter().map(|name| read(name)).collect::<Vec<_>>(), before);
@@ -86,8 +81,7 @@ fn folders_are_compared_with_intervals() {
     let text = done(&["lab", "compare", "a", "b", "--out", "c"], dir.path());
     assert!(text.contains("+20.0 %"), "{text}");
     assert!(dir.path().join("c/compare.html").exists() && dir.path().join("c/compare.md").exists());
-    let json: serde_json::Value =
-        serde_json::from_str(&done(&["-o", "json", "lab", "compare", "a", "b"], dir.path())).unwrap();
+    let json = json(&["lab", "compare", "a", "b"], dir.path());
     assert_eq!(json["schema"], "evenkeel.lab-compare/v1");
     let text = done(&["lab", "compare", "--platforms", "a", "b"], dir.path());
     assert!(text.contains("do not carry over"), "{text}");
@@ -121,11 +115,7 @@ fn published_units_are_held_against_what_is_measured() {
         let page = std::fs::read_to_string(dir.path().join("c").join(name)).unwrap();
         assert!(page.contains("What published units promise"), "{name}: {page}");
     }
-    let json = done(
-        &[["-o", "json"].as_slice(), &with(&["--units", "router=1255", "--units", "732=small"])].concat(),
-        dir.path(),
-    );
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = json(&with(&["--units", "router=1255", "--units", "732=small"]), dir.path());
     let ratio = json["promises"][0]["ratio"]["value"].as_f64().unwrap();
     assert!((ratio - 228.0 / (1158.0 * 732.0 / 1255.0)).abs() < 1e-6, "{json}");
     assert_eq!(json["hosts"][1]["published_units"], 732.0);
@@ -136,13 +126,10 @@ fn published_units_are_held_against_what_is_measured() {
         ("1255=A,much=B", "`much` is not a number"),
         ("1255=A", "name a second"),
     ] {
-        let output = evenkeel(&with(&["--units", units]), dir.path());
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{units}: {stderr}");
-        assert!(stderr.contains(part), "{units}: {stderr}");
+        evenkeel(dir.path(), &with(&["--units", units])).refused(2, part);
     }
-    let output = evenkeel(&["lab", "compare", "router", "small", "--units", "1=A,2=B"], dir.path());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--platforms"), "{output:?}");
+    let ended = evenkeel(dir.path(), &["lab", "compare", "router", "small", "--units", "1=A,2=B"]);
+    assert!(ended.stderr.contains("--platforms"), "{ended}");
 }
 
 #[test]
@@ -150,10 +137,8 @@ fn what_cannot_be_compared_is_said() {
     let dir = tempfile::tempdir().unwrap();
     alone(dir.path(), 1158.0, "router");
     import(dir.path(), 1.0, "two");
-    let output = evenkeel(&["lab", "compare", "router", "two"], dir.path());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("it has 16, 32") && stderr.contains("the same units"), "{stderr}");
+    let stderr = evenkeel(dir.path(), &["lab", "compare", "router", "two"]).refused(2, "it has 16, 32");
+    assert!(stderr.contains("the same units"), "{stderr}");
 }
 
 #[test]
@@ -171,9 +156,6 @@ fn mistakes_are_wrong_usage_and_named() {
         (vec!["lab", "report", "record.json"], "line 2"),
         (vec!["lab", "compare", "empty"], "DIR"),
     ] {
-        let output = evenkeel(&args, dir.path());
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains(part) && !stderr.contains("panicked"), "{args:?}: {stderr}");
+        evenkeel(dir.path(), &args).refused(2, part);
     }
 }

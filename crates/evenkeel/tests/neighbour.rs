@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -12,25 +13,14 @@ use serde_json::Value;
 /// of two CPUs that others kept busy.
 const RECORD: &str = include_str!("neighbour/record.json");
 
-fn evenkeel(args: &[&str], dir: &Path) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.args(args).current_dir(dir).env("EVENKEEL_STATE_DIR", dir.join("state")).stdin(Stdio::null());
-    command.output().unwrap()
-}
-
 /// What it printed on stdout when it ended well.
 #[track_caller]
 fn said(args: &[&str], dir: &Path) -> String {
-    let output = evenkeel(args, dir);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    program::end_in(dir, args).ok()
 }
 
 fn folder() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir(dir.path().join("a")).unwrap();
-    std::fs::write(dir.path().join("a/record.json"), RECORD).unwrap();
-    dir
+    program::folder("a/record.json", RECORD)
 }
 
 /// A value of an arm by repetition, from the raw record.

@@ -2,32 +2,26 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::process::{Command, Output};
+mod program;
 
+use program::{Ended, end, evenkeel};
 use serde_json::Value;
 
-fn price(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_evenkeel")).arg("price").args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+#[track_caller]
+fn price(args: &[&str]) -> Ended {
+    end(evenkeel(["price"]).args(args))
 }
 
 #[track_caller]
 fn done(args: &[&str]) -> String {
-    let output = price(args);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
-    assert!(output.stderr.is_empty(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
+    let ended = price(args);
+    assert!(ended.stderr.is_empty(), "{ended}");
+    ended.ok()
 }
 
 #[track_caller]
 fn refused(args: &[&str], status: i32, reasons: &[&str]) {
-    let output = price(args);
-    let words = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{args:?}: {words}");
-    assert!(output.stdout.is_empty() && !words.contains("panicked"), "{args:?}: {words}");
+    let words = price(args).refused(status, "");
     for reason in reasons {
         assert!(words.contains(reason), "{args:?} should say {reason}: {words}");
     }

@@ -1,12 +1,15 @@
 //! `evenkeel restore` as a user meets it: nothing to do, a killed run, bad luck.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options};
 use evenkeel_base::{Change, Nice, Plan, SchedAttr, Setting, Target};
 use evenkeel_linux::testing::TestChild;
+use program::{Ended, end};
 
 struct Sleeper(TestChild);
 
@@ -34,13 +37,9 @@ fn inherited_nice() -> i32 {
     nice_of(std::process::id())
 }
 
-fn restore(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.arg("--state-dir").arg(dir).arg("restore").args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+#[track_caller]
+fn restore(dir: &Path, args: &[&str]) -> Ended {
+    end(program::evenkeel(["restore", "--state-dir"]).arg(dir).args(args))
 }
 
 fn tuned(dir: &Path, sleepers: &[&Sleeper]) -> Actuator<Linux> {
@@ -56,10 +55,8 @@ fn tuned(dir: &Path, sleepers: &[&Sleeper]) -> Actuator<Linux> {
 fn nothing_to_do_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
     for state in [dir.path().to_owned(), dir.path().join("missing")] {
-        let output = restore(&state, &[]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        assert!(text(&output.stdout).contains("nothing to do"));
-        assert!(output.stderr.is_empty());
+        let ended = restore(&state, &[]).with(0);
+        assert!(ended.stdout.contains("nothing to do") && ended.stderr.is_empty(), "{ended}");
     }
     assert!(!dir.path().join("missing").exists());
 }
@@ -74,16 +71,14 @@ fn what_a_run_left_is_put_back_and_listed() {
     // somebody else has other plans for the second
     let pid = rustix::process::Pid::from_raw(two.0.id() as i32);
     rustix::process::setpriority_process(pid, 11).unwrap();
-    let output = restore(dir.path(), &["-o", "json"]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let json = restore(dir.path(), &["-o", "json"]).with(1).document();
     assert_eq!(json["schema"], "evenkeel.restore/v1");
     let mut outcomes: Vec<_> =
         json["items"].as_array().unwrap().iter().map(|item| item["outcome"].as_str().unwrap()).collect();
     outcomes.sort_unstable();
     assert_eq!(outcomes, ["conflict", "gone", "put back"]);
     assert_eq!((one.nice(), two.nice()), (inherited_nice(), 11));
-    assert_eq!(restore(dir.path(), &["-o", "csv"]).status.code(), Some(0));
+    restore(dir.path(), &["-o", "csv"]).with(0);
 }
 
 #[test]
@@ -91,13 +86,8 @@ fn a_run_at_work_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let sleeper = Sleeper::new();
     let actuator = tuned(dir.path(), &[&sleeper]);
-    let output = restore(dir.path(), &[]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains(&format!("pid {}", std::process::id())),
-        "{}",
-        text(&output.stderr)
-    );
+    let ended = restore(dir.path(), &[]).with(1);
+    assert!(ended.stderr.contains(&format!("pid {}", std::process::id())), "{ended}");
     assert_eq!(sleeper.nice(), 7);
     assert!(actuator.close().is_clean());
 }
@@ -108,48 +98,36 @@ fn without_privilege_it_says_so_and_loses_nothing() {
     let sleeper = Sleeper::new();
     drop(tuned(dir.path(), &[&sleeper]));
     let as_nobody = |dir: &Path| {
-        Command::new("setpriv")
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_evenkeel")])
-            .arg("--state-dir")
-            .arg(dir)
-            .arg("restore")
-            .output()
-            .unwrap()
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_evenkeel")]);
+        end(command.args(["restore", "--state-dir"]).arg(dir)).with(3)
     };
-    let output = as_nobody(dir.path());
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("root"), "{}", text(&output.stderr));
+    let ended = as_nobody(dir.path());
+    assert!(ended.stderr.contains("root"), "{ended}");
     // and where nobody may read the journal but not change a task of root's
-    for name in ["", "journal", "lock"] {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::Permissions::from_mode(0o777);
-        std::fs::set_permissions(dir.path().join(name), mode).unwrap();
-    }
-    let output = as_nobody(dir.path());
-    assert_eq!(output.status.code(), Some(3), "{} {}", text(&output.stdout), text(&output.stderr));
+    let allow = |mode: u32| {
+        for name in ["", "journal", "lock"] {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(dir.path().join(name), mode).unwrap();
+        }
+    };
+    allow(0o777);
+    as_nobody(dir.path());
     assert_eq!(sleeper.nice(), 7);
     // Whoever may write there may have written the journal: root does not act on it either.
-    let output = restore(dir.path(), &[]);
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("by others"), "{}", text(&output.stderr));
+    let ended = restore(dir.path(), &[]).with(3);
+    assert!(ended.stderr.contains("by others"), "{ended}");
     assert_eq!(sleeper.nice(), 7);
-    for name in ["", "journal", "lock"] {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(dir.path().join(name), mode).unwrap();
-    }
-    assert_eq!(restore(dir.path(), &[]).status.code(), Some(0));
+    allow(0o700);
+    restore(dir.path(), &[]).with(0);
     assert_eq!(sleeper.nice(), inherited_nice());
 }
 
 /// Runs a script in a mount namespace of its own, with a small tmpfs on `$1` and the binary as `$2`.
-fn in_namespace(dir: &Path, script: &str) -> Output {
-    Command::new("unshare")
-        .args(["-m", "sh", "-ec", script, "sh"])
-        .arg(dir)
-        .arg(env!("CARGO_BIN_EXE_evenkeel"))
-        .output()
-        .unwrap()
+fn in_namespace(dir: &Path, script: &str) -> Ended {
+    let mut command = Command::new("unshare");
+    end(command.args(["-m", "sh", "-ec", script, "sh"]).arg(dir).arg(env!("CARGO_BIN_EXE_evenkeel")))
 }
 
 #[test]
@@ -164,15 +142,8 @@ fn a_full_or_read_only_disk_does_not_keep_it_from_putting_back() {
              s=0; $2 --state-dir $1 restore || s=$?; exit $s",
             journal.path().display()
         );
-        let output = in_namespace(dir.path(), &script);
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{trouble}: {} {}",
-            text(&output.stdout),
-            text(&output.stderr)
-        );
-        assert!(text(&output.stdout).contains("1 put back"), "{trouble}: {}", text(&output.stdout));
+        let ended = in_namespace(dir.path(), &script).with(0);
+        assert!(ended.stdout.contains("1 put back"), "{ended}");
         assert_eq!(sleeper.nice(), inherited_nice(), "{trouble}");
     }
 }
@@ -187,9 +158,8 @@ fn a_damaged_journal_is_explained_and_kept() {
     let last = bytes.len() - 10;
     bytes[last] ^= 1; // the value written to the second
     std::fs::write(&journal, &bytes).unwrap();
-    let output = restore(dir.path(), &[]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("journal.corrupt-"), "{}", text(&output.stderr));
+    let ended = restore(dir.path(), &[]).with(1);
+    assert!(ended.stderr.contains("journal.corrupt-"), "{ended}");
     assert_eq!(one.nice(), inherited_nice());
     let kept = std::fs::read_dir(dir.path()).unwrap().flatten();
     let kept: Vec<_> =
@@ -213,8 +183,7 @@ fn stop_ends_who_holds_the_lock_and_nobody_the_file_names() {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let output = restore(dir.path(), &["--stop"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    restore(dir.path(), &["--stop"]).with(0);
     assert!(stranger.0.try_wait().unwrap().is_none(), "the stranger was ended");
     assert!(holder.0.try_wait().unwrap().is_some(), "the holder was not ended");
 }
@@ -224,16 +193,12 @@ fn in_another_pid_namespace_it_refuses_and_keeps_the_journal() {
     let dir = tempfile::tempdir().unwrap();
     let sleeper = Sleeper::new();
     drop(tuned(dir.path(), &[&sleeper]));
-    let output = Command::new("unshare")
-        .args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_evenkeel"), "--state-dir"])
-        .arg(dir.path())
-        .arg("restore")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(3), "{} {}", text(&output.stdout), text(&output.stderr));
-    assert!(text(&output.stderr).contains("pid namespace"), "{}", text(&output.stderr));
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_evenkeel"), "--state-dir"]);
+    let ended = end(command.arg(dir.path()).arg("restore")).with(3);
+    assert!(ended.stderr.contains("pid namespace"), "{ended}");
     assert_eq!(sleeper.nice(), 7);
-    assert_eq!(restore(dir.path(), &[]).status.code(), Some(0));
+    restore(dir.path(), &[]).with(0);
     assert_eq!(sleeper.nice(), inherited_nice());
 }
 
@@ -246,9 +211,8 @@ fn zeros_and_garbage_at_the_end_are_damage() {
         let journal = dir.path().join("journal");
         let bytes = [std::fs::read(&journal).unwrap(), tail.to_vec()].concat();
         std::fs::write(&journal, &bytes).unwrap();
-        let output = restore(dir.path(), &[]);
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains("journal.corrupt-"), "{}", text(&output.stderr));
+        let ended = restore(dir.path(), &[]).with(1);
+        assert!(ended.stderr.contains("journal.corrupt-"), "{ended}");
         assert_eq!(sleeper.nice(), inherited_nice());
     }
 }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::process::{Command, Stdio};
+mod program;
+
+use program::{end, evenkeel};
 
 /// Runs `run` and `plan` with these arguments; both must refuse with status 2 and touch nothing. Returns what `run` said.
 #[track_caller]
@@ -10,16 +12,7 @@ fn refused(args: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let say = |command: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-            .arg(command)
-            .args(args)
-            .env("EVENKEEL_STATE_DIR", &state)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{command} {args:?}: {stderr}");
-        assert!(output.stdout.is_empty() && !stderr.contains("panicked"), "{command} {args:?}: {stderr}");
+        let stderr = end(evenkeel([command]).args(args).env("EVENKEEL_STATE_DIR", &state)).refused(2, "");
         assert!(!state.exists(), "{command} {args:?} made a state directory");
         stderr
     };

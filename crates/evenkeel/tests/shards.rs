@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -13,16 +15,10 @@ const FILE: &str = "name = 'Half_x'\nrepetitions = 2\n[[tenant]]\nname = 'a'\nun
     [[sweep]]\nfield = 'tenant.a.quota_pct'\nvalues = [25, 50, 'none']\n";
 const MACHINE: [&str; 6] = ["--cpus", "2", "--kernel", "6.12", "--events-per-s", "1000"];
 
-fn evenkeel(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).current_dir(dir).output().unwrap()
-}
-
 #[track_caller]
 fn ends(dir: &Path, args: &[&str], status: i32) -> String {
-    let output = evenkeel(dir, args);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
-    if status == 0 { String::from_utf8(output.stdout).unwrap() } else { stderr }
+    let ended = program::end_in(dir, args).with(status);
+    if status == 0 { ended.stdout } else { ended.stderr }
 }
 
 fn json(path: &Path) -> Value {

@@ -2,24 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod program;
 
+use std::path::Path;
+
+use program::{Ended, end, evenkeel};
 use serde_json::Value;
 
-fn sim(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_evenkeel")).arg("sim").args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+#[track_caller]
+fn sim(args: &[&str]) -> Ended {
+    end(evenkeel(["sim"]).args(args))
 }
 
 #[track_caller]
 fn done(args: &[&str]) -> String {
-    let output = sim(args);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
+    sim(args).ok()
 }
 
 fn file(dir: &Path, name: &str, content: &str) -> String {
@@ -32,15 +29,8 @@ fn file(dir: &Path, name: &str, content: &str) -> String {
 #[track_caller]
 fn refused(dir: &Path, content: &str, line: usize, reason: &str) {
     let path = file(dir, "bad.toml", content);
-    let output = sim(&[&path, "--seed", "1"]);
-    let words = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{content}\n{words}");
-    assert!(output.stdout.is_empty() && !words.contains("panicked"), "{content}\n{words}");
-    let place = format!("bad.toml: line {line}:");
-    assert!(
-        words.contains(&place) && words.contains(reason),
-        "wanted {place} .. {reason}\n{content}\n{words}"
-    );
+    let words = sim(&[&path, "--seed", "1"]).refused(2, &format!("bad.toml: line {line}:"));
+    assert!(words.contains(reason), "wanted {reason}\n{content}\n{words}");
 }
 
 const MACHINE: &str = "name = 'x'\nduration_s = 2\n[machine]\ncpus = 2\n[[group]]\nname = 'g'\n\
@@ -188,9 +178,7 @@ fn tenants_are_simulated_on_the_machine_of_their_file_and_with_its_tasks() {
     // A fifth is stolen, and b has about a quarter of the rest of the time.
     let rate = tenants[0]["events_per_s"]["mean"].as_f64().unwrap();
     assert!((500.0..680.0).contains(&rate), "{rate}");
-    let output = sim(&[&path, "--cpus", "2"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(self::text(&output.stderr).contains("describes its machine itself"));
+    sim(&[&path, "--cpus", "2"]).refused(2, "describes its machine itself");
 }
 
 #[test]
@@ -199,10 +187,8 @@ fn built_in_experiments_are_simulated_by_name() {
         done(&["cpu-units-mixed", "--quick", "--cpus", "2", "--kernel", "6.1", "--events-per-s", "500"]);
     assert!(table.contains("simulated: 2 CPUs, Linux 6.1, 500 events"), "{table}");
     assert!(table.contains("16x2 32to512"), "{table}");
-    let output = sim(&["isolation-sys", "--quick", "--cpus", "2", "--events-per-s", "500"]);
-    let words = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{words}");
-    assert!(words.contains("reads of files are not simulated"), "{words}");
+    let ended = sim(&["isolation-sys", "--quick", "--cpus", "2", "--events-per-s", "500"]);
+    ended.refused(3, "reads of files are not simulated");
 }
 
 #[test]
@@ -221,22 +207,14 @@ fn what_does_not_fit_together_is_wrong_usage() {
         (vec!["--fleet", "1"], "--fleet"),
         (vec![], "FILE"),
     ] {
-        let output = sim(&args);
-        let words = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {words}");
-        assert!(words.contains(reason) && output.stdout.is_empty(), "{args:?}: {words}");
+        sim(&args).refused(2, reason);
     }
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(["lab", "run", &machine]).output().unwrap();
-    let words = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{words}");
-    assert!(words.contains("evenkeel sim"), "{words}");
+    end(&mut evenkeel(["lab", "run", &machine])).refused(2, "evenkeel sim");
     // A command of one's own: valid, but the simulator has no say.
     let own = "name = 'x'\n[[tenant]]\nname = 'a'\ncommand = ['make', '-j4']\n";
-    let output = sim(&[&file(dir.path(), "own.toml", own), "--events-per-s", "500"]);
-    let words = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{words}");
-    assert!(words.contains("\"make\" demands is not known") && words.contains("lab run"), "{words}");
+    let ended = sim(&[&file(dir.path(), "own.toml", own), "--events-per-s", "500"]);
+    let words = ended.refused(3, "\"make\" demands is not known");
+    assert!(words.contains("lab run"), "{words}");
 }
 
 #[test]

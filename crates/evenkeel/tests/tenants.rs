@@ -3,39 +3,25 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
 /// `tenants cpu --quick --tenants 2 --vcpus 1 --repetitions 2 --seconds 0.2` on a host of two CPUs.
 const RECORD: &str = include_str!("tenants/record.json");
 
-fn evenkeel(args: &[&str], dir: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-        .args(args)
-        .current_dir(dir)
-        .env("EVENKEEL_STATE_DIR", dir.join("state"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
 /// What it printed, when it ended with this status.
 #[track_caller]
 fn said(args: &[&str], dir: &Path, status: i32) -> String {
-    let output = evenkeel(args, dir);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
-    String::from_utf8_lossy(&output.stdout).into_owned() + &stderr
+    let ended = program::end_in(dir, args).with(status);
+    ended.stdout + &ended.stderr
 }
 
 /// A result folder `a` in a directory of its own.
 fn folder() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir(dir.path().join("a")).unwrap();
-    std::fs::write(dir.path().join("a/record.json"), RECORD).unwrap();
-    dir
+    program::folder("a/record.json", RECORD)
 }
 
 fn json(text: &str) -> Value {

@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use evenkeel_linux::testing::until;
+use program::{Ended, end, evenkeel};
 use serde_json::Value;
 
 /// A directory with a tune file.
@@ -27,19 +30,14 @@ impl Bench {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        command
-            .arg("--state-dir")
-            .arg(self.path().join("state"))
-            .args(["tune", "t.toml", "--dir", "out"])
-            .args(arguments)
-            .current_dir(self.path())
-            .stdin(Stdio::null());
+        let mut command = evenkeel(["tune", "t.toml", "--dir", "out", "--state-dir", "state"]);
+        command.args(arguments).current_dir(self.path());
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
+    #[track_caller]
+    fn run(&self, arguments: &[&str]) -> Ended {
+        end(&mut self.command(arguments))
     }
 
     fn out(&self) -> PathBuf {
@@ -60,10 +58,6 @@ impl Bench {
         });
         lines.filter(|line| line.contains(&name)).collect()
     }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Smallest at x = 30: its own program computes (x - 30)^2.
@@ -87,9 +81,7 @@ trials = 30
 #[test]
 fn the_best_settings_are_found_and_told_in_every_form() {
     let bench = Bench::new(PARABOLA);
-    let output = bench.run(&["-o", "json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = bench.run(&["-o", "json"]).json();
     assert_eq!(result["schema"], "evenkeel.tune/v1");
     assert!(result["best"]["value"].as_f64().unwrap() <= 16.0, "{}", result["best"]);
     assert_eq!(result["present"]["value"], 3600.0);
@@ -101,12 +93,9 @@ fn the_best_settings_are_found_and_told_in_every_form() {
     let page = std::fs::read_to_string(bench.out().join("report.html")).unwrap();
     assert!(page.contains("</svg>") && page.contains("Best y"));
     // Everything is known: the same command only tells it again.
-    let again = bench.run(&[]);
-    assert_eq!(again.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&again.stdout).contains("30 trials"));
+    assert!(bench.run(&[]).ok().contains("30 trials"));
     // A larger budget goes on from there.
-    let more = bench.run(&["--trials", "33"]);
-    assert_eq!(more.status.code(), Some(0));
+    bench.run(&["--trials", "33"]).ok();
     // The last of them compare the best with the present settings, in pairs: one may be left over.
     assert!((32..=33).contains(&bench.trials()), "{}", bench.trials());
 }
@@ -116,15 +105,12 @@ fn every_method_runs_and_keeps_to_the_constraints() {
     let text = PARABOLA.replace("[budget]", "[[quantity]]\nname = 'z'\njson = '/y'\n[budget]");
     let bench = Bench::new(&format!("constraints = ['z > 99']\n{text}"));
     for method in ["exhaustive", "random", "coordinate", "gradient", "bayesian"] {
-        let output = bench.run(&["--method", method, "--fresh", "--trials", "14", "-o", "json"]);
-        assert_eq!(output.status.code(), Some(0), "{method}: {}", stderr(&output));
-        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let result = bench.run(&["--method", method, "--fresh", "--trials", "14", "-o", "json"]).json();
         assert!(result["best"]["value"].as_f64().unwrap() > 99.0, "{method}: {}", result["best"]);
     }
     let bench = Bench::new(&format!("constraints = ['z < -1']\n{text}"));
-    let output = bench.run(&["--trials", "5"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("no settings keep the constraints"));
+    let ended = bench.run(&["--trials", "5"]).with(1);
+    assert!(ended.stdout.contains("no settings keep the constraints"), "{ended}");
 }
 
 /// A service that leaves a child behind and takes its time; measured for as long as it is asked to.
@@ -175,8 +161,8 @@ fn killed_or_interrupted_it_leaves_nothing_and_goes_on() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("the same command goes on"), "{said}");
     assert!(bench.left_running().is_empty(), "{:?}", bench.left_running());
-    let output = bench.run(&[]);
-    assert_eq!((output.status.code(), bench.trials()), (Some(0), 6), "{}", stderr(&output));
+    bench.run(&[]).ok();
+    assert_eq!(bench.trials(), 6);
     let record = std::fs::read_to_string(bench.out().join("trials.jsonl")).unwrap();
     let numbers: Vec<Value> =
         record.lines().skip(1).map(|l| serde_json::from_str::<Value>(l).unwrap()["number"].clone()).collect();
@@ -189,8 +175,7 @@ fn what_cannot_work_says_why() {
     let swap = |from: &str, to: &str| {
         let text = PARABOLA.replace(from, to);
         assert_ne!(text, PARABOLA, "{from}");
-        let output = Bench::new(&text).run(&[]);
-        (output.status.code(), stderr(&output))
+        Bench::new(&text).run(&[])
     };
     let json = r#"echo \"{\\\"y\\\": $((({x} - 30) * ({x} - 30)))}\""#;
     for (from, to, status, part) in [
@@ -212,16 +197,14 @@ fn what_cannot_work_says_why() {
             "tcp://127.0.0.1:9 does not answer after 0.3 s",
         ),
     ] {
-        let (code, said) = swap(from, to);
-        assert_eq!(code, Some(status), "{to}: {said}");
-        assert!(said.contains(part), "{to}: {said}");
+        let ended = swap(from, to).with(status);
+        assert!(ended.stderr.contains(part), "{to}: {ended}");
     }
     let bench = Bench::new(PARABOLA);
-    assert_eq!(bench.run(&["--trials", "2"]).status.code(), Some(0));
+    bench.run(&["--trials", "2"]).ok();
     std::fs::write(bench.path().join("t.toml"), PARABOLA.replace("- 30", "- 31")).unwrap();
-    let other = bench.run(&[]);
-    assert_eq!(other.status.code(), Some(2));
-    assert!(stderr(&other).contains("--fresh"), "{}", stderr(&other));
+    let other = bench.run(&[]).with(2);
+    assert!(other.stderr.contains("--fresh"), "{other}");
 }
 
 #[test]
@@ -229,9 +212,8 @@ fn somebody_elses_service_is_not_measured() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let service = format!("[service]\ncommand = ['sleep', '9']\nready = 'tcp://{address}'\n[measure]");
-    let output = Bench::new(&PARABOLA.replace("[measure]", &service)).run(&[]);
-    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    assert!(stderr(&output).contains("already"), "{}", stderr(&output));
+    let ended = Bench::new(&PARABOLA.replace("[measure]", &service)).run(&[]).with(3);
+    assert!(ended.stderr.contains("already"), "{ended}");
 }
 
 #[test]
@@ -259,9 +241,7 @@ fn objectives_are_read_from_metrics_and_addresses() {
          metric = 'requests_total'\nrate = true\n[[quantity]]\nname = 'p99'\nurl = 'http://{address}/stats'\n\
          json = '/latency/p99'\n[budget]\ntrials = 3\n[search]\nfinalists = 0\nrepeats = 1\n"
     );
-    let output = Bench::new(&text).run(&["-o", "json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = Bench::new(&text).run(&["-o", "json"]).json();
     assert!(result["best"]["value"].as_f64().unwrap() > 0.0);
     assert_eq!(result["best"]["quantities"]["p99"], 7.5);
 }
@@ -302,9 +282,7 @@ kind = 'spin'
 group = 'g'
 """
 "#;
-    let output = Bench::new(text).run(&["-o", "json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = Bench::new(text).run(&["-o", "json"]).json();
     let warm = result["warm"].as_array().unwrap();
     assert_eq!(warm.len(), 3);
     // The first trial is the point that is best in the model.
