@@ -4,7 +4,6 @@
 //! `EVENKEEL_SCOPE_PLANS` says how many plans are carried out, `EVENKEEL_SCOPE_SEED` where the draws begin.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 use evenkeel_actuate::Options;
@@ -214,21 +213,13 @@ impl Case {
             self.tasks.iter().filter(inside).map(|t| t.pct).sum()
         };
         let groups = GROUPS.iter().enumerate().map(|(index, (path, parent, _, _))| GroupView {
-            path: (*path).to_owned(),
-            parent: parent.map(|p| p as u32),
             load_weight: weight(path),
             raw_weight: weight(path),
-            v2: false,
-            quota: None,
-            cpuset: None,
             cpu_pct: Some(used(index)),
-            throttled_pct: None,
-            throttled_periods: None,
+            ..GroupView::of(*path, parent.map(|p| p as u32), false)
         });
         let view = |task: &Task| TaskView {
-            id: task.id,
             ppid: 1,
-            comm: format!("task-{}", task.id.tid),
             kernel_thread: task.kernel,
             cpu: Some(0),
             affinity: Some(topology.online.clone()),
@@ -239,11 +230,11 @@ impl Case {
             group: Some(task.group as u32),
             container: GROUPS[task.group].2.map(|c| c as u32),
             pod: GROUPS[task.group].3.map(|p| p as u32),
-            vm: None,
             cpu_pct: task.pct,
             wait_pct: Some(task.pct / 3.0),
             voluntary_per_s: Some(20.0),
             involuntary_per_s: Some(1.0),
+            ..TaskView::of(task.id, format!("task-{}", task.id.tid))
         };
         let containers = CONTAINERS.iter().enumerate().map(|(n, (name, runtime))| ContainerView {
             id: format!("{n}").repeat(64),
@@ -262,8 +253,6 @@ impl Case {
             group: GROUPS.iter().position(|g| g.3 == Some(n)).map(|g| g as u32),
         });
         Observation {
-            interval_s: 1.0,
-            wall_ns: 0,
             host: HostView {
                 cpus: CPUS,
                 busy_pct: 150.0,
@@ -276,9 +265,7 @@ impl Case {
             groups: groups.collect(),
             containers: containers.collect(),
             pods: pods.collect(),
-            vms: vec![],
-            exited: vec![],
-            topology: Arc::new(topology),
+            ..Observation::of(topology)
         }
     }
 

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use evenkeel_actuate::fake::{Crashed, Event, FakeKernel, FakeMedium, World};
 use evenkeel_actuate::{Actuator, KernelError, Options, all_cpus, restore_on};
@@ -60,21 +59,16 @@ impl Host {
             numbers.chain(OUTSIDERS.map(|tid| (tid, 3))).zip(loads.iter().cycle())
         {
             tasks.push(TaskView {
-                id: world.add_task(tid, 1),
                 ppid: 1,
-                comm: format!("t{tid}"),
-                kernel_thread: false,
                 cpu: Some(0),
                 affinity: Some(topology.online.clone()),
                 sched: Some(SchedAttr::DEFAULT),
                 group: Some(group),
-                container: None,
-                pod: None,
-                vm: None,
                 cpu_pct: *pct,
                 wait_pct: Some(pct / 4.0),
                 voluntary_per_s: Some(*per_s),
                 involuntary_per_s: Some(1.0),
+                ..TaskView::of(world.add_task(tid, 1), format!("t{tid}"))
             });
         }
         let weights = [("/", 1024), ("/a", 512), ("/b", 2048), ("/out", 1024)];
@@ -82,20 +76,11 @@ impl Host {
             world.add_group(path, false, &[Setting::Weight(*weight), Setting::GroupIdle(false)]);
         }
         let groups = weights.iter().map(|(path, weight)| GroupView {
-            path: (*path).to_owned(),
-            parent: (*path != "/").then_some(0),
             load_weight: Some(*weight),
             raw_weight: Some(*weight),
-            v2: false,
-            quota: None,
-            cpuset: None,
-            cpu_pct: None,
-            throttled_pct: None,
-            throttled_periods: None,
+            ..GroupView::of(*path, (*path != "/").then_some(0), false)
         });
         let observation = Observation {
-            interval_s: 1.0,
-            wall_ns: 0,
             host: HostView {
                 cpus: CPUS,
                 busy_pct: tasks.iter().map(|t| t.cpu_pct).sum(),
@@ -106,11 +91,7 @@ impl Host {
             },
             tasks,
             groups: groups.collect(),
-            containers: vec![],
-            pods: vec![],
-            vms: vec![],
-            exited: vec![],
-            topology: Arc::new(topology),
+            ..Observation::of(topology)
         };
         let found = world.values();
         let scope = Scope::parse(&["cgroup:/a", "cgroup:/b", &format!("!pid:{SPARED}")]).unwrap();

@@ -59,16 +59,11 @@ impl World {
             .map(|cpu| CpuView { cpu, busy_pct: 0.0, steal_pct: Some(0.0), irq_pct: None })
             .collect();
         let root = GroupView {
-            path: "/".into(),
-            parent: None,
             load_weight: Some(1024),
             raw_weight: Some(1024),
-            v2: false,
             quota: Some(CpuQuota::UNLIMITED),
             cpuset: Some(topology.online.clone()),
-            cpu_pct: None,
-            throttled_pct: None,
-            throttled_periods: None,
+            ..GroupView::of("/", None, false)
         };
         let facts = HostFacts {
             release: Known::Value("6.18.0".into()),
@@ -102,16 +97,9 @@ impl World {
             rt_runtime_usec: Known::default(),
         };
         let observation = Observation {
-            interval_s: 1.0,
-            wall_ns: 0,
-            topology: Arc::new(topology),
             host: HostView { cpus, busy_pct: 0.0, steal_pct: Some(0.0), per_cpu },
-            tasks: vec![],
             groups: vec![root],
-            containers: vec![],
-            pods: vec![],
-            vms: vec![],
-            exited: vec![],
+            ..Observation::of(topology)
         };
         Self { facts, observation, expectations: Expectations::default() }
     }
@@ -186,21 +174,14 @@ impl World {
 
     fn thread_of(&mut self, tgid: u32, tid: u32, comm: &str, cpu_pct: f64) -> &mut TaskView {
         self.observation.tasks.push(TaskView {
-            id: TaskId { tgid, tid, start_time: 1 },
             ppid: 1,
-            comm: comm.into(),
-            kernel_thread: false,
             cpu: Some(0),
             affinity: Some(self.observation.topology.online.clone()),
             sched: Some(SchedAttr::DEFAULT),
             group: Some(0),
-            container: None,
-            pod: None,
-            vm: None,
             cpu_pct,
             wait_pct: Some(0.0),
-            voluntary_per_s: None,
-            involuntary_per_s: None,
+            ..TaskView::of(TaskId { tgid, tid, start_time: 1 }, comm)
         });
         self.observation.tasks.last_mut().unwrap()
     }

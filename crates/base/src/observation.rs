@@ -33,6 +33,25 @@ pub struct Observation {
     pub exited: Vec<ExitedView>,
 }
 
+impl Observation {
+    /// A second on this machine with nobody on it.
+    pub fn of(topology: Topology) -> Self {
+        let cpus = u32::try_from(topology.online.len()).unwrap_or(u32::MAX);
+        Self {
+            interval_s: 1.0,
+            wall_ns: 0,
+            topology: Arc::new(topology),
+            host: HostView { cpus, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
+            tasks: Vec::new(),
+            groups: Vec::new(),
+            containers: Vec::new(),
+            pods: Vec::new(),
+            vms: Vec::new(),
+            exited: Vec::new(),
+        }
+    }
+}
+
 /// Threads of a group that ended within an interval: what they used of it, whether they were born in it or before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ExitedView {
@@ -110,6 +129,29 @@ pub struct TaskView {
     pub involuntary_per_s: Option<f64>,
 }
 
+impl TaskView {
+    /// A thread of which no more than this is known.
+    pub fn of(id: TaskId, comm: impl Into<String>) -> Self {
+        Self {
+            id,
+            ppid: 0,
+            comm: comm.into(),
+            kernel_thread: false,
+            cpu: None,
+            affinity: None,
+            sched: None,
+            group: None,
+            container: None,
+            pod: None,
+            vm: None,
+            cpu_pct: 0.0,
+            wait_pct: None,
+            voluntary_per_s: None,
+            involuntary_per_s: None,
+        }
+    }
+}
+
 /// Use is well above a quota by this factor, ...
 const VOID_FACTOR: f64 = 1.5;
 /// ... by this much of one CPU, percent, ...
@@ -154,6 +196,22 @@ pub struct GroupView {
 }
 
 impl GroupView {
+    /// A cgroup of which no more than this is known.
+    pub fn of(path: impl Into<String>, parent: Option<u32>, v2: bool) -> Self {
+        Self {
+            path: path.into(),
+            parent,
+            load_weight: None,
+            raw_weight: None,
+            v2,
+            quota: None,
+            cpuset: None,
+            cpu_pct: None,
+            throttled_pct: None,
+            throttled_periods: None,
+        }
+    }
+
     /// What changes name it by.
     pub fn reference(&self) -> GroupRef {
         GroupRef { path: self.path.clone(), v2: self.v2 }

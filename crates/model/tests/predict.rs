@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests
 
-use std::sync::Arc;
-
-use evenkeel_base::observation::HostView;
 use evenkeel_base::{
     Change, CpuQuota, CpuSet, GroupRef, GroupView, Limit, Nice, Observation, Plan, SchedAttr, SchedPolicy,
     Setting, Target, TaskId, TaskView, Topology,
@@ -19,53 +16,26 @@ fn id(number: u32) -> TaskId {
 /// A thread in a group that got so much of a CPU, waited so long (both percent), and slept so often a second.
 fn task(number: u32, group: u32, cpu_pct: f64, wait_pct: f64, sleeps_per_s: f64) -> TaskView {
     TaskView {
-        id: id(number),
-        ppid: 1,
-        comm: format!("t{number}"),
-        kernel_thread: false,
         cpu: Some(0),
-        affinity: None,
         sched: Some(SchedAttr::DEFAULT),
         group: Some(group),
-        container: None,
-        pod: None,
-        vm: None,
         cpu_pct,
         wait_pct: Some(wait_pct),
         voluntary_per_s: Some(sleeps_per_s),
         involuntary_per_s: Some(0.0),
+        ..TaskView::of(id(number), format!("t{number}"))
     }
 }
 
 fn group(path: &str, parent: Option<u32>) -> GroupView {
-    GroupView {
-        path: path.into(),
-        parent,
-        load_weight: Some(1024),
-        raw_weight: Some(100),
-        v2: true,
-        quota: None,
-        cpuset: None,
-        cpu_pct: None,
-        throttled_pct: None,
-        throttled_periods: None,
-    }
+    GroupView { load_weight: Some(1024), raw_weight: Some(100), ..GroupView::of(path, parent, true) }
 }
 
 fn observed(cpus: u32, groups: &[&str], tasks: Vec<TaskView>) -> Observation {
     let paths = std::iter::once(group("/", None)).chain(groups.iter().map(|path| group(path, Some(0))));
-    Observation {
-        interval_s: 1.0,
-        wall_ns: 0,
-        topology: Arc::new(Topology::synthetic(1, 1, cpus, 1)),
-        host: HostView { cpus, busy_pct: 0.0, steal_pct: Some(0.0), per_cpu: Vec::new() },
-        tasks,
-        groups: paths.collect(),
-        containers: Vec::new(),
-        pods: Vec::new(),
-        vms: Vec::new(),
-        exited: Vec::new(),
-    }
+    let mut observation = Observation::of(Topology::synthetic(1, 1, cpus, 1));
+    observation.host.steal_pct = Some(0.0);
+    Observation { tasks, groups: paths.collect(), ..observation }
 }
 
 fn host(observation: &Observation) -> Host {

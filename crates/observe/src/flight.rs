@@ -272,21 +272,11 @@ fn ended_view(
     let container = relative.and_then(|task| task.container).or_else(|| container_of(observation, group?));
     let pod = container.and_then(|at| observation.containers.get(at as usize)?.pod);
     TaskView {
-        id: TaskId { tgid: one.tgid, tid: one.tid, start_time: 0 },
-        ppid: 0,
-        comm: one.comm.clone(),
-        kernel_thread: false,
-        cpu: None,
-        affinity: None,
-        sched: None,
         group,
         container,
         pod: relative.and_then(|task| task.pod).or(pod),
         vm: relative.and_then(|task| task.vm),
-        cpu_pct: 0.0,
-        wait_pct: None,
-        voluntary_per_s: None,
-        involuntary_per_s: None,
+        ..TaskView::of(TaskId { tgid: one.tgid, tid: one.tid, start_time: 0 }, &one.comm)
     }
 }
 

@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used)]
 #![allow(missing_docs)]
 
-use std::sync::Arc;
-
 use divan::{Bencher, black_box};
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{CpuSet, GroupView, HostView, Nice, Observation, SchedAttr, TaskId, TaskView, Topology};
@@ -92,26 +90,22 @@ fn observation(topology: Topology) -> Observation {
     let tasks: Vec<TaskView> = (0..TASKS)
         .zip(&loads)
         .map(|(i, load)| TaskView {
-            id: TaskId { tgid: 100 + i / THREADS * THREADS, tid: 100 + i, start_time: 5 },
             ppid: 50,
-            comm: format!("t{i}"),
-            kernel_thread: false,
             cpu: Some(i % CPUS),
             affinity: Some(topology.online.clone()),
             sched: Some(SchedAttr::DEFAULT),
             group: Some(1 + i / THREADS / PROCESSES),
-            container: None,
-            pod: None,
-            vm: None,
             cpu_pct: load.pct,
             wait_pct: Some(load.pct / 10.0),
             voluntary_per_s: Some(10.0),
             involuntary_per_s: Some(1.0),
+            ..TaskView::of(
+                TaskId { tgid: 100 + i / THREADS * THREADS, tid: 100 + i, start_time: 5 },
+                format!("t{i}"),
+            )
         })
         .collect();
     Observation {
-        interval_s: 1.0,
-        wall_ns: 0,
         host: HostView {
             cpus: CPUS,
             busy_pct: tasks.iter().map(|t| t.cpu_pct).sum(),
@@ -122,27 +116,12 @@ fn observation(topology: Topology) -> Observation {
         },
         tasks,
         groups,
-        containers: vec![],
-        pods: vec![],
-        vms: vec![],
-        exited: vec![],
-        topology: Arc::new(topology),
+        ..Observation::of(topology)
     }
 }
 
 fn group(path: &str, parent: Option<u32>) -> GroupView {
-    GroupView {
-        path: path.to_owned(),
-        parent,
-        load_weight: Some(1024),
-        raw_weight: Some(1024),
-        v2: false,
-        quota: None,
-        cpuset: None,
-        cpu_pct: None,
-        throttled_pct: None,
-        throttled_periods: None,
-    }
+    GroupView { load_weight: Some(1024), raw_weight: Some(1024), ..GroupView::of(path, parent, false) }
 }
 
 const MODERN: Features = Features {

@@ -1,7 +1,5 @@
 //! A host for tests: a pod with a container of two threads, a machine, a service, a kernel thread; CPU 1 is isolated.
 
-use std::sync::Arc;
-
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
     ContainerView, CpuQuota, GroupView, HostView, NetworkRate, NetworkRates, Observation, PodView, TaskId,
@@ -13,37 +11,25 @@ use crate::errand::Look;
 
 fn group(path: &str, parent: Option<u32>, throttled_pct: Option<f64>) -> GroupView {
     GroupView {
-        path: path.into(),
-        parent,
         load_weight: Some(1024),
         raw_weight: Some(100),
-        v2: true,
         quota: Some(CpuQuota::UNLIMITED),
-        cpuset: None,
-        cpu_pct: None,
         throttled_pct,
-        throttled_periods: None,
+        ..GroupView::of(path, parent, true)
     }
 }
 
 /// A thread that started at 7.
 pub fn task(tgid: u32, tid: u32, comm: &str, group: u32, cpu: u32, cpu_pct: f64, wait: f64) -> TaskView {
     TaskView {
-        id: TaskId { tgid, tid, start_time: 7 },
         ppid: 1,
-        comm: comm.into(),
-        kernel_thread: false,
         cpu: Some(cpu),
-        affinity: None,
-        sched: None,
         group: Some(group),
-        container: None,
-        pod: None,
-        vm: None,
         cpu_pct,
         wait_pct: Some(wait),
         voluntary_per_s: Some(1.0),
         involuntary_per_s: Some(2.0),
+        ..TaskView::of(TaskId { tgid, tid, start_time: 7 }, comm)
     }
 }
 
@@ -61,9 +47,7 @@ pub fn look() -> Look {
         task(300, 300, "cron", 4, 0, 5.0, 2.0),
     ];
     let observation = Observation {
-        interval_s: 1.0,
         wall_ns: 1_790_000_000_000_000_000,
-        topology: Arc::new(topology),
         host: HostView {
             cpus: 2,
             busy_pct: 115.0,
@@ -95,7 +79,7 @@ pub fn look() -> Look {
             group: Some(1),
         }],
         vms: vec![VmView { name: "db".into(), pid: 200, vcpus: vec![200], group: Some(3) }],
-        exited: Vec::new(),
+        ..Observation::of(topology)
     };
     let rate = NetworkRate { received_per_s: 1_234_000.0, sent_per_s: 30_400.0 };
     let networks = NetworkRates { host: Some(rate), containers: [("c1".to_owned(), rate)].into() };

@@ -6,9 +6,8 @@ mod rules;
 mod scene;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use evenkeel_base::{GroupView, HostView, Observation, TaskId, TaskView, Topology};
+use evenkeel_base::{GroupView, Observation, TaskId, TaskView, Topology};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
@@ -91,46 +90,14 @@ pub(crate) fn nobody(wall_ns: u64) -> Observation {
 
 /// A host with so many services of a task each.
 pub(crate) fn host(cpus: u32, services: usize) -> Observation {
-    let group = |at: usize| GroupView {
-        path: format!("/s{at}"),
-        parent: None,
-        load_weight: None,
-        raw_weight: None,
-        v2: true,
-        quota: None,
-        cpuset: None,
-        cpu_pct: None,
-        throttled_pct: None,
-        throttled_periods: None,
-    };
-    let task = |at: usize| TaskView {
-        id: TaskId { tgid: at as u32 + 1, tid: at as u32 + 1, start_time: 0 },
-        ppid: 1,
-        comm: String::new(),
-        kernel_thread: false,
-        cpu: None,
-        affinity: None,
-        sched: None,
-        group: Some(at as u32),
-        container: None,
-        pod: None,
-        vm: None,
-        cpu_pct: 0.0,
-        wait_pct: None,
-        voluntary_per_s: None,
-        involuntary_per_s: None,
+    let task = |at: usize| {
+        let id = TaskId { tgid: at as u32 + 1, tid: at as u32 + 1, start_time: 0 };
+        TaskView { group: Some(at as u32), ..TaskView::of(id, "") }
     };
     Observation {
-        interval_s: 1.0,
-        wall_ns: 0,
-        topology: Arc::new(Topology::synthetic(1, 1, cpus, 1)),
-        host: HostView { cpus, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
         tasks: (0..services).map(task).collect(),
-        groups: (0..services).map(group).collect(),
-        containers: Vec::new(),
-        pods: Vec::new(),
-        vms: Vec::new(),
-        exited: Vec::new(),
+        groups: (0..services).map(|at| GroupView::of(format!("/s{at}"), None, true)).collect(),
+        ..Observation::of(Topology::synthetic(1, 1, cpus, 1))
     }
 }
 

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use evenkeel_base::{CpuQuota, GroupView, HostView, Limit, Topology};
+use evenkeel_base::{CpuQuota, GroupView, Limit, Topology};
 use evenkeel_bpf::flight::Ended;
 use proptest::prelude::*;
 
@@ -13,18 +12,7 @@ fn task(tid: u32, comm: &str) -> TaskView {
 }
 
 fn observation(tasks: Vec<TaskView>) -> Observation {
-    Observation {
-        interval_s: 1.0,
-        wall_ns: 0,
-        topology: Arc::new(Topology::synthetic(1, 1, 2, 1)),
-        host: HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
-        tasks,
-        groups: Vec::new(),
-        containers: Vec::new(),
-        pods: Vec::new(),
-        vms: Vec::new(),
-        exited: Vec::new(),
-    }
+    Observation { tasks, ..Observation::of(Topology::synthetic(1, 1, 2, 1)) }
 }
 
 /// The account of one thread; who is to blame by number.
@@ -304,16 +292,9 @@ fn promises_and_what_the_loop_did_have_tracks_of_their_own() {
 #[test]
 fn the_counter_of_throttled_threads_names_whose_quota_it_was() {
     let group = |path: &str, parent, quota_usec: Option<u64>, throttled_pct| GroupView {
-        path: path.to_owned(),
-        parent,
-        load_weight: None,
-        raw_weight: None,
-        v2: true,
         quota: quota_usec.map(|quota| CpuQuota { quota_usec: Limit::Value(quota), ..CpuQuota::UNLIMITED }),
-        cpuset: None,
-        cpu_pct: None,
         throttled_pct,
-        throttled_periods: None,
+        ..GroupView::of(path, parent, true)
     };
     let named = |machine: Option<f64>, slice: Option<f64>| {
         let mut observation =

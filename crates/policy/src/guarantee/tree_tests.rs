@@ -1,57 +1,28 @@
-use std::sync::Arc;
-
 use super::*;
-use evenkeel_base::{GroupView, HostView, SchedAttr, TaskId, Topology};
+use evenkeel_base::{GroupView, SchedAttr, TaskId, Topology};
 use proptest::prelude::*;
 
 fn group(path: &str, parent: Option<u32>, cpu_pct: f64) -> GroupView {
     GroupView {
-        path: path.into(),
-        parent,
         load_weight: Some(1024),
         raw_weight: parent.map(|_| 1024),
-        v2: false,
-        quota: None,
-        cpuset: None,
         cpu_pct: Some(cpu_pct),
-        throttled_pct: None,
-        throttled_periods: None,
+        ..GroupView::of(path, parent, false)
     }
 }
 
 fn task(tid: u32, group: u32, cpu_pct: f64) -> TaskView {
     TaskView {
-        id: TaskId { tgid: tid, tid, start_time: 1 },
-        ppid: 1,
-        comm: "t".into(),
-        kernel_thread: false,
-        cpu: None,
-        affinity: None,
         sched: Some(SchedAttr::DEFAULT),
         group: Some(group),
-        container: None,
-        pod: None,
-        vm: None,
         cpu_pct,
         wait_pct: Some(0.0),
-        voluntary_per_s: None,
-        involuntary_per_s: None,
+        ..TaskView::of(TaskId { tgid: tid, tid, start_time: 1 }, "t")
     }
 }
 
 fn world(groups: Vec<GroupView>, tasks: Vec<TaskView>) -> Observation {
-    Observation {
-        interval_s: 1.0,
-        wall_ns: 0,
-        topology: Arc::new(Topology::synthetic(1, 1, 2, 1)),
-        host: HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: vec![] },
-        tasks,
-        groups,
-        containers: vec![],
-        pods: vec![],
-        vms: vec![],
-        exited: vec![],
-    }
+    Observation { tasks, groups, ..Observation::of(Topology::synthetic(1, 1, 2, 1)) }
 }
 
 /// `/` -> `/docker` -> a, b, c; `/system` next to it; a task in the root.

@@ -15,8 +15,6 @@ mod background;
 pub(crate) fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64, u32)]) -> Observation {
     let topology = Topology::synthetic(1, 1, cpus, 1);
     Observation {
-        interval_s: 1.0,
-        wall_ns: 0,
         host: HostView {
             cpus,
             busy_pct: tasks.iter().map(|t| t.0).sum(),
@@ -29,43 +27,30 @@ pub(crate) fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64
             .iter()
             .enumerate()
             .map(|(i, &(pct, per_s, group))| TaskView {
-                id: TaskId { tgid: 100 + i as u32, tid: 100 + i as u32, start_time: 5 },
                 ppid: 50,
-                comm: format!("t{i}"),
-                kernel_thread: false,
                 cpu: Some(0),
                 affinity: Some(topology.online.clone()),
                 sched: Some(SchedAttr::DEFAULT),
                 group: Some(group),
-                container: None,
-                pod: None,
-                vm: None,
                 cpu_pct: pct,
                 wait_pct: Some(0.0),
                 voluntary_per_s: Some(per_s),
                 involuntary_per_s: Some(0.0),
+                ..TaskView::of(
+                    TaskId { tgid: 100 + i as u32, tid: 100 + i as u32, start_time: 5 },
+                    format!("t{i}"),
+                )
             })
             .collect(),
         groups: groups
             .iter()
             .map(|(path, parent)| GroupView {
-                path: (*path).to_owned(),
-                parent: *parent,
                 load_weight: Some(1024),
                 raw_weight: Some(1024),
-                v2: false,
-                quota: None,
-                cpuset: None,
-                cpu_pct: None,
-                throttled_pct: None,
-                throttled_periods: None,
+                ..GroupView::of(*path, *parent, false)
             })
             .collect(),
-        containers: vec![],
-        pods: vec![],
-        vms: vec![],
-        exited: vec![],
-        topology: Arc::new(topology),
+        ..Observation::of(topology)
     }
 }
 
