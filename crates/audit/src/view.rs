@@ -135,6 +135,12 @@ pub fn group_demand_pct(observation: &Observation, group: u32) -> f64 {
     observation.tasks_in(group).map(demand_pct).sum::<f64>().max(used)
 }
 
+/// Those of these groups that want at least so much of a CPU, percent, each with what it wants.
+pub fn competing(observation: &Observation, groups: &[u32], least_pct: f64) -> Vec<(u32, f64)> {
+    let demands = groups.iter().map(|&group| (group, group_demand_pct(observation, group)));
+    demands.filter(|(_, demand)| *demand >= least_pct).collect()
+}
+
 /// Names joined by commas, at most five, then how many more.
 pub fn list<I: IntoIterator<Item = String>>(names: I) -> String {
     const SHOWN: usize = 5;

@@ -6,6 +6,7 @@
 
 pub mod demo;
 pub mod effect;
+pub mod figure;
 pub mod html;
 pub mod lab;
 mod parquet;

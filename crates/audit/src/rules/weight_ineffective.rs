@@ -3,7 +3,7 @@
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::text::count;
 
-use crate::view::{ACTIVE_PCT, HUNGRY_PCT, demand_pct, group_demand_pct, group_name, list, siblings};
+use crate::view::{ACTIVE_PCT, HUNGRY_PCT, competing, demand_pct, group_name, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -23,11 +23,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
     let mut findings = Vec::new();
     for (parent, children) in siblings(observation) {
-        let busy: Vec<(u32, f64)> = children
-            .into_iter()
-            .map(|group| (group, group_demand_pct(observation, group)))
-            .filter(|(_, demand)| *demand >= ACTIVE_PCT)
-            .collect();
+        let busy = competing(observation, &children, ACTIVE_PCT);
         if busy.len() < 2 {
             continue;
         }

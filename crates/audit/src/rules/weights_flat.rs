@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{group_demand_pct, group_name, is_throttled, list, siblings};
+use crate::view::{competing, group_name, is_throttled, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -25,11 +25,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
     let mut findings = Vec::new();
     for (parent, children) in siblings(observation) {
-        let busy: Vec<(u32, f64)> = children
-            .iter()
-            .map(|&group| (group, group_demand_pct(observation, group)))
-            .filter(|(_, demand)| *demand >= BUSY_PCT)
-            .collect();
+        let busy = competing(observation, &children, BUSY_PCT);
         if busy.len() < 2 {
             continue;
         }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use evenkeel_observe::Endpoints;
 use evenkeel_observe::capture::{CaptureError, CaptureOptions, capture};
 
@@ -28,9 +27,7 @@ pub struct Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("capture reads this host; --root has no meaning here")));
-    }
+    global.no_tree("capture reads this host; --root has no meaning here")?;
     let options = CaptureOptions {
         interval: args.interval,
         kernel_threads: !args.no_kernel_threads,

@@ -25,6 +25,7 @@ use evenkeel_workload::Kind as LoadKind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
 
+use super::global::root_only;
 use super::known::{Known, StageResult};
 use super::settings::fresh_seed;
 use super::sink::ConsoleSink;
@@ -85,14 +86,8 @@ const OUTSIDE_SEEN: f64 = 20.0;
 const STEAL_SEEN: f64 = 2.0;
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("the demo runs on this host; leave out --root")));
-    }
-    if !rustix::process::geteuid().is_root() {
-        return Err(Failure::Cannot(anyhow!(
-            "the demo makes cgroups and sets priorities of its loads: run it as root"
-        )));
-    }
+    global.no_tree("the demo runs on this host; leave out --root")?;
+    root_only("the demo makes cgroups and sets priorities of its loads: run it as root")?;
     let began = Instant::now();
     let mut sink = ConsoleSink::new()?;
     let disturbed = quiet::look()?;

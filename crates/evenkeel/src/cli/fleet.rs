@@ -61,9 +61,7 @@ pub struct Args {
 const MOST_TARGETS: usize = 100_000;
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("fleet asks agents over the network; leave out --root")));
-    }
+    global.no_tree("fleet asks agents over the network; leave out --root")?;
     let token = args.token_file.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
     let urls = match &args.prometheus {
         Some(url) => vec![url.clone()],

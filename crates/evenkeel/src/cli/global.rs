@@ -38,6 +38,22 @@ pub struct Global {
     pub verbose: u8,
 }
 
+impl Global {
+    /// Refuses `--root` with this reason: the command is about the host as it runs.
+    pub fn no_tree(&self, why: &'static str) -> Result<(), Failure> {
+        match &self.root {
+            Some(_) => Err(Failure::Usage(anyhow::anyhow!(why))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refuses with this reason unless it is root who runs this.
+pub fn root_only(why: &'static str) -> Result<(), Failure> {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root { Ok(()) } else { Err(Failure::Cannot(anyhow::anyhow!(why))) }
+}
+
 fn sampling() -> impl TypedValueParser<Value = Sampling> {
     PossibleValuesParser::new(["auto", "bpf", "proc"]).map(|way| match way.as_str() {
         "bpf" => Sampling::Bpf,

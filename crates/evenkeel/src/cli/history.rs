@@ -81,9 +81,7 @@ pub(super) fn parse_run(text: &str) -> Result<RunChoice, String> {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("a captured tree has no history; name a --state-dir instead")));
-    }
+    global.no_tree("a captured tree has no history; name a --state-dir instead")?;
     let span = (args.since.is_some() || args.from.is_some())
         .then(|| when::span(Timestamp::now(), args.since, args.from, args.to))
         .transpose()

@@ -9,7 +9,6 @@ use std::io::{BufRead, Read};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use anyhow::anyhow;
 use evenkeel_console as console;
 use serde_json::{Value, json};
 
@@ -55,9 +54,7 @@ enum Event {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("mcp serves this host; leave out --root")));
-    }
+    global.no_tree("mcp serves this host; leave out --root")?;
     stop::on_signals()?;
     let (send, receive) = mpsc::channel();
     let reader = send.clone();

@@ -5,7 +5,7 @@ mod aa;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
@@ -92,9 +92,7 @@ impl Row {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("prove runs on this host: --root does not go with it")));
-    }
+    global.no_tree("prove runs on this host: --root does not go with it")?;
     if let Some(decisions) = args.aa {
         return aa::prove(global, decisions, args.seed);
     }

@@ -55,9 +55,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_millis(100);
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("a captured tree does not run; leave out --root")));
-    }
+    global.no_tree("a captured tree does not run; leave out --root")?;
     if args.to.is_none() && std::io::stdout().is_terminal() {
         return Err(Failure::Usage(anyhow!(
             "a trace is not for a terminal: name a file with --to, or redirect"

@@ -51,9 +51,7 @@ pub(super) fn parse_speed(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("a captured tree has no history; name a --state-dir instead")));
-    }
+    global.no_tree("a captured tree has no history; name a --state-dir instead")?;
     let path = global.state_dir.join(evenkeel_store::FILE_NAME);
     let store = Store::open_read_only(&path).map_err(failure)?;
     let choice = args.run.unwrap_or(RunChoice::Last);

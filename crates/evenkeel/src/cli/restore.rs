@@ -38,9 +38,7 @@ pub struct Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("restore changes this host: --root does not go with it")));
-    }
+    global.no_tree("restore changes this host: --root does not go with it")?;
     let dirs = state_dirs(global);
     if args.stop {
         for dir in &dirs {

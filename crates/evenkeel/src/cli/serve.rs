@@ -70,10 +70,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         let why = format!("--interval {:?}: from {MIN_INTERVAL:?} to {MAX_INTERVAL:?}", args.interval);
         return Err(Failure::Usage(anyhow!(why)));
     }
-    if global.root.is_some() {
-        let why = "serve watches this host as it runs; `evenkeel ps --root` shows a tree";
-        return Err(Failure::Usage(anyhow!(why)));
-    }
+    global.no_tree("serve watches this host as it runs; `evenkeel ps --root` shows a tree")?;
     args.record.check()?;
     stop::on_signals()?;
     // The address first: a port below 1024 takes a capability that is not kept.

@@ -150,11 +150,7 @@ fn chosen(global: &Global, default: &Path) -> Result<Option<PathBuf>, Failure> {
 
 /// The loop's configuration from the file and the command line.
 pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!(
-            "a captured tree cannot be changed or trialled; leave out --root"
-        )));
-    }
+    global.no_tree("a captured tree cannot be changed or trialled; leave out --root")?;
     let (file, source) = match chosen(global, Path::new(DEFAULT_FILE))? {
         Some(path) => read(&path).map_err(Failure::Usage)?,
         None => (File::default(), Source::default()),

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_actuate::{FileMedium, Holder};
 use evenkeel_base::run::RunRecord;
 use evenkeel_report::run::{self, DocumentKind};
@@ -74,9 +74,7 @@ pub(super) fn at_work(state_dir: &Path) -> anyhow::Result<(String, Option<RunRec
 }
 
 pub fn run(global: &Global, _args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("a captured tree has no status; name a --state-dir instead")));
-    }
+    global.no_tree("a captured tree has no status; name a --state-dir instead")?;
     let (last, agent, state) = read(&global.state_dir).map_err(Failure::Cannot)?;
     let out = match global.output {
         Format::Json => json(last.as_ref(), agent.as_ref(), state),

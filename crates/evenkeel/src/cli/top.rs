@@ -38,11 +38,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL {
         return Err(Failure::Usage(anyhow!("--interval {:?}: at least {MIN_INTERVAL:?}", args.interval)));
     }
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!(
-            "top shows this host as it runs; `evenkeel ps --root` shows a tree"
-        )));
-    }
+    global.no_tree("top shows this host as it runs; `evenkeel ps --root` shows a tree")?;
     let instead = "`evenkeel ps` prints one shot, also as JSON";
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Failure::Usage(anyhow!("top needs a terminal; {instead}")));

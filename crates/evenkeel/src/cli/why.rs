@@ -80,9 +80,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const REFRESH: Duration = Duration::from_millis(500);
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("a captured tree does not run; leave out --root")));
-    }
+    global.no_tree("a captured tree does not run; leave out --root")?;
     if args.duration < MIN_TIME {
         return Err(Failure::Usage(anyhow!("--for {:?}: at least 100ms", args.duration)));
     }

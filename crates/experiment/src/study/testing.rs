@@ -1,5 +1,6 @@
 //! Records in memory, for tests.
 
+use super::compare::Side;
 use crate::record::{
     Account, Cell, Ended, Host, Limits, Point, Record, Release, RunRecord, SCHEMA, TenantRecord,
 };
@@ -84,4 +85,15 @@ pub fn record(cells: Vec<(&str, Cell)>) -> Record {
 pub fn steady(name: &str, units: u64, count: usize, per_s: f64) -> TenantRecord {
     let runs: Vec<_> = (0..count).map(|n| (n as f64, n as f64 + 1.0, per_s)).collect();
     tenant(name, Some(units), &runs)
+}
+
+/// Two tenants of one and two units at one point, three times; rates times `scale`.
+pub(super) fn side(name: &str, scale: f64) -> Side {
+    let one = |jitter: f64| {
+        cell(vec![
+            steady("a", 1, 4, scale * (10_000.0 + jitter)),
+            steady("b", 2, 4, scale * (20_000.0 - jitter)),
+        ])
+    };
+    Side::of(name, record(vec![("p", one(0.0)), ("p", one(20.0)), ("p", one(-20.0))]))
 }

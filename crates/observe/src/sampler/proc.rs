@@ -94,16 +94,7 @@ impl ByProc {
             self.forks = stat.forks;
         }
         let mut processes = std::mem::take(&mut self.processes);
-        let mut pass = Pass {
-            root: &self.root,
-            buffer: &mut self.buffer,
-            budget: &mut self.budget,
-            places: &mut self.places,
-            number: self.number,
-            at_ns: self.at_ns,
-            tickless: &self.tickless,
-            schedstat: self.schedstat,
-        };
+        let mut pass = self.pass();
         for tgid in &wanted {
             if !processes.contains_key(tgid)
                 && let Some(process) = Process::open(*tgid, &mut pass)
@@ -136,17 +127,8 @@ impl ByProc {
     fn refresh_processes(&mut self) -> Result<(), ObserveError> {
         let pids = self.root.numbers("proc")?;
         let mut old = std::mem::take(&mut self.processes);
-        let mut gone = Vec::new();
-        let mut pass = Pass {
-            root: &self.root,
-            buffer: &mut self.buffer,
-            budget: &mut self.budget,
-            places: &mut self.places,
-            number: self.number,
-            at_ns: self.at_ns,
-            tickless: &self.tickless,
-            schedstat: self.schedstat,
-        };
+        let (mut gone, mut processes) = (Vec::new(), BTreeMap::new());
+        let mut pass = self.pass();
         for pid in pids {
             let mut process = old.remove(&pid);
             if let Some(known) = &mut process
@@ -161,13 +143,28 @@ impl ByProc {
                 }
                 process = Process::open(pid, &mut pass);
             }
-            self.processes.extend(process.map(|process| (pid, process)));
+            processes.extend(process.map(|process| (pid, process)));
         }
         for (_, dead) in old {
-            gone.extend(dead.close(&mut self.budget));
+            gone.extend(dead.close(pass.budget));
         }
+        self.processes = processes;
         self.remember(gone);
         Ok(())
+    }
+
+    /// What reads of this sample share.
+    fn pass(&mut self) -> Pass<'_> {
+        Pass {
+            root: &self.root,
+            buffer: &mut self.buffer,
+            budget: &mut self.budget,
+            places: &mut self.places,
+            number: self.number,
+            at_ns: self.at_ns,
+            tickless: &self.tickless,
+            schedstat: self.schedstat,
+        }
     }
 
     fn remember(&mut self, gone: Vec<Thread>) {

@@ -16,6 +16,7 @@ use evenkeel_lab::runner;
 use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
 
+use super::global::root_only;
 use super::lab::progress::measured;
 use super::lab::written::{Report, complete, load};
 use super::{Failure, Format, Global, Outcome};
@@ -173,9 +174,7 @@ impl Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("tenants runs things on this host: --root does not go with it")));
-    }
+    global.no_tree("tenants runs things on this host: --root does not go with it")?;
     match args.what {
         What::Net(sweep) => experiment(global, Which::TenantsNet, &sweep),
         What::Cpu(sweep) => experiment(global, Which::TenantsCpu, &sweep),
@@ -220,11 +219,7 @@ fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
 
 fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
     let options = sweep.options(which, u32::try_from(runner::online().len()).unwrap_or(u32::MAX))?;
-    if !rustix::process::geteuid().is_root() {
-        return Err(Failure::Cannot(anyhow!(
-            "tenants are network namespaces and cgroups, which need root: run as root"
-        )));
-    }
+    root_only("tenants are network namespaces and cgroups, which need root: run as root")?;
     let folder =
         sweep.out.clone().or_else(|| sweep.dir.clone()).unwrap_or_else(|| PathBuf::from(which.name()));
     let binary = std::env::current_exe().context("own path")?;

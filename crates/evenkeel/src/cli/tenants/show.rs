@@ -5,36 +5,14 @@ use evenkeel_experiment::record::Requirement;
 use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::fairness::study::{Row, Study, series};
+use evenkeel_report::figure;
+use evenkeel_report::figure::Figure;
 use evenkeel_report::html::FiguresPage;
 use evenkeel_report::lab::{host_line, study_text};
 use evenkeel_report::svg::{Across, Line, LineChart};
 use evenkeel_report::{Field, Table, Value};
 
-/// One of a row's figures.
-struct Figure {
-    /// Names in documents: of the value and of the ends of its interval.
-    names: [&'static str; 3],
-    heading: &'static str,
-    decimals: usize,
-    of: fn(&Row) -> Option<Estimate>,
-}
-
-macro_rules! figure {
-    ($field:ident, $heading:literal, $decimals:literal) => {
-        Figure {
-            names: [
-                stringify!($field),
-                concat!(stringify!($field), "_low"),
-                concat!(stringify!($field), "_high"),
-            ],
-            heading: $heading,
-            decimals: $decimals,
-            of: |row| row.$field,
-        }
-    };
-}
-
-const FIGURES: [Figure; 16] = [
+const FIGURES: [Figure<Row>; 16] = [
     figure!(transactions_per_s, "TRANS/S", 0),
     figure!(mbit_per_s, "MBIT/S", 0),
     figure!(latency_mean_usec, "MEAN US", 1),
@@ -69,27 +47,18 @@ pub fn table(study: &Study) -> Table<Row> {
         Field::new("rps", "", |row: &Row| Value::Bool(row.point.rps)).documents_only(),
         Field::integer("repetitions", "", |row: &Row| i64::try_from(row.repetitions).ok()).documents_only(),
     ];
-    for Figure { names: [value, low, high], heading, decimals, of } in FIGURES {
-        let any = study.rows.iter().any(|row| of(row).is_some());
-        let number = |name, of: fn(&Row) -> Option<Estimate>, end: fn(Estimate) -> f64| {
-            Field::number(name, heading, decimals, move |row: &Row| of(row).map(end))
-        };
-        fields.push(shown(number(value, of, |e| e.value), any));
-        fields.push(number(low, of, |e| e.low).documents_only());
-        fields.push(number(high, of, |e| e.high).documents_only());
+    for figure in FIGURES {
+        let [value, low, high] = figure.fields();
+        fields.push(shown(value, study.rows.iter().any(|row| (figure.of)(row).is_some())));
+        fields.extend([low.documents_only(), high.documents_only()]);
     }
     let bare = Field::number("of_bare_metal_pct", "OF BARE %", 0, |row: &Row| row.of_bare_metal_pct);
     fields.push(shown(bare, study.rows.iter().any(|row| row.of_bare_metal_pct.is_some())));
     Table::new(fields)
 }
 
-fn columns(study: &Study) -> Vec<Figure> {
+fn columns(study: &Study) -> Vec<Figure<Row>> {
     FIGURES.into_iter().filter(|figure| study.rows.iter().any(|row| (figure.of)(row).is_some())).collect()
-}
-
-fn heading(figure: &Figure) -> String {
-    let name = figure.names[0];
-    name.replace("_per_s", "/s").replace("_pct", " %").replace("_usec", ", us").replace('_', " ")
 }
 
 /// A value with its interval, where it has one.
@@ -168,7 +137,7 @@ pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
     }
     let columns = self::columns(study);
     let of_row = |row: &Row| {
-        let figure = |f: &Figure| (f.of)(row).map_or_else(|| "?".into(), |e| with_interval(&e, f.decimals));
+        let figure = |f: &Figure<Row>| (f.of)(row).map_or_else(|| "?".into(), |e| with_interval(&e, f.decimals));
         [row.point.to_string()].into_iter().chain(columns.iter().map(figure)).collect()
     };
     FiguresPage {
@@ -187,7 +156,7 @@ pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
             .filter(|(.., of)| study.rows.iter().any(|row| of(row).is_some()))
             .map(|(caption, y, of)| ((*caption).to_owned(), chart(study, y, *of)))
             .collect(),
-        columns: ["point".to_owned()].into_iter().chain(columns.iter().map(heading)).collect(),
+        columns: ["point".to_owned()].into_iter().chain(columns.iter().map(Figure::title)).collect(),
         rows: study.rows.iter().map(of_row).collect(),
         failed: study.failed.clone(),
         method: method(net, study),

@@ -266,17 +266,7 @@ pub fn change_pct(a: Estimate, b: Estimate) -> Option<Estimate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::testing::{cell, record, steady};
-
-    fn side(name: &str, scale: f64) -> Side {
-        let one = |jitter: f64| {
-            cell(vec![
-                steady("a", 1, 4, scale * (10_000.0 + jitter)),
-                steady("b", 2, 4, scale * (20_000.0 - jitter)),
-            ])
-        };
-        Side::of(name, record(vec![("p", one(0.0)), ("p", one(20.0)), ("p", one(-20.0))]))
-    }
+    use crate::study::testing::side;
 
     #[test]
     fn changes_beyond_their_interval_are_named() {

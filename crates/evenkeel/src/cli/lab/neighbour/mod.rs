@@ -11,6 +11,7 @@ use evenkeel_lab::runner;
 
 use super::progress::measured;
 use super::written::{Report, complete};
+use crate::cli::global::root_only;
 use crate::cli::{Failure, Format, Global, Outcome};
 
 mod show;
@@ -77,14 +78,8 @@ impl Ladder {
 
 /// Runs the experiment, and reports on it.
 pub fn run(global: &Global, options: &Options, again: bool, folder: &Path) -> Outcome {
-    if global.root.is_some() {
-        return Err(Failure::Usage(anyhow!("lab run runs things on this host: --root does not go with it")));
-    }
-    if !rustix::process::geteuid().is_root() {
-        return Err(Failure::Cannot(anyhow!(
-            "a service and batch work get cgroups, which needs root: run as root"
-        )));
-    }
+    global.no_tree("lab run runs things on this host: --root does not go with it")?;
+    root_only("a service and batch work get cgroups, which needs root: run as root")?;
     let binary = std::env::current_exe().context("own path")?;
     let record = measured(folder, again, options.planned_s(), |to| {
         let topology = evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok();

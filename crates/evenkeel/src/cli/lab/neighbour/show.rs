@@ -5,39 +5,14 @@ use evenkeel_experiment::record::Requirement;
 use evenkeel_lab::neighbour::plan::{Arm, Batch, Service};
 use evenkeel_lab::neighbour::study::{Row, Study};
 use evenkeel_report::demo::Role;
+use evenkeel_report::figure;
+use evenkeel_report::figure::Figure;
 use evenkeel_report::html::FiguresPage;
 use evenkeel_report::lab::{host_line, study_text};
 use evenkeel_report::svg::{Across, Line, LineChart, line_chart, standalone};
 use evenkeel_report::{Field, Table, Value};
 
-/// One of a row's figures.
-struct Figure {
-    /// Names in documents: of the value and of the ends of its interval.
-    names: [&'static str; 3],
-    heading: &'static str,
-    decimals: usize,
-    of: fn(&Row) -> Option<Estimate>,
-    /// Whether the table for people has it.
-    shown: bool,
-}
-
-macro_rules! figure {
-    ($field:ident, $heading:literal, $decimals:literal, $shown:literal) => {
-        Figure {
-            names: [
-                stringify!($field),
-                concat!(stringify!($field), "_low"),
-                concat!(stringify!($field), "_high"),
-            ],
-            heading: $heading,
-            decimals: $decimals,
-            of: |row| row.$field,
-            shown: $shown,
-        }
-    };
-}
-
-const FIGURES: [Figure; 11] = [
+const FIGURES: [Figure<Row>; 11] = [
     figure!(p50_usec, "P50 US", 0, false),
     figure!(p99_usec, "P99 US", 0, true),
     figure!(p999_usec, "P99.9 US", 0, true),
@@ -90,16 +65,7 @@ pub fn table(study: &Study) -> Table<Row> {
     let repetitions = |row: &Row| i64::try_from(row.repetitions).ok();
     fields.push(Field::integer("repetitions", "N", repetitions));
     fields.push(Field::number("asked_pct", "ASKED %", 0, |row: &Row| row.asked_pct));
-    for Figure { names: [value, low, high], heading, decimals, of, .. } in FIGURES {
-        let number = |name, end: fn(Estimate) -> f64| {
-            Field::number(name, heading, decimals, move |row: &Row| {
-                of(row).map(end).filter(|v| v.is_finite())
-            })
-        };
-        fields.push(number(value, |e| e.value));
-        fields.push(number(low, |e| e.low));
-        fields.push(number(high, |e| e.high));
-    }
+    fields.extend(FIGURES.iter().flat_map(Figure::fields));
     Table::new(fields)
 }
 
@@ -187,16 +153,9 @@ pub fn page(study: &Study) -> FiguresPage {
     };
     let charts = scenes(study).into_iter().map(|(s, b)| (caption(s, b), chart(study, s, b))).collect();
     let shown = || FIGURES.iter().filter(|figure| figure.shown);
-    let heading = |figure: &Figure| {
-        figure.names[0]
-            .replace("_per_s", "/s")
-            .replace("_pct", " %")
-            .replace("_usec", ", us")
-            .replace('_', " ")
-    };
-    let columns = ["point".to_owned(), "n".into()].into_iter().chain(shown().map(heading)).collect();
+    let columns = ["point".to_owned(), "n".into()].into_iter().chain(shown().map(Figure::title)).collect();
     let of_row = |row: &Row| {
-        let figure = |f: &Figure| {
+        let figure = |f: &Figure<Row>| {
             let has_batch = row.point.batch.is_some();
             let none = if has_batch { "?" } else { "" };
             (f.of)(row).map_or_else(|| none.to_owned(), |e| interval(&e, f.decimals))
