@@ -6,9 +6,9 @@
 #[path = "../../observe/tests/common/docker.rs"]
 #[allow(dead_code)]
 mod docker;
+mod program;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use docker::{Docker, IMAGE};
 use serde_json::Value;
@@ -27,17 +27,9 @@ fn spinner(docker: &Docker, name: &str, limits: &[&str]) -> String {
 /// Runs a command that is to find the engine, and returns its document.
 #[track_caller]
 fn document(docker: &Docker, state: &Path, args: &[&str]) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-        .args(args)
-        .args(["-o", "json"])
-        .env("EVENKEEL_STATE_DIR", state)
-        .env("DOCKER_HOST", format!("unix://{}", docker.socket().display()))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !words.contains("panicked"), "{args:?}: {words}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    let mut command = program::evenkeel(args);
+    command.args(["-o", "json"]).env("EVENKEEL_STATE_DIR", state);
+    program::end(command.env("DOCKER_HOST", format!("unix://{}", docker.socket().display()))).json()
 }
 
 fn share(document: &Value, name: &str) -> f64 {

@@ -2,25 +2,29 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use evenkeel_experiment::record::{CellRecord, Record};
 use evenkeel_lab::neighbour::plan::Arm;
 use evenkeel_lab::neighbour::record::NeighbourRecord;
 use evenkeel_linux::testing::{TestChild, until};
+use program::{Ended, end};
 
 fn evenkeel(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = program::evenkeel(args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-fn output(args: &[&str]) -> Output {
-    evenkeel(args).output().unwrap()
+#[track_caller]
+fn output(args: &[&str]) -> Ended {
+    end(&mut evenkeel(args))
 }
 
 /// Cgroups and files of an experiment run by this process.
@@ -79,15 +83,13 @@ fn interrupted_and_killed_it_goes_on_where_it_was_and_leaves_nothing() {
     signal(&second.0, libc::SIGKILL);
     second.0.wait().unwrap();
     let before = Record::load(&out).unwrap();
-    let last = output(&args);
-    let stderr = String::from_utf8_lossy(&last.stderr);
-    assert_eq!(last.status.code(), Some(0), "{stderr}");
+    let last = output(&args).with(0);
     assert_eq!(traces(killed), Vec::<PathBuf>::new());
     let after = Record::load(&out).unwrap();
     assert!(after.is_complete() && after.cells.len() == 4);
     let stamps = |r: &Record| r.cells.iter().map(|cell| cell.released_at.clone()).collect::<Vec<_>>();
     assert_eq!(stamps(&after)[..before.cells.len()], stamps(&before)[..]);
-    assert!(String::from_utf8_lossy(&last.stdout).contains("4 of 4 cells"));
+    assert!(last.stdout.contains("4 of 4 cells"), "{last}");
     // Nobody's descendants are left, either.
     let sleeping = fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let cmdline = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
@@ -109,16 +111,14 @@ fn a_built_in_one_is_resumed_with_the_work_it_was_begun_with() {
     assert_eq!(first.0.wait().unwrap().code(), Some(1));
     let before = Record::load(&out).unwrap();
     assert!(!before.is_complete());
-    let last = output(&args);
-    assert_eq!(last.status.code(), Some(0), "{}", String::from_utf8_lossy(&last.stderr));
+    output(&args).with(0);
     let after = Record::load(&out).unwrap();
     assert!(after.is_complete());
     assert_eq!(after.cells[..before.cells.len()], before.cells[..]);
     assert_eq!(after.experiment, before.experiment);
     // With other settings it is another experiment.
-    let other = output(&[&args[..], &["--repetitions", "2"]].concat());
-    assert_eq!(other.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&other.stderr).contains("--again"));
+    let other = output(&[&args[..], &["--repetitions", "2"]].concat()).with(2);
+    assert!(other.stderr.contains("--again"), "{other}");
 }
 
 #[test]
@@ -136,10 +136,8 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         ("name = 'x'\n[[tenant]]\nload = 'primes'\nunits = '64y2'\nrun_s = 1\n", "64y2"),
     ] {
         fs::write(&bad, text).unwrap();
-        let output = output(&["lab", "run", bad.to_str().unwrap(), "--out", out]);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{text}: {stderr}");
-        assert!(stderr.contains(part), "{stderr}");
+        let ended = output(&["lab", "run", bad.to_str().unwrap(), "--out", out]).with(2);
+        assert!(ended.stderr.contains(part), "{text}: {ended}");
     }
     for (args, status, part) in [
         (&["lab", "run", "cpu-units-equall"][..], 2, "cpu-units-equal"),
@@ -167,10 +165,8 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         (&["lab", "run", "neighbour", "--seconds", "0"], 2, "--seconds 0"),
         (&["lab", "run", "neighbour", "--arm", "alone"], 2, "invalid value 'alone'"),
     ] {
-        let output = output(args);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
-        assert!(stderr.contains(part) && !stderr.contains("panicked"), "{args:?}: {stderr}");
+        let ended = output(args).with(status);
+        assert!(ended.stderr.contains(part), "{ended}");
     }
 }
 
@@ -232,18 +228,16 @@ fn a_service_is_measured_beside_batch_work_under_each_arm_and_nothing_is_left() 
         assert!(point.arm != Arm::Default || batch.unwrap() > 0.0, "{point}: {batch:?}");
     }
     // Complete: nothing is run again. With other settings it is another experiment.
-    assert_eq!(output(&args).status.code(), Some(0));
+    output(&args).with(0);
     assert_eq!(NeighbourRecord::load(&out).unwrap(), record);
-    let other = output(&[&args[..], &["--arm", "default"]].concat());
-    assert_eq!(other.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&other.stderr).contains("--again"));
+    let other = output(&[&args[..], &["--arm", "default"]].concat()).with(2);
+    assert!(other.stderr.contains("--again"), "{other}");
 }
 
 #[test]
 fn the_experiments_are_listed() {
-    let text = String::from_utf8(output(&["lab", "list"]).stdout).unwrap();
-    let json: serde_json::Value =
-        serde_json::from_slice(&output(&["lab", "list", "-o", "json"]).stdout).unwrap();
+    let text = output(&["lab", "list"]).stdout;
+    let json = output(&["lab", "list", "-o", "json"]).document();
     let names: Vec<&str> =
         json["experiments"].as_array().unwrap().iter().filter_map(|e| e["name"].as_str()).collect();
     for name in [
@@ -276,12 +270,9 @@ fn shards_measured_under_two_names_become_one_record_that_names_both() {
         (file.to_str().unwrap(), |name: &str| dir.path().join(name).to_str().unwrap().to_owned());
     for (index, node) in [(0, "node-a"), (1, "node-b")] {
         let (shard, out) = (format!("{index}/2"), at(node));
-        let ran = output(&["lab", "run", file, "--shard", &shard, "--host-name", node, "--out", &out]);
-        assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+        output(&["lab", "run", file, "--shard", &shard, "--host-name", node, "--out", &out]).with(0);
     }
-    let merged = output(&["lab", "merge", &at("node-a"), &at("node-b"), "--out", &at("merged")]);
-    let text = String::from_utf8_lossy(&merged.stdout);
-    assert_eq!(merged.status.code(), Some(0), "{}", String::from_utf8_lossy(&merged.stderr));
+    let text = output(&["lab", "merge", &at("node-a"), &at("node-b"), "--out", &at("merged")]).ok();
     assert!(text.contains("node-a, node-b"), "{text}");
     let record = Record::load(&dir.path().join("merged")).unwrap();
     let cells: Vec<_> =

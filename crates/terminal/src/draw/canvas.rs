@@ -5,6 +5,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use crate::skin::Skin;
+
 /// Which lines of the terminal are for what. Small ones have less around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
@@ -75,6 +77,17 @@ impl Canvas<'_> {
     pub fn put_right(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) {
         let used = u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX).min(width);
         self.put(x + (width - used), y, used, text, style);
+    }
+
+    /// Begins a line of a list, marked where it is the chosen one; gives the line's style.
+    pub fn line(&mut self, y: u16, is_chosen: bool, skin: Skin) -> Style {
+        if !is_chosen {
+            return Style::new();
+        }
+        let base = skin.reverse();
+        self.fill(y, base);
+        self.put(0, y, 1, ">", base);
+        base
     }
 
     /// A line of one style.

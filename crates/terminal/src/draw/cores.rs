@@ -80,12 +80,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>, page: Page) {
         model.cores.iter().enumerate().skip(model.core_list.top).take(height(model)).enumerate()
     {
         let y = y + row as u16;
-        let chosen = at == model.core_list.at;
-        let base = if chosen { skin.reverse() } else { Style::new() };
-        if chosen {
-            canvas.fill(y, base);
-            canvas.put(0, y, 1, ">", base);
-        }
+        let base = canvas.line(y, at == model.core_list.at, skin);
         for (column, x, wide) in &columns {
             let text = column.text(core, skin);
             match column {

@@ -83,12 +83,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>, page: Page) {
     let rows = model.map.rows.iter().enumerate().skip(model.heat_list.top).take(height);
     for (row, (at, who)) in rows.enumerate() {
         let y = y + row as u16;
-        let chosen = at == model.heat_list.at;
-        let base = if chosen { skin.reverse() } else { Style::new() };
-        if chosen {
-            canvas.fill(y, base);
-            canvas.put(0, y, 1, ">", base);
-        }
+        let base = canvas.line(y, at == model.heat_list.at, skin);
         let used = canvas.put(1, y, name, &who.name, base);
         if !who.owner.is_empty() && used + 4 < name {
             canvas.put(1 + used + 1, y, name - used - 1, &format!("({})", who.owner), base);

@@ -273,11 +273,15 @@ mod tests {
         both(dir, text, options).map(|(webhook, _)| webhook)
     }
 
-    fn both(dir: &Path, text: &str, options: &[&str]) -> Asked {
+    fn configured(dir: &Path, text: &str) -> Global {
         let file = dir.join("config.toml");
         std::fs::write(&file, text).unwrap();
         let global = ["evenkeel", "--config", file.to_str().unwrap(), "status"];
-        let global = crate::cli::Cli::try_parse_from(global).unwrap().global;
+        crate::cli::Cli::try_parse_from(global).unwrap().global
+    }
+
+    fn both(dir: &Path, text: &str, options: &[&str]) -> Asked {
+        let global = configured(dir, text);
         #[derive(clap::Parser)]
         struct Only {
             #[command(flatten)]
@@ -314,12 +318,8 @@ mod tests {
     #[test]
     fn services_are_asked_when_one_of_both_says_so() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.toml");
         let of = |text: &str, scrape_services| {
-            std::fs::write(&file, text).unwrap();
-            let global = ["evenkeel", "--config", file.to_str().unwrap(), "status"];
-            let global = crate::cli::Cli::try_parse_from(global).unwrap().global;
-            scrapes(&global, &ScrapeArgs { scrape_services }).unwrap()
+            scrapes(&configured(dir.path(), text), &ScrapeArgs { scrape_services }).unwrap()
         };
         let on = "[serve]\nscrape_services = true\n";
         assert_eq!((of("", false), of("", true), of(on, false)), (false, true, true));
