@@ -28,6 +28,8 @@ use indicatif::{ProgressDrawTarget, TermLike};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+#[doc(hidden)]
+pub use anyhow::anyhow;
 pub use failure::{Failure, Outcome};
 
 /// A pipe that is ready takes this much without blocking (PIPE_BUF, pipe(7)).
@@ -59,6 +61,21 @@ macro_rules! outln {
 #[macro_export]
 macro_rules! say {
     ($($words:tt)*) => { $crate::message(&format!("{}\n", format_args!($($words)*))) };
+}
+/// A [`Failure::Usage`] with this message.
+#[macro_export]
+macro_rules! usage {
+    ($($words:tt)*) => { $crate::Failure::Usage($crate::anyhow!($($words)*)) };
+}
+/// A [`Failure::Cannot`] with this message.
+#[macro_export]
+macro_rules! cannot {
+    ($($words:tt)*) => { $crate::Failure::Cannot($crate::anyhow!($($words)*)) };
+}
+/// A [`Failure::No`] with this message.
+#[macro_export]
+macro_rules! refused {
+    ($($words:tt)*) => { $crate::Failure::No($crate::anyhow!($($words)*)) };
 }
 /// Stdout lost its reader.
 static READER_GONE: AtomicBool = AtomicBool::new(false);

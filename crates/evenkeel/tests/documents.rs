@@ -11,7 +11,8 @@ use serde_json::Value;
 fn document(args: &[&str], kind: &str) -> Value {
     let state = tempfile::tempdir().unwrap();
     let mut command = program::evenkeel(args);
-    let document = program::end(command.args(["-o", "json"]).env("EVENKEEL_STATE_DIR", state.path())).document();
+    let document =
+        program::end(command.args(["-o", "json"]).env("EVENKEEL_STATE_DIR", state.path())).document();
     assert_eq!(document["schema"], format!("evenkeel.{kind}/v1"), "{args:?}");
     document
 }

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_agent::{Guarantees, Scope};
 use evenkeel_audit::{Expectations, Finding, Input, Report, Severity, Status};
 use evenkeel_base::facts::HostFacts;
@@ -61,7 +61,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return list(global.output);
     }
     if args.interval < MIN_INTERVAL {
-        return Err(Failure::Usage(anyhow!("--interval {:?}: at least 100ms", args.interval)));
+        return Err(usage!("--interval {:?}: at least 100ms", args.interval));
     }
     let promised = super::settings::guarantees(global)?;
     let mut expectations = match &args.policy {

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
 use evenkeel_console as console;
@@ -157,7 +157,7 @@ fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Outcome {
     let mut out = console::results();
     match global.output {
         Format::Json => writeln!(out, "{:#}", report.json()).context("cannot write to stdout")?,
-        Format::Csv => return Err(Failure::Usage(anyhow!("the demo's result is text or json"))),
+        Format::Csv => return Err(usage!("the demo's result is text or json")),
         Format::Text | Format::Svg => {
             let mut text = text_table(&report);
             if args.repeat > 1 {

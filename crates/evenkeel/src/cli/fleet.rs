@@ -74,7 +74,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let trust = is_tls.then(|| Trust::open(args.ca_file.as_deref())).transpose();
     let reader = Reader {
         token,
-        trust: trust.map_err(|why| Failure::Usage(anyhow!(why)))?,
+        trust: trust.map_err(|why| usage!(why))?,
         timeout: args.timeout,
         at_once: usize::from(args.at_once),
         within: args.within,
@@ -92,7 +92,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         0 => Ok(0),
         all if all == hosts.len() => {
             let first = hosts.iter().find_map(|host| host.error.as_deref()).unwrap_or("no host answered");
-            Err(Failure::Cannot(anyhow!("none of {all} hosts could be read; the first: {first}")))
+            Err(cannot!("none of {all} hosts could be read; the first: {first}"))
         }
         some => {
             say!("evenkeel: {some} of {} could not be read", count(hosts.len(), "host"));

@@ -144,7 +144,7 @@ impl RecordArgs {
         match self.record {
             Some(keep) if keep < LEAST_RECORD || keep > MAX_RECORD => {
                 let why = format!("--record {keep:?}: from {LEAST_RECORD:?} to {MAX_RECORD:?}");
-                Err(Failure::Usage(anyhow!(why)))
+                Err(usage!(why))
             }
             _ => Ok(()),
         }

@@ -42,7 +42,7 @@ impl Global {
     /// Refuses `--root` with this reason: the command is about the host as it runs.
     pub fn no_tree(&self, why: &'static str) -> Result<(), Failure> {
         match &self.root {
-            Some(_) => Err(Failure::Usage(anyhow::anyhow!(why))),
+            Some(_) => Err(usage!(why)),
             None => Ok(()),
         }
     }
@@ -51,7 +51,7 @@ impl Global {
 /// Refuses with this reason unless it is root who runs this.
 pub fn root_only(why: &'static str) -> Result<(), Failure> {
     let is_root = rustix::process::geteuid().is_root();
-    if is_root { Ok(()) } else { Err(Failure::Cannot(anyhow::anyhow!(why))) }
+    if is_root { Ok(()) } else { Err(cannot!(why)) }
 }
 
 fn sampling() -> impl TypedValueParser<Value = Sampling> {

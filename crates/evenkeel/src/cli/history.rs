@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_report::html;
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::{Field, Kind, Table, Value, table, time};
@@ -88,7 +88,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         .map_err(Failure::Usage)?;
     let who = args.of.as_deref().map(|text| {
         let who: Result<Who, String> = text.parse();
-        who.map(|who| (text, who)).map_err(|why| Failure::Usage(anyhow!("--of {text:?}: {why}")))
+        who.map(|who| (text, who)).map_err(|why| usage!("--of {text:?}: {why}"))
     });
     let who = who.transpose()?;
     let path = global.state_dir.join(evenkeel_store::FILE_NAME);
@@ -140,10 +140,10 @@ fn pretty(document: &serde_json::Value) -> Result<String, Failure> {
 
 fn nothing(global: &Global, args: &Args, path: &Path) -> Outcome {
     if let (RunChoice::Number(run), true) = (args.run.unwrap_or(RunChoice::Last), args.run.is_some()) {
-        return Err(Failure::Usage(anyhow!("nothing recorded in {}: there is no run {run}", path.display())));
+        return Err(usage!("nothing recorded in {}: there is no run {run}", path.display()));
     }
     if args.parquet.is_some() {
-        return Err(Failure::Usage(anyhow!("nothing recorded in {}: no file is written", path.display())));
+        return Err(usage!("nothing recorded in {}: no file is written", path.display()));
     }
     match global.output {
         Format::Json => print(&pretty(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_actuate::host::shape::{ClassCounters, Owner, Rate, counters, parse_rate, shape};
 use evenkeel_actuate::host::{Files, HostError, Queues};
 use evenkeel_actuate::{
@@ -91,7 +91,7 @@ pub fn state(global: &Global) -> PathBuf {
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if global.root.is_some() && args.changes() {
-        return Err(Failure::Usage(anyhow!("this changes this host: --root does not go with it")));
+        return Err(usage!("this changes this host: --root does not go with it"));
     }
     match args.what {
         What::Show { link } => show(global, link.as_deref()),
@@ -113,7 +113,7 @@ fn show(global: &Global, only: Option<&str>) -> Outcome {
     let files = global.root.as_ref().map_or_else(Files::new, Files::at);
     let links: Vec<String> = match only {
         Some(link) => {
-            files.queues(link).map_err(|_| Failure::Usage(anyhow!("there is no link {link:?}")))?;
+            files.queues(link).map_err(|_| usage!("there is no link {link:?}"))?;
             vec![link.to_owned()]
         }
         None => files.links(),
@@ -198,7 +198,7 @@ fn open(global: &Global) -> Result<Actuator<Linux>, Failure> {
     let kernel = Linux::new().context("cannot look at the kernel")?;
     Actuator::resume(kernel, &state(global), Options::default()).map_err(|error| match error {
         ActuateError::Open(OpenError::Busy(_)) => {
-            Failure::No(anyhow!("another `evenkeel net` is at work; wait for it or end it"))
+            refused!("another `evenkeel net` is at work; wait for it or end it")
         }
         error @ ActuateError::Damaged { .. } => Failure::No(error.into()),
         other => Failure::Cannot(other.into()),
@@ -217,12 +217,10 @@ fn make(actuator: &mut Actuator<Linux>, wanted: &[(NetKnob, String)]) -> Result<
         for outcome in report.changes {
             match outcome.verdict {
                 Verdict::Applied(_) | Verdict::Unchanged => {}
-                Verdict::Gone => return Err(Failure::Usage(anyhow!("{knob}: there is none"))),
-                Verdict::Refused(why) => return Err(Failure::Usage(anyhow!(why))),
+                Verdict::Gone => return Err(usage!("{knob}: there is none")),
+                Verdict::Refused(why) => return Err(usage!(why)),
                 Verdict::Conflict(now) => {
-                    return Err(Failure::Usage(anyhow!(
-                        "{knob}: somebody else made it {now} meanwhile; left as it is"
-                    )));
+                    return Err(usage!("{knob}: somebody else made it {now} meanwhile; left as it is"));
                 }
                 Verdict::Failed(error @ KernelError::Invalid(_)) => {
                     return Err(Failure::Cannot(anyhow::Error::from(error).context(knob.to_string())));
@@ -264,7 +262,7 @@ fn set(global: &Global, set: &Set) -> Outcome {
     let files = Files::new();
     if let Some(link) = &set.link {
         let Queues { receive, transmit } =
-            files.queues(link).map_err(|_| Failure::Usage(anyhow!("there is no link {link:?}")))?;
+            files.queues(link).map_err(|_| usage!("there is no link {link:?}"))?;
         let named = || link.clone();
         if let Some(entries) = set.rfs {
             // The host's table must hold the flows of all queues (Documentation/networking/scaling.rst).
@@ -293,14 +291,11 @@ fn set(global: &Global, set: &Set) -> Outcome {
     for text in &set.irq {
         let parsed =
             text.split_once('=').and_then(|(irq, cpus)| Some((irq.trim().parse().ok()?, cpus.to_owned())));
-        let (irq, cpus) = parsed
-            .ok_or_else(|| Failure::Usage(anyhow!("--irq {text}: expected IRQ=CPUS, such as 34=0-1")))?;
+        let (irq, cpus) = parsed.ok_or_else(|| usage!("--irq {text}: expected IRQ=CPUS, such as 34=0-1"))?;
         wanted.push((NetKnob::IrqAffinity { irq }, cpus));
     }
     if wanted.is_empty() {
-        return Err(Failure::Usage(anyhow!(
-            "nothing to set: give --rps, --rfs or --xps with --link, or --irq"
-        )));
+        return Err(usage!("nothing to set: give --rps, --rfs or --xps with --link, or --irq"));
     }
     for (knob, value) in &wanted {
         Files::normal(knob, value).map_err(of_host)?;
@@ -318,7 +313,7 @@ fn set(global: &Global, set: &Set) -> Outcome {
 
 /// `GROUP=RATE`.
 pub(super) fn rate(text: &str, unified: Option<&Path>) -> Result<Rate, Failure> {
-    let usage = |why: String| Failure::Usage(anyhow!("--group {text}: {why}"));
+    let usage = |why: String| usage!("--group {text}: {why}");
     let (group, rate) =
         text.rsplit_once('=').ok_or_else(|| usage("expected GROUP=RATE, such as /web=24mbit".into()))?;
     let bits_per_s = parse_rate(rate).map_err(usage)?;
@@ -329,9 +324,7 @@ pub(super) fn rate(text: &str, unified: Option<&Path>) -> Result<Rate, Failure> 
         return Ok(Rate { owner: Owner::ClassId(id), bits_per_s });
     }
     let mount = unified.ok_or_else(|| {
-        Failure::Cannot(anyhow!(
-            "no cgroup v2 is mounted, by which sockets' groups are told; use classid:ID with net_cls"
-        ))
+        cannot!("no cgroup v2 is mounted, by which sockets' groups are told; use classid:ID with net_cls")
     })?;
     let dir = mount.join(group.trim_start_matches('/'));
     let owner = Owner::of_cgroup(mount, &dir).map_err(|error| usage(error.to_string()))?;
@@ -357,7 +350,7 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
         }
     };
     if present.starts_with("htb ee") {
-        return Err(Failure::No(anyhow!("{} is limited already; `evenkeel restore` ends that", limit.link)));
+        return Err(refused!("{} is limited already; `evenkeel restore` ends that", limit.link));
     }
     if let Err(error) = make(&mut actuator, &[(knob, format!("htb {handle:x}:"))]) {
         actuator.leave().context("cannot remove the journal")?;

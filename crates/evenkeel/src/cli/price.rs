@@ -70,7 +70,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let ask = Ask::new(job.cpu_minutes, args.threads, job.busy, job.every_s)
         .map_err(|error| Failure::Usage(error.into()))?;
     if let Some(gib) = args.memory.filter(|gib| !(0.0..=1e6).contains(gib)) {
-        return Err(Failure::Usage(anyhow!("--memory {gib}: GiB from 0 to 1000000")));
+        return Err(usage!("--memory {gib}: GiB from 0 to 1000000"));
     }
     let prices = args.prices.as_deref().map(file::read).transpose().map_err(Failure::Usage)?;
     let mut rows = match &prices {

@@ -272,7 +272,7 @@ fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
     drop(tenants);
     let rows = played?;
     if !back.is_clean() {
-        return Err(Failure::No(anyhow::anyhow!("not everything could be restored")));
+        return Err(refused!("not everything could be restored"));
     }
     Ok(rows)
 }

@@ -6,7 +6,6 @@ mod waits;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_agent::Scope;
 use evenkeel_base::{BesideCpu, ContainerView, NetworkRates, Observation, TaskView};
@@ -70,7 +69,7 @@ const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL {
-        return Err(Failure::Usage(anyhow!("--interval {:?}: at least 100ms", args.interval)));
+        return Err(usage!("--interval {:?}: at least 100ms", args.interval));
     }
     let scope = Scope::parse(&args.scope).map_err(|error| Failure::Usage(error.into()))?;
     // Exclusions alone are taken from everybody, for `ps` shows everybody.

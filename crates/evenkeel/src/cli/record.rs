@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_linux::Root;
 use evenkeel_observe::flight::{self, Recording};
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
@@ -57,9 +57,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub fn run(global: &Global, args: Args) -> Outcome {
     global.no_tree("a captured tree does not run; leave out --root")?;
     if args.to.is_none() && std::io::stdout().is_terminal() {
-        return Err(Failure::Usage(anyhow!(
-            "a trace is not for a terminal: name a file with --to, or redirect"
-        )));
+        return Err(usage!("a trace is not for a terminal: name a file with --to, or redirect"));
     }
     let recording = match (&args.recording, args.duration) {
         (Some(file), _) => read(file)?,
@@ -93,7 +91,7 @@ pub(super) fn read(file: &Path) -> Result<Recording, Failure> {
 
 fn record(time: Duration) -> Result<Recording, Failure> {
     if time > LONGEST {
-        return Err(Failure::Usage(anyhow!("--for {time:?}: at most {LONGEST:?}")));
+        return Err(usage!("--for {time:?}: at most {LONGEST:?}"));
     }
     stop::on_signals()?;
     let mut observer =

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::anyhow;
 use evenkeel_console as console;
 use evenkeel_report::{Field, Table, Value, time};
 use evenkeel_store::moments::{self, Busy, Kind, Moment};
@@ -10,7 +9,7 @@ use evenkeel_store::{Rates, Store};
 use serde_json::json;
 
 use super::history::{By, RunChoice, choose, failure, lines, no_runs, parse_run};
-use super::{Failure, Format, Global, Outcome};
+use super::{Format, Global, Outcome};
 
 /// Replay a recorded time: who got the CPU, and when the loop tried, measured, decided and changed what.
 ///
@@ -72,7 +71,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let (Some(store), Some(span)) = (store, span) else {
         return match (global.output, args.run) {
             (_, Some(RunChoice::Number(run))) => {
-                Err(Failure::Usage(anyhow!("nothing recorded in {}: there is no run {run}", path.display())))
+                Err(usage!("nothing recorded in {}: there is no run {run}", path.display()))
             }
             (Format::Json, _) => print(&document(&[], &[])),
             (Format::Csv, _) => print(&table().csv(&[])),

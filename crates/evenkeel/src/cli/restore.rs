@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_actuate::{
     ActuateError, Item, Linux, OpenError, Recovery, RestoreReport, is_all_cpus, lock_holder, restore,
 };
@@ -53,11 +53,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             Err(ActuateError::Damaged { path, line, recovery }) => {
                 let kept = recovery.kept_aside.clone().unwrap_or_else(|| path.clone());
                 add(&mut total, *recovery);
-                problem = problem.or(Some(Failure::No(anyhow!(
+                problem = problem.or(Some(refused!(
                     "{} was damaged in line {line}: what is readable was restored; the file is kept as {}",
                     path.display(),
                     kept.display()
-                ))));
+                )));
             }
             // The others are restored all the same.
             Err(error @ ActuateError::Open(OpenError::Busy(_))) => {
@@ -80,17 +80,17 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let report = &total.report;
     if !report.failed.is_empty() && report.failed.iter().all(is_denied) {
-        return Err(Failure::Cannot(anyhow!(
+        return Err(cannot!(
             "{} values could not be restored for lack of privilege: run as root (CAP_SYS_NICE, and write access to \
              the cgroups); the journal is kept",
             report.failed.len()
-        )));
+        ));
     }
     if !report.unseen.is_empty() {
-        return Err(Failure::No(anyhow!(
+        return Err(refused!(
             "could not be looked at, so the journal is kept and `evenkeel restore` looks again: {}",
             report.unseen.join("; ")
-        )));
+        ));
     }
     Ok(u8::from(!report.is_clean()))
 }
@@ -144,15 +144,15 @@ fn stop(dir: &Path, wait: Duration) -> Result<(), Failure> {
     let held = || lock_holder(dir).map_err(|error| cannot(error.into(), dir));
     let Some(holder) = held()? else { return Ok(()) };
     let Some(holder) = holder else {
-        return Err(Failure::Cannot(anyhow!(
+        return Err(cannot!(
             "{} is locked, but no process to be seen here holds it: end it yourself; run this as root, in the pid \
              namespace of the run",
             dir.join("lock").display()
-        )));
+        ));
     };
     let pid = holder.pid;
     if pid <= 1 {
-        return Err(Failure::Cannot(anyhow!("{} is held by pid {pid}", dir.join("lock").display())));
+        return Err(cannot!("{} is held by pid {pid}", dir.join("lock").display()));
     }
     say!("asking pid {pid} to end, which holds {}", dir.join("lock").display());
     holder.terminate().map_err(|error| {
@@ -162,9 +162,7 @@ fn stop(dir: &Path, wait: Duration) -> Result<(), Failure> {
     while held()?.is_some() {
         if Instant::now() > until {
             let wait = humantime::format_duration(wait);
-            return Err(Failure::No(anyhow!(
-                "pid {pid} has not ended within {wait}; its changes are in place"
-            )));
+            return Err(refused!("pid {pid} has not ended within {wait}; its changes are in place"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -114,7 +114,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         (args.scrape.is_given(), "--scrape-services goes"),
     ];
     if let Some((_, what)) = of_listen.iter().find(|(given, _)| *given && args.listen.is_none()) {
-        return Err(Failure::Usage(anyhow!("{what} with --listen")));
+        return Err(usage!("{what} with --listen"));
     }
     args.record.check()?;
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
@@ -132,11 +132,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     match (&mut config.limit, args.instance) {
         (Some(limit), Some(instance)) => limit.instance = Some(instance),
-        (None, Some(_)) => return Err(Failure::Usage(anyhow!("--instance goes with --cpu-limit auto"))),
+        (None, Some(_)) => return Err(usage!("--instance goes with --cpu-limit auto")),
         (_, None) => {}
     }
     if let Some(AutoLimit { instance: Some(instance) }) = &config.limit {
-        check_instance(instance).map_err(|error| Failure::Usage(anyhow!(error)))?;
+        check_instance(instance).map_err(|error| usage!(error))?;
     }
     if args.dry_run {
         return super::plan::propose(global, config);
@@ -191,7 +191,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if stop::panicked() {
         // What is in memory may be half-way: dropped, the agent restores by its journal. What went wrong is told at the end.
         drop(agent);
-        return Err(Failure::Cannot(anyhow!("ended by an internal error")));
+        return Err(cannot!("ended by an internal error"));
     }
     // What is shown is what was in force before it goes back.
     let record = agent.record().clone();
@@ -229,7 +229,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         say!("evenkeel: {}", left(&back));
         return Ok(1);
     }
-    Err(Failure::No(anyhow!(left(&back))))
+    Err(refused!(left(&back)))
 }
 
 /// `evenkeel.run/v1`.

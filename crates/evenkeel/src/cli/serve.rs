@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use evenkeel_actuate::{OpenError, check_private, make_private};
 use evenkeel_linux::Root;
 use evenkeel_listen::access::AccessArgs;
@@ -68,7 +67,7 @@ const ASK: Duration = Duration::from_secs(5);
 pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL || args.interval > MAX_INTERVAL {
         let why = format!("--interval {:?}: from {MIN_INTERVAL:?} to {MAX_INTERVAL:?}", args.interval);
-        return Err(Failure::Usage(anyhow!(why)));
+        return Err(usage!(why));
     }
     global.no_tree("serve watches this host as it runs; `evenkeel ps --root` shows a tree")?;
     args.record.check()?;
@@ -123,7 +122,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     webhook.iter().for_each(|webhook| webhook.finish());
     ended?;
     if stop::panicked() {
-        return Err(Failure::Cannot(anyhow!("ended by an internal error")));
+        return Err(cannot!("ended by an internal error"));
     }
     Ok(0)
 }

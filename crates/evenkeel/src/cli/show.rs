@@ -3,7 +3,6 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use anyhow::anyhow;
 use evenkeel_linux::Root;
 
 use super::{Failure, Format, Global};
@@ -19,7 +18,7 @@ pub fn root(global: &Global) -> Result<Root, Failure> {
                 Ok(root)
             } else {
                 let why = "holds neither proc nor sys; name a directory written by `evenkeel capture`";
-                Err(Failure::Usage(anyhow!("--root {}: {why}", dir.display())))
+                Err(usage!("--root {}: {why}", dir.display()))
             }
         }
     }
@@ -50,7 +49,7 @@ pub fn no_such_output(format: Format, command: &str) -> Failure {
     let name = clap::ValueEnum::to_possible_value(&format).map(|value| value.get_name().to_owned());
     let drawn =
         if format == Format::Svg { "; `topology`, `why` and `lab report` of neighbour draw" } else { "" };
-    Failure::Usage(anyhow!("{command} has no output {}{drawn}", name.unwrap_or_default()))
+    usage!("{command} has no output {}{drawn}", name.unwrap_or_default())
 }
 
 /// Columns of the terminal, at most 100 elsewhere.

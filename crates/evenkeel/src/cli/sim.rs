@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_base::stats::median;
 use evenkeel_base::text::count;
 use evenkeel_experiment::file::{Experiment, ExperimentError};
@@ -55,7 +55,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let text = evenkeel_linux::input::read_text(&file)
         .with_context(|| format!("cannot read {}, and no built-in experiment has this name", file.display()))
         .map_err(Failure::Usage)?;
-    let refuse = |error: ExperimentError| Failure::Usage(anyhow!("{}: {error}", file.display()));
+    let refuse = |error: ExperimentError| usage!("{}: {error}", file.display());
     let mut experiment = Experiment::parse(&text).map_err(refuse)?;
     experiment.seed = args.seed.unwrap_or(experiment.seed);
     if experiment.is_of_tenants() {
@@ -77,8 +77,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 /// Judges a fleet on all CPUs and prints its sums.
 fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let fleet =
-        evenkeel_model::fleet::judge_all(hosts, seed, threads).map_err(|e| Failure::Usage(anyhow!("{e}")))?;
+    let fleet = evenkeel_model::fleet::judge_all(hosts, seed, threads).map_err(|e| usage!("{e}"))?;
     match global.output {
         Format::Json => {
             let mut document = json!(fleet);
@@ -109,7 +108,7 @@ fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
             outln!("\n{} hosts lost more than 1 % of what they got", fleet.worse)?;
         }
         Format::Csv => {
-            return Err(Failure::Usage(anyhow!("--fleet has no table; use -o text or json")));
+            return Err(usage!("--fleet has no table; use -o text or json"));
         }
     }
     Ok(0)

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use evenkeel_terminal::{Grouping, Host, MIN_INTERVAL, Options, Running, Skin};
 
@@ -36,15 +35,15 @@ fn grouping() -> impl TypedValueParser<Value = Grouping> {
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL {
-        return Err(Failure::Usage(anyhow!("--interval {:?}: at least {MIN_INTERVAL:?}", args.interval)));
+        return Err(usage!("--interval {:?}: at least {MIN_INTERVAL:?}", args.interval));
     }
     global.no_tree("top shows this host as it runs; `evenkeel ps --root` shows a tree")?;
     let instead = "`evenkeel ps` prints one shot, also as JSON";
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage(anyhow!("top needs a terminal; {instead}")));
+        return Err(usage!("top needs a terminal; {instead}"));
     }
-    let skin = Skin::from_environment(|name| std::env::var(name).ok())
-        .map_err(|why| Failure::Usage(anyhow!("{why}; {instead}")))?;
+    let skin =
+        Skin::from_environment(|name| std::env::var(name).ok()).map_err(|why| usage!("{why}; {instead}"))?;
     let options = Options {
         interval: args.interval,
         grouping: args.by,

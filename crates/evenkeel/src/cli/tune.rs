@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::ValueEnum;
 use evenkeel_console as console;
 use evenkeel_report::html::{self, TunePage};
@@ -87,7 +87,7 @@ impl Args {
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
-    let mut tune = evenkeel_tune::load(&args.file).map_err(|e| Failure::Usage(anyhow!(e)))?;
+    let mut tune = evenkeel_tune::load(&args.file).map_err(|e| usage!(e))?;
     let file = &mut tune.file;
     if let Some(method) = args.method {
         file.search.method = method.into();

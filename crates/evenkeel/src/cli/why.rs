@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_agent::Scope;
 use evenkeel_base::{Observation, Sample};
 use evenkeel_bpf::BpfError;
@@ -82,11 +82,11 @@ const REFRESH: Duration = Duration::from_millis(500);
 pub fn run(global: &Global, args: Args) -> Outcome {
     global.no_tree("a captured tree does not run; leave out --root")?;
     if args.duration < MIN_TIME {
-        return Err(Failure::Usage(anyhow!("--for {:?}: at least 100ms", args.duration)));
+        return Err(usage!("--for {:?}: at least 100ms", args.duration));
     }
     let text = args.target.as_deref().unwrap_or("all");
     if text.starts_with('!') {
-        return Err(Failure::Usage(anyhow!("{text:?} leaves out; name what to look at")));
+        return Err(usage!("{text:?} leaves out; name what to look at"));
     }
     if args.past.is_meant() {
         let document = past::document(global, &args.past, text, args.duration)?;
@@ -102,9 +102,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     looked.note.iter().for_each(|note| say!("evenkeel: {note}"));
     let (out, page) = if looked.all {
         let Some(seen) = &looked.seen else {
-            return Err(Failure::Cannot(anyhow!(
-                "who took whose time is known from BPF only; leave out --source proc"
-            )));
+            return Err(cannot!("who took whose time is known from BPF only; leave out --source proc"));
         };
         let document = host::document(&looked.window(), seen);
         let out = match global.output {

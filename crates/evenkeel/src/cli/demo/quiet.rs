@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_base::Observation;
 use evenkeel_linux::Root;
 use evenkeel_observe::{Detail, Observer, ObserverOptions, Select};
@@ -145,10 +145,7 @@ fn who_varies(parts: &[Part]) -> Option<String> {
 
 /// An error where nothing could be shown.
 pub(super) fn refuse(disturbance: &Disturbance) -> Failure {
-    Failure::Cannot(anyhow!(
-        "this host is too busy to show anything: {}; --anyway tries all the same",
-        disturbance.text
-    ))
+    cannot!("this host is too busy to show anything: {}; --anyway tries all the same", disturbance.text)
 }
 
 #[cfg(test)]

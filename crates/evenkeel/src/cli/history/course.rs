@@ -3,7 +3,6 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use evenkeel_report::{Field, Table, table, time};
 use evenkeel_store::{Step, Store, Who};
 use serde_json::json;
@@ -63,7 +62,7 @@ pub(super) fn course(
     let count = (span.to_ns - span.from_ns) / every_ns;
     if count >= MOST {
         let why = format!("{count} lines: at most {MOST}; a longer --every makes fewer");
-        return Err(Failure::Usage(anyhow!(why)));
+        return Err(usage!(why));
     }
     let series = store.series(who, span.from_ns, span.to_ns, every_ns).map_err(failure)?;
     if series.damaged_blocks > 0 {

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use evenkeel_experiment::study::compare::{Side, published};
 use evenkeel_experiment::study::{compare, platforms};
 use evenkeel_report::lab;
@@ -66,10 +65,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         } else {
             comparison.unmatched.join(" ")
         };
-        return Err(Failure::Usage(anyhow!(
+        return Err(usage!(
             "these results have nothing in common: {why} Compare runs of the same experiment, or of tenants with the same \
              units (or see --platforms)"
-        )));
+        ));
     }
     match global.output {
         Format::Json => outln!("{}", json(serde_json::to_string_pretty(&comparison))?)?,

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use evenkeel_experiment::import::{ImportError, Options, import, stamp};
 use evenkeel_experiment::record::CellRecord;
 use jiff::Timestamp;
@@ -52,7 +51,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     };
     let record = import(&args.logs, &options).map_err(|error| match &error {
         ImportError::Io { path, error: io } if io.kind() == std::io::ErrorKind::IsADirectory => {
-            Failure::Usage(anyhow!("{0} is a folder: name the logs in it, such as {0}/*.log", path.display()))
+            usage!("{0} is a folder: name the logs in it, such as {0}/*.log", path.display())
         }
         ImportError::Io { error: io, .. } if io.kind() != std::io::ErrorKind::NotFound => {
             Failure::Cannot(error.into())
@@ -60,7 +59,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         _ => Failure::Usage(error.into()),
     })?;
     let folder = &args.out;
-    std::fs::create_dir_all(folder).map_err(|e| Failure::Cannot(anyhow!("{}: {e}", folder.display())))?;
+    std::fs::create_dir_all(folder).map_err(|e| cannot!("{}: {e}", folder.display()))?;
     record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
     Report::of(&record)?.show(global.output, Some(folder)).map(|()| 0)
 }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
 use evenkeel_experiment::file::{Experiment, Place};
 use evenkeel_experiment::shard::{MOST, Shard};
 
@@ -59,7 +58,7 @@ pub fn run(global: &Global, args: &Args) -> Outcome {
     if global.output != Format::Text {
         return Err(show::no_such_output(global.output, "lab job"));
     }
-    let usage = |what: String| Failure::Usage(anyhow!(what));
+    let usage = |what: String| usage!(what);
     let file = args.experiment.as_path();
     let text = read_file(file)?;
     let experiment = with_tenants(file, &text)?;
@@ -110,13 +109,13 @@ pub fn run(global: &Global, args: &Args) -> Outcome {
 fn read_file(file: &Path) -> Result<String, Failure> {
     let named = file.to_str().filter(|name| !file.exists() && !name.contains(['/', '.']));
     if let Some(name) = named {
-        return Err(Failure::Usage(anyhow!(
+        return Err(usage!(
             "no file {name:?}; built-in experiments are sized for the host that runs them: write one as a file, as \
              docs/laboratory.md shows"
-        )));
+        ));
     }
     let text = read(file)?.replace("\r\n", "\n");
-    let refuse = |why: String| Err(Failure::Usage(anyhow!("{}: {why}", file.display())));
+    let refuse = |why: String| Err(usage!("{}: {why}", file.display()));
     if text.len() > LARGEST {
         return refuse(format!("{} bytes; a ConfigMap holds {LARGEST}", text.len()));
     }

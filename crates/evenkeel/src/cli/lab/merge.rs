@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
 use evenkeel_experiment::merge::{Part, SHARDS, merge};
 use evenkeel_experiment::record::{CellRecord, FILE};
 
@@ -34,10 +33,10 @@ pub fn run(global: &Global, args: &Args) -> Outcome {
     }
     let out = args.out.as_path();
     if !args.again && out.join(FILE).exists() {
-        return Err(Failure::Usage(anyhow!(
+        return Err(usage!(
             "{} holds results; choose another folder (--out DIR), or replace them (--again)",
             out.display()
-        )));
+        ));
     }
     let mut parts = Vec::new();
     for folder in &args.folders {
@@ -54,7 +53,7 @@ pub fn run(global: &Global, args: &Args) -> Outcome {
     }
     let missing = record.requirements.iter().find(|one| one.name == SHARDS);
     let evidence = missing.map_or("cells are missing", |one| one.evidence.as_str());
-    Err(Failure::No(anyhow!("not all of the experiment is there: {evidence}")))
+    Err(refused!("not all of the experiment is there: {evidence}"))
 }
 
 /// The folder itself where it holds a record, else the folders in it that do. One without any is left for the reader to refuse.

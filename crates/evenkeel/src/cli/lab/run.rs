@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
 use evenkeel_experiment::file::{Experiment, ExperimentError, Place};
 use evenkeel_experiment::record::{CellRecord, FILE, Host, Record};
 use evenkeel_experiment::shard::Shard;
@@ -87,9 +86,7 @@ fn parse_place(text: &str) -> Result<Place, String> {
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if global.output == Format::Csv {
-        return Err(Failure::Usage(anyhow!(
-            "lab run gives -o text or json; reports are made from its folder"
-        )));
+        return Err(usage!("lab run gives -o text or json; reports are made from its folder"));
     }
     let suffix = if args.quick { "-quick" } else { "" };
     let folder_of = |name: &str| Path::new("evenkeel-lab").join(format!("{name}{suffix}"));
@@ -106,7 +103,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     if let Some(option) = args.ladder.given() {
         let only = neighbour_plan::NAME;
-        return Err(Failure::Usage(anyhow!("{option} is for the experiment {only} alone")));
+        return Err(usage!("{option} is for the experiment {only} alone"));
     }
     if builtin::find(&args.experiment).is_some() {
         refuse_shard(&args)?;
@@ -174,10 +171,10 @@ fn refuse_tenants(args: &Args) -> Result<(), Failure> {
         ("a command", !args.command.is_empty()),
     ];
     match given.iter().find(|(_, given)| *given) {
-        Some((what, _)) => Err(Failure::Usage(anyhow!(
+        Some((what, _)) => Err(usage!(
             "{what} is for experiments with tenants; {} has a service and batch work: see --service, --batch, --load",
             neighbour_plan::NAME
-        ))),
+        )),
         None => Ok(()),
     }
 }
@@ -187,11 +184,11 @@ fn refuse_shard(args: &Args) -> Result<(), Failure> {
     if args.shard.is_none() {
         return Ok(());
     }
-    Err(Failure::Usage(anyhow!(
+    Err(usage!(
         "--shard is for experiment files: the built-in {} is sized for the host that runs it, so that parts from several \
          hosts are not of one experiment",
         args.experiment
-    )))
+    ))
 }
 
 fn from_builtin(
@@ -221,15 +218,15 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
         let builtins = builtin::BUILTINS.iter().map(|b| b.name);
         let names: Vec<&str> =
             builtins.chain(Which::ALL.map(Which::name)).chain([neighbour_plan::NAME]).collect();
-        return Err(Failure::Usage(anyhow!(
+        return Err(usage!(
             "no experiment {:?}: neither a file nor one of {}",
             args.experiment,
             names.join(", ")
-        )));
+        ));
     }
     let text = read(path)?;
     if args.quick {
-        return Err(Failure::Usage(anyhow!("--quick is for built-in experiments; shorten runs in the file")));
+        return Err(usage!("--quick is for built-in experiments; shorten runs in the file"));
     }
     // A machine is for the simulator; this host is what it is, also for what is predicted.
     Ok(Experiment { machine: None, ..with_tenants(path, &text)? })
@@ -237,20 +234,19 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
 
 /// Text of an experiment file.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    evenkeel_linux::input::read_text(path)
-        .map_err(|e| Failure::Usage(anyhow!("cannot read {}: {e}", path.display())))
+    evenkeel_linux::input::read_text(path).map_err(|e| usage!("cannot read {}: {e}", path.display()))
 }
 
 /// The experiment of a file, its tasks as tenants.
 pub(super) fn with_tenants(path: &Path, text: &str) -> Result<Experiment, Failure> {
-    let refuse = |error: ExperimentError| Failure::Usage(anyhow!("{}: {error}", path.display()));
+    let refuse = |error: ExperimentError| usage!("{}: {error}", path.display());
     let experiment = Experiment::parse(text).map_err(refuse)?;
     experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(text)))
 }
 
 /// What the command line changes.
 fn change(experiment: &mut Experiment, args: &Args) -> Result<(), Failure> {
-    let usage = |e: String| Failure::Usage(anyhow!(e));
+    let usage = |e: String| usage!(e);
     if let Some(text) = &args.units {
         let list: UnitList =
             text.parse().map_err(|e: evenkeel_model::units::UnitError| usage(e.to_string()))?;
@@ -303,9 +299,9 @@ fn install(experiment: &Experiment) -> Result<(), Failure> {
             .env("DEBIAN_FRONTEND", "noninteractive")
             .stdout(std::process::Stdio::null())
             .status()
-            .map_err(|e| Failure::Cannot(anyhow!("cannot run apt-get: {e}; install {program} by hand")))?;
+            .map_err(|e| cannot!("cannot run apt-get: {e}; install {program} by hand"))?;
         if !status.success() {
-            return Err(Failure::Cannot(anyhow!("apt-get install {program} failed; install it by hand")));
+            return Err(cannot!("apt-get install {program} failed; install it by hand"));
         }
     }
     Ok(())

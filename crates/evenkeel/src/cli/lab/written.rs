@@ -25,11 +25,11 @@ pub(in crate::cli) fn complete(record: &impl CellRecord) -> Result<(), Failure> 
     if record.is_complete() {
         return Ok(());
     }
-    Err(Failure::No(anyhow!(
+    Err(refused!(
         "interrupted: {} of {} cells done; the same command goes on with the rest",
         record.cells().len(),
         record.planned()
-    )))
+    ))
 }
 
 /// A studied record, as its folder has it and as commands print it.
@@ -97,7 +97,7 @@ impl Report {
 
 /// The folder, made where it is missing.
 pub(super) fn made(dir: &Path) -> Result<&Path, Failure> {
-    std::fs::create_dir_all(dir).map_err(|error| Failure::Cannot(anyhow!("{}: {error}", dir.display())))?;
+    std::fs::create_dir_all(dir).map_err(|error| cannot!("{}: {error}", dir.display()))?;
     Ok(dir)
 }
 
@@ -108,6 +108,6 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure
         std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, folder.join(name)));
     written.map_err(|error| {
         let _ = std::fs::remove_file(&temporary);
-        Failure::Cannot(anyhow!("{}: {error}", folder.join(name).display()))
+        cannot!("{}: {error}", folder.join(name).display())
     })
 }

@@ -38,7 +38,10 @@ pub enum Kind {
     /// Its rule.
     Known(Box<Family>),
     /// Only what the file says: taken to have no rule.
-    Plain { cpus: u32, memory_gib: Option<f64> },
+    Plain {
+        cpus: u32,
+        memory_gib: Option<f64>,
+    },
 }
 
 #[derive(Deserialize)]

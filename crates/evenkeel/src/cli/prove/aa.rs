@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_agent::{Config, NoTrial, Watcher};
 use evenkeel_base::stats::binomial;
 use evenkeel_linux::Root;
@@ -187,7 +187,7 @@ fn one(
     let back = agent.close("prove");
     drop(tenants);
     if !back.is_clean() {
-        return Err(Failure::No(anyhow!("not everything could be restored")));
+        return Err(refused!("not everything could be restored"));
     }
     Ok(Row { seed, load, writes, seconds: began.elapsed().as_secs_f64(), ..row(&outcome, &in_force) })
 }

@@ -1,6 +1,5 @@
 //! Whether waits are counted in the kernel, and what that may cost.
 
-use anyhow::anyhow;
 use clap::ValueEnum as _;
 
 use super::serve::{ServeTable, of_file};
@@ -74,7 +73,7 @@ impl ServeTable {
 /// Usage: a word or a number that cannot be meant.
 pub fn blaming(global: &Global, args: &BlameArgs) -> Result<Blaming, Failure> {
     let budget = args.blame_budget.map(checked).transpose();
-    let budget = budget.map_err(|why| Failure::Usage(anyhow!("--blame-budget {why}")))?;
+    let budget = budget.map_err(|why| usage!("--blame-budget {why}"))?;
     let (of_file, budget_of_file) = of_file(global, ServeTable::blaming)?.unwrap_or_default();
     let budget = budget.or(budget_of_file).unwrap_or(BUDGET);
     Ok(match args.blame.or(of_file).unwrap_or(When::Auto) {

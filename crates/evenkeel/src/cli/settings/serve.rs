@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::anyhow;
 use evenkeel_fetch::http::{Trust, is_in_the_clear};
 use evenkeel_listen::access::{self, AccessArgs, Entrance};
 use evenkeel_listen::handover::Receiver;
@@ -200,7 +199,7 @@ pub fn otlp(global: &Global, args: &OtlpArgs) -> Result<Option<Target>, Failure>
     let (target, files) = match &args.otlp {
         Some(url) => {
             let interval = interval(args.otlp_interval.unwrap_or(INTERVAL));
-            let interval = interval.map_err(|why| Failure::Usage(anyhow!("--otlp-interval {why}")))?;
+            let interval = interval.map_err(|why| usage!("--otlp-interval {why}"))?;
             let receiver = of_option("otlp", url, COLLECTOR)?.with_path(otlp::PATH);
             let files = Files { token: args.otlp_token_file.clone(), ca: args.otlp_ca.clone() };
             (Some(Target { receiver, interval }), files)
@@ -221,7 +220,7 @@ pub fn scrapes(global: &Global, args: &ScrapeArgs) -> Result<bool, Failure> {
 }
 
 fn of_option(name: &str, url: &str, example: &str) -> Result<Receiver, Failure> {
-    Receiver::parse(url, example).map_err(|why| Failure::Usage(anyhow!("--{name}: {why}")))
+    Receiver::parse(url, example).map_err(|why| usage!("--{name}: {why}"))
 }
 
 /// What the configuration file has of this; `None` without a file.
@@ -241,7 +240,7 @@ fn equipped(name: &str, receiver: Receiver, files: &Files) -> Result<Receiver, F
         say!("evenkeel: {name}: the token is sent in the clear to another host: use an https:// address");
     }
     let receiver = receiver.with_token(token);
-    let usage = |why: String| Failure::Usage(anyhow!("{name}: {why}"));
+    let usage = |why: String| usage!("{name}: {why}");
     match (receiver.is_tls(), &files.ca) {
         (true, ca) => Ok(receiver.with_trust(Trust::open(ca.as_deref()).map_err(usage)?)),
         (false, None) => Ok(receiver),

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use anyhow::anyhow;
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::file::{Experiment, MachineSpec};
 use evenkeel_experiment::record::{CellRecord, Host};
@@ -52,9 +51,7 @@ impl TenantArgs {
     /// Refuses what has no meaning for a file.
     pub fn refuse(&self, file: &Path, experiment: &Experiment) -> Result<(), Failure> {
         if self.quick {
-            return Err(Failure::Usage(anyhow!(
-                "--quick is for built-in experiments; shorten runs in the file"
-            )));
+            return Err(usage!("--quick is for built-in experiments; shorten runs in the file"));
         }
         let tasks = experiment.tenants.is_empty();
         self.machine.refuse(file, experiment)?;
@@ -65,10 +62,10 @@ impl TenantArgs {
     /// What is known besides the file. The machine of a shard must be that of all.
     fn about(&self, builtin: Option<&builtin::Builtin>) -> Result<About, Failure> {
         if self.shard.is_some() && self.machine.events_per_s.is_none() {
-            return Err(Failure::Usage(anyhow!(
+            return Err(usage!(
                 "--shard needs --events-per-s: without, every shard measures the host that it is on, and they are not of \
                  one machine"
-            )));
+            ));
         }
         let sources = builtin.map_or(&[][..], |builtin| builtin.sources);
         Ok(About {
@@ -83,11 +80,11 @@ impl TenantArgs {
 /// Refuses the first option that is given.
 fn does_not_go(given: &[(&str, bool)], file: &Path, tasks: bool) -> Result<(), Failure> {
     match given.iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(Failure::Usage(anyhow!(
+        Some((option, _)) => Err(usage!(
             "{option} does not go with {}, which describes its machine itself{}",
             file.display(),
             if tasks { " and has no tenants" } else { "" }
-        ))),
+        )),
         None => Ok(()),
     }
 }
@@ -100,16 +97,14 @@ impl MachineArgs {
     pub fn pinned(&self, file: &Path, experiment: &Experiment) -> Result<Vec<String>, Failure> {
         self.refuse(file, experiment)?;
         if experiment.machine.is_none() && (self.cpus.is_none() || self.kernel.is_none()) {
-            return Err(Failure::Usage(anyhow!(
+            return Err(usage!(
                 "{} has no [machine]: give --cpus and --kernel, else every node simulates one like itself",
                 file.display()
-            )));
+            ));
         }
         let host = self.machine(topology().as_ref(), experiment.machine.as_ref())?;
         let Some(rate) = host.primes_per_s else {
-            return Err(Failure::Usage(anyhow!(
-                "this host's speed could not be measured: give --events-per-s"
-            )));
+            return Err(usage!("this host's speed could not be measured: give --events-per-s"));
         };
         let cpus = self.cpus.map(|cpus| format!("--cpus={cpus}"));
         let kernel = self.kernel.as_ref().map(|kernel| format!("--kernel={kernel}"));
@@ -139,7 +134,7 @@ impl MachineArgs {
 
     /// The machine simulated: the file's, else one like this host but for what the options say.
     fn machine(&self, topology: Option<&Topology>, file: Option<&MachineSpec>) -> Result<Host, Failure> {
-        let usage = |message: String| Failure::Usage(anyhow!(message));
+        let usage = |message: String| usage!(message);
         let here = runner::facts(topology);
         let kernel = file.map(|machine| machine.kernel.clone()).or(self.kernel.clone()).or(here.kernel);
         let known = kernel.as_deref().and_then(Kernel::of);
@@ -190,9 +185,9 @@ pub fn is_builtin(name: &str) -> bool {
 /// A built-in experiment.
 pub fn builtin(global: &Global, name: &str, seed: Option<u64>, args: &TenantArgs) -> Outcome {
     let Some(builtin) = builtin::find(name) else {
-        return Err(Failure::Cannot(anyhow!(
+        return Err(cannot!(
             "{name} is about networks and machines of tenants, which are not simulated; run it: evenkeel lab run {name}"
-        )));
+        ));
     };
     let topology = topology();
     let about = args.about(Some(builtin))?;
@@ -229,8 +224,7 @@ fn topology() -> Option<Topology> {
 fn show(global: &Global, experiment: &Experiment, about: &About, host: &Host, args: &TenantArgs) -> Outcome {
     let record = runner::simulate(experiment, about, host, &mut |_| {}).map_err(failure)?;
     if let Some(folder) = &args.out {
-        std::fs::create_dir_all(folder)
-            .map_err(|e| Failure::Cannot(anyhow!("cannot make {}: {e}", folder.display())))?;
+        std::fs::create_dir_all(folder).map_err(|e| cannot!("cannot make {}: {e}", folder.display()))?;
         record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
     }
     Report::of(&record)?.show(global.output, args.out.as_deref()).map(|()| 0)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_actuate::{Actuator, Linux};
 use evenkeel_base::{Change, NetKnob, Plan, Setting, Target};
 use evenkeel_lab::fairness::plan::{Options, Which};
@@ -157,11 +157,11 @@ impl Sweep {
         options.accel = self.accel;
         if let Some(seconds) = self.seconds {
             if !(0.1..=86_400.0).contains(&seconds) {
-                return Err(Failure::Usage(anyhow!("--seconds {seconds}: expected 0.1 to 86400")));
+                return Err(usage!("--seconds {seconds}: expected 0.1 to 86400"));
             }
             options.timing.window = Duration::from_secs_f64(seconds / f64::from(options.timing.windows));
         }
-        options.points().map_err(|why| Failure::Usage(anyhow!(why)))?;
+        options.points().map_err(|why| usage!(why))?;
         Ok(options)
     }
 }
@@ -203,7 +203,7 @@ fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
     let (first, second) = (study(&load(first)?), study(&load(second)?));
     let compared = compare::compare(&first, &second);
     if compared.is_empty() {
-        return Err(Failure::Usage(anyhow!("the two have no point in common")));
+        return Err(usage!("the two have no point in common"));
     }
     match global.output {
         Format::Json => {
@@ -211,7 +211,7 @@ fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
                 serde_json::json!({ "schema": "evenkeel.tenants-compare/v1", "figures": compared });
             outln!("{document:#}")?;
         }
-        Format::Csv => return Err(Failure::Usage(anyhow!("use -o text or json"))),
+        Format::Csv => return Err(usage!("use -o text or json")),
         Format::Text | Format::Svg => out!("{}", compare::text(&compared))?,
     }
     Ok(u8::from(!compare::biases_agree(&compared)))

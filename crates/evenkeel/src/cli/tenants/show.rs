@@ -137,7 +137,8 @@ pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
     }
     let columns = self::columns(study);
     let of_row = |row: &Row| {
-        let figure = |f: &Figure<Row>| (f.of)(row).map_or_else(|| "?".into(), |e| with_interval(&e, f.decimals));
+        let figure =
+            |f: &Figure<Row>| (f.of)(row).map_or_else(|| "?".into(), |e| with_interval(&e, f.decimals));
         [row.point.to_string()].into_iter().chain(columns.iter().map(figure)).collect()
     };
     FiguresPage {

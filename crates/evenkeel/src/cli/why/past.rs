@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use evenkeel_agent::Scope;
 use evenkeel_base::{Observation, PodView, TaskView};
 use evenkeel_observe::flight::{Account, Place, Recording, Threads, account};
@@ -56,19 +55,19 @@ pub(super) fn document(
     let interval = (wanted.0.max(start), wanted.1.min(end));
     if interval.0 >= interval.1 {
         let instant = |ns| time::instant(recording.wall_ns(ns));
-        return Err(Failure::Usage(anyhow!(
+        return Err(usage!(
             "{}: what is kept is from {} to {}",
             at.map(time::instant).unwrap_or_default(),
             instant(start),
             instant(end)
-        )));
+        ));
     }
     let observation = recording.observation();
     let is_target = |view: &TaskView| !view.kernel_thread && scope.has(view, observation);
     let threads = recording.threads();
     let account = account(&recording, &threads, interval, is_target);
     if account.threads == 0 && account.unseen == 0 {
-        return Err(Failure::Usage(anyhow!("{text}: no task belonged to it then")));
+        return Err(usage!("{text}: no task belonged to it then"));
     }
     let mut target = of(&recording, &account, text);
     target.blame = Some(blame(observation, &threads, &account, is_target));

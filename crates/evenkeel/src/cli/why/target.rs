@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use evenkeel_agent::Scope;
 use evenkeel_base::{Observation, TaskView};
 use evenkeel_bpf::why::Watch;
@@ -59,7 +58,7 @@ impl Aim {
                 Some(_) => "no such process",
                 None => "no task belongs to it now; `evenkeel ps --by container --all` lists what there is",
             };
-            return Err(Failure::Usage(anyhow!("{text}: {hint}")));
+            return Err(usage!("{text}: {hint}"));
         }
         let cpu = observer.hierarchies().and_then(|found| found.cpu.as_ref());
         if let Some((groups, ids, dirs)) =

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use evenkeel_lab::neighbour::plan::{Arm, Batch, Options, Service};
 use evenkeel_lab::neighbour::record::NeighbourRecord;
 use evenkeel_lab::neighbour::run::{Tools, run as run_experiment};
@@ -71,7 +71,7 @@ impl Ladder {
             repetitions: repetitions.unwrap_or(default.repetitions),
             quick,
         };
-        options.points().map_err(|why| Failure::Usage(anyhow!(why)))?;
+        options.points().map_err(|why| usage!(why))?;
         Ok(options)
     }
 }
@@ -93,7 +93,7 @@ pub fn report(global: &Global, record: &NeighbourRecord, folder: Option<&Path>) 
     let study = study(record);
     if global.output == Format::Svg {
         let svg = show::picture(&study)
-            .ok_or_else(|| Failure::No(anyhow!("there is nothing to draw: no point has a result")))?;
+            .ok_or_else(|| refused!("there is nothing to draw: no point has a result"))?;
         outln!("{svg}")?;
         return complete(record).map(|()| 0);
     }
