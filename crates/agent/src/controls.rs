@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_actuate::{Actuator, Left, Linux, RestoreReport, SetReport, Verdict};
+use evenkeel_base::text::count;
 use evenkeel_base::{
     Change, CpuQuota, GroupRef, Observation, Plan, Setting, Target, TaskId, TaskView, Topology,
 };
@@ -297,9 +298,9 @@ impl Drop for Controls {
         match std::iter::repeat_with(attempt).take(2).find_map(Result::ok) {
             Some(Ok(recovery)) if recovery.report.is_clean() => {}
             Some(Ok(recovery)) => tracing::error!(
-                "the run ended by an error; not everything could be restored ({} conflicts, {} failed): `evenkeel restore` \
+                "the run ended by an error; not everything could be restored ({}, {} failed): `evenkeel restore` \
                  tries again",
-                recovery.report.conflicts.len(),
+                count(recovery.report.conflicts.len(), "conflict"),
                 recovery.report.failed.len()
             ),
             Some(Err(error)) => tracing::error!(

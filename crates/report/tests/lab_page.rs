@@ -246,7 +246,7 @@ fn show(name: &str, text: &str) -> (String, String) {
 fn the_page_stands_alone_and_shows_everything() {
     for (record, wanted, pictures) in [
         (priority(), vec!["all compete", "misleads", "Start of every run", "units (each mark doubles)"], 5),
-        (mixed(), vec!["5 containers", "Beside the source", "predicted", "Weights hold"], 10),
+        (mixed(), vec!["5 containers", "Next to published measurements", "predicted", "Weights hold"], 10),
         (limits(), vec!["A limit helps", "The steal emulator", "at or under", "% of one CPU"], 4),
     ] {
         let study = study(&record);

@@ -81,7 +81,7 @@ fn net<'a>(record: &'a TenantsRecord, rows: &'a [Row]) -> Vec<Draft<'a>> {
             Claim::AtMost(BIAS_PCT),
             move |d| {
                 format!(
-                    "Bias of {what} between tenants is at most {} % (at {point}); the source's \"below {BIAS_PCT:.0} %\" for \
+                    "Bias of {what} between tenants is at most {} % (at {point}); the published \"below {BIAS_PCT:.0} %\" for \
                      default machines {}.",
                     d[0].words(1),
                     by(d[0].holds, "holds here", "does not hold here", "may or may not hold here"),

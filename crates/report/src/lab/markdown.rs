@@ -80,10 +80,14 @@ pub fn markdown(study: &Study) -> String {
         out.push('\n');
     }
     for source in &study.sources {
-        let _ =
-            writeln!(out, "## Beside the source: {}\n\n{}.\n", cell(&source.title), cell(&source.quantity));
+        let _ = writeln!(
+            out,
+            "## Next to published measurements: {}\n\n{}.\n",
+            cell(&source.title),
+            cell(&source.quantity)
+        );
         out += &table(
-            &["", "source", "predicted", "measured"],
+            &["", "published", "predicted", "measured"],
             1,
             source.rows.iter().map(|row| {
                 vec![row.label.clone(), known(row.source), known(row.predicted), estimate(row.measured)]

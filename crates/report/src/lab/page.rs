@@ -91,8 +91,8 @@ fn verdicts(verdicts: &[Verdict]) -> Markup {
 fn sources(study: &Study) -> Markup {
     html! {
         @if !study.sources.is_empty() {
-            h2 id="sources" { "Beside the source" }
-            p.sub { "The sources measured on other machines, so ratios are compared. Predicted: what the model says of this host; ? where it has no say." }
+            h2 id="sources" { "Next to published measurements" }
+            p.sub { "They were made on other machines, so ratios are compared. Predicted: what the model says of this host; ? where it has no say." }
             @for source in &study.sources {
                 h3 { (source.title) }
                 (figure(&format!("{}; measured with 95 % intervals.", source.quantity), &charts::marks(
@@ -100,11 +100,11 @@ fn sources(study: &Study) -> Markup {
                         let plain = |v: f64| Estimate { value: v, low: v, high: v };
                         (r.label.clone(), vec![r.source.map(plain), r.predicted.map(plain), r.measured])
                     }).collect::<Vec<_>>(),
-                    &["source", "predicted", "measured"],
+                    &["published", "predicted", "measured"],
                     &source.quantity,
                 )))
                 details { summary { "As a table" } div.wide { table.small {
-                    thead { tr { th { "" } th.r { "Source" } th.r { "Predicted" } th.r { "Measured" } } }
+                    thead { tr { th { "" } th.r { "Published" } th.r { "Predicted" } th.r { "Measured" } } }
                     tbody { @for r in &source.rows { tr {
                         td { (r.label) } td.r { (known(r.source)) } td.r { (known(r.predicted)) } td.r { (estimate(r.measured)) }
                     } } }
@@ -119,7 +119,7 @@ fn readings(study: &Study) -> Markup {
     html! {
         @if !study.readings.is_empty() {
             h2 id="readings" { "Reading files, by share of the machine" }
-            p.sub { "The source describes these tables and left them empty. Real time and CPU time in the kernel and in user mode, seconds." }
+            p.sub { "The published study describes these tables and left them empty. Real time and CPU time in the kernel and in user mode, seconds." }
             div.wide { table.small {
                 thead { tr { th { "File" } th { "Limit" } th.r { "Share, %" } th.r { "Real, s" } th.r { "Sys, s" } th.r { "User, s" } } }
                 tbody { @for r in &study.readings { tr {
@@ -390,7 +390,7 @@ fn method(study: &Study) -> Markup {
         }
         dl {
             dt { "Host" } dd { (host_line(&study.host)) }
-            @if let Some(cores) = study.host.cores { dt { "Cores" } dd { (cores) ", " (study.host.threads_per_core.unwrap_or(1)) " thread(s) each, " (study.host.nodes.unwrap_or(1)) " NUMA node(s)" } }
+            @if let Some(cores) = study.host.cores { dt { "Cores" } dd { (cores) ", " (count(study.host.threads_per_core.unwrap_or(1) as usize, "thread")) " each, " (count(study.host.nodes.unwrap_or(1) as usize, "NUMA node")) } }
             @if let Some(memory) = study.host.memory_bytes { dt { "Memory" } dd { (time::bytes(memory)) } }
             @if let Some(rate) = study.host.primes_per_s { dt { "Primes alone" } dd { (number(rate)) " events/s" } }
             dt { "Cells" } dd { (study.cells[0]) " of " (study.cells[1]) }

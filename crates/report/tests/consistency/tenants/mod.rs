@@ -249,7 +249,7 @@ fn planted_effects_on_tenants_are_found_and_nulls_are_not() {
 fn the_reader_of_tenants_sees_a_contradiction() {
     let of = |figures: &str, answer: &str, more: &str| {
         let line = format!(
-            "- Bias of latency between tenants is at most {figures} % (at 2 x veth); the source's \"below 10 %\" for default \
+            "- Bias of latency between tenants is at most {figures} % (at 2 x veth); the published \"below 10 %\" for default \
              machines {answer} here.{more}\n"
         );
         follows(&read(&line).unwrap().statements[0])

@@ -172,7 +172,7 @@ fn summary<'a>(outlines: [Outline; 3], cases: Cases, about: &str) -> Draft<'a> {
         format!("{contended}, cpuset best, shares acceptable, quota worst"),
         "system time rises with the share".to_owned(),
     ];
-    Draft::with(cases.id, about, ("the source's claims that are decided", ""), claims, move |d| {
+    Draft::with(cases.id, about, ("the published claims that are decided", ""), claims, move |d| {
         let mut rest = d;
         let mut decided = 0;
         let mut sentences = Vec::new();
@@ -314,7 +314,7 @@ fn order(work: &Work<'_>, reads: Reads, cpus: u32) -> Sourced {
             "real time under shares over that under a cpuset",
             Figure::Ratio(shares.0),
             Claim::AtMost(ACCEPTABLE),
-            "under shares as under a cpuset; the source gives no figure, 1.2 is taken for acceptable",
+            "under shares as under a cpuset; the published study gives no figure, 1.2 is taken for acceptable",
             at(&shares.1),
         ));
     }
