@@ -8,34 +8,23 @@ use crate::outcome::Recovery;
 
 /// Why nothing can be changed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum ActuateError {
     /// The state directory is in use or cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The journal cannot be read or written.
     #[error("{path}: {error}; nothing is changed without a journal")]
-    Journal {
-        /// The journal.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
+    Journal { path: PathBuf, error: std::io::Error },
     /// The journal was written by a newer evenkeel.
     #[error("{path} has format {version}, this evenkeel knows up to {known}; restore with the evenkeel that wrote it",
         known = crate::journal::VERSION)]
-    Version {
-        /// The journal.
-        path: PathBuf,
-        /// Its version.
-        version: u32,
-    },
+    Version { path: PathBuf, version: u32 },
     /// The journal a predecessor left is damaged. What is readable was restored; nothing new is written this time.
     #[error("{path} is damaged in line {line}: what is readable was restored ({} values), the file is kept as {kept}; \
         compare the tasks it names with your expectations, then start again",
         recovery.report.put_back.len(),
         kept = recovery.kept_aside.as_deref().unwrap_or(path).display())]
     Damaged {
-        /// The journal.
         path: PathBuf,
         /// First damaged line, from 1.
         line: usize,
@@ -44,13 +33,7 @@ pub enum ActuateError {
     },
     /// The journal was written in namespaces in which its numbers and names mean something else than here.
     #[error("{path} cannot be restored from here, and nothing was changed: {why}")]
-    Elsewhere {
-        /// The journal.
-        path: PathBuf,
-        /// Which, and what to do.
-        why: String,
-    },
-    /// The kernel does not answer.
+    Elsewhere { path: PathBuf, why: String },
     #[error("cannot tell which boot this is: {0}")]
     Boot(KernelError),
 }

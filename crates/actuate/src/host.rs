@@ -14,11 +14,10 @@ use crate::kernel::KernelError;
 
 /// Why a setting was not made or not put back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum HostError {
-    /// There is no such link, queue or interrupt.
     #[error("{0}: there is none")]
     Gone(String),
-    /// Not allowed.
     #[error("{0}: not permitted; run as root")]
     Denied(String),
     /// The kernel has it not.
@@ -29,12 +28,7 @@ pub enum HostError {
     Refused(String),
     /// The kernel refused the value, or a file failed.
     #[error("{path}: {error}")]
-    Io {
-        /// File or command.
-        path: String,
-        /// What was said.
-        error: String,
-    },
+    Io { path: String, error: String },
 }
 
 impl From<HostError> for KernelError {

@@ -22,6 +22,7 @@ pub struct Namespaces {
 
 /// Why the kernel did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum KernelError {
     /// The task ended or the cgroup was removed. Normal.
     #[error("gone")]
@@ -37,12 +38,7 @@ pub enum KernelError {
     Invalid(String),
     /// A file could not be read or written.
     #[error("{path}: {error}")]
-    Io {
-        /// The file, or the system call.
-        path: String,
-        /// What the system said.
-        error: String,
-    },
+    Io { path: String, error: String },
 }
 
 /// What identifies a thread, and what decides whether it may be touched.

@@ -7,6 +7,7 @@
 //!
 //! What is promised, how, and what is not: `docs/safety.md`, `docs/undo.md`.
 
+#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod actuator;

@@ -93,26 +93,16 @@ pub struct Holder {
 
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum OpenError {
-    /// Another process holds the lock.
     #[error("another evenkeel is at work{}; end it first (`evenkeel restore --stop`)", holder(.0))]
     Busy(Option<Holder>),
     /// The directory or a file in it is somebody else's, or others may write to it: what it says was not written by us.
     #[error("{path} {why}; nothing is read from it and nothing written to it")]
-    NotOurs {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        why: String,
-    },
+    NotOurs { path: PathBuf, why: String },
     /// The directory or a file in it cannot be used.
     #[error("{path}: {error}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
 }
 
 fn holder(holder: &Option<Holder>) -> String {

@@ -38,7 +38,6 @@ pub(crate) enum State {
     Unknown,
     /// It has its original value, or never got another.
     Back,
-    /// It has this value of ours.
     Ours(Setting),
     /// Somebody else changed it while it had a value of ours, parts of which may be there.
     Disputed,

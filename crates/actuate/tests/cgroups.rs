@@ -75,7 +75,6 @@ fn what_a_cgroups_owner_remembers_goes_back_even_when_the_cgroup_is_gone_or_the_
     }
 }
 
-/// How a run ends.
 const ENDS: [&str; 3] = ["next plan", "close", "restore"];
 
 fn end(host: &Host, mut actuator: Actuator<FakeKernel>, how: &str) -> RestoreReport {

@@ -37,9 +37,7 @@ use crate::takeover::{self, Remembered};
 /// One measured window and what was seen in it.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// What decisions use.
     pub summary: Summary,
-    /// What people are shown.
     pub observation: Observation,
     /// Fulfilment: exact for known loads, else the estimate.
     pub fulfilment: Option<f64>,
@@ -199,7 +197,6 @@ impl Agent {
         Ok(agent)
     }
 
-    /// What was done so far.
     pub fn record(&self) -> &RunRecord {
         &self.log.record
     }

@@ -40,7 +40,6 @@ impl Member {
     }
 }
 
-/// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bounds {
     tasks: HashMap<TaskId, Member>,
@@ -187,7 +186,6 @@ impl Bounds {
         }
     }
 
-    /// All of those.
     pub fn ancestors(&self) -> impl Iterator<Item = &GroupRef> {
         self.ancestors.iter()
     }

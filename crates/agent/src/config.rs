@@ -55,9 +55,7 @@ pub struct Config {
     pub known: BTreeMap<u32, f64>,
     /// Rules of trials, the guard's limits among them.
     pub rules: TrialRules,
-    /// How tasks are sampled.
     pub sampling: Sampling,
-    /// Whether the history is written.
     pub history: bool,
     /// What a killed run of the same configuration had proved goes on; otherwise it is restored first.
     pub takeover: bool,
@@ -79,7 +77,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults for a scope.
     pub fn new(scope: Scope, state_dir: impl Into<PathBuf>) -> Self {
         Self {
             scope,

@@ -31,13 +31,11 @@ const UNDO_DESCRIPTORS: u64 = 32;
 /// A value that somebody else set where one of ours was, or was to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Interference {
-    /// Whose it is, in words.
     pub target: String,
     /// What it is now, with the property's name.
     pub what: String,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Controls {
     actuator: Option<Actuator<Linux>>,

@@ -12,7 +12,6 @@ pub struct OwnCost {
 }
 
 impl OwnCost {
-    /// Starts counting.
     pub fn start() -> Self {
         Self { since: Instant::now(), used_s: cpu_seconds() }
     }

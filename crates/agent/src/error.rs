@@ -6,26 +6,17 @@ use evenkeel_observe::ObserveError;
 /// Why the loop cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The host cannot be observed.
     #[error("cannot observe this host: {0}")]
     Observe(#[from] ObserveError),
-    /// A task is background work and part of a service.
     #[error(
         "{task} is background work and belongs to the service {service}, too: leave it out of one of them (! excludes)"
     )]
-    Overlap {
-        /// The task.
-        task: String,
-        /// The service's scope.
-        service: String,
-    },
+    Overlap { task: String, service: String },
     /// Nothing can be changed.
     #[error(transparent)]
     Actuate(#[from] ActuateError),
-    /// The kernel does not let itself be changed at all.
     #[error("cannot change scheduling on this host: {0}")]
     Kernel(#[from] evenkeel_actuate::KernelError),
-    /// The kernel is older than what changes are tested on.
     #[error(
         "Linux {0} is older than 5.15: evenkeel changes nothing there. What reads works: check, ps, top, topology, serve, plan"
     )]

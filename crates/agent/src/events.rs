@@ -15,45 +15,34 @@ pub enum Event<'a> {
     Recovered(&'a Recovery),
     /// The host was observed with some settings in force.
     Observed {
-        /// What was seen.
         observation: &'a Observation,
-        /// Name of the settings in force.
         settings: &'a str,
         /// Seconds since the run began.
         at_s: f64,
     },
     /// A trial begins; candidate 0 is the present state.
     TrialBegins {
-        /// Candidates.
         candidates: &'a [Plan],
         /// Seconds it takes where one of them helps, about.
         usual_s: f64,
         /// Seconds it takes at most.
         most_s: f64,
     },
-    /// A window was measured.
     Window {
-        /// Part of the trial.
         part: Part,
-        /// Whose settings were in force.
         settings: &'a str,
-        /// What was measured.
         summary: &'a Summary,
         /// Fulfilment: exact for known loads, else the estimate.
         fulfilment: Option<f64>,
     },
-    /// A trial was decided.
     Decided {
-        /// The outcome.
         decision: &'a Decision,
         /// Candidates, in its order.
         candidates: &'a [Plan],
     },
-    /// A stage ended.
     Stage(&'a Stage),
     /// Somebody else set what is set here, too: another manager, an administrator.
     Interference {
-        /// Task or cgroup, in words.
         target: &'a str,
         /// What it is now, with the property's name, such as `weight 300`.
         what: &'a str,

@@ -36,7 +36,6 @@ pub trait Governed {
     /// end did since the last look is missed.
     fn cpu_ns(&self) -> Option<u64>;
 
-    /// Its processes now.
     fn processes(&self) -> Vec<u32>;
 
     /// Sets its quota.
@@ -54,7 +53,6 @@ pub trait Governed {
 /// Part of the governed that no quota holds back.
 #[derive(Debug)]
 pub struct Exempt {
-    /// Its processes now.
     pub processes: Vec<u32>,
     /// The quota of the others, CPUs; `None`: there is none.
     pub others: Option<f64>,
@@ -86,7 +84,6 @@ const REST_OWNED_S: f64 = 2.0;
 /// Counters of the host, seconds.
 #[derive(Debug, Clone, Default)]
 struct HostTimes {
-    /// By CPU.
     busy_s: BTreeMap<u32, f64>,
     steal_s: Option<f64>,
 }
@@ -399,7 +396,6 @@ impl Auto {
         out
     }
 
-    /// What was found, for people.
     pub fn words(&self) -> String {
         match self.purpose.for_services {
             true => self.verdict().for_services(),
@@ -412,7 +408,6 @@ impl Auto {
         self.limit
     }
 
-    /// What was found.
     pub fn verdict(&self) -> Verdict {
         self.governor.verdict()
     }

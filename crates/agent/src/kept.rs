@@ -40,7 +40,6 @@ pub(crate) struct KeptChange {
 pub(crate) struct Turn {
     /// Whose settings, and whether a window is measured.
     pub step: Step,
-    /// For how long.
     pub left: Duration,
     /// Settings take hold meanwhile: nothing is measured.
     pub settles: bool,
@@ -148,7 +147,6 @@ impl KeptChange {
         self.monitor.is_held_out()
     }
 
-    /// Blocks compared so far.
     pub fn blocks(&self) -> u64 {
         self.monitor.blocks()
     }

@@ -72,7 +72,6 @@ pub fn default_plan() -> Plan {
     }
 }
 
-/// Tasks a plan changes.
 pub(crate) fn tasks_of(plan: &Plan) -> HashSet<TaskId> {
     plan.changes
         .iter()

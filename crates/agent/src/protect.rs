@@ -178,7 +178,6 @@ impl LatencySlos {
         self.meter.as_ref().is_some_and(|meter| meter.problem().is_some())
     }
 
-    /// For a trial.
     pub fn protections(&self) -> Vec<LatencyTarget> {
         let target = |guarded: &LatencySlo| {
             let requests = guarded.requests.as_ref().map(SloReader::target);
@@ -278,7 +277,6 @@ impl LatencySlos {
         enough.then(|| self.all.iter().map(LatencySlo::lately).collect())
     }
 
-    /// How they stand.
     fn statuses(&self) -> Vec<ProtectedStatus> {
         self.all.iter().map(|guarded| guarded.status(self.wait_factor, self.is_estimated())).collect()
     }

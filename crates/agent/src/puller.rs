@@ -100,7 +100,6 @@ impl Puller {
         MigrationsPaused(self.shared.lock())
     }
 
-    /// Moves made so far.
     pub fn moves(&self) -> u64 {
         self.shared.lock().moves
     }

@@ -210,7 +210,6 @@ impl SloReader {
         (open.proved && open.after > limit).then_some(BrokenSlo { share: open.after, limit })
     }
 
-    /// How it stands.
     pub fn status(&self, wait_factor: f64) -> SloStatus {
         let (lately, target) = (self.lately(), self.slo.target());
         let all: f64 = lately.iter().map(|requests| requests.all).sum();

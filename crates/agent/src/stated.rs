@@ -15,16 +15,12 @@ pub const WAIT_LABEL: &str = "evenkeel.io/wait-p99";
 /// Where a promise was stated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The configuration file.
     Config,
-    /// A container's label.
     Label,
-    /// A pod's annotation.
     Annotation,
 }
 
 impl Source {
-    /// As in documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Config => "config",
@@ -39,9 +35,7 @@ impl Source {
 pub struct Guarantee {
     /// The scope as stated: its name in messages.
     pub name: String,
-    /// Its tasks.
     pub scope: Scope,
-    /// What is promised.
     pub promise: Reservation,
     /// Where it was stated.
     pub source: Source,
@@ -102,7 +96,6 @@ impl LabelRules {
 pub struct Protected {
     /// Its tasks. They are never changed.
     pub scope: Scope,
-    /// Name and bounds.
     pub protection: LatencyTarget,
     /// Where it counts its requests; `None`: it is judged by its waits.
     pub slo: Option<RequestSlo>,

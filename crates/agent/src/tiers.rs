@@ -21,7 +21,6 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
             Self::Service => "service",
@@ -33,7 +32,6 @@ impl Tier {
 /// A tier, and what says so.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Derived {
-    /// The tier.
     pub tier: Tier,
     /// What says so, in words.
     pub from: String,

@@ -96,7 +96,6 @@ pub enum NoTrial {
 }
 
 impl NoTrial {
-    /// For people.
     pub fn why(&self) -> String {
         match self {
             Self::Idle => "nothing to do: no task of the scope is running".to_owned(),

@@ -56,9 +56,7 @@ pub struct Expectations {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Given {
-    /// The CPUs.
     pub cpus: CpuSet,
-    /// To whom.
     pub to: Vec<Matcher>,
 }
 
@@ -66,9 +64,7 @@ pub struct Given {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// Name for reports.
     pub name: String,
-    /// Which tasks.
     pub services: Vec<Matcher>,
     /// The node; `None`: any one.
     pub node: Option<u32>,
@@ -78,7 +74,6 @@ pub struct Service {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ignore {
-    /// Name of the rule.
     pub rule: String,
     /// Subject, `*` standing for any text; `None`: every subject.
     pub subject: Option<String>,

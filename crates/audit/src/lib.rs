@@ -40,7 +40,6 @@ pub struct Summary {
 /// What an audit found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Counts.
     pub summary: Summary,
     /// In the order of [`RULES`].
     pub findings: Vec<Finding>,

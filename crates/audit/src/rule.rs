@@ -12,7 +12,6 @@ use crate::expect::Expectations;
 pub enum Status {
     /// Looked at and found right.
     Pass,
-    /// Found wrong.
     Fail,
     /// A fact needed could not be read.
     Unknown,
@@ -33,7 +32,6 @@ pub enum Severity {
 /// What one rule says about one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Name of the rule.
     pub rule: String,
     /// Pass, fail or unknown.
     pub status: Status,
@@ -76,14 +74,12 @@ pub struct Input<'a> {
     pub expectations: &'a Expectations,
 }
 
-/// One rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     /// Name in kebab-case, stable: scripts and `[[ignore]]` refer to it.
     pub name: &'static str,
     /// Severity of its failed findings unless one says otherwise.
     pub severity: Severity,
-    /// What it checks, one line.
     pub about: &'static str,
     /// The rule itself. `Err` makes one "unknown" finding about the host.
     pub check: fn(&Rule, &Input<'_>) -> Result<Vec<Finding>, Unknown>,
@@ -94,7 +90,6 @@ pub struct Rule {
 pub const MAX_SUBJECTS: usize = 10;
 
 impl Rule {
-    /// Runs the rule.
     pub fn run(&self, input: &Input<'_>) -> Vec<Finding> {
         match (self.check)(self, input) {
             Ok(findings) => self.sum_up(findings),
@@ -107,7 +102,6 @@ impl Rule {
         if findings.is_empty() { vec![self.pass("host", evidence)] } else { findings }
     }
 
-    /// A pass.
     pub fn pass(&self, subject: impl Into<String>, evidence: impl Into<String>) -> Finding {
         self.finding(Status::Pass, subject.into(), evidence.into())
     }
@@ -117,7 +111,6 @@ impl Rule {
         self.finding(Status::Unknown, subject.into(), reason.into())
     }
 
-    /// A fail.
     pub fn fail(
         &self,
         subject: impl Into<String>,

@@ -38,7 +38,6 @@ pub fn nodes_of(observation: &Observation, cpus: &CpuSet) -> CpuSet {
     observation.topology.nodes.iter().filter(|n| n.cpus.intersects(cpus)).map(|n| n.node).collect()
 }
 
-/// Busy percentage of each CPU.
 pub fn busy_by_cpu(observation: &Observation) -> BTreeMap<u32, f64> {
     observation.host.per_cpu.iter().map(|cpu| (cpu.cpu, cpu.busy_pct)).collect()
 }

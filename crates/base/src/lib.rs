@@ -4,6 +4,7 @@
 //! Units live in field names (`ran_ns`, `quota_usec`, `cpu_pct`); a `_pct` is percent of ONE CPU, so two busy
 //! CPUs are 200. What is not known is `None`, never zero.
 
+#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod change;

@@ -56,7 +56,6 @@ fn pin() -> io::Result<()> {
     Ok(())
 }
 
-/// Counts so far.
 fn work(count: u32) {
     for i in 0..count {
         std::hint::black_box(i);

@@ -4,31 +4,21 @@ use std::io;
 
 /// Why a program is not in the kernel, or gave nothing.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum BpfError {
-    /// The kernel was built without type information.
     #[error("the kernel has no BTF (no /sys/kernel/btf/vmlinux): it needs CONFIG_DEBUG_INFO_BTF")]
     NoBtf,
-    /// The caller may not load programs.
     #[error("not allowed to load BPF programs: {0}")]
     NotAllowed(&'static str),
-    /// The kernel is locked down.
     #[error("the kernel is locked down for confidentiality: programs may not read its memory")]
     LockedDown,
-    /// Numbers or start times seen by a program would not be those of this process's `/proc`.
     #[error("this process is in a {0} namespace of its own, while programs see the host's numbers")]
     Namespace(&'static str),
-    /// The object was not built from this crate's source.
     #[error("the BPF object has no {0:?}: build again")]
     NoProgram(&'static str),
     /// The kernel refused something else.
     #[error("{what}: {reason}")]
-    Refused {
-        /// The step.
-        what: &'static str,
-        /// In the kernel's or the loader's words, first line.
-        reason: String,
-    },
-    /// Reading failed.
+    Refused { what: &'static str, reason: String },
     #[error("reading from the program: {0}")]
     Read(#[from] io::Error),
 }

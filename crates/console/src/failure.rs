@@ -1,6 +1,5 @@
 //! Why a command failed, which decides its exit status.
 
-/// See the module.
 #[derive(Debug)]
 pub enum Failure {
     /// Status 1: the answer is no.

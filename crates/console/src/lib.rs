@@ -83,11 +83,9 @@ static READER_GONE: AtomicBool = AtomicBool::new(false);
 /// How much a message matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// The command failed.
     Error,
     /// Somebody should look.
     Warning,
-    /// Everything else.
     Info,
 }
 
@@ -125,7 +123,6 @@ struct Messages {
     queue: VecDeque<u8>,
     /// It did not take them in time: the next message does not wait for it.
     blocked: bool,
-    /// Messages dropped since.
     lost: u64,
     /// The terminal's last line is a passing one.
     passing: bool,
@@ -177,7 +174,6 @@ pub fn finish() {
 pub struct Results;
 
 impl Results {
-    /// Whether it is a terminal.
     pub fn is_terminal(self) -> bool {
         io::stdout().is_terminal()
     }
@@ -367,7 +363,6 @@ impl TermLike for ProgressLine {
 pub struct MessageWriter(Level);
 
 impl MessageWriter {
-    /// One whose messages have this level.
     pub fn at(level: &tracing::Level) -> Self {
         Self(match *level {
             tracing::Level::ERROR => Level::Error,

@@ -18,9 +18,7 @@ use super::{Bounds, Spec, WaitSource};
 pub struct Account {
     /// `evenkeel.exec/v1`.
     pub schema: &'static str,
-    /// The command.
     pub command: Vec<String>,
-    /// Its bounds, as asked for.
     pub bounds: Bounds,
     /// The cgroup of the cpu controller it ran in; `None` where it ran in the caller's.
     pub cgroup: Option<String>,
@@ -44,15 +42,12 @@ pub struct Account {
     pub throttled_periods: Option<u64>,
     /// The CPUs' steal in that time, in proportion to what it used of them, seconds.
     pub stolen_s: Option<f64>,
-    /// Voluntary context switches.
     pub voluntary: Option<u64>,
-    /// Involuntary context switches.
     pub involuntary: Option<u64>,
     /// Largest resident set of one process, bytes.
     pub max_rss_bytes: Option<u64>,
     /// What a shell would see: its status, or 128 + n when signal n killed it.
     pub exit_status: u8,
-    /// The signal that killed it.
     pub signal: Option<i32>,
     /// Descendants that still run.
     pub left_running: Vec<u32>,

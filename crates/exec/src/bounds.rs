@@ -15,7 +15,6 @@ const MAX_PERIOD_USEC: u64 = 1_000_000;
 pub struct CpuLimit(f64);
 
 impl CpuLimit {
-    /// Percent of ONE CPU.
     pub fn pct(self) -> f64 {
         self.0
     }
@@ -51,13 +50,11 @@ impl fmt::Display for CpuLimit {
 /// does and is only accounted for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Bounds {
-    /// CPU time for each period.
     pub quota: Option<CpuQuota>,
     /// Claim against siblings.
     pub claim: Option<CpuClaim>,
     /// CPUs it may run on.
     pub cpus: Option<CpuSet>,
-    /// Nice value.
     pub nice: Option<i32>,
     /// Own slice, nanoseconds (Linux 6.12 and later).
     pub slice_ns: Option<u64>,

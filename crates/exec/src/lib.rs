@@ -50,7 +50,6 @@ pub enum Leftover {
     /// They go on, inside its bounds; its cgroup goes with the next start after their end.
     #[default]
     Leave,
-    /// They are waited for.
     Wait,
     /// They are killed; also, and the command with them, when this process is killed.
     End,
@@ -59,7 +58,6 @@ pub enum Leftover {
 /// What to run.
 #[derive(Debug, Clone, Default)]
 pub struct Spec {
-    /// Program and arguments.
     pub command: Vec<OsString>,
     /// What it may have.
     pub bounds: Bounds,
@@ -78,7 +76,6 @@ pub enum ExecError {
     /// The host cannot bound it, or this user may not.
     #[error("{0}")]
     Cannot(String),
-    /// No such program.
     #[error("{0}: command not found")]
     NotFound(String),
     /// It is there and cannot be executed.
@@ -86,12 +83,7 @@ pub enum ExecError {
     NotExecutable(String, io::Error),
     /// A system call failed.
     #[error("{what}: {error}")]
-    System {
-        /// What was tried.
-        what: String,
-        /// The kernel's answer.
-        error: io::Error,
-    },
+    System { what: String, error: io::Error },
 }
 
 impl ExecError {
@@ -120,7 +112,6 @@ impl From<NoGroup> for ExecError {
 pub struct Running<'a> {
     group: Option<&'a ExecGroup>,
     started: Instant,
-    /// Its pid.
     pub pid: u32,
 }
 

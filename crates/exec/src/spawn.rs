@@ -17,11 +17,8 @@ use super::ExecError;
 pub(super) struct Inside {
     /// `cgroup.procs` files to enter by.
     pub entrances: Vec<File>,
-    /// Affinity.
     pub affinity: Option<CpuSet>,
-    /// Nice value.
     pub nice: Option<i32>,
-    /// Own slice, nanoseconds.
     pub slice_ns: Option<u64>,
     /// Whether the kernel kills the command when this process is killed.
     pub dies_with_us: bool,

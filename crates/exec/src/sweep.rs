@@ -23,9 +23,7 @@ pub const PREFIX: &str = "evenkeel-exec-";
 /// The process that made a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Boot it lives in.
     pub boot: BootId,
-    /// Its pid.
     pub pid: u32,
     /// Its start time, clock ticks since boot.
     pub start_time: u64,

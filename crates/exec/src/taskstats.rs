@@ -32,15 +32,11 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// What one thread had when it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exit {
-    /// The thread.
     pub tid: u32,
-    /// Its process's parent.
     pub ppid: u32,
     /// Time runnable but not running, nanoseconds.
     pub waited_ns: u64,
-    /// Voluntary context switches.
     pub voluntary: u64,
-    /// Involuntary context switches.
     pub involuntary: u64,
 }
 

@@ -25,7 +25,6 @@ pub struct MergeError(String);
 pub struct Part {
     /// For messages.
     pub name: String,
-    /// It.
     pub record: Record,
 }
 

@@ -14,7 +14,6 @@ pub struct SourceTable {
 /// One line a table: name, title; the file is `data/NAME.csv`.
 macro_rules! tables {
     ($($name:literal: $title:literal,)*) => {
-        /// All of them.
         pub const TABLES: &[SourceTable] = &[
             $(SourceTable { name: $name, title: $title, csv: include_str!(concat!("../data/", $name, ".csv")) },)*
         ];
@@ -38,7 +37,6 @@ tables! {
     "xadvisor_qos": "three tasks on one CPU with promises of 40, 50 and 10 %, without and with the advisor",
 }
 
-/// A table by name.
 pub fn table(name: &str) -> Option<&'static SourceTable> {
     TABLES.iter().find(|table| table.name == name)
 }

@@ -32,11 +32,9 @@ pub struct Request<'a> {
 /// An address, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Host with port.
     pub host: String,
     /// Path, with the query.
     pub path: String,
-    /// Whether it is https://.
     pub is_tls: bool,
 }
 
@@ -181,7 +179,6 @@ const STATUS: usize = 1024;
 /// What was answered to a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// HTTP status.
     pub status: u16,
     /// How long the receiver wants to be left alone, where it says that in seconds (`Retry-After`).
     pub retry_after: Option<Duration>,

@@ -166,7 +166,6 @@ impl Selector {
         self.chosen(metrics).map(|(series, value)| (&series.labels, *value))
     }
 
-    /// Sum of the values.
     pub fn value(&self, metrics: &Metrics) -> Result<f64, String> {
         let values: Vec<f64> = self.chosen(metrics).map(|(_, v)| *v).collect();
         if values.is_empty() { Err(format!("no metric {}", self.0.name)) } else { Ok(values.iter().sum()) }

@@ -33,7 +33,6 @@ pub fn keep_panics_quiet() {
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It panicked.
     Panic(String),
     /// It took longer than so long an input may.
     Slow {

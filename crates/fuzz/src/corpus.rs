@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::{LONGEST, Target};
 
-/// The repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

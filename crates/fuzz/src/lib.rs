@@ -36,17 +36,14 @@ pub struct Target {
 pub enum Run {
     /// Text: bytes that are not UTF-8 are replaced, as the readers of kernel files do.
     Text(fn(&str)),
-    /// Bytes.
     Bytes(fn(&[u8])),
 }
 
 impl Target {
-    /// A target of text.
     pub const fn text(name: &'static str, run: fn(&str)) -> Self {
         Self { name, run: Run::Text(run), samples: &[], heavy: 1 }
     }
 
-    /// A target of bytes.
     pub const fn bytes(name: &'static str, run: fn(&[u8])) -> Self {
         Self { name, run: Run::Bytes(run), samples: &[], heavy: 1 }
     }

@@ -26,7 +26,6 @@ fn option<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
     arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1)).map(String::as_str)
 }
 
-/// What is asked for.
 struct Job {
     binary: PathBuf,
     rule: Rule,

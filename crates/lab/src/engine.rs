@@ -128,7 +128,6 @@ impl Engine {
         }
     }
 
-    /// Removes an image.
     pub(crate) fn remove_image(&self, image: &str) {
         if let Err(error) = self.ask("DELETE", &format!("/images/{}?force=true", encoded(image)), None) {
             tracing::warn!("cannot remove image {image}: {error}");

@@ -23,7 +23,6 @@ pub struct Mix {
     pub cpus: u32,
     /// One cgroup for all, or one each.
     pub place: Layout,
-    /// The loads.
     pub tasks: Vec<Duty>,
 }
 

@@ -36,15 +36,10 @@ impl ParseError {
 
 /// A file could not be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum ReadError {
-    /// The file could not be opened or read. [`ReadError::is_gone`] tells a vanished one from others.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// It was read and makes no sense.
     #[error(transparent)]
     Parse(#[from] ParseError),

@@ -16,7 +16,6 @@ use super::otlp::Pushed;
 use super::owners::Owners;
 use super::promises::Promises;
 
-/// Notes kept.
 const NOTES: usize = 20;
 /// Moments kept, one an observation: a quarter of an hour at the usual second.
 pub(super) const MOMENTS: usize = 900;

@@ -28,7 +28,6 @@ pub type Labels = Vec<(&'static str, String)>;
 pub struct Distribution {
     /// Upper bounds, ascending; each count includes those before.
     pub upto: Vec<(f64, u64)>,
-    /// How many in all.
     pub all: u64,
     /// Their sum; `None` where it is not known.
     pub sum: Option<f64>,
@@ -43,9 +42,7 @@ pub const NATIVE_SCHEMA: i32 = 2;
 /// What a sample says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A finite number.
     Number(f64),
-    /// A histogram's counts.
     Distribution(Distribution),
 }
 
@@ -54,11 +51,8 @@ pub enum Value {
 pub struct Family {
     /// A counter's with `_total`.
     pub name: &'static str,
-    /// What its samples are.
     pub kind: Kind,
-    /// For people.
     pub help: &'static str,
-    /// Each has other labels.
     pub samples: Vec<(Labels, Value)>,
 }
 
@@ -86,7 +80,6 @@ impl Page {
         self.family(name, Kind::Counter, help).value(&[], value);
     }
 
-    /// The families that have samples.
     pub fn families(&self) -> impl Iterator<Item = &Family> {
         self.families.iter().filter(|family| !family.samples.is_empty())
     }

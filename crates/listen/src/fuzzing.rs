@@ -10,7 +10,6 @@ use crate::access::Token;
 use crate::answer::number;
 use crate::server::Names;
 
-/// The query of a page.
 pub fn query(text: &str) {
     let _ = number::<u32>(text, "tid");
 }

@@ -105,7 +105,6 @@ pub struct Rules {
 /// What became of documents.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Taken by the receiver.
     pub delivered: AtomicU64,
     /// Given up.
     pub dropped: AtomicU64,
@@ -123,11 +122,9 @@ pub struct Refusal {
 /// A receiver with its rules.
 #[derive(Debug)]
 pub struct Handover {
-    /// Who gets it.
     pub receiver: Receiver,
     /// Content type of documents.
     pub kind: &'static str,
-    /// How often and how long.
     pub rules: Rules,
     /// What ends a pause.
     pub ending: Arc<AtomicBool>,

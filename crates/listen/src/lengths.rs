@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 /// Time of a slot, ms.
 const SLOT_MS: u64 = 15_000;
-/// Slots kept.
 const SLOTS: usize = 60;
 
 /// Where an octave begins, us, and how many waits were in it.

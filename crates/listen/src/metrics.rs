@@ -12,7 +12,6 @@ use super::distribution::{of_requests, of_waits};
 use super::expose::{Kind, Page};
 use super::owners::{self, Key, Owner, Use};
 
-/// All families.
 pub fn page(board: &Board) -> Page {
     let mut page = Page::default();
     host(&mut page, board);

@@ -33,9 +33,7 @@ pub struct Notice {
     pub kind: &'static str,
     /// Who or what is in it. Whatever somebody called it.
     pub what: String,
-    /// What is seen, in words.
     pub words: String,
-    /// It is over.
     pub over: bool,
     /// When the state began, wall clock, nanoseconds since 1970: the same in the notice and its all-clear.
     pub since_ns: u64,
@@ -44,7 +42,6 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// Says it on stderr.
     pub fn say(&self) {
         let level = if self.over { Level::Info } else { Level::Warning };
         console::message_at(level, &format!("evenkeel: {self}\n"));

@@ -33,7 +33,6 @@ const RULES: Rules = Rules {
 /// A receiver and how often it is handed what there is.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Who gets them.
     pub receiver: Receiver,
     /// Time between two.
     pub interval: Duration,

@@ -21,18 +21,15 @@ pub const OTHER: &str = "other";
 /// What an owner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Container of a runtime.
     Container,
     /// cgroup with tasks that are in no container and no virtual machine.
     Service,
-    /// Virtual machine.
     Vm,
     /// Everybody for whom there was no room.
     Other,
 }
 
 impl Kind {
-    /// As documents have it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Container => "container",
@@ -43,7 +40,6 @@ impl Kind {
     }
 }
 
-/// Who it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub kind: Kind,
@@ -99,7 +95,6 @@ impl Use {
     }
 }
 
-/// An owner.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// Its number on pages: never used again.
@@ -118,7 +113,6 @@ pub struct Owner {
     seen: u64,
 }
 
-/// All of them.
 #[derive(Debug, Clone, Default)]
 pub struct Owners {
     by_key: BTreeMap<Key, Owner>,
@@ -141,12 +135,10 @@ impl Owners {
         self.by_key.values()
     }
 
-    /// The one with this number.
     pub fn numbered(&self, number: u32) -> Option<&Owner> {
         self.iter().find(|owner| owner.number == number)
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.by_key.len()
     }
@@ -239,7 +231,6 @@ impl Owners {
     }
 }
 
-/// Pod's namespace and name.
 fn pod(observation: &Observation, index: Option<u32>) -> (String, String) {
     let pod = index.and_then(|at| observation.pods.get(at as usize));
     pod.map_or_else(Default::default, |pod| (pod.namespace.clone().unwrap_or_default(), pod.name.clone()))

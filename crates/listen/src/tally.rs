@@ -7,7 +7,6 @@ use evenkeel_base::{Histogram, Observation};
 
 use crate::board::{Shared, with};
 
-/// See the module.
 #[derive(Debug, Clone)]
 pub struct Tally {
     pub(super) board: Shared,

@@ -140,7 +140,6 @@ impl Watcher for Beside<'_> {
     }
 }
 
-/// The document of a notice.
 fn document(notice: &Notice) -> String {
     let document = json!({
         "schema": "evenkeel.notice/v1",

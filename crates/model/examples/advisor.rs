@@ -103,7 +103,6 @@ fn isolated(shape: Shape, kernel: &Kernel, draws: u64) -> Result<[f64; 3], SpecE
     Ok([all.first().copied().unwrap_or(f64::NAN), mean, all.last().copied().unwrap_or(f64::NAN)])
 }
 
-/// The three stages.
 fn stages(shape: Shape, kernel: &Kernel) -> Result<[f64; 3], SpecError> {
     let mut s = scenario(10, &percents(), shape, kernel);
     let default = used(&simulate(&s)?);

@@ -93,33 +93,26 @@ impl Capacity {
 
 /// Why a problem is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum FairError {
-    /// A weight that is not a positive number.
     #[error("{kind} {index}: weight {weight} is not above 0")]
     Weight {
         /// `group` or `task`.
         kind: &'static str,
-        /// Its index.
         index: usize,
-        /// What was given.
         weight: f64,
     },
-    /// A quota or wish that is negative or not a number.
     #[error("{kind} {index}: amount {amount} is not a number of CPUs")]
     Amount {
         /// `group` or `task`.
         kind: &'static str,
-        /// Its index.
         index: usize,
-        /// What was given.
         amount: f64,
     },
-    /// A group that does not exist or does not come before its child.
     #[error("{kind} {index}: its group must exist and come before it")]
     Parent {
         /// `group` or `task`.
         kind: &'static str,
-        /// Its index.
         index: usize,
     },
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here touches a host: every function takes plain values and gives plain values, the same for the same seed.
 
+#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod credit;

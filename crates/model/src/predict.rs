@@ -30,7 +30,6 @@ pub struct Host {
     tasks: HashMap<TaskId, usize>,
     /// Index of each group, by path.
     groups: HashMap<String, usize>,
-    /// Tasks of the scope.
     scope: Vec<TaskId>,
 }
 

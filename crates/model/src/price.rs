@@ -22,17 +22,14 @@ pub struct Ask {
 
 /// What cannot be reckoned, and why.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum AskError {
-    /// CPU minutes.
     #[error("{0} CPU minutes: a job needs more than 0 and at most {MAX_CPU_MINUTES}")]
     Minutes(f64),
-    /// Threads.
     #[error("{0} threads: a job has 1 to {MAX_THREADS}")]
     Threads(u32),
-    /// Share of the time.
     #[error("busy {0}: the share of the time in which a thread wants a CPU is {MIN_BUSY} to 1")]
     Busy(f64),
-    /// Interval.
     #[error("every {0} s: the time from one start to the next is at least a second")]
     Every(f64),
 }

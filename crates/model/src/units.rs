@@ -37,43 +37,21 @@ enum Written {
 
 /// Why a list is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum UnitError {
-    /// No item at all.
     #[error("no units given: write a list such as 64, 256x4, 8x2x3 or 4to64")]
     Empty,
-    /// An item that is not understood.
     #[error(
         "units {item:?}: {why}; items are such as 64, 256x4 (four of 256), 8x2x3 (six of 8), 4to64 (4 8 16 32 64)"
     )]
-    Item {
-        /// The item.
-        item: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// More units than there are.
+    Item { item: String, why: String },
     #[error("not enough cpu: asked {asked}, available {available}")]
-    NotEnough {
-        /// Units asked for.
-        asked: u64,
-        /// Units there are.
-        available: u64,
-    },
-    /// No factor brings all of them between the kernel's limits.
+    NotEnough { asked: u64, available: u64 },
     #[error(
         "units {least} to {most}: no factor brings both between the kernel's limits of {low} and {high} \
          (their ratio {} is above {}); choose units that lie closer together", most / (*least).max(1), high / low
     )]
-    NoFactor {
-        /// Smallest units.
-        least: u64,
-        /// Largest units.
-        most: u64,
-        /// Smallest weight.
-        low: u64,
-        /// Largest weight.
-        high: u64,
-    },
+    NoFactor { least: u64, most: u64, low: u64, high: u64 },
 }
 
 impl FromStr for UnitList {

@@ -56,18 +56,12 @@ pub struct Captured {
 
 /// Why a tree could not be written or used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum CaptureError {
-    /// Something is there already.
     #[error("{}: exists and is not empty; name a new directory", .0.display())]
     NotEmpty(PathBuf),
-    /// A file could not be written.
     #[error("{}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The host could not be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),

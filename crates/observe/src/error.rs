@@ -4,21 +4,17 @@ use evenkeel_linux::ReadError;
 
 /// What went wrong; a vanished task or cgroup never is.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum ObserveError {
     /// A kernel file is unreadable or malformed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// BPF was asked for and cannot be used.
     #[error("tasks cannot be sampled by BPF: {0}")]
     Bpf(String),
-    /// No `/proc` to read.
     #[error(
         "{dir} has no process in its proc directory: is /proc mounted (or is this a tree made by `evenkeel capture`)?"
     )]
-    NoProc {
-        /// The root asked for.
-        dir: String,
-    },
+    NoProc { dir: String },
     /// `/proc` hides other users' processes (`hidepid`), or another limit of the view; not fatal where it is returned.
     #[error("{0}")]
     Other(String),

@@ -131,7 +131,6 @@ impl Groups {
     }
 }
 
-/// Paths with all their ancestors.
 pub(crate) fn with_ancestors<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
     let mut all = BTreeSet::new();
     for path in paths {

@@ -5,6 +5,7 @@
 //! samples, and slow files are read only for new tasks and tasks asked for. A descriptor of a dead task answers
 //! `ESRCH`, whoever has its number now, so counters of two tasks are never mixed.
 
+#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod beside;

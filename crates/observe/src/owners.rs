@@ -25,7 +25,6 @@ pub(crate) struct Owned {
 /// What a process that looks like an emulator is.
 #[derive(Debug, Clone)]
 enum Claim {
-    /// A machine of this name.
     Machine(String),
     /// None, looked at so many times: it may just be starting.
     No(u8),

@@ -1,5 +1,6 @@
 //! What should change, and is it proved? Pure decisions on observations, no I/O.
 
+#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod follow;

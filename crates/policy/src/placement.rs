@@ -161,7 +161,6 @@ struct Board<'a> {
     slots: &'a [Slot],
     careful: bool,
     sums: Vec<f64>,
-    /// Class of each slot.
     class: Vec<usize>,
     classes: Vec<Class>,
     /// Slots of each slot's core, itself included; itself alone where siblings do not count.

@@ -94,7 +94,6 @@ pub enum Step {
 #[derive(Debug, Default)]
 struct Group {
     silent_s: f64,
-    /// What it ran in all, seconds.
     ran_s: f64,
     /// What each had run when its silence began, shared by all whose silence began with that tick.
     since: Arc<BTreeMap<String, f64>>,

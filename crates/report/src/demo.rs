@@ -28,7 +28,6 @@ pub enum Scene {
 }
 
 impl Scene {
-    /// For people.
     pub fn title(self) -> &'static str {
         match self {
             Self::OneCgroupFixed => "One cgroup, fixed periods",
@@ -68,7 +67,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As in the document.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -81,11 +79,9 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The kernel's default settings.
     Default,
     /// The published recipe: greedy placement and nice in proportion to load.
     Recipe,
-    /// Settings on trial.
     #[default]
     Trial,
     /// The settings evenkeel chose, held.
@@ -95,7 +91,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// For people.
     pub fn title(self) -> &'static str {
         match self {
             Self::Default => "kernel default",
@@ -117,11 +112,9 @@ pub struct DemoReport {
     pub started: Option<String>,
     /// Length, seconds.
     pub seconds: Option<f64>,
-    /// evenkeel's version.
     pub version: String,
     /// CPUs used.
     pub cpus: u32,
-    /// The host.
     pub host: HostFacts,
     /// Scenes in order, each with each kind of load.
     pub runs: Vec<DemoRun>,
@@ -129,7 +122,6 @@ pub struct DemoReport {
     pub put_back: PutBack,
     /// What the results may not be taken for: steal seen, frequency changed, a requirement unmet. Empty is good.
     pub missed: Vec<String>,
-    /// Path of the HTML report.
     pub report: Option<String>,
 }
 
@@ -137,19 +129,16 @@ pub struct DemoReport {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostFacts {
-    /// Kernel release.
     pub kernel: String,
     /// `cfs`, `eevdf` or `scx`.
     pub scheduler: String,
     /// `v1`, `v2` or `hybrid`.
     pub cgroup: String,
-    /// CPU model.
     pub model: Option<String>,
     /// Sockets, nodes, cores, threads in words.
     pub topology: Option<String>,
     /// Container runtime used for containers, if any.
     pub runtime: Option<String>,
-    /// More facts, name and value.
     pub more: Vec<(String, String)>,
 }
 
@@ -171,7 +160,6 @@ pub struct PutBack {
 pub struct DemoRun {
     /// Arrangement.
     pub scene: Scene,
-    /// Kind of load.
     pub kind: Kind,
     /// CPU wanted by all loads together, percent of one CPU.
     pub wanted_pct: f64,
@@ -205,13 +193,10 @@ pub struct DemoRun {
     pub gap_closed_interval: Option<[f64; 2]>,
     /// From the loop's start to its final choice.
     pub seconds_to_settle: Option<f64>,
-    /// Name of the settings chosen.
     pub choice: String,
-    /// Why, in words.
     pub why: String,
     /// Utilisation over time.
     pub timeline: Vec<Moment>,
-    /// The loads.
     pub tasks: Vec<DemoTask>,
     /// Where each load ran, before and after.
     pub core_map: Option<CoreMap>,
@@ -227,7 +212,6 @@ pub struct DemoRun {
 pub struct DemoStage {
     /// Such as `kernel default`, `trial batch+slice`.
     pub name: String,
-    /// What it is there for.
     pub role: Role,
     /// Start on the timeline's clock, seconds.
     pub start_s: f64,
@@ -241,7 +225,6 @@ pub struct DemoStage {
     pub cpu_pct: Option<f64>,
     /// Whether the settings were kept; `None` where nothing was to be decided.
     pub kept: Option<bool>,
-    /// What happened, in words.
     pub note: String,
 }
 
@@ -252,7 +235,6 @@ pub struct Moment {
     pub t_s: f64,
     /// All CPUs together, percent of one CPU.
     pub total_pct: f64,
-    /// Each CPU, percent.
     pub per_cpu_pct: Vec<f64>,
 }
 
@@ -272,7 +254,6 @@ pub struct DemoTask {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CoreMap {
-    /// CPU numbers, the columns.
     pub cpus: Vec<u32>,
     /// Before, a row for each of [`DemoRun::tasks`]: percent of the task's own time; `None` for a task that did not
     /// run.
@@ -285,17 +266,13 @@ pub struct CoreMap {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DemoChange {
-    /// Task or cgroup, in words.
     pub target: String,
-    /// Property.
     pub knob: String,
     /// Before.
     pub from: String,
     /// After.
     pub to: String,
-    /// Reason.
     pub why: String,
-    /// Measured effect in words.
     pub effect: Option<String>,
 }
 
@@ -317,7 +294,6 @@ impl DemoReport {
         Self { schema: SCHEMA.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), ..Self::default() }
     }
 
-    /// The document.
     pub fn json(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).unwrap_or_default();
         document["schema"] = SCHEMA.into();
@@ -335,7 +311,6 @@ impl DemoRun {
         }
     }
 
-    /// Scene and kind.
     pub fn title(&self) -> String {
         format!("{}, {} loads", self.scene.title(), self.kind.name())
     }
@@ -351,7 +326,6 @@ impl DemoRun {
 }
 
 impl PutBack {
-    /// In one sentence.
     pub fn sentence(&self) -> String {
         match (self.changes, self.left.len()) {
             (0, 0) => "No change was in force at the end, and nothing is left of what was tried.".to_owned(),

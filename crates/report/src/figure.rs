@@ -9,7 +9,6 @@ use crate::Field;
 pub struct Figure<R> {
     /// Names in documents: of the value and of the ends of its interval.
     pub names: [&'static str; 3],
-    /// In a table for people.
     pub heading: &'static str,
     /// Digits after the point.
     pub decimals: usize,

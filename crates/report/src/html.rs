@@ -60,7 +60,6 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
     .into_string()
 }
 
-/// A picture with its caption.
 pub(crate) fn figure(caption: &str, svg: &str) -> Markup {
     html! { figure { figcaption { (caption) } div.wide { (PreEscaped(svg)) } } }
 }

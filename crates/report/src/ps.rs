@@ -27,20 +27,15 @@ pub type WaitsByContainer = Option<BTreeMap<u32, Waits>>;
 pub struct Row {
     /// The thread; of a process its first thread with the sums.
     pub task: TaskView,
-    /// Threads added up.
     pub threads: usize,
     /// Time its group was throttled, as far as it can be told of the task: 0 where no group above has a quota, the
     /// group's where it is the only one that ran or waited there.
     pub throttled_pct: Option<f64>,
     /// Path of its cgroup below the cpu controller's mount.
     pub cgroup: Option<String>,
-    /// Name of its container.
     pub container: Option<String>,
-    /// Namespace and name of its pod.
     pub pod: Option<String>,
-    /// Name of its virtual machine.
     pub vm: Option<String>,
-    /// systemd's unit.
     pub unit: Option<String>,
     /// Whether ownership is known at all: the task's cgroup could be read.
     pub placed: bool,
@@ -55,7 +50,6 @@ pub struct Sum<'a, T> {
     pub what: &'a T,
     /// What it is called; a pod with its namespace.
     pub name: String,
-    /// A container's pod.
     pub pod: Option<String>,
     /// Its cgroup, where that is known.
     pub group: Option<&'a GroupView>,
@@ -66,7 +60,6 @@ pub struct Sum<'a, T> {
     /// Time quotas held it back, percent of the interval, summed over CPUs: its own, those of what is in it, and one further up for
     /// no longer than it waited.
     pub throttled_pct: Option<f64>,
-    /// Threads.
     pub tasks: usize,
     /// Lengths of its waits; containers only, `None` where they are not known.
     pub waits: Option<Waits>,
@@ -77,7 +70,6 @@ pub struct Sum<'a, T> {
 /// The observation with what documents, text and screens all need.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// What was observed.
     pub observation: &'a Observation,
     /// Threads, busiest first.
     pub tasks: Vec<Row>,

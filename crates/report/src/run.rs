@@ -20,7 +20,6 @@ pub fn estimate(estimate: Option<Estimate>, decimals: usize) -> String {
     )
 }
 
-/// The columns of stages.
 pub fn stage_table() -> Table<Stage> {
     let low = |pick: fn(&Stage) -> Option<Estimate>| move |s: &Stage| pick(s).map(|e| e.low);
     let high = |pick: fn(&Stage) -> Option<Estimate>| move |s: &Stage| pick(s).map(|e| e.high);

@@ -22,17 +22,12 @@ use crate::time;
 /// What a column holds, where a form of output has types: each value is of this kind, unknown or absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Words.
     Text,
-    /// Whole numbers.
     Integer,
-    /// Numbers.
     Number,
     /// yes or no.
     Bool,
-    /// Instants.
     Instant,
-    /// Several words.
     List,
 }
 
@@ -43,9 +38,7 @@ pub enum Value {
     Unknown,
     /// Known not to be there (a task without a container): `null` in JSON, empty in CSV, `-` in text.
     Absent,
-    /// Words.
     Text(String),
-    /// A whole number.
     Integer(i64),
     /// A number; text shows the field's decimals, JSON and CSV all of it (to nine).
     Number(f64),
@@ -171,7 +164,6 @@ impl<T> Field<T> {
         Self { name, heading, kind: Kind::Text, decimals: 0, right: false, in_text: true, get: Box::new(get) }
     }
 
-    /// A field of words.
     pub fn text<V: Into<Value>>(
         name: &'static str,
         heading: &'static str,
@@ -227,7 +219,6 @@ impl<T> Field<T> {
         self
     }
 
-    /// Aligned right.
     #[must_use]
     pub fn right(mut self) -> Self {
         self.right = true;
@@ -302,7 +293,6 @@ impl<T> Table<T> {
         text
     }
 
-    /// One object a row.
     pub fn json<'a>(&self, rows: impl IntoIterator<Item = &'a T>) -> Vec<serde_json::Value>
     where
         T: 'a,

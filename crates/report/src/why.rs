@@ -85,7 +85,6 @@ impl Split {
 /// Waits in the run queue by length, throttled time left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Waits {
-    /// Waits counted.
     pub count: u64,
     /// Half of them were no longer, microseconds; `None` without any.
     pub p50_usec: Option<f64>,
@@ -112,13 +111,10 @@ pub struct Bucket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A thread of a process.
     Task,
     /// A container (or another group of tasks) as a whole.
     Container,
-    /// A thread of the kernel.
     KernelThread,
-    /// An interrupt's handler.
     Irq,
     /// Deferred work of interrupts.
     Softirq,
@@ -127,7 +123,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the document has it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Task => "task",
@@ -143,15 +138,12 @@ impl Kind {
 /// Somebody who ran while the target was runnable on the same CPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Blame {
-    /// What it is.
     pub kind: Kind,
     /// Name of the task, the interrupt, ...
     pub name: String,
     /// Process; `None` for what is none.
     pub tgid: Option<u32>,
-    /// Thread.
     pub tid: Option<u32>,
-    /// Its container's name.
     pub container: Option<String>,
     /// Its pod, `NAMESPACE/NAME`.
     pub pod: Option<String>,
@@ -214,7 +206,6 @@ pub struct ThrottledBy {
     pub seconds: Option<f64>,
     /// Quota in a period, microseconds.
     pub quota_usec: Option<u64>,
-    /// Period, microseconds.
     pub period_usec: Option<u64>,
     /// Periods in which the group was throttled, and periods in which it had work.
     pub periods: Option<[u64; 2]>,
@@ -225,7 +216,6 @@ pub struct ThrottledBy {
 pub struct Target {
     /// `evenkeel.why/v1`.
     pub schema: &'static str,
-    /// As the user gave it.
     pub target: String,
     /// `bpf`, or `proc` where that is not to be had.
     pub source: &'static str,
@@ -235,7 +225,6 @@ pub struct Target {
     pub wall_s: f64,
     /// Threads of the target at the end.
     pub threads: usize,
-    /// Their times.
     #[serde(flatten)]
     pub split: Split,
     /// In percent, together 100.
@@ -254,24 +243,19 @@ pub struct Target {
     pub preemptions: Option<u64>,
     /// Times a thread left a CPU by itself.
     pub voluntary: Option<u64>,
-    /// Waits by length.
     pub wait_histogram_usec: Option<Waits>,
     /// Who ran while the target waited, most first.
     pub blame: Option<Vec<Blame>>,
-    /// Whose quota throttled it.
     pub throttled_by: Vec<ThrottledBy>,
     /// Events were lost: times are at least what is reported.
     pub at_least: bool,
-    /// Events lost.
     pub lost: u64,
     /// The target was gone before the time was over.
     pub gone: bool,
     /// What its guest sees of this, for a virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vm: Option<Machine>,
-    /// What follows.
     pub advice: Vec<Advice>,
-    /// What else to know.
     pub notes: Vec<String>,
 }
 
@@ -291,12 +275,10 @@ pub struct Group {
     pub pod: Option<String>,
     /// `container`, or `group` for what belongs to none.
     pub kind: &'static str,
-    /// Its threads' times.
     #[serde(flatten)]
     pub split: Split,
     /// In percent of the time its threads could use a CPU; together 100 without the sleep.
     pub shares_of_wanted: Option<Shares>,
-    /// Waits by length.
     pub wait_histogram_usec: Waits,
 }
 
@@ -316,9 +298,7 @@ pub struct Cell {
 /// A column of the matrix.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Column {
-    /// What it is.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
     /// Index into [`Host::groups`] where it is one of them.
     pub group: Option<usize>,
@@ -345,7 +325,6 @@ pub struct Host {
     pub matrix: Vec<Cell>,
     /// Events were lost: times are at least what is reported.
     pub at_least: bool,
-    /// Events lost.
     pub lost: u64,
 }
 

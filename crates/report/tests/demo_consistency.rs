@@ -174,7 +174,6 @@ fn gap(title: &str, figures: &Reckoned, printed: &str, cells: [&str; 3], t: &mut
     }
 }
 
-/// Rows on the terminal.
 fn terminal(report: &DemoReport, own: &[Own], text: &str, t: &mut Tally) {
     let table = text.split("\n\n").next().unwrap();
     let lines: Vec<&str> = table.lines().skip(2).collect();

@@ -69,66 +69,28 @@ const MIN_BYTES: u64 = 1 << 20;
 /// Why the history could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum StoreError {
     /// SQLite refused, for a reason other than those below.
     #[error("history {path}: {source}")]
-    Sqlite {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's error.
-        source: rusqlite::Error,
-    },
-    /// The content is damaged.
+    Sqlite { path: PathBuf, source: rusqlite::Error },
     #[error(
         "history {path} is damaged ({reason}); the next `evenkeel run` moves it aside and starts a new one"
     )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// What was found.
-        reason: String,
-    },
-    /// No space left.
+    Corrupt { path: PathBuf, reason: String },
     #[error("history {path} cannot be written: no space left on the device")]
-    Full {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Not allowed.
+    Full { path: PathBuf },
     #[error("history {path}: permission denied; run as root, or name another place with --state-dir")]
-    Permission {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Written by a later version.
+    Permission { path: PathBuf },
     #[error(
         "history {path} has schema version {found}, this program knows up to {known}: use the newer evenkeel, or \
          move the file away to start a new history"
     )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-        /// Ours.
-        known: i64,
-    },
-    /// The directory or file could not be made or moved.
+    Newer { path: PathBuf, found: i64, known: i64 },
     #[error("history {path}: {source}")]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A run that is not there was named.
+    Io { path: PathBuf, source: io::Error },
     #[error("history {path} has no run {run}; `evenkeel history` lists them")]
-    NoRun {
-        /// The file.
-        path: PathBuf,
-        /// The run asked for.
-        run: i64,
-    },
+    NoRun { path: PathBuf, run: i64 },
 }
 
 impl StoreError {

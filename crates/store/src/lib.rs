@@ -18,6 +18,7 @@
 //!
 //! An agent should use [`Recorder`], which goes on without history when there is none to be had, and never waits for the disk.
 
+#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod block;

@@ -175,7 +175,6 @@ pub fn setting(change: &ChangeRecord) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What a run did.
 fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
     let stored = store.run(run)?;
     let trials = store.trials(run)?;

@@ -17,7 +17,6 @@ const GONE: u8 = 0x80;
 
 /// A row of counters with an identity by which lists of it are ordered.
 pub trait Row: Clone + PartialEq {
-    /// Number of counters.
     const FIELDS: usize;
 
     /// Order of identities; equal means the same row later.

@@ -26,14 +26,11 @@ const FIRST: Duration = Duration::from_millis(300);
 /// What is taken before the screen is drawn again.
 const AT_ONCE: usize = 200;
 
-/// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Time between two looks.
     pub interval: Duration,
-    /// What lines are.
     pub grouping: Grouping,
-    /// How tasks are sampled.
     pub sampling: Sampling,
     /// Where the history is.
     pub state_dir: PathBuf,
@@ -46,13 +43,11 @@ pub struct Options {
 /// Why there is nothing to see.
 #[derive(Debug, thiserror::Error)]
 pub enum TerminalError {
-    /// The terminal cannot be taken over, read or written.
     #[error("the terminal: {0}")]
     Terminal(#[from] std::io::Error),
     /// The host cannot be observed.
     #[error(transparent)]
     Observe(#[from] ObserveError),
-    /// A thread cannot be started.
     #[error("no thread can be started: {0}")]
     Thread(std::io::Error),
 }

@@ -12,9 +12,7 @@ const NAME: usize = 200;
 /// Who it is, from one observation to the next.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
-    /// A pod's uid.
     Pod(String),
-    /// A container's id.
     Container(String),
     /// A virtual machine's process.
     Vm(u32),
@@ -26,20 +24,16 @@ pub enum Key {
     Unplaced,
     /// A process: its number and the start of its first thread.
     Process(u32, u64),
-    /// A thread.
     Task(TaskId),
-    /// A CPU.
     Cpu(u32),
 }
 
 /// What it uses and lacks, percent of one CPU. What is not known is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Numbers {
-    /// CPU used.
     pub cpu: f64,
     /// Time runnable but not running, throttling included.
     pub wait: Option<f64>,
-    /// Time throttled by a quota.
     pub throttled: Option<f64>,
     /// Voluntary switches per second.
     pub voluntary: Option<f64>,
@@ -52,7 +46,6 @@ pub struct Numbers {
 /// Somebody.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Who.
     pub key: Key,
     /// Index of what it is in; always less than its own.
     pub parent: Option<usize>,
@@ -62,7 +55,6 @@ pub struct Item {
     pub owner: String,
     /// CPU it ran on last.
     pub core: Option<u32>,
-    /// What it uses and lacks.
     pub numbers: Numbers,
     /// Scheduling class; empty for what has none.
     pub class: String,
@@ -142,7 +134,6 @@ impl Census {
         census
     }
 
-    /// Adds what networks transferred.
     pub fn add_networks(&mut self, networks: &NetworkRates) {
         for (id, rate) in &networks.containers {
             let container = self.by_key.get(&Key::Container(id.clone())).copied();
@@ -185,7 +176,6 @@ impl Census {
         }
     }
 
-    /// Somebody by name.
     pub fn get(&self, key: &Key) -> Option<&Item> {
         self.by_key.get(key).and_then(|at| self.items.get(*at))
     }

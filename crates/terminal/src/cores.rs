@@ -12,13 +12,10 @@ pub const OTHERS: &str = "(ended or moved on)";
 /// A CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Core {
-    /// Its number.
     pub cpu: u32,
     /// Left out of the scheduler's load balancing.
     pub isolated: bool,
-    /// NUMA node.
     pub node: Option<u32>,
-    /// Physical package.
     pub socket: Option<u32>,
     /// Core in its package; hardware threads of one core share it.
     pub core: Option<u32>,

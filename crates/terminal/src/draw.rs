@@ -22,7 +22,6 @@ pub(crate) use canvas::{Canvas, text, wrapped};
 /// Most characters that one cell holds: a letter with its accents, not a tower of them.
 const CELL: usize = 8;
 
-/// Draws everything.
 pub fn draw(model: &Model, buffer: &mut Buffer) {
     let area = buffer.area;
     let page = Page::of(area.height);

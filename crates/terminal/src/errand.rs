@@ -39,9 +39,7 @@ pub struct Running {
 /// The host over one interval.
 #[derive(Debug, Clone)]
 pub struct Look {
-    /// What was observed.
     pub observation: Observation,
-    /// What networks transferred meanwhile.
     pub networks: NetworkRates,
     /// CPU that looking took, percent of one CPU.
     pub own_pct: Option<f64>,
@@ -50,7 +48,6 @@ pub struct Look {
 /// What is to be done outside.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Errand {
-    /// End.
     Quit,
     /// Look this often from now on.
     Interval(Duration),
@@ -60,13 +57,11 @@ pub enum Errand {
     Why(u64, String),
     /// Nobody waits for that answer any more.
     StopWhy,
-    /// Read what a loop does.
     ReadRunning,
     /// Read the history between two instants, nanoseconds since 1970; the second is now where it is `None`.
     ReadPast {
         /// Length, nanoseconds.
         span_ns: u64,
-        /// End.
         to_ns: Option<u64>,
     },
 }

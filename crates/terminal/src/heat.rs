@@ -11,13 +11,10 @@ const PART_S: f64 = 3.0;
 /// Tasks kept of one look: those that ran most.
 const TASKS: usize = 500;
 
-/// What a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lines {
-    /// Threads.
     #[default]
     Tasks,
-    /// Processes.
     Processes,
     /// Containers, pods, machines, services.
     Owners,
@@ -33,7 +30,6 @@ impl Lines {
         }
     }
 
-    /// For the title.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tasks => "threads",
@@ -49,7 +45,6 @@ struct Ran {
     seconds: f64,
     /// By task and CPU.
     tasks: HashMap<(Key, u32), f64>,
-    /// By CPU.
     cpus: BTreeMap<u32, f64>,
 }
 
@@ -62,11 +57,9 @@ pub struct Heat {
 /// A line of the map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Who.
     pub key: Key,
     /// For people; safe to show.
     pub name: String,
-    /// Whose it is.
     pub owner: String,
     /// All of it, percent of one CPU.
     pub total: f64,
@@ -74,7 +67,6 @@ pub struct Row {
     pub cells: Vec<f64>,
 }
 
-/// The map.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Map {
     /// CPUs, ascending.

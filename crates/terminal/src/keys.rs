@@ -28,7 +28,6 @@ fn steps(key: KeyCode, page: usize) -> Option<isize> {
 }
 
 impl Model {
-    /// Takes a key.
     pub(crate) fn key(&mut self, key: KeyEvent) -> Vec<Errand> {
         if key.kind == KeyEventKind::Release {
             return Vec::new();

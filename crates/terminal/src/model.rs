@@ -24,7 +24,6 @@ pub const WHY_TIME: Duration = Duration::from_secs(5);
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event {
-    /// A key was pressed.
     Key(KeyEvent),
     /// The terminal has this many columns and lines.
     Size(u16, u16),
@@ -42,19 +41,13 @@ pub enum Event {
     Tick(Duration),
 }
 
-/// A screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Screen {
-    /// Who is there.
     #[default]
     Tree,
-    /// Cores × tasks.
     Heat,
-    /// The CPUs.
     Cores,
-    /// What the loop does.
     Loop,
-    /// The history.
     Past,
 }
 
@@ -62,7 +55,6 @@ impl Screen {
     /// In the order of their keys.
     pub const ALL: [Self; 5] = [Self::Tree, Self::Heat, Self::Cores, Self::Loop, Self::Past];
 
-    /// For the title.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tree => "tree",
@@ -77,26 +69,20 @@ impl Screen {
 /// What lies over a screen.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Over {
-    /// The keys.
     Help(List),
-    /// Why somebody waits.
     Why(Why),
 }
 
 /// A question and its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Why {
-    /// Number of the question.
     pub number: u64,
     /// Whom it is about: as `why` has it.
     pub target: String,
     /// When it was asked.
     pub asked: Duration,
-    /// What came of it.
     pub answer: Option<Result<String, String>>,
-    /// The answer in lines.
     pub lines: Vec<String>,
-    /// What is shown of them.
     pub list: List,
 }
 
@@ -111,9 +97,7 @@ pub struct Model {
     pub paused: bool,
     /// Columns and lines.
     pub size: (u16, u16),
-    /// What is shown.
     pub screen: Screen,
-    /// What lies over it.
     pub over: Option<Over>,
     /// What was seen last.
     pub look: Option<Box<Look>>,
@@ -123,13 +107,10 @@ pub struct Model {
     pub note: Option<String>,
     /// A search that is being typed.
     pub typing: Option<String>,
-    /// Who is there.
     pub census: Census,
     /// The last minute of everybody.
     pub trends: Trends,
-    /// How the tree is ordered.
     pub order: Order,
-    /// The tree's lines.
     pub lines: Vec<Line>,
     /// Where one is in it.
     pub tree: List,
@@ -139,23 +120,17 @@ pub struct Model {
     pub heat: Heat,
     /// What the heat map's lines are.
     pub heat_lines: heat::Lines,
-    /// The heat map.
     pub map: Map,
     /// Where one is in it.
     pub heat_list: List,
     /// The first CPU shown.
     pub heat_left: usize,
-    /// The CPUs.
     pub cores: Vec<Core>,
     /// Where one is among them.
     pub core_list: List,
-    /// What the loop does.
     pub running: Option<Result<Running, String>>,
-    /// The same in lines.
     pub running_lines: Vec<String>,
-    /// What is shown of them.
     pub running_list: List,
-    /// The history.
     pub past: Past,
     /// Time since the start.
     pub now: Duration,
@@ -167,7 +142,6 @@ pub struct Model {
     pub(crate) past_asked: Option<Duration>,
     /// Whether its answer is still to come.
     pub(crate) past_awaited: bool,
-    /// Questions asked so far.
     pub(crate) questions: u64,
 }
 
@@ -211,7 +185,6 @@ impl Model {
         }
     }
 
-    /// Who is chosen.
     pub fn chosen(&self) -> Option<&Key> {
         match self.screen {
             Screen::Tree => {

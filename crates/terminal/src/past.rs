@@ -22,7 +22,6 @@ const SECOND: u64 = 1_000_000_000;
 pub struct Recorded {
     /// Its beginning, nanoseconds since 1970.
     pub from_ns: u64,
-    /// Its end.
     pub to_ns: u64,
     /// In order.
     pub moments: Vec<Moment>,
@@ -143,12 +142,10 @@ impl Past {
         SPANS[self.span].0 * SECOND
     }
 
-    /// The same in words.
     pub fn span_name(&self) -> &'static str {
         SPANS[self.span].1
     }
 
-    /// What is to be read.
     pub fn errand(&self) -> Errand {
         Errand::ReadPast { span_ns: self.span_ns(), to_ns: self.to_ns }
     }
@@ -204,12 +201,10 @@ impl Past {
         self.span != before
     }
 
-    /// Back to now.
     pub fn now(&mut self) {
         (self.at_ns, self.to_ns) = (None, None);
     }
 
-    /// Takes what was read.
     pub fn take(&mut self, recorded: Result<Option<Recorded>, String>) {
         self.recorded = Some(recorded);
         // What was asked for may be later than what there is.

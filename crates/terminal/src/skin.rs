@@ -125,7 +125,6 @@ impl Skin {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Of headings.
     pub fn heading(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }

@@ -86,7 +86,6 @@ pub fn look() -> Look {
     Look { observation, networks, own_pct: Some(0.4) }
 }
 
-/// Everybody on it.
 pub fn host() -> Census {
     let look = look();
     let mut census = Census::new(&look.observation);

@@ -14,13 +14,10 @@ pub enum Grouping {
     /// Everybody who owns processes: pods, containers, machines, services, the kernel.
     #[default]
     Owner,
-    /// Threads.
     Task,
-    /// Processes and their threads.
     Process,
     /// Containers and what is in them.
     Container,
-    /// Pods and what is in them.
     Pod,
     /// Virtual machines and their threads.
     Vm,
@@ -33,7 +30,6 @@ impl Grouping {
     pub const ALL: [Self; 7] =
         [Self::Owner, Self::Process, Self::Container, Self::Pod, Self::Vm, Self::Cpu, Self::Task];
 
-    /// As an option has it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Owner => "owner",
@@ -61,7 +57,6 @@ impl Grouping {
         }
     }
 
-    /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|grouping| grouping.name() == name)
     }
@@ -103,33 +98,23 @@ impl Grouping {
 /// What lines can be sorted by; the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Column {
-    /// Name, with its number.
     Name,
     /// Last CPU.
     Core,
-    /// CPU used.
     #[default]
     Cpu,
-    /// Time waited.
     Wait,
-    /// Time throttled.
     Throttled,
-    /// Voluntary switches.
     Voluntary,
-    /// Involuntary switches.
     Involuntary,
-    /// Scheduling class.
     Class,
-    /// What its network transfers.
     Network,
     /// Weight, quota, CPUs.
     Limits,
-    /// Whose it is.
     Owner,
 }
 
 impl Column {
-    /// Its heading.
     pub fn heading(self) -> &'static str {
         match self {
             Self::Name => "NAME",
@@ -222,11 +207,9 @@ fn by_name(a: &str, b: &str) -> Ordering {
 /// How lines are chosen and ordered.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Order {
-    /// What lines are.
     pub grouping: Grouping,
     /// Sorted by.
     pub column: Column,
-    /// The other way round.
     pub reversed: bool,
     /// Also who did nothing.
     pub all: bool,
@@ -238,7 +221,6 @@ pub struct Order {
     pub folded: bool,
 }
 
-/// A line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     /// Index in the census.

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::census::{Census, Key, Numbers};
 
-/// Steps kept.
 pub const STEPS: usize = 20;
 /// Length of a step, seconds.
 pub const STEP_S: f64 = 3.0;
@@ -38,9 +37,7 @@ pub struct Trends {
 /// Which column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// Waits.
     Wait,
-    /// Throttling.
     Throttled,
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Values by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(pub BTreeMap<String, String>);
@@ -49,7 +48,6 @@ impl Settings {
         self.with("dir", dir)
     }
 
-    /// With another value.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.0.insert(name.to_owned(), value.into());

@@ -18,7 +18,6 @@ use super::reading::{Constraint, Reading};
 pub struct TuneFile {
     /// Name in reports; the file's own by default.
     pub name: Option<String>,
-    /// What is varied.
     #[serde(rename = "parameter", default)]
     pub parameters: Vec<ParameterSpec>,
     /// The service measured; none where the measured command itself is what is tuned.
@@ -26,7 +25,6 @@ pub struct TuneFile {
     /// What makes the load and is waited for.
     #[serde(default)]
     pub measure: MeasureSpec,
-    /// What is wanted.
     pub objective: QuantitySpec,
     /// Further quantities, for constraints.
     #[serde(rename = "quantity", default)]
@@ -37,14 +35,12 @@ pub struct TuneFile {
     /// When to end.
     #[serde(default)]
     pub budget: BudgetSpec,
-    /// How to search.
     #[serde(default)]
     pub search: SearchSpec,
     /// A model of it, to begin where the simulator expects the best.
     pub simulate: Option<SimulateSpec>,
 }
 
-/// A parameter.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterSpec {
@@ -52,11 +48,8 @@ pub struct ParameterSpec {
     pub name: String,
     /// `integer`, `real` or `choice`.
     pub kind: ParameterKind,
-    /// Smallest value.
     pub low: Option<f64>,
-    /// Largest value.
     pub high: Option<f64>,
-    /// Steps are ratios.
     #[serde(default)]
     pub log: bool,
     /// What may be chosen.
@@ -71,9 +64,7 @@ pub struct ParameterSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParameterKind {
-    /// Whole numbers.
     Integer,
-    /// Numbers.
     Real,
     /// One of several.
     Choice,
@@ -91,13 +82,10 @@ pub enum Lever {
     Weight,
     /// Number of CPUs: the first so many that may be used.
     Cpus,
-    /// Own slice, milliseconds.
     SliceMs,
-    /// Nice value.
     Nice,
 }
 
-/// The service.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSpec {
@@ -127,13 +115,11 @@ pub struct ServiceSpec {
 pub struct FileSpec {
     /// Template file, relative to the tune file.
     pub from: Option<PathBuf>,
-    /// The template itself.
     pub text: Option<String>,
     /// Where it is written; `{dir}` is the trial's own directory.
     pub to: String,
 }
 
-/// What is measured.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasureSpec {
@@ -165,9 +151,7 @@ pub enum Goal {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuantitySpec {
-    /// Name.
     pub name: String,
-    /// Unit, for people.
     #[serde(default)]
     pub unit: String,
     /// In the command's output: the first group of the last match.
@@ -202,13 +186,11 @@ pub struct QuantitySpec {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetSpec {
-    /// Runs in all.
     pub trials: Option<usize>,
     /// Time in all, such as `10m`.
     pub time: Option<String>,
 }
 
-/// How to search.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSpec {
@@ -253,7 +235,6 @@ pub struct SimulateSpec {
 pub enum SimQuantity {
     /// CPU got, percent of ONE CPU.
     GotPct,
-    /// Events a second.
     EventsPerS,
     /// 99th percentile of waits, milliseconds.
     WaitP99Ms,
@@ -275,15 +256,12 @@ fn sixty() -> usize {
 /// A file that was read and checked.
 #[derive(Debug, Clone)]
 pub struct Tune {
-    /// As written.
     pub file: TuneFile,
-    /// Name in reports.
     pub name: String,
     /// Directory of the file: what relative paths mean.
     pub dir: PathBuf,
     /// Its text, to recognise it.
     pub text: String,
-    /// What is searched.
     pub space: Space,
     /// The present settings, when every parameter has one.
     pub present: Option<Point>,
@@ -291,9 +269,7 @@ pub struct Tune {
     pub goal: Goal,
     /// The objective and further quantities, the objective first.
     pub readings: Vec<Reading>,
-    /// The constraints.
     pub constraints: Vec<Constraint>,
-    /// Time in all.
     pub time: Option<Duration>,
     /// Names of choices as they stand in commands.
     pub choices: BTreeMap<String, Vec<String>>,
@@ -309,7 +285,6 @@ impl Tune {
         Checker { path, text }.check(file)
     }
 
-    /// Values for placeholders.
     pub fn settings(&self, point: &Point) -> Settings {
         let names = self.space.parameters().iter().zip(point);
         let value = |p: &Parameter, v: &Value| match (v, &p.domain) {

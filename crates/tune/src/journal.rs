@@ -22,18 +22,15 @@ struct Head {
 
 const SCHEMA: &str = "evenkeel.tune-trials/v1";
 
-/// One trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
     /// Number, from 1.
     pub number: usize,
-    /// Settings by name.
     pub settings: Settings,
     /// `new`, `confirm` or `last-round`.
     pub reason: String,
     /// What was read, in the readings' order; `None` when it failed.
     pub values: Option<Vec<f64>>,
-    /// Why it failed.
     pub error: Option<String>,
     /// Wall clock at its start, nanoseconds since 1970.
     pub started_ns: u64,

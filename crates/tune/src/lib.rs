@@ -43,22 +43,17 @@ pub const DEFAULT_TRIALS: usize = 40;
 /// What is told while it runs.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// Trials found on record.
     Resumed(usize),
     /// Where the simulator expects the best.
     Warm(&'a [Warm]),
-    /// A trial begins.
     Begins {
         /// Number, from 1.
         number: usize,
         /// Trials left with it, as far as is known.
         left: Option<usize>,
-        /// Its settings.
         settings: &'a Settings,
-        /// Why these.
         reason: Reason,
     },
-    /// A trial ended.
     Ended(&'a TrialRecord),
 }
 

@@ -196,7 +196,6 @@ impl Drop for Process {
     }
 }
 
-/// How it ended, in words.
 pub(super) fn how(status: ExitStatus) -> String {
     match status.code() {
         Some(code) if code > 128 && code < 192 => format!("was killed by signal {}", code - 128),

@@ -14,9 +14,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// A quantity and where it is read.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    /// Name.
     pub name: String,
-    /// Unit, for people.
     pub unit: String,
     source: Source,
     scale: f64,
@@ -239,11 +237,9 @@ fn described(text: &str) -> String {
 /// `p99 < 20 ms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constraint {
-    /// As written.
     pub text: String,
     /// Index of the quantity.
     pub quantity: usize,
-    /// The bound.
     pub bound: f64,
     /// Whether the quantity must stay below it (or above it).
     pub below: bool,

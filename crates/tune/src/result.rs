@@ -17,11 +17,9 @@ use super::journal::TrialRecord;
 /// A point the simulator expects to be good.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Warm {
-    /// The settings.
     pub settings: Settings,
     /// What is predicted, in the model's terms.
     pub predicted: f64,
-    /// The point.
     #[serde(skip)]
     pub point: Point,
 }
@@ -29,15 +27,12 @@ pub struct Warm {
 /// Settings with what they gave.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Candidate {
-    /// The settings.
     pub settings: Settings,
     /// The objective with its 95 % interval, of the runs that decide; ends are `None` where a single run shows none.
     pub value: f64,
-    /// Lower end.
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
-    /// Runs in all.
     pub runs: usize,
     /// Means of all quantities over the runs that decide, by name.
     pub quantities: BTreeMap<String, f64>,
@@ -61,23 +56,16 @@ pub struct Gain {
 pub struct TuneResult {
     /// `evenkeel.tune/v1`.
     pub schema: &'static str,
-    /// Name of the search.
     pub name: String,
-    /// How points were chosen.
     pub method: String,
-    /// Name of the objective.
     pub objective: String,
-    /// Its unit.
     pub unit: String,
     /// `max` or `min`.
     pub goal: &'static str,
-    /// As written.
     pub constraints: Vec<String>,
-    /// Runs made.
     pub trials: usize,
     /// Settings tried.
     pub points: usize,
-    /// Runs that failed.
     pub failures: usize,
     /// Time of all runs, seconds.
     pub seconds: f64,
@@ -85,7 +73,6 @@ pub struct TuneResult {
     pub interrupted: bool,
     /// The best settings; `None` where none works and keeps the constraints.
     pub best: Option<Candidate>,
-    /// The present settings.
     pub present: Option<Candidate>,
     /// Gain of the best over the present.
     pub gain: Option<Gain>,

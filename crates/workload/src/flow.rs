@@ -285,7 +285,6 @@ impl Held {
         Ok(Self { poll, flows: Vec::new(), polled: false })
     }
 
-    /// Takes one more.
     fn take(&mut self, flow: TcpStream) -> io::Result<()> {
         let index = self.flows.iter().position(Option::is_none).unwrap_or(self.flows.len());
         if self.polled {
@@ -317,7 +316,6 @@ impl Held {
         Ok(flows.find_map(|(index, flow)| Some((index, flow.as_mut()?))).filter(|_| alone))
     }
 
-    /// Closes one.
     fn forget(&mut self, index: usize) {
         if let Some(slot) = self.flows.get_mut(index)
             && let Some(flow) = slot.take()

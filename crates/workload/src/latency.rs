@@ -36,7 +36,6 @@ impl Latencies {
         }
     }
 
-    /// Number counted.
     pub fn count(&self) -> u64 {
         self.histogram.as_ref().map_or(0, Histogram::len)
     }
@@ -68,7 +67,6 @@ impl Latencies {
 /// Latencies in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// Mean, microseconds.
     pub mean_usec: f64,
     /// Median, microseconds.
     pub p50_usec: f64,

@@ -177,12 +177,10 @@ impl Page {
         unsafe { self.base.add(HEADER + index as usize * SLOT).cast::<Slot>().as_ptr().as_ref() }
     }
 
-    /// Number of slots.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The file behind the page.
     pub fn file(&self) -> &File {
         &self.file
     }

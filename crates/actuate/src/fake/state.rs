@@ -45,7 +45,6 @@ pub(super) struct State {
     pub(super) until_boot: BTreeSet<GroupRef>,
     pub(super) namespaces: Namespaces,
     pub(super) sees_every_cgroup: bool,
-    /// Links' indices.
     pub(super) links: BTreeMap<String, u64>,
     pub(super) net: BTreeMap<NetKnob, String>,
     pub(super) scheduler: HostScheduler,

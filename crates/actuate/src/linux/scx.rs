@@ -31,7 +31,6 @@ const AWHILE: Duration = Duration::from_millis(5);
 const KEPT: usize = 4096;
 const LINES: usize = 3;
 
-/// See the module.
 pub(super) struct Scx {
     root: PathBuf,
     program: Option<Program>,

@@ -36,7 +36,6 @@ struct Programs {
     wanted: Instant,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Headroom {
     cpu: Option<Hierarchy>,

@@ -55,7 +55,6 @@ impl Beside {
         }
     }
 
-    /// Processes of services now.
     pub fn observe(&mut self, services: Vec<u32>) {
         self.services = services;
     }
@@ -121,7 +120,6 @@ impl Beside {
         self.written = Some(Instant::now());
     }
 
-    /// How it stands, for people.
     pub fn words(&self) -> String {
         let pct =
             |cpus: Option<f64>| cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{:.1} %", 100.0 * cpus));

@@ -14,7 +14,6 @@ const MOST: usize = 512;
 /// What threads that are on one CPU now did since the last look, seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OnCpu {
-    /// Ran.
     pub ran_s: f64,
     /// Ran or were runnable, summed over threads.
     pub wanted_s: f64,

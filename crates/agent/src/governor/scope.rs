@@ -72,7 +72,6 @@ struct Group {
     target: GroupRef,
     counted: Counted,
     inode: u64,
-    /// As found.
     original: CpuQuota,
     in_force: Option<CpuQuota>,
     /// Writes in a row that failed.
@@ -305,7 +304,6 @@ impl ScopeGovernor {
         self.idle = why;
     }
 
-    /// One look.
     fn tick(&mut self, overslept: Duration, write: &mut dyn FnMut(&[Change]) -> SetReport) {
         let Some(AtWork { auto, group, beside, told: last }) = &mut self.at_work else { return };
         if let Some(beside) = beside {
@@ -347,7 +345,6 @@ impl ScopeGovernor {
         Some(group.change(&group.in_force?, beside.is_some()))
     }
 
-    /// How it stands.
     fn standing(&self) -> GovernorStatus {
         let Some(AtWork { auto, group, beside, .. }) = &self.at_work else {
             return GovernorStatus { why: self.idle.clone(), ..GovernorStatus::default() };

@@ -73,7 +73,6 @@ impl Open {
 /// What a task did since the last reading.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Change {
-    /// Ran, seconds.
     pub ran_s: f64,
     /// Waited for a CPU, waits that go on included, seconds.
     pub waited_s: f64,

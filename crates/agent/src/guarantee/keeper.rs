@@ -48,7 +48,6 @@ pub(super) struct Observed {
     pub(super) admissions: Admissions,
     /// When a guarantee last got a new task.
     pub(super) born: HashMap<usize, Instant>,
-    /// Whose each task was.
     pub(super) seen: BTreeMap<TaskId, usize>,
 }
 
@@ -171,7 +170,6 @@ impl Keeper {
         }
     }
 
-    /// Changes in force.
     pub fn changes(&self) -> impl Iterator<Item = Change> + '_ {
         self.in_force.values().map(|in_force| in_force.change.clone())
     }

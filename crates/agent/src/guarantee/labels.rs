@@ -111,7 +111,6 @@ pub(super) fn is_labelled(labels: &[(String, String)]) -> bool {
     labels.iter().any(|(key, _)| key == CPU_LABEL || key == WAIT_LABEL)
 }
 
-/// The promise that labels make.
 fn promise_of(labels: &[(String, String)]) -> Result<Reservation, String> {
     let value = |name: &str| labels.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let cpu = value(CPU_LABEL)

@@ -15,9 +15,7 @@ pub struct EntityFacts {
     pub target: Target,
     /// A task's attributes as found.
     pub sched: Option<SchedAttr>,
-    /// A group as observed.
     pub group: Option<GroupView>,
-    /// For people.
     pub name: String,
     /// Changed through its owner's program (Docker, systemd): that is slow, so it is done seldom.
     pub owned: bool,
@@ -55,7 +53,6 @@ impl Role {
 /// A cgroup that holds others than the scope, too, on the way to a promised one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ancestor {
-    /// Its path.
     pub group: String,
     /// Whether its weight is changed.
     pub changed: bool,
@@ -75,7 +72,6 @@ pub struct OutsideCost {
     pub after_pct: f64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Layout {
     /// Reservation of each promised task.

@@ -49,7 +49,6 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Decides for the threads there are now.
     pub fn decide(&mut self, now: Instant, threads: &[Pinnable], supply: &[(u32, f64)], signs: Signs) {
         let choice = supply.len() > 1 && threads.iter().any(|t| t.item.cpus.len() > 1);
         if !choice || threads.len() > MOST_PER_CPU * supply.len() {
@@ -84,7 +83,6 @@ impl Pins {
         }
     }
 
-    /// The CPU of a thread.
     pub fn cpu(&self, id: TaskId) -> Option<u32> {
         self.at.get(&id).copied()
     }

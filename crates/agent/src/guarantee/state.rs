@@ -105,7 +105,6 @@ pub struct GuaranteeState {
     pub pct: Option<f64>,
     /// Why it was not admitted.
     pub refusal: Option<String>,
-    /// Tasks that match.
     pub tasks: u32,
     /// By what it is kept.
     pub lever: String,

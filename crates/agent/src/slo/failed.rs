@@ -22,7 +22,6 @@ const GRPC_FAILURES: [(&str, &str); 6] = [
     ("14", "unavailable"),
     ("15", "dataloss"),
 ];
-/// The other ones.
 const GRPC_OTHERS: [(&str, &str); 11] = [
     ("0", "ok"),
     ("1", "canceled"),

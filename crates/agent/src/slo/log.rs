@@ -7,21 +7,17 @@ use evenkeel_policy::requests::Requests;
 
 use super::page::Point;
 
-/// From one instant to another.
 pub(crate) type Span = (Instant, Instant);
 
 /// A scrape sent so long before an instant is of that instant, too.
 pub(crate) const SLACK: Duration = Duration::from_millis(30);
 /// Share of a window by which an answer may come late: what was counted meanwhile is another window's.
 const LATE: f64 = 0.25;
-/// The least of that.
 const LEAST_LATE: Duration = Duration::from_millis(50);
-/// What is remembered.
 const REMEMBERED: usize = 512;
 /// How long nobody waits for the answer that ends a window.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One scrape.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scrape {
     pub sent: Instant,
@@ -34,7 +30,6 @@ pub(crate) struct Scrape {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     scrapes: VecDeque<Scrape>,
-    /// Scrapes there have been.
     count: u64,
 }
 

@@ -36,13 +36,11 @@ const KNOWN: [&str; 5] = [
     "grpc_server_handling_seconds",
     "request_duration_seconds",
 ];
-/// Endpoints asked.
 const MOST_ENDPOINTS: usize = 32;
 /// Buckets of a histogram: more are no histogram of durations, and would all be on our page.
 const MOST_BUCKETS: usize = 200;
 /// Longest path and name of a histogram, bytes.
 const MOST_BYTES: usize = 256;
-/// Things said in one round.
 const MOST_NOTES: usize = 20;
 /// Time between two rounds ...
 const EVERY: Duration = Duration::from_secs(15);
@@ -62,7 +60,6 @@ pub struct ServiceRequests {
     pub container: String,
     /// Requests up to each bound, seconds.
     pub within: Vec<(f64, f64)>,
-    /// All of them.
     pub all: f64,
     /// Of these the ones that failed, where the endpoint says it.
     pub failed: Option<f64>,

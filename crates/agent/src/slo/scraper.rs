@@ -135,7 +135,6 @@ impl Scraper {
         (state.counted.clone(), state.failed)
     }
 
-    /// Lets the scrapes be read.
     pub fn with<T>(&self, read: impl FnOnce(&Log) -> T) -> T {
         read(&self.shared.state().log)
     }

@@ -17,7 +17,6 @@ pub struct RequestSlo {
     pub unit_s: f64,
     /// Share of the requests that is to be answered within the bound, 0 to 1, both excluded.
     pub quantile: f64,
-    /// The bound, seconds.
     pub bound_s: f64,
 }
 

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 
-/// Version of the form.
 const VERSION: u32 = 1;
 
 /// What a run leaves to its successor.
@@ -20,7 +19,6 @@ const VERSION: u32 = 1;
 pub(crate) struct Remembered {
     version: u32,
     boot: BootId,
-    /// Process that wrote it.
     pid: u32,
     /// The one that wrote what this goes on from.
     #[serde(skip)]
@@ -54,7 +52,6 @@ pub(crate) struct Proved {
     pub objective: Objective,
     /// Waits under the baseline, of each service: 99th percentile, nanoseconds.
     pub protected_ns: Vec<Option<u64>>,
-    /// Their own requests.
     pub requests: Vec<Vec<Requests>>,
     /// CPU of the scope and the CPUs online, for which it was chosen.
     pub basis: Option<(f64, CpuSet)>,

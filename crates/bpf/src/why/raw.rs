@@ -81,7 +81,6 @@ impl CpuState {
         self.timed * u64::from(TIMED_EACH)
     }
 
-    /// Who has the CPU.
     pub(super) fn culprit(&self) -> u64 {
         match self.irq_depth as usize {
             depth @ 1..=IRQ_DEPTH => self.irq[depth - 1],

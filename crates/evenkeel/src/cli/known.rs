@@ -29,7 +29,6 @@ pub struct StageResult {
     pub seconds: f64,
     /// CPU got / CPU wanted over the whole stage.
     pub fulfilment: Option<f64>,
-    /// The same in windows.
     pub windows: Vec<f64>,
     /// CPU got by all loads, percent of one CPU.
     pub cpu_pct: f64,
@@ -43,7 +42,6 @@ pub struct StageResult {
     pub outside_pct: f64,
     /// Who that was: sums of percent of one CPU over the steps.
     pub outside: ByName,
-    /// Steps observed.
     pub steps: f64,
 }
 
@@ -61,7 +59,6 @@ impl StageResult {
 pub struct Known {
     /// The agent; taken out to be closed.
     pub agent: Agent,
-    /// The loads.
     pub tenants: Tenants,
     gauge: LoadSampler,
     _state: PrivateDir,

@@ -4,7 +4,6 @@ use evenkeel_console as console;
 
 use super::{Failure, stop};
 
-/// See the module.
 #[derive(Debug)]
 pub struct ConsoleSink {
     terminal: bool,

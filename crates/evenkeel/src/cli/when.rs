@@ -10,11 +10,9 @@ use jiff::{Timestamp, ToSpan};
 /// An instant as options take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
-    /// This one.
     At(Timestamp),
     /// Whenever clocks show this, UTC.
     Clock(Time),
-    /// So long ago.
     Ago(Duration),
 }
 

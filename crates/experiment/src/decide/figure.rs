@@ -8,7 +8,6 @@ use super::quantile::Quantile;
 /// A mean of independent values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mean {
-    /// The mean.
     pub value: f64,
     /// Its standard error; `None` where a single value shows none.
     pub error: Option<f64>,
@@ -66,7 +65,6 @@ impl Mean {
         }
     }
 
-    /// Plus a constant.
     #[must_use]
     pub fn plus(self, by: f64) -> Self {
         Self { value: self.value + by, ..self }
@@ -136,21 +134,17 @@ impl Mean {
 /// A quantity that something can be said of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Figure {
-    /// A mean.
     Mean(Mean),
     /// A ratio, by the mean of its natural logarithm.
     Ratio(Mean),
     /// Seen in full, no sample: the largest of all that was measured, a count.
     Observed(f64),
-    /// The largest of several.
     Largest(Vec<Figure>),
-    /// The smallest of several.
     Smallest(Vec<Figure>),
     /// The largest distance from 0 of several.
     Deviation(Vec<Figure>),
     /// The largest less the smallest.
     Range(Vec<Figure>),
-    /// A quantile of a sample.
     Quantile(Quantile),
     /// The first less the second.
     Less(Box<Figure>, Box<Figure>),

@@ -38,7 +38,6 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// The bound.
     pub fn bound(self) -> f64 {
         match self {
             Self::AtMost(bound) | Self::AtLeast(bound) => bound,
@@ -221,11 +220,9 @@ pub struct Verdict {
     pub id: String,
     /// What it is about: a point, a tenant; empty for the whole.
     pub about: String,
-    /// In words.
     pub text: String,
     /// Whether the test is passed; `None` where the data do not decide.
     pub holds: Option<bool>,
-    /// The test.
     pub test: Test,
     /// What it is for. Documents leave it out: pages are made of fresh studies.
     #[serde(skip)]
@@ -235,9 +232,7 @@ pub struct Verdict {
 /// What decides a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Test {
-    /// The statistic, in words.
     pub statistic: String,
-    /// Its value.
     pub value: Option<f64>,
     /// Its interval at `level_pct`; `None` where it has none (seen in full, or a single repetition), an end that is not
     /// known is `null`.
@@ -260,7 +255,6 @@ pub struct Test {
 /// What is said once the claims are decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Said {
-    /// The answer.
     pub holds: Option<bool>,
     /// In words; why it is undecided is added.
     pub text: String,
@@ -319,7 +313,6 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// It answers a question.
     #[must_use]
     pub fn question(self) -> Self {
         Self { kind: Kind::Question, ..self }

@@ -35,7 +35,6 @@ impl Sample {
         (!all.is_empty()).then(|| Arc::new(Self { all, groups }))
     }
 
-    /// Values.
     pub fn count(&self) -> usize {
         self.all.len()
     }

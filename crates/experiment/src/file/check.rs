@@ -6,14 +6,12 @@ use evenkeel_model::units::{self, UnitError};
 use super::{Experiment, GroupSpec, Place, PlannedPoint, StealSpec, TenantSpec, Wrong};
 use crate::instance::rule_of;
 
-/// Most repetitions.
 const MOST_REPETITIONS: u32 = 10_000;
 /// Most tenants, which are processes.
 const MOST_TENANTS: u32 = 10_000;
 /// Longest time, seconds: 30 days.
 pub(super) const MOST_S: f64 = 2_592_000.0;
 
-/// One tenant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tenant {
     /// Its name, without equal in the experiment.

@@ -17,7 +17,6 @@ pub struct Wrong {
 pub struct ExperimentError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong.
     pub message: String,
 }
 

@@ -104,10 +104,8 @@ pub struct Experiment {
     /// Control groups of tasks, parents first.
     #[serde(rename = "group")]
     pub groups: Vec<GroupSpec>,
-    /// Tasks.
     #[serde(rename = "task")]
     pub tasks: Vec<TaskSpec>,
-    /// Tenants.
     #[serde(rename = "tenant")]
     pub tenants: Vec<TenantSpec>,
     /// What is varied; several sweeps are crossed.
@@ -123,7 +121,6 @@ pub enum Order {
     /// Drawn again for each repetition, so that drift of the host does not favour a point.
     #[default]
     Shuffled,
-    /// As written.
     Written,
 }
 
@@ -131,7 +128,6 @@ pub enum Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
-    /// As written.
     #[default]
     Written,
     /// The last first.
@@ -191,9 +187,7 @@ impl TryFrom<StealFields> for StealSpec {
 pub struct Sweep {
     /// What it is called in tables; unless given, the field.
     pub name: Option<String>,
-    /// The field varied.
     pub field: Option<String>,
-    /// Its values.
     #[serde(default)]
     pub values: Vec<toml::Value>,
     /// Points that set several fields together.
@@ -244,13 +238,11 @@ impl Experiment {
 }
 
 impl Sweep {
-    /// A sweep of one field.
     pub fn of(field: impl Into<String>, values: impl IntoIterator<Item = impl Into<toml::Value>>) -> Self {
         let values = values.into_iter().map(Into::into).collect();
         Self { name: None, field: Some(field.into()), values, points: Vec::new() }
     }
 
-    /// A sweep over named points.
     pub fn points(name: impl Into<String>, points: Vec<SweepPoint>) -> Self {
         Self { name: Some(name.into()), field: None, values: Vec::new(), points }
     }
@@ -262,7 +254,6 @@ impl SweepPoint {
         Self { label: label.into(), set: Default::default(), unavailable: None }
     }
 
-    /// Sets a field.
     #[must_use]
     pub fn set(mut self, field: impl Into<String>, value: impl Into<toml::Value>) -> Self {
         self.set.insert(field.into(), value.into());

@@ -11,7 +11,6 @@ table! {
 pub struct MachineSpec {
     /// Physical cores (threads are counted apart).
     pub cpus: u32,
-    /// Hardware threads a core.
     pub threads_per_core: u32 = 1,
     /// NUMA nodes the cores are divided over.
     pub nodes: u32 = 1,
@@ -34,7 +33,6 @@ table! {
 pub struct GroupSpec {
     /// Name, by which tasks refer to it.
     pub name: String,
-    /// Name of the parent.
     pub parent: Option<String>,
     /// cgroup v2 weight, 1 to 10000.
     pub weight: Option<u64>,
@@ -44,7 +42,6 @@ pub struct GroupSpec {
     pub quota_pct: Option<f64>,
     /// Quota period, microseconds.
     pub period_usec: u64 = 100_000,
-    /// Burst, microseconds.
     pub burst_usec: u64,
     /// CPUs, such as `0-3`.
     pub cpus: Option<CpuSet>,
@@ -56,9 +53,7 @@ table! {
 pub struct TaskSpec {
     /// Name; numbered when there are several.
     pub name: Option<String>,
-    /// Name of its group.
     pub group: Option<String>,
-    /// How many of them.
     pub count: u32 = 1,
     /// What it does; each task needs one.
     pub kind: Option<Kind>,
@@ -78,13 +73,10 @@ pub struct TaskSpec {
     pub work_s: Option<f64>,
     /// Scheduling policy: `other`, `batch`, `idle`, `fifo`, `rr`.
     pub policy: SchedPolicy = SchedPolicy::Other,
-    /// Nice value.
     pub nice: i32,
-    /// Own slice, milliseconds.
     pub slice_ms: Option<f64>,
     /// CPUs it is bound to.
     pub cpus: Option<CpuSet>,
-    /// Start, seconds.
     pub start_s: f64,
 }
 }
@@ -110,7 +102,6 @@ pub enum Kind {
 }
 
 impl fmt::Display for Kind {
-    /// As in a file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&format!("{self:?}").to_lowercase())
     }
@@ -123,7 +114,6 @@ pub struct TenantSpec {
     pub name: Option<String>,
     /// Units of each, see [`UnitList`]; excludes `weight`, `shares` and `count`.
     pub units: Option<UnitList>,
-    /// How many of them.
     pub count: u32 = 1,
     /// Where they live.
     pub place: Place,
@@ -135,17 +125,14 @@ pub struct TenantSpec {
     pub quota_pct: Option<f64>,
     /// Quota period, microseconds.
     pub period_usec: u64 = 100_000,
-    /// Burst, microseconds.
     pub burst_usec: u64,
     /// CPUs, by cpuset (by affinity for plain processes).
     pub cpus: Option<CpuSet>,
-    /// Nice value.
     pub nice: i32,
     /// Scheduling policy: `other`, `batch`, `idle`.
     pub policy: SchedPolicy = SchedPolicy::Other,
     /// Own slice, milliseconds (Linux 6.12 and later).
     pub slice_ms: Option<f64>,
-    /// Memory, bytes.
     pub memory_bytes: Option<u64>,
     /// A built-in load, as after `evenkeel load`: `primes`, `sieve --read own`.
     pub load: Option<String>,
@@ -182,7 +169,6 @@ pub enum Place {
 }
 
 impl Place {
-    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
@@ -242,7 +228,6 @@ impl TenantSpec {
         Self { name: Some(name.into()), ..Self::default() }
     }
 
-    /// The limits of its group.
     pub fn limits(&self) -> GroupSpec {
         GroupSpec {
             name: self.name.clone().unwrap_or_default(),

@@ -8,7 +8,6 @@ use super::check::{MOST_S, check_each};
 use super::{Experiment, GroupSpec, Kind, MachineSpec, Place, TaskSpec, TenantSpec, Wrong};
 use crate::instance::rule_of;
 
-/// Most tasks.
 const MOST_TASKS: u32 = 100_000;
 
 impl Experiment {

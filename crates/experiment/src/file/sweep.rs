@@ -28,7 +28,6 @@ pub struct Point {
 /// A point with its experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedPoint {
-    /// The point.
     pub point: Point,
     /// The experiment there, without sweeps.
     pub experiment: Experiment,

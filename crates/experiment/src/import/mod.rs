@@ -35,20 +35,13 @@ pub struct Options {
 pub enum ImportError {
     /// A file could not be read.
     #[error("{path}: {error}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: std::io::Error,
-    },
+    Io { path: PathBuf, error: std::io::Error },
     /// A line that makes no sense.
     #[error("{path}:{line}: {what}")]
     Line {
-        /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What is wrong.
         what: String,
     },
     /// Nothing to study.

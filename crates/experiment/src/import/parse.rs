@@ -4,7 +4,6 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// One log.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Log {
     /// `cpu_units:`.
@@ -23,7 +22,6 @@ pub struct Log {
     asked: Option<f64>,
 }
 
-/// One run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LogRun {
     /// `Start test N:`.

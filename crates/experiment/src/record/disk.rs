@@ -14,20 +14,10 @@ use super::FILE;
 pub enum RecordError {
     /// The system refused.
     #[error("{path}: {error}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
     /// Not a record of this version.
     #[error("{path}: {what}")]
-    Form {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, with line and column.
-        what: String,
-    },
+    Form { path: PathBuf, what: String },
 }
 
 /// What every record begins with.

@@ -35,7 +35,6 @@ pub const FILE: &str = "record.json";
 pub struct Record {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Name of the experiment.
     pub name: String,
     /// What it shows, one sentence.
     #[serde(default)]
@@ -48,13 +47,11 @@ pub struct Record {
     /// Names of the source's tables ([`crate::sources`]) whose figures are shown alongside.
     #[serde(default)]
     pub sources: Vec<String>,
-    /// Version of evenkeel that made it.
     pub version: String,
     /// When it was begun, RFC 3339.
     pub began: String,
     /// When it was finished, RFC 3339; `None` while cells are missing.
     pub finished: Option<String>,
-    /// The host.
     pub host: Host,
     /// The experiment as run; `None` for imported logs.
     pub experiment: Option<Experiment>,
@@ -76,7 +73,6 @@ pub struct Record {
 /// A part of a merged record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergedShard {
-    /// Which.
     pub shard: Shard,
     /// Where it was run.
     pub host: Host,
@@ -92,23 +88,16 @@ pub struct MergedShard {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Host {
-    /// Host name.
     pub name: Option<String>,
-    /// Model of the processor.
     pub cpu_model: Option<String>,
     /// Architecture, such as `x86_64`.
     pub arch: Option<String>,
     /// Online logical CPUs.
     pub cpus: Option<u32>,
-    /// Physical cores.
     pub cores: Option<u32>,
-    /// Sockets.
     pub sockets: Option<u32>,
-    /// NUMA nodes.
     pub nodes: Option<u32>,
-    /// Hardware threads of a core.
     pub threads_per_core: Option<u32>,
-    /// Kernel release.
     pub kernel: Option<String>,
     /// `cfs`, `eevdf` or `scx`.
     pub scheduler: Option<String>,
@@ -120,7 +109,6 @@ pub struct Host {
     pub virtual_machine: Option<bool>,
     /// Frequency governor, where the kernel controls the frequency.
     pub governor: Option<String>,
-    /// Memory, bytes.
     pub memory_bytes: Option<u64>,
     /// Events a second of one undisturbed thread of `primes`, measured at the start of the experiment.
     pub primes_per_s: Option<f64>,
@@ -137,7 +125,6 @@ pub struct Requirement {
     pub name: String,
     /// Whether it was met; `None` where that could not be found out.
     pub met: Option<bool>,
-    /// What was found.
     pub evidence: String,
     /// What that means for the results; empty when met.
     #[serde(default)]

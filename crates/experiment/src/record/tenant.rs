@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 /// One tenant in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantRecord {
-    /// Name.
     pub name: String,
     /// Units, where they were given.
     pub units: Option<u64>,
@@ -17,14 +16,11 @@ pub struct TenantRecord {
     pub limits: Limits,
     /// What it ran, as a command line.
     pub workload: String,
-    /// Threads it was asked for.
     pub threads: u32,
-    /// Runs it was asked for.
     pub runs_planned: u32,
     /// How exactly it was released.
     #[serde(default)]
     pub release: Release,
-    /// How it ended.
     pub ended: Ended,
     /// The whole tenant from its release to its end, time between runs included.
     #[serde(default)]
@@ -47,17 +43,13 @@ pub struct Limits {
     pub quota_pct: Option<f64>,
     /// Quota period, microseconds.
     pub period_usec: Option<u64>,
-    /// Burst, microseconds.
     pub burst_usec: Option<u64>,
     /// CPUs it is confined to.
     pub cpus: Option<CpuSet>,
-    /// Nice value.
     pub nice: Option<i32>,
     /// Policy, where it is not `other`.
     pub policy: Option<String>,
-    /// Own slice, milliseconds.
     pub slice_ms: Option<f64>,
-    /// Memory, bytes.
     pub memory_bytes: Option<u64>,
 }
 
@@ -76,13 +68,11 @@ pub struct Release {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "how", content = "detail")]
 pub enum Ended {
-    /// All its runs were done.
     Done,
     /// It ended before that; how.
     Died(String),
     /// It was still there when the time limit of the cell had passed; the limit, as text.
     TimeLimit(String),
-    /// The experiment was interrupted.
     Interrupted,
 }
 
@@ -100,14 +90,11 @@ pub struct Account {
     pub waited_s: Option<f64>,
     /// Throttled by the quota of its cgroup (as the cgroup counts it: summed over CPUs), seconds.
     pub throttled_s: Option<f64>,
-    /// Periods in which it was throttled.
     pub throttled_count: Option<u64>,
     /// Stolen by the hypervisor: the host's steal in that time, in proportion to CPU time used. Under a steal emulator,
     /// what that kept from it (demanded less given).
     pub stolen_s: Option<f64>,
-    /// Voluntary context switches.
     pub voluntary: Option<u64>,
-    /// Involuntary context switches.
     pub involuntary: Option<u64>,
     /// Migrations between CPUs.
     pub migrations: Option<u64>,
@@ -120,7 +107,6 @@ impl Account {
     }
 }
 
-/// One run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunRecord {

@@ -18,9 +18,7 @@ pub const FILE: &str = "study.json";
 pub struct Study {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Name of the experiment.
     pub name: String,
-    /// What it shows.
     pub title: String,
     /// The built-in experiment it is.
     pub builtin: Option<String>,
@@ -34,7 +32,6 @@ pub struct Study {
     pub finished: Option<String>,
     /// Cells done, and planned.
     pub cells: [usize; 2],
-    /// The host.
     pub host: Host,
     /// What the answer is, in plain words, each with its test.
     pub verdicts: Vec<Verdict>,
@@ -42,7 +39,6 @@ pub struct Study {
     pub missed: Vec<String>,
     /// What a run costs beyond the time asked for, as the source defines it.
     pub overhead: Option<Overhead>,
-    /// Points of the sweep.
     pub points: Vec<PointStudy>,
     /// The sources' figures next to ours.
     pub sources: Vec<SourceComparison>,
@@ -87,28 +83,22 @@ pub struct Reading {
     pub user_s: Option<Estimate>,
 }
 
-/// One row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceRow {
-    /// What it is about.
     pub label: String,
-    /// The source's figure.
     pub source: Option<f64>,
     /// The model's figure for this host.
     pub predicted: Option<f64>,
-    /// Measured here.
     pub measured: Option<Estimate>,
 }
 
 /// A table: source, predicted, measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceComparison {
-    /// Name of the source's table.
     pub name: String,
     /// What it shows and on what machine.
     pub title: String,
     /// What is compared, with its unit.
     pub quantity: String,
-    /// Rows.
     pub rows: Vec<SourceRow>,
 }

@@ -33,7 +33,6 @@ pub(crate) use document::prefix;
 pub use document::{FILE, Overhead, Reading, SCHEMA, SourceComparison, SourceRow, Study};
 pub use point::{PointStudy, TenantStudy, Together};
 
-/// Studies a record.
 pub fn study(record: &Record) -> Study {
     let overhead = overhead(record);
     let alone = overhead.as_ref().map(|o| o.alone_s);

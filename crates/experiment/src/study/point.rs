@@ -16,19 +16,13 @@ use crate::record::{Account, Cell, Ended, Host, Limits, RunRecord, TenantRecord}
 /// A point of the sweep, studied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PointStudy {
-    /// Number in the sweep.
     pub index: usize,
-    /// For people.
     pub label: String,
-    /// What was set.
     pub settings: BTreeMap<String, serde_json::Value>,
     /// Why the host could not give it.
     pub unavailable: Option<String>,
-    /// Repetitions done.
     pub repetitions: usize,
-    /// Its tenants.
     pub tenants: Vec<TenantStudy>,
-    /// All of them together.
     pub together: Together,
     /// What was out of the ordinary.
     pub notes: Vec<String>,
@@ -37,17 +31,12 @@ pub struct PointStudy {
 /// A tenant over all repetitions of a point. Times are seconds; means have a 95 % interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantStudy {
-    /// Name.
     pub name: String,
-    /// Units.
     pub units: Option<u64>,
     /// Where it lived.
     pub place: String,
-    /// What it ran.
     pub workload: String,
-    /// Threads.
     pub threads: u32,
-    /// Limits in force.
     pub limits: Limits,
     /// Runs counted, over all repetitions.
     pub runs: usize,
@@ -81,7 +70,6 @@ pub struct TenantStudy {
     pub feasible_pct: Option<f64>,
     /// CPU time over real time, percent of ONE CPU.
     pub cpu_pct: Option<Estimate>,
-    /// CPU milliseconds for each event.
     pub cpu_ms_per_event: Option<Estimate>,
     /// CPU time in user mode.
     pub user_s: Option<Estimate>,
@@ -89,9 +77,7 @@ pub struct TenantStudy {
     pub sys_s: Option<Estimate>,
     /// Waited for a CPU by the kernel's account (all threads, throttled time included).
     pub waited_s: Option<Estimate>,
-    /// Throttled by its quota.
     pub throttled_s: Option<Estimate>,
-    /// Stolen.
     pub stolen_s: Option<Estimate>,
     /// Involuntary switches for each CPU second.
     pub involuntary_per_cpu_s: Option<f64>,
@@ -202,7 +188,6 @@ pub fn shares(
     Some(solve(machine, &groups, &tasks).ok()?.groups)
 }
 
-/// The group of a tenant.
 pub(super) fn group(tenant: &TenantRecord) -> FairGroup {
     FairGroup {
         parent: None,

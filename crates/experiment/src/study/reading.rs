@@ -6,7 +6,6 @@ use super::{PointStudy, Reading, Study, TenantStudy, option};
 /// How the threads of a tenant read files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
-    /// Each its own file.
     Own,
     /// The same file, each by a descriptor of its own.
     Same,
@@ -60,7 +59,6 @@ impl Reads {
         }
     }
 
-    /// As the table has it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Own => "own",

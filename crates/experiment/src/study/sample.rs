@@ -27,12 +27,10 @@ pub fn runs(tenants: &[&TenantRecord], of: impl Fn(&RunRecord) -> Option<f64>) -
     Mean::of_groups(&tenants.iter().map(|t| t.runs.iter().filter_map(&of).collect()).collect::<Vec<_>>())
 }
 
-/// Length of a run.
 pub fn length(run: &RunRecord) -> Option<f64> {
     Some(run.end_s - run.start_s).filter(|s| s.is_finite())
 }
 
-/// Events a second of a run.
 pub fn events_per_s(run: &RunRecord) -> Option<f64> {
     run.events_per_s.or_else(|| Some(run.events? as f64 / length(run)?)).filter(|v| v.is_finite())
 }

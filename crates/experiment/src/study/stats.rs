@@ -13,20 +13,16 @@ const BUDGET: usize = 1_000_000;
 /// What a sample looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many values.
     pub n: usize,
     /// Arithmetic mean.
     pub mean: f64,
     /// 95 % interval of the mean: bootstrap over repetitions and the runs in them; Student's t below 8 values;
     /// `None` for a single value.
     pub mean_interval: Option<[f64; 2]>,
-    /// Median.
     pub median: f64,
     /// 95 % interval of the median by bootstrap; least to greatest below 6 values.
     pub median_interval: Option<[f64; 2]>,
-    /// Smallest.
     pub min: f64,
-    /// Largest.
     pub max: f64,
     /// Standard deviation of the sample (n - 1); 0 for one value.
     pub sd: f64,
@@ -182,7 +178,6 @@ pub fn difference(a: Estimate, b: Estimate) -> Estimate {
 /// A straight line through points by least squares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Slope.
     pub slope: f64,
     /// 95 % interval of the slope by resampling the points; `None` for fewer than four.
     pub slope_interval: Option<[f64; 2]>,

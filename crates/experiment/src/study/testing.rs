@@ -40,7 +40,6 @@ pub fn tenant(name: &str, units: Option<u64>, runs: &[(f64, f64, f64)]) -> Tenan
     }
 }
 
-/// A cell of these tenants.
 pub fn cell(tenants: Vec<TenantRecord>) -> Cell {
     Cell {
         seconds: tenants.iter().map(|t| t.total.real_s).fold(0.0, f64::max),

@@ -8,9 +8,7 @@ use crate::record::{Cell, RunRecord, TenantRecord};
 /// Seconds from the release.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
-    /// Begin.
     pub from_s: f64,
-    /// End.
     pub to_s: f64,
 }
 

@@ -8,7 +8,6 @@ use crate::file::{Experiment, TaskSpec, Wrong};
 /// One measured run of a mix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Name of the mix.
     pub mix: String,
     /// Number of the run, from 0.
     pub repetition: u32,
@@ -23,11 +22,8 @@ pub struct Record {
 /// One mix, measured and simulated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
-    /// Name of the mix.
     pub mix: String,
-    /// What is set in it.
     pub settings: String,
-    /// Runs measured.
     pub runs: usize,
     /// Sum of what was got over the sum of what was wanted: least, median and most of the runs.
     pub measured: [f64; 3],
@@ -55,12 +51,10 @@ pub struct Pair {
     pub right: bool,
 }
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Mixes with at least `runs` runs.
     pub lines: Vec<Line>,
-    /// Pairs of levers.
     pub pairs: Vec<Pair>,
 }
 

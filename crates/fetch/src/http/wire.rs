@@ -176,7 +176,6 @@ impl<S: Socket> Write for Bounded<S> {
     }
 }
 
-/// The time that is left.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(in_time(io::ErrorKind::TimedOut.into())) } else { Ok(left) }

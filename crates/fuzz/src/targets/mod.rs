@@ -20,7 +20,6 @@ mod workload;
 
 use crate::Target;
 
-/// All of them, by crate.
 pub const ALL: &[&[Target]] = &[
     actuate::TARGETS,
     agent::TARGETS,

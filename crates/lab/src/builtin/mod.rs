@@ -38,7 +38,6 @@ pub const BUILTINS: &[Builtin] = &[
     advisor_guarantee::BUILTIN,
 ];
 
-/// A built-in by name.
 pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }

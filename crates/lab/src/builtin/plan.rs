@@ -16,7 +16,6 @@ pub struct Builtin {
     pub about: &'static str,
     /// The source's tables it stands next to ([`evenkeel_experiment::sources`]).
     pub sources: &'static [&'static str],
-    /// Makes it for a host.
     pub make: fn(&Plan) -> Experiment,
 }
 
@@ -59,7 +58,6 @@ impl Plan {
 }
 
 impl Builtin {
-    /// The experiment for a host.
     pub fn experiment(&self, plan: &Plan) -> Experiment {
         let mut experiment = (self.make)(plan);
         experiment.name = self.name.to_owned();

@@ -24,9 +24,7 @@ const MACHINE_S: f64 = 12.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Which {
-    /// Flows to tenants.
     TenantsNet,
-    /// CPU-bound tenants.
     TenantsCpu,
 }
 
@@ -34,7 +32,6 @@ impl Which {
     /// Both.
     pub const ALL: [Self; 2] = [Self::TenantsNet, Self::TenantsCpu];
 
-    /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|which| which.name() == name)
     }
@@ -60,14 +57,11 @@ impl Which {
     }
 }
 
-/// What was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Which experiment.
     pub which: Which,
     /// Numbers of tenants in namespaces (or cgroups).
     pub tenants: Vec<usize>,
-    /// How namespaces are connected.
     pub nics: Vec<Nic>,
     /// Numbers of virtual machines; empty for none.
     pub vms: Vec<usize>,
@@ -86,13 +80,11 @@ pub struct Options {
     pub rps: Vec<bool>,
     /// Number of flows, over all tenants.
     pub flows: u32,
-    /// How long is measured.
     pub timing: Timing,
     /// How often, everything started again.
     pub repetitions: u32,
     /// What runs guests' instructions; `None`: KVM where it boots one.
     pub accel: Option<Accel>,
-    /// The short form.
     pub quick: bool,
 }
 
@@ -108,7 +100,6 @@ pub enum Kind {
     BareMetal,
     /// A namespace, by a veth pair.
     Veth,
-    /// A namespace, by a macvlan.
     Macvlan,
     /// A cgroup (CPU only).
     Cgroup,
@@ -152,9 +143,7 @@ impl fmt::Display for Kind {
 /// One set-up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Point {
-    /// What a tenant is.
     pub kind: Kind,
-    /// How many.
     pub tenants: usize,
     /// vCPUs of each, for virtual machines; threads of each, for `tenants-cpu`.
     pub vcpus: Option<u32>,

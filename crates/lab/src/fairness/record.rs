@@ -40,7 +40,6 @@ pub struct Cell {
     /// CPU time measured, for `tenants-cpu`.
     #[serde(default)]
     pub cpu: Option<CpuMeasured>,
-    /// Threads of each virtual machine.
     #[serde(default)]
     pub threads: Vec<Vec<VmThread>>,
     /// Why there is no result.
@@ -55,7 +54,6 @@ pub struct CpuMeasured {
     pub seconds: f64,
     /// CPUs the tenants were confined to.
     pub cpus: Option<CpuSet>,
-    /// Each tenant.
     pub tenants: Vec<TenantCpu>,
     /// Load of each CPU of the host, percent.
     pub per_cpu_pct: Vec<f64>,
@@ -69,7 +67,6 @@ pub struct CpuMeasured {
 /// One tenant's CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantCpu {
-    /// Name.
     pub name: String,
     /// Weight, as cgroup v2 counts.
     pub weight: u64,

@@ -31,18 +31,15 @@ pub struct Softirq {
 /// Figures of a point: means over repetitions with 95 % intervals (Student's t); unbounded for a single one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The point.
     pub point: Point,
     /// Line of the chart it is on.
     pub series: String,
     /// Repetitions with a result.
     pub repetitions: usize,
-    /// Transactions a second.
     pub transactions_per_s: Option<Estimate>,
     /// Payload received of streams, Mbit/s.
     #[serde(default)]
     pub mbit_per_s: Option<Estimate>,
-    /// Mean latency, microseconds.
     pub latency_mean_usec: Option<Estimate>,
     /// Median latency, microseconds.
     pub latency_p50_usec: Option<Estimate>,
@@ -81,7 +78,6 @@ pub struct Row {
     pub of_bare_metal_pct: Option<f64>,
 }
 
-/// Studies a record.
 pub fn study(record: &TenantsRecord) -> Study {
     let mut rows = Vec::new();
     for (index, point) in record.points.iter().enumerate() {

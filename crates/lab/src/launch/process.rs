@@ -18,7 +18,6 @@ use super::LaunchError;
 #[derive(Debug, Default)]
 pub(crate) struct Launch {
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// Its working directory; ours unless given.
     pub dir: Option<PathBuf>,
@@ -41,12 +40,10 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// A program with its arguments.
     pub fn new(program: impl Into<PathBuf>, arguments: Vec<String>) -> Self {
         Self { program: program.into(), arguments, ..Self::default() }
     }
 
-    /// In these groups.
     #[must_use]
     pub fn inside(self, entrances: impl Into<Arc<Vec<File>>>) -> Self {
         Self { entrances: entrances.into(), ..self }

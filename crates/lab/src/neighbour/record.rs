@@ -37,7 +37,6 @@ pub struct Cell {
     /// With whatever is in force; for evenkeel once that time is over.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// What evenkeel did.
     #[serde(default)]
     pub evenkeel: Option<Chosen>,
     /// Why there is no result.
@@ -52,7 +51,6 @@ pub struct Measured {
     pub seconds: f64,
     /// Requests that were due.
     pub asked: u64,
-    /// Those that were answered.
     pub answered: u64,
     /// From the instant at which a request was due to its answer; what was not answered counts with the time it waited.
     pub latency: Option<LatencySummary>,

@@ -153,7 +153,6 @@ impl<'a> Scene<'a> {
         Evenkeel::start(self.binary, self.dir.path(), &services, &self.batch.group_ref())
     }
 
-    /// What was used so far.
     pub fn counters(&self) -> Counters {
         Counters {
             at_ns: monotonic_ns(),

@@ -105,7 +105,6 @@ impl Server {
         Ok(heard)
     }
 
-    /// Who asks it.
     pub fn client(&self) -> Kind {
         Kind::Ask(Ask::new(self.socket.display().to_string(), self.request, PERIOD))
     }

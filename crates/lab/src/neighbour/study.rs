@@ -21,7 +21,6 @@ const LEAST_PCT: f64 = 0.01;
 /// What a record says. A point has one row; two under evenkeel.
 pub type Study = GridStudy<Row, Asked>;
 
-/// What was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     /// As the record has it.
@@ -31,7 +30,6 @@ pub struct Asked {
 /// Figures of a point with 95 % intervals (Student's t); unbounded for a single repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The point.
     pub point: Point,
     /// From the start of evenkeel, its trial included.
     pub from_start: bool,
@@ -47,7 +45,6 @@ pub struct Row {
     pub p99_usec: Option<Estimate>,
     /// 99.9 % of requests take at most this, microseconds, geometric mean.
     pub p999_usec: Option<Estimate>,
-    /// Requests answered a second.
     pub answered_per_s: Option<Estimate>,
     /// Requests answered of those that were due, percent.
     pub isolation_pct: Option<Estimate>,
@@ -152,7 +149,6 @@ impl NeighbourRecord {
     }
 }
 
-/// Studies a record.
 pub fn study(record: &NeighbourRecord) -> Study {
     let times = |point: &Point| if point.arm == Arm::Evenkeel { &[true, false][..] } else { &[false] };
     let places = record.points.iter().flat_map(|point| {

@@ -33,7 +33,6 @@ pub(super) fn record(of: impl Fn(&Point, u32, bool) -> Measured) -> NeighbourRec
     record_of(Options::defaults(true, 2), of)
 }
 
-/// The same of other options.
 pub(super) fn record_of(options: Options, of: impl Fn(&Point, u32, bool) -> Measured) -> NeighbourRecord {
     let points = options.points().unwrap();
     let host = Host { cpus: Some(2), ..Host::default() };

@@ -25,7 +25,6 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A tenant's server, as the sender and the accountant see it.
 #[derive(Debug)]
 pub struct Served<'a> {
-    /// Name for people.
     pub name: String,
     /// Where it listens.
     pub address: SocketAddr,
@@ -41,14 +40,11 @@ pub struct Timing {
     /// Traffic before anything is counted.
     #[serde(rename = "warmup_s", with = "evenkeel_workload::burn::seconds")]
     pub warmup: Duration,
-    /// Length of a window.
     #[serde(rename = "window_s", with = "evenkeel_workload::burn::seconds")]
     pub window: Duration,
-    /// Number of windows.
     pub windows: u32,
 }
 
-/// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Length of all windows, seconds.
@@ -58,18 +54,15 @@ pub struct Measured {
     /// Payload received of a stream, Mbit/s, all tenants; `None` for transactions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbit_per_s: Option<f64>,
-    /// Latency over all flows.
     pub latency: Option<LatencySummary>,
     /// Mean latency where no more is known of all flows together, microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_mean_usec: Option<f64>,
     /// Latencies' histogram over all flows: upper bound in microseconds, count.
     pub histogram: Vec<(f64, u64)>,
-    /// Each tenant.
     pub tenants: Vec<TenantMeasured>,
     /// Each flow, in order; flow f belongs to tenant f modulo the number of tenants.
     pub flows: Vec<FlowMeasured>,
-    /// The host.
     pub host: HostMeasured,
 }
 
@@ -90,12 +83,9 @@ impl Measured {
     }
 }
 
-/// One tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantMeasured {
-    /// Name.
     pub name: String,
-    /// Flows it had.
     pub flows: u32,
     /// Transactions a second; `None` for a stream.
     pub transactions_per_s: Option<f64>,
@@ -104,7 +94,6 @@ pub struct TenantMeasured {
     pub mbit_per_s: Option<f64>,
     /// Transactions in each window; none where only the whole is told.
     pub windows: Vec<u64>,
-    /// Latency over its flows.
     pub latency: Option<LatencySummary>,
     /// Mean latency where no more is known of its flows together, microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,7 +105,6 @@ pub struct TenantMeasured {
     pub wait_pct: Option<f64>,
     /// Softirq time charged to it (see [`HostMeasured::softirq_method`]), percent of ONE CPU.
     pub softirq_pct: Option<f64>,
-    /// Packets over its link.
     pub packets: Option<u64>,
 }
 
@@ -132,7 +120,6 @@ impl TenantMeasured {
     }
 }
 
-/// One flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowMeasured {
     /// Index of its tenant.
@@ -142,7 +129,6 @@ pub struct FlowMeasured {
     /// Payload received of a stream, Mbit/s; `None` for transactions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbit_per_s: Option<f64>,
-    /// Their latency.
     pub latency: Option<LatencySummary>,
     /// Why it ended early; then it has no share in the tenant's figures from there on.
     pub broken: Option<String>,

@@ -25,30 +25,15 @@ pub enum NetError {
     /// The parameters make no sense; the message says what to do.
     #[error("{0}")]
     Parameters(String),
-    /// The right to do it is missing.
     #[error("{0}; run as root")]
     Denied(String),
-    /// A program is not installed.
     #[error("{0} is not installed: apt-get install iproute2")]
     Missing(&'static str),
-    /// `ip` or `tc` refused.
     #[error("{command} (in {place}): {why}")]
-    Refused {
-        /// The command.
-        command: String,
-        /// The namespace it was for.
-        place: String,
-        /// What it said.
-        why: String,
-    },
+    Refused { command: String, place: String, why: String },
     /// A system call or file failed.
     #[error("{what}: {error}")]
-    System {
-        /// What was tried.
-        what: String,
-        /// The kernel's answer.
-        error: io::Error,
-    },
+    System { what: String, error: io::Error },
     /// Tenants' processes.
     #[error(transparent)]
     Tenants(#[from] crate::launch::LaunchError),

@@ -9,9 +9,7 @@ use super::bench::now;
 /// What is known about an experiment besides its file.
 #[derive(Debug, Clone, Default)]
 pub struct About {
-    /// The built-in it is.
     pub builtin: Option<String>,
-    /// Short form.
     pub quick: bool,
     /// Names of the source's tables.
     pub sources: Vec<String>,

@@ -36,7 +36,6 @@ pub struct Passes {
 
 /// What an experiment measures, cell by cell.
 pub trait Bench {
-    /// What it leaves.
     type Record: CellRecord;
 
     /// Whether a record found in the folder is of this experiment, with the same settings.
@@ -73,9 +72,7 @@ pub struct Run<'a> {
 /// Progress of an experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
-    /// Cells done.
     pub done: usize,
-    /// Cells in all.
     pub of: usize,
     /// The cell at hand.
     pub label: &'a str,

@@ -217,7 +217,6 @@ impl Seen {
         }
     }
 
-    /// One process.
     fn look(&mut self, pid: u32) {
         for tid in tasks(pid) {
             let dir = format!("/proc/{pid}/task/{tid}");

@@ -41,7 +41,6 @@ pub(crate) fn all_s(pass: impl Iterator<Item = Option<f64>>, repetitions: u32) -
     Some(AROUND_S + pass.sum::<Option<f64>>()? * f64::from(repetitions))
 }
 
-/// One cell.
 fn cell_s(experiment: &Experiment, host: &Host) -> Option<f64> {
     let tenants = experiment.tenants();
     let got = got(experiment, host, &tenants)?;

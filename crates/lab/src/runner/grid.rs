@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::now;
 
-/// What was asked for.
 pub trait GridOptions {
     /// Value of [`GridRecord::schema`].
     const SCHEMA: &'static str;
@@ -32,17 +31,13 @@ pub trait GridCell {
 pub struct GridRecord<O, P, C> {
     /// [`GridOptions::SCHEMA`].
     pub schema: String,
-    /// Which experiment it is.
     pub name: String,
-    /// Version of evenkeel that made it.
     pub version: String,
     /// When it was begun, RFC 3339.
     pub began: String,
     /// When it was finished, RFC 3339; `None` while cells are missing.
     pub finished: Option<String>,
-    /// The host.
     pub host: Host,
-    /// What was asked for.
     pub options: O,
     /// What the experiment needs and whether it was there.
     pub requirements: Vec<Requirement>,
@@ -53,7 +48,6 @@ pub struct GridRecord<O, P, C> {
 }
 
 impl<O: GridOptions, P, C> GridRecord<O, P, C> {
-    /// One that begins now.
     pub fn begin(name: &str, host: Host, options: O, requirements: Vec<Requirement>, points: Vec<P>) -> Self {
         Self {
             schema: O::SCHEMA.into(),
@@ -102,13 +96,11 @@ where
 pub struct GridStudy<R, M> {
     /// The experiment's own.
     pub schema: String,
-    /// Which experiment it is.
     pub name: String,
     /// When it was begun.
     pub began: String,
     /// Whether all cells are there.
     pub complete: bool,
-    /// The host.
     pub host: Host,
     /// What was needed and whether it was there.
     pub requirements: Vec<Requirement>,
@@ -116,7 +108,6 @@ pub struct GridStudy<R, M> {
     pub rows: Vec<R>,
     /// Points without a result, or of which some repetitions have none, and why.
     pub failed: Vec<(String, String)>,
-    /// What it means, in words.
     pub verdicts: Vec<String>,
     /// The same with the tests that decide them.
     #[serde(default)]

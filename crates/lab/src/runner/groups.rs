@@ -222,7 +222,6 @@ impl TenantGroup {
         self.vcpu.as_ref()
     }
 
-    /// Limits in force.
     pub fn limits(&self) -> Limits {
         let read = |name: &str| self.groups.iter().find_map(|group| group.text(name));
         let number = |name: &str| read(name)?.parse::<u64>().ok();

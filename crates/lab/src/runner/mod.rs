@@ -94,7 +94,6 @@ struct Laboratory<'a> {
     options: &'a Options,
     stop: &'a AtomicBool,
     points: Vec<PlannedPoint>,
-    /// Number of cells.
     planned: usize,
     /// A cell was run: the instant asked for was the first one's.
     released: bool,

@@ -13,11 +13,9 @@ use evenkeel_workload::load::LoadSpec;
 pub struct Order {
     /// The shared page with the gate.
     pub page: PathBuf,
-    /// Its slot there.
     pub slot: u32,
     /// File its answers are appended to.
     pub answers: PathBuf,
-    /// What it does.
     pub work: Work,
     /// Runs, back to back.
     pub runs: u32,
@@ -25,13 +23,10 @@ pub struct Order {
     pub offset_ns: u64,
     /// It goes on until it is told to end (SIGTERM).
     pub background: bool,
-    /// Nice value.
     pub nice: i32,
     /// The kernel's number of its policy.
     pub policy: u32,
-    /// Own slice, nanoseconds.
     pub slice_ns: Option<u64>,
-    /// Affinity.
     pub cpus: Option<CpuSet>,
     /// `cpu.stat` of its cgroup: the first of these that can be read.
     pub cpu_stat: Vec<PathBuf>,
@@ -53,19 +48,16 @@ pub enum Work {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It was released.
     Released {
         /// From the instant to its wake-up, nanoseconds; `None` without schedstat.
         woken_late_ns: Option<u64>,
         /// From the instant to its first instruction, nanoseconds.
         first_late_ns: u64,
     },
-    /// A run is done.
     Run(RunRecord),
     /// All runs are done: the account of the whole.
     Total(Account),
     /// Something people should know.
     Note(String),
-    /// It cannot go on.
     Failed(String),
 }

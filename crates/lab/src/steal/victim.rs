@@ -23,9 +23,7 @@ pub struct VictimCommand<'a> {
     pub name: &'a str,
     /// `--cpu-limit`, if any.
     pub limit: Option<&'a str>,
-    /// The command and its arguments.
     pub command: &'a [String],
-    /// Working directory.
     pub dir: Option<&'a Path>,
     /// Where state and account go.
     pub state: &'a Path,
@@ -189,7 +187,6 @@ impl Victim {
         })
     }
 
-    /// One tick of the emulator.
     pub fn tick(&mut self) {
         if self.ended.is_none() && self.process.finished() {
             self.ended = Some(self.started.elapsed());
@@ -199,7 +196,6 @@ impl Victim {
         self.emulator.tick(self.cgroup.vcpu().as_ref(), self.used_ns, self.cgroup.own_limit());
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

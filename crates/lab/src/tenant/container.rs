@@ -15,7 +15,6 @@ use crate::launch::names::fresh_name;
 use crate::launch::{Container, Containers, LaunchError, Resources};
 use crate::private::PrivateDir;
 
-/// The page's file.
 const PAGE: &str = "page";
 /// Where its directory is inside.
 const INSIDE: &str = "/evenkeel.page";

@@ -47,13 +47,10 @@ pub enum Layout {
 /// One thread of a tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Member {
-    /// Process id.
     pub pid: u32,
-    /// Thread id.
     pub tid: u32,
     /// Start time of the thread, see [`TaskId`].
     pub start_time: u64,
-    /// Name of the load.
     pub name: String,
     /// Index of the load's spec.
     pub spec: usize,
@@ -61,12 +58,10 @@ pub struct Member {
     pub wanted_pct: Option<f64>,
     /// The cgroup it was put in, below the cpu controller's mount; `None` for [`Layout::Process`].
     pub cgroup: Option<GroupRef>,
-    /// The container it runs in.
     pub container: Option<String>,
 }
 
 impl Member {
-    /// Its identity.
     pub fn id(&self) -> TaskId {
         TaskId { tgid: self.pid, tid: self.tid, start_time: self.start_time }
     }

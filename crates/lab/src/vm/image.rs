@@ -29,7 +29,6 @@ pub const MODULE_DIR: &str = "modules";
 /// A kernel and an initramfs; the latter is removed on drop.
 #[derive(Debug)]
 pub struct Image {
-    /// The kernel.
     pub kernel: PathBuf,
     /// Its release, as its file name has it.
     pub release: String,

@@ -23,49 +23,23 @@ pub mod scene;
 /// Why a virtual machine could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// A program is not installed.
     #[error("{program} is not installed: apt-get install {package}")]
-    Missing {
-        /// The program.
-        program: String,
-        /// The Debian package that has it.
-        package: &'static str,
-    },
-    /// No kernel for guests.
+    Missing { program: String, package: &'static str },
     #[error("no kernel for guests: {0}; name one with EVENKEEL_VM_KERNEL=/path/to/vmlinuz")]
     NoKernel(String),
-    /// The guest did not come up; what its console said last.
     #[error("{name} did not come up: {what}; its console's last lines:\n{console}")]
-    NotUp {
-        /// The machine.
-        name: String,
-        /// What happened.
-        what: String,
-        /// Last lines of its console and of qemu's messages.
-        console: String,
-    },
+    NotUp { name: String, what: String, console: String },
     /// A system call or file failed.
     #[error("{what}: {error}")]
-    System {
-        /// What was tried.
-        what: String,
-        /// The kernel's answer.
-        error: io::Error,
-    },
+    System { what: String, error: io::Error },
     /// Its network.
     #[error(transparent)]
     Net(#[from] NetError),
     /// Its cgroup.
     #[error(transparent)]
     Tenant(#[from] crate::launch::LaunchError),
-    /// The result could not be understood.
     #[error("{path}: {what}", path = path.display())]
-    Result {
-        /// The console.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    Result { path: PathBuf, what: String },
 }
 
 impl VmError {

@@ -136,7 +136,6 @@ impl VmScene {
         Ok(scene)
     }
 
-    /// The machines.
     pub fn machines(&self) -> &[Machine] {
         &self.machines
     }

@@ -90,7 +90,6 @@ struct Span {
     length: Option<u32>,
 }
 
-/// The page as messages.
 pub(super) fn page(page: &Page) -> Vec<u8> {
     page.families().flat_map(|family| message(family).encode_length_delimited_to_vec()).collect()
 }

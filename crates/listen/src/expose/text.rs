@@ -7,7 +7,6 @@ use super::{Family, Kind, Labels, Page, Value};
 pub(super) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The page as text.
 pub(super) fn page(page: &Page, open: bool) -> String {
     let mut text = String::new();
     page.families().for_each(|each| family(&mut text, each, open));

@@ -151,7 +151,6 @@ struct Partial {
     rejected_data_points: i64,
 }
 
-/// The page as a message.
 pub(super) fn of_page(page: &Page, instance: &str, starts: &mut Starts, now: u64) -> Vec<u8> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let version = env!("CARGO_PKG_VERSION");

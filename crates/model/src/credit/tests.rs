@@ -2,7 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Minutes.
 fn minutes(rule: &Rule, job: Job, limit: Option<f64>) -> f64 {
     run(rule, job, limit).real_s.unwrap() / 60.0
 }

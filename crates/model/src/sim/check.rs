@@ -6,27 +6,16 @@ use super::spec::{Load, Scenario, Setting, Steal, Task};
 
 /// Why a scenario is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what each is.
 pub enum SpecError {
-    /// No CPU is online.
     #[error("the machine has no online CPU")]
     NoCpu,
-    /// A number outside its range.
     #[error("{what} is {value}, but must be {range}")]
-    Range {
-        /// Which quantity of which object.
-        what: String,
-        /// What was given.
-        value: String,
-        /// What would do.
-        range: &'static str,
-    },
-    /// A group names a parent that does not come before it (so cycles cannot be written).
+    Range { what: String, value: String, range: &'static str },
     #[error("group {0}: its parent must be listed before it")]
     Parent(String),
-    /// An index without an object.
     #[error("{0}: no such {1}")]
     Missing(String, &'static str),
-    /// No CPU is left for a task or group.
     #[error("{0}: its cpuset leaves no online CPU of the machine")]
     NoCpuAllowed(String),
     /// A policy that is not simulated.

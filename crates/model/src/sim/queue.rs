@@ -21,7 +21,6 @@ pub(super) enum Event {
     Steal,
     /// An entry of the scenario's changes.
     Change(u32),
-    /// Counting starts.
     Measure,
 }
 

@@ -300,7 +300,6 @@ impl Group {
 }
 
 impl Task {
-    /// Whether it ends by itself.
     pub(super) fn ends(&self) -> bool {
         self.until_ns.is_some()
             || matches!(self.load, Load::Runs { .. } | Load::Job { .. } | Load::Counter { .. })

@@ -179,7 +179,6 @@ pub(super) enum Goal {
     Work(f64),
     /// Work in events until the first event that ends after a moment: event size, work done, the moment.
     Events(f64, f64, u64),
-    /// For ever.
     Never,
 }
 
@@ -188,9 +187,7 @@ pub(super) enum Goal {
 pub(super) enum Status {
     /// Not started yet, or asleep.
     Asleep,
-    /// Runnable or running.
     Ready,
-    /// Ended.
     Ended,
 }
 

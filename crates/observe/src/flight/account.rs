@@ -157,7 +157,6 @@ fn reckon(
 }
 
 impl Reckoning<'_, '_> {
-    /// Who has a number now.
     fn who(&mut self, tid: u32, when: u64) -> Option<Place> {
         let threads = self.threads;
         if tid == 0 { None } else { *self.present.entry(tid).or_insert_with(|| threads.at(tid, when)) }

@@ -4,7 +4,6 @@ use super::*;
 
 /// The first step up, as a share of the limit.
 pub(super) const STEP: f64 = 0.08;
-/// The largest.
 const LARGEST_STEP: f64 = 0.2;
 /// A smaller one is not worth anything.
 const LEAST_STEP: f64 = 0.01;

@@ -11,7 +11,6 @@ const REPORT_ALPHA: f64 = 0.05;
 /// One of the settings that took turns.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Arm {
-    /// What it is there for.
     pub role: Role,
     /// Fulfilment of its block in each round; `None` where it was cut short.
     pub blocks: Vec<Option<f64>>,
@@ -126,7 +125,6 @@ impl DemoReport {
         }
     }
 
-    /// The answer in one sentence.
     pub fn answer(&self) -> String {
         let runs = self.compared();
         let all = runs.len();

@@ -81,7 +81,6 @@ fn before_after(report: &DemoReport) -> Markup {
     }
 }
 
-/// The gain with its sign.
 fn gain(report: &DemoReport, run: &DemoRun) -> Markup {
     html! {
         @match report.gain(run) {

@@ -9,21 +9,17 @@ use crate::svg::{LineChart, line_chart};
 /// What the page shows.
 #[derive(Debug, Clone, Default)]
 pub struct FiguresPage {
-    /// Heading.
     pub title: String,
     /// When, where: one line.
     pub sub: String,
-    /// What it means.
     pub verdicts: Vec<String>,
     /// What was missing on this host, with its consequence.
     pub missed: Vec<String>,
     /// Facts of the host and the run.
     pub facts: Vec<(String, String)>,
-    /// Pictures with their captions.
     pub charts: Vec<(String, LineChart)>,
     /// Columns of the table of all numbers; the first is text.
     pub columns: Vec<String>,
-    /// Its rows.
     pub rows: Vec<Vec<String>>,
     /// Points without a result, and why.
     pub failed: Vec<(String, String)>,
@@ -32,7 +28,6 @@ pub struct FiguresPage {
 }
 
 impl FiguresPage {
-    /// The page as one file.
     pub fn html(&self) -> String {
         page(&self.title, &body(self))
     }

@@ -13,13 +13,10 @@ use crate::time;
 /// What the page of a run shows. Pictures need samples; without them the page has none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunPage {
-    /// The run.
     pub record: RunRecord,
-    /// Number in the history.
     pub run: Option<i64>,
     /// Wall clock at the end, nanoseconds since 1970; `None` while running or killed.
     pub ended_ns: Option<u64>,
-    /// How it ended.
     pub outcome: Option<String>,
     /// All changes, with when they were taken back.
     pub changes: Vec<(ChangeRecord, Option<u64>)>,
@@ -33,7 +30,6 @@ pub struct RunPage {
     pub notes: Vec<String>,
 }
 
-/// The page of a run.
 pub fn run(data: &RunPage) -> String {
     let record = &data.record;
     let title = data.run.map_or_else(|| "evenkeel run".to_owned(), |run| format!("evenkeel run {run}"));

@@ -9,7 +9,6 @@ use crate::table::wrap;
 /// A setting before and now.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SettingRow {
-    /// Its name.
     pub name: String,
     /// Present value; `None` where none was given.
     pub present: Option<String>,
@@ -22,7 +21,6 @@ pub struct SettingRow {
 /// What the page shows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TunePage {
-    /// Name of the search.
     pub name: String,
     /// The result in a sentence or two.
     pub answer: String,
@@ -30,13 +28,10 @@ pub struct TunePage {
     pub how: String,
     /// The objective with its unit.
     pub axis: String,
-    /// The settings.
     pub settings: Vec<SettingRow>,
     /// Quantities with their constraints: name, present, best.
     pub quantities: Vec<(String, Option<String>, Option<String>)>,
-    /// Every trial.
     pub trials: Vec<Trial>,
-    /// Remarks.
     pub notes: Vec<String>,
 }
 
@@ -66,7 +61,6 @@ impl TunePage {
     }
 }
 
-/// The page of a search.
 pub fn tune(data: &TunePage) -> String {
     let bars: Vec<(String, f64, f64)> = data
         .settings

@@ -87,7 +87,6 @@ fn is_lacking(comparison: &Comparison) -> bool {
 const VALUES: [&str; 6] = ["A", "B", "C", "D", "E", "F"];
 const CHANGES: [&str; 5] = ["A TO B", "A TO C", "A TO D", "A TO E", "A TO F"];
 
-/// For a terminal.
 pub fn compare_text(comparison: &Comparison, width: Option<u16>) -> String {
     let columns = usize::from(width.unwrap_or(100)).min(110);
     let mut out = String::new();
@@ -229,7 +228,6 @@ pub fn compare_markdown(comparison: &Comparison) -> String {
     out
 }
 
-/// Class of a verdict.
 fn class(verdict: &str) -> &'static str {
     match verdict {
         "better" => "good",
@@ -238,7 +236,6 @@ fn class(verdict: &str) -> &'static str {
     }
 }
 
-/// One page.
 pub fn compare_html(comparison: &Comparison) -> String {
     let rows = |quantity: &str| -> Vec<_> {
         let of = comparison.rows.iter().filter(|r| r.quantity == quantity);

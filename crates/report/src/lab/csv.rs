@@ -14,7 +14,6 @@ struct Run<'a> {
     run: &'a RunRecord,
 }
 
-/// Name and text of each file.
 pub fn files(record: &Record, study: &Study) -> Vec<(&'static str, String)> {
     let mut files = vec![
         ("runs.csv", runs(record)),

@@ -31,7 +31,6 @@ pub(crate) fn estimate(e: Option<Estimate>) -> String {
     }
 }
 
-/// The host in one line.
 pub fn host_line(h: &Host) -> String {
     let mut parts = Vec::new();
     parts.extend(h.name.clone());
@@ -69,7 +68,6 @@ pub(crate) fn unpredicted(point: &PointStudy) -> Vec<&str> {
     reasons
 }
 
-/// A tenant's name with its units.
 pub(crate) fn with_units(tenant: &TenantStudy) -> String {
     match tenant.units {
         // A name such as `units-64` says it already.

@@ -14,7 +14,6 @@ use crate::time;
 
 /// Points with pictures of their own; the tables have all.
 const MOST_POINTS: usize = 12;
-/// Rows of an overview.
 const MOST_ROWS: usize = 60;
 
 const STYLE: &str = "
@@ -22,7 +21,6 @@ const STYLE: &str = "
 td.verdict{max-width:60ch}table.small{font-size:12.5px}table.small td,table.small th{padding-right:14px}
 ";
 
-/// The page.
 pub fn page(record: &Record, study: &Study) -> String {
     let body = html! {
         style { (PreEscaped(charts::STYLE)) (PreEscaped(STYLE)) }

@@ -116,7 +116,6 @@ fn further(platforms: &Platforms) -> Vec<Words> {
     [promises(platforms), shape(platforms)].into_iter().filter(|table| !table.rows.is_empty()).collect()
 }
 
-/// For a terminal.
 pub fn platforms_text(platforms: &Platforms, width: Option<u16>) -> String {
     let columns = usize::from(width.unwrap_or(100)).min(110);
     let mut out = wrap(&platforms.verdict, columns);

@@ -86,7 +86,6 @@ pub fn task_table() -> Table<Row> {
     Table::new(fields)
 }
 
-/// Processes.
 pub fn process_table() -> Table<Row> {
     let mut fields = vec![
         Field::new("tgid", "PID", |row: &Row| Value::Integer(row.task.id.tgid.into())).right(),
@@ -130,7 +129,6 @@ fn quota(group: Option<&GroupView>) -> Value {
     }
 }
 
-/// Containers.
 pub fn container_table<'a>() -> Table<Sum<'a, ContainerView>> {
     sum_table!(
         ContainerView,
@@ -183,7 +181,6 @@ pub fn container_table<'a>() -> Table<Sum<'a, ContainerView>> {
     )
 }
 
-/// Pods.
 pub fn pod_table<'a>() -> Table<Sum<'a, PodView>> {
     sum_table!(
         PodView,

@@ -13,16 +13,12 @@ use crate::time;
 /// Which command speaks: the document is `evenkeel.<kind>/v1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DocumentKind {
-    /// What would be done.
     Plan,
-    /// What was done.
     Run,
-    /// What is in force.
     Status,
 }
 
 impl DocumentKind {
-    /// The schema's name.
     pub fn schema(self) -> &'static str {
         match self {
             Self::Plan => "evenkeel.plan/v1",
@@ -40,7 +36,6 @@ pub struct Document<'a> {
     pid: Option<u32>,
     started: Option<String>,
     settings: &'a str,
-    /// The scope's fulfilment.
     pub fulfilment: Fulfilment,
     stages: Vec<StageDocument<'a>>,
     /// An object for each change.
@@ -59,7 +54,6 @@ pub struct Document<'a> {
 #[derive(Debug, Serialize)]
 pub struct Fulfilment {
     baseline: Option<f64>,
-    /// Now.
     pub now: Option<f64>,
     interval: FulfilmentIntervals,
 }

@@ -2,7 +2,6 @@
 
 use super::canvas::{Anchor, Canvas, Scale, WIDTH, tick_label, ticks};
 
-/// One trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     /// What it gave; `None` when it failed.

@@ -9,13 +9,11 @@ use crate::significant;
 pub struct LineChart {
     /// What is drawn, for those who cannot see it.
     pub label: String,
-    /// Name of the horizontal axis.
     pub x: String,
     /// Name and unit of the vertical axis.
     pub y: String,
     /// What the horizontal axis is like.
     pub across: Across,
-    /// The lines.
     pub lines: Vec<Line>,
 }
 
@@ -29,10 +27,8 @@ pub enum Across {
     Linear,
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Line {
-    /// Its name.
     pub name: String,
     /// Where, value, and interval if known.
     pub points: Vec<(f64, f64, Option<[f64; 2]>)>,
@@ -129,7 +125,6 @@ pub fn line_chart(chart: &LineChart) -> String {
     canvas.finish(height, &chart.label)
 }
 
-/// The colour of a line.
 fn class_of(index: usize, line: &Line) -> &'static str {
     line.role.map_or(CLASSES[index % CLASSES.len()], role_class)
 }

@@ -6,9 +6,7 @@ use crate::demo::Role;
 /// One measured point of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mark {
-    /// Colour.
     pub role: Role,
-    /// Value.
     pub value: f64,
     /// Its 95 % interval.
     pub interval: Option<[f64; 2]>,
@@ -17,11 +15,9 @@ pub struct Mark {
 /// One run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SummaryRow {
-    /// Scene and kind.
     pub title: String,
     /// Points, drawn in order.
     pub marks: Vec<Mark>,
-    /// Text at the right.
     pub note: String,
 }
 

@@ -6,11 +6,8 @@ use crate::demo::{Moment, Role};
 /// A stage on the time axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Band {
-    /// Name.
     pub name: String,
-    /// Colour.
     pub role: Role,
-    /// Start, seconds.
     pub start_s: f64,
     /// Length, seconds.
     pub seconds: f64,

@@ -26,7 +26,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// For people.
     pub fn words(&self) -> String {
         let Some((seconds, pct)) = self.steal_inside_s.zip(self.steal_inside_pct) else {
             return format!(

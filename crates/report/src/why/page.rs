@@ -10,7 +10,6 @@ fn plain(summary: &str, text: &str) -> Markup {
     html! { details { summary { (summary) } pre.wide { (text) } } }
 }
 
-/// A target's page.
 pub fn target_page(target: &Target) -> String {
     let title = format!("Where the time of {} went", target.target);
     let body = html! {
@@ -30,7 +29,6 @@ pub fn target_page(target: &Target) -> String {
     page(&title, &body)
 }
 
-/// The host's page.
 pub fn host_page(host: &Host) -> String {
     let title = "Who waited for the CPU, and who ran meanwhile";
     let body = html! {

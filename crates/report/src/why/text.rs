@@ -42,7 +42,6 @@ fn lines(split: &Split) -> [(&'static str, Option<f64>); 5] {
     ]
 }
 
-/// A target's report.
 pub fn target_text(target: &Target, width: Option<u16>) -> String {
     let mut out = String::new();
     let threads =
@@ -209,7 +208,6 @@ pub struct MatrixRow {
     pub victim: String,
     /// What ran meanwhile.
     pub kind: Kind,
-    /// Its name.
     pub culprit: String,
     /// For how long, seconds.
     pub seconds: f64,
@@ -235,7 +233,6 @@ pub fn matrix_rows(host: &Host) -> Vec<MatrixRow> {
     rows
 }
 
-/// Its columns.
 pub fn matrix_table() -> Table<MatrixRow> {
     Table::new(vec![
         Field::text("victim", "WAITED", |row: &MatrixRow| row.victim.clone()),

@@ -10,15 +10,12 @@ use crate::skin::Skin;
 /// Which lines of the terminal are for what. Small ones have less around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
-    /// Line of the title.
     pub title: Option<u16>,
     /// Line of the host's sums.
     pub host: Option<u16>,
     /// First line of the screen.
     pub top: u16,
-    /// Its lines.
     pub height: u16,
-    /// Line of the keys.
     pub footer: Option<u16>,
 }
 
@@ -90,7 +87,6 @@ impl Canvas<'_> {
         base
     }
 
-    /// A line of one style.
     pub fn fill(&mut self, y: u16, style: Style) {
         if y < self.area.height {
             let line = Rect { y: self.area.y + y, height: 1, ..self.area };

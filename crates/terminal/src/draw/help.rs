@@ -5,7 +5,6 @@ use ratatui::style::Style;
 use super::{Canvas, Page};
 use crate::list::List;
 
-/// The page.
 pub const LINES: &[&str] = &[
     "KEYS",
     "  1 2 3 4 5, Tab    tree, heat map, cores, loop, history",

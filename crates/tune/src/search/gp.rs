@@ -18,7 +18,6 @@ pub struct Datum {
     pub x: Vec<f64>,
     /// Mean of the runs.
     pub y: f64,
-    /// Number of runs.
     pub runs: f64,
 }
 
@@ -33,9 +32,7 @@ struct Hyper {
 
 /// The true value at a place, as far as it is known.
 pub struct Prediction {
-    /// Expected value.
     pub mean: f64,
-    /// Its standard deviation.
     pub sd: f64,
 }
 

@@ -32,7 +32,6 @@ impl Outcome {
 /// A point with its runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arm {
-    /// The settings.
     pub point: Point,
     /// Its runs, in order.
     pub runs: Vec<Outcome>,
@@ -114,7 +113,6 @@ impl History {
         &self.arms
     }
 
-    /// Runs of all points.
     pub fn runs(&self) -> usize {
         self.runs
     }

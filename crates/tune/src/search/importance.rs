@@ -14,7 +14,6 @@ const DRAWN: usize = 400;
 /// Of one parameter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Importance {
-    /// The parameter.
     pub name: String,
     /// Share of the variance it explains by itself, 0..1.
     pub alone: f64,

@@ -51,7 +51,6 @@ pub enum Method {
     Random,
     /// Downhill along one parameter at a time.
     Coordinate,
-    /// Downhill along the gradient.
     Gradient,
     /// Where a Gaussian process expects the largest improvement.
     Bayesian,
@@ -72,7 +71,6 @@ impl fmt::Display for Method {
 /// How a search is run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Seed of everything drawn.
     pub seed: u64,
     /// Runs a point must have had before it counts as the best; 1 for exact measurements.
     pub repeats: usize,
@@ -92,7 +90,6 @@ impl Rules {
         Self { seed, repeats: 1, finalists: 0, levels: 5, present: None, warm: Vec::new() }
     }
 
-    /// For noisy ones.
     pub fn noisy(seed: u64) -> Self {
         Self { repeats: 3, finalists: 3, ..Self::exact(seed) }
     }
@@ -110,7 +107,6 @@ impl Rules {
 /// Why a point is to be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It is new.
     New,
     /// It may be the best, or is, and one run says little.
     Confirm,
@@ -121,13 +117,10 @@ pub enum Reason {
 /// What to measure next.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
-    /// The settings.
     pub point: Point,
-    /// Why.
     pub reason: Reason,
 }
 
-/// A search.
 #[derive(Debug, Clone)]
 pub struct Search {
     space: Space,
@@ -143,12 +136,10 @@ impl Search {
         Self { space, method, rules, history: History::default(), finalists: Vec::new() }
     }
 
-    /// The space searched.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// All that was told.
     pub fn history(&self) -> &History {
         &self.history
     }

@@ -8,22 +8,13 @@ use rand::Rng;
 pub enum Domain {
     /// Whole numbers from `low` to `high`, both included.
     Integer {
-        /// Smallest.
         low: i64,
-        /// Largest.
         high: i64,
         /// Steps are ratios: 1, 2, 4 .. are as far apart as 1, 2, 3 otherwise.
         log: bool,
     },
     /// Numbers from `low` to `high`.
-    Real {
-        /// Smallest.
-        low: f64,
-        /// Largest.
-        high: f64,
-        /// Steps are ratios.
-        log: bool,
-    },
+    Real { low: f64, high: f64, log: bool },
     /// One of several, in no order.
     Choice {
         /// What may be chosen.
@@ -31,12 +22,9 @@ pub enum Domain {
     },
 }
 
-/// One parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameter {
-    /// Name.
     pub name: String,
-    /// Its values.
     pub domain: Domain,
 }
 
@@ -57,20 +45,12 @@ pub type Point = Vec<Value>;
 /// Why parameters span no space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpaceError {
-    /// No parameter.
     #[error("there is no parameter to vary")]
     Empty,
-    /// Two of the same name.
     #[error("parameter {0:?} is there twice")]
     Twice(String),
-    /// The range is empty, reversed, or not finite.
     #[error("parameter {name:?}: {what}")]
-    Range {
-        /// Which.
-        name: String,
-        /// What is wrong.
-        what: String,
-    },
+    Range { name: String, what: String },
 }
 
 /// Most whole numbers a range may hold: beyond it a real parameter is meant.
@@ -215,12 +195,10 @@ impl Space {
         Ok(Self { parameters })
     }
 
-    /// The parameters.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// How many there are.
     pub fn dim(&self) -> usize {
         self.parameters.len()
     }

@@ -23,7 +23,6 @@ pub struct World {
     pub finalists: usize,
     pub repeats: usize,
     pub trials: usize,
-    /// Size of the objective.
     pub scale: f64,
     /// Every worker adds (or, for `min`, takes) this part; and 3 workers give this much more.
     pub slope: f64,

@@ -2,7 +2,6 @@
 
 use crate::shared::t_two_sided;
 
-/// Mean of the values.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }

@@ -135,7 +135,6 @@ impl<'a> Context<'a> {
         self.tell_now_and_then();
     }
 
-    /// Events counted so far.
     pub fn events(&self) -> u64 {
         self.progress.cycles
     }

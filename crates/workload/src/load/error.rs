@@ -13,12 +13,7 @@ pub enum LoadError {
     Page(#[from] PageError),
     /// The kernel refused something the load needs.
     #[error("{what}: {error}")]
-    System {
-        /// What was tried.
-        what: String,
-        /// The kernel's answer.
-        error: std::io::Error,
-    },
+    System { what: String, error: std::io::Error },
     /// The starter vanished before the load was released.
     #[error("the process that started this load is gone")]
     OwnerGone,

@@ -15,10 +15,8 @@ pub struct FlowReport {
     pub flows: Vec<Flow>,
 }
 
-/// One flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Transactions finished.
     pub transactions: u64,
     /// Their latency; `None` without a transaction. What was not answered counts with the time it has waited.
     pub latency: Option<LatencySummary>,
@@ -59,7 +57,6 @@ impl Counted {
 /// What one flow measured.
 #[derive(Debug, Clone, Default)]
 pub struct FlowCounts {
-    /// Transactions finished.
     pub transactions: u64,
     /// Transactions due and not finished at the end.
     pub unanswered: u64,
@@ -82,7 +79,6 @@ impl FlowCounts {
 }
 
 impl FlowReport {
-    /// From what each flow counted.
     pub fn new<'a>(flows: impl Iterator<Item = &'a FlowCounts>) -> Self {
         let mut all = Latencies::default();
         let flows = flows

@@ -21,9 +21,7 @@ use crate::{Kind, Workload};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndedBy {
-    /// Its time was up.
     Time,
-    /// Its work was done.
     Events,
     /// SIGTERM or SIGINT, or its owner went away.
     Signal,
@@ -48,9 +46,7 @@ pub struct StartReport {
 pub struct LoadReport {
     /// `evenkeel.load/v1`.
     pub schema: String,
-    /// The kind and its parameters.
     pub load: Kind,
-    /// Number of threads.
     pub threads: u32,
     /// CPU time wanted, percent of ONE CPU, all threads; `None` where it takes what it gets.
     pub wanted_pct: Option<f64>,
@@ -84,7 +80,6 @@ pub struct LoadReport {
     pub flows: Option<FlowReport>,
     /// How exactly it started.
     pub start: StartReport,
-    /// What ended it.
     pub ended_by: EndedBy,
 }
 

@@ -10,9 +10,7 @@ use crate::burn::monotonic_ns;
 /// A thread whose wish for CPU time is known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Known {
-    /// Process.
     pub pid: u32,
-    /// Thread.
     pub tid: u32,
     /// CPU time it wants, percent of ONE CPU.
     pub wanted_pct: f64,
@@ -34,7 +32,6 @@ pub struct Reading {
 /// One thread between two readings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WindowTask {
-    /// Whose.
     pub known: Known,
     /// CPU time got, percent of ONE CPU.
     pub got_pct: f64,

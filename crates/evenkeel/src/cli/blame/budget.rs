@@ -15,7 +15,6 @@ const LEAST_S: f64 = 1.0;
 /// What may be saved up, seconds.
 const CREDIT_S: f64 = 5.0;
 
-/// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
     /// Of each CPU's time, above 0.

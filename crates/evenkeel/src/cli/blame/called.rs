@@ -61,7 +61,6 @@ impl Called {
         self.paths = observation.groups.iter().map(|group| group.path.clone()).collect();
     }
 
-    /// Whose a cgroup is.
     pub fn title(&self, id: u64) -> Option<&str> {
         self.known.get(&id).map(|known| known.title.as_str())
     }

@@ -18,7 +18,6 @@ const LONGEST_NAME: usize = 200;
 /// No host has more than this, percent of one CPU.
 const MOST_PCT: f64 = 100.0 * 65_536.0;
 
-/// One host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Host {
     /// Its address, or Prometheus' `instance`.
@@ -37,7 +36,6 @@ pub struct Host {
     pub effect_cpu_pct: Option<f64>,
     pub effect_cpu_low_pct: Option<f64>,
     pub effect_cpu_high_pct: Option<f64>,
-    /// Promises judged, and those broken.
     pub promises: u64,
     pub broken: u64,
     /// Containers, pods and machines named.
@@ -148,7 +146,6 @@ impl Page {
         self.lines == 0
     }
 
-    /// What is kept of it.
     pub fn finish(self, target: String) -> Host {
         let Self { mut host, now, ever, broken, .. } = self;
         host.target = short(&target);

@@ -64,7 +64,6 @@ pub(super) fn page(store: &Store, stored: &StoredRun) -> Result<RunPage, StoreEr
 /// A task's name, and what it got in the first and the last stage, percent of one CPU.
 type FirstAndLast = (String, [Option<f64>; 2]);
 
-/// The busiest tasks.
 fn page_tasks(
     store: &Store,
     record: &evenkeel_base::run::RunRecord,

@@ -35,7 +35,6 @@ enum Kind {
     Flag,
     /// `--NAME=N`
     Number,
-    /// The command's own argument.
     Target,
 }
 

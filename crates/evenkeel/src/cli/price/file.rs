@@ -22,20 +22,17 @@ pub struct Prices {
 /// What a type costs.
 #[derive(Debug)]
 pub struct Price {
-    /// The type.
     pub name: String,
     /// Money an hour.
     pub hour: f64,
     /// Money for a CPU hour beyond the credits, in "unlimited" mode.
     pub surplus_cpu_hour: Option<f64>,
-    /// What is known of it.
     pub kind: Kind,
 }
 
 /// What is known of a type.
 #[derive(Debug)]
 pub enum Kind {
-    /// Its rule.
     Known(Box<Family>),
     /// Only what the file says: taken to have no rule.
     Plain {

@@ -23,9 +23,7 @@ pub struct Row {
     time_s: Option<f64>,
     /// CPU hours billed beyond the credits; `None`: not in "unlimited" mode.
     surplus_cpu_hours: Option<f64>,
-    /// Money an hour.
     hour_price: Option<f64>,
-    /// Money of a run.
     money: Option<f64>,
 }
 
@@ -196,7 +194,6 @@ pub fn text_table(currency: Option<&str>) -> Table<Row> {
     Table::new(fields)
 }
 
-/// The table for documents.
 pub fn document_table() -> Table<Row> {
     Table::new(vec![
         Field::text("type", "", |row: &Row| row.name.clone()),

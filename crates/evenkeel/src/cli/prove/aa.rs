@@ -70,7 +70,6 @@ struct Tally {
 enum Verdict {
     /// The count does not refute the promise.
     NotRefuted,
-    /// It does.
     Refuted,
     /// Too few decisions reached their confirmation.
     NothingProved,

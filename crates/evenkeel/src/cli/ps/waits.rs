@@ -31,7 +31,6 @@ impl Watching {
         }
     }
 
-    /// Ends the watch.
     pub fn stop(self) -> Self {
         match self {
             Self::At(probe) => match probe.finish() {

@@ -35,7 +35,6 @@ pub(super) struct SloTable {
     histogram: Spanned<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
-    /// Of the histogram's bounds.
     #[serde(default)]
     unit: Unit,
     quantile: Spanned<f64>,

@@ -45,7 +45,6 @@ pub fn compare(first: &Study, second: &Study) -> Vec<Compared> {
     all
 }
 
-/// For people.
 pub fn text(compared: &[Compared]) -> String {
     let shown = |e: &Estimate| with_interval(e, 1);
     let table = Table::new(vec![

@@ -31,7 +31,6 @@ const FIGURES: [Figure<Row>; 16] = [
     figure!(feasible_error_pct, "OFF FEASIBLE %", 2),
 ];
 
-/// For people.
 pub fn text(study: &Study) -> String {
     let begun = format!("{}, begun {}", study.name, study.began);
     study_text(&begun, &table(study).text(&study.rows, None), &study.verdicts, &missed(study), &study.failed)

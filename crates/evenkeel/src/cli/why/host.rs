@@ -11,7 +11,6 @@ use super::document::{NS, Window, waits};
 /// A column's identity while sums are made.
 type Key = (Kind, String, Option<usize>);
 
-/// The document.
 pub(super) fn document(window: &Window<'_>, seen: &Seen) -> Host {
     let names = window.names();
     let observation = window.observation;
@@ -144,7 +143,6 @@ fn family(comm: &str) -> String {
     comm.split('/').next().unwrap_or(comm).to_owned()
 }
 
-/// The matrix as CSV.
 pub(super) fn csv(host: &Host) -> String {
     matrix_table().csv(&matrix_rows(host))
 }

@@ -63,7 +63,6 @@ impl Names {
         self.paths.iter().map(|(id, path)| (*id, path.as_str()))
     }
 
-    /// Path of a group.
     pub fn path(&self, id: u64) -> Option<&str> {
         self.paths.get(&id).map(String::as_str)
     }

@@ -17,11 +17,9 @@ use crate::cli::Failure;
 /// Whom to watch, and how to tell that it is gone.
 #[derive(Debug)]
 pub(super) struct Aim {
-    /// For the kernel.
     pub watch: Watch,
     /// Paths of the cgroups watched, below the cpu controller's mount; none when processes are.
     pub groups: Vec<String>,
-    /// Directories of these.
     dirs: Vec<PathBuf>,
     /// Threads at the start, by process.
     pub tasks: Vec<TaskView>,
@@ -30,7 +28,6 @@ pub(super) struct Aim {
 }
 
 impl Aim {
-    /// Everybody.
     pub fn all() -> Self {
         Self { watch: Watch::All, groups: Vec::new(), dirs: Vec::new(), tasks: Vec::new(), grows: false }
     }

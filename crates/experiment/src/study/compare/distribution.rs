@@ -18,7 +18,6 @@ const SHOWN: f64 = 0.05;
 /// One feature of how the runs of a tenant are distributed, in each study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DistributionRow {
-    /// Point of the sweep.
     pub point: String,
     /// Tenant, or the units of those that are compared together.
     pub tenant: String,
@@ -113,7 +112,6 @@ fn sample_of(place: &Place<'_>, of: fn(&RunRecord) -> Option<f64>) -> Option<std
     Sample::of(&place.groups(of))
 }
 
-/// Rows of one match.
 pub(super) fn rows(one: &Match<'_>) -> Vec<Found> {
     let mut rows = Vec::new();
     for (quantity, more_is_better, of) in OF_RUNS.into_iter().filter(|q| one.is_comparable(q.0)) {

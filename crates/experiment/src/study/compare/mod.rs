@@ -35,14 +35,11 @@ const NOTABLE_PCT: f64 = 1.0;
 pub struct Side {
     /// Result folder.
     pub name: String,
-    /// What was measured.
     pub record: Record,
-    /// What it gives.
     pub study: Study,
 }
 
 impl Side {
-    /// Studies a record.
     pub fn of(name: &str, record: Record) -> Self {
         let study = super::study(&record);
         Self { name: name.into(), record, study }
@@ -60,7 +57,6 @@ pub fn letter(index: usize) -> String {
 /// One figure of one tenant at one point, in each study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComparedRow {
-    /// Point of the sweep.
     pub point: String,
     /// Tenant, or the units of those that are compared together.
     pub tenant: String,

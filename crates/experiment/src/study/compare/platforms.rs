@@ -16,7 +16,6 @@ use crate::record::Host;
 pub struct Platform {
     /// Result folder.
     pub name: String,
-    /// The host.
     pub host: Host,
     /// Events a second of one thread alone.
     pub alone_per_s: Option<f64>,
@@ -42,9 +41,7 @@ pub struct Platform {
 pub struct Platforms {
     /// `evenkeel.lab-platforms/v1`.
     pub schema: String,
-    /// Hosts.
     pub hosts: Vec<Platform>,
-    /// In words.
     pub verdict: String,
     /// What the published units promise of each host, and what it does.
     #[serde(default)]

@@ -13,7 +13,6 @@ const SHAPE_PCT: f64 = 8.0;
 /// What a share of units buys on each host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShapeRow {
-    /// All units that compete.
     pub units: String,
     /// Units of this tenant.
     pub own: u64,

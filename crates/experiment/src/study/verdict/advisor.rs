@@ -48,7 +48,6 @@ pub(in crate::study) fn mixes(study: &Study) -> Vec<&str> {
     mixes
 }
 
-/// The point of a mix and a stage.
 pub(in crate::study) fn stage<'a>(study: &'a Study, mix: &str, stage: &str) -> Option<&'a PointStudy> {
     study.points.iter().find(|p| p.label.split_once(OF) == Some((mix, stage)))
 }

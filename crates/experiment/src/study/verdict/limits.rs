@@ -83,7 +83,6 @@ impl<'a> At<'a> {
     }
 }
 
-/// All tenants of all points.
 pub(super) fn tenants<'a>(record: &'a Record, study: &'a Study) -> impl Iterator<Item = At<'a>> {
     study.points.iter().flat_map(move |point| {
         point.tenants.iter().enumerate().map(move |(index, tenant)| At { record, point, index, tenant })

@@ -30,7 +30,6 @@ pub(super) struct Translated {
 /// A tenant in a scenario.
 pub(super) struct Part {
     pub tenant: Tenant,
-    /// Its threads.
     pub tasks: Range<usize>,
     /// Its group; `None` for plain processes.
     pub group: Option<usize>,

@@ -15,7 +15,6 @@ const ALERTS: [(&str, &str); 3] = [
     ("EvenkeelStealBegins", "steal"),
 ];
 
-/// What fires in each episode.
 pub fn judge(episodes: &[Episode]) -> Vec<BTreeSet<Fault>> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("labelled.yaml");

@@ -70,7 +70,6 @@ pub struct Second {
 #[derive(Debug, Clone)]
 pub struct Episode {
     pub scene: Scene,
-    /// The truth.
     pub faults: BTreeSet<Fault>,
     pub cpus: u32,
     pub services: Vec<Vec<Second>>,

@@ -68,7 +68,6 @@ pub fn feasible(record: &TenantsRecord, point: &Point) -> Vec<f64> {
     percent(&feasible_cpus(record, point).1)
 }
 
-/// A figure with its interval.
 pub type Figure = (f64, [f64; 2]);
 
 /// The largest distance of a mean share from what is due, percent of the latter.

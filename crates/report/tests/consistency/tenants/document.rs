@@ -32,7 +32,6 @@ pub struct Statement {
     pub value: f64,
     /// As printed; `None` where the words say that there is none, both ends the value where nothing is said.
     pub interval: Option<[f64; 2]>,
-    /// Digits behind the point.
     pub digits: i32,
     /// What the value is held against: at most, or (steering, peak) at least.
     pub bound: f64,

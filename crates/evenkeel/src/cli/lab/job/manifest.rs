@@ -7,7 +7,6 @@ pub struct Manifest<'a> {
     /// Of Job and ConfigMap.
     pub name: &'a str,
     pub image: &'a str,
-    /// Text of the experiment file.
     pub experiment: &'a str,
     pub shards: u32,
     /// Options of `sim` where it is simulated.
@@ -19,9 +18,7 @@ pub struct Manifest<'a> {
 
 /// Where results go.
 pub enum Volume<'a> {
-    /// A directory of each node.
     HostPath(&'a str),
-    /// A PersistentVolumeClaim.
     Claim(&'a str),
 }
 

@@ -26,7 +26,6 @@ const FIGURES: [Figure<Row>; 11] = [
     figure!(utilisation_pct, "BUSY %", 0, true),
 ];
 
-/// For people.
 pub fn text(study: &Study) -> String {
     let begun = format!("{}, begun {}", study.name, study.began);
     study_text(&begun, &people(study).text(&study.rows, None), &study.verdicts, &missed(study), &study.failed)

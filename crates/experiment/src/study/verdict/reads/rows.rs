@@ -84,7 +84,6 @@ fn row(record: &Record, study: &Study, at: &At<'_>) -> Option<Row> {
     Some(Row { reads, held, share, real, sys, cpu })
 }
 
-/// Real time of a row.
 pub(super) fn real(row: &Row) -> Option<Mean> {
     Some(row.real)
 }
