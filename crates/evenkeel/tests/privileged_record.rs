@@ -5,21 +5,20 @@
 #[path = "serve/agent.rs"]
 #[allow(dead_code)]
 mod agent;
+mod program;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agent::{BINARY, Running, Serve};
+use agent::{Running, Serve};
+use program::{Ended, end};
 use serde_json::Value;
 
-fn evenkeel(state: &Path, args: &[&str]) -> Output {
-    Command::new(BINARY).arg("--state-dir").arg(state).args(args).output().unwrap()
-}
-
-fn error(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stderr).into_owned()
+#[track_caller]
+fn evenkeel(state: &Path, args: &[&str]) -> Ended {
+    end(program::evenkeel(args).env("EVENKEEL_STATE_DIR", state))
 }
 
 /// On CPU 0.
@@ -38,9 +37,7 @@ fn what_an_agent_kept_answers_afterwards() {
     std::thread::sleep(Duration::from_secs(4));
     let named = format!("pid:{}", target.0.id());
     // Both are still there: names are those of the last look.
-    let out = evenkeel(state, &["why", &named, "--at", "2s", "--for", "2s", "-o", "json"]);
-    assert!(out.status.success(), "{}", error(&out));
-    let why: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let why = evenkeel(state, &["why", &named, "--at", "2s", "--for", "2s", "-o", "json"]).json();
     assert_eq!(
         (why["schema"].as_str(), why["source"].as_str()),
         (Some("evenkeel.why/v1"), Some("recording"))
@@ -54,45 +51,36 @@ fn what_an_agent_kept_answers_afterwards() {
     assert!(why["blame"].as_array().unwrap().iter().any(blamed), "{why}");
 
     let trace = state.join("trace.pftrace");
-    let out = evenkeel(state, &["record", "--last", "3s", "--to", trace.to_str().unwrap()]);
-    assert!(out.status.success() && error(&out).contains(" events"), "{}", error(&out));
+    let out = evenkeel(state, &["record", "--last", "3s", "--to", trace.to_str().unwrap()]).with(0);
+    assert!(out.stderr.contains(" events"), "{out}");
     let bytes = std::fs::read(&trace).unwrap();
     assert!(bytes.len() > 1000 && bytes[0] == 0x0a, "a trace is a list of packets");
 
     // A recording is kept and asked later, by somebody who has no agent.
     let kept = state.join("kept");
-    let out = evenkeel(state, &["record", "--form", "recording", "--to", kept.to_str().unwrap()]);
-    assert!(out.status.success(), "{}", error(&out));
+    evenkeel(state, &["record", "--form", "recording", "--to", kept.to_str().unwrap()]).with(0);
     let nowhere = tempfile::tempdir().unwrap();
-    let out = evenkeel(nowhere.path(), &["why", &named, "--recording", kept.to_str().unwrap(), "-o", "json"]);
-    assert!(out.status.success(), "{}", error(&out));
-    let again: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let args = ["why", &named, "--recording", kept.to_str().unwrap(), "-o", "json"];
+    let again = evenkeel(nowhere.path(), &args).json();
     assert!(again["wall_s"].as_f64().unwrap() > 3.0, "{again}");
 
     let socket = state.join("flight.sock");
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    let second = evenkeel(state, &["serve", "--listen", "127.0.0.1:0", "--record", "2s"]);
-    assert_eq!(second.status.code(), Some(3), "{}", error(&second));
-    assert!(error(&second).contains("another agent listens"), "{}", error(&second));
+    let second = evenkeel(state, &["serve", "--listen", "127.0.0.1:0", "--record", "2s"]).with(3);
+    assert!(second.stderr.contains("another agent listens"), "{second}");
 }
 
 #[test]
 fn without_an_agent_it_says_what_to_do() {
     let state = tempfile::tempdir().unwrap();
-    let out = evenkeel(state.path(), &["why", "comm:sh", "--at", "3s"]);
-    assert_eq!(out.status.code(), Some(3));
-    assert!(error(&out).contains("serve --record 60s"), "{}", error(&out));
-    let out = evenkeel(state.path(), &["record", "--for", "500ms"]);
-    assert!(out.status.success() && out.stdout.len() > 1000, "{}", error(&out));
+    evenkeel(state.path(), &["why", "comm:sh", "--at", "3s"]).refused(3, "serve --record 60s");
+    assert!(evenkeel(state.path(), &["record", "--for", "500ms"]).ok().len() > 1000);
     // What is no recording.
     let file = state.path().join("no");
     std::fs::write(&file, "{}\n").unwrap();
-    let out = evenkeel(state.path(), &["why", "comm:sh", "--recording", file.to_str().unwrap()]);
-    assert_eq!(out.status.code(), Some(2));
-    assert!(error(&out).contains("not a recording"), "{}", error(&out));
-    let out = evenkeel(state.path(), &["why", "comm:sh", "--at", "noon"]);
-    assert_eq!(out.status.code(), Some(2));
-    assert!(error(&out).contains("a time such as"), "{}", error(&out));
+    let args = ["why", "comm:sh", "--recording", file.to_str().unwrap()];
+    evenkeel(state.path(), &args).refused(2, "not a recording");
+    evenkeel(state.path(), &["why", "comm:sh", "--at", "noon"]).refused(2, "a time such as");
 }
 
 #[test]
@@ -109,10 +97,8 @@ fn a_socket_that_a_killed_agent_left_is_taken_over() {
     first.process.0.wait().unwrap();
     assert!(socket.exists(), "what a kill leaves");
     let mut second = Running(
-        Command::new(BINARY)
-            .arg("--state-dir")
+        program::evenkeel(["serve", "--listen", "127.0.0.1:0", "--record", "2s", "--state-dir"])
             .arg(&state)
-            .args(["serve", "--listen", "127.0.0.1:0", "--record", "2s"])
             .stderr(Stdio::null())
             .spawn()
             .unwrap(),
@@ -120,11 +106,11 @@ fn a_socket_that_a_killed_agent_left_is_taken_over() {
     let until = std::time::Instant::now() + Duration::from_secs(60);
     loop {
         let out = evenkeel(&state, &["record", "--last", "1s"]);
-        if out.status.success() {
+        if out.status == Some(0) {
             break;
         }
         assert!(second.0.try_wait().unwrap().is_none(), "it ended");
-        assert!(std::time::Instant::now() < until, "{}", error(&out));
+        assert!(std::time::Instant::now() < until, "{out}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

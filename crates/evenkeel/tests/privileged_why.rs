@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::testing::{TestCgroup, TestChild};
+use program::{end, evenkeel};
 use serde_json::Value;
 
 /// Each needs a CPU of its own: one at a time.
@@ -84,12 +87,6 @@ impl Process {
     }
 }
 
-fn evenkeel(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.args(args).stdin(Stdio::null()).env_remove("EVENKEEL_LOG");
-    command
-}
-
 #[track_caller]
 fn document(output: &Output) -> Value {
     let words = String::from_utf8_lossy(&output.stderr);
@@ -101,11 +98,9 @@ fn document(output: &Output) -> Value {
 #[track_caller]
 fn why(target: &str) -> Value {
     let seconds = std::env::var("EVENKEEL_WHY_SECONDS").unwrap_or_else(|_| "2".to_owned());
-    let document = document(
-        &evenkeel(&["why", target, "--for", &format!("{seconds}s"), "-o", "json", "--source", "bpf"])
-            .output()
-            .unwrap(),
-    );
+    let time = format!("{seconds}s");
+    let document =
+        end(&mut evenkeel(["why", target, "--for", &time, "-o", "json", "--source", "bpf"])).json();
     assert_eq!(document["schema"], "evenkeel.why/v1");
     assert_eq!((&document["source"], &document["lost"]), (&Value::from("bpf"), &Value::from(0)));
     let share = |name: &str| document["shares"][name].as_f64().unwrap();
@@ -129,7 +124,7 @@ struct Looking(Child);
 
 impl Looking {
     fn at(target: &str, time: &str) -> Self {
-        let mut command = evenkeel(&["why", target, "--for", time, "-o", "json", "--source", "bpf"]);
+        let mut command = evenkeel(["why", target, "--for", time, "-o", "json", "--source", "bpf"]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let fds = format!("/proc/{}/fd", child.id());
         let links = || {
@@ -331,10 +326,8 @@ fn another_process_with_the_same_number_is_not_the_target() {
 fn mistakes_and_missing_rights_have_their_statuses() {
     let _turn = turn();
     let fails = |args: &[&str], status: i32, words: &str| {
-        let output = evenkeel(args).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
-        assert!(said.contains(words), "{args:?}: {said}");
+        let ended = end(&mut evenkeel(args)).with(status);
+        assert!(ended.stderr.contains(words), "{ended}");
     };
     fails(&["why", "web"], 2, "expected pid:N");
     fails(&["why"], 2, "TARGET");
@@ -351,24 +344,20 @@ fn mistakes_and_missing_rights_have_their_statuses() {
     let binary = env!("CARGO_BIN_EXE_evenkeel");
     let as_one = |program: &str, before: &[&str], source: &str| {
         let mut command = Command::new(program);
-        command
-            .args(before)
-            .args([binary, "why", &scope, "--for", "300ms", "-o", "json", "--source", source]);
-        command.stdin(Stdio::null()).output().unwrap()
+        let args = [binary, "why", &scope, "--for", "300ms", "-o", "json", "--source", source];
+        end(command.args(before).args(args).stdin(Stdio::null()))
     };
     let without_rights = ["--bounding-set", "-all", "--inh-caps", "-all"];
-    let output = as_one("setpriv", &without_rights, "bpf");
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("CAP_BPF"), "{output:?}");
+    let ended = as_one("setpriv", &without_rights, "bpf").with(3);
+    assert!(ended.stderr.contains("CAP_BPF"), "{ended}");
     let fallen_back = as_one("setpriv", &without_rights, "auto");
-    assert!(String::from_utf8_lossy(&fallen_back.stderr).contains("from /proc"), "{fallen_back:?}");
-    let document = document(&fallen_back);
+    assert!(fallen_back.stderr.contains("from /proc"), "{fallen_back}");
+    let document = fallen_back.json();
     assert_eq!((&document["source"], &document["blame"]), (&Value::from("proc"), &Value::Null));
     assert!(share(&document, "slept") > 90.0, "{document}");
     let hidden = ["-m", "sh", "-c", "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"", "sh"];
-    let output = as_one("unshare", &hidden, "bpf");
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("BTF"), "{output:?}");
+    let ended = as_one("unshare", &hidden, "bpf").with(3);
+    assert!(ended.stderr.contains("BTF"), "{ended}");
 }
 
 #[test]
@@ -379,9 +368,8 @@ fn proc_alone_tells_the_same_split() {
     group.quota(15_000, 50_000);
     let load = group.load("both", &["spin"]);
     let bpf = why(&load.scope());
-    let proc = document(
-        &evenkeel(&["why", &load.scope(), "--for", "2s", "-o", "json", "--source", "proc"]).output().unwrap(),
-    );
+    let proc =
+        end(&mut evenkeel(["why", &load.scope(), "--for", "2s", "-o", "json", "--source", "proc"])).json();
     near("ran", share(&proc, "ran"), share(&bpf, "ran"));
     // cpu.stat counts throttled time low: only in sum with the waits it is exact.
     let held = |document: &Value| share(document, "throttled") + share(document, "waited");
@@ -397,7 +385,7 @@ fn the_whole_host_is_a_matrix_and_a_picture() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("why.html");
     let args = ["why", "--all", "--for", "1s", "-o", "json", "--report", page.to_str().unwrap()];
-    let document = document(&evenkeel(&args).output().unwrap());
+    let document = end(&mut evenkeel(args)).json();
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("<svg") && html.contains("culprit"), "no picture");
     assert_eq!(document["schema"], "evenkeel.why-all/v1");
@@ -410,6 +398,6 @@ fn the_whole_host_is_a_matrix_and_a_picture() {
     let cell = cells.iter().find(|cell| cell["victim"] == victim && cell["culprit"] == culprit).unwrap();
     assert!(cell["share_pct"].as_f64().unwrap() > 20.0, "{cell}");
     assert!(cell["seconds"].as_f64().unwrap() > 0.1, "{cell}");
-    let svg = evenkeel(&["why", "--all", "--for", "200ms", "-o", "svg"]).output().unwrap();
-    assert!(svg.status.success() && svg.stdout.starts_with(b"<svg") && svg.stdout.ends_with(b"</svg>"));
+    let svg = end(&mut evenkeel(["why", "--all", "--for", "200ms", "-o", "svg"])).ok();
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>"));
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program;
+
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
@@ -13,11 +15,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 #[test]
 fn without_a_terminal_it_says_what_there_is_instead() {
-    let out = Command::new(BINARY).arg("top").stdin(Stdio::null()).output().unwrap();
-    assert_eq!(out.status.code(), Some(2));
-    assert!(out.stdout.is_empty());
-    let words = String::from_utf8_lossy(&out.stderr);
-    assert!(words.contains("evenkeel ps"), "{words}");
+    program::end(&mut program::evenkeel(["top"])).refused(2, "evenkeel ps");
 }
 
 #[test]

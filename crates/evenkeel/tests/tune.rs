@@ -172,11 +172,6 @@ fn killed_or_interrupted_it_leaves_nothing_and_goes_on() {
 
 #[test]
 fn what_cannot_work_says_why() {
-    let swap = |from: &str, to: &str| {
-        let text = PARABOLA.replace(from, to);
-        assert_ne!(text, PARABOLA, "{from}");
-        Bench::new(&text).run(&[])
-    };
     let json = r#"echo \"{\\\"y\\\": $((({x} - 30) * ({x} - 30)))}\""#;
     for (from, to, status, part) in [
         ("high = 100", "high = -1", 2, "t.toml:2: parameter \"x\": its range is reversed"),
@@ -197,7 +192,9 @@ fn what_cannot_work_says_why() {
             "tcp://127.0.0.1:9 does not answer after 0.3 s",
         ),
     ] {
-        let ended = swap(from, to).with(status);
+        let text = PARABOLA.replace(from, to);
+        assert_ne!(text, PARABOLA, "{from}");
+        let ended = Bench::new(&text).run(&[]).with(status);
         assert!(ended.stderr.contains(part), "{to}: {ended}");
     }
     let bench = Bench::new(PARABOLA);
