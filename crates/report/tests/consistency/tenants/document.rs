@@ -75,7 +75,7 @@ const ANSWERS: [(About, [&str; 3]); 5] = [
 fn statement(text: &str) -> Result<Statement, String> {
     let fail = |why: &str| format!("{why}: {text}");
     let (about, mark, bound) = if text.starts_with("Bias of ") {
-        (About::Bias, "tenants is at most ", "source's \"below ")
+        (About::Bias, "tenants is at most ", "published \"below ")
     } else if text.contains("did not get one answer in") {
         (About::Standstill, "did not get one answer in ", "")
     } else if text.contains(": throughput peaks at") {
