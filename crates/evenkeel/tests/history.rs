@@ -7,6 +7,7 @@ mod program;
 mod tables;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, SelfCost, Stage};

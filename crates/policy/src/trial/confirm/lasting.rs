@@ -41,11 +41,9 @@ pub(super) fn staying(windows: &[Aged], baseline: f64) -> Option<Staying> {
     let n = windows.len() as f64;
     let mean = |of: &dyn Fn(&Aged) -> f64| windows.iter().map(of).sum::<f64>() / n;
     let (faded, gain) = (mean(&Aged::fading), mean(&|window| window.score - baseline));
-    let squares = n * mean(&|window| (window.fading() - faded).powi(2));
+    let squares =
+        Some(n * mean(&|window| (window.fading() - faded).powi(2))).filter(|squares| *squares > 0.0)?;
     let slope = n * mean(&|window| (window.fading() - faded) * (window.score - baseline)) / squares;
-    if windows.is_empty() || !(squares > 0.0) {
-        return None;
-    }
     let slope = slope.max(0.0);
     let fitted = |window: &Aged| baseline + gain + slope * (window.fading() - faded);
     let residuals = n * mean(&|window| (window.score - fitted(window)).powi(2));
