@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use evenkeel_actuate::{Actuator, Kernel, SetReport};
-use evenkeel_base::{Change, GroupRef, Knob, Observation, Plan, Target, TaskId, TaskView};
+use evenkeel_base::{Change, GroupRef, Knob, Observation, Plan, Setting, Target, TaskId, TaskView};
 use evenkeel_linux::cgroup;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_policy::guarantee::tree::Reach;
@@ -255,10 +255,15 @@ pub(crate) fn set<K: Kernel>(actuator: &mut Actuator<K>, plan: &Plan, bounds: &B
     actuator.set(plan, &|change| bounds.allows(change) && !is_of(change, &left))
 }
 
-/// Makes these changes on top of what is in force, within the bounds.
+/// Makes these changes on top of what is in force, within the bounds. Weights of cgroups that are idle by a plan wait for its end.
 pub(crate) fn amend<K: Kernel>(actuator: &mut Actuator<K>, changes: &[Change], bounds: &Bounds) -> SetReport {
     let left = bounds.left(actuator.kernel(), tasks_of(changes));
-    actuator.amend(changes, &|change| bounds.allows(change) && !is_of(change, &left))
+    let idle = |target: &Target| {
+        actuator.touched().any(|(of, _, ours)| of == target && ours == Some(&Setting::GroupIdle(true)))
+    };
+    let waits = |change: &Change| change.knob() == Knob::Weight && idle(&change.target);
+    let changes: Vec<Change> = changes.iter().filter(|change| !waits(change)).cloned().collect();
+    actuator.amend(&changes, &|change| bounds.allows(change) && !is_of(change, &left))
 }
 
 fn is_of(change: &Change, tasks: &HashSet<TaskId>) -> bool {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::SetReport;
 use evenkeel_base::run::RunRecord;
-use evenkeel_base::{Change, Knob, Observation, Plan, Target};
+use evenkeel_base::{Change, Knob, Observation, Plan, Setting, Target};
 use evenkeel_linux::mountinfo::Hierarchies;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -71,9 +71,15 @@ pub(crate) trait Component {
     }
 }
 
-/// The plan with these changes on top: they count, whatever it would do to the same property.
-pub(crate) fn with_changes(plan: &Plan, changes: Vec<Change>) -> Plan {
+/// The plan with these changes on top: they count, whatever it would do to the same property. But a weight waits for the end of the
+/// plan that makes its cgroup idle: it would not act meanwhile, and the kernel does not take it (`sched_group_set_shares`,
+/// `kernel/sched/fair.c`).
+pub(crate) fn with_changes(plan: &Plan, mut changes: Vec<Change>) -> Plan {
     let mut plan = plan.clone();
+    changes.retain(|change| {
+        change.knob() != Knob::Weight
+            || !plan.changes.iter().any(|of| of.target == change.target && of.to == Setting::GroupIdle(true))
+    });
     let set: BTreeSet<(&Target, Knob)> =
         changes.iter().map(|change| (&change.target, change.knob())).collect();
     plan.changes.retain(|change| !set.contains(&(&change.target, change.knob())));
@@ -128,7 +134,7 @@ impl Timer {
 mod tests {
     use std::io::Write as _;
 
-    use evenkeel_base::{GroupRef, Setting};
+    use evenkeel_base::GroupRef;
 
     use super::*;
 
@@ -143,6 +149,14 @@ mod tests {
         let whole = with_changes(&plan, vec![weight("/b", 9), weight("/c", 3)]);
         assert_eq!(whole.changes, [weight("/a", 1), weight("/b", 9), weight("/c", 3)]);
         assert_eq!(with_changes(&plan, vec![]).changes, plan.changes);
+    }
+
+    #[test]
+    fn a_weight_waits_until_its_cgroup_is_idle_no_more() {
+        let idle = |path: &str, idle| Change { to: Setting::GroupIdle(idle), ..weight(path, 0) };
+        let plan = Plan { changes: vec![idle("/a", true), idle("/b", false)], ..Plan::default() };
+        let whole = with_changes(&plan, vec![weight("/a", 9), weight("/b", 3)]);
+        assert_eq!(whole.changes, [idle("/a", true), idle("/b", false), weight("/b", 3)]);
     }
 
     #[test]

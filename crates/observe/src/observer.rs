@@ -315,12 +315,17 @@ struct Joined<'a> {
     vanished: Vec<&'a TaskSample>,
 }
 
+/// No thread runs longer between two samples than so many times their distance and this much more, nanoseconds: on a host with many
+/// tasks a sample takes its time.
+const IMPOSSIBLE: (u64, u64) = (2, 1_000_000_000);
+
 /// Pairs of a task's two samples; both are ordered by identity.
 fn join<'a>(before: &'a Sample, after: &'a Sample) -> Joined<'a> {
     // Start times count ticks of 10 ms since boot, which CLOCK_MONOTONIC does too but for time suspended: such a
     // host's new tasks seem born later, which is on the safe side (start times only grow).
     let born_after = before.monotonic_ns / 10_000_000;
     let complete = !before.tasks.is_empty();
+    let most_ns = IMPOSSIBLE.0 * after.monotonic_ns.saturating_sub(before.monotonic_ns) + IMPOSSIBLE.1;
     let mut joined = Joined { tasks: Vec::with_capacity(after.tasks.len()), vanished: Vec::new() };
     let mut earlier = before.tasks.iter().peekable();
     for task in &after.tasks {
@@ -328,8 +333,11 @@ fn join<'a>(before: &'a Sample, after: &'a Sample) -> Joined<'a> {
             joined.vanished.push(old);
         }
         match earlier.next_if(|old| old.id == task.id) {
-            Some(old) if task.ran_ns >= old.ran_ns => joined.tasks.push((Some(old), task)),
-            // It ran backwards.
+            Some(old) if old.ran_ns <= task.ran_ns && task.ran_ns - old.ran_ns <= most_ns => {
+                joined.tasks.push((Some(old), task));
+            }
+            // These are counters of two threads: one that is not its process's first and calls `exec` gets the first one's identity,
+            // start time included (`de_thread`, `fs/exec.c`), and keeps its own counters.
             Some(_) => {}
             None if complete && task.id.start_time + 1 >= born_after => joined.tasks.push((None, task)),
             None => {}
@@ -442,14 +450,28 @@ mod tests {
     #[test]
     fn a_reused_number_is_a_new_task_and_backward_counters_are_unknown() {
         let before = at(10, vec![task(1, 5, 100), task(2, 5, 100), task(3, 5, 900)]);
-        let after = at(11, vec![task(1, 5, 400), task(2, 1050, 70), task(3, 5, 20), task(4, 5, 1)]);
+        let day = 86_400_000_000_000;
+        let (before, after) = (
+            Sample { tasks: [before.tasks, vec![task(8, 5, 7), task(9, 5, 7)]].concat(), ..before },
+            at(
+                11,
+                vec![
+                    task(1, 5, 400),
+                    task(2, 1050, 70),
+                    task(3, 5, 20),
+                    task(4, 5, 1),
+                    task(8, 5, 3_000_000_007),
+                    task(9, 5, day),
+                ],
+            ),
+        );
         let seen: Vec<_> = join(&before, &after)
             .tasks
             .into_iter()
             .map(|(old, new)| (new.id.tid, old.map(|old| old.ran_ns)))
             .collect();
-        // 2 was born at 10.5 s; 3 ran backwards; 4 is old but was not looked at before.
-        assert_eq!(seen, [(1, Some(100)), (2, None)]);
+        // 2 was born at 10.5 s; 3 ran backwards; 4 is old but was not looked at before; 9 ran for a day in a second.
+        assert_eq!(seen, [(1, Some(100)), (2, None), (8, Some(7))]);
     }
 
     #[test]
