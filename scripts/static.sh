@@ -20,4 +20,9 @@ triple=$(host_triple)
 if is_foreign "$arch"; then triple=$arch-unknown-linux-gnu; fi
 cargo build --profile "$profile" --locked --target "$triple" -p evenkeel >&2
 if [ "$profile" = dev ]; then profile=debug; fi
-printf '%s\n' "$(target_dir)/$triple/$profile/evenkeel"
+binary=$(target_dir)/$triple/$profile/evenkeel
+bytes=$(stat -c %s "$binary")
+say "$bytes bytes"
+# What is promised of a released program; for arm64 equal functions are not folded, and it may be larger.
+if [ "$profile" = dist ] && [ "$arch" = x86_64 ] && [ "$bytes" -gt 20000000 ]; then die "$binary is larger than 20 MB"; fi
+printf '%s\n' "$binary"
