@@ -20,6 +20,9 @@ use super::sweep::Claimed;
 
 /// How long a group may take to become removable after its last process was reaped.
 const REMOVE_WITHIN: Duration = Duration::from_secs(3);
+/// How long processes that the command left behind have to end before the group is left to them: some were about to, such as the watcher
+/// of BusyBox's `timeout`.
+const END_WITHIN: Duration = Duration::from_millis(100);
 
 /// Groups with a quota that hold the command back next to its own limit, each with the time that it has held somebody back.
 #[derive(Debug, Default)]
@@ -342,9 +345,10 @@ impl ExecGroup {
 
     /// Removes it, waiting a moment for the last processes to be gone; `false` when somebody still runs there.
     pub fn remove(&mut self) -> bool {
-        let until = Instant::now() + REMOVE_WITHIN;
+        let began = Instant::now();
         while !self.claimed.remove() {
-            if !self.processes().is_empty() || Instant::now() >= until {
+            let most = if self.processes().is_empty() { REMOVE_WITHIN } else { END_WITHIN };
+            if began.elapsed() >= most {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(5));
