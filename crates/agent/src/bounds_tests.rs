@@ -483,27 +483,3 @@ fn of_services_cgroups_the_quota_alone_may_be_changed() {
     assert!(!allowed("/api", Setting::Weight(9)) && allowed("/work", Setting::Weight(9)));
     assert!(!bounds.has_task(observation.tasks[0].id), "its tasks may not");
 }
-
-#[test]
-fn a_promised_weight_waits_while_a_plan_makes_its_cgroup_idle() {
-    let world = World::new(CPUS);
-    let work = world.add_group("/work", true, &[Setting::Weight(100), Setting::GroupIdle(false)]);
-    let mut observation = testing::observation(&[("/", None), ("/work", Some(0))]);
-    observation.tasks = vec![testing::task(10, "cc", 1)];
-    let scope = Scope::parse(&["cgroup:/work"]).unwrap();
-    let bounds = Bounds::reckon(&Bounds::default(), &observation, &scope, &[], false, None);
-    let (kernel, medium) = (FakeKernel(world.clone()), Box::new(FakeMedium(world.clone())));
-    let (mut actuator, _) = Actuator::open_on(kernel, medium, Options::default()).unwrap();
-    let change = |to: Setting| Change { target: Target::Group(work.clone()), to, why: String::new() };
-    let idle = Plan { changes: vec![change(Setting::GroupIdle(true))], ..Plan::default() };
-    let weight = || vec![change(Setting::Weight(300))];
-    let mut reports = vec![set(&mut actuator, &with_changes(&idle, weight()), &bounds)];
-    reports.push(amend(&mut actuator, &weight(), &bounds));
-    reports.push(set(&mut actuator, &with_changes(&Plan::default(), weight()), &bounds));
-    let verdicts: Vec<_> = reports.iter().flat_map(|report| &report.changes).map(|of| &of.verdict).collect();
-    assert!(
-        verdicts.iter().all(|verdict| !matches!(verdict, evenkeel_actuate::Verdict::Failed(_))),
-        "{verdicts:?}"
-    );
-    assert_eq!(world.values()[&(Target::Group(work), Knob::Weight)], Setting::Weight(300), "{verdicts:?}");
-}

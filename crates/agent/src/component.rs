@@ -134,9 +134,13 @@ impl Timer {
 mod tests {
     use std::io::Write as _;
 
+    use evenkeel_actuate::fake::{FakeKernel, FakeMedium, World};
+    use evenkeel_actuate::{Actuator, Options, Verdict};
     use evenkeel_base::GroupRef;
 
     use super::*;
+    use crate::bounds::{self, Bounds};
+    use crate::testing;
 
     fn weight(path: &str, raw: u64) -> Change {
         let target = Target::Group(GroupRef { path: path.into(), v2: true });
@@ -157,6 +161,32 @@ mod tests {
         let plan = Plan { changes: vec![idle("/a", true), idle("/b", false)], ..Plan::default() };
         let whole = with_changes(&plan, vec![weight("/a", 9), weight("/b", 3)]);
         assert_eq!(whole.changes, [idle("/a", true), idle("/b", false), weight("/b", 3)]);
+    }
+
+    #[test]
+    fn a_promised_weight_waits_while_a_plan_makes_its_cgroup_idle() {
+        let world = World::new(2);
+        let work = world.add_group("/work", true, &[Setting::Weight(100), Setting::GroupIdle(false)]);
+        let mut observation = testing::observation(&[("/", None), ("/work", Some(0))]);
+        observation.tasks = vec![testing::task(10, "cc", 1)];
+        let scope = Scope::parse(&["cgroup:/work"]).unwrap();
+        let bounds = Bounds::reckon(&Bounds::default(), &observation, &scope, &[], false, None);
+        let (kernel, medium) = (FakeKernel(world.clone()), Box::new(FakeMedium(world.clone())));
+        let (mut actuator, _) = Actuator::open_on(kernel, medium, Options::default()).unwrap();
+        let change = |to: Setting| Change { target: Target::Group(work.clone()), to, why: String::new() };
+        let idle = Plan { changes: vec![change(Setting::GroupIdle(true))], ..Plan::default() };
+        let weight = || vec![change(Setting::Weight(300))];
+        let mut reports = vec![bounds::set(&mut actuator, &with_changes(&idle, weight()), &bounds)];
+        reports.push(bounds::amend(&mut actuator, &weight(), &bounds));
+        reports.push(bounds::set(&mut actuator, &with_changes(&Plan::default(), weight()), &bounds));
+        let verdicts: Vec<_> =
+            reports.iter().flat_map(|report| &report.changes).map(|of| &of.verdict).collect();
+        assert!(verdicts.iter().all(|verdict| !matches!(verdict, Verdict::Failed(_))), "{verdicts:?}");
+        assert_eq!(
+            world.values()[&(Target::Group(work), Knob::Weight)],
+            Setting::Weight(300),
+            "{verdicts:?}"
+        );
     }
 
     #[test]

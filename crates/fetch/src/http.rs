@@ -262,9 +262,28 @@ pub fn body_of(answer: &[u8]) -> io::Result<String> {
     Ok(body.to_owned())
 }
 
+/// A text as a part of a path or of a query.
+pub fn encoded(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_a_part_of_a_path() {
+        assert_eq!(encoded("a-1_x.y~"), "a-1_x.y~");
+        assert_eq!(encoded("{\"l\":[\"ü\"]}"), "%7B%22l%22%3A%5B%22%C3%BC%22%5D%7D");
+    }
     use std::net::TcpListener;
 
     #[test]

@@ -449,22 +449,12 @@ mod tests {
 
     #[test]
     fn a_reused_number_is_a_new_task_and_backward_counters_are_unknown() {
-        let before = at(10, vec![task(1, 5, 100), task(2, 5, 100), task(3, 5, 900)]);
-        let day = 86_400_000_000_000;
-        let (before, after) = (
-            Sample { tasks: [before.tasks, vec![task(8, 5, 7), task(9, 5, 7)]].concat(), ..before },
-            at(
-                11,
-                vec![
-                    task(1, 5, 400),
-                    task(2, 1050, 70),
-                    task(3, 5, 20),
-                    task(4, 5, 1),
-                    task(8, 5, 3_000_000_007),
-                    task(9, 5, day),
-                ],
-            ),
-        );
+        let tasks =
+            |all: &[(u32, u64, u64)]| all.iter().map(|(tid, start, ran)| task(*tid, *start, *ran)).collect();
+        let (second, day) = (1_000_000_000, 86_400_000_000_000);
+        let before = at(10, tasks(&[(1, 5, 100), (2, 5, 100), (3, 5, 900), (8, 5, 7), (9, 5, 7)]));
+        let later = [(1, 5, 400), (2, 1050, 70), (3, 5, 20), (4, 5, 1), (8, 5, 3 * second + 7), (9, 5, day)];
+        let after = at(11, tasks(&later));
         let seen: Vec<_> = join(&before, &after)
             .tasks
             .into_iter()

@@ -409,18 +409,7 @@ mod tests {
 
     #[test]
     fn a_plan_that_only_moves_waiting_work_is_something_to_do() {
-        let observation = Observation {
-            interval_s: 1.0,
-            wall_ns: 0,
-            topology: std::sync::Arc::new(evenkeel_base::Topology::synthetic(1, 1, 2, 1)),
-            host: evenkeel_base::HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
-            tasks: Vec::new(),
-            groups: Vec::new(),
-            containers: Vec::new(),
-            pods: Vec::new(),
-            vms: Vec::new(),
-            exited: Vec::new(),
-        };
+        let observation = Observation::of(evenkeel_base::Topology::synthetic(1, 1, 2, 1));
         let pulls = Plan {
             name: "pull".to_owned(),
             pull: vec![evenkeel_base::TaskId { tgid: 7, tid: 7, start_time: 0 }],

@@ -1,10 +1,10 @@
 //! A Docker Engine, or Podman that speaks its API, behind a socket: one question a connection.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_fetch::http;
+pub use evenkeel_fetch::http::encoded;
 use serde::Deserialize;
 
 /// An engine that has answered.
@@ -73,20 +73,6 @@ fn ask(
     }
     let message = serde_json::from_slice(&answer.body).ok().map(|Refusal { message }| message);
     Err(message.unwrap_or_else(|| format!("answers with status {}", answer.status)))
-}
-
-/// A text as a part of a path or of a query.
-pub fn encoded(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -183,11 +169,5 @@ mod tests {
         assert!(error.contains("more than 16777216 bytes"), "{error}");
         // What is on its way in the socket comes on top.
         assert!(taken.load(Relaxed) < (16 << 20) + (4 << 20), "{taken:?}");
-    }
-
-    #[test]
-    fn a_text_is_a_part_of_a_path() {
-        assert_eq!(encoded("a-1_x.y~"), "a-1_x.y~");
-        assert_eq!(encoded("{\"l\":[\"ü\"]}"), "%7B%22l%22%3A%5B%22%C3%BC%22%5D%7D");
     }
 }

@@ -190,16 +190,7 @@ impl ByProc {
     /// Whether the task's numbers still mean it, right now.
     pub(crate) fn is_alive(&mut self, id: TaskId) -> bool {
         let processes = std::mem::take(&mut self.processes);
-        let mut pass = Pass {
-            root: &self.root,
-            buffer: &mut self.buffer,
-            budget: &mut self.budget,
-            places: &mut self.places,
-            number: self.number,
-            at_ns: self.at_ns,
-            tickless: &self.tickless,
-            schedstat: self.schedstat,
-        };
+        let mut pass = self.pass();
         let thread = processes.get(&id.tgid).and_then(|process| {
             let at = process.threads.binary_search_by_key(&id.tid, |thread| thread.id.tid).ok()?;
             Some(&process.threads[at])

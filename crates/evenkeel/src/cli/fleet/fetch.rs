@@ -1,13 +1,12 @@
 //! Asks agents or a Prometheus, within bounds of time and memory.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use evenkeel_fetch::http::{Request, Trust, get_with};
+use evenkeel_fetch::http::{Request, Trust, encoded, get_with};
 use evenkeel_fetch::prometheus;
 use serde::Deserialize;
 
@@ -183,18 +182,6 @@ fn queries() -> Vec<(&'static str, String)> {
         all.push((name, format!("{name} and {same} (evenkeel_wait_percent >= {WORTH})")));
     }
     all
-}
-
-fn encoded(query: &str) -> String {
-    let mut text = String::new();
-    for byte in query.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            let _ = write!(text, "%{byte:02X}");
-        }
-    }
-    text
 }
 
 /// The target as it was named: without what every address has.
