@@ -323,9 +323,11 @@ impl Trial {
         // A present state that breaks a protection is given up for the host as found.
         let broken = self.guarded.default != 0 && self.broken(0).is_some();
         let winner = self.winner.unwrap_or(if broken { self.guarded.default } else { 0 });
-        for (candidate, verdict) in verdicts.iter_mut().enumerate() {
+        let words: Vec<String> =
+            (0..verdicts.len()).map(|candidate| self.explain(candidate, winner, &verdicts)).collect();
+        for (candidate, (verdict, why)) in verdicts.iter_mut().zip(words).enumerate() {
             verdict.kept = candidate == winner;
-            verdict.why = self.explain(candidate, winner, verdict);
+            verdict.why = why;
         }
         let confirmed = verdicts.iter().any(|verdict| verdict.pairs > 0);
         let proof = self.winner.and_then(|winner| self.entries[winner].confirmed.as_ref());

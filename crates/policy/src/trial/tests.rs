@@ -141,6 +141,9 @@ fn one_who_loses_forbids_what_helps_all_others() {
     let (decision, _) = hold(trial(), 5, window);
     assert_eq!(decision.winner, 0);
     assert!(decision.verdicts[1].why.contains("task 3"), "{}", decision.verdicts[1].why);
+    // It is not said that nothing was better, where something was that hurts somebody.
+    let why = &decision.verdicts[0].why;
+    assert!(why.starts_with("kept: one is better, at least +") && why.contains(", but task 3 "), "{why}");
     // Who accepts the risk does not accept harm that is shown.
     let rules = TrialRules { accept_risk: true, ..TrialRules::default() };
     assert_eq!(hold(Trial::new(1, rules, PACE), 5, window).0.winner, 0);

@@ -9,10 +9,12 @@ use crate::requests::slow_share;
 use crate::window::Summary;
 
 impl Trial {
-    pub(super) fn explain(&self, candidate: usize, winner: usize, verdict: &Verdict) -> String {
+    pub(super) fn explain(&self, candidate: usize, winner: usize, verdicts: &[Verdict]) -> String {
+        let verdict = &verdicts[candidate];
         if candidate == 0 {
             return if winner == 0 {
-                "kept: nothing tried is shown to be better".to_owned()
+                self.refused(verdicts)
+                    .unwrap_or_else(|| "kept: nothing tried is shown to be better".to_owned())
             } else if let Some(doubt) = verdict.doubts.first() {
                 format!("taken back: {doubt}")
             } else {
@@ -37,6 +39,16 @@ impl Trial {
             (Some(out), ..) => format!("taken back: {out}; {gain}"),
             (None, ..) => format!("taken back: {}; {gain}", self.undecided(candidate, verdict)),
         }
+    }
+
+    /// Which of the others is shown to be better, and why it is not kept all the same.
+    fn refused(&self, verdicts: &[Verdict]) -> Option<String> {
+        let proved = |c: usize| self.confirmation(c).is_some_and(|c| c.proved(self.rules.min_gain));
+        let at_least = |c: usize| verdicts[c].score_gain.map_or(f64::NEG_INFINITY, |gain| gain.low);
+        let better = (1..verdicts.len()).filter(|c| proved(*c));
+        let best = better.max_by(|a, b| at_least(*a).total_cmp(&at_least(*b)))?;
+        let but = self.entries[best].out.clone().unwrap_or_else(|| self.undecided(best, &verdicts[best]));
+        Some(format!("kept: one is better, {}, but {but}", self.claim(&verdicts[best])))
     }
 
     /// What time was lacking for.
