@@ -1,8 +1,9 @@
 //! The one place for statistics: quantiles, means with Student-t intervals, binomial bounds ([`binomial`]) and evidence
-//! from randomised pairs that holds at every stopping time ([`bets`]). Distributions are those of `statrs`.
+//! from randomised pairs, at every stopping time ([`bets`]) or at a few looks ([`flips`]). Distributions are those of `statrs`.
 
 pub mod bets;
 pub mod binomial;
+pub mod flips;
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 

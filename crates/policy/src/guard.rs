@@ -7,10 +7,13 @@
 //!
 //! Questions are asked of fresh pairs of windows, one under the baseline and one under the candidate, whose order a coin
 //! decides. Had somebody lost exactly what he may lose, then what he got under the candidate, less `1 - loss` times what he
-//! got under the baseline, would be as likely positive as negative whatever its size: [`SignBets`] on it hold whenever one
-//! stops. CPU is judged twice, by the CPU got, and by the CPU got of the time in which he was runnable: who loses CPU to a
-//! setting was runnable meanwhile, so that a loss shows in both, but the second does not vary with what he happens to want.
-//! Evidence is the mean of both, which is evidence, too.
+//! got under the baseline, would be as likely positive as negative whatever its size ([`flips`]; the probability of an error
+//! holds for all looks together). That harm is shown is found by [`SignBets`], which hold whenever one stops. CPU is judged
+//! by the CPU got or by the CPU got of the time in which he was runnable, whichever shows more: who loses CPU to a setting was
+//! runnable meanwhile, so that a loss shows in both, but the second does not vary with what he happens to want.
+//!
+//! [`flips`]: evenkeel_base::stats::flips
+//! [`SignBets`]: evenkeel_base::stats::SignBets
 
 mod tail;
 mod track;

@@ -1,22 +1,23 @@
 //! What is known of one subject's losses.
 
-use evenkeel_base::stats::{SignBets, mean};
+use evenkeel_base::stats::{SignBets, flips, mean};
 
 use super::{GuardLimits, Use};
 
 /// Pairs in a row without somebody after which he is taken to have ended.
 const GONE: u32 = 2;
 
-/// Evidence for, and against, a limit's being kept.
+/// Differences of pairs, positive where the limit is kept, and bets that it is kept, and that it is broken.
 #[derive(Debug, Clone, Default)]
 struct Question {
+    room: Vec<f64>,
     kept: SignBets,
     broken: SignBets,
 }
 
 impl Question {
-    /// Positive where the limit is kept.
     fn add(&mut self, room: f64) {
+        self.room.push(room);
         self.kept.add(room);
         self.broken.add(-room);
     }
@@ -73,8 +74,9 @@ pub(super) struct Track {
     supply: Question,
     wait: Question,
     pairs: Pairs,
-    /// The most evidence there was at once that enough CPU is got.
-    cpu: f64,
+    /// Whether limits are shown to be kept: enough CPU is got, waits are short enough.
+    cpu_kept: bool,
+    wait_kept: bool,
 }
 
 impl Track {
@@ -88,7 +90,8 @@ impl Track {
             supply: Question::default(),
             wait: Question::default(),
             pairs: Pairs::default(),
-            cpu: 1.0,
+            cpu_kept: false,
+            wait_kept: false,
         }
     }
 
@@ -127,18 +130,26 @@ impl Track {
             self.supply.add(after - keep * before);
         }
         // Where waits are not known, the CPU got alone tells.
-        let (got, supply) = (&self.got.kept, &self.supply.kept);
-        let cpu = match supply.pairs() {
-            0 => got.evidence(),
-            _ => f64::midpoint(got.evidence(), supply.evidence()),
-        };
-        self.cpu = self.cpu.max(cpu);
+        self.cpu_kept |= self.shows(&[&self.got, &self.supply]);
         if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
             self.wait.add(self.limits.longest_wait(before) - after);
+            self.wait_kept |= self.shows(&[&self.wait]);
         }
     }
 
-    /// Whether enough CPU is got, unless that is shown at evidence `enough`; harm is one of so many questions.
+    /// Whether a limit is shown to be kept, by one of these. Daemons are so wild that few looks at their sum show nothing: of the small
+    /// together bets tell, which take each pair as it comes.
+    fn shows(&self, questions: &[&Question]) -> bool {
+        let alpha = self.limits.alpha;
+        if self.small.is_some() {
+            return questions.iter().any(|question| question.kept.evidence() >= 1.0 / alpha);
+        }
+        let rooms: Vec<&[f64]> = questions.iter().map(|question| question.room.as_slice()).collect();
+        let pairs = rooms.iter().map(|room| room.len()).max().unwrap_or_default();
+        flips::part_of_look(pairs).is_some_and(|part| flips::shows(&rooms, part * alpha))
+    }
+
+    /// Whether enough CPU is got, unless that is shown; harm is shown at evidence `enough`, one of so many questions.
     pub fn open_cpu(&self, enough: f64, questions: f64) -> Option<Open> {
         if self.pairs.is_gone() {
             return None;
@@ -146,14 +157,14 @@ impl Track {
         let (before, after) = self.pairs.means(|used| used.got);
         let open = match self.by_estimate {
             true => after < (1.0 - self.loss) * before,
-            false => self.cpu < enough,
+            false => !self.cpu_kept,
         };
         open.then(|| Open { before, after, proved: self.got.broken.most() >= enough * questions })
     }
 
     /// The same of waits.
     pub fn open_wait(&self, enough: f64, questions: f64) -> Option<Open> {
-        if self.pairs.is_gone() || self.wait.kept.pairs() == 0 {
+        if self.pairs.is_gone() || self.wait.room.is_empty() {
             return None;
         }
         let (got, waited) =
@@ -162,7 +173,7 @@ impl Track {
         let (before, after) = (wait(got.0, waited.0), wait(got.1, waited.1));
         let open = match self.by_estimate {
             true => after > self.limits.longest_wait(before),
-            false => self.wait.kept.most() < enough,
+            false => !self.wait_kept,
         };
         open.then(|| Open { before, after, proved: self.wait.broken.most() >= enough * questions })
     }
