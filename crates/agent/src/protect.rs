@@ -14,7 +14,7 @@ use evenkeel_policy::trial::Decision;
 
 use crate::component::{Component, Next, Seen};
 use crate::controls::Controls;
-use crate::runqlat_probe::RunqLatProbe;
+use crate::runqlat_probe::{RunqLatProbe, of_processes};
 use crate::slo::{BrokenSlo, SloReader, Span};
 use crate::stated::Protected;
 
@@ -43,12 +43,14 @@ struct LatencySlo {
     recent: VecDeque<(Histogram, f64)>,
     /// Its own requests, where it promises something of them.
     requests: Option<SloReader>,
+    /// It was said that its waits are those of whole processes.
+    told: bool,
 }
 
 impl LatencySlo {
     fn new(protected: Protected) -> Self {
         let requests = protected.slo.clone().map(SloReader::start);
-        Self { protected, tasks: 0, default_ns: None, recent: VecDeque::new(), requests }
+        Self { protected, tasks: 0, default_ns: None, recent: VecDeque::new(), requests, told: false }
     }
 
     /// From where settings in force are called into question, ns.
@@ -150,13 +152,22 @@ impl LatencySlos {
     }
 
     fn follow(&mut self, observation: &Observation) {
+        let estimated = self.is_estimated();
         for (scope, guarded) in self.all.iter_mut().enumerate() {
-            let mine =
-                || observation.tasks.iter().filter(|task| guarded.protected.scope.has(task, observation));
+            let own = &guarded.protected;
+            let mine = || observation.tasks.iter().filter(|task| own.scope.has(task, observation));
             guarded.tasks = mine().count() as u32;
-            if let Some(meter) = &mut self.meter {
+            let Some(meter) = &mut self.meter else { continue };
+            if estimated {
                 meter.follow(scope, mine());
+                continue;
             }
+            let whole = of_processes(observation, mine());
+            if whole.len() as u32 > guarded.tasks && !std::mem::replace(&mut guarded.told, true) {
+                let what = "are those of its whole processes: threads are not counted one by one";
+                self.notes.push(format!("waits of {} {what}", own.protection.name));
+            }
+            meter.follow(scope, whole.into_iter());
         }
     }
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use evenkeel_base::{Histogram, TaskId, TaskView};
+use evenkeel_base::{Histogram, Observation, TaskId, TaskView};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, ScopeNumber, Waited, Watch, WatchOptions, scope_of};
 
@@ -42,6 +42,15 @@ const NOBODY: ScopeNumber = 0;
 
 fn number(scope: usize) -> ScopeNumber {
     ScopeNumber::try_from(scope + 1).unwrap_or(NOBODY)
+}
+
+/// Every thread of the processes that these belong to.
+pub(crate) fn of_processes<'a>(
+    observation: &'a Observation,
+    tasks: impl Iterator<Item = &'a TaskView>,
+) -> Vec<&'a TaskView> {
+    let processes: BTreeSet<u32> = tasks.map(|task| task.id.tgid).collect();
+    observation.tasks.iter().filter(|task| processes.contains(&task.id.tgid)).collect()
 }
 
 impl Exact {
@@ -146,7 +155,8 @@ impl RunqLatProbe {
         }
     }
 
-    /// A scope's tasks are these from now on.
+    /// A scope's tasks are these from now on. Exact waits are counted by process: where some of a process's threads are meant, all of
+    /// them are to be named.
     pub fn follow<'a>(&mut self, scope: usize, tasks: impl Iterator<Item = &'a TaskView>) {
         let failed = match self {
             Self::Exact(exact) => {
@@ -175,5 +185,22 @@ impl RunqLatProbe {
                 sum.add_many(mean_ns as u64, change.timeslices);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_thread_stands_for_its_process_and_for_no_other() {
+        let mut host = testing::observation(&[("/", None)]);
+        let of = |tgid, tid| TaskView::of(TaskId { tgid, tid, start_time: 1 }, "t");
+        host.tasks = vec![of(7, 7), of(7, 8), of(9, 9)];
+        let tids = |at: usize| {
+            of_processes(&host, host.tasks[at..=at].iter()).iter().map(|task| task.id.tid).collect::<Vec<_>>()
+        };
+        assert_eq!((tids(1), tids(0), tids(2)), (vec![7, 8], vec![7, 8], vec![9]));
     }
 }

@@ -134,6 +134,31 @@ fn background_work_gets_what_services_leave_of_what_a_hypervisor_gives() {
     assert!(limit["limit_pct"].as_f64().is_some_and(|pct| pct < 40.0), "{limit:#}");
 }
 
+/// Waits are counted by process: a scope of some of its threads has those of all of them, and not none.
+#[test]
+fn a_service_of_some_threads_of_a_process_is_not_said_to_wait_for_nothing() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let work = Group::new("threads-work");
+    let _loads = batch(&work);
+    let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let served = ends.clone();
+    let thread = std::thread::Builder::new().name("ek-serves".to_owned()).spawn(move || {
+        while !served.load(std::sync::atomic::Ordering::Relaxed) {
+            let began = std::time::Instant::now();
+            while began.elapsed().as_micros() < 500 {}
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    });
+    let args = ["run", "--service", "comm:^ek-serves$", "--background", &work.scope(), "--for", "3s"];
+    let output = run(dir.path(), &args);
+    ends.store(true, std::sync::atomic::Ordering::Relaxed);
+    thread.unwrap().join().unwrap();
+    let said = text(&output.stderr);
+    assert!(said.contains("waits of comm:^ek-serves$ are those of its whole processes"), "{said}");
+    assert!(!said.contains("is delayed 0.00 ms"), "{said}");
+}
+
 #[test]
 fn who_is_both_is_named_and_nothing_is_changed() {
     let _turn = turn();
