@@ -80,14 +80,14 @@ impl LatencySlo {
         let limit_ns = self.alarm_ns(wait_factor);
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
         let requests = self.requests.as_ref().map(|requests| requests.status(wait_factor));
-        // As with waits: who breaks a promise in the baseline is within the limit until it becomes worse.
-        let by_requests = requests.as_ref().filter(|slo| slo.kept.is_some());
-        let by_requests = by_requests.map(|slo| slo.slow_share <= Some(slo.limit_share));
-        let state = match (p99_ns, limit_ns) {
+        // By what is promised, which the baseline may break, too: the limit says from where the settings are to blame.
+        let by_requests = requests.as_ref().and_then(|slo| slo.kept);
+        let bound_ns = self.protected.protection.wait_p99_ns.or(limit_ns);
+        let state = match (p99_ns, bound_ns) {
             _ if self.tasks == 0 => PromiseState::Waiting,
             _ if by_requests == Some(true) => PromiseState::Kept,
             _ if by_requests == Some(false) => PromiseState::Broken,
-            (Some(p99), Some(limit)) if p99 > limit => PromiseState::Broken,
+            (Some(p99), Some(bound)) if p99 > bound => PromiseState::Broken,
             (Some(_), Some(_)) => PromiseState::Kept,
             _ => PromiseState::Unknown,
         };
@@ -319,11 +319,13 @@ impl LatencySlos {
         let by_waits =
             guarded.recent.len() >= RECENT / 2 && guarded.keeps_requests(self.wait_factor).is_none();
         let status = by_waits.then(|| guarded.status(self.wait_factor, self.is_estimated()))?;
-        (status.state == PromiseState::Broken && status.waits >= ENOUGH).then_some(())?;
-        Some(format!(
-            "{}, which is protected, waits {:.2} ms in the 99th percentile, beyond {:.2} ms",
-            status.name, status.p99_ms?, status.limit_ms?
-        ))
+        let (p99_ms, limit_ms) = (status.p99_ms?, status.limit_ms?);
+        (status.tasks > 0 && p99_ms > limit_ms && status.waits >= ENOUGH).then(|| {
+            format!(
+                "{}, which is protected, waits {p99_ms:.2} ms in the 99th percentile, beyond {limit_ms:.2} ms",
+                status.name
+            )
+        })
     }
 }
 
@@ -486,5 +488,10 @@ mod tests {
         assert_eq!(bound.alarm_ns(2.0), Some(2_000_000));
         bound.default_ns = Some(3_000_000);
         assert_eq!(bound.alarm_ns(2.0), Some(6_000_000), "found beyond the bound");
+        // No worse than found, and no better than promised.
+        let mut slos = latency_slos(bound);
+        (0..RECENT).for_each(|_| slos.watched(&waits(4_000_000, 100), 1.0));
+        let state = slos.statuses()[0].state;
+        assert_eq!((state, slos.objects(Duration::ZERO)), (PromiseState::Broken, None));
     }
 }

@@ -55,8 +55,8 @@ impl Promises {
             self.push((kind, &one.name), bound, (at_ms, got, one.state));
         }
         for one in services {
-            // By the limit it is judged; it is the bound, or what the baseline had where that was beyond it.
-            let bound = one.limit_ms.or(one.bound_ms);
+            // As it is judged.
+            let bound = one.bound_ms.or(one.limit_ms);
             self.push((Kind::Service, &one.name), bound, (at_ms, one.p99_ms, one.state));
         }
         // Who is no longer spoken of goes when what is known of it is older than all that is kept.

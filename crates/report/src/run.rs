@@ -124,7 +124,7 @@ pub fn guarantee_table() -> Table<GuaranteeStatus> {
 pub fn protected_table() -> Table<ProtectedStatus> {
     Table::new(vec![
         Field::text("name", "SERVICE", |p: &ProtectedStatus| p.name.clone()),
-        Field::number("bound_ms", "BOUND MS", 2, |p: &ProtectedStatus| p.bound_ms).documents_only(),
+        Field::number("bound_ms", "BOUND MS", 2, |p: &ProtectedStatus| p.bound_ms),
         Field::text("state", "STATE", |p: &ProtectedStatus| p.state.name()),
         Field::number("default_p99_ms", "WAIT P99 MS BEFORE", 2, |p: &ProtectedStatus| p.default_p99_ms),
         Field::number("p99_ms", "NOW", 2, |p: &ProtectedStatus| p.p99_ms),

@@ -31,7 +31,7 @@ function promisesPart(loop, promises) {
     loop.services.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)), cell(one.p99_ms, 2),
       cell(one.bound_ms, 2), cell(one.limit_ms, 2), cell(one.default_p99_ms, 2), h('td', { class: 'n' }, String(none(one.waits))), h('td', { class: 'n' }, String(none(one.tasks))))))] : [];
   return [h('h2', {}, 'Guarantees'), guarantees, services, promises && (promises.guarantees.length || promises.services.length) ? [h('h2', {}, 'How they stood, the last quarter of an hour'),
-    record('Guarantee', promises.guarantees, ['got', 'percent of one CPU', 'promised'], promises.states), record('Service', promises.services, ['wait p99', 'ms', 'limit'], promises.states)] : []];
+    record('Guarantee', promises.guarantees, ['got', 'percent of one CPU', 'promised'], promises.states), record('Service', promises.services, ['wait p99', 'ms', 'bound'], promises.states)] : []];
 }
 
 /// A value without the property's name, which has a column of its own.

@@ -111,8 +111,9 @@ fn guarantee(status: &GuaranteeStatus, width: usize) -> Vec<String> {
 }
 
 fn protected(status: &ProtectedStatus, width: usize) -> Vec<String> {
+    let bound = status.bound_ms.map_or_else(String::new, |ms| format!("bound {ms:.2}, "));
     let what = format!(
-        "{} {}: 99 of 100 waits at most {} ms (before {}, limit {})",
+        "{} {}: 99 of 100 waits at most {} ms ({bound}before {}, limit {})",
         status.state,
         status.name,
         known(status.p99_ms, 2),
