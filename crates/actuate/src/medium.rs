@@ -220,6 +220,11 @@ impl FileMedium {
         }
     }
 
+    /// Where the journal of a state directory is, while there is one.
+    pub fn journal(dir: &Path) -> PathBuf {
+        dir.join(JOURNAL)
+    }
+
     fn holder_in(lock: &mut File) -> Option<Holder> {
         let mut text = String::new();
         lock.take(1000).read_to_string(&mut text).ok()?;

@@ -411,11 +411,23 @@ fn a_runs_page_stands_alone() {
 fn status_knows_a_killed_run_from_a_living_agent() {
     let state = tempfile::tempdir().unwrap();
     recorded(state.path());
+    let journal = state.path().join("journal");
+    std::fs::write(&journal, "").unwrap();
     let status = document(state.path(), &["status"]);
     assert_eq!((&status["state"], &status["agent"]), (&"killed".into(), &Value::Null));
     assert_eq!(status["self"]["rss_bytes"], 12 << 20);
     assert_eq!(status["changes"].as_array().unwrap().len(), 1);
     assert!(ok(state.path(), &["status"]).contains("evenkeel restore"));
+    // As `restore` leaves it.
+    std::fs::remove_file(&journal).unwrap();
+    let status = document(state.path(), &["status"]);
+    assert_eq!((&status["state"], &status["settings"]), (&"killed".into(), &"kernel default".into()));
+    assert_eq!(status["changes"], Value::Array(Vec::new()));
+    let text = ok(state.path(), &["status"]);
+    assert!(
+        text.contains("did not end by itself; nothing of it is left") && !text.contains("batch nice 0"),
+        "{text}"
+    );
 
     // This process takes the lock, as an agent would, and records a run of its own.
     let lock = evenkeel_actuate::FileMedium::open(state.path()).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use evenkeel_actuate::{FileMedium, Holder};
-use evenkeel_base::run::RunRecord;
+use evenkeel_base::run::{KERNEL_DEFAULT, RunRecord};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::{table, time};
 use evenkeel_store::{RunId, Store, StoredRun};
@@ -61,9 +61,19 @@ fn read(state_dir: &Path) -> anyhow::Result<(Option<StoredRun>, Option<Agent>, S
         .context("cannot tell whether an agent is running (run as root)")?
         .map(Agent);
     let store = Store::open_read_only(&state_dir.join(evenkeel_store::FILE_NAME))?;
-    let last = store.map_or(Ok(None), |store| store.last_run())?;
+    let mut last = store.map_or(Ok(None), |store| store.last_run())?;
     let state = State::of(last.as_ref(), agent.as_ref());
+    if let Some(run) = last.as_mut().filter(|_| state == State::Killed && !has_journal(state_dir)) {
+        // As after a run that ended: what it set was restored.
+        run.record.settings = KERNEL_DEFAULT.to_owned();
+        run.record.changes.clear();
+    }
     Ok((last, agent, state))
+}
+
+/// Whether changes may be in force that nobody has restored; so it is said where that cannot be told.
+fn has_journal(state_dir: &Path) -> bool {
+    FileMedium::journal(state_dir).try_exists().unwrap_or(true)
 }
 
 /// What `top` shows of it: in a sentence, and the record while its agent is at work.
@@ -152,9 +162,12 @@ fn headline(state_dir: &Path, last: Option<&StoredRun>, agent: Option<&Agent>, s
             last.outcome.as_deref().unwrap_or("?")
         ),
         State::Killed => format!(
-            "Last run: {}, started {started} UTC, did not end by itself. `evenkeel restore` puts back what it may \
-             have left.",
-            last.id.0
+            "Last run: {}, started {started} UTC, did not end by itself{}",
+            last.id.0,
+            match has_journal(state_dir) {
+                true => ". `evenkeel restore` puts back what it may have left.",
+                false => "; nothing of it is left to restore.",
+            }
         ),
     };
     format!("{agent}\n{headline}\n")
