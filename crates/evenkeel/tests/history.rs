@@ -380,6 +380,27 @@ fn a_run_is_replayed_in_order() {
     assert!(began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
 }
 
+/// Kept after 20 s, in force for 15, and then nothing was tried.
+#[test]
+fn what_was_taken_back_is_replayed_when_that_was() {
+    let state = tempfile::tempdir().unwrap();
+    let start = recorded(state.path());
+    let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
+    let run = store.last_run().unwrap().unwrap().id;
+    let watched = stage("watch batch", start + 21 * S, 0.99, Some(false));
+    store.add_stage(run, &Stage { seconds: 15.5, ..watched }).unwrap();
+    drop(store);
+    let replay = document(state.path(), &["replay", "--step", "10s"]);
+    let of = |moment: &Value, key: &str| moment[key].as_str().unwrap_or_default().to_owned();
+    let told = replay["moments"].as_array().unwrap().iter();
+    let told = told.map(|moment| of(moment, "kind") + " " + &of(moment, "settings"));
+    let told: Vec<_> = told.filter(|told| !told.starts_with("begins") && !told.starts_with("set")).collect();
+    let default = "rates kernel default";
+    let batch = "rates batch";
+    let expected = [default, "kept batch", batch, batch, "refused batch", default, default, default];
+    assert_eq!(told, expected, "{replay:#}");
+}
+
 #[test]
 fn what_was_not_recorded_is_not_replayed() {
     let state = tempfile::tempdir().unwrap();

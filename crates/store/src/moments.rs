@@ -1,6 +1,6 @@
 //! What happened when: rates between samples, and what the loop did; what `replay` tells and `top` shows of the past.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_base::run::{Act, ChangeRecord, KERNEL_DEFAULT};
 
@@ -18,7 +18,7 @@ pub enum Kind {
     Window,
     /// Settings were kept.
     Kept,
-    /// Settings were taken back, or never put in force.
+    /// Settings were not kept by a trial, or had been kept and were taken back.
     Refused,
     /// A change was made.
     Set,
@@ -142,8 +142,11 @@ pub fn read(
     limits: Limits<'_>,
 ) -> Result<(Vec<Moment>, u64), StoreError> {
     let mut moments = Vec::new();
+    let mut taken_back = BTreeSet::new();
     for run in runs {
-        moments.extend(events(store, *run)?);
+        let (events, ends) = events(store, *run)?;
+        moments.extend(events);
+        taken_back.extend(ends);
     }
     let (rates, damaged) = rates(store, (from, to), limits)?;
     moments.extend(rates);
@@ -154,6 +157,7 @@ pub fn read(
     for moment in &mut moments {
         match moment.kind {
             Kind::Begins | Kind::Kept | Kind::Ends => settings.clone_from(&moment.settings),
+            Kind::Refused if taken_back.contains(&moment.at_ns) => KERNEL_DEFAULT.clone_into(&mut settings),
             Kind::Rates => moment.settings.clone_from(&settings),
             _ => {}
         }
@@ -175,19 +179,28 @@ pub fn setting(change: &ChangeRecord) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
+/// What a run did, and when a change that was in force was taken back.
+fn events(store: &Store, run: RunId) -> Result<(Vec<Moment>, Vec<u64>), StoreError> {
     let stored = store.run(run)?;
     let trials = store.trials(run)?;
     let begins = format!("run {} of {}", run.0, stored.record.scope.join(" "));
     let begin = Moment::event(stored.record.started_ns, Kind::Begins, KERNEL_DEFAULT, begins);
     let mut moments = vec![begin];
+    let mut taken_back = Vec::new();
     moments.extend(trials.iter().map(window));
     let starts: Vec<u64> = stored.record.stages.iter().map(|stage| stage.started_ns).collect();
     for stage in &stored.record.stages {
         let Some(kept) = stage.kept else { continue };
         let settings = &stage.name.settings;
         let kind = if kept { Kind::Kept } else { Kind::Refused };
-        let at_ns = decided(stage.started_ns, &starts, &trials);
+        let at_ns = match stage.name.act {
+            // It began when the change came in force.
+            Some(Act::Watch) => stage.started_ns.saturating_add(nanos(stage.seconds)),
+            _ => decided(stage.started_ns, &starts, &trials),
+        };
+        if stage.name.act == Some(Act::Watch) && !kept {
+            taken_back.push(at_ns);
+        }
         let named =
             if stage.name.act == Some(Act::Trial) { settings.clone() } else { stage.name.to_string() };
         let text = format!("{named}: {}", stage.reason());
@@ -205,7 +218,7 @@ fn events(store: &Store, run: RunId) -> Result<Vec<Moment>, StoreError> {
         let text = format!("run {}: {}", run.0, stored.outcome.as_deref().unwrap_or("no outcome told"));
         moments.push(Moment::event(at_ns, Kind::Ends, KERNEL_DEFAULT, text));
     }
-    Ok(moments)
+    Ok((moments, taken_back))
 }
 
 fn window(window: &TrialWindow) -> Moment {
