@@ -54,20 +54,16 @@ impl Agent {
                     Target::Net(_) | Target::Host => (None, None),
                 };
                 let knob = now.knob().name();
-                let to = now.to_string();
-                let known = before
-                    .iter()
-                    .find(|c| c.task == task && c.group == group && c.knob == knob && c.to == to);
                 // What a component wants is in force in every window: no test tells what it does.
                 let effect = effect.map(str::to_owned).filter(|_| !beside.iter().any(|c| here(&c)));
                 ChangeRecord {
-                    effect: effect.or_else(|| known?.effect.clone()),
+                    effect,
                     task,
                     comm: task.and_then(|id| names.get(&id)).map(|comm| (*comm).to_owned()),
                     group,
                     knob: knob.to_owned(),
                     from: from.to_string(),
-                    to,
+                    to: now.to_string(),
                     why: why.unwrap_or_default(),
                     at_ns,
                 }
@@ -83,6 +79,7 @@ impl Agent {
                 effect: effect.map(str::to_owned),
                 at_ns,
             }))
+            .map(|change| continued(change, &before))
             .collect();
         self.log.record.own_cost = self.log.cost.read();
         self.log.recorder.set_changes(&self.log.record.changes);
@@ -109,5 +106,39 @@ impl Agent {
                 None => Some(keeper.broken_s(&status.name) / 60.0),
             };
         }
+    }
+}
+
+/// A change that was in force before keeps the time of its first write, and what came of it.
+fn continued(change: ChangeRecord, before: &[ChangeRecord]) -> ChangeRecord {
+    let same = |old: &&ChangeRecord| {
+        old.task == change.task && old.group == change.group && old.knob == change.knob && old.to == change.to
+    };
+    match before.iter().find(same) {
+        Some(old) => {
+            ChangeRecord { at_ns: old.at_ns, effect: change.effect.or_else(|| old.effect.clone()), ..change }
+        }
+        None => change,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_stays_in_force_keeps_the_time_of_its_write() {
+        let of = |to: &str, at_ns, effect: Option<&str>| ChangeRecord {
+            group: Some("/work".into()),
+            knob: "weight".into(),
+            to: to.into(),
+            at_ns,
+            effect: effect.map(str::to_owned),
+            ..ChangeRecord::default()
+        };
+        let before = [of("weight 1", 5, Some("kept: +3"))];
+        assert_eq!(continued(of("weight 1", 9, None), &before), before[0]);
+        assert_eq!(continued(of("weight 1", 9, Some("kept: +4")), &before).effect.unwrap(), "kept: +4");
+        assert_eq!(continued(of("weight 2", 9, None), &before), of("weight 2", 9, None), "written anew");
     }
 }
