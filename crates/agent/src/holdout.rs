@@ -111,6 +111,8 @@ impl Agent {
         self.set(&default_plan());
         self.stop_puller(watcher);
         self.note_effect();
+        // It was measured under the change.
+        self.log.record.now = None;
         let (started_ns, seconds) = kept.since(self.now());
         let stage = Stage {
             name: StageName { act: Some(Act::Watch), settings: kept.plan().name.clone() },
@@ -127,5 +129,44 @@ impl Agent {
         self.add_stage(stage, watcher);
         self.note_settings(None, &last.observation);
         watcher.event(&Event::Note(&format!("{} is taken back: {why}", kept.plan().name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::Plan;
+    use evenkeel_base::run::Estimate;
+    use evenkeel_observe::Sampling;
+    use evenkeel_policy::monitor::{Decided, MonitorRules};
+    use evenkeel_policy::trial::Objective;
+    use evenkeel_policy::window::Summary;
+
+    use super::*;
+    use crate::events::Quiet;
+    use crate::{Config, Scope, testing};
+
+    #[test]
+    fn fulfilment_under_a_change_is_not_shown_once_that_is_taken_back() {
+        let config = Config {
+            apply: false,
+            history: false,
+            sampling: Sampling::Proc,
+            ..Config::new(Scope::parse(&["comm:^none$"]).unwrap(), "/nonexistent")
+        };
+        let mut agent = Agent::new(config, &mut Quiet).unwrap();
+        agent.log.record.now = Some(Estimate { value: 0.99, low: 0.98, high: 1.0 });
+        let (plan, objective) =
+            (Plan { name: "batch".into(), ..Plan::default() }, Objective::new(0.1, false));
+        let rules = MonitorRules::default();
+        agent.kept = Some(KeptChange::new(plan, rules, Decided::default(), objective, agent.now()));
+        let last = Measured {
+            summary: Summary::default(),
+            observation: testing::observation(&[("/", None)]),
+            fulfilment: None,
+            protected: Vec::new(),
+            span: None,
+        };
+        agent.take_back("it gains nothing".to_owned(), &last, &mut Quiet);
+        assert_eq!((agent.record().settings.as_str(), agent.record().now), ("kernel default", None));
     }
 }
