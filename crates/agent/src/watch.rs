@@ -71,12 +71,12 @@ impl Agent {
             None => self.decide_and_tell(watcher)?,
         };
         if self.config.once {
-            return Ok(());
+            return self.note_end();
         }
         let mut drifting = 0;
         let mut patience = REST;
         let mut before = self.begin_window()?;
-        let mut noted = Instant::now();
+        let mut noted: Option<Instant> = None;
         while !over(watcher) {
             let turn = self.turn();
             let nap = turn.map_or(self.config.interval, |turn| {
@@ -118,13 +118,13 @@ impl Agent {
                     latency_slos.held_out(span);
                 }
             }
-            if noted.elapsed() > Duration::from_secs(10) {
+            if noted.is_none_or(|noted| noted.elapsed() > Duration::from_secs(10)) {
                 // What components want changes between decisions.
                 if let Some(measured) = measured.as_ref().filter(|_| !held_out) {
                     self.note_settings(None, &measured.observation);
                 }
                 self.note_cost();
-                noted = Instant::now();
+                noted = Some(Instant::now());
             }
             let Some(measured) = measured else {
                 before = self.begin_step()?;
@@ -184,14 +184,13 @@ impl Agent {
         }
         self.stop_block();
         self.tell_moves(watcher);
-        self.note_cost();
-        Ok(())
+        self.note_end()
     }
 
     /// The loop when nothing but promises is to be kept.
     fn keep_promises(&mut self, end: Option<Instant>, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
         let mut before = self.sample()?;
-        let mut noted = Instant::now();
+        let mut noted: Option<Instant> = None;
         while !watcher.stopping() && end.is_none_or(|end| Instant::now() < end) {
             let nap = end.map_or(self.config.interval, |end| {
                 self.config.interval.min(end.saturating_duration_since(Instant::now()))
@@ -202,15 +201,23 @@ impl Agent {
             let after = self.sample()?;
             if let Some(measured) = self.measured(&before, &after, &Detail::None, watcher)? {
                 self.log.recorder.add_sample(&after, Some(&measured.observation));
-                if noted.elapsed() > Duration::from_secs(5) {
+                if noted.is_none_or(|noted| noted.elapsed() > Duration::from_secs(5)) {
                     self.note_settings(None, &measured.observation);
-                    noted = Instant::now();
+                    noted = Some(Instant::now());
                 }
             }
             before = after;
             self.tell_notes(watcher);
         }
-        self.note_cost();
+        self.note_end()
+    }
+
+    /// What is in force at the end, before it goes back: components may have changed it since it was noted.
+    fn note_end(&mut self) -> Result<(), AgentError> {
+        let sample = self.sample()?;
+        let observation = self.observer.observe(&sample, &sample, &Detail::None)?;
+        self.note_effect();
+        self.note_settings(None, &observation);
         Ok(())
     }
 

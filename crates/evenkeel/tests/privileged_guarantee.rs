@@ -105,6 +105,22 @@ fn between_cgroups_a_promise_is_kept_by_weights() {
     promised_beats_the_others(&[&groups[0], &groups[1], &groups[2]], "weight of");
 }
 
+/// One that is over before it looks at its settings again.
+#[test]
+fn a_short_run_shows_what_it_had_set() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let groups = ["a", "b"].map(|name| Group::new(&format!("short-{name}")));
+    let loads = [spinner(&groups[0]), spinner(&groups[1])];
+    let config = config(dir.path(), &[(loads[0].scope(), "70%")]);
+    let output =
+        run(dir.path(), &["--config", &config, "run", "--guarantees-only", "--for", "3s", "-o", "json"]);
+    // On a crowded host the promise may be broken at this moment.
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["restored"]["put_back"], 1, "{document:#}");
+    assert_eq!(document["changes"][0]["why"], "promised share", "{document:#}");
+}
+
 /// Killed and started again, the loop takes the weights from where they are to what it solves: they are never as found meanwhile.
 #[test]
 fn a_restart_keeps_promises_without_a_gap() {
