@@ -11,7 +11,7 @@ use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus, ProtectedSt
 use serde_json::{Value, json};
 
 use super::handover::Counts;
-use super::notices::{Notice, Notices, taken_back};
+use super::notices::{Notice, Notices, given_up, kept, taken_back};
 use super::otlp::Pushed;
 use super::owners::Owners;
 use super::promises::Promises;
@@ -166,7 +166,8 @@ impl Board {
                 self.mark(at, format!("trial of {}", names.join(" | ")));
             }
             Event::Decided { decision, candidates } => {
-                self.kept += u64::from(decision.winner != 0);
+                self.kept += u64::from(kept(candidates, decision.winner));
+                self.reverted += u64::from(given_up(candidates, decision.winner).is_some());
                 self.decision = candidates
                     .iter()
                     .zip(&decision.verdicts)

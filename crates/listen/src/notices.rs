@@ -10,7 +10,7 @@ use std::fmt;
 
 use evenkeel_agent::Event;
 use evenkeel_base::run::{Act, GuaranteeStatus, Stage};
-use evenkeel_base::{Observation, PromiseState};
+use evenkeel_base::{Observation, Plan, PromiseState};
 
 use super::owners::{Kind, Owners};
 use evenkeel_console::{self as console, Level};
@@ -124,6 +124,17 @@ pub fn taken_back(stage: &Stage) -> Option<&str> {
     (stage.name.act == Some(Act::Watch) && stage.kept == Some(false)).then_some(stage.name.settings.as_str())
 }
 
+/// Whether settings of ours are in force after a trial.
+pub fn kept(candidates: &[Plan], winner: usize) -> bool {
+    candidates.get(winner).is_some_and(|plan| !plan.is_default())
+}
+
+/// The change in force that a trial gave up for the baseline, if it did.
+pub fn given_up(candidates: &[Plan], winner: usize) -> Option<&str> {
+    let present = candidates.first().filter(|present| !present.is_default() && !kept(candidates, winner))?;
+    Some(&present.name)
+}
+
 impl Notices {
     /// Takes what the loop says.
     pub fn learn(&mut self, event: &Event<'_>) {
@@ -131,6 +142,10 @@ impl Notices {
             Event::Stage(stage) => {
                 let Some(name) = taken_back(stage) else { return };
                 ("reverted", name, format!("the change is taken back: {}", stage.why))
+            }
+            Event::Decided { decision, candidates } => {
+                let Some(name) = given_up(candidates, decision.winner) else { return };
+                ("reverted", name, "the change is taken back: a trial kept the baseline".to_owned())
             }
             Event::Interference { target, what } => {
                 ("interference", *target, format!("somebody else set {what}"))
@@ -273,6 +288,8 @@ impl Notices {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::TaskId;
+
     use super::*;
 
     const S: u64 = 1_000_000_000;
@@ -292,6 +309,21 @@ mod tests {
             }
         }
         told
+    }
+
+    #[test]
+    fn a_trial_that_stays_keeps_and_one_that_goes_back_to_the_baseline_takes_back() {
+        let change = |name: &str| Plan {
+            name: name.into(),
+            pull: vec![TaskId { tgid: 1, tid: 1, start_time: 1 }],
+            ..Plan::default()
+        };
+        let candidates = [change("batch"), Plan::default(), change("nice")];
+        let after = [0, 1, 2].map(|winner| (kept(&candidates, winner), given_up(&candidates, winner)));
+        assert_eq!(after, [(true, None), (false, Some("batch")), (true, None)]);
+        // The present state is the baseline.
+        let after = [0, 1].map(|winner| (kept(&candidates[1..], winner), given_up(&candidates[1..], winner)));
+        assert_eq!(after, [(false, None), (true, None)]);
     }
 
     #[test]
