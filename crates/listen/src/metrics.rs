@@ -280,9 +280,11 @@ fn guarantees(page: &mut Page, guarantees: &[GuaranteeStatus]) {
     let gauges: [(&'static str, &'static str, Pick); 6] = [
         ("evenkeel_guarantee_promised_percent", "CPU promised, percent of one CPU", |g| g.promised_pct),
         ("evenkeel_guarantee_got_percent", "CPU got in the last second, percent of one CPU", |g| g.got_pct),
-        ("evenkeel_guarantee_wait_p99_seconds", "99th percentile of waits for a CPU", |g| {
-            g.wait_p99_ms.map(|ms| ms / 1e3)
-        }),
+        (
+            "evenkeel_guarantee_wait_p99_seconds",
+            "99th percentile of waits for a CPU in the last 20 s; without wait_p99 or BPF that of means of 0.1 s, which is less",
+            |g| g.wait_p99_ms.map(|ms| ms / 1e3),
+        ),
         ("evenkeel_guarantee_broken_minutes_day", "Minutes broken in the last day", |g| g.broken_min_day),
         ("evenkeel_guarantee_kept", "1 if the promise is kept, 0 if it is broken or refused", |g| {
             match g.state {
