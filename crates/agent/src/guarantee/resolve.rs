@@ -39,6 +39,8 @@ impl Keeper {
         bounds: &Bounds,
         now: Instant,
     ) -> bool {
+        // What cannot be set is tried again with this observation, and told again.
+        self.guarantees.iter_mut().for_each(|guarantee| guarantee.problem = None);
         let owner = self.match_tasks(observation, now);
         let cpus: Vec<CpuSet> =
             observation.tasks.iter().map(|task| layout::allowed(observation, task, originals)).collect();
@@ -304,5 +306,30 @@ impl Keeper {
     /// Where threads are to be.
     pub(super) fn pinned(&self) -> impl Iterator<Item = (TaskId, Setting)> + '_ {
         self.pins.all().iter().map(|(id, cpu)| (*id, Setting::Affinity(CpuSet::single(*cpu))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_policy::guarantee::Reservation;
+
+    use super::*;
+    use crate::guarantee::{Guarantee, Guarantees};
+    use crate::{Scope, testing};
+
+    #[test]
+    fn what_stood_in_the_way_once_is_not_told_for_ever() {
+        let mut observation = testing::observation(&[("/", None), ("/web", Some(0))]);
+        observation.tasks = vec![testing::task(10, "web", 1)];
+        let promise = Reservation { cpu: Some("40%".parse().unwrap()), ..Reservation::default() };
+        let scope = Scope::parse(&["cgroup:/web"]).unwrap();
+        let stated = Guarantee { name: "cgroup:/web".into(), scope, promise, source: Source::Config };
+        let guarantees = Guarantees { stated: vec![stated], ..Guarantees::default() };
+        let mut keeper = Keeper::new(guarantees, Scope::default());
+        keeper.resolve(&observation, &Originals::default(), &Bounds::default(), Instant::now());
+        keeper.guarantees[0].problem = Some("weight of /web could not be set".into());
+        assert!(keeper.statuses()[0].why.contains("could not be set"));
+        keeper.resolve(&observation, &Originals::default(), &Bounds::default(), Instant::now());
+        assert!(!keeper.statuses()[0].why.contains("could not be set"), "{:?}", keeper.statuses());
     }
 }
