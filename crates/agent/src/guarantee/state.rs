@@ -38,12 +38,10 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// What counters say of a tick; of no interest where every wait is counted.
+    /// What counters say of a tick, also of one without waits: those before grow old. Of no interest where every wait is counted.
     pub fn add_mean(&mut self, waited_s: f64, timeslices: u64) {
         let Self::Means(ticks) = self else { return };
-        if timeslices > 0 {
-            ticks.push_back((waited_s * 1e9 / timeslices as f64, timeslices));
-        }
+        ticks.push_back((waited_s * 1e9 / timeslices.max(1) as f64, timeslices));
         while ticks.len() > WAITS {
             ticks.pop_front();
         }
@@ -387,6 +385,9 @@ mod tests {
             guarantee.add(tick(0.5, 0.1));
         }
         assert_eq!(guarantee.waits.p99_ns(), Some(5_000_000));
+        let mut asleep = guarantee.waits.clone();
+        (0..WAITS).for_each(|_| asleep.add_mean(0.0, 0));
+        assert_eq!(asleep.p99_ns(), None, "of the last twenty seconds nothing is known");
         let status = |guarantee: &GuaranteeState| guarantee.status(Allowed::default());
         assert!(guarantee.state() == PromiseState::Broken && status(&guarantee).wait_p99_estimated);
         // The same seconds, every wait counted: half a percent of them long, which no mean of a tick hides.
