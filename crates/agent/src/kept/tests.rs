@@ -147,11 +147,14 @@ fn blocks_are_at_random_times_and_their_difference_is_the_effect() {
     let mut begins = Vec::new();
     for seed in 0..2 {
         let mut host = Host::new([1.1; 4], seed);
-        let mut kept = host.keep(Decided::default());
+        let wait_p99_ms = Some((-3.0, f64::NEG_INFINITY, f64::INFINITY));
+        let mut kept = host.keep(Decided { wait_p99_ms, ..Decided::default() });
+        assert_eq!(kept.effect(host.now()).wait_p99_ms.map(|wait| wait.value), Some(-3.0));
         assert_eq!(host.until(&mut kept, 3600.0), None);
         assert!(host.changes >= 4 * (host.baselines.len() - 1), "{} {}", host.changes, host.baselines.len());
         let effect = kept.effect(host.now());
         assert!(effect.held_out && effect.blocks > 5, "{effect:?}");
+        assert_eq!(effect.wait_p99_ms, None, "no block has shown it");
         let cpu = effect.cpu_pct.unwrap();
         // However long the machine was suspended, or the clock set, meanwhile.
         assert_eq!(cpu.since_ns, kept.since(host.now()).0);

@@ -331,12 +331,14 @@ impl Monitor {
             let estimate = sequence.estimate(alpha)?;
             Some(of((estimate.value, estimate.low, estimate.high)))
         };
+        // What the decision measured is not shown as measured since.
+        let known = |then: Option<(f64, f64, f64)>| then.filter(|_| self.blocks() == 0).map(of);
         let share = self.holdout.share(now_s);
         EffectNow {
             at_ns: wall_ns,
             held_out: self.blocks() > 0,
-            cpu_pct: measured(&self.cpu_pct).or(self.decided.cpu_pct.map(of)),
-            wait_p99_ms: measured(&self.wait_p99_ms).or(self.decided.wait_p99_ms.map(of)),
+            cpu_pct: measured(&self.cpu_pct).or(known(self.decided.cpu_pct)),
+            wait_p99_ms: measured(&self.wait_p99_ms).or(known(self.decided.wait_p99_ms)),
             holdout_share: Some(of((share, share, share))),
             blocks: self.blocks(),
             by_hour: self
