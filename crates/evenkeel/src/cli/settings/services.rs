@@ -9,6 +9,7 @@ use evenkeel_agent::tiers::{self, Derived, Tier};
 use evenkeel_agent::{Guarantees, Protected, RequestSlo, Scope, Trusted};
 use evenkeel_fetch::http;
 use evenkeel_fetch::prometheus::Selector;
+use evenkeel_linux::{Root, sysfs};
 use evenkeel_observe::Detail;
 use evenkeel_policy::guarantee::CpuAmount;
 use evenkeel_policy::protect::LatencyTarget;
@@ -155,25 +156,36 @@ pub(super) fn backgrounds(
     let mut texts = named.to_vec();
     if named.is_empty() {
         for table in tables {
-            Scope::parse(&[table.scope.get_ref()]).map_err(|error| source.fault(&table.scope, error))?;
+            let fault = |error: anyhow::Error| source.fault(&table.scope, error);
+            part_of_the_host(Scope::parse(&[table.scope.get_ref()]).map_err(|error| fault(error.into()))?)
+                .map_err(fault)?;
             texts.push(table.scope.get_ref().clone());
             if let Some(least) = &table.least {
                 let amount: CpuAmount = least.get_ref().parse().map_err(|e| source.fault(least, e))?;
-                let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-                least_pct += amount.pct(cpus as u32);
+                least_pct += amount.pct(host_cpus());
             }
         }
     }
     if texts.is_empty() {
         return Ok(None);
     }
-    let scope = Scope::parse(&texts)?;
-    if scope.names_the_host() {
+    Ok(Some((part_of_the_host(Scope::parse(&texts)?)?, least_pct)))
+}
+
+fn part_of_the_host(background: Scope) -> anyhow::Result<Scope> {
+    if background.names_the_host() {
         return Err(anyhow!(
             "the whole host is no background work: name who may wait, such as cgroup:/batch"
         ));
     }
-    Ok(Some((scope, least_pct)))
+    Ok(background)
+}
+
+/// CPUs that are online, whichever of them this process may use, and whatever its own quota.
+fn host_cpus() -> u32 {
+    let online = sysfs::read_list(&Root::host(), &format!("{}/online", sysfs::CPU_DIR)).ok().flatten();
+    let usable = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    online.map_or_else(usable, |online| online.len()) as u32
 }
 
 /// Whose labels may make a service: those that may promise shares.
