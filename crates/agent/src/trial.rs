@@ -311,6 +311,9 @@ impl Agent {
             let asked = Duration::from_secs_f64(turn.settle_s + turn.window_s);
             late = (late + began.elapsed().saturating_sub(asked)).min(self.config.most_late);
         }
+        if watcher.stopping() {
+            trial.stop();
+        }
         let decision = trial.decide();
         self.components.latency_slos.decided(&decision, default);
         let winner = &candidates[decision.winner];

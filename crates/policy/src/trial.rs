@@ -141,6 +141,8 @@ pub struct Trial {
     in_force: (usize, f64),
     winner: Option<usize>,
     begins: bool,
+    /// Somebody ended it before its time.
+    stopped: bool,
 }
 
 impl Trial {
@@ -159,6 +161,7 @@ impl Trial {
             in_force: (0, f64::INFINITY),
             winner: None,
             begins: true,
+            stopped: false,
         }
     }
 
@@ -315,6 +318,11 @@ impl Trial {
     /// Candidates still in the trial, the present state included.
     pub fn alive(&self) -> Vec<usize> {
         (0..self.entries.len()).filter(|&c| self.entries[c].out.is_none()).collect()
+    }
+
+    /// Nobody wants to know the outcome any more: what is open stays so.
+    pub fn stop(&mut self) {
+        self.stopped = true;
     }
 
     /// What is known now. A trial stopped early keeps the present state.

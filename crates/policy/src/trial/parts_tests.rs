@@ -17,6 +17,31 @@ fn lead_of(mut trial: Trial, left_s: f64) -> Vec<usize> {
     turns
 }
 
+/// A signal is no lack of time, and what it left open is no verdict.
+#[test]
+fn a_trial_that_is_stopped_says_so() {
+    let mut trial = Trial::new(2, TrialRules::default(), PACE);
+    // The baseline, and one window of a candidate.
+    while trial.entries[1..].iter().all(|entry| entry.windows.is_empty()) {
+        trial.next(1e3).unwrap();
+        trial.record(summary(100.0, 10.0), Vec::new()).unwrap();
+    }
+    let mut why = |stops: bool| {
+        if stops {
+            trial.stop();
+        }
+        let decision = trial.decide();
+        let mut why: Vec<String> = decision.verdicts.into_iter().map(|verdict| verdict.why).collect();
+        why.sort();
+        (decision.winner, why.join("; "))
+    };
+    let in_time = "kept: nothing tried is shown to be better; not tried: no time was left; taken back: no time was left to confirm it";
+    assert_eq!(why(false), (0, in_time.to_owned()));
+    let stopped = "kept: the run was stopped before anything was shown to be better; not tried: the run was stopped; \
+                   taken back: the run was stopped before it was confirmed";
+    assert_eq!(why(true), (0, stopped.to_owned()));
+}
+
 #[test]
 fn the_usual_time_is_that_of_all_parts() {
     // A turn takes 2.5 s. 8 windows before, 14 pairs, and 10 s in force.

@@ -12,9 +12,12 @@ impl Trial {
     pub(super) fn explain(&self, candidate: usize, winner: usize, verdicts: &[Verdict]) -> String {
         let verdict = &verdicts[candidate];
         if candidate == 0 {
-            return if winner == 0 {
-                self.refused(verdicts)
-                    .unwrap_or_else(|| "kept: nothing tried is shown to be better".to_owned())
+            return if let Some(better) = self.refused(verdicts).filter(|_| winner == 0) {
+                better
+            } else if winner == 0 && self.stopped {
+                "kept: the run was stopped before anything was shown to be better".to_owned()
+            } else if winner == 0 {
+                "kept: nothing tried is shown to be better".to_owned()
             } else if let Some(doubt) = verdict.doubts.first() {
                 format!("taken back: {doubt}")
             } else {
@@ -28,11 +31,13 @@ impl Trial {
         }
         let out = &self.entries[candidate].out;
         let not_confirmed = match winner {
+            0 if self.stopped => "the run was stopped before it was confirmed",
             0 => "no time was left to confirm it",
             _ => "another was confirmed before it",
         };
         match (out, verdict.windows, verdict.pairs) {
             (Some(out), 0, _) => format!("not tried: {out}"),
+            (None, 0, _) if self.stopped => "not tried: the run was stopped".to_owned(),
             (None, 0, _) => "not tried: no time was left".to_owned(),
             (Some(out), _, 0) => format!("taken back: {out}"),
             (None, _, 0) => format!("taken back: {not_confirmed}"),
@@ -56,6 +61,10 @@ impl Trial {
         let confirmation = self.confirmation(candidate);
         let proved = confirmation.is_some_and(|c| c.proved(self.rules.min_gain));
         match (proved, verdict.doubts.as_slice()) {
+            (false, _) if self.stopped => "the run was stopped before its gain was proved".to_owned(),
+            (true, []) if self.stopped => {
+                "the run was stopped before it was seen whether its gain lasts".to_owned()
+            }
             (false, _) => "its gain could not be proved in the time".to_owned(),
             (true, []) => "there was no time to see whether its gain lasts".to_owned(),
             (true, [doubt]) => doubt.to_string(),
