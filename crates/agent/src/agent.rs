@@ -94,6 +94,7 @@ impl Agent {
     /// # Errors
     /// The host cannot be observed, another agent is at work, or the journal cannot be written.
     pub fn new(mut config: Config, watcher: &mut dyn Watcher) -> Result<Self, AgentError> {
+        config.bind();
         let whole_host = config.scope.leaves_nothing_out();
         for protected in &config.protect {
             config.scope.leave_out(&protected.scope);

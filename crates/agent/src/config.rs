@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_base::{Nice, Observation, TaskView};
+use evenkeel_linux::process;
 use evenkeel_observe::Sampling;
 use evenkeel_policy::monitor::MonitorRules;
 use evenkeel_policy::trial::TrialRules;
@@ -105,6 +106,15 @@ impl Config {
             limit: None,
             lengths: false,
         }
+    }
+
+    /// Processes named by their numbers are those that have them now.
+    pub(crate) fn bind(&mut self) {
+        let began = |pid| process::start_time(pid, pid).ok();
+        let promised = self.guarantees.stated.iter_mut().map(|guarantee| &mut guarantee.scope);
+        let protected = self.protect.iter_mut().map(|protected| &mut protected.scope);
+        let own = std::iter::once(&mut self.scope).chain(&mut self.background);
+        own.chain(promised).chain(protected).for_each(|scope| scope.bind(began));
     }
 
     /// The service, or other protected scope, that a task belongs to.
