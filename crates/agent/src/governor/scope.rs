@@ -394,7 +394,8 @@ impl Component for ScopeGovernor {
             |change: &&evenkeel_actuate::ChangeOutcome| change.target == target && change.knob == Knob::Quota;
         match report.changes.iter().find(mine).map(|change| &change.verdict) {
             Some(Outcome::Conflict(now)) => self.leave(&format!("somebody else set its quota: {now}")),
-            Some(Outcome::Failed(_) | Outcome::Gone) => group.in_force = None,
+            // What was refused is as found.
+            Some(Outcome::Failed(_) | Outcome::Gone | Outcome::Refused(_)) => group.in_force = None,
             _ => {}
         }
     }
@@ -405,5 +406,35 @@ impl Component for ScopeGovernor {
 
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_actuate::ChangeOutcome;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_that_was_not_set_with_a_plan_is_not_shown_as_in_force() {
+        let quota = CpuQuota { quota_usec: Limit::Value(20_000), ..CpuQuota::UNLIMITED };
+        let auto = Auto::new((1.0, None), PERIOD, None, Purpose::default()).unwrap();
+        let group = Group {
+            target: GroupRef { path: "/work".into(), v2: true },
+            counted: Counted::default(),
+            inode: 1,
+            original: CpuQuota::UNLIMITED,
+            in_force: Some(quota),
+            failed: 0,
+        };
+        let target = Target::Group(group.target.clone());
+        let told = told(&auto);
+        let mut governor = ScopeGovernor::new(None, Vec::new());
+        governor.at_work = Some(AtWork { auto, group, beside: None, told });
+        assert_eq!(governor.standing().limit_pct, Some(20.0));
+        let verdict = Outcome::Refused("outside the scope".into());
+        let outcome = ChangeOutcome { target, knob: Knob::Quota, to: Setting::Quota(quota), verdict };
+        governor.learn(&Plan::default(), &SetReport { changes: vec![outcome], ..SetReport::default() });
+        assert_eq!((governor.standing().limit_pct, governor.change().is_none()), (None, true));
     }
 }
