@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use evenkeel_base::run::KERNEL_DEFAULT;
-use evenkeel_base::{Knob, Observation, Plan, Setting, Target, TaskId, TaskView};
+use evenkeel_base::{Change, GroupRef, Knob, Observation, Plan, Setting, Target, TaskId, TaskView};
 use evenkeel_policy::levers::{self, Scene};
 
 use crate::agent::Agent;
@@ -27,6 +27,10 @@ impl Agent {
         // What moves background work has to be there, and that it helps has not been seen: only by name.
         all.retain(|plan| plan.before.is_empty() || self.controls.pull() && !named.is_empty());
         all.retain(|plan| !self.decisions.barred.contains(&plan.name));
+        if self.config.limit.is_some() {
+            // Limits of one cgroup have one who sets them.
+            all.retain(|plan| !limits_any(plan, |group| self.controls.bounds().has_group(group)));
+        }
         if self.config.as_found { levers::as_found(&scene, all) } else { all }
     }
 
@@ -83,7 +87,36 @@ pub(crate) fn tasks_of(plan: &Plan) -> HashSet<TaskId> {
         .collect()
 }
 
+/// Whether a plan limits one of these cgroups.
+fn limits_any(plan: &Plan, is_one: impl Fn(&GroupRef) -> bool) -> bool {
+    let limits = |change: &Change| match &change.target {
+        Target::Group(group) => change.knob() == Knob::Quota && is_one(group),
+        _ => false,
+    };
+    plan.changes.iter().any(limits)
+}
+
 /// Whether a plan pins tasks, so that placement has to be watched.
 pub(crate) fn pins(plan: &Plan) -> bool {
     plan.changes.iter().any(|c| c.knob() == Knob::Affinity && matches!(c.to, Setting::Affinity(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::CpuQuota;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_scope_is_told_from_its_weight_and_from_a_services_burst() {
+        let group = |path: &str| GroupRef { path: path.into(), v2: true };
+        let plan = |path: &str, to| Plan {
+            changes: vec![Change { target: Target::Group(group(path)), to, why: String::new() }],
+            ..Plan::default()
+        };
+        let quota = || Setting::Quota(CpuQuota::UNLIMITED);
+        let limits = |plan: Plan| limits_any(&plan, |of| of.path == "/batch");
+        assert!(limits(plan("/batch", quota())));
+        assert!(!limits(plan("/api", quota())) && !limits(plan("/batch", Setting::Weight(1))));
+    }
 }
