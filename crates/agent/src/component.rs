@@ -87,6 +87,25 @@ pub(crate) fn with_changes(plan: &Plan, mut changes: Vec<Change>) -> Plan {
     plan
 }
 
+/// What a plan would set and does not, because a component wants another value there.
+pub(crate) fn overruled(plan: &Plan, changes: &[Change]) -> Vec<String> {
+    let by = |change: &Change| {
+        changes
+            .iter()
+            .find(|of| (&of.target, of.knob()) == (&change.target, change.knob()) && of.to != change.to)
+    };
+    let words = |change: &Change| {
+        Some(format!(
+            "{} of {} is {} ({})",
+            change.knob().name(),
+            change.target,
+            by(change)?.to,
+            by(change)?.why
+        ))
+    };
+    plan.changes.iter().filter_map(words).collect()
+}
+
 /// Why a wait is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
@@ -153,6 +172,14 @@ mod tests {
         let whole = with_changes(&plan, vec![weight("/b", 9), weight("/c", 3)]);
         assert_eq!(whole.changes, [weight("/a", 1), weight("/b", 9), weight("/c", 3)]);
         assert_eq!(with_changes(&plan, vec![]).changes, plan.changes);
+    }
+
+    #[test]
+    fn what_a_component_overrules_is_no_change_of_a_plan() {
+        let plan = Plan { changes: vec![weight("/a", 1), weight("/b", 2)], ..Plan::default() };
+        let promised = Change { why: "promised share".into(), ..weight("/b", 256) };
+        assert_eq!(overruled(&plan, &[promised]), ["weight of /b is weight 256 (promised share)"]);
+        assert!(overruled(&plan, &[weight("/b", 2), weight("/c", 3)]).is_empty(), "it is what both want");
     }
 
     #[test]

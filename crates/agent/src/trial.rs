@@ -15,6 +15,7 @@ use evenkeel_policy::window::Summary;
 use evenkeel_store::TrialWindow;
 
 use crate::agent::Agent;
+use crate::component::overruled;
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::kept::KeptChange;
@@ -376,7 +377,8 @@ impl Agent {
         let of_plan =
             |target: &Target, knob| plan.changes.iter().any(|c| c.target == *target && c.knob() == knob);
         let problems = report.problems().filter(|(change, _)| of_plan(&change.target, change.knob));
-        let problems: Vec<String> = problems.map(|(_, why)| why).collect();
+        let mut problems: Vec<String> = problems.map(|(_, why)| why).collect();
+        problems.extend(overruled(plan, &self.components.changes()));
         let lost = problems.len() as f64 / plan.changes.len() as f64;
         // A few tasks that refuse are measured along; a plan that mostly cannot be carried out is no candidate.
         (lost > 0.2).then(|| {
