@@ -1,5 +1,7 @@
 //! What CPU units buy: the questions of the source, asked of this host.
 
+use std::collections::BTreeSet;
+
 use evenkeel_base::stats::{mean, quantile};
 
 use super::words::{by, of, three};
@@ -33,7 +35,7 @@ fn equal_units(point: &PointStudy) -> Option<u64> {
 }
 
 fn different(values: impl IntoIterator<Item = u64>) -> usize {
-    values.into_iter().collect::<std::collections::BTreeSet<_>>().len()
+    values.into_iter().collect::<BTreeSet<_>>().len()
 }
 
 /// Runs of all tenants of a point: of each repetition the statistic, or of the one repetition the runs themselves.
@@ -143,13 +145,25 @@ fn per_doubling(points: &[(f64, Mean)]) -> Option<Figure> {
     super::limits::slope(&logs).map(Figure::Mean)
 }
 
+/// Points of equal tenants, by their number of units. More tenants spread wider whatever their units: only numbers of
+/// tenants that were tried with all the units are there, so that these are the same at each end.
+fn equal_points(study: &Study) -> Vec<(u64, &PointStudy)> {
+    let all = || {
+        let several = study.points.iter().filter(|p| p.tenants.len() > 1);
+        several.filter_map(|p| Some((equal_units(p)?, p)))
+    };
+    let units_of = |count: usize| -> BTreeSet<u64> {
+        all().filter(|(_, p)| p.tenants.len() == count).map(|(units, _)| units).collect()
+    };
+    let most = all().map(|(_, p)| units_of(p.tenants.len())).max_by_key(BTreeSet::len).unwrap_or_default();
+    all().filter(|(_, p)| units_of(p.tenants.len()) == most).collect()
+}
+
 /// Larger equal units, wider spread?
 fn spread<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
-    let points: Vec<(f64, Mean)> = study
-        .points
-        .iter()
-        .filter(|p| p.tenants.len() > 1)
-        .filter_map(|p| {
+    let points: Vec<(u64, Mean)> = equal_points(study)
+        .into_iter()
+        .filter_map(|(units, p)| {
             // The middle 90 % of each repetition's runs.
             let widths: Vec<f64> = sample::cells(record, p)
                 .into_iter()
@@ -160,15 +174,20 @@ fn spread<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
                     Some(1e3 * (quantile(&runs, 0.95)? - quantile(&runs, 0.05)?))
                 })
                 .collect();
-            Some((equal_units(p)? as f64, Mean::of(&widths)?))
+            Some((units, Mean::of(&widths)?))
         })
         .collect();
-    if different(points.iter().map(|p| p.0 as u64)) < 3 {
+    if different(points.iter().map(|p| p.0)) < 3 {
         return None;
     }
-    let figure = per_doubling(&points)?;
-    let small = *points.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let large = *points.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let figure = per_doubling(&points.iter().map(|p| (p.0 as f64, p.1)).collect::<Vec<_>>())?;
+    // Of several numbers of tenants with the same units the mean.
+    let at = |units: u64| {
+        let widths: Vec<f64> = points.iter().filter(|p| p.0 == units).map(|p| p.1.value).collect();
+        Some((units, mean(&widths)?))
+    };
+    let units = || points.iter().map(|p| p.0);
+    let (small, large) = (at(units().min()?)?, at(units().max()?)?);
     Some(Draft::new(
         "larger-units-wider-spread",
         "",
@@ -185,10 +204,10 @@ fn spread<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
                     "Larger equal units do not spread run times more here",
                     "Whether larger equal units spread run times more is open here"
                 ),
-                three(small.1.value),
-                three(small.0),
-                three(large.1.value),
-                three(large.0),
+                three(small.1),
+                small.0,
+                three(large.1),
+                large.0,
                 of(&d[0]),
             )
         },
@@ -369,6 +388,36 @@ mod tests {
         let v = find(&study(&record(cells)), "how-many-fit");
         assert!(v.text.contains("6 tenants fit"), "{}", v.text);
         assert!(v.text.contains("8 wait 32.9"), "{}", v.text);
+    }
+
+    #[test]
+    fn the_spread_at_few_units_is_not_that_of_fewer_tenants() {
+        // Twice as many tenants spread twice as wide, whatever their units.
+        let point = |units: u64, count: usize| {
+            let width = 0.1 * count as f64;
+            let runs: Vec<_> = (0..21)
+                .map(|n| {
+                    (10.0 * f64::from(n), 10.0 * f64::from(n) + 1.0 + width * f64::from(n) / 20.0, 100.0)
+                })
+                .collect();
+            (format!("{units}x{count}"), cell(vec![tenant("a", Some(units), &runs); count]))
+        };
+        let mut points: Vec<_> =
+            [4, 8].into_iter().flat_map(|count| [64, 256, 1024].map(|units| point(units, count))).collect();
+        let of = |points: &[(String, crate::record::Cell)]| {
+            let cells = points.iter().map(|(label, cell)| (label.as_str(), cell.clone())).collect();
+            find(&study(&record(cells)), "larger-units-wider-spread")
+        };
+        let verdict = of(&points);
+        assert!(verdict.text.contains("span 540 ms with 64 units and 540 ms with 1024"), "{}", verdict.text);
+        // A number of tenants that was tried with some of the units only tells nothing of them.
+        points.remove(3);
+        let verdict = of(&points);
+        assert!(
+            verdict.text.contains("span 360 ms with 64 units and 360 ms with 1024, 0"),
+            "{}",
+            verdict.text
+        );
     }
 
     #[test]
