@@ -3,6 +3,7 @@
 use super::words::{by, of, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Cell, Record};
+use crate::study::point::feasible;
 use crate::study::sample;
 use crate::study::window::{competing, span};
 use crate::study::{PointStudy, Study, TenantStudy, prefix};
@@ -199,17 +200,25 @@ fn infeasible_point<'a>(record: &Record, study: &Study, point: &'a PointStudy) -
     let figure = sample::deviation(sample::off_feasible(record, point)?);
     let cpus = cpus(study, point)? as f64;
     // Who cannot use what its weight promises.
-    let capped = point
+    let (index, capped) = point
         .tenants
         .iter()
-        .filter(|t| {
+        .enumerate()
+        .filter(|(_, t)| {
             t.feasible_pct.zip(t.weight_pct).is_some_and(|(f, w)| f < w * (1.0 - INFEASIBLE_PCT / 100.0))
         })
-        .max_by(|a, b| a.weight_pct.unwrap_or(0.0).total_cmp(&b.weight_pct.unwrap_or(0.0)))?;
-    let (weight, feasible) = (capped.weight_pct?, capped.feasible_pct?);
+        .max_by(|(_, a), (_, b)| a.weight_pct.unwrap_or(0.0).total_cmp(&b.weight_pct.unwrap_or(0.0)))?;
+    let weight = capped.weight_pct?;
+    // Not a part of all CPUs: where there is not work for all of them, shares are of less.
+    let most = *feasible(&study.host, &sample::cells(record, point).first()?.tenants)?.get(index)?;
     let promised = weight / 100.0 * cpus;
     let threads =
         if capped.threads == 1 { "one thread".to_owned() } else { format!("{} threads", capped.threads) };
+    // Fewer CPUs than threads hold it back before those do.
+    let by_what = match &capped.limits.cpus {
+        Some(own) if own.len() < capped.threads as usize => format!("{threads} on CPUs {own}"),
+        _ => threads,
+    };
     Some(OfPoint {
         id: "weights-infeasible",
         label: &point.label,
@@ -222,11 +231,10 @@ fn infeasible_point<'a>(record: &Record, study: &Study, point: &'a PointStudy) -
         text: Box::new(move |d| {
             format!(
                 "{}These weights cannot be in proportion: {} has {weight:.1} % of the weight, which is {promised:.2} of {cpus:.0} \
-                 CPUs, but its {threads} can use no more than {:.2}. What it cannot use goes to the others by their \
-                 weights; measured shares {} of that: the farthest off differs by {} %.",
+                 CPUs, but its {by_what} can use no more than {most:.2}. What it cannot use goes to those of the others \
+                 that can, by their weights; measured shares {} of that: the farthest off differs by {} %.",
                 prefix(&point.label),
                 capped.name,
-                feasible / 100.0 * cpus,
                 by(
                     d.holds,
                     &format!("are within {MORE_CPUS_PCT} %"),
@@ -388,6 +396,21 @@ mod tests {
         let v = study.verdicts.iter().find(|v| v.id == "weights-infeasible").unwrap();
         assert_eq!(v.holds, Some(true));
         assert!(v.text.contains("1.07 of 2") && v.text.contains("one thread"), "{}", v.text);
+    }
+
+    #[test]
+    fn one_thread_uses_one_cpu_however_few_work() {
+        // 3:1 on four CPUs: each has a CPU, half of what is used, and two are idle.
+        for (threads, cpus, by_what) in [(1, "0-3", "one thread"), (3, "2", "3 threads on CPUs 2")] {
+            let mut tenants = vec![steady("a", 3, 5, 100.0), steady("b", 1, 5, 100.0)];
+            (tenants[0].threads, tenants[0].limits.cpus) = (threads, cpus.parse().ok());
+            let mut record = record(vec![("x", cell(tenants))]);
+            record.host.cpus = Some(4);
+            let said =
+                study(&record).verdicts.into_iter().find(|v| v.id == "weights-infeasible").unwrap().text;
+            let wanted = format!("3.00 of 4 CPUs, but its {by_what} can use no more than 1.00.");
+            assert!(said.contains(&wanted), "{said}");
+        }
     }
 
     #[test]
