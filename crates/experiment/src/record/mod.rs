@@ -10,6 +10,8 @@
 //! Times in a cell are seconds from its release, the instant at which all its tenants were let go; negative values do
 //! not occur. `None` is "not known", never 0.
 
+use evenkeel_base::CpuSet;
+
 use crate::file::Experiment;
 pub use crate::file::Point;
 use crate::shard::Shard;
@@ -116,6 +118,13 @@ pub struct Host {
     pub primes_per_s_all: Option<f64>,
     /// Divisions a second of one undisturbed thread of `sieve`, measured likewise.
     pub divisions_per_s: Option<f64>,
+}
+
+impl Host {
+    /// Whether who is held to these CPUs may have less than the host. All of them hold back no task.
+    pub fn is_confined_by(&self, cpus: &CpuSet) -> bool {
+        self.cpus.is_none_or(|all| cpus.len() < all as usize)
+    }
 }
 
 /// Something the experiment needs.

@@ -36,11 +36,10 @@ fn is_command(tenant: &TenantRecord) -> bool {
 /// Whether a tenant had the host to itself.
 fn is_alone(host: &Host, cell: &Cell) -> bool {
     let [only] = cell.tenants.as_slice() else { return false };
-    let all = host.cpus.unwrap_or(0) as usize;
     cell.enforcer.is_none()
         && only.ended == Ended::Done
         && only.limits.quota_pct.is_none()
-        && only.limits.cpus.as_ref().is_none_or(|cpus| cpus.len() >= all)
+        && !only.limits.cpus.as_ref().is_some_and(|cpus| host.is_confined_by(cpus))
         && only.runs.iter().all(|run| run.exit_status == Some(0))
 }
 

@@ -71,13 +71,15 @@ impl Reads {
     }
 }
 
-/// What holds a tenant, and its share of the machine by that, above 0; `None` where nothing holds it.
+/// What holds a tenant, and its share of the machine by that, above 0; `None` where nothing holds it, and where the machine's
+/// CPUs are not known.
 pub(super) fn share(study: &Study, point: &PointStudy, tenant: &TenantStudy) -> Option<(Held, f64)> {
-    let cpus = f64::from(study.host.cpus.unwrap_or(1).max(1));
+    // Of hosts that differ in their number there is none.
+    let of_all = |cpus: f64| Some(cpus / f64::from(study.host.cpus.filter(|all| *all > 0)?));
     let held = held(study, point, &tenant.limits);
     let share = match held {
-        Held::Cpuset => tenant.limits.cpus.as_ref()?.len() as f64 / cpus,
-        Held::Quota => tenant.limits.quota_pct? / 100.0 / cpus,
+        Held::Cpuset => of_all(tenant.limits.cpus.as_ref()?.len() as f64)?,
+        Held::Quota => of_all(tenant.limits.quota_pct? / 100.0)?,
         Held::Shares => tenant.weight_pct? / 100.0,
         Held::Nothing => return None,
     };
@@ -156,5 +158,30 @@ mod tests {
         let told: Vec<_> =
             study.readings.iter().map(|r| (r.file.as_str(), r.limit.as_str(), r.share_pct)).collect();
         assert_eq!(told, [("own", "quota", 25.0), ("same", "cpuset", 50.0), ("same", "shares", 75.0)]);
+    }
+
+    #[test]
+    fn of_hosts_that_differ_in_their_cpus_a_cpuset_is_no_share() {
+        let mut reader = steady("b", 1, 1, 10.0);
+        (reader.limits.cpus, reader.workload) =
+            ("0-1".parse().ok(), "sieve --from 1 --to 9 --read own".into());
+        let mut alone = steady("a", 1, 5, 10.0);
+        alone.limits.cpus = "0".parse().ok();
+        let mut cells = vec![("1", cell(vec![reader, steady("c", 1, 1, 10.0)])), ("2", cell(vec![alone]))];
+        for (_, cell) in &mut cells {
+            cell.host.steal_s = Some(0.05 * cell.seconds);
+        }
+        let mut record = record(cells);
+        // As `lab merge` leaves it.
+        record.host.cpus = None;
+        let of = |record: &crate::record::Record| {
+            let study = study(record);
+            let stolen = study.verdicts.into_iter().find(|v| v.id == "host-stolen");
+            (study.readings.len(), stolen.and_then(|v| v.test.value), study.overhead.is_some())
+        };
+        assert_eq!(of(&record), (0, None, false));
+        // One CPU of one is all of it.
+        record.host.cpus = Some(1);
+        assert!(matches!(of(&record), (_, Some(pct), true) if (pct - 5.0).abs() < 1e-9), "{:?}", of(&record));
     }
 }

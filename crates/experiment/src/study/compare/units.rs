@@ -107,9 +107,9 @@ pub(super) struct Alone {
 
 /// Tenants of a cell that ran while no other tenant of it did, without a quota or fewer CPUs than there are.
 fn undisturbed<'a>(side: &'a Side, cell: &'a Cell) -> impl Iterator<Item = &'a TenantRecord> {
-    let cpus = side.record.host.cpus.unwrap_or(0) as usize;
+    let host = &side.record.host;
     let free = move |t: &&TenantRecord| {
-        t.limits.quota_pct.is_none() && t.limits.cpus.as_ref().is_none_or(|own| own.len() >= cpus)
+        t.limits.quota_pct.is_none() && !t.limits.cpus.as_ref().is_some_and(|own| host.is_confined_by(own))
     };
     let apart = move |t: &&TenantRecord| {
         let Some(own) = window::span(t) else { return false };

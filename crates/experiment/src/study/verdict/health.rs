@@ -43,11 +43,12 @@ pub(super) fn add(study: &Study, all: &mut Vec<Draft<'_>>) {
         all.push(draft.of_measuring());
     }
     let steal: Vec<f64> = study.points.iter().filter_map(|p| p.together.steal_s).collect();
+    // Where it is not known, no time was watched.
+    let watched = || study.points.iter().filter(|p| p.together.steal_s.is_some());
     let measured: f64 =
-        study.points.iter().filter_map(|p| Some(p.together.seconds?.value * p.repetitions as f64)).sum();
-    if !steal.is_empty() && measured > 0.0 {
-        let pct =
-            100.0 * steal.iter().sum::<f64>() / measured / f64::from(study.host.cpus.unwrap_or(1).max(1));
+        watched().filter_map(|p| Some(p.together.seconds?.value * p.repetitions as f64)).sum();
+    if let Some(cpus) = study.host.cpus.filter(|cpus| *cpus > 0 && !steal.is_empty() && measured > 0.0) {
+        let pct = 100.0 * steal.iter().sum::<f64>() / measured / f64::from(cpus);
         if pct > STEAL_PCT {
             all.push(Draft::new(
                 "host-stolen",

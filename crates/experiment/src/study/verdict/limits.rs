@@ -38,11 +38,9 @@ impl Held {
 
 pub(in crate::study) fn held(study: &Study, point: &PointStudy, limits: &Limits) -> Held {
     let alone = point.tenants.len() == 1;
-    // A cpuset of all CPUs holds back no task.
-    let confines = |cpus: &evenkeel_base::CpuSet| study.host.cpus.is_none_or(|all| cpus.len() < all as usize);
     if limits.quota_pct.is_some() {
         Held::Quota
-    } else if limits.cpus.as_ref().is_some_and(confines) {
+    } else if limits.cpus.as_ref().is_some_and(|cpus| study.host.is_confined_by(cpus)) {
         Held::Cpuset
     } else if !alone && (limits.shares.is_some() || limits.weight.is_some()) {
         Held::Shares
@@ -230,7 +228,7 @@ fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
         ));
         claims.push((more, Claim::AtLeast(SWITCHED)));
     }
-    let smt = study.host.threads_per_core.is_some_and(|n| n > 1);
+    let has_no_siblings = study.host.threads_per_core == Some(1);
     Some(Draft::with(
         "quota-costs-cpu",
         &at.point.label,
@@ -257,10 +255,10 @@ fn costs<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
                     "A quota costs {}x the CPU time for the same work that {against} costs{many} ({figures}): it makes work \
                      wait, it does not make it dearer.{}",
                     d[0].words(2),
-                    if smt {
-                        ""
-                    } else {
+                    if has_no_siblings {
                         " The source's 1.5x is not a property of quotas as such; its host has siblings, this one has none."
+                    } else {
+                        ""
                     }
                 ),
                 None => format!(

@@ -62,7 +62,7 @@ const CASES: [Cases; 2] = [
 
 pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
     let works = works(record, study);
-    let cpus = study.host.cpus.unwrap_or(1);
+    let cpus = study.host.cpus.unwrap_or(u32::MAX);
     for work in &works {
         let about = if works.len() > 1 { work.about() } else { String::new() };
         for cases in CASES {
