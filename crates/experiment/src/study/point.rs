@@ -150,6 +150,14 @@ pub(super) fn events(tenant: &TenantRecord) -> Option<f64> {
     tenant.runs.iter().map(work).sum()
 }
 
+/// CPU milliseconds for an event of a tenant in one cell: from the runs where they are accounted for, since what lies between them
+/// is no work.
+pub(super) fn cpu_ms_per_event(tenant: &TenantRecord) -> Option<f64> {
+    let of_runs: Option<f64> = tenant.runs.iter().map(|run| run.account.cpu_s()).sum();
+    let cpu_s = of_runs.filter(|_| !tenant.runs.is_empty()).or_else(|| total(tenant, Account::cpu_s))?;
+    Some(1000.0 * cpu_s / events(tenant)?).filter(|ms| ms.is_finite())
+}
+
 /// CPU time of a run, where it is what there is to tell of its work.
 fn cpu(run: &RunRecord) -> Option<f64> {
     run.account.cpu_s()
@@ -348,12 +356,7 @@ fn tenant(records: &[&TenantRecord], taken: &[(f64, bool)], alone_s: Option<Esti
             let real = if t.total.real_s > 0.0 { t.total.real_s } else { span(t)?.seconds() };
             Some(100.0 * total(t, Account::cpu_s)? / real).filter(|pct| pct.is_finite())
         }),
-        cpu_ms_per_event: each(records, |t| {
-            // From the runs where they are accounted for: what lies between them is no work.
-            let cpu: Option<f64> = t.runs.iter().map(|run| run.account.cpu_s()).sum();
-            let cpu = cpu.filter(|_| !t.runs.is_empty()).or_else(|| total(t, Account::cpu_s))?;
-            Some(1000.0 * cpu / events(t)?).filter(|v| v.is_finite())
-        }),
+        cpu_ms_per_event: each(records, |t| cpu_ms_per_event(t)),
         user_s: account(&|a| a.user_s),
         sys_s: account(&|a| a.sys_s),
         waited_s: account(&|a| a.waited_s),

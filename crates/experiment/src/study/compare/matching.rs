@@ -86,12 +86,9 @@ pub(super) struct Match<'a> {
 }
 
 impl Match<'_> {
-    /// Whether a quantity can be compared: times only where the work of a run, or all of it, is the same. Tenants matched
-    /// by their place in the list of one experiment are compared in everything.
+    /// Whether a quantity can be compared: times only where the work of a run, or all of it, is the same. An experiment's own
+    /// number of events follows the speed of the host, so that tenants by their place in its list may differ in that.
     pub fn is_comparable(&self, quantity: &str) -> bool {
-        if !self.by_units {
-            return true;
-        }
         let tenants =
             || self.sides.iter().flatten().flat_map(|p| p.tenants.iter().map(move |index| (p, *index)));
         // A length that a command line does not tell contradicts none.
@@ -101,7 +98,7 @@ impl Match<'_> {
             study::option(&p.point.tenants[index].workload, "--events").map(str::to_owned)
         };
         let same_work = agree(tenants().filter_map(|(p, index)| seconds(p, index)))
-            && agree(tenants().filter_map(|(p, index)| events(p, index)));
+            && (!self.by_units || agree(tenants().filter_map(|(p, index)| events(p, index))));
         let same_runs =
             || agree(tenants().flat_map(|(p, index)| p.records(index)).map(|tenant| tenant.runs_planned));
         match quantity {
@@ -399,6 +396,16 @@ mod tests {
         let result = compare(&sides);
         assert_eq!((result.matched[0].by.as_str(), result.matched[0].differs), ("place", false));
         assert_eq!(result.rows.iter().filter(|r| r.quantity == "run_s").count(), 3);
+        // Of the same experiment with longer runs, or more of them, a time is no news.
+        let mut longer = equal(64, 3, 5);
+        longer.tenants.iter_mut().for_each(|t| t.workload = "primes --seconds=5".into());
+        for (other, run_s) in [(longer, false), (equal(64, 3, 9), true)] {
+            let result = compare(&[side("a", "p", vec![equal(64, 3, 5)]), side("b", "p", vec![other])]);
+            let has = |name: &str| result.rows.iter().any(|r| r.quantity == name);
+            let found = (has("events_per_s"), has("run_s"), has("elapsed_s"));
+            assert_eq!(found, (true, run_s, false), "{:?}", result.rows);
+            assert!(result.verdicts.is_empty(), "{:?}", result.verdicts);
+        }
         let mut other = equal(64, 8, 5);
         other.tenants.iter_mut().for_each(|t| t.workload = "sieve --seconds=1".into());
         let result = compare(&[side("a", "", vec![equal(64, 4, 5)]), side("b", "", vec![other])]);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::stats::ratio;
 use super::{PointStudy, Study, TenantStudy, sample};
 use crate::decide::{Claim, Decision, Figure, Mean, Verdict, decide};
-use crate::record::{Account, Host, Record};
+use crate::record::{Host, Record};
 
 pub mod distribution;
 pub mod matching;
@@ -134,12 +134,7 @@ const QUANTITIES: [Quantity; 5] = [
         "cpu_ms_per_event",
         false,
         |t| t.cpu_ms_per_event,
-        |place, index| {
-            sample::each(&place.records(index), |t| {
-                let cpu_s = super::point::total(t, Account::cpu_s)?;
-                Some(1e3 * cpu_s / super::point::events(t)?).filter(|v| v.is_finite())
-            })
-        },
+        |place, index| sample::each(&place.records(index), super::point::cpu_ms_per_event),
     ),
     (
         "wait_per_run_s",
@@ -262,7 +257,7 @@ pub fn change_pct(a: Estimate, b: Estimate) -> Option<Estimate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::testing::side;
+    use crate::study::testing::{cell, record, side, steady};
 
     #[test]
     fn changes_beyond_their_interval_are_named() {
@@ -278,6 +273,26 @@ mod tests {
         assert!(!same.different_hosts && same.unmatched.is_empty());
         assert!(same.level_pct.is_some_and(|level| level > 99.0 && level < 100.0), "{:?}", same.level_pct);
         assert!(compare(&[]).rows.is_empty());
+    }
+
+    #[test]
+    fn what_an_event_costs_is_decided_by_the_figures_shown() {
+        // The same in each run; what lies between the runs takes half as much again in the second study.
+        let side = |name: &str, between: f64| {
+            let one = |jitter: f64| {
+                let mut tenant = steady("a", 1, 4, 100.0);
+                for run in &mut tenant.runs {
+                    (run.account.user_s, run.account.sys_s) = (Some(0.5 + jitter), Some(0.0));
+                }
+                (tenant.total.user_s, tenant.total.sys_s) = (Some(between * 2.0), Some(0.0));
+                ("p", cell(vec![tenant]))
+            };
+            Side::of(name, record([0.0, 1e-4, -1e-4].map(one).into()))
+        };
+        let result = compare(&[side("old", 1.0), side("new", 1.5)]);
+        let cost = result.rows.iter().find(|r| r.quantity == "cpu_ms_per_event").unwrap();
+        assert!(cost.changes_pct[0].is_some_and(|c| c.value.abs() < 1e-9), "{cost:?}");
+        assert_eq!(cost.verdict, "same");
     }
 
     #[test]

@@ -128,14 +128,21 @@ fn worth(hosts: &[Platform]) -> String {
     let worth: Vec<f64> = hosts.iter().filter_map(|h| h.of_first_pct).collect();
     let (min, max) =
         worth.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
+    let on = match worth.len() {
+        n if n == hosts.len() => "all hosts".to_owned(),
+        n => format!("{n} of {} hosts, of which it is known,", hosts.len()),
+    };
     if worth.len() < 2 {
         "Too few of the hosts ran the same points with units to say what a unit is worth on each.".to_owned()
     } else if max / min < 1.05 {
-        format!("A unit is worth the same on all hosts, within {:.1} %.", 100.0 * (max / min - 1.0))
+        format!(
+            "By the medians, which have no interval, a unit is worth the same on {on} within {:.1} %.",
+            100.0 * (max / min - 1.0)
+        )
     } else {
         format!(
-            "Units do not carry over: for the same competition a unit is worth {min:.0} to {max:.0} % of what it is on \
-             the first host."
+            "By the medians, which have no interval, units do not carry over: for the same competition a unit is worth \
+             {min:.0} to {max:.0} % of what it is on the first host."
         )
     }
 }
@@ -150,7 +157,12 @@ mod tests {
         let view = platforms(&[side("a", 1.0), side("b", 0.3)], &[]);
         assert!((view.hosts[0].unit_per_s.unwrap() - 10_000.0).abs() < 100.0);
         assert!((view.hosts[1].of_first_pct.unwrap() - 30.0).abs() < 0.5);
-        assert!(view.verdict.contains("do not carry over"), "{}", view.verdict);
+        assert!(view.verdict.contains("units do not carry over"), "{}", view.verdict);
+        // A host without units is none of those.
+        let mut without = side("c", 1.0);
+        without.study.points[0].tenants.iter_mut().for_each(|t| t.units = None);
+        let view = platforms(&[side("a", 1.0), side("b", 1.0), without], &[]);
+        assert!(view.verdict.contains("the same on 2 of 3 hosts"), "{}", view.verdict);
         assert!(view.promises.is_empty(), "no units are published");
         assert!(platforms(&[side("a", 1.0)], &[]).verdict.contains("Too few"));
     }

@@ -3,7 +3,7 @@
 use super::words::{by, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Account, Limits, Record, TenantRecord};
-use crate::study::point::{events, total};
+use crate::study::point::{cpu_ms_per_event, total};
 use crate::study::sample::{self, each};
 use crate::study::{PointStudy, Study, TenantStudy, option, prefix};
 
@@ -139,11 +139,7 @@ fn quotas<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
 
 /// CPU milliseconds for an event, a value a repetition.
 fn cost(at: &At<'_>) -> Option<Mean> {
-    each(&at.tenants(), |t| {
-        let cpu: Option<f64> = t.runs.iter().map(|run| run.account.cpu_s()).sum();
-        let cpu = cpu.filter(|_| !t.runs.is_empty()).or_else(|| total(t, Account::cpu_s))?;
-        Some(1000.0 * cpu / events(t)?).filter(|v| v.is_finite() && *v > 0.0)
-    })
+    each(&at.tenants(), |t| cpu_ms_per_event(t).filter(|ms| *ms > 0.0))
 }
 
 /// CPU time for a unit of work under a quota, against a cpuset (or no limit) of the same work next to the same neighbours.
