@@ -71,6 +71,11 @@ fn a_record_without_all_cells_or_of_something_else_is_no_success() {
     std::fs::write(dir.path().join("a/record.json"), record.to_string()).unwrap();
     let text = said(&["tenants", "report", "a"], dir.path(), 1);
     assert!(text.contains("7 of 8 cells done"), "{text}");
+    // The page goes round by itself.
+    for page in ["report.html", "report.md"] {
+        let page = std::fs::read_to_string(dir.path().join("a").join(page)).unwrap();
+        assert!(page.contains("not all of it is measured yet"), "{page}");
+    }
     record["schema"] = "evenkeel.other/v1".into();
     std::fs::write(dir.path().join("a/record.json"), record.to_string()).unwrap();
     assert!(said(&["tenants", "report", "a"], dir.path(), 2).contains("evenkeel.other/v1"));
@@ -85,4 +90,18 @@ fn a_run_agrees_with_itself() {
     let compared = json(&said(&["tenants", "compare", "a", "a", "-o", "json"], dir.path(), 0));
     assert_eq!(compared["schema"], "evenkeel.tenants-compare/v1");
     assert_eq!(compared["figures"][0]["figure"], "bias of CPU time, %");
+}
+
+#[test]
+fn one_repetition_agrees_with_nothing() {
+    let dir = folder();
+    let mut record = json(RECORD);
+    record["options"]["repetitions"] = 1.into();
+    record["cells"].as_array_mut().unwrap().retain(|cell| cell["repetition"] == 0);
+    std::fs::create_dir(dir.path().join("b")).unwrap();
+    std::fs::write(dir.path().join("b/record.json"), record.to_string()).unwrap();
+    let text = said(&["tenants", "compare", "a", "b"], dir.path(), 1);
+    assert!(text.contains("0 of 8 figures agree within their intervals; of 8 it is open"), "{text}");
+    let compared = json(&said(&["tenants", "compare", "a", "b", "-o", "json"], dir.path(), 1));
+    assert_eq!(compared["figures"][0]["agree"], Value::Null);
 }

@@ -265,7 +265,7 @@ impl Options {
         let measured_s =
             timing.warmup.as_secs_f64() + timing.window.as_secs_f64() * f64::from(timing.windows);
         let cell = |point: &Point| {
-            let each = if point.kind == Kind::Vm { MACHINE_S } else { TENANT_S };
+            let each = if point.kind.vm_nic().is_some() { MACHINE_S } else { TENANT_S };
             Some(CELL_S + measured_s + each * point.tenants as f64)
         };
         crate::runner::all_s(self.points().ok()?.iter().map(cell), self.repetitions)
@@ -357,6 +357,15 @@ mod tests {
         // The source's host: 12 threads, 64 tenants, 128 flows.
         let source = Options::defaults(Which::TenantsNet, false, 12);
         assert_eq!((source.tenants.last(), source.flows), (Some(&64), 128));
+    }
+
+    #[test]
+    fn machines_take_their_time_to_boot_however_they_are_connected() {
+        let of = |nic| {
+            let options = Options::defaults(Which::TenantsNet, false, 2);
+            Options { vm_nics: vec![nic], ..options }.planned_s().unwrap()
+        };
+        assert_eq!(of(VmNic::Macvtap), of(VmNic::Virtio));
     }
 
     #[test]

@@ -83,15 +83,17 @@ impl GridCell for Cell {
         (self.point, self.repetition)
     }
 
+    /// A flow that broke is missing from its tenant's figures: that is no bias.
     fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
+        let broken = || self.net.iter().flat_map(|net| &net.flows).find_map(|flow| flow.broken.as_deref());
+        self.failed.as_deref().or_else(broken)
     }
 }
 
 impl TenantsRecord {
     /// The repetitions of a point, by its index, that have a result.
     pub(super) fn results(&self, point: usize) -> Results<'_> {
-        let good = |cell: &&Cell| cell.point == point && cell.failed.is_none();
+        let good = |cell: &&Cell| cell.point == point && cell.failed().is_none();
         Results(self.cells.iter().filter(good).collect())
     }
 }

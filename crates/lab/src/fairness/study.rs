@@ -140,7 +140,7 @@ fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
             net(&|m| jain(&m.each(TenantMeasured::throughput)?))
         }
         .map(|e| Estimate { high: if e.low.is_finite() { e.high.min(1.0) } else { e.high }, ..e }),
-        weight_error_pct: off(&due(point)),
+        weight_error_pct: off(&due(results)),
         shares_pct: (0..point.tenants)
             .filter_map(|tenant| {
                 mean(&shares.iter().filter_map(|s| s.get(tenant).copied()).collect::<Vec<_>>())
@@ -162,10 +162,13 @@ fn feasible(host: &Host, point: &Point, cell: &Cell) -> Option<Vec<f64>> {
     (sum > 0.0).then(|| got.iter().map(|cpus| 100.0 * cpus / sum).collect())
 }
 
-/// The shares that weights promise, percent.
-pub(super) fn due(point: &Point) -> Vec<f64> {
-    let sum: f64 = point.weights.iter().map(|w| *w as f64).sum();
-    point.weights.iter().map(|w| 100.0 * *w as f64 / sum).collect()
+/// The shares that weights promise, percent: those that the kernel was told, which an engine of containers makes of those asked
+/// for in its own way.
+pub(super) fn due(results: &Results<'_>) -> Vec<f64> {
+    let told = results.0.iter().find_map(|cell| cell.cpu.as_ref());
+    let weights: Vec<f64> = told.iter().flat_map(|cpu| &cpu.tenants).map(|t| t.weight as f64).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|weight| 100.0 * weight / sum).collect()
 }
 
 /// How far tenants' mean shares are from those due, percent of the latter: the largest.
@@ -217,9 +220,11 @@ fn compare_with_bare_metal(rows: &mut [Row]) {
     }
 }
 
-/// Whether two estimates of the same thing agree: their intervals meet.
-pub fn agree(a: &Estimate, b: &Estimate) -> bool {
-    a.low <= b.high && b.low <= a.high
+/// Whether two estimates of the same thing agree: their intervals meet. `None` where one has none, which meets everything.
+pub fn agree(a: &Estimate, b: &Estimate) -> Option<bool> {
+    let known = |e: &Estimate| e.low.is_finite() && e.high.is_finite();
+    let meet = a.low <= b.high && b.low <= a.high;
+    (!meet || known(a) && known(b)).then_some(meet)
 }
 
 /// Names of the lines of a chart, in order of appearance.
@@ -240,12 +245,15 @@ mod tests {
     use super::*;
     use crate::fairness::plan::{Options, Which};
     use crate::fairness::record::CpuMeasured;
+    use crate::net::measure::{FlowMeasured, HostMeasured};
 
     #[test]
     fn estimates_agree_where_their_intervals_meet() {
         let of = |low, high| Estimate { value: (low + high) / 2.0, low, high };
-        assert!(agree(&of(1.0, 3.0), &of(3.0, 9.0)) && !agree(&of(1.0, 3.0), &of(3.1, 9.0)));
-        assert!(agree(&of(f64::NEG_INFINITY, f64::INFINITY), &of(3.0, 9.0)));
+        assert_eq!(agree(&of(1.0, 3.0), &of(3.0, 9.0)), Some(true));
+        assert_eq!(agree(&of(1.0, 3.0), &of(3.1, 9.0)), Some(false));
+        // A single repetition agrees with anything.
+        assert_eq!(agree(&of(f64::NEG_INFINITY, f64::INFINITY), &of(3.0, 9.0)), None);
     }
 
     /// One thread each on two CPUs cannot be in proportion 1:2.
@@ -271,6 +279,66 @@ mod tests {
         assert!(v.text.contains("one thread") && v.text.contains("50.0 : 50.0"), "{}", v.text);
         assert_eq!((v.id.as_str(), v.holds), ("weights-infeasible", Some(true)), "{v:?}");
         assert!((study.rows[0].feasible_pct[1] - 50.0).abs() < 1e-9);
+    }
+
+    /// As runc makes 100 and 173 of shares of 1:2 (its curve of 2025).
+    #[test]
+    fn weights_are_those_that_the_kernel_was_told() {
+        let mut record = record(&[(100, 36.6), (173, 63.4)]);
+        record.host.cpus = Some(1);
+        repeat(&mut record, [36.7, 36.5]);
+        let study = study(&record);
+        let v = &study.answers[0];
+        assert_eq!((v.id.as_str(), v.holds), ("weights-hold", Some(true)), "{v:?}");
+        assert!(study.rows[0].weight_error_pct.unwrap().value < 0.5, "{:?}", study.rows[0].weight_error_pct);
+    }
+
+    #[test]
+    fn a_repetition_in_which_a_flow_broke_is_no_result() {
+        let options = Options { tenants: vec![2], ..Options::defaults(Which::TenantsNet, true, 1) };
+        let points = vec![options.points().unwrap().into_iter().find(|p| p.tenants == 2).unwrap()];
+        let mut record = TenantsRecord::begin("tenants-net", Host::default(), options, vec![], points);
+        let tenant = |rate: f64| TenantMeasured {
+            name: "t".into(),
+            flows: 1,
+            transactions_per_s: Some(rate),
+            mbit_per_s: None,
+            windows: vec![],
+            latency: None,
+            latency_mean_usec: None,
+            cpu_pct: None,
+            wait_pct: None,
+            softirq_pct: None,
+            packets: None,
+        };
+        for (repetition, broken) in
+            (0..).zip([None, None, None, Some("a flow ended early: reset".to_owned())])
+        {
+            let rate = if broken.is_some() { 1.0 } else { 100.0 };
+            let flow = |broken: Option<String>| FlowMeasured {
+                tenant: 0,
+                transactions: None,
+                mbit_per_s: None,
+                latency: None,
+                broken,
+            };
+            let net = Measured {
+                seconds: 1.0,
+                transactions_per_s: Some(100.0 + rate),
+                mbit_per_s: None,
+                latency: None,
+                latency_mean_usec: None,
+                histogram: vec![],
+                tenants: vec![tenant(100.0), tenant(rate)],
+                flows: vec![flow(None), flow(broken)],
+                host: HostMeasured::default(),
+            };
+            record.cells.push(Cell { repetition, net: Some(net), ..Cell::default() });
+        }
+        let study = study(&record);
+        assert_eq!((study.rows[0].repetitions, study.rows[0].bias_transactions_pct.unwrap().value), (3, 0.0));
+        let [(point, why)] = study.failed.as_slice() else { panic!("{:?}", study.failed) };
+        assert!(point.ends_with("(1 of 4 repetitions)") && why.contains("ended early"), "{point}: {why}");
     }
 
     #[test]

@@ -217,7 +217,8 @@ fn weights<'a>(record: &'a TenantsRecord, row: &'a Row) -> Option<Draft<'a>> {
     let shares: Vec<String> = row.shares_pct.iter().map(|share| format!("{share:.1}")).collect();
     let shares = shares.join(" : ");
     let bound = if row.point.one_cpu { ONE_CPU_PCT } else { MORE_CPUS_PCT };
-    let (due, results) = (due(&row.point), results(record, row));
+    let results = results(record, row);
+    let due = due(&results);
     // Who cannot use what its weight promises.
     let capped = due
         .iter()

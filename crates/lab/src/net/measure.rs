@@ -45,6 +45,13 @@ pub struct Timing {
     pub windows: u32,
 }
 
+impl Timing {
+    /// What a program measures that takes no fractions of a second: all windows, rounded up.
+    pub fn whole_s(&self) -> u32 {
+        (self.window.as_secs_f64() * f64::from(self.windows.max(1))).ceil().max(1.0) as u32
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Length of all windows, seconds.
@@ -130,7 +137,7 @@ pub struct FlowMeasured {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbit_per_s: Option<f64>,
     pub latency: Option<LatencySummary>,
-    /// Why it ended early; then it has no share in the tenant's figures from there on.
+    /// Why it, or one that shares its thread, ended early; then it has no share in the tenant's figures from there on.
     pub broken: Option<String>,
 }
 
@@ -289,7 +296,7 @@ fn run_share(share: Vec<(usize, TcpStream)>, counts: &[AtomicU64], phase: &Atomi
         latencies: numbers.iter().map(|_| Latencies::default()).collect(),
         phase,
     };
-    let broken = ask(&mut sockets, &mut asker).err().map(|error| error.to_string());
+    let broken = ask(&mut sockets, &mut asker).err().map(|error| format!("a flow ended early: {error}"));
     let latencies = std::mem::take(&mut asker.latencies);
     numbers.into_iter().zip(latencies).map(|(flow, latencies)| (flow, latencies, broken.clone())).collect()
 }

@@ -125,8 +125,7 @@ impl ToolScene {
     /// # Errors
     /// A client failed or said what cannot be understood: what it said.
     pub fn measure(&self, timing: Timing) -> Result<Measured, NetError> {
-        let wanted = timing.window.as_secs_f64() * f64::from(timing.windows.max(1));
-        let seconds = wanted.ceil().max(1.0) as u32;
+        let seconds = timing.whole_s();
         let per_client = self.tool.flows_of_a_client(self.each);
         let clients = (self.flows / per_client.max(1)) as usize;
         let outputs = (0..clients).map(|_| Output::new()).collect::<Result<Vec<_>, _>>()?;

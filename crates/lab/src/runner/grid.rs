@@ -151,4 +151,11 @@ impl<R, M> GridStudy<R, M> {
             more,
         }
     }
+
+    /// What the figures may not be taken for, in words.
+    pub fn missed(&self) -> Vec<String> {
+        let part = "not all of it is measured yet; the same command goes on with the rest";
+        let part = (!self.complete).then(|| part.to_owned());
+        part.into_iter().chain(self.requirements.iter().filter_map(Requirement::missed)).collect()
+    }
 }

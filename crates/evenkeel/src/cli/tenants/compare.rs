@@ -14,7 +14,8 @@ pub struct Compared {
     figure: &'static str,
     first: Estimate,
     second: Estimate,
-    agree: bool,
+    /// `None` where one shows no interval.
+    agree: Option<bool>,
 }
 
 type Figure = (&'static str, fn(&Row) -> Option<Estimate>);
@@ -52,17 +53,25 @@ pub fn text(compared: &[Compared]) -> String {
         Field::text("figure", "FIGURE", |c: &Compared| c.figure.to_owned()),
         Field::text("first", "FIRST", move |c: &Compared| shown(&c.first)),
         Field::text("second", "SECOND", move |c: &Compared| shown(&c.second)),
-        Field::text("agree", "AGREE", |c: &Compared| if c.agree { "yes" } else { "NO" }.to_owned()),
+        Field::text("agree", "AGREE", |c: &Compared| match c.agree {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "?",
+        }),
     ]);
-    let agreeing = compared.iter().filter(|c| c.agree).count();
+    let of = |agree: Option<bool>| compared.iter().filter(|c| c.agree == agree).count();
+    let open = match of(None) {
+        0 => String::new(),
+        open => format!("; of {open} it is open: one repetition shows no interval"),
+    };
+    let (agreeing, all) = (of(Some(true)), compared.len());
     format!(
-        "{}\n{agreeing} of {} figures agree within their intervals\n",
-        table.text(compared, None),
-        compared.len()
+        "{}\n{agreeing} of {all} figures agree within their intervals{open}\n",
+        table.text(compared, None)
     )
 }
 
-/// Whether every bias agrees.
+/// Whether every bias is shown to agree.
 pub fn biases_agree(compared: &[Compared]) -> bool {
-    compared.iter().filter(|c| c.figure != "transactions/s").all(|c| c.agree)
+    compared.iter().filter(|c| c.figure != "transactions/s").all(|c| c.agree == Some(true))
 }

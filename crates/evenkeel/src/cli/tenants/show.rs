@@ -1,7 +1,6 @@
 //! A study as text, tables and page. Nothing of the program's own: the consistency test of crate `report` reads it, too.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_experiment::record::Requirement;
 use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::fairness::study::{Row, Study, series};
@@ -33,7 +32,7 @@ const FIGURES: [Figure<Row>; 16] = [
 
 pub fn text(study: &Study) -> String {
     let begun = format!("{}, begun {}", study.name, study.began);
-    study_text(&begun, &table(study).text(&study.rows, None), &study.verdicts, &missed(study), &study.failed)
+    study_text(&begun, &table(study).text(&study.rows, None), &study.verdicts, &study.missed(), &study.failed)
 }
 
 /// Every figure, those that any point has also for people.
@@ -67,10 +66,6 @@ pub fn with_interval(e: &Estimate, decimals: usize) -> String {
     } else {
         format!("{:.decimals$}", e.value)
     }
-}
-
-fn missed(study: &Study) -> Vec<String> {
-    study.requirements.iter().filter_map(Requirement::missed).collect()
 }
 
 fn chart(study: &Study, y: &str, of: fn(&Row) -> Option<Estimate>) -> LineChart {
@@ -123,13 +118,13 @@ pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
         ]
     };
     let timing = &record.options.timing;
-    let mut facts = vec![(
-        "Measured".to_owned(),
-        format!(
-            "{} windows of {:?} after {:?} of warm-up, {} repetitions",
-            timing.windows, timing.window, timing.warmup, record.options.repetitions
-        ),
-    )];
+    let (windows, repetitions) = (timing.windows.max(1), record.options.repetitions);
+    let measured = match record.options.traffic.tool() {
+        // It takes whole seconds, and its figures are of all of them.
+        Some(_) => format!("{} s as the program counts them, without warm-up", timing.whole_s()),
+        None => format!("{windows} windows of {:?} after {:?} of warm-up", timing.window, timing.warmup),
+    };
+    let mut facts = vec![("Measured".to_owned(), format!("{measured}, {repetitions} repetitions"))];
     if net {
         facts.push(("Flows".into(), record.options.flows.to_string()));
         facts.push(("Traffic".into(), record.options.traffic.name().to_owned()));
@@ -149,7 +144,7 @@ pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
         .into(),
         sub: format!("{} · {} · begun {}", study.name, host_line(&study.host), study.began),
         verdicts: study.verdicts.clone(),
-        missed: missed(study),
+        missed: study.missed(),
         facts,
         charts: figures
             .iter()

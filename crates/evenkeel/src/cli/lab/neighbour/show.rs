@@ -1,7 +1,6 @@
 //! A study as text, tables, picture and page.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_experiment::record::Requirement;
 use evenkeel_lab::neighbour::plan::{Arm, Batch, Service};
 use evenkeel_lab::neighbour::study::{Row, Study};
 use evenkeel_report::demo::Role;
@@ -78,7 +77,9 @@ fn interval(e: &Estimate, decimals: usize) -> String {
 }
 
 fn missed(study: &Study) -> Vec<String> {
-    study.requirements.iter().filter_map(Requirement::missed).collect()
+    let left: u64 = study.rows.iter().map(|row| row.not_restored).sum();
+    let left = (left > 0).then(|| format!("evenkeel did NOT restore {left} settings, or found them changed"));
+    study.missed().into_iter().chain(left).collect()
 }
 
 /// Whose colour the line of an arm has.
