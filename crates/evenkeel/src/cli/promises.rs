@@ -123,17 +123,27 @@ pub fn run(global: &Global, order: &Order) -> Outcome {
     let cpus: Vec<u32> = topology.online.intersection(&topology.allowed).iter().collect();
     let mut sink = ConsoleSink::new()?;
     let mut rows: Vec<Row> = Vec::new();
-    for scene in scenes(order, &cpus) {
+    let scenes = scenes(order, &cpus);
+    for scene in &scenes {
         if sink.stopping() {
             break;
         }
         sink.lasting(&format!("{} ({:?}): {} s", scene.name, scene.place, SETTLE_S + scene.seconds));
-        rows.extend(play(&scene, &mut sink)?);
+        rows.extend(play(scene, &mut sink)?);
     }
     print(global, &rows)?;
+    if sink.stopping() {
+        say!("evenkeel: interrupted: not all of the {} scenes are judged", scenes.len());
+        return Ok(1);
+    }
+    Ok(status(&rows))
+}
+
+/// Where no second was judged, no promise was kept, either.
+fn status(rows: &[Row]) -> u8 {
     let total: usize = rows.iter().filter(|r| r.promised.is_some()).map(|r| r.seconds).sum();
     let badly: usize = rows.iter().map(|r| r.badly).sum();
-    Ok(u8::from(badly * 100 > total))
+    u8::from(total == 0 || badly * 100 > total)
 }
 
 fn scenes(order: &Order, cpus: &[u32]) -> Vec<Scene> {
@@ -372,7 +382,7 @@ fn table() -> Table<Row> {
         Field::text("load", "load", |r: &Row| r.load.clone()),
         Field::number("promised_pct", "promised %", 1, |r: &Row| r.promised),
         Field::number("wanted_pct", "wanted %", 0, |r: &Row| r.wanted),
-        Field::number("got_pct", "got %", 1, |r: &Row| Some(r.got)),
+        Field::number("got_pct", "got %", 1, |r: &Row| Some(r.got).filter(|_| r.seconds > 0)),
         Field::number("while_runnable_pct", "while runnable %", 1, |r: &Row| r.while_runnable),
         Field::integer("seconds", "seconds", |r: &Row| Some(r.seconds as i64)),
         Field::new("broken_s", "broken s", |r: &Row| {
@@ -395,7 +405,10 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
     let (broken, badly): (usize, usize) =
         (promised().map(|r| r.broken).sum(), promised().map(|r| r.badly).sum());
     let rate_broken: usize = promised().map(|r| r.rate_broken).sum();
-    let share = |n: usize| 100.0 * n as f64 / seconds.max(1) as f64;
+    let share = |n: usize| match seconds {
+        0 => "?".to_owned(),
+        all => format!("{:.1} %", 100.0 * n as f64 / all as f64),
+    };
     match global.output {
         Format::Json => {
             let document = json!({
@@ -410,8 +423,8 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
                 .context("cannot write to stdout")?;
             writeln!(
                 out,
-                "\n{seconds} seconds of promises: as supply {broken} broken ({:.1} %), {badly} by more than {BADLY} points \
-                 ({:.1} %); as rate {rate_broken} ({:.1} %).",
+                "\n{seconds} seconds of promises: as supply {broken} broken ({}), {badly} by more than {BADLY} points \
+                 ({}); as rate {rate_broken} ({}).",
                 share(broken),
                 share(badly),
                 share(rate_broken),
@@ -420,4 +433,29 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_second_was_judged_nothing_was_kept() {
+        let row = |seconds, badly| Row {
+            scene: String::new(),
+            place: String::new(),
+            load: String::new(),
+            promised: Some(40.0),
+            wanted: None,
+            got: 0.0,
+            while_runnable: None,
+            seconds,
+            broken: badly,
+            badly,
+            worst: 0.0,
+            rate_broken: 0,
+        };
+        assert_eq!((status(&[]), status(&[row(0, 0)])), (1, 1));
+        assert_eq!((status(&[row(100, 1)]), status(&[row(100, 2)])), (0, 1));
+    }
 }

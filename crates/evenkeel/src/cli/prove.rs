@@ -26,7 +26,8 @@ use super::{Failure, Format, Global, Outcome};
 /// In each mix the loop decides. Then its choice, the kernel's default and SCHED_FIFO alternate until the difference is
 /// known to within the margin. Exit status: 1 if a mix ended below its own default by more than its
 /// interval (with --promises: if more than 1 % of the seconds were broken by more than 2 points; with --aa: if so many
-/// kept refute an error rate of 5 %, or if fewer than three in four decisions reached their confirmation).
+/// kept refute an error rate of 5 %, or if fewer than three in four decisions reached their confirmation), if nothing could be
+/// compared, or if it was interrupted.
 ///
 /// Example: evenkeel prove --mixes 20 --seed 1
 #[derive(Debug, clap::Args)]
@@ -128,8 +129,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         ));
         rows.push(row);
     }
-    print(global, &rows)?;
-    Ok(u8::from(rows.iter().any(Row::harmed)))
+    print(global, &rows, args.mixes)?;
+    Ok(status(&rows, args.mixes))
+}
+
+/// Mixes that were not told apart at all, as loads ended or told nothing, are no proof; nor are those that were not run.
+fn status(rows: &[Row], asked: u64) -> u8 {
+    let interrupted = (rows.len() as u64) < asked;
+    u8::from(interrupted || rows.iter().any(Row::harmed) || rows.iter().all(|row| row.gain.is_none()))
 }
 
 fn one(mix: Mix, args: &Args, sink: &mut ConsoleSink) -> Result<Row, Failure> {
@@ -226,19 +233,59 @@ fn table() -> Table<Row> {
     ])
 }
 
-fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
+/// What came of all mixes.
+struct Summary {
+    harmed: Vec<u64>,
+    /// Of how many mixes nothing is known.
+    unknown: usize,
+    with_a_gap: usize,
+    median_closed: Option<f64>,
+    wide: usize,
+}
+
+impl Summary {
+    fn of(rows: &[Row]) -> Self {
+        let mut closed: Vec<f64> = rows.iter().filter_map(Row::closed).collect();
+        closed.sort_by(f64::total_cmp);
+        Self {
+            harmed: rows.iter().filter(|r| r.harmed()).map(|r| r.mix.seed).collect(),
+            unknown: rows.iter().filter(|r| r.gain.is_none()).count(),
+            with_a_gap: closed.len(),
+            median_closed: (!closed.is_empty())
+                .then(|| (closed[(closed.len() - 1) / 2] + closed[closed.len() / 2]) / 2.0),
+            wide: rows.iter().filter(|r| r.gain.is_some_and(|g| g.high - g.value > 0.0105)).count(),
+        }
+    }
+
+    fn words(&self, done: usize, asked: u64) -> String {
+        let Self { harmed, unknown, with_a_gap, median_closed, wide } = self;
+        let seeds = if harmed.is_empty() { String::new() } else { format!(" (seeds {harmed:?})") };
+        let unknown = match unknown {
+            0 => String::new(),
+            n => format!(", {n} without a comparison"),
+        };
+        let mixes = match done as u64 == asked {
+            true => format!("{done} mixes"),
+            false => format!("Interrupted: {done} of {asked} mixes"),
+        };
+        format!(
+            "{mixes}, {} below their default beyond the interval{seeds}{unknown}; {with_a_gap} with a gap of at least {NO_GAP} \
+             to the ceiling, median gap closed {}; {wide} with an interval wider than ±0.01.",
+            harmed.len(),
+            median_closed.map_or_else(|| "unknown".to_owned(), |m| format!("{:.0} %", 100.0 * m)),
+        )
+    }
+}
+
+fn print(global: &Global, rows: &[Row], asked: u64) -> Result<(), Failure> {
     let mut out = console::results();
-    let harmed: Vec<u64> = rows.iter().filter(|r| r.harmed()).map(|r| r.mix.seed).collect();
-    let mut closed: Vec<f64> = rows.iter().filter_map(Row::closed).collect();
-    closed.sort_by(f64::total_cmp);
-    let median =
-        (!closed.is_empty()).then(|| (closed[(closed.len() - 1) / 2] + closed[closed.len() / 2]) / 2.0);
-    let wide = rows.iter().filter(|r| r.gain.is_some_and(|g| g.high - g.value > 0.0105)).count();
+    let summary = Summary::of(rows);
     match global.output {
         Format::Json => {
             let document = json!({
-                "schema": "evenkeel.prove/v1", "mixes": table().json(rows), "harmed": harmed,
-                "with_a_gap": closed.len(), "median_gap_closed": median, "wider_than_0_01": wide,
+                "schema": "evenkeel.prove/v1", "mixes": table().json(rows), "asked": asked, "harmed": summary.harmed,
+                "without_comparison": summary.unknown, "with_a_gap": summary.with_a_gap,
+                "median_gap_closed": summary.median_closed, "wider_than_0_01": summary.wide,
             });
             writeln!(out, "{document:#}").context("cannot write to stdout")?;
         }
@@ -246,18 +293,41 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
         Format::Text | Format::Svg => {
             write!(out, "{}", table().text(rows, width(out.is_terminal())))
                 .context("cannot write to stdout")?;
-            writeln!(
-                out,
-                "\n{} mixes, {} below their default beyond the interval{}; {} with a gap of at least {NO_GAP} to the \
-                 ceiling, median gap closed {}; {wide} with an interval wider than ±0.01.",
-                rows.len(),
-                harmed.len(),
-                if harmed.is_empty() { String::new() } else { format!(" (seeds {harmed:?})") },
-                closed.len(),
-                median.map_or_else(|| "unknown".to_owned(), |m| format!("{:.0} %", 100.0 * m)),
-            )
-            .context("cannot write to stdout")?;
+            writeln!(out, "\n{}", summary.words(rows.len(), asked)).context("cannot write to stdout")?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(gain: Option<f64>) -> Row {
+        Row {
+            mix: Mix::random(1, 2),
+            choice: String::new(),
+            why: String::new(),
+            decided_s: 0.0,
+            rounds: 4,
+            default: None,
+            choice_fulfilment: None,
+            ceiling: None,
+            gain: gain.map(|value| Estimate { value, low: value - 0.005, high: value + 0.005 }),
+        }
+    }
+
+    #[test]
+    fn what_was_interrupted_or_told_nothing_proves_nothing() {
+        let whole = [row(Some(0.1)), row(None)];
+        assert_eq!(status(&whole, 2), 0);
+        let words = Summary::of(&whole).words(2, 2);
+        assert!(
+            words.starts_with("2 mixes, 0 below their default beyond the interval, 1 without a"),
+            "{words}"
+        );
+        assert_eq!((status(&whole, 3), status(&[], 1), status(&[row(None)], 1)), (1, 1, 1));
+        assert!(Summary::of(&whole).words(2, 3).starts_with("Interrupted: 2 of 3 mixes, "));
+        assert_eq!(status(&[row(Some(-0.1))], 1), 1);
+    }
 }

@@ -138,7 +138,11 @@ fn text_table(experiment: &Experiment, runs: &[Report]) -> String {
         };
         let seconds = first.measured_s;
         let wanted = task.wanted_pct.map_or_else(|| "-".into(), |w| format!("{w:.1}"));
-        let p99 = task.waits.quantile_usec(0.99).map_or_else(|| "-".into(), |us| format!("<{us} us"));
+        // Whole powers of two: of an even number of repetitions the larger of the middle two.
+        let mut p99: Vec<u64> =
+            runs.iter().filter_map(|r| r.tasks[index].waits.quantile_usec(0.99)).collect();
+        p99.sort_unstable();
+        let p99 = p99.get(p99.len() / 2).map_or_else(|| "-".into(), |us| format!("<{us} us"));
         let _ = writeln!(
             out,
             "{:width$} {wanted:>8} {:>8.2} {:>8.2} {:>10.2} {p99:>10} {:>9.1} {:>9.1}",
@@ -150,7 +154,8 @@ fn text_table(experiment: &Experiment, runs: &[Report]) -> String {
             of(&|t| t.involuntary as f64 / seconds),
         );
     }
-    let cpus: Vec<String> = first.cpu_pct.iter().map(|p| format!("{p:.1}")).collect();
+    let cpus = (0..first.cpu_pct.len()).map(|cpu| median(runs.iter().map(|r| r.cpu_pct[cpu])).unwrap_or(0.0));
+    let cpus: Vec<String> = cpus.map(|pct| format!("{pct:.1}")).collect();
     let _ = writeln!(out, "\nCPU use %: {}", cpus.join(" "));
     if let Some(f) = median(runs.iter().filter_map(Report::fulfilment)) {
         let _ = writeln!(out, "fulfilment: {f:.4}");
