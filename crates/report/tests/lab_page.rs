@@ -183,6 +183,7 @@ fn limits() -> Record {
         let cpu = 2.1;
         let mut cell = race(&[100], 1, 9);
         let tenant = &mut cell.tenants[0];
+        tenant.workload = "primes --events=9000".into();
         tenant.limits = Limits { quota_pct, period_usec: Some(100_000), ..Limits::default() };
         tenant.runs = vec![RunRecord {
             end_s: seconds,

@@ -77,6 +77,9 @@ pub struct Reading {
     pub share_pct: f64,
     /// Real time, seconds.
     pub real_s: Option<Estimate>,
+    /// It was cut off by the time limit: `real_s` is a lower bound.
+    #[serde(default)]
+    pub cut_off: bool,
     /// CPU time in the kernel, seconds.
     pub sys_s: Option<Estimate>,
     /// CPU time in user mode, seconds.

@@ -100,6 +100,7 @@ pub(super) fn readings(study: &Study) -> Vec<Reading> {
                 limit: limit.name().to_owned(),
                 share_pct: 100.0 * share,
                 real_s: tenant.elapsed_s,
+                cut_off: tenant.cut_off,
                 sys_s: tenant.sys_s,
                 user_s: tenant.user_s,
             })

@@ -42,11 +42,17 @@ pub fn taken(cell: &Cell, tenant: &TenantRecord) -> Option<(f64, bool)> {
     if cut { Some((known.unwrap_or(0.0).max(cell.seconds), true)) } else { Some((known?, false)) }
 }
 
-/// How long a tenant took; of what was cut off a lower bound.
+/// Whether a tenant ended before its work was done: it died, or a command of its failed.
+fn failed(tenant: &TenantRecord) -> bool {
+    matches!(tenant.ended, Ended::Died(_) | Ended::Interrupted)
+        || tenant.runs.iter().any(|run| run.exit_status.is_some_and(|status| status != 0))
+}
+
+/// How long a tenant took for its work; of what was cut off a lower bound, `None` of what failed: that was no quicker.
 pub fn elapsed(record: &Record, point: &PointStudy, index: usize) -> Option<Mean> {
     let all: Vec<(f64, bool)> = cells(record, point)
         .into_iter()
-        .map(|cell| taken(cell, cell.tenants.get(index)?))
+        .map(|cell| taken(cell, cell.tenants.get(index).filter(|tenant| !failed(tenant))?))
         .collect::<Option<_>>()?;
     let mean = Mean::of(&all.iter().map(|(s, _)| *s).collect::<Vec<_>>())?;
     Some(mean.cut_off(all.iter().any(|(_, cut)| *cut)))

@@ -87,6 +87,11 @@ fn units(point: &PointStudy) -> Option<Vec<u64>> {
     Some(units)
 }
 
+/// From its first start to its last end; a bound is no figure to compare.
+fn took(tenant: &TenantStudy) -> Option<Estimate> {
+    tenant.elapsed_s.filter(|_| !tenant.cut_off)
+}
+
 type Made = Option<(&'static str, Vec<SourceRow>)>;
 
 fn one_container(rows: &[Row], study: &Study) -> Made {
@@ -126,7 +131,7 @@ fn twenty(rows: &[Row], study: &Study) -> Made {
     let elapsed: Vec<f64> = rows.iter().filter_map(|r| number(r, "elapsed_s")).collect();
     let spread = |v: &[f64]| bias_pct(v);
     let own: Option<Vec<f64>> = point.tenants.iter().map(|t| Some(t.events_per_s?.mean)).collect();
-    let own_elapsed: Option<Vec<f64>> = point.tenants.iter().map(|t| Some(t.elapsed_s?.value)).collect();
+    let own_elapsed: Option<Vec<f64>> = point.tenants.iter().map(|t| Some(took(t)?.value)).collect();
     let predicted: Option<Vec<f64>> = point.tenants.iter().map(|t| t.predicted_per_s).collect();
     let predicted_elapsed: Option<Vec<f64>> = point.tenants.iter().map(|t| t.predicted_elapsed_s).collect();
     let plain = |v: f64| Estimate { value: v, low: v, high: v };
@@ -232,7 +237,7 @@ fn priority(rows: &[Row], study: &Study) -> Made {
     let point = with_units(rows, study)?;
     let first = |values: Vec<f64>| values.into_iter().min_by(f64::total_cmp);
     let source = first(rows.iter().filter_map(|r| number(r, "elapsed_s")).collect())?;
-    let own = first(point.tenants.iter().filter_map(|t| Some(t.elapsed_s?.value)).collect());
+    let own = first(point.tenants.iter().filter_map(|t| Some(took(t)?.value)).collect());
     let predicted = first(point.tenants.iter().filter_map(|t| t.predicted_elapsed_s).collect());
     let rows = paired(rows, point)
         .into_iter()
@@ -240,7 +245,7 @@ fn priority(rows: &[Row], study: &Study) -> Made {
             label: format!("{} units", row.get("cpu_units").map_or("?", String::as_str)),
             source: number(row, "elapsed_s").map(|s| s / source),
             predicted: tenant.and_then(|t| Some(t.predicted_elapsed_s? / predicted?)),
-            measured: tenant.and_then(|t| Some(scale(t.elapsed_s?, 1.0 / own?))),
+            measured: tenant.and_then(|t| Some(scale(took(t)?, 1.0 / own?))),
         })
         .collect();
     Some(("time until all runs are done, in units of the first one's", rows))
@@ -275,7 +280,7 @@ fn balance(rows: &[Row], record: &Record, study: &Study) -> Made {
         // start to its end over its runs, pauses included; their mean, the slowest and the fastest. Its raw logs show it.
         let each: Option<Vec<f64>> = point.and_then(|p| {
             let runs = |t: &TenantStudy| t.runs as f64 / p.repetitions.max(1) as f64;
-            p.tenants.iter().map(|t| Some(t.elapsed_s?.value / runs(t)).filter(|v| v.is_finite())).collect()
+            p.tenants.iter().map(|t| Some(took(t)?.value / runs(t)).filter(|v| v.is_finite())).collect()
         });
         let of = |pick: fn(&[f64]) -> Option<f64>| each.as_deref().and_then(pick);
         let slowest = |v: &[f64]| v.iter().copied().max_by(f64::total_cmp);
@@ -363,7 +368,7 @@ fn builds(rows: &[Row], record: &Record, study: &Study) -> Made {
             _ => false,
         })
     };
-    let none = at(None)?.elapsed_s?;
+    let none = took(at(None)?);
     let predicted_none = at(None)?.predicted_elapsed_s;
     let source_none = rows
         .iter()
@@ -380,7 +385,7 @@ fn builds(rows: &[Row], record: &Record, study: &Study) -> Made {
                     .map_or_else(|| "no limit".to_owned(), |l| format!("limit {} %", three_digits(l))),
                 source: minutes(row.get("real")?).map(|s| s / source_none),
                 predicted: tenant.and_then(|t| Some(t.predicted_elapsed_s? / predicted_none?)),
-                measured: tenant.and_then(|t| ratio(t.elapsed_s?, none)),
+                measured: tenant.and_then(|t| ratio(took(t)?, none?)),
             })
         })
         .collect();

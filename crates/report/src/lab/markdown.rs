@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use evenkeel_base::run::Estimate;
 use evenkeel_experiment::study::{PointStudy, Study};
 
 use super::figures::{estimate, figure, host_line, known, limits, unpredicted, with_units};
@@ -36,6 +37,11 @@ pub(crate) fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item =
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
     out
+}
+
+/// A time; of a run that was cut off only a lower bound is known.
+fn bound(cut_off: bool, time: Option<Estimate>) -> String {
+    format!("{}{}", if cut_off { "more than " } else { "" }, estimate(time))
 }
 
 /// The whole report.
@@ -105,7 +111,7 @@ pub fn markdown(study: &Study) -> String {
                     r.file.clone(),
                     r.limit.clone(),
                     figure(r.share_pct),
-                    estimate(r.real_s),
+                    bound(r.cut_off, r.real_s),
                     estimate(r.sys_s),
                     estimate(r.user_s),
                 ]
@@ -171,7 +177,7 @@ fn of_point(point: &PointStudy) -> String {
                 run(|s| s.max),
                 run(|s| s.p95),
                 known(t.wait_per_run_s.map(|w| w.value * 1e3)),
-                format!("{}{}", if t.cut_off { "more than " } else { "" }, estimate(t.elapsed_s)),
+                bound(t.cut_off, t.elapsed_s),
                 known(t.cpu_pct.map(|c| c.value)),
                 known(t.user_s.map(|c| c.value)),
                 known(t.sys_s.map(|c| c.value)),

@@ -122,7 +122,7 @@ fn readings(study: &Study) -> Markup {
                 thead { tr { th { "File" } th { "Limit" } th.r { "Share, %" } th.r { "Real, s" } th.r { "Sys, s" } th.r { "User, s" } } }
                 tbody { @for r in &study.readings { tr {
                     td { (if matches!(r.file.as_str(), "own" | "same") { format!("{} file", r.file) } else { r.file.clone() }) } td { (r.limit) } td.r { (number(r.share_pct)) }
-                    td.r { (with_below(r.real_s)) } td.r { (with_below(r.sys_s)) } td.r { (with_below(r.user_s)) }
+                    td.r { (bound(r.cut_off)) (with_below(r.real_s)) } td.r { (with_below(r.sys_s)) } td.r { (with_below(r.user_s)) }
                 } } }
             } }
         }
@@ -154,7 +154,7 @@ fn overview(study: &Study) -> Markup {
     let many_runs = boxes.iter().any(|(_, s)| s.n > 2);
     let elapsed: Vec<_> = rows
         .iter()
-        .map(|(n, t)| (n.clone(), vec![t.elapsed_s]))
+        .map(|(n, t)| (format!("{n}{}", if t.cut_off { " (cut off)" } else { "" }), vec![t.elapsed_s]))
         .filter(|(_, v)| v[0].is_some())
         .take(MOST_ROWS)
         .collect();
@@ -341,7 +341,7 @@ fn table(point: &PointStudy) -> Markup {
                 td.r { (known(t.weight_pct)) } td.r { (known(t.feasible_pct)) } td.r { (known(t.predicted_per_s)) }
                 td.r { (with_below(t.run_s.map(|s| s.estimate()))) } td.r { (known(t.predicted_run_s)) }
                 td.r { (known(t.wait_per_run_s.map(|w| w.value * 1e3))) }
-                td.r { (with_below(t.elapsed_s)) }
+                td.r { (bound(t.cut_off)) (with_below(t.elapsed_s)) }
                 td.r { (known(t.cpu_pct.map(|c| c.value))) }
                 td.r { (known(t.waited_s.map(|c| c.value))) }
                 td.r { (known(t.throttled_s.map(|c| c.value))) }
@@ -358,6 +358,11 @@ fn table(point: &PointStudy) -> Markup {
             @for why in unpredicted(point) { " · no prediction: " (why) }
         }
     }
+}
+
+/// Before a time: of a run that was cut off only a lower bound is known.
+fn bound(cut_off: bool) -> &'static str {
+    if cut_off { "> " } else { "" }
 }
 
 fn with_below(e: Option<Estimate>) -> Markup {
@@ -394,5 +399,38 @@ fn method(study: &Study) -> Markup {
             dt { "Cells" } dd { (study.cells[0]) " of " (study.cells[1]) }
             dt { "Finished" } dd { (study.finished.as_deref().unwrap_or("not yet")) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_experiment::record::{Account, Ended, Limits, Release, RunRecord, SCHEMA, TenantRecord};
+    use evenkeel_experiment::study::study;
+
+    #[test]
+    fn a_time_that_was_cut_off_is_a_bound_in_every_report() {
+        let tenant = TenantRecord {
+            name: "job".into(),
+            units: None,
+            place: "cgroup".into(),
+            limits: Limits { quota_pct: Some(25.0), ..Limits::default() },
+            workload: "sieve --from 1 --to 9 --read own".into(),
+            threads: 1,
+            runs_planned: 1,
+            release: Release::default(),
+            ended: Ended::TimeLimit("7 s".into()),
+            total: Account { real_s: 7.0, ..Account::default() },
+            runs: vec![RunRecord { end_s: 7.0, ..RunRecord::default() }],
+        };
+        let mut record = Record { schema: SCHEMA.into(), planned_cells: 1, ..Record::default() };
+        record.host.cpus = Some(2);
+        record.cells = vec![Cell { seconds: 7.0, tenants: vec![tenant], ..Cell::default() }];
+        let study = study(&record);
+        let twice = |text: &str, bound: &str| assert_eq!(text.matches(bound).count(), 2, "{text}");
+        // Of the tenant, and of the reader of files that it is.
+        twice(&page(&record, &study), "&gt; 7");
+        twice(&crate::lab::markdown(&study), "more than 7");
+        twice(&crate::lab::text(&study, None), ">7");
     }
 }

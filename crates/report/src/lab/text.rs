@@ -75,6 +75,11 @@ pub(crate) fn rows(study: &Study) -> impl Iterator<Item = Row<'_>> {
     study.points.iter().flat_map(|point| point.tenants.iter().map(move |tenant| Row { point, tenant }))
 }
 
+/// Before a time: of a run that was cut off only a lower bound is known.
+fn bound(cut_off: bool) -> &'static str {
+    if cut_off { ">" } else { "" }
+}
+
 /// `0.412 ±3.1 %`: half the interval, of the value.
 fn spread(estimate: Option<Estimate>) -> String {
     match estimate {
@@ -91,7 +96,8 @@ fn readings() -> Table<Reading> {
         Field::text("file", "FILE", |r: &Reading| r.file.clone()),
         Field::text("limit", "LIMIT", |r: &Reading| r.limit.clone()),
         Field::text("share_pct", "SHARE %", |r: &Reading| figure(r.share_pct)).right(),
-        Field::text("real_s", "REAL s", |r: &Reading| spread(r.real_s)).right(),
+        Field::text("real_s", "REAL s", |r: &Reading| format!("{}{}", bound(r.cut_off), spread(r.real_s)))
+            .right(),
         Field::text("sys_s", "SYS s", |r: &Reading| spread(r.sys_s)).right(),
         Field::text("user_s", "USER s", |r: &Reading| spread(r.user_s)).right(),
     ])
@@ -113,13 +119,8 @@ fn table<'a>() -> Table<Row<'a>> {
         })
         .right(),
         Field::text("cpu", "CPU %", |r: &Row<'a>| known(r.tenant.cpu_pct.map(|c| c.value))).right(),
-        // Of a run that was cut off only a lower bound is known.
         Field::text("elapsed", "ELAPSED s", |r: &Row<'a>| {
-            format!(
-                "{}{}",
-                if r.tenant.cut_off { ">" } else { "" },
-                known(r.tenant.elapsed_s.map(|e| e.value))
-            )
+            format!("{}{}", bound(r.tenant.cut_off), known(r.tenant.elapsed_s.map(|e| e.value)))
         })
         .right(),
     ])

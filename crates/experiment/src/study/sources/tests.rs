@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::Ended;
 use crate::study::study;
 use crate::study::testing::{cell, record, steady, tenant};
 
@@ -35,4 +36,22 @@ fn waits_stand_beside_the_sources() {
     let rows = &study.sources[0].rows;
     assert!((rows[1].measured.unwrap().value - 100.0).abs() < 1e-6 && rows[1].source.is_some());
     assert_eq!(rows[2].measured, None);
+}
+
+#[test]
+fn a_bound_is_no_figure_to_stand_beside_a_source() {
+    let job = |limit: Option<f64>, seconds: f64, ended: Ended| {
+        let mut job = tenant("job", None, &[(0.0, seconds, 1000.0)]);
+        (job.limits.quota_pct, job.ended) = (limit, ended);
+        cell(vec![job])
+    };
+    let of = |limited: Ended| {
+        let cells = vec![("none", job(None, 10.0, Ended::Done)), ("25 %", job(Some(25.0), 5.0, limited))];
+        let mut record = record(cells);
+        record.sources = vec!["ec2_build_by_cpu_limit".into()];
+        let study = study(&record);
+        let row = study.sources[0].rows.iter().find(|row| row.label == "limit 25 %").unwrap();
+        row.measured.map(|m| m.value)
+    };
+    assert_eq!((of(Ended::Done), of(Ended::TimeLimit("5 s".into()))), (Some(0.5), None));
 }

@@ -170,7 +170,7 @@ fn sweeps<'a>(record: &'a Record, study: &'a Study) -> Vec<Sweep<'a>> {
         };
         let rule = key.1;
         // Runs of so many seconds end when they are told to, whatever is stolen.
-        if rule.is_none() && crate::study::asked_s(record, &point.tenants[judged].workload).is_some() {
+        if crate::study::asked_s(record, &point.tenants[judged].workload).is_some() {
             continue;
         }
         match sweeps.iter_mut().find(|sweep| sweep.key == key) {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::decide::decide;
-use crate::record::StealRecord;
+use crate::record::{Ended, StealRecord};
 use crate::study::study;
 use crate::study::testing::{cell, record, tenant};
 use proptest::prelude::*;
@@ -117,6 +117,40 @@ fn neighbours_are_no_subject_and_one_repetition_is_undecided() {
     ]));
     let v = single.verdicts.iter().find(|v| v.id == "does-a-limit-help").unwrap();
     assert!(v.holds.is_none() && v.text.contains("one repetition"), "{v:?}");
+}
+
+#[test]
+fn a_command_that_fails_at_once_is_not_helped_by_its_limit() {
+    let of = |ended: Option<Ended>, exit_status: Option<i32>| {
+        let mut cells = Vec::new();
+        for wobble in [0.0, 0.01, -0.01] {
+            let free = job(None, Some(WINDOW), 5.0 + wobble, 4.0);
+            let mut limited = job(Some(25.0), Some(WINDOW), 1.0 + wobble, 0.0);
+            if let Some(ended) = &ended {
+                limited.tenants[0].ended = ended.clone();
+            }
+            limited.tenants[0].runs[0].exit_status = exit_status;
+            cells.extend([("none", free), ("25", limited)]);
+        }
+        let study = study(&record(cells));
+        study.verdicts.into_iter().find(|v| v.id == "does-a-limit-help").and_then(|v| v.holds)
+    };
+    assert_eq!((of(None, None), of(None, Some(0))), (Some(true), Some(true)));
+    assert_eq!((of(None, Some(2)), of(Some(Ended::Died("killed".into())), None)), (None, None));
+}
+
+#[test]
+fn runs_of_so_many_seconds_are_done_no_sooner() {
+    let mut cells = Vec::new();
+    for wobble in [0.0, 0.01, -0.01] {
+        for (label, limit, stolen) in [("none", None, 4.0), ("25", Some(25.0), 0.0)] {
+            let mut cell = job(limit, Some(WINDOW), 5.0 + wobble, stolen);
+            cell.tenants[0].workload = "primes --seconds 5".into();
+            cells.push((label, cell));
+        }
+    }
+    let said = study(&record(cells)).verdicts;
+    assert!(said.iter().all(|v| v.id != "does-a-limit-help" && v.id != "which-rule"), "{said:?}");
 }
 
 #[test]
