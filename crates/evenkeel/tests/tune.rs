@@ -160,6 +160,9 @@ fn killed_or_interrupted_it_leaves_nothing_and_goes_on() {
     interrupted.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("the same command goes on"), "{said}");
+    // The page goes round by itself.
+    let page = std::fs::read_to_string(bench.out().join("report.html")).unwrap();
+    assert!(page.contains("interrupted after"), "{page}");
     assert!(bench.left_running().is_empty(), "{:?}", bench.left_running());
     bench.run(&[]).ok();
     assert_eq!(bench.trials(), 6);

@@ -190,6 +190,12 @@ impl TuneResult {
         }
         let failures = records.iter().filter(|r| r.error.is_some()).count();
         let mut notes = Vec::new();
+        if interrupted {
+            notes.push(format!(
+                "interrupted after {} trials: the same command goes on from there, and what is best may change",
+                records.len()
+            ));
+        }
         if failures > 0 {
             let last = records.iter().rev().find_map(|r| r.error.as_deref()).unwrap_or_default();
             notes.push(format!("{failures} of {} trials failed; the last one: {last}", records.len()));

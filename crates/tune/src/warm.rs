@@ -1,8 +1,9 @@
 //! Where to begin: what the simulator says of the settings it knows.
 
 use crate::search::Point;
+use evenkeel_base::stats::mean;
 use evenkeel_experiment::file::Experiment;
-use evenkeel_model::sim::Report;
+use evenkeel_model::sim::{Report, Run, TaskReport};
 use rand::SeedableRng;
 
 use super::TuneError;
@@ -65,10 +66,39 @@ fn quantity(spec: &SimulateSpec, report: &Report) -> Result<f64, String> {
     }
     Ok(match spec.quantity {
         SimQuantity::GotPct => tasks.iter().map(|t| t.got_pct).sum(),
-        SimQuantity::EventsPerS => tasks.iter().flat_map(|t| &t.runs).map(|r| r.events_per_s()).sum(),
+        SimQuantity::EventsPerS => {
+            // One run follows another: a task's rate is their mean.
+            let rate =
+                |task: &&TaskReport| mean(&task.runs.iter().map(Run::events_per_s).collect::<Vec<_>>());
+            let rates: Vec<f64> = tasks.iter().filter_map(rate).collect();
+            if rates.is_empty() {
+                return Err("no run of a task of kind runs ends in the time that is simulated".to_owned());
+            }
+            rates.iter().sum()
+        }
         SimQuantity::WaitP99Ms => {
             let worst = tasks.iter().filter_map(|t| t.waits.quantile_usec(0.99)).max();
             worst.unwrap_or(0) as f64 / 1000.0
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_does_no_more_for_having_more_runs() {
+        let of = |runs: u32, duration_s: f64| {
+            let experiment = format!(
+                "name = 'x'\nduration_s = {duration_s}\n[machine]\ncpus = 2\n[[task]]\nkind = 'runs'\ncount = 2\nrun_s = 1.0\n\
+                 runs = {runs}\nevents_per_s = 1000.0\n"
+            );
+            let (task, quantity) = (None, SimQuantity::EventsPerS);
+            predicted(&SimulateSpec { experiment, task, quantity, points: 1 }, &Settings::default())
+        };
+        let (once, often) = (of(1, 9.0).unwrap(), of(5, 9.0).unwrap());
+        assert!((1900.0..2010.0).contains(&once) && (often / once - 1.0).abs() < 0.02, "{once} {often}");
+        assert!(of(1, 0.5).unwrap_err().to_string().contains("no run"), "none has ended");
+    }
 }

@@ -65,9 +65,15 @@ impl Account {
     /// Share of the time in which each of so many threads wanted a CPU.
     ///
     /// # Errors
-    /// The run was held back, so that its share is not its own.
+    /// The run was held back, or may have been, so that its share is not its own.
     pub fn busy(&self, threads: u32) -> anyhow::Result<f64> {
-        let held_s = self.waited_s.unwrap_or(0.0) + self.stolen_s.unwrap_or(0.0);
+        let Some(waited_s) = self.waited_s else {
+            bail!(
+                "how long the run measured waited for a CPU is not known, so the share of the time it wants one is not, either: \
+                 give --busy"
+            );
+        };
+        let held_s = waited_s + self.stolen_s.unwrap_or(0.0);
         let thread_s = self.real_s * f64::from(threads);
         if held_s > HELD_BACK * thread_s {
             bail!(
@@ -104,6 +110,8 @@ mod tests {
         assert!((account(None).cpu_minutes() - 80.0 / 60.0).abs() < 1e-9);
         assert!((account(Some(4.0)).busy(1).unwrap() - 0.8).abs() < 1e-9);
         assert!((account(Some(4.0)).busy(2).unwrap() - 0.4).abs() < 1e-9);
-        assert!(account(Some(6.0)).busy(1).unwrap_err().to_string().contains("--busy"));
+        for held in [Some(6.0), None] {
+            assert!(account(held).busy(1).unwrap_err().to_string().contains("--busy"), "{held:?}");
+        }
     }
 }
