@@ -114,6 +114,7 @@ fn record(logs: Vec<(String, Log)>, options: &Options) -> Record {
     let cell = Cell {
         released_at: zero.map(|t| t.to_string()),
         seconds: length,
+        unplaced: placed > 0,
         activation: (0..tenants.len()).collect(),
         tenants,
         notes,
@@ -226,6 +227,29 @@ mod tests {
         let nothing =
             import(&paths, &Options { skip_first: 9, ..Options::default() }).unwrap_err().to_string();
         assert!(nothing.contains("--skip-first"), "{nothing}");
+    }
+
+    #[test]
+    fn logs_without_stamps_are_not_said_to_compete() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = [("a.log", 16, 100.0), ("b.log", 32, 100.0)]
+            .into_iter()
+            .map(|(name, units, eps)| {
+                let path = dir.path().join(name);
+                let stamps = |line: &&str| !line.contains(" test ") && !line.starts_with("##");
+                let text = log(units, &[("00.5", "10.6", eps), ("10.7", "20.8", eps)]);
+                let plain: Vec<&str> = text.lines().filter(stamps).collect();
+                std::fs::write(&path, plain.join("\n")).unwrap();
+                path
+            })
+            .collect();
+        let record = import(&paths, &Options { cpus: Some(1), ..Options::default() }).unwrap();
+        let study = study(&record);
+        let point = &study.points[0];
+        assert!(point.notes[0].contains("4 runs have no time stamps"), "{:?}", point.notes);
+        let told = point.tenants.iter().any(|t| t.share_pct.is_some() || t.competing_per_s.is_some());
+        assert!(!told && point.together.window_s.is_none() && point.tenants[1].run_s.is_some());
+        assert!(study.verdicts.iter().all(|v| !v.id.contains("weights")), "{:?}", study.verdicts);
     }
 
     #[test]

@@ -173,6 +173,9 @@ pub struct Cell {
     pub released_at: Option<String>,
     /// From the release to the end of the last tenant, seconds.
     pub seconds: f64,
+    /// When runs began is not told, as logs without time stamps have it: who competed with whom is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unplaced: bool,
     /// Order in which the tenants were started (indices into `tenants`).
     #[serde(default)]
     pub activation: Vec<usize>,

@@ -26,9 +26,12 @@ pub fn span(tenant: &TenantRecord) -> Option<Window> {
     (to_s > from_s).then_some(Window { from_s, to_s })
 }
 
-/// The window in which all tenants of a cell that ran at all compete; `None` for fewer than two of them, or when they
-/// never ran all at once.
+/// The window in which all tenants of a cell that ran at all compete; `None` for fewer than two of them, when they never ran all
+/// at once, and where that is not known.
 pub fn competing(cell: &Cell) -> Option<Window> {
+    if cell.unplaced {
+        return None;
+    }
     let spans: Vec<Window> = cell.tenants.iter().filter_map(span).collect();
     let from_s = spans.iter().map(|s| s.from_s).max_by(f64::total_cmp)?;
     let to_s = spans.iter().map(|s| s.to_s).min_by(f64::total_cmp)?;

@@ -149,16 +149,16 @@ fn beside_best(record: &NeighbourRecord, default: Point) -> Option<Draft<'_>> {
         .into_iter()
         .max_by(|a, b| a.1.value().unwrap_or(0.0).total_cmp(&b.1.value().unwrap_or(0.0)))?;
     let chosen = settings(record, evenkeel.point);
+    // Of one there is no best.
+    let the = if tried == 1 { "the one lever by hand that was tried" } else { "the best lever by hand" };
     let statistic = ("99th percentile over that under the best lever by hand", "");
     let claims = vec![(ratio, Claim::AtMost(AS_GOOD))];
     let draft = Draft::with("evenkeel-as-good", &default.scene(), statistic, claims, move |d| {
         let scene = default.scene();
         let text = match d[0].holds {
-            Some(true) => format!("For {scene} evenkeel{chosen} is as good as the best lever by hand"),
-            Some(false) => format!("For {scene} evenkeel{chosen} is behind the best lever by hand"),
-            None => format!(
-                "For {scene} it is open whether evenkeel{chosen} is as good as the best lever by hand"
-            ),
+            Some(true) => format!("For {scene} evenkeel{chosen} is as good as {the}"),
+            Some(false) => format!("For {scene} evenkeel{chosen} is behind {the}"),
+            None => format!("For {scene} it is open whether evenkeel{chosen} is as good as {the}"),
         };
         let times = d[0].words(2);
         Some(Said {
@@ -296,5 +296,17 @@ mod tests {
             "{}",
             nice.text
         );
+    }
+
+    /// The short form tries cpu.idle alone of those by hand.
+    #[test]
+    fn one_lever_that_was_tried_is_not_the_best_of_them() {
+        let p99 = |arm| if arm == Arm::Alone { 100.0 } else { 110.0 };
+        let record = record_of(Options::defaults(true, 2), |point: &Point, _, _| -> Measured {
+            measured(p99(point.arm), 180.0, (1000, 1000))
+        });
+        let all = verdicts(&record);
+        let best = one(&all, "evenkeel-as-good", "");
+        assert!(best.text.contains("the one lever by hand that was tried (cpu.idle)"), "{}", best.text);
     }
 }

@@ -77,6 +77,7 @@ pub(super) fn run(task: &Task<'_>, progress: &mut dyn FnMut(f64)) -> Result<Opti
         repetition: task.repetition,
         released_at: released_at.map(|stamp| stamp.to_string()),
         seconds: watched.seconds,
+        unplaced: false,
         activation,
         tenants: records,
         host: watched.host,

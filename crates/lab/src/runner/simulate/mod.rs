@@ -65,6 +65,10 @@ pub fn simulate(
             let foreground = |t: &&TenantRecord| t.runs_planned > 0;
             let enforcer = enforcer(&planned.experiment, &tenants);
             let ends = tenants.iter().filter(foreground).flat_map(|t| &t.runs).map(|run| run.end_s);
+            // Who was cut off was there until then.
+            let cut = |t: &&TenantRecord| matches!(t.ended, Ended::TimeLimit(_));
+            let cut = tenants.iter().filter(foreground).filter(cut).map(|t| t.total.real_s);
+            let ends = ends.chain(cut);
             record.cells.push(Cell {
                 point,
                 repetition,

@@ -49,6 +49,14 @@ fn units_sweeps_and_repetitions_give_the_tables_of_lab_run() {
 }
 
 #[test]
+fn what_was_cut_off_took_longer_than_its_time_limit() {
+    let text = "name = 'long'\ntime_limit_s = 2\n[[tenant]]\nname = 'a'\nload = 'primes'\nevents = 9000\n";
+    let study = study(&run(text, 1).unwrap());
+    let tenant = &study.points[0].tenants[0];
+    assert!(tenant.cut_off && tenant.elapsed_s.is_some_and(|e| e.value >= 2.0), "{:?}", tenant.elapsed_s);
+}
+
+#[test]
 fn work_of_so_many_events_is_shared_by_threads() {
     // 2000 events on two CPUs of 1000 a second: a second a run; under a quota of 50 % four.
     let text = "name = 'work'\n[[tenant]]\nname = 'a'\nload = 'primes'\nevents = 2000\nthreads = 2\nruns = 3\n\
