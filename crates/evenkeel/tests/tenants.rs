@@ -104,4 +104,9 @@ fn one_repetition_agrees_with_nothing() {
     assert!(text.contains("0 of 8 figures agree within their intervals; of 8 it is open"), "{text}");
     let compared = json(&said(&["tenants", "compare", "a", "b", "-o", "json"], dir.path(), 1));
     assert_eq!(compared["figures"][0]["agree"], Value::Null);
+    // Another experiment is no repetition.
+    record["options"]["which"] = "tenants-net".into();
+    std::fs::write(dir.path().join("b/record.json"), record.to_string()).unwrap();
+    let text = said(&["tenants", "compare", "a", "b"], dir.path(), 2);
+    assert!(text.contains("not the same experiment: tenants that compute, and "), "{text}");
 }

@@ -34,6 +34,8 @@ pub trait Asker {
     fn done(&mut self, flow: usize, latency_ns: u64, now_ns: u64);
     /// Nothing happened for a while; `false` ends the thread's work.
     fn idle(&mut self) -> bool;
+    /// The other end of a flow is gone, while others live.
+    fn gone(&mut self, _flow: usize) {}
 }
 
 /// Connects a flow; tries again for `within` while nobody listens yet.
@@ -146,6 +148,7 @@ fn ask_many(flows: &mut [TcpStream], asker: &mut impl Asker) -> io::Result<()> {
                 None => continue,
             }
             poll.remove(flow);
+            asker.gone(index);
             alive -= 1;
         }
     }

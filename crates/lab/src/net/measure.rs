@@ -172,6 +172,7 @@ const OVER: u8 = 2;
 struct Threads<'a> {
     counts: Vec<&'a AtomicU64>,
     latencies: Vec<Latencies>,
+    broken: Vec<Option<String>>,
     phase: &'a AtomicU8,
 }
 
@@ -190,6 +191,10 @@ impl Asker for Threads<'_> {
 
     fn idle(&mut self) -> bool {
         self.next()
+    }
+
+    fn gone(&mut self, flow: usize) {
+        self.broken[flow] = Some("a flow ended early: the other end closed it".to_owned());
     }
 }
 
@@ -294,11 +299,12 @@ fn run_share(share: Vec<(usize, TcpStream)>, counts: &[AtomicU64], phase: &Atomi
     let mut asker = Threads {
         counts: numbers.iter().map(|flow| &counts[*flow]).collect(),
         latencies: numbers.iter().map(|_| Latencies::default()).collect(),
+        broken: vec![None; numbers.len()],
         phase,
     };
-    let broken = ask(&mut sockets, &mut asker).err().map(|error| format!("a flow ended early: {error}"));
-    let latencies = std::mem::take(&mut asker.latencies);
-    numbers.into_iter().zip(latencies).map(|(flow, latencies)| (flow, latencies, broken.clone())).collect()
+    let all = ask(&mut sockets, &mut asker).err().map(|error| format!("a flow ended early: {error}"));
+    let of_each = numbers.into_iter().zip(asker.latencies).zip(asker.broken);
+    of_each.map(|((flow, latencies), broken)| (flow, latencies, all.clone().or(broken))).collect()
 }
 
 fn sum_up(
@@ -463,13 +469,31 @@ mod tests {
     fn a_process_has_a_cpu_clock() {
         let before = cpu_ns(std::process::id()).unwrap();
         evenkeel_workload::burn::burn(5_000_000);
-        assert!(cpu_ns(std::process::id()).unwrap() > before);
-        assert_eq!(cpu_ns(0x7fff_fff0), None);
+        assert!(cpu_ns(std::process::id()).unwrap() > before && cpu_ns(0x7fff_fff0).is_none());
     }
 
     #[test]
     fn an_unknown_part_makes_the_sum_unknown() {
         assert_eq!(sum([Some(1), Some(2)].into_iter()), Some(3));
         assert_eq!((sum([Some(1), None].into_iter()), sum(std::iter::empty())), (None, None));
+    }
+
+    #[test]
+    fn a_flow_that_ends_while_others_live_is_told() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pair = || (connect(address, CONNECT_WITHIN).unwrap(), listener.accept().unwrap().0);
+        let ((lives, mut answers), (dies, _)) = (pair(), pair());
+        let (counts, phase) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicU8::new(WARM));
+        let results = std::thread::scope(|s| {
+            let asking = s.spawn(|| run_share(vec![(0, lives), (1, dies)], &counts, &phase));
+            for _ in 0..20 {
+                let request = io::Read::read_exact(&mut answers, &mut [0]);
+                request.and_then(|()| io::Write::write_all(&mut answers, b"!")).unwrap();
+            }
+            phase.store(OVER, Ordering::Relaxed);
+            asking.join().unwrap()
+        });
+        assert!(results[0].2.is_none() && results[1].2.is_some());
     }
 }

@@ -1,6 +1,7 @@
 //! Two runs of the same experiment: do they agree, each figure within its interval?
 
 use evenkeel_base::run::Estimate;
+use evenkeel_lab::fairness::plan::{Options, Which};
 use evenkeel_lab::fairness::study::{Row, Study, agree};
 use evenkeel_report::{Field, Table};
 use serde::Serialize;
@@ -28,6 +29,16 @@ const FIGURES: [Figure; 5] = [
     ("off weight, %", |row| row.weight_error_pct),
     ("transactions/s", |row| row.transactions_per_s),
 ];
+
+/// What two runs do not have in common that measured the same tenants under another load: their figures are of different things.
+pub fn other_load(first: &Options, second: &Options) -> Option<String> {
+    let load = |options: &Options| match options.which {
+        Which::TenantsNet => format!("{} flows of {}", options.flows, options.traffic.name()),
+        Which::TenantsCpu => "tenants that compute".to_owned(),
+    };
+    let (first, second) = (load(first), load(second));
+    (first != second).then(|| format!("the two are not the same experiment: {first}, and {second}"))
+}
 
 /// Every figure both runs have, at every point both have; with one tenant there is no bias.
 pub fn compare(first: &Study, second: &Study) -> Vec<Compared> {
@@ -74,4 +85,20 @@ pub fn text(compared: &[Compared]) -> String {
 /// Whether every bias is shown to agree.
 pub fn biases_agree(compared: &[Compared]) -> bool {
     compared.iter().filter(|c| c.figure != "transactions/s").all(|c| c.agree == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_load_is_another_experiment() {
+        let of = |which, flows| Options { flows, ..Options::defaults(which, true, 2) };
+        let net = |flows| of(Which::TenantsNet, flows);
+        assert_eq!(other_load(&net(32), &net(32)), None);
+        assert!(other_load(&net(32), &net(128)).unwrap().contains("32 flows of rr, and 128 flows of rr"));
+        // Nothing flows there.
+        let cpu = |flows| of(Which::TenantsCpu, flows);
+        assert_eq!((other_load(&cpu(32), &cpu(1)), other_load(&cpu(32), &net(32)).is_some()), (None, true));
+    }
 }

@@ -200,8 +200,11 @@ pub fn report(global: &Global, record: &TenantsRecord, folder: Option<&Path>) ->
 }
 
 fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
-    let (first, second) = (study(&load(first)?), study(&load(second)?));
-    let compared = compare::compare(&first, &second);
+    let (first, second): (TenantsRecord, TenantsRecord) = (load(first)?, load(second)?);
+    if let Some(why) = compare::other_load(&first.options, &second.options) {
+        return Err(usage!(why));
+    }
+    let compared = compare::compare(&study(&first), &study(&second));
     if compared.is_empty() {
         return Err(usage!("the two have no point in common"));
     }
