@@ -352,6 +352,14 @@ fn comparisons_are_pages_and_tables_too() {
     let view = platforms(&studies, &[]);
     assert!(lab::platforms_text(&view, Some(140)).contains("worth the same"));
     assert!(lab::platforms_markdown(&view).contains("| result |"));
+    // A terminal has room for six.
+    let one = || record("one", (0..3).map(|n| ("list", race(&[16, 32], 6, n))).collect());
+    let seven: Vec<Side> = ["1", "2", "3", "4", "5", "6", "7"].map(|name| Side::of(name, one())).into();
+    for (sides, some) in [(&seven[..6], false), (&seven[..], true)] {
+        let (text, view) = (lab::compare_text(&compare(sides), None), platforms(sides, &[]));
+        assert_eq!(text.contains("(columns of the first 6; "), some, "{text}");
+        assert_eq!(lab::platforms_text(&view, None).contains("buys on the first six (JSON has all)"), some);
+    }
 }
 
 #[test]

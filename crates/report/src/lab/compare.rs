@@ -133,6 +133,9 @@ pub fn compare_text(comparison: &Comparison, width: Option<u16>) -> String {
     }
     fields.push(Field::text("verdict", "", |r: &ComparedRow| r.verdict.clone()));
     out += &Table::new(fields).text(comparison.rows.iter(), width);
+    if count > VALUES.len() {
+        let _ = writeln!(out, "(columns of the first {}; the page of --out and JSON have all)", VALUES.len());
+    }
     out += &distributions_text(comparison, count, width);
     out
 }

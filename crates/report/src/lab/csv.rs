@@ -102,6 +102,8 @@ fn tenants(study: &Study) -> String {
         Field::number("stolen_s", "", 6, |r: &Row<'_>| r.tenant.stolen_s.map(|s| s.value)),
         Field::number("predicted_run_s", "", 6, |r: &Row<'_>| r.tenant.predicted_run_s),
         Field::text("unpredicted", "", |r: &Row<'_>| r.tenant.unpredicted.clone()),
+        // Then `elapsed_s` is a lower bound.
+        Field::new("cut_off", "", |r: &Row<'_>| Value::Bool(r.tenant.cut_off)),
     ]);
     table.csv(all.iter())
 }

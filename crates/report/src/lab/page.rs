@@ -432,5 +432,11 @@ mod tests {
         twice(&page(&record, &study), "&gt; 7");
         twice(&crate::lab::markdown(&study), "more than 7");
         twice(&crate::lab::text(&study, None), ">7");
+        let csv = crate::lab::csv_files(&record, &study);
+        let tenants = &csv.iter().find(|(name, _)| *name == "tenants.csv").unwrap().1;
+        assert!(
+            tenants.lines().next().unwrap().ends_with(",cut_off") && tenants.ends_with(",true\n"),
+            "{tenants}"
+        );
     }
 }

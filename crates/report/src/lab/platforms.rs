@@ -108,7 +108,11 @@ fn shape(platforms: &Platforms) -> Words {
         cells.extend(row.share_pct.iter().take(GOT.len()).map(|share| estimate(*share)));
         cells
     });
-    Words { title: "What a share of units buys", headings, left: 1, rows: rows.collect() }
+    let title = match platforms.hosts.len() > GOT.len() {
+        true => "What a share of units buys on the first six (JSON has all)",
+        false => "What a share of units buys",
+    };
+    Words { title, headings, left: 1, rows: rows.collect() }
 }
 
 /// Tables that have rows, after the first.
