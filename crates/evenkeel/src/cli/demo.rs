@@ -37,7 +37,7 @@ use live::Live;
 /// kernel's default, the published recipe, evenkeel's choice and the real-time ceiling take turns, with a report.
 ///
 /// Starts its own loads (5, 10, 15, 20 and 25 % of a CPU, five per CPU), changes only them, leaves nothing behind. Needs
-/// root. Exit status: 0 done, 3 if the host does not allow it or is too busy to show anything.
+/// root. Exit status: 0 done, 1 interrupted, 3 if the host does not allow it or is too busy to show anything.
 ///
 /// Example: evenkeel demo --report demo.html
 #[derive(Debug, clap::Args)]
@@ -147,10 +147,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     report.seconds = Some(began.elapsed().as_secs_f64());
     report.missed.extend(missed_by_all(&mut report.runs));
-    finish(global, &args, report)
+    let interrupted = report.runs.len() < chosen.len();
+    finish(global, &args, report)?;
+    Ok(u8::from(interrupted))
 }
 
-fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Outcome {
+fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Result<(), Failure> {
     let path = std::path::absolute(&args.report).unwrap_or_else(|_| args.report.clone());
     report.report = Some(path.display().to_string());
     std::fs::write(&path, html::demo(&report)).with_context(|| format!("cannot write {}", path.display()))?;
@@ -166,7 +168,7 @@ fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Outcome {
             write!(out, "{text}").context("cannot write to stdout")?;
         }
     }
-    Ok(0)
+    Ok(())
 }
 
 /// Loads of a scene, five per CPU.

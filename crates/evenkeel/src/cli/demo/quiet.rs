@@ -32,7 +32,7 @@ impl ByName {
         *self.0.entry(name.to_owned()).or_insert(0.0) += pct;
     }
 
-    /// The largest, such as `cargo (120 %), rustc (60 %)`; those below 1 % are left out.
+    /// The largest, such as `cargo (120 %), rustc (60 %)`; those below 1 % are left out, unless there are no others.
     pub fn largest(&self, divisor: f64) -> String {
         let mut sorted: Vec<(&String, f64)> =
             self.0.iter().map(|(name, pct)| (name, pct / divisor)).collect();
@@ -40,7 +40,7 @@ impl ByName {
         sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
         let named: Vec<String> =
             sorted.iter().take(NAMED).map(|(name, pct)| format!("{name} ({pct:.0} %)")).collect();
-        named.join(", ")
+        if named.is_empty() { "each below 1 %".to_owned() } else { named.join(", ") }
     }
 }
 
@@ -160,6 +160,7 @@ mod tests {
         }
         assert_eq!(others.largest(1.0), "rustc (70 %), cargo (50 %)");
         assert_eq!(others.largest(10.0), "rustc (7 %), cargo (5 %)");
+        assert_eq!(others.largest(100.0), "each below 1 %");
     }
 
     fn parts(uses: [&[(&str, f64)]; 3]) -> [Part; 3] {
