@@ -27,8 +27,8 @@ mod show;
 /// Measure whether tenants get equal shares: of the network, or of the CPU.
 ///
 /// Tenants are network namespaces (veth and bridge, macvlan), cgroups, containers and virtual machines, made for the measurement and
-/// gone with it, also after `kill -9`: they live in namespaces of their own, and nothing of the host's network is touched.
-/// Results go to a folder (record.json, study.json, report.html, report.md, points.csv); an interrupted run goes on
+/// gone with it, also after `kill -9`: they live in namespaces of their own. The host's links, addresses and firewall rules are not
+/// touched. Results go to a folder (record.json, study.json, report.html, report.md, points.csv); an interrupted run goes on
 /// where it stopped when the same command is given again. Exit status 1: it was interrupted, or no point has a result.
 ///
 /// Example: evenkeel tenants net --quick
